@@ -27,7 +27,6 @@ type lastEvent struct {
 			Content []struct{ Text string }
 		}
 	}
-	Error  struct{ Message string }
 	Whence struct {
 		Reason, Origin, Param string
 		Path                  []string
@@ -95,7 +94,7 @@ func TestResponsesThatAreRefusedHaveAStatus(t *testing.T) {
 	}
 }
 
-func TestAResponseThatIsRefusedLateEndsWithAnErrorEvent(t *testing.T) {
+func TestAResponseThatIsRefusedLateFails(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter, c.KeepAlive = time.Millisecond, time.Millisecond })
 	resp := ask(t, http.MethodPost, url+"/v1/responses", response("wait 1m", `,"stream":true`), "X-Request-Id", "late")
 	lines := bufio.NewScanner(resp.Body)
@@ -109,7 +108,9 @@ func TestAResponseThatIsRefusedLateEndsWithAnErrorEvent(t *testing.T) {
 			body.WriteString("\n" + lines.Text())
 		}
 	}
-	if names, last := eventNames(strings.TrimSpace(body.String())), lastOf(t, body.String()); !slices.Equal(names, []string{"error"}) || last.Type != "error" || last.Error.Message == "" || last.Whence.Reason != "user_stop" {
+	names, last := eventNames(strings.TrimSpace(body.String())), lastOf(t, body.String())
+	if !slices.Equal(names, []string{"response.created", "response.failed"}) || last.Response.ID != "resp_late" || last.Response.Status != "cancelled" ||
+		last.Response.Error.Message == "" || last.Whence.Reason != "user_stop" {
 		t.Errorf("%s", body.String())
 	}
 }

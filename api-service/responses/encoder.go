@@ -35,14 +35,14 @@ func (e *encoder) events() call.Writer {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			e.start(m.Started)
-			for _, name := range []string{"response.created", "response.in_progress"} {
-				e.end(append(e.appendResponse(append(e.begin(name), `,"response":`...), inProgress, result{}), '}'))
-			}
+			e.announce("response.created")
+			e.announce("response.in_progress")
 		case *chatv1.GenerateResponse_Delta:
 			e.add(m.Delta)
 		case *chatv1.GenerateResponse_End:
 			with, r := resultOf(m.End)
 			e.output.end(with)
+			call.Answered(lines)
 			ending := streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(m.End.GetPath()...)}
 			e.finish("response."+string(with), with, r, ending.Extension())
 		}
@@ -70,6 +70,11 @@ func (e *encoder) whole() call.Gatherer {
 
 func (e *encoder) start(s *llmv1.Started) {
 	e.stream, e.model, e.created = s.GetStreamId(), s.GetModel(), time.Now().Unix()
+}
+
+// announce encodes an event that has the whole response while it is in progress.
+func (e *encoder) announce(name string) {
+	e.end(append(e.appendResponse(append(e.begin(name), `,"response":`...), inProgress, result{}), '}'))
 }
 
 // done returns the name of the last event.

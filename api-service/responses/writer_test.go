@@ -265,21 +265,56 @@ func TestPiecesOfOneDeltaComeIntoTheirItems(t *testing.T) {
 	}
 }
 
-func TestALateRefusalIsAnErrorEvent(t *testing.T) {
+// TestALateRefusalIsAFailedResponse refuses a request whose status has been sent: clients act on the
+// failure of a response, and some of them ignore an event that is not about a response.
+func TestALateRefusalIsAFailedResponse(t *testing.T) {
 	c := parser.Parse(t, "{"+hi+`,"stream":true}`)
 	c.Events()
 	lines := sse.Encoder{Identity: true}
 	c.Failure(&streamerr.Error{Reason: streamerr.Invalid, Path: streamerr.NewPath("chat-service"), Param: "input", Message: `"no"`, Code: "context_length_exceeded"}, "s", &lines)
 	encoded, _ := lines.Take()
-	data, ok := strings.CutPrefix(string(encoded), "event: error\ndata: ")
+	text := string(encoded)
+	checkEvents(t, "refused late", text)
+	created, last, _ := strings.Cut(text, "event: response.failed\ndata: ")
 	var got struct {
-		Type, Message, Code, Param string
-		Sequence                   int `json:"sequence_number"`
-		Error, Whence              map[string]any
+		Response struct {
+			ID, Model, Status string
+			Created           int64 `json:"created_at"`
+			Error             struct{ Code, Message string }
+		}
+		Whence struct{ Reason, Origin, Param string }
 	}
-	if err := json.Unmarshal([]byte(data), &got); err != nil || !ok || got.Type != "error" || got.Message != `"no"` || got.Code != "context_length_exceeded" || got.Param != "input" ||
-		got.Error["code"] != "context_length_exceeded" || got.Error["param"] != "input" || got.Whence["reason"] != "invalid" || got.Whence["origin"] != "chat-service" {
-		t.Errorf("%s: %v", encoded, err)
+	if err := json.Unmarshal([]byte(last), &got); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	r, w := got.Response, got.Whence
+	if r.ID != "resp_s" || r.Model != "m" || r.Status != "failed" || r.Created == 0 || r.Error.Code != "context_length_exceeded" || r.Error.Message != `"no"` {
+		t.Errorf("the response is %+v", r)
+	}
+	if w.Reason != "invalid" || w.Origin != "chat-service" || w.Param != "input" {
+		t.Errorf("the ending is %+v", w)
+	}
+	if !strings.HasPrefix(created, "event: response.created\n") || strings.Count(created, "event: ") != 1 || !strings.Contains(created, `"id":"resp_s"`) {
+		t.Errorf("before the failure comes %s", created)
+	}
+}
+
+// TestAnAnswerIsCompleteBeforeTheLastEvent wants the mark behind the last item: a client that leaves
+// there has the whole answer.
+func TestAnAnswerIsCompleteBeforeTheLastEvent(t *testing.T) {
+	lines := sse.Encoder{Identity: true}
+	write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()
+	write(begin, &lines)
+	write(calltest.Delta(&chatv1.Delta{Text: "He"}), &lines)
+	if at := lines.AnsweredAt(); at != 0 {
+		t.Errorf("the answer counts as complete at byte %d, before its end", at)
+	}
+	_, _ = lines.Take()
+	write(calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP}), &lines)
+	at := lines.AnsweredAt()
+	encoded, _ := lines.Take()
+	if before, after := string(encoded[:at]), string(encoded[at:]); !strings.HasSuffix(before, "}\n\n") || !strings.Contains(before, "response.output_item.done") || !strings.HasPrefix(after, "event: response.completed\n") {
+		t.Errorf("complete with %q, followed by %q", before, after)
 	}
 }
 
@@ -309,16 +344,26 @@ func TestATokenIsEncodedWithoutAllocations(t *testing.T) {
 }
 
 func TestACallOfANamespaceIsNamedAsTheClientNamesIt(t *testing.T) {
-	c := parser.Parse(t, "{"+hi+`,"stream":true,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`)
+	long := strings.Repeat("n", 60)
+	c := parser.Parse(t, "{"+hi+`,"stream":true,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]},
+		{"type":"namespace","name":"`+long+`","tools":[{"type":"function","name":"search"}]}]}`)
+	short := c.Request.GetTools()[1].GetName()
+	if len(short) > 64 {
+		t.Errorf("the model is to write %q", short)
+	}
 	text := eventsOf(c, script{items: []*chatv1.GenerateResponse{
-		calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "n__f"}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "x__f"})}),
+		calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "n__f"}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "x__f"}, &chatv1.ToolCallDelta{Index: 2, Id: "c", Name: short})}),
 		calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}),
 	}})
 	checkEvents(t, "namespace", text)
-	for _, want := range []string{`"call_id":"a","name":"f","namespace":"n"}`, `"call_id":"b","name":"x__f"}`, `"name":"f","arguments":"{}"`} {
+	for _, want := range []string{`"call_id":"a","name":"f","namespace":"n"}`, `"call_id":"b","name":"x__f"}`, `"name":"f","arguments":"{}"`, `"call_id":"c","name":"search","namespace":"` + long + `"}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in %s", want, text)
 		}
+	}
+	again := parser.Parse(t, `{"model":"m","input":[{"type":"function_call","call_id":"c","namespace":"`+long+`","name":"search","arguments":"{}"}]}`)
+	if got := again.Request.GetMessages()[0].GetToolCalls()[0].GetName(); got != short {
+		t.Errorf("the call is sent back as %q, and the tool is %q", got, short)
 	}
 }
 

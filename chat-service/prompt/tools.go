@@ -20,7 +20,7 @@ var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // than limit bytes.
 func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 	if len(tools) > maxTools {
-		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; %d are the most", len(tools), maxTools)
+		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; at most %d are allowed", len(tools), maxTools)
 	}
 	items, size, seen := make([]jinja.Value, len(tools)), 0, map[string]bool{}
 	for i, tool := range tools {
@@ -28,16 +28,16 @@ func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 		name := tool.GetName()
 		switch {
 		case !toolName.MatchString(name):
-			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name must be 1 to 64 of A-Z a-z 0-9 _ -, not %.80q", at, name)
+			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 64 characters, which may be the letters a-z and A-Z, digits, _ and -", at, name)
 		case seen[name]:
-			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %q, as another tool's is", at, name)
+			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %q, but another tool already has this name", at, name)
 		}
 		seen[name] = true
 		if err := checkText(at+".description", tool.GetDescription()); err != nil {
 			return jinja.None(), err
 		}
 		if size += len(tool.GetDescription()) + len(tool.GetParameters()); size > limit {
-			return jinja.None(), streamerr.InvalidParam("tools", "tools must not be longer than %d bytes together", limit)
+			return jinja.None(), streamerr.InvalidParam("tools", "the descriptions and parameters of all tools must not have more than %d bytes together", limit)
 		}
 		function := jinja.NewDict()
 		function.AsDict().Set("name", jinja.NewString(name))

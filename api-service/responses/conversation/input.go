@@ -168,9 +168,6 @@ func (c *items) addReasoning(at string, members map[string]json.RawMessage) erro
 	return nil
 }
 
-// Flat returns the name that a model knows for a function of a namespace.
-func Flat(namespace, name string) string { return namespace + "__" + name }
-
 // invalidArguments is the member that holds arguments that are no JSON object.
 const invalidArguments = "INVALID_JSON"
 
