@@ -24,15 +24,15 @@ type file struct {
 // openFile returns the sink for a path.
 func openFile(path string) (*file, error) {
 	f := &file{path: path}
-	if path == standardOutput {
-		f.to = os.Stdout
-		return f, nil
-	}
 	return f, f.open()
 }
 
 func (f *file) open() (err error) {
-	f.to, err = os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if f.path == standardOutput {
+		f.to, err = openStandardOutput()
+	} else {
+		f.to, err = os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	}
 	f.torn = false
 	return err
 }
@@ -94,7 +94,7 @@ func (f *file) follow() error {
 
 // Close implements Sink.
 func (f *file) Close(context.Context) error {
-	if f.path == standardOutput || f.to == nil {
+	if f.to == nil {
 		return nil
 	}
 	return f.to.Close()
