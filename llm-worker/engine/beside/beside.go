@@ -48,6 +48,9 @@ type Upstream struct {
 	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
 	// AskEmbed is Ask for vectors; nil if the server does not embed.
 	AskEmbed func(req *workerv1.EmbedRequest) (EmbedCall, error)
+
+	adapters []string // see WithAdapters
+	confirms bool     // only adapters can be asked for; otherwise the server refuses names that it does not know
 }
 
 // A Call is one request to the server and its answer.

@@ -39,8 +39,8 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(s, u.Vocab); err != nil {
 		return err
 	}
-	if adapter := req.GetAdapter(); adapter != "" && !u.Capabilities.GetAdapters() {
-		return capability.NoAdapters(u.Capabilities.GetUpstream(), adapter)
+	if err := u.checkAdapter(req.GetAdapter()); err != nil {
+		return err
 	}
 	if missing := capability.Missing(s, u.Capabilities); len(missing) > 0 {
 		return streamerr.InvalidParam("sampling."+missing[0], "the server that generates (%s) would ignore %s", u.Capabilities.GetUpstream(), missing[0])

@@ -371,7 +371,11 @@ func TestAdaptersAreNamedAsEachServerTakesThem(t *testing.T) {
 		"library":  {},
 	} {
 		t.Run(owner, func(t *testing.T) {
-			f := newFake(t, counting, func(f *fake) { f.owner = owner })
+			f := newFake(t, counting, func(f *fake) {
+				if f.owner = owner; owner != "vllm" { // which refuses what it does not list
+					f.adapters.Store(&[]string{"legal"})
+				}
+			})
 			e := engineOn(t, f.URL)
 			if r := read(t.Context(), e, request(2), nil); r.err != nil {
 				t.Fatal(r.err)

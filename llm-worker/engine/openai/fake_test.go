@@ -42,13 +42,15 @@ type fake struct {
 	*httptest.Server
 	owner string // of its model
 	limit int    // max_model_len, if any
+	info  string // /get_server_info of an SGLang; "" for none
 	texts bool   // it answers with text alone
 	plain bool   // it takes prompts as text alone
 	tls   bool
 	embed http.HandlerFunc // nil for a server that cannot
 	busy  atomic.Bool      // too busy for requests for one token
 
-	refused, known atomic.Int32 // of those
+	adapters       atomic.Pointer[[]string] // in the list of models
+	refused, known atomic.Int32             // of those
 	answer         script
 	live           atomic.Int32
 	asked          atomic.Pointer[map[string]any] // last, of those for the script
@@ -69,8 +71,17 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 		if f.limit > 0 {
 			extra = fmt.Sprintf(`,"max_model_len":%d`, f.limit)
 		}
-		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s}]}`, f.owner, extra)
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s}`, f.owner, extra)
+		if adapters := f.adapters.Load(); adapters != nil {
+			for _, name := range *adapters {
+				fmt.Fprintf(w, `,{"id":%q,"object":"model","owned_by":%q,"parent":"served"}`, name, f.owner)
+			}
+		}
+		fmt.Fprint(w, `]}`)
 	})
+	if f.info != "" {
+		mux.HandleFunc("GET /get_server_info", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, f.info) })
+	}
 	mux.HandleFunc("POST /v1/completions", f.complete)
 	if f.embed != nil {
 		mux.HandleFunc("POST /v1/embeddings", f.embed)

@@ -14,6 +14,9 @@ type kind struct {
 	fields   []string // the fields of whence.llm.v1.Sampling that it honours, beside everyKind
 	tokenIDs bool     // it may answer return_token_ids
 	adapters adapterField
+	// refuses says that the server refuses the name of an adapter that it has not loaded. Others may
+	// let the base model answer, so the server must list the adapter first.
+	refuses bool
 }
 
 // An adapterField is the field of a body in which a server takes the name of a LoRA adapter.
@@ -29,15 +32,15 @@ const (
 var everyKind = []string{"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "max_tokens"}
 
 var (
-	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true, asModel}
+	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true, asModel, true}
 	// SGLang honours seed only if it is started with --enable-deterministic-inference, and has no
 	// ids in logprobs.
-	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true, asLoRAPath}
-	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false, noAdapters} // its adapters have numbers
-	ollama   = &kind{"ollama", "library", nil, false, noAdapters}                                                                                       // an adapter is a model of its own there
+	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true, asLoRAPath, false}
+	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false, noAdapters, false} // its adapters have numbers
+	ollama   = &kind{"ollama", "library", nil, false, noAdapters, false}                                                                                       // an adapter is a model of its own there
 	// An unknown server gets the fields of OpenAI's API. It may be a proxy for vLLM, so it is asked
 	// for token ids.
-	unknown = &kind{"unknown", "", []string{"logit_bias"}, true, asModel}
+	unknown = &kind{"unknown", "", []string{"logit_bias"}, true, asModel, false}
 )
 
 var kinds = []*kind{vllm, sglang, llamacpp, ollama}

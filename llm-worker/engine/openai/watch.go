@@ -15,16 +15,19 @@ import (
 // An upstream describes the server. It is immutable.
 type upstream struct {
 	beside.Upstream
-	kind   *kind
-	model  string // the server's name for the model
-	listed bool   // /v1/models has the model
-	others string // the models that it has instead; "" if listed
-	prompt llmv1.Form
-	askIDs bool       // with return_token_ids
-	embeds llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
+	kind    *kind
+	model   string // the server's name for the model
+	listed  bool   // /v1/models has the model
+	instead string // what /v1/models has instead of the model; "" if listed
+	prompt  llmv1.Form
+	askIDs  bool       // with return_token_ids
+	embeds  llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
+
+	others  []string // the models that /v1/models has besides the model: adapters are among them
+	started []string // the adapters that an SGLang was started with
 }
 
-// sameList reports whether /v1/models gave the same answer for both.
+// sameList reports whether /v1/models gave the same answer for both, apart from the other models.
 func (u *upstream) sameList(other *upstream) bool {
 	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed
 }
@@ -57,7 +60,12 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		return nil, errHandsOverNothing // any other server would ignore the handover and read every prompt again
 	}
 	if was != nil && !l.doubt && listed.sameList(l.last) {
-		return was, nil
+		if slices.Equal(listed.others, l.last.others) {
+			return was, nil
+		}
+		up := *l.last // an adapter was loaded or unloaded, which needs no trial
+		up.others = listed.others
+		return l.use(&up), nil
 	}
 	var up *upstream
 	err = l.trial.Do(func() (err error) {
@@ -69,10 +77,18 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	}
 	l.doubt = false
 	if errors.Is(err, streamerr.NotFound) && !listed.listed {
-		return nil, beside.Fail(streamerr.NotFound, err, "the server that generates has no model %.128q; %s. --upstream-model says which model to ask for", listed.model, listed.others)
+		return nil, beside.Fail(streamerr.NotFound, err, "the server that generates has no model %.128q; %s. --upstream-model says which model to ask for", listed.model, listed.instead)
 	}
 	if err != nil {
 		return nil, err
+	}
+	return l.use(up), nil
+}
+
+// use returns the description of a server that has passed its trial.
+func (l *look) use(up *upstream) *beside.Upstream {
+	if up.kind.adapters != noAdapters && !up.kind.refuses {
+		up.Upstream = up.WithAdapters(up.others, up.started)
 	}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		if req.GetKvTransfer().GetAsk() {
@@ -84,7 +100,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
 	}
 	l.last = up
-	return &up.Upstream, nil
+	return &up.Upstream
 }
 
 // list requests the models. The result lacks the properties that only an answer shows.
@@ -106,19 +122,22 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 		if mine || i == 0 { // the model may have a name that is not listed; the server is the same
 			up.kind = kindOf(m.OwnedBy)
 		}
-		if mine {
+		switch {
+		case mine && !up.listed:
 			up.model, up.listed = m.ID, true
 			if m.Context > 0 {
 				up.Context = min(up.Context, m.Context)
 			}
-			break
+		case m.ID != up.model:
+			up.others = append(up.others, m.ID)
 		}
 	}
+	slices.Sort(up.others) // servers list them in any order
 	up.Name = up.model
 	if !up.listed {
-		up.others = "it lists no model"
+		up.instead = "it lists no model"
 		if n := len(models.Data); n > 0 {
-			up.others = fmt.Sprintf("it lists %d, such as %.128q", n, models.Data[0].ID)
+			up.instead = fmt.Sprintf("it lists %d, such as %.128q", n, models.Data[0].ID)
 		}
 	}
 	if up.model == "" {
@@ -158,6 +177,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			err := e.tryAs(ctx, &as)
 			if err == nil {
 				e.tryEmbed(ctx, &as)
+				e.readAdapters(ctx, &as)
 				return &as, nil
 			}
 			if !errors.Is(err, streamerr.Invalid) {
@@ -169,6 +189,20 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 		}
 	}
 	return nil, first
+}
+
+// readAdapters reads which adapters an SGLang was started with. Versions that do not list adapters
+// in /v1/models have no others.
+func (e *Engine) readAdapters(ctx context.Context, up *upstream) {
+	if up.kind != sglang {
+		return
+	}
+	var server struct {
+		Adapters beside.LoRAPaths `json:"lora_paths"`
+	}
+	if e.client.Get(ctx, "/get_server_info", &server) == nil {
+		up.started = server.Adapters
+	}
 }
 
 // tryAs makes the upstream answer with one token, and records the form of the answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -28,6 +29,13 @@ type modelInfo struct {
 	name    string
 	context int
 	seeded  bool
+	listed  []string // adapters in the list of models, which older versions leave out
+	started []string // adapters that the server was started with
+}
+
+func (m *modelInfo) equals(other *modelInfo) bool {
+	return m.name == other.name && m.context == other.context && m.seeded == other.seeded &&
+		slices.Equal(m.listed, other.listed) && slices.Equal(m.started, other.started)
 }
 
 // look is a beside.Look.
@@ -36,7 +44,7 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if err != nil {
 		return nil, err
 	}
-	if was != nil && *now == *g.last {
+	if was != nil && now.equals(g.last) {
 		return was, nil
 	}
 	model := beside.Model{Name: now.name, Context: now.context, Generation: true}
@@ -44,7 +52,8 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes, up.Capabilities = true, capabilities(now.seeded, true)
+	up.Resumes, up.Capabilities = true, capabilities(now.seeded)
+	*up = up.WithAdapters(now.listed, now.started)
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return g.ask(ctx, up, req) }
 	g.last = now
 	return up, nil
@@ -66,16 +75,21 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 		return nil, errors.New("/v1/models lists no model")
 	}
 	now := &modelInfo{name: models.Data[0].ID, context: models.Data[0].Context}
+	for _, m := range models.Data[1:] {
+		now.listed = append(now.listed, m.ID)
+	}
+	slices.Sort(now.listed)
 	if !anew {
-		now.seeded = g.last.seeded
+		now.seeded, now.started = g.last.seeded, g.last.started
 		return now, nil
 	}
 	var server struct {
-		Deterministic bool `json:"enable_deterministic_inference"`
+		Deterministic bool             `json:"enable_deterministic_inference"`
+		Adapters      beside.LoRAPaths `json:"lora_paths"`
 	}
 	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil {
 		// A server that does not report determinism does not honour seeds.
-		now.seeded = server.Deterministic
+		now.seeded, now.started = server.Deterministic, server.Adapters
 	}
 	return now, nil
 }

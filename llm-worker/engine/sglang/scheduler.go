@@ -75,7 +75,7 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes, up.Capabilities = true, capabilities(false, false)
+	up.Resumes, up.Capabilities = true, capabilities(false)
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return s.ask(ctx, up, req) }
 	s.last = info
 	return up, nil

@@ -76,11 +76,11 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	e.Engine.Watch(ctx, changed)
 }
 
-// capabilities returns the capabilities of an SGLang. Over HTTP, requests may name adapters. The gRPC service takes only the
-// number that SGLang itself has given to an adapter, which it does not tell.
-func capabilities(seeded, adapters bool) *llmv1.Capabilities {
+// capabilities returns the capabilities of an SGLang without adapters. The gRPC service takes only the number that SGLang itself
+// has given to an adapter, which it does not tell.
+func capabilities(seeded bool) *llmv1.Capabilities {
 	return &llmv1.Capabilities{
-		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(seeded), Upstream: "sglang", Adapters: adapters,
+		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(seeded), Upstream: "sglang",
 	}
 }
 

@@ -191,6 +191,11 @@ func (s *Subject) adapters(t *testing.T) {
 		if asked := server.Asked(); r.Err != nil || len(asked) != 1 || asked[0].Adapter != "legal" {
 			t.Errorf("%v; the service was asked %+v", r.Err, asked)
 		}
+		req.Adapter = "medical" // which the service does not list
+		r := Read(t.Context(), e, req, nil)
+		if e := streamerr.As(r.Err); e.Reason != streamerr.NotFound || e.Param != "model" || e.Code != streamerr.CodeModelNotFound || len(server.Asked()) != 1 {
+			t.Errorf("%v; the service was asked %+v", r.Err, server.Asked())
+		}
 		return
 	}
 	if streamerr.As(r.Err).Reason != streamerr.Invalid || streamerr.As(r.Err).Param != "model" || len(server.Asked()) != 0 {

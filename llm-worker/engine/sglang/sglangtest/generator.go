@@ -37,7 +37,8 @@ func Generator(seeded, incremental bool) besidetest.Dialect {
 					_, _ = fmt.Fprint(w, `{"object":"list","data":[]}`)
 					return
 				}
-				_, _ = fmt.Fprintf(w, `{"object":"list","data":[{"id":"org/tiny","object":"model","owned_by":"sglang","max_model_len":%d}]}`, besidetest.Context)
+				_, _ = fmt.Fprintf(w, `{"object":"list","data":[{"id":"org/tiny","object":"model","owned_by":"sglang","max_model_len":%d},
+					{"id":"legal","object":"model","owned_by":"sglang","root":"/adapters/legal","parent":"org/tiny","max_model_len":null}]}`, besidetest.Context)
 			})
 			mux.HandleFunc("GET /get_server_info", func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = fmt.Fprintf(w, `{"model_path":"org/tiny","enable_deterministic_inference":%t,"version":"0.5"}`, seeded)
