@@ -139,18 +139,7 @@ func TestLongStreamIsToldByItsEnds(t *testing.T) {
 	const tokens, keep = 10_000, 3
 	c := newCollector(t)
 	addrs := realCollector(t, c)
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, whencetiny.FS()); err != nil {
-		t.Fatal(err)
-	}
-	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	larger := strings.Replace(string(config), `"max_position_embeddings": 1024`, `"max_position_embeddings": 16384`, 1)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(larger), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := wideModel(t, 16384)
 	engine := badEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for range tokens - 1 {

@@ -69,8 +69,12 @@ func installed(dir string) bool {
 	return err == nil && maps.Equal(have, want)
 }
 
-type lockedPackage struct{ Version, Integrity string }
+type lockedPackage struct {
+	Version, Integrity string
+	Optional           bool
+}
 
+// lockedPackages returns the packages of a lockfile. It leaves out optional ones: npm installs only those for this platform.
 func lockedPackages(file string) (map[string]lockedPackage, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -78,6 +82,7 @@ func lockedPackages(file string) (map[string]lockedPackage, error) {
 	}
 	var lock struct{ Packages map[string]lockedPackage }
 	err = json.Unmarshal(b, &lock)
+	maps.DeleteFunc(lock.Packages, func(_ string, p lockedPackage) bool { return p.Optional })
 	return lock.Packages, err
 }
 

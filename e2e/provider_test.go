@@ -106,7 +106,8 @@ type completionBody struct {
 	Temperature float64
 }
 
-func newProvider(t *testing.T, variant, name string, all *plays) *provider {
+// tinyTokenizer returns the tokenizer of the embedded model.
+func tinyTokenizer(t *testing.T) *tokenizer.Tokenizer {
 	t.Helper()
 	file, err := whencetiny.FS().Open("tokenizer.json")
 	if err != nil {
@@ -121,7 +122,20 @@ func newProvider(t *testing.T, variant, name string, all *plays) *provider {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tok
+}
+
+func newProvider(t *testing.T, variant, name string, all *plays) *provider {
+	t.Helper()
+	tok := tinyTokenizer(t)
 	p := &provider{variant: variant, name: name, tok: tok, answer: tok.Encode(referenceText, false), pieces: strings.SplitAfter(referenceText, " "), plays: all}
+	p.Server = completionServer(t, variant, p.complete)
+	return p
+}
+
+// completionServer starts a server with one model.
+func completionServer(t *testing.T, variant string, complete http.HandlerFunc) *httptest.Server {
+	t.Helper()
 	mux := http.NewServeMux()
 	owner := ""
 	if variant == resumable {
@@ -130,12 +144,12 @@ func newProvider(t *testing.T, variant, name string, all *plays) *provider {
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q}]}`, whencetiny.Name, owner)
 	})
-	mux.HandleFunc("POST /v1/completions", p.complete)
-	p.Server = httptest.NewUnstartedServer(mux)
-	p.Config.ErrorLog = log.New(io.Discard, "", 0)
-	p.Start()
-	t.Cleanup(p.Close)
-	return p
+	mux.HandleFunc("POST /v1/completions", complete)
+	s := httptest.NewUnstartedServer(mux)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
 }
 
 func (p *provider) complete(w http.ResponseWriter, r *http.Request) {

@@ -14,8 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +25,6 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -90,22 +87,7 @@ func parrot(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1
 // startParrot runs the path in front of such an engine: a worker in this process, and the two services.
 func startParrot(t *testing.T) *whence {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, whencetiny.FS()); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "config.json")
-	config, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = regexp.MustCompile(`"max_position_embeddings": *\d+`).ReplaceAll(config, fmt.Appendf(nil, `"max_position_embeddings": %d`, wideContext))
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := wideModel(t, wideContext)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 // llamaVersion is that of scripts/goldens-engine, too.
@@ -127,22 +125,7 @@ func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 	t.Parallel()
 	// With its own context the model would be done before anybody could see that it works.
 	const contextLength = 1 << 16
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, whencetiny.FS()); err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "config.json")
-	b, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	longer := bytes.Replace(b, []byte(`"max_position_embeddings": 1024`), []byte(`"max_position_embeddings": `+strconv.Itoa(contextLength)), 1)
-	if bytes.Equal(longer, b) {
-		t.Fatalf("%s", b)
-	}
-	if err := os.WriteFile(config, longer, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	dir := wideModel(t, contextLength)
 	llama, url := llamaServer(t, "vllm", 4*contextLength)
 	w := run(t, allInOne, flags{worker: []string{"--engine", "openai", "--upstream", url, "--model", dir, "--model-name", model}})
 

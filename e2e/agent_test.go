@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/whence-dev/whence/internal/whencetiny"
+)
+
+// An agent is a program that lets a model call tools. It comes from npm, as its users get it, and only the address of its service is
+// changed.
+type agent struct {
+	script string // that starts the agent, in node_modules of the directory agents
+	tool   string // that the model calls
+	call   map[string]any
+	args   func(url string) []string
+	env    func(home, url string) []string
+	// read returns what a line of the agent's output tells.
+	read func(line []byte) agentEvent
+}
+
+// An agentEvent is a line of an agent's output.
+type agentEvent struct {
+	result string // what a tool has returned
+	answer string // the agent's last words
+}
+
+const (
+	agentQuestion = "Which word is in the file word.txt?"
+	agentAnswer   = "The word in the file is "
+	readWord      = "cat word.txt"
+)
+
+// TestCodexRunsATool has OpenAI's Codex call a tool and answer, over Responses.
+func TestCodexRunsATool(t *testing.T) {
+	t.Parallel()
+	runAgent(t, agent{
+		script: "@openai/codex/bin/codex.js", tool: "exec_command", call: map[string]any{"cmd": readWord},
+		args: func(url string) []string {
+			args := []string{"exec", "--json", "--ephemeral", "--skip-git-repo-check", "--disable", "plugins", "--disable", "apps", "--dangerously-bypass-approvals-and-sandbox"}
+			for _, setting := range []string{
+				`model="` + model + `"`, `model_provider="whence"`, `model_providers.whence.name="Whence"`, `model_providers.whence.wire_api="responses"`,
+				`model_providers.whence.base_url="` + url + `/v1"`, `web_search="disabled"`, `analytics.enabled=false`, `check_for_update_on_startup=false`,
+			} {
+				args = append(args, "-c", setting)
+			}
+			return append(args, agentQuestion)
+		},
+		env: func(home, _ string) []string { return []string{"CODEX_HOME=" + home} },
+		read: func(line []byte) agentEvent {
+			var e struct {
+				Type string
+				Item struct {
+					Type, Text string
+					Output     string `json:"aggregated_output"`
+				}
+			}
+			_ = json.Unmarshal(line, &e) // a line that is no event tells nothing
+			switch {
+			case e.Type == "item.completed" && e.Item.Type == "command_execution":
+				return agentEvent{result: e.Item.Output}
+			case e.Type == "item.completed" && e.Item.Type == "agent_message":
+				return agentEvent{answer: e.Item.Text}
+			}
+			return agentEvent{}
+		},
+	})
+}
+
+// TestClaudeCodeRunsATool has Anthropic's Claude Code call a tool and answer, over Messages.
+func TestClaudeCodeRunsATool(t *testing.T) {
+	t.Parallel()
+	runAgent(t, agent{
+		script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", call: map[string]any{"command": readWord, "description": "Reads the file"},
+		args: func(string) []string {
+			return []string{"-p", agentQuestion, "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash"}
+		},
+		env: func(_, url string) []string {
+			return []string{
+				"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=unused", "ANTHROPIC_MODEL=" + model, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model,
+				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
+			}
+		},
+		read: func(line []byte) agentEvent {
+			var e struct {
+				Type, Result string
+				Message      struct {
+					Content []struct{ Type, Content string }
+				}
+			}
+			_ = json.Unmarshal(line, &e) // a line of another form tells nothing of interest
+			switch {
+			case e.Type == "result":
+				return agentEvent{answer: e.Result}
+			case e.Type == "user" && len(e.Message.Content) == 1 && e.Message.Content[0].Type == "tool_result":
+				return agentEvent{result: e.Message.Content[0].Content}
+			}
+			return agentEvent{}
+		},
+	})
+}
+
+// runAgent has an agent answer a question about a file. The model behind the worker follows a script: it calls a tool that reads the
+// file, and answers with what the tool has returned. The agent must reach nothing but the service.
+func runAgent(t *testing.T, a agent) {
+	t.Helper()
+	node, npm := tool(t, "node"), tool(t, "npm")
+	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	defer cancel()
+	install(ctx, t, npm, "agents")
+	script, err := filepath.Abs(filepath.Join("agents", "node_modules", a.script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, work, word := t.TempDir(), t.TempDir(), rand.Text()
+	if err := os.WriteFile(filepath.Join(work, "word.txt"), []byte(word+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := run(t, separate, scriptedFlags(t, func(prompt string) string {
+		switch {
+		case strings.Contains(prompt, word):
+			return agentAnswer + word
+		case strings.Contains(prompt, agentQuestion) && strings.Contains(prompt, `"`+a.tool+`"`):
+			call, _ := json.Marshal(map[string]any{"name": a.tool, "arguments": a.call}) // plain strings
+			return "<tool_call>\n" + string(call) + "\n</tool_call>"
+		default:
+			return "A question about a file" // agents ask for titles
+		}
+	}))
+	var outside atomic.Pointer[string]
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		outside.Store(new(r.Method + " " + r.Host))
+		http.Error(w, "nothing outside is reachable", http.StatusForbidden)
+	}))
+	t.Cleanup(proxy.Close)
+
+	cmd := exec.CommandContext(ctx, node, append([]string{script}, a.args(w.url(""))...)...)
+	cmd.Dir = work
+	cmd.Env = append(a.env(home, w.url("")), "PATH="+os.Getenv("PATH"), "HOME="+home, "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		cmd.Env = append(cmd.Env, name+"="+proxy.URL, strings.ToLower(name)+"="+proxy.URL)
+	}
+	var logs bytes.Buffer
+	cmd.Stderr = &logs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s\n%s", cmd, err, out, &logs)
+	}
+	var seen agentEvent
+	for line := range bytes.Lines(out) {
+		e := a.read(line)
+		seen.result, seen.answer = seen.result+e.result, seen.answer+e.answer
+	}
+	if strings.TrimSpace(seen.result) != word || seen.answer != agentAnswer+word {
+		t.Errorf("the tool returned %q and the agent said %q; the word is %s\n%s\n%s", seen.result, seen.answer, word, out, &logs)
+	}
+	if host := outside.Load(); host != nil {
+		t.Errorf("the agent asked for %s", *host)
+	}
+	w.idle(t)
+	w.allCompleted(t, 2)
+}
+
+// allCompleted wants the ledger to have at least n ended streams, all of which completed.
+func (w *whence) allCompleted(t *testing.T, n int) {
+	t.Helper()
+	var ended struct{ Streams []struct{ ID, Reason string } }
+	eventually(t, "the streams to be over", func() bool {
+		r := w.get(t, "/v1/streams?state=ended")
+		if err := json.Unmarshal(r.body, &ended); err != nil {
+			t.Fatalf("%s: %v", r.body, err)
+		}
+		return len(ended.Streams) >= n
+	})
+	for _, s := range ended.Streams {
+		if s.Reason != "completed" {
+			t.Errorf("stream %s ended with %s", s.ID, s.Reason)
+		}
+	}
+}
+
+// agentTemplate is a chat template whose prompts have everything that an agent sends, in the form of Hermes.
+const agentTemplate = `{% for tool in tools or [] %}{{ tool | tojson }}
+{% endfor %}{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content or '' }}{% for call in message.tool_calls or [] %}<tool_call>
+{{ call.function | tojson }}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`
+
+// scriptedFlags returns the flags for a model that answers a prompt with what say returns, behind a server that resembles vLLM. Its
+// context is long enough for agents.
+func scriptedFlags(t *testing.T, say func(prompt string) string) flags {
+	t.Helper()
+	tok := tinyTokenizer(t)
+	server := completionServer(t, resumable, func(w http.ResponseWriter, r *http.Request) {
+		var asked completionBody
+		var ids []uint32
+		err := json.NewDecoder(r.Body).Decode(&asked)
+		if err == nil {
+			err = json.Unmarshal(asked.Prompt, &ids)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		p := &provider{variant: resumable, tok: tok, answer: tok.Encode(say(tok.Decode(ids, false)), false)}
+		c := &providerCall{ResponseWriter: w, request: r, provider: p}
+		if asked.MaxTokens == 1 { // the trial by which a worker knows the server
+			c.limit = 1
+		}
+		c.say()
+	})
+	dir := wideModel(t, 1<<18)
+	file := filepath.Join(dir, "tokenizer_config.json")
+	var config map[string]any
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, &config)
+	}
+	if err == nil {
+		config["chat_template"] = agentTemplate
+		b, err = json.Marshal(config)
+	}
+	if err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := []string{"--model", dir, "--model-name", model}
+	return flags{chat: served, worker: append([]string{"--engine", "openai", "--upstream", server.URL}, served...)}
+}
+
+// wideModel returns a directory with the embedded model, whose context is contextLength.
+func wideModel(t *testing.T, contextLength int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, whencetiny.FS()); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.json")
+	b, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide := bytes.Replace(b, []byte(`"max_position_embeddings": 1024`), fmt.Appendf(nil, `"max_position_embeddings": %d`, contextLength), 1)
+	if bytes.Equal(wide, b) {
+		t.Fatalf("%s", b)
+	}
+	if err := os.WriteFile(config, wide, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
