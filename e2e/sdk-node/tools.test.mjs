@@ -1,13 +1,11 @@
-// Tools and schemas through the official openai package, Vercel's AI SDK and LangChain, of which only the address is ours. The
+// Tools and schemas through the official openai package and LangChain, of which only the address is ours. The
 // model knows nothing of weather: what it must get right, its guide sees to.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { tool as langchainTool } from '@langchain/core/tools';
 import { HumanMessage } from '@langchain/core/messages';
 import { ChatOpenAI } from '@langchain/openai';
-import { generateText, jsonSchema, Output, stepCountIs, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
@@ -85,46 +83,6 @@ describe('openai, with tools', { skip: !base && 'WHENCE_URL is not set' }, () =>
     Report.parse(parsed.choices[0].message.parsed);
     const any = await client.chat.completions.create({ model, messages, temperature: 1, seed: 6, response_format: { type: 'json_object' }, max_tokens: 60 });
     assert.equal(typeof JSON.parse(any.choices[0].message.content), 'object');
-  });
-});
-
-describe('Vercel AI SDK', { skip: !base && 'WHENCE_URL is not set' }, () => {
-  const provider = createOpenAICompatible({ name: 'whence', baseURL: `${base}/v1`, includeUsage: true, supportsStructuredOutputs: true });
-  const settings = { model: provider(model), temperature: 0, maxRetries: 0 };
-
-  test('streams, and tells the usage', async () => {
-    const stream = streamText({ ...settings, prompt: 'What happens when I close the tab?' });
-    let text = '';
-    for await (const piece of stream.textStream) text += piece;
-    assert.match(text, /^When you close the tab,/);
-    const usage = await stream.usage;
-    assert.ok(usage.inputTokens > 0 && usage.outputTokens > 0);
-    assert.equal(await stream.finishReason, 'stop');
-  });
-
-  test('calls a tool and goes on with its answer', async () => {
-    const asked = [];
-    const tools = {
-      get_weather: tool({ description: 'The weather in a city', inputSchema: jsonSchema(weather), execute: async (args) => { asked.push(args); return 'Rain.'; } }),
-    };
-    const whole = await generateText({ ...settings, prompt: question, tools, toolChoice: 'required' });
-    assert.equal(whole.finishReason, 'tool-calls');
-    assert.equal(whole.toolResults[0].output, 'Rain.');
-    const stream = streamText({
-      ...settings, prompt: question, tools, stopWhen: stepCountIs(2),
-      prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? { type: 'tool', toolName: 'get_weather' } : 'auto' }),
-    });
-    let text = '';
-    for await (const piece of stream.textStream) text += piece;
-    assert.ok(text);
-    assert.equal((await stream.steps).length, 2);
-    assert.equal(asked.length, 2);
-    asked.forEach(valid);
-  });
-
-  test('gets an object', async () => {
-    const { output } = await generateText({ ...settings, prompt: question, output: Output.object({ schema: z.object({ city: z.string().max(9), rain: z.boolean() }) }) });
-    assert.equal(typeof output.rain, 'boolean');
   });
 });
 
