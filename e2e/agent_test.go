@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -32,8 +35,9 @@ type agent struct {
 
 // An agentEvent is a line of an agent's output.
 type agentEvent struct {
-	result string // what a tool has returned
-	answer string // the agent's last words
+	result  string // what a tool has returned
+	answer  string // the agent's last words
+	failure string // why the agent has no answer
 }
 
 const (
@@ -42,92 +46,90 @@ const (
 	readWord      = "cat word.txt"
 )
 
-// TestCodexRunsATool has OpenAI's Codex call a tool and answer, over Responses.
+// codex is OpenAI's agent, which speaks Responses.
+var codex = agent{
+	script: "@openai/codex/bin/codex.js", tool: "exec_command", call: map[string]any{"cmd": readWord},
+	args: func(url string) []string {
+		args := []string{"exec", "--json", "--ephemeral", "--skip-git-repo-check", "--disable", "plugins", "--disable", "apps", "--dangerously-bypass-approvals-and-sandbox"}
+		for _, setting := range []string{
+			`model="` + model + `"`, `model_provider="whence"`, `model_providers.whence.name="Whence"`, `model_providers.whence.wire_api="responses"`,
+			`model_providers.whence.base_url="` + url + `/v1"`, `model_providers.whence.stream_max_retries=0`,
+			`web_search="disabled"`, `analytics.enabled=false`, `check_for_update_on_startup=false`,
+		} {
+			args = append(args, "-c", setting)
+		}
+		return append(args, agentQuestion)
+	},
+	env: func(home, _ string) []string { return []string{"CODEX_HOME=" + home} },
+	read: func(line []byte) agentEvent {
+		var e struct {
+			Type  string
+			Error struct{ Message string }
+			Item  struct {
+				Type, Text string
+				Output     string `json:"aggregated_output"`
+			}
+		}
+		_ = json.Unmarshal(line, &e) // a line that is no event tells nothing
+		switch {
+		case e.Type == "item.completed" && e.Item.Type == "command_execution":
+			return agentEvent{result: e.Item.Output}
+		case e.Type == "item.completed" && e.Item.Type == "agent_message":
+			return agentEvent{answer: e.Item.Text}
+		}
+		return agentEvent{failure: e.Error.Message}
+	},
+}
+
+// claudeCode is Anthropic's agent, which speaks Messages.
+var claudeCode = agent{
+	script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", call: map[string]any{"command": readWord, "description": "Reads the file"},
+	args: func(string) []string {
+		return []string{"-p", agentQuestion, "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash"}
+	},
+	env: func(_, url string) []string {
+		return []string{
+			"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=unused", "ANTHROPIC_MODEL=" + model, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model,
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
+		}
+	},
+	read: func(line []byte) agentEvent {
+		var e struct {
+			Type, Result string
+			Message      struct {
+				Content []struct{ Type, Content string }
+			}
+		}
+		_ = json.Unmarshal(line, &e) // a line of another form tells nothing of interest
+		switch {
+		case e.Type == "result":
+			return agentEvent{answer: e.Result}
+		case e.Type == "user" && len(e.Message.Content) == 1 && e.Message.Content[0].Type == "tool_result":
+			return agentEvent{result: e.Message.Content[0].Content}
+		}
+		return agentEvent{}
+	},
+}
+
 func TestCodexRunsATool(t *testing.T) {
 	t.Parallel()
-	runAgent(t, agent{
-		script: "@openai/codex/bin/codex.js", tool: "exec_command", call: map[string]any{"cmd": readWord},
-		args: func(url string) []string {
-			args := []string{"exec", "--json", "--ephemeral", "--skip-git-repo-check", "--disable", "plugins", "--disable", "apps", "--dangerously-bypass-approvals-and-sandbox"}
-			for _, setting := range []string{
-				`model="` + model + `"`, `model_provider="whence"`, `model_providers.whence.name="Whence"`, `model_providers.whence.wire_api="responses"`,
-				`model_providers.whence.base_url="` + url + `/v1"`, `web_search="disabled"`, `analytics.enabled=false`, `check_for_update_on_startup=false`,
-			} {
-				args = append(args, "-c", setting)
-			}
-			return append(args, agentQuestion)
-		},
-		env: func(home, _ string) []string { return []string{"CODEX_HOME=" + home} },
-		read: func(line []byte) agentEvent {
-			var e struct {
-				Type string
-				Item struct {
-					Type, Text string
-					Output     string `json:"aggregated_output"`
-				}
-			}
-			_ = json.Unmarshal(line, &e) // a line that is no event tells nothing
-			switch {
-			case e.Type == "item.completed" && e.Item.Type == "command_execution":
-				return agentEvent{result: e.Item.Output}
-			case e.Type == "item.completed" && e.Item.Type == "agent_message":
-				return agentEvent{answer: e.Item.Text}
-			}
-			return agentEvent{}
-		},
-	})
+	callATool(t, &codex)
 }
 
-// TestClaudeCodeRunsATool has Anthropic's Claude Code call a tool and answer, over Messages.
 func TestClaudeCodeRunsATool(t *testing.T) {
 	t.Parallel()
-	runAgent(t, agent{
-		script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", call: map[string]any{"command": readWord, "description": "Reads the file"},
-		args: func(string) []string {
-			return []string{"-p", agentQuestion, "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash"}
-		},
-		env: func(_, url string) []string {
-			return []string{
-				"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=unused", "ANTHROPIC_MODEL=" + model, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model,
-				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
-			}
-		},
-		read: func(line []byte) agentEvent {
-			var e struct {
-				Type, Result string
-				Message      struct {
-					Content []struct{ Type, Content string }
-				}
-			}
-			_ = json.Unmarshal(line, &e) // a line of another form tells nothing of interest
-			switch {
-			case e.Type == "result":
-				return agentEvent{answer: e.Result}
-			case e.Type == "user" && len(e.Message.Content) == 1 && e.Message.Content[0].Type == "tool_result":
-				return agentEvent{result: e.Message.Content[0].Content}
-			}
-			return agentEvent{}
-		},
-	})
+	callATool(t, &claudeCode)
 }
 
-// runAgent has an agent answer a question about a file. The model behind the worker follows a script: it calls a tool that reads the
-// file, and answers with what the tool has returned. The agent must reach nothing but the service.
-func runAgent(t *testing.T, a agent) {
+// callATool has an agent answer a question about a file. The model behind the worker follows a script: it calls a tool that reads the
+// file, and answers with what the tool has returned.
+func callATool(t *testing.T, a *agent) {
 	t.Helper()
-	node, npm := tool(t, "node"), tool(t, "npm")
-	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
-	defer cancel()
-	install(ctx, t, npm, "agents")
-	script, err := filepath.Abs(filepath.Join("agents", "node_modules", a.script))
-	if err != nil {
+	dir, word := t.TempDir(), rand.Text()
+	if err := os.WriteFile(filepath.Join(dir, "word.txt"), []byte(word+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	home, work, word := t.TempDir(), t.TempDir(), rand.Text()
-	if err := os.WriteFile(filepath.Join(work, "word.txt"), []byte(word+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := run(t, separate, scriptedFlags(t, func(prompt string) string {
+	w := run(t, separate, agentFlags(t, scriptedServer(t, func(prompt string) string {
 		switch {
 		case strings.Contains(prompt, word):
 			return agentAnswer + word
@@ -137,39 +139,86 @@ func runAgent(t *testing.T, a agent) {
 		default:
 			return "A question about a file" // agents ask for titles
 		}
+	})))
+	seen, out, err := a.run(t, dir, w.url(""))
+	if err != nil || strings.TrimSpace(seen.result) != word || seen.answer != agentAnswer+word {
+		t.Errorf("%v: the tool returned %q and the agent said %q; the word is %s\n%s", err, seen.result, seen.answer, word, out)
+	}
+	w.idle(t)
+	w.allCompleted(t, 2)
+}
+
+// TestCodexSaysWhyARequestWasRefusedLate has the model's server refuse a request once Codex has the status of the answer.
+func TestCodexSaysWhyARequestWasRefusedLate(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	f := agentFlags(t, badEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-begun:
+		case <-r.Context().Done():
+		}
+		refuses(http.StatusBadRequest, "")(w, r)
 	}))
+	f.api = []string{"--headers-after", "1ms"}
+	w := run(t, separate, f)
+	api, err := url.Parse(w.url(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	between := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(api) },
+		FlushInterval: -1,
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.Request.URL.Path == "/v1/responses" && resp.StatusCode == http.StatusOK {
+				once.Do(func() { close(begun) })
+			}
+			return nil
+		},
+	})
+	t.Cleanup(between.Close)
+	seen, out, err := codex.run(t, t.TempDir(), between.URL)
+	if err == nil || !strings.Contains(seen.failure, "no, says the engine") {
+		t.Errorf("%v: Codex says %q\n%s", err, seen.failure, out)
+	}
+	w.idle(t)
+}
+
+// run runs an agent in a directory, and returns what its output tells, and the output. The agent must reach nothing but the service.
+func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte, err error) {
+	t.Helper()
+	node, npm := tool(t, "node"), tool(t, "npm")
+	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	defer cancel()
+	install(ctx, t, npm, "agents")
+	script, err := filepath.Abs(filepath.Join("agents", "node_modules", a.script))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var outside atomic.Pointer[string]
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outside.Store(new(r.Method + " " + r.Host))
 		http.Error(w, "nothing outside is reachable", http.StatusForbidden)
 	}))
-	t.Cleanup(proxy.Close)
-
-	cmd := exec.CommandContext(ctx, node, append([]string{script}, a.args(w.url(""))...)...)
-	cmd.Dir = work
-	cmd.Env = append(a.env(home, w.url("")), "PATH="+os.Getenv("PATH"), "HOME="+home, "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
+	defer proxy.Close()
+	home := t.TempDir()
+	cmd := exec.CommandContext(ctx, node, append([]string{script}, a.args(url)...)...)
+	cmd.Dir = dir
+	cmd.Env = append(a.env(home, url), "PATH="+os.Getenv("PATH"), "HOME="+home, "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		cmd.Env = append(cmd.Env, name+"="+proxy.URL, strings.ToLower(name)+"="+proxy.URL)
 	}
 	var logs bytes.Buffer
 	cmd.Stderr = &logs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s\n%s", cmd, err, out, &logs)
-	}
-	var seen agentEvent
+	out, err = cmd.Output()
 	for line := range bytes.Lines(out) {
 		e := a.read(line)
-		seen.result, seen.answer = seen.result+e.result, seen.answer+e.answer
-	}
-	if strings.TrimSpace(seen.result) != word || seen.answer != agentAnswer+word {
-		t.Errorf("the tool returned %q and the agent said %q; the word is %s\n%s\n%s", seen.result, seen.answer, word, out, &logs)
+		seen.result, seen.answer, seen.failure = seen.result+e.result, seen.answer+e.answer, seen.failure+e.failure
 	}
 	if host := outside.Load(); host != nil {
 		t.Errorf("the agent asked for %s", *host)
 	}
-	w.idle(t)
-	w.allCompleted(t, 2)
+	return seen, append(out, logs.Bytes()...), err
 }
 
 // allCompleted wants the ledger to have at least n ended streams, all of which completed.
@@ -199,12 +248,11 @@ const agentTemplate = `{% for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-// scriptedFlags returns the flags for a model that answers a prompt with what say returns, behind a server that resembles vLLM. Its
-// context is long enough for agents.
-func scriptedFlags(t *testing.T, say func(prompt string) string) flags {
+// scriptedServer starts a server like vLLM, whose model answers a prompt with what say returns.
+func scriptedServer(t *testing.T, say func(prompt string) string) (url string) {
 	t.Helper()
 	tok := tinyTokenizer(t)
-	server := completionServer(t, resumable, func(w http.ResponseWriter, r *http.Request) {
+	return completionServer(t, resumable, func(w http.ResponseWriter, r *http.Request) {
 		var asked completionBody
 		var ids []uint32
 		err := json.NewDecoder(r.Body).Decode(&asked)
@@ -221,7 +269,12 @@ func scriptedFlags(t *testing.T, say func(prompt string) string) flags {
 			c.limit = 1
 		}
 		c.say()
-	})
+	}).URL
+}
+
+// agentFlags returns the flags for a model behind a server, whose context is long enough for agents.
+func agentFlags(t *testing.T, upstream string) flags {
+	t.Helper()
 	dir := wideModel(t, 1<<18)
 	file := filepath.Join(dir, "tokenizer_config.json")
 	var config map[string]any
@@ -240,7 +293,7 @@ func scriptedFlags(t *testing.T, say func(prompt string) string) flags {
 		t.Fatal(err)
 	}
 	served := []string{"--model", dir, "--model-name", model}
-	return flags{chat: served, worker: append([]string{"--engine", "openai", "--upstream", server.URL}, served...)}
+	return flags{chat: served, worker: append([]string{"--engine", "openai", "--upstream", upstream}, served...)}
 }
 
 // wideModel returns a directory with the embedded model, whose context is contextLength.
