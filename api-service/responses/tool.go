@@ -127,7 +127,7 @@ func (r *body) addFunction(at string, raw json.RawMessage, namespace, about stri
 	}
 	if raw, ok := members["defer_loading"]; ok {
 		if deferred, err := strict.Boolean(at+".defer_loading", raw); err != nil || deferred {
-			return streamerr.InvalidParam(at+".defer_loading", "%s.defer_loading must be false: the prompt holds all tools", at).WithCode(streamerr.CodeUnsupportedValue)
+			return streamerr.InvalidParam(at+".defer_loading", "%s.defer_loading must be false: the prompt always has all tools", at).WithCode(streamerr.CodeUnsupportedValue)
 		}
 	}
 	if namespace != "" {
@@ -259,7 +259,7 @@ func (r *body) allowTools() error {
 	for i, name := range r.allowed {
 		if !allowed[name] {
 			at := fmt.Sprintf("tool_choice.tools[%d].name", i)
-			return streamerr.InvalidParam(at, "%s is %q, which is none of the tools", at, strict.Printable(name))
+			return streamerr.InvalidParam(at, "%s is %q, but no tool has this name", at, strict.Printable(name))
 		}
 	}
 	r.request.Tools, r.toolOrigins, r.allowed = tools, origins, nil

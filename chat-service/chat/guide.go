@@ -49,7 +49,7 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error) {
 	name := p.req.GetToolChoice().GetName()
 	if required && name != "" && !slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {
-		return nil, streamerr.InvalidParam("tool_choice", "tool_choice names %.80q, which is none of the tools", name)
+		return nil, streamerr.InvalidParam("tool_choice", "tool_choice names %.80q, but no tool has this name", name)
 	}
 	var forms []*llmv1.GuideForm
 	for _, tool := range p.tools {

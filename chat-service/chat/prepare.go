@@ -87,19 +87,16 @@ func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*tokenPrompt, error) {
 // fit refuses a prompt that leaves no room in the context, and adds to the sampling what the worker does not know:
 // the model's end tokens, and a context limit below the worker's.
 func (p *tokenPrompt) fit() error {
-	m, are := p.model, "messages are"
-	if p.from == "prompt" {
-		are = "prompt is"
-	}
+	m := p.model
 	asked, length := int(p.sampling.GetMaxTokens()), m.Context()
 	p.room = length - len(p.ids)
 	switch {
 	case p.room <= 0:
 		return streamerr.InvalidParam(p.from,
-			"the %s %d tokens long; %s has a context of %d tokens, for %s and answer together", are, len(p.ids), m.Name, length, p.from).WithCode(streamerr.CodeContextLength)
+			"the prompt has %d tokens; %s has a context of %d tokens, for the prompt and the answer together", len(p.ids), m.Name, length).WithCode(streamerr.CodeContextLength)
 	case asked > p.room:
 		return streamerr.InvalidParam("sampling.max_tokens",
-			"the %s %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", are, len(p.ids), asked, m.Name, length).WithCode(streamerr.CodeContextLength)
+			"the prompt has %d tokens and max_tokens is %d; %s has a context of %d tokens, for both together", len(p.ids), asked, m.Name, length).WithCode(streamerr.CodeContextLength)
 	}
 	if err := p.checkIDs("answered", p.req.GetAnswered().GetIds()); err != nil {
 		return err

@@ -111,7 +111,7 @@ func refusal(err error) *streamerr.Error {
 	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
 		return &streamerr.Error{
 			Reason: streamerr.Invalid, Param: "messages", Cause: err,
-			Message: "the model's chat template cannot write these messages: " + unusable.Message,
+			Message: "the model's chat template cannot render this conversation: " + unusable.Message,
 		}
 	}
 	// The library quotes values in some errors, and values are prompts: keep what comes before them.
