@@ -20,7 +20,7 @@ import (
 type row struct {
 	name   string
 	layout layout
-	redis  bool // the edges share a Redis server
+	kept   bool // the streams are kept in a Redis server, and read at another edge
 	tokens int  // of each stream
 	// play plays the fault while the streams of s run, and returns its figures. Those that every row has are added.
 	play func(ctx context.Context, s *stand) ([]finding, error)
@@ -45,6 +45,7 @@ var rows = []row{
 		return s.strike(s.chats[0], syscall.SIGSTOP, 5*time.Second)
 	}},
 	{name: "api-service killed", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: edgeKilled},
+	{name: "api-service killed, its streams are kept", layout: layout{workers: 1, chats: 1, edges: 2}, kept: true, tokens: 200, spared: true, play: takenOver},
 	{name: "worker drains, another is there", layout: layout{workers: 2, chats: 1, edges: 1, worker: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.drain(s.workers[0], time.Second)
 	}},
@@ -59,7 +60,7 @@ var rows = []row{
 func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 	defer s.end()
 	l := r.layout
-	if r.redis {
+	if r.kept {
 		url, err := s.redis()
 		if err != nil {
 			return nil, err
@@ -70,7 +71,7 @@ func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 		return nil, err
 	}
 	if r.tokens > 0 {
-		if err := s.fill(ctx, r.tokens); err != nil {
+		if err := s.fill(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +91,7 @@ func (s *stand) common(ctx context.Context, r row) []finding {
 	hangs := s.finish()
 	untold, wrong, broken := 0, 0, 0
 	for _, one := range s.readers {
-		if one.ending == cut && !s.dead(s.edges[0]) {
+		if one.ending == cut && (r.kept || !s.dead(s.edges[0])) {
 			untold++
 		}
 		if one.wrong() {

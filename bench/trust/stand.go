@@ -165,18 +165,21 @@ func (s *stand) end() {
 	}
 }
 
-// fill opens streams of so many tokens, and returns when all have text. A stream is read undisturbed first, for the text
-// that all must have.
-func (s *stand) fill(ctx context.Context, tokens int) error {
-	s.tokens = tokens
+// fill opens the streams of a row, and returns when all have text. A stream is read undisturbed first, for the text that
+// all must have.
+func (s *stand) fill(ctx context.Context, r row) error {
+	s.tokens = r.tokens
 	reading, leave := context.WithCancel(ctx)
 	s.leave = leave
 	first := &reader{}
-	first.read(reading, s.http, s.edges[0].addr, tokens)
+	first.read(reading, s.http, s.edges[0].addr, s.tokens)
 	if first.ending != completed {
 		return fmt.Errorf("an undisturbed stream ends with %v", first.err)
 	}
 	s.want = first.text.String()
+	if r.kept {
+		return s.keep(reading, s.streams)
+	}
 	s.open(reading, s.streams)
 	return s.await(ctx, "all streams have text", func() bool { return int(s.begun.Load()) >= s.streams })
 }
