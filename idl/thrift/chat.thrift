@@ -44,6 +44,16 @@ struct Message {
   // The reasoning of an assistant's turn. Most chat templates show it in some turns only, or not at
   // all.
   6: string reasoning
+  // The images of a user's turn, in their order within content.
+  7: list<PlacedImage> images
+}
+
+// PlacedImage is an image within a content.
+struct PlacedImage {
+  // The image.
+  1: optional llm.Image image
+  // The number of bytes of the content before the image, which is not inside of a character.
+  2: i64 offset
 }
 
 // ToolCall is a call that a model has made.
@@ -82,6 +92,8 @@ struct Prompt {
   1: optional string text
   // Token ids. Nothing is added to them.
   2: optional TokenIDs ids
+  // The images of a completion's prompt, in the order of their placeholders, which the prompt has.
+  3: list<llm.Image> images
 }
 
 // TokenIDs are tokens of a model.
@@ -463,6 +475,8 @@ struct Model {
   11: string problem
   // The model of which this one is a LoRA adapter; empty if it is a model of its own.
   12: string parent
+  // Whether requests may have images: a healthy worker's engine takes them.
+  13: bool images
 }
 
 // ModelsResponse lists all models.

@@ -41,6 +41,17 @@ enum Role {
   ROLE_DECODE = 3
 }
 
+// ImageInput is how an engine gets the images of a prompt.
+enum ImageInput {
+  // The engine takes no images.
+  IMAGE_INPUT_UNSPECIFIED = 0
+  // Beside token ids, which have a placeholder for each image.
+  IMAGE_INPUT_PROMPT = 1
+  // Within the conversation, which the engine renders itself. A prompt without a conversation cannot
+  // have images, and an answer does not move to or from such a worker.
+  IMAGE_INPUT_CONVERSATION = 2
+}
+
 // Form is the form of a token stream.
 enum Form {
   // Not known.
@@ -178,6 +189,14 @@ struct Usage {
   10: optional i64 reasoning_tokens
 }
 
+// Image is a picture that a prompt shows to the model.
+struct Image {
+  // The encoded picture, as its file has it.
+  1: binary data
+  // What data is: image/png, image/jpeg, image/webp or image/gif.
+  2: string media_type
+}
+
 // Embedding is the vector that a model makes of a text.
 struct Embedding {
   // A vector of length 1.
@@ -247,6 +266,9 @@ struct Capabilities {
   4: string upstream
   // Whether requests may name an adapter of the model.
   5: bool adapters
+  // How the engine gets the images of a prompt. A request with images goes only to workers whose
+  // engine can get them.
+  6: ImageInput images
 }
 
 // Load is how busy a worker is now.

@@ -118,12 +118,13 @@ func (p *WorkerState) Value() (driver.Value, error) {
 }
 
 type Message struct {
-	Role       string      `thrift:"role,1" frugal:"1,default,string" json:"role"`
-	Content    string      `thrift:"content,2" frugal:"2,default,string" json:"content"`
-	Name       string      `thrift:"name,3" frugal:"3,default,string" json:"name"`
-	ToolCalls  []*ToolCall `thrift:"tool_calls,4" frugal:"4,default,list<ToolCall>" json:"tool_calls"`
-	ToolCallId string      `thrift:"tool_call_id,5" frugal:"5,default,string" json:"tool_call_id"`
-	Reasoning  string      `thrift:"reasoning,6" frugal:"6,default,string" json:"reasoning"`
+	Role       string         `thrift:"role,1" frugal:"1,default,string" json:"role"`
+	Content    string         `thrift:"content,2" frugal:"2,default,string" json:"content"`
+	Name       string         `thrift:"name,3" frugal:"3,default,string" json:"name"`
+	ToolCalls  []*ToolCall    `thrift:"tool_calls,4" frugal:"4,default,list<ToolCall>" json:"tool_calls"`
+	ToolCallId string         `thrift:"tool_call_id,5" frugal:"5,default,string" json:"tool_call_id"`
+	Reasoning  string         `thrift:"reasoning,6" frugal:"6,default,string" json:"reasoning"`
+	Images     []*PlacedImage `thrift:"images,7" frugal:"7,default,list<PlacedImage>" json:"images"`
 }
 
 func NewMessage() *Message {
@@ -157,6 +158,10 @@ func (p *Message) GetReasoning() (v string) {
 	return p.Reasoning
 }
 
+func (p *Message) GetImages() (v []*PlacedImage) {
+	return p.Images
+}
+
 func (p *Message) String() string {
 	if p == nil {
 		return "<nil>"
@@ -171,6 +176,48 @@ var fieldIDToName_Message = map[int16]string{
 	4: "tool_calls",
 	5: "tool_call_id",
 	6: "reasoning",
+	7: "images",
+}
+
+type PlacedImage struct {
+	Image  *llmv1.Image `thrift:"image,1,optional" frugal:"1,optional,llmv1.Image" json:"image,omitempty"`
+	Offset int64        `thrift:"offset,2" frugal:"2,default,i64" json:"offset"`
+}
+
+func NewPlacedImage() *PlacedImage {
+	return &PlacedImage{}
+}
+
+func (p *PlacedImage) InitDefault() {
+}
+
+var PlacedImage_Image_DEFAULT *llmv1.Image
+
+func (p *PlacedImage) GetImage() (v *llmv1.Image) {
+	if !p.IsSetImage() {
+		return PlacedImage_Image_DEFAULT
+	}
+	return p.Image
+}
+
+func (p *PlacedImage) GetOffset() (v int64) {
+	return p.Offset
+}
+
+func (p *PlacedImage) IsSetImage() bool {
+	return p.Image != nil
+}
+
+func (p *PlacedImage) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("PlacedImage(%+v)", *p)
+}
+
+var fieldIDToName_PlacedImage = map[int16]string{
+	1: "image",
+	2: "offset",
 }
 
 type ToolCall struct {
@@ -282,8 +329,9 @@ var fieldIDToName_ToolChoice = map[int16]string{
 }
 
 type Prompt struct {
-	Text *string   `thrift:"text,1,optional" frugal:"1,optional,string" json:"text,omitempty"`
-	Ids  *TokenIDs `thrift:"ids,2,optional" frugal:"2,optional,TokenIDs" json:"ids,omitempty"`
+	Text   *string        `thrift:"text,1,optional" frugal:"1,optional,string" json:"text,omitempty"`
+	Ids    *TokenIDs      `thrift:"ids,2,optional" frugal:"2,optional,TokenIDs" json:"ids,omitempty"`
+	Images []*llmv1.Image `thrift:"images,3" frugal:"3,default,list<llmv1.Image>" json:"images"`
 }
 
 func NewPrompt() *Prompt {
@@ -311,6 +359,10 @@ func (p *Prompt) GetIds() (v *TokenIDs) {
 	return p.Ids
 }
 
+func (p *Prompt) GetImages() (v []*llmv1.Image) {
+	return p.Images
+}
+
 func (p *Prompt) IsSetText() bool {
 	return p.Text != nil
 }
@@ -329,6 +381,7 @@ func (p *Prompt) String() string {
 var fieldIDToName_Prompt = map[int16]string{
 	1: "text",
 	2: "ids",
+	3: "images",
 }
 
 type TokenIDs struct {
@@ -1884,6 +1937,7 @@ type Model struct {
 	Embeds         bool     `thrift:"embeds,10" frugal:"10,default,bool" json:"embeds"`
 	Problem        string   `thrift:"problem,11" frugal:"11,default,string" json:"problem"`
 	Parent         string   `thrift:"parent,12" frugal:"12,default,string" json:"parent"`
+	Images         bool     `thrift:"images,13" frugal:"13,default,bool" json:"images"`
 }
 
 func NewModel() *Model {
@@ -1941,6 +1995,10 @@ func (p *Model) GetParent() (v string) {
 	return p.Parent
 }
 
+func (p *Model) GetImages() (v bool) {
+	return p.Images
+}
+
 func (p *Model) String() string {
 	if p == nil {
 		return "<nil>"
@@ -1961,6 +2019,7 @@ var fieldIDToName_Model = map[int16]string{
 	10: "embeds",
 	11: "problem",
 	12: "parent",
+	13: "images",
 }
 
 type ModelsResponse struct {

@@ -51,6 +51,26 @@ func (p *Message) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *PlacedImage) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *PlacedImage) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *PlacedImage) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *PlacedImage) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *ToolCall) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

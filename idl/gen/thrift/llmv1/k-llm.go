@@ -167,6 +167,26 @@ func (p *Usage) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *Image) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *Image) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *Image) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *Image) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *Embedding) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

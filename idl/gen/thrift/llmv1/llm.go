@@ -170,6 +170,53 @@ func (p *Role) Value() (driver.Value, error) {
 	return int64(*p), nil
 }
 
+type ImageInput int64
+
+const (
+	ImageInput_IMAGE_INPUT_UNSPECIFIED  ImageInput = 0
+	ImageInput_IMAGE_INPUT_PROMPT       ImageInput = 1
+	ImageInput_IMAGE_INPUT_CONVERSATION ImageInput = 2
+)
+
+func (p ImageInput) String() string {
+	switch p {
+	case ImageInput_IMAGE_INPUT_UNSPECIFIED:
+		return "IMAGE_INPUT_UNSPECIFIED"
+	case ImageInput_IMAGE_INPUT_PROMPT:
+		return "IMAGE_INPUT_PROMPT"
+	case ImageInput_IMAGE_INPUT_CONVERSATION:
+		return "IMAGE_INPUT_CONVERSATION"
+	}
+	return "<UNSET>"
+}
+
+func ImageInputFromString(s string) (ImageInput, error) {
+	switch s {
+	case "IMAGE_INPUT_UNSPECIFIED":
+		return ImageInput_IMAGE_INPUT_UNSPECIFIED, nil
+	case "IMAGE_INPUT_PROMPT":
+		return ImageInput_IMAGE_INPUT_PROMPT, nil
+	case "IMAGE_INPUT_CONVERSATION":
+		return ImageInput_IMAGE_INPUT_CONVERSATION, nil
+	}
+	return ImageInput(0), fmt.Errorf("not a valid ImageInput string")
+}
+
+func ImageInputPtr(v ImageInput) *ImageInput { return &v }
+func (p *ImageInput) Scan(value interface{}) (err error) {
+	var result sql.NullInt64
+	err = result.Scan(value)
+	*p = ImageInput(result.Int64)
+	return
+}
+
+func (p *ImageInput) Value() (driver.Value, error) {
+	if p == nil {
+		return nil, nil
+	}
+	return int64(*p), nil
+}
+
 type Form int64
 
 const (
@@ -759,6 +806,38 @@ var fieldIDToName_Usage = map[int16]string{
 	10: "reasoning_tokens",
 }
 
+type Image struct {
+	Data      []byte `thrift:"data,1" frugal:"1,default,binary" json:"data"`
+	MediaType string `thrift:"media_type,2" frugal:"2,default,string" json:"media_type"`
+}
+
+func NewImage() *Image {
+	return &Image{}
+}
+
+func (p *Image) InitDefault() {
+}
+
+func (p *Image) GetData() (v []byte) {
+	return p.Data
+}
+
+func (p *Image) GetMediaType() (v string) {
+	return p.MediaType
+}
+
+func (p *Image) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("Image(%+v)", *p)
+}
+
+var fieldIDToName_Image = map[int16]string{
+	1: "data",
+	2: "media_type",
+}
+
 type Embedding struct {
 	Values []float64 `thrift:"values,1" frugal:"1,default,list<double>" json:"values"`
 }
@@ -926,11 +1005,12 @@ var fieldIDToName_WorkerInfo = map[int16]string{
 }
 
 type Capabilities struct {
-	Prompt   Form     `thrift:"prompt,1" frugal:"1,default,Form" json:"prompt"`
-	Answer   Form     `thrift:"answer,2" frugal:"2,default,Form" json:"answer"`
-	Sampling []string `thrift:"sampling,3" frugal:"3,default,list<string>" json:"sampling"`
-	Upstream string   `thrift:"upstream,4" frugal:"4,default,string" json:"upstream"`
-	Adapters bool     `thrift:"adapters,5" frugal:"5,default,bool" json:"adapters"`
+	Prompt   Form       `thrift:"prompt,1" frugal:"1,default,Form" json:"prompt"`
+	Answer   Form       `thrift:"answer,2" frugal:"2,default,Form" json:"answer"`
+	Sampling []string   `thrift:"sampling,3" frugal:"3,default,list<string>" json:"sampling"`
+	Upstream string     `thrift:"upstream,4" frugal:"4,default,string" json:"upstream"`
+	Adapters bool       `thrift:"adapters,5" frugal:"5,default,bool" json:"adapters"`
+	Images   ImageInput `thrift:"images,6" frugal:"6,default,ImageInput" json:"images"`
 }
 
 func NewCapabilities() *Capabilities {
@@ -960,6 +1040,10 @@ func (p *Capabilities) GetAdapters() (v bool) {
 	return p.Adapters
 }
 
+func (p *Capabilities) GetImages() (v ImageInput) {
+	return p.Images
+}
+
 func (p *Capabilities) String() string {
 	if p == nil {
 		return "<nil>"
@@ -973,6 +1057,7 @@ var fieldIDToName_Capabilities = map[int16]string{
 	3: "sampling",
 	4: "upstream",
 	5: "adapters",
+	6: "images",
 }
 
 type Load struct {

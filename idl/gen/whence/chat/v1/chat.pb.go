@@ -155,7 +155,9 @@ type Message struct {
 	ToolCallId string `protobuf:"bytes,5,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// The reasoning of an assistant's turn. Most chat templates show it in some turns only, or not at
 	// all.
-	Reasoning     string `protobuf:"bytes,6,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	Reasoning string `protobuf:"bytes,6,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	// The images of a user's turn, in their order within content.
+	Images        []*PlacedImage `protobuf:"bytes,7,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +234,68 @@ func (x *Message) GetReasoning() string {
 	return ""
 }
 
+func (x *Message) GetImages() []*PlacedImage {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+// PlacedImage is an image within a content.
+type PlacedImage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The image.
+	Image *v1.Image `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// The number of bytes of the content before the image, which is not inside of a character.
+	Offset        uint32 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacedImage) Reset() {
+	*x = PlacedImage{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacedImage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacedImage) ProtoMessage() {}
+
+func (x *PlacedImage) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacedImage.ProtoReflect.Descriptor instead.
+func (*PlacedImage) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PlacedImage) GetImage() *v1.Image {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+func (x *PlacedImage) GetOffset() uint32 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 // ToolCall is a call that a model has made.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -247,7 +311,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -259,7 +323,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -272,7 +336,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ToolCall) GetId() string {
@@ -312,7 +376,7 @@ type Tool struct {
 
 func (x *Tool) Reset() {
 	*x = Tool{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -324,7 +388,7 @@ func (x *Tool) String() string {
 func (*Tool) ProtoMessage() {}
 
 func (x *Tool) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -337,7 +401,7 @@ func (x *Tool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tool.ProtoReflect.Descriptor instead.
 func (*Tool) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{2}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Tool) GetName() string {
@@ -374,7 +438,7 @@ type ToolChoice struct {
 
 func (x *ToolChoice) Reset() {
 	*x = ToolChoice{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +450,7 @@ func (x *ToolChoice) String() string {
 func (*ToolChoice) ProtoMessage() {}
 
 func (x *ToolChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +463,7 @@ func (x *ToolChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
 func (*ToolChoice) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{3}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ToolChoice) GetMode() ToolMode {
@@ -423,14 +487,16 @@ type Prompt struct {
 	//
 	//	*Prompt_Text
 	//	*Prompt_Ids
-	Content       isPrompt_Content `protobuf_oneof:"content"`
+	Content isPrompt_Content `protobuf_oneof:"content"`
+	// The images of a completion's prompt, in the order of their placeholders, which the prompt has.
+	Images        []*v1.Image `protobuf:"bytes,3,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Prompt) Reset() {
 	*x = Prompt{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +508,7 @@ func (x *Prompt) String() string {
 func (*Prompt) ProtoMessage() {}
 
 func (x *Prompt) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +521,7 @@ func (x *Prompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prompt.ProtoReflect.Descriptor instead.
 func (*Prompt) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{4}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Prompt) GetContent() isPrompt_Content {
@@ -479,6 +545,13 @@ func (x *Prompt) GetIds() *TokenIDs {
 		if x, ok := x.Content.(*Prompt_Ids); ok {
 			return x.Ids
 		}
+	}
+	return nil
+}
+
+func (x *Prompt) GetImages() []*v1.Image {
+	if x != nil {
+		return x.Images
 	}
 	return nil
 }
@@ -513,7 +586,7 @@ type TokenIDs struct {
 
 func (x *TokenIDs) Reset() {
 	*x = TokenIDs{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +598,7 @@ func (x *TokenIDs) String() string {
 func (*TokenIDs) ProtoMessage() {}
 
 func (x *TokenIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +611,7 @@ func (x *TokenIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIDs.ProtoReflect.Descriptor instead.
 func (*TokenIDs) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{5}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TokenIDs) GetIds() []uint32 {
@@ -611,7 +684,7 @@ type ChatRequest struct {
 
 func (x *ChatRequest) Reset() {
 	*x = ChatRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +696,7 @@ func (x *ChatRequest) String() string {
 func (*ChatRequest) ProtoMessage() {}
 
 func (x *ChatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +709,7 @@ func (x *ChatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatRequest.ProtoReflect.Descriptor instead.
 func (*ChatRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{6}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ChatRequest) GetStreamId() string {
@@ -800,7 +873,7 @@ type AnsweredChoice struct {
 
 func (x *AnsweredChoice) Reset() {
 	*x = AnsweredChoice{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +885,7 @@ func (x *AnsweredChoice) String() string {
 func (*AnsweredChoice) ProtoMessage() {}
 
 func (x *AnsweredChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +898,7 @@ func (x *AnsweredChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnsweredChoice.ProtoReflect.Descriptor instead.
 func (*AnsweredChoice) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AnsweredChoice) GetIds() []uint32 {
@@ -856,7 +929,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +941,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +954,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GenerateRequest) GetMessage() isGenerateRequest_Message {
@@ -956,7 +1029,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1041,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1054,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Delta) GetText() string {
@@ -1060,7 +1133,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1145,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1158,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TokenLogprob) GetId() uint32 {
@@ -1145,7 +1218,7 @@ type ChoiceEnd struct {
 
 func (x *ChoiceEnd) Reset() {
 	*x = ChoiceEnd{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1230,7 @@ func (x *ChoiceEnd) String() string {
 func (*ChoiceEnd) ProtoMessage() {}
 
 func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1243,7 @@ func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceEnd.ProtoReflect.Descriptor instead.
 func (*ChoiceEnd) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ChoiceEnd) GetChoice() uint32 {
@@ -1232,7 +1305,7 @@ type ToolCallDelta struct {
 
 func (x *ToolCallDelta) Reset() {
 	*x = ToolCallDelta{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1317,7 @@ func (x *ToolCallDelta) String() string {
 func (*ToolCallDelta) ProtoMessage() {}
 
 func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1330,7 @@ func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallDelta.ProtoReflect.Descriptor instead.
 func (*ToolCallDelta) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToolCallDelta) GetIndex() uint32 {
@@ -1305,7 +1378,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1390,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1403,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -1437,7 +1510,7 @@ type Restarted struct {
 
 func (x *Restarted) Reset() {
 	*x = Restarted{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1522,7 @@ func (x *Restarted) String() string {
 func (*Restarted) ProtoMessage() {}
 
 func (x *Restarted) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1535,7 @@ func (x *Restarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
 func (*Restarted) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Restarted) GetChoice() uint32 {
@@ -1483,7 +1556,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1568,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1581,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CompleteRequest) GetChat() *ChatRequest {
@@ -1541,7 +1614,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1626,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1639,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CompleteResponse) GetStarted() *v1.Started {
@@ -1637,7 +1710,7 @@ type Choice struct {
 
 func (x *Choice) Reset() {
 	*x = Choice{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1722,7 @@ func (x *Choice) String() string {
 func (*Choice) ProtoMessage() {}
 
 func (x *Choice) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1735,7 @@ func (x *Choice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choice.ProtoReflect.Descriptor instead.
 func (*Choice) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Choice) GetText() string {
@@ -1727,7 +1800,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1812,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1825,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TokenizeRequest) GetModel() string {
@@ -1833,7 +1906,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +1918,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +1931,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TokenizeResponse) GetIds() []uint32 {
@@ -1895,7 +1968,7 @@ type DetokenizeRequest struct {
 
 func (x *DetokenizeRequest) Reset() {
 	*x = DetokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +1980,7 @@ func (x *DetokenizeRequest) String() string {
 func (*DetokenizeRequest) ProtoMessage() {}
 
 func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +1993,7 @@ func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeRequest.ProtoReflect.Descriptor instead.
 func (*DetokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DetokenizeRequest) GetModel() string {
@@ -1948,7 +2021,7 @@ type DetokenizeResponse struct {
 
 func (x *DetokenizeResponse) Reset() {
 	*x = DetokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2033,7 @@ func (x *DetokenizeResponse) String() string {
 func (*DetokenizeResponse) ProtoMessage() {}
 
 func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2046,7 @@ func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeResponse.ProtoReflect.Descriptor instead.
 func (*DetokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DetokenizeResponse) GetText() string {
@@ -2000,7 +2073,7 @@ type ComposeRequest struct {
 
 func (x *ComposeRequest) Reset() {
 	*x = ComposeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2085,7 @@ func (x *ComposeRequest) String() string {
 func (*ComposeRequest) ProtoMessage() {}
 
 func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2098,7 @@ func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeRequest.ProtoReflect.Descriptor instead.
 func (*ComposeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ComposeRequest) GetMessage() isComposeRequest_Message {
@@ -2128,7 +2201,7 @@ type Go struct {
 
 func (x *Go) Reset() {
 	*x = Go{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2213,7 @@ func (x *Go) String() string {
 func (*Go) ProtoMessage() {}
 
 func (x *Go) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2226,7 @@ func (x *Go) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Go.ProtoReflect.Descriptor instead.
 func (*Go) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
 }
 
 // ComposeResponse is a whole answer.
@@ -2167,7 +2240,7 @@ type ComposeResponse struct {
 
 func (x *ComposeResponse) Reset() {
 	*x = ComposeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2252,7 @@ func (x *ComposeResponse) String() string {
 func (*ComposeResponse) ProtoMessage() {}
 
 func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2265,7 @@ func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeResponse.ProtoReflect.Descriptor instead.
 func (*ComposeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ComposeResponse) GetAnswer() *CompleteResponse {
@@ -2217,7 +2290,7 @@ type ConverseRequest struct {
 
 func (x *ConverseRequest) Reset() {
 	*x = ConverseRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2302,7 @@ func (x *ConverseRequest) String() string {
 func (*ConverseRequest) ProtoMessage() {}
 
 func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2315,7 @@ func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseRequest.ProtoReflect.Descriptor instead.
 func (*ConverseRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConverseRequest) GetMessage() isConverseRequest_Message {
@@ -2315,7 +2388,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2400,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2413,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Turn) GetMessages() []*Message {
@@ -2366,7 +2439,7 @@ type ConverseResponse struct {
 
 func (x *ConverseResponse) Reset() {
 	*x = ConverseResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2451,7 @@ func (x *ConverseResponse) String() string {
 func (*ConverseResponse) ProtoMessage() {}
 
 func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2464,7 @@ func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseResponse.ProtoReflect.Descriptor instead.
 func (*ConverseResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ConverseResponse) GetMessage() isConverseResponse_Message {
@@ -2489,7 +2562,7 @@ type TurnEnd struct {
 
 func (x *TurnEnd) Reset() {
 	*x = TurnEnd{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2574,7 @@ func (x *TurnEnd) String() string {
 func (*TurnEnd) ProtoMessage() {}
 
 func (x *TurnEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2587,7 @@ func (x *TurnEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnd.ProtoReflect.Descriptor instead.
 func (*TurnEnd) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TurnEnd) GetTurn() uint32 {
@@ -2572,7 +2645,7 @@ type EmbeddingsRequest struct {
 
 func (x *EmbeddingsRequest) Reset() {
 	*x = EmbeddingsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2657,7 @@ func (x *EmbeddingsRequest) String() string {
 func (*EmbeddingsRequest) ProtoMessage() {}
 
 func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2670,7 @@ func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingsRequest.ProtoReflect.Descriptor instead.
 func (*EmbeddingsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EmbeddingsRequest) GetStreamId() string {
@@ -2650,7 +2723,7 @@ type EmbeddingsResponse struct {
 
 func (x *EmbeddingsResponse) Reset() {
 	*x = EmbeddingsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2735,7 @@ func (x *EmbeddingsResponse) String() string {
 func (*EmbeddingsResponse) ProtoMessage() {}
 
 func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2748,7 @@ func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingsResponse.ProtoReflect.Descriptor instead.
 func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EmbeddingsResponse) GetEmbeddings() []*v1.Embedding {
@@ -2708,7 +2781,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2793,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2806,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
 }
 
 // Model is a model that chat-service serves.
@@ -2764,14 +2837,16 @@ type Model struct {
 	// clients may read it.
 	Problem string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
 	// The model of which this one is a LoRA adapter; empty if it is a model of its own.
-	Parent        string `protobuf:"bytes,12,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent string `protobuf:"bytes,12,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Whether requests may have images: a healthy worker's engine takes them.
+	Images        bool `protobuf:"varint,13,opt,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2858,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2871,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Model) GetId() string {
@@ -2883,6 +2958,13 @@ func (x *Model) GetParent() string {
 	return ""
 }
 
+func (x *Model) GetImages() bool {
+	if x != nil {
+		return x.Images
+	}
+	return false
+}
+
 // ModelsResponse lists all models.
 type ModelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2894,7 +2976,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +2988,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3001,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -2940,7 +3022,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3034,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3047,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -2986,7 +3068,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3080,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3093,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -3030,7 +3112,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3124,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3137,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 // Worker is a worker as chat-service sees it.
@@ -3086,7 +3168,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3180,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3193,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Worker) GetTarget() string {
@@ -3188,7 +3270,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3282,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3295,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3227,7 +3309,7 @@ var File_whence_chat_v1_chat_proto protoreflect.FileDescriptor
 
 const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
-	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xc4\x01\n" +
+	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xf9\x01\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
@@ -3236,7 +3318,11 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"tool_calls\x18\x04 \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCalls\x12 \n" +
 	"\ftool_call_id\x18\x05 \x01(\tR\n" +
 	"toolCallId\x12\x1c\n" +
-	"\treasoning\x18\x06 \x01(\tR\treasoning\"L\n" +
+	"\treasoning\x18\x06 \x01(\tR\treasoning\x123\n" +
+	"\x06images\x18\a \x03(\v2\x1b.whence.chat.v1.PlacedImageR\x06images\"Q\n" +
+	"\vPlacedImage\x12*\n" +
+	"\x05image\x18\x01 \x01(\v2\x14.whence.llm.v1.ImageR\x05image\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\rR\x06offset\"L\n" +
 	"\bToolCall\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -3250,10 +3336,11 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
 	"ToolChoice\x12,\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x18.whence.chat.v1.ToolModeR\x04mode\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"W\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x85\x01\n" +
 	"\x06Prompt\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12,\n" +
-	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
+	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03ids\x12,\n" +
+	"\x06images\x18\x03 \x03(\v2\x14.whence.llm.v1.ImageR\x06imagesB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xaa\a\n" +
@@ -3418,7 +3505,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\x0f\n" +
-	"\rModelsRequest\"\xe8\x02\n" +
+	"\rModelsRequest\"\x80\x03\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
@@ -3432,7 +3519,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x06embeds\x18\n" +
 	" \x01(\bR\x06embeds\x12\x18\n" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x16\n" +
-	"\x06parent\x18\f \x01(\tR\x06parent\"?\n" +
+	"\x06parent\x18\f \x01(\tR\x06parent\x12\x16\n" +
+	"\x06images\x18\r \x01(\bR\x06images\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +
@@ -3489,150 +3577,155 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                  // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),               // 1: whence.chat.v1.WorkerState
 	(*Message)(nil),                // 2: whence.chat.v1.Message
-	(*ToolCall)(nil),               // 3: whence.chat.v1.ToolCall
-	(*Tool)(nil),                   // 4: whence.chat.v1.Tool
-	(*ToolChoice)(nil),             // 5: whence.chat.v1.ToolChoice
-	(*Prompt)(nil),                 // 6: whence.chat.v1.Prompt
-	(*TokenIDs)(nil),               // 7: whence.chat.v1.TokenIDs
-	(*ChatRequest)(nil),            // 8: whence.chat.v1.ChatRequest
-	(*AnsweredChoice)(nil),         // 9: whence.chat.v1.AnsweredChoice
-	(*GenerateRequest)(nil),        // 10: whence.chat.v1.GenerateRequest
-	(*Delta)(nil),                  // 11: whence.chat.v1.Delta
-	(*TokenLogprob)(nil),           // 12: whence.chat.v1.TokenLogprob
-	(*ChoiceEnd)(nil),              // 13: whence.chat.v1.ChoiceEnd
-	(*ToolCallDelta)(nil),          // 14: whence.chat.v1.ToolCallDelta
-	(*GenerateResponse)(nil),       // 15: whence.chat.v1.GenerateResponse
-	(*Restarted)(nil),              // 16: whence.chat.v1.Restarted
-	(*CompleteRequest)(nil),        // 17: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),       // 18: whence.chat.v1.CompleteResponse
-	(*Choice)(nil),                 // 19: whence.chat.v1.Choice
-	(*TokenizeRequest)(nil),        // 20: whence.chat.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),       // 21: whence.chat.v1.TokenizeResponse
-	(*DetokenizeRequest)(nil),      // 22: whence.chat.v1.DetokenizeRequest
-	(*DetokenizeResponse)(nil),     // 23: whence.chat.v1.DetokenizeResponse
-	(*ComposeRequest)(nil),         // 24: whence.chat.v1.ComposeRequest
-	(*Go)(nil),                     // 25: whence.chat.v1.Go
-	(*ComposeResponse)(nil),        // 26: whence.chat.v1.ComposeResponse
-	(*ConverseRequest)(nil),        // 27: whence.chat.v1.ConverseRequest
-	(*Turn)(nil),                   // 28: whence.chat.v1.Turn
-	(*ConverseResponse)(nil),       // 29: whence.chat.v1.ConverseResponse
-	(*TurnEnd)(nil),                // 30: whence.chat.v1.TurnEnd
-	(*EmbeddingsRequest)(nil),      // 31: whence.chat.v1.EmbeddingsRequest
-	(*EmbeddingsResponse)(nil),     // 32: whence.chat.v1.EmbeddingsResponse
-	(*ModelsRequest)(nil),          // 33: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                  // 34: whence.chat.v1.Model
-	(*ModelsResponse)(nil),         // 35: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),            // 36: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),           // 37: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),         // 38: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                 // 39: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),        // 40: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),            // 41: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 42: whence.llm.v1.Claim
-	(*v11.Stop)(nil),               // 43: whence.stream.v1.Stop
-	(v1.Finish)(0),                 // 44: whence.llm.v1.Finish
-	(*v1.Usage)(nil),               // 45: whence.llm.v1.Usage
-	(*v1.Started)(nil),             // 46: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 47: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 48: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 49: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 50: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 51: whence.llm.v1.WorkerInfo
-	(*timestamppb.Timestamp)(nil),  // 52: google.protobuf.Timestamp
+	(*PlacedImage)(nil),            // 3: whence.chat.v1.PlacedImage
+	(*ToolCall)(nil),               // 4: whence.chat.v1.ToolCall
+	(*Tool)(nil),                   // 5: whence.chat.v1.Tool
+	(*ToolChoice)(nil),             // 6: whence.chat.v1.ToolChoice
+	(*Prompt)(nil),                 // 7: whence.chat.v1.Prompt
+	(*TokenIDs)(nil),               // 8: whence.chat.v1.TokenIDs
+	(*ChatRequest)(nil),            // 9: whence.chat.v1.ChatRequest
+	(*AnsweredChoice)(nil),         // 10: whence.chat.v1.AnsweredChoice
+	(*GenerateRequest)(nil),        // 11: whence.chat.v1.GenerateRequest
+	(*Delta)(nil),                  // 12: whence.chat.v1.Delta
+	(*TokenLogprob)(nil),           // 13: whence.chat.v1.TokenLogprob
+	(*ChoiceEnd)(nil),              // 14: whence.chat.v1.ChoiceEnd
+	(*ToolCallDelta)(nil),          // 15: whence.chat.v1.ToolCallDelta
+	(*GenerateResponse)(nil),       // 16: whence.chat.v1.GenerateResponse
+	(*Restarted)(nil),              // 17: whence.chat.v1.Restarted
+	(*CompleteRequest)(nil),        // 18: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),       // 19: whence.chat.v1.CompleteResponse
+	(*Choice)(nil),                 // 20: whence.chat.v1.Choice
+	(*TokenizeRequest)(nil),        // 21: whence.chat.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),       // 22: whence.chat.v1.TokenizeResponse
+	(*DetokenizeRequest)(nil),      // 23: whence.chat.v1.DetokenizeRequest
+	(*DetokenizeResponse)(nil),     // 24: whence.chat.v1.DetokenizeResponse
+	(*ComposeRequest)(nil),         // 25: whence.chat.v1.ComposeRequest
+	(*Go)(nil),                     // 26: whence.chat.v1.Go
+	(*ComposeResponse)(nil),        // 27: whence.chat.v1.ComposeResponse
+	(*ConverseRequest)(nil),        // 28: whence.chat.v1.ConverseRequest
+	(*Turn)(nil),                   // 29: whence.chat.v1.Turn
+	(*ConverseResponse)(nil),       // 30: whence.chat.v1.ConverseResponse
+	(*TurnEnd)(nil),                // 31: whence.chat.v1.TurnEnd
+	(*EmbeddingsRequest)(nil),      // 32: whence.chat.v1.EmbeddingsRequest
+	(*EmbeddingsResponse)(nil),     // 33: whence.chat.v1.EmbeddingsResponse
+	(*ModelsRequest)(nil),          // 34: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                  // 35: whence.chat.v1.Model
+	(*ModelsResponse)(nil),         // 36: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),            // 37: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),           // 38: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),         // 39: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                 // 40: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),        // 41: whence.chat.v1.WorkersResponse
+	(*v1.Image)(nil),               // 42: whence.llm.v1.Image
+	(*v1.Sampling)(nil),            // 43: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 44: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 45: whence.stream.v1.Stop
+	(v1.Finish)(0),                 // 46: whence.llm.v1.Finish
+	(*v1.Usage)(nil),               // 47: whence.llm.v1.Usage
+	(*v1.Started)(nil),             // 48: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 49: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 50: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 51: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 52: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 53: whence.llm.v1.WorkerInfo
+	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
-	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
-	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
-	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
-	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	41, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
-	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
-	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
-	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	42, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
-	7,  // 9: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
-	9,  // 10: whence.chat.v1.ChatRequest.answered_choices:type_name -> whence.chat.v1.AnsweredChoice
-	13, // 11: whence.chat.v1.AnsweredChoice.end:type_name -> whence.chat.v1.ChoiceEnd
-	8,  // 12: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	43, // 13: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	12, // 14: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	14, // 15: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
-	12, // 16: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	44, // 17: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
-	45, // 18: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
-	46, // 19: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
-	11, // 20: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	47, // 21: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
-	13, // 22: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
-	16, // 23: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
-	8,  // 24: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	46, // 25: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
-	47, // 26: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
-	19, // 27: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
-	12, // 28: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 29: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
-	13, // 30: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
-	12, // 31: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 32: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
-	2,  // 33: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	4,  // 34: whence.chat.v1.TokenizeRequest.tools:type_name -> whence.chat.v1.Tool
-	5,  // 35: whence.chat.v1.TokenizeRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	8,  // 36: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	43, // 37: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
-	2,  // 38: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
-	25, // 39: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
-	18, // 40: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
-	8,  // 41: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	43, // 42: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
-	28, // 43: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
-	2,  // 44: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	46, // 45: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
-	11, // 46: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
-	30, // 47: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	47, // 48: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
-	44, // 49: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
-	45, // 50: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
-	6,  // 51: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	42, // 52: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
-	48, // 53: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	47, // 54: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
-	34, // 55: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	49, // 56: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	50, // 57: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 58: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	51, // 59: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
-	52, // 60: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	39, // 61: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	10, // 62: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	17, // 63: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	24, // 64: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	27, // 65: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	31, // 66: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	33, // 67: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	36, // 68: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	38, // 69: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	20, // 70: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	22, // 71: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	15, // 72: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	18, // 73: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	26, // 74: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	29, // 75: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	32, // 76: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	35, // 77: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	37, // 78: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	40, // 79: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	21, // 80: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	23, // 81: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	72, // [72:82] is the sub-list for method output_type
-	62, // [62:72] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	4,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
+	3,  // 1: whence.chat.v1.Message.images:type_name -> whence.chat.v1.PlacedImage
+	42, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
+	0,  // 3: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
+	8,  // 4: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
+	42, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
+	2,  // 6: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
+	43, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
+	7,  // 8: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
+	5,  // 9: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
+	6,  // 10: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
+	44, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
+	8,  // 12: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
+	10, // 13: whence.chat.v1.ChatRequest.answered_choices:type_name -> whence.chat.v1.AnsweredChoice
+	14, // 14: whence.chat.v1.AnsweredChoice.end:type_name -> whence.chat.v1.ChoiceEnd
+	9,  // 15: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	45, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	13, // 17: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	15, // 18: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
+	13, // 19: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
+	46, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
+	47, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
+	48, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	12, // 23: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	49, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	14, // 25: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
+	17, // 26: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
+	9,  // 27: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	48, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
+	49, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
+	20, // 30: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
+	13, // 31: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	4,  // 32: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
+	14, // 33: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
+	13, // 34: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	4,  // 35: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
+	2,  // 36: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
+	5,  // 37: whence.chat.v1.TokenizeRequest.tools:type_name -> whence.chat.v1.Tool
+	6,  // 38: whence.chat.v1.TokenizeRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
+	9,  // 39: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	45, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	2,  // 41: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
+	26, // 42: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
+	19, // 43: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
+	9,  // 44: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	45, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	29, // 46: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
+	2,  // 47: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
+	48, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
+	12, // 49: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
+	31, // 50: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
+	49, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	46, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	47, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
+	7,  // 54: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
+	44, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	50, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	49, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
+	35, // 58: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	51, // 59: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	52, // 60: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 61: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	53, // 62: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
+	54, // 63: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	40, // 64: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	11, // 65: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	18, // 66: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	25, // 67: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	28, // 68: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	32, // 69: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	34, // 70: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	37, // 71: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	39, // 72: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	21, // 73: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	23, // 74: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	16, // 75: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	19, // 76: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	27, // 77: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	30, // 78: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	33, // 79: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	36, // 80: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	38, // 81: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	41, // 82: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	22, // 83: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	24, // 84: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	75, // [75:85] is the sub-list for method output_type
+	65, // [65:75] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3640,49 +3733,49 @@ func file_whence_chat_v1_chat_proto_init() {
 	if File_whence_chat_v1_chat_proto != nil {
 		return
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[4].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[5].OneofWrappers = []any{
 		(*Prompt_Text)(nil),
 		(*Prompt_Ids)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[6].OneofWrappers = []any{}
-	file_whence_chat_v1_chat_proto_msgTypes[8].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[7].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[9].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[11].OneofWrappers = []any{}
-	file_whence_chat_v1_chat_proto_msgTypes[13].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[12].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[14].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_End)(nil),
 		(*GenerateResponse_ChoiceEnd)(nil),
 		(*GenerateResponse_Restarted)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[22].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[23].OneofWrappers = []any{
 		(*ComposeRequest_Chat)(nil),
 		(*ComposeRequest_Stop)(nil),
 		(*ComposeRequest_Piece)(nil),
 		(*ComposeRequest_Next)(nil),
 		(*ComposeRequest_Go)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[25].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[26].OneofWrappers = []any{
 		(*ConverseRequest_Chat)(nil),
 		(*ConverseRequest_Stop)(nil),
 		(*ConverseRequest_Turn)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[27].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[28].OneofWrappers = []any{
 		(*ConverseResponse_Started)(nil),
 		(*ConverseResponse_Delta)(nil),
 		(*ConverseResponse_TurnEnd)(nil),
 		(*ConverseResponse_End)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[29].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

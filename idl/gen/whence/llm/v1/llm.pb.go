@@ -200,6 +200,60 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{2}
 }
 
+// ImageInput is how an engine gets the images of a prompt.
+type ImageInput int32
+
+const (
+	// The engine takes no images.
+	ImageInput_IMAGE_INPUT_UNSPECIFIED ImageInput = 0
+	// Beside token ids, which have a placeholder for each image.
+	ImageInput_IMAGE_INPUT_PROMPT ImageInput = 1
+	// Within the conversation, which the engine renders itself. A prompt without a conversation cannot
+	// have images, and an answer does not move to or from such a worker.
+	ImageInput_IMAGE_INPUT_CONVERSATION ImageInput = 2
+)
+
+// Enum value maps for ImageInput.
+var (
+	ImageInput_name = map[int32]string{
+		0: "IMAGE_INPUT_UNSPECIFIED",
+		1: "IMAGE_INPUT_PROMPT",
+		2: "IMAGE_INPUT_CONVERSATION",
+	}
+	ImageInput_value = map[string]int32{
+		"IMAGE_INPUT_UNSPECIFIED":  0,
+		"IMAGE_INPUT_PROMPT":       1,
+		"IMAGE_INPUT_CONVERSATION": 2,
+	}
+)
+
+func (x ImageInput) Enum() *ImageInput {
+	p := new(ImageInput)
+	*p = x
+	return p
+}
+
+func (x ImageInput) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ImageInput) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_llm_v1_llm_proto_enumTypes[3].Descriptor()
+}
+
+func (ImageInput) Type() protoreflect.EnumType {
+	return &file_whence_llm_v1_llm_proto_enumTypes[3]
+}
+
+func (x ImageInput) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ImageInput.Descriptor instead.
+func (ImageInput) EnumDescriptor() ([]byte, []int) {
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{3}
+}
+
 // Form is the form of a token stream.
 type Form int32
 
@@ -237,11 +291,11 @@ func (x Form) String() string {
 }
 
 func (Form) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_llm_v1_llm_proto_enumTypes[3].Descriptor()
+	return file_whence_llm_v1_llm_proto_enumTypes[4].Descriptor()
 }
 
 func (Form) Type() protoreflect.EnumType {
-	return &file_whence_llm_v1_llm_proto_enumTypes[3]
+	return &file_whence_llm_v1_llm_proto_enumTypes[4]
 }
 
 func (x Form) Number() protoreflect.EnumNumber {
@@ -250,7 +304,7 @@ func (x Form) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Form.Descriptor instead.
 func (Form) EnumDescriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{3}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{4}
 }
 
 // Sampling says how the next token is chosen. A field that is not set has the engine's default. The
@@ -912,6 +966,61 @@ func (x *Usage) GetReasoningTokens() uint32 {
 	return 0
 }
 
+// Image is a picture that a prompt shows to the model.
+type Image struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The encoded picture, as its file has it.
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// What data is: image/png, image/jpeg, image/webp or image/gif.
+	MediaType     string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Image) Reset() {
+	*x = Image{}
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Image) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Image) ProtoMessage() {}
+
+func (x *Image) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Image.ProtoReflect.Descriptor instead.
+func (*Image) Descriptor() ([]byte, []int) {
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Image) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Image) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
 // Embedding is the vector that a model makes of a text.
 type Embedding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -923,7 +1032,7 @@ type Embedding struct {
 
 func (x *Embedding) Reset() {
 	*x = Embedding{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1044,7 @@ func (x *Embedding) String() string {
 func (*Embedding) ProtoMessage() {}
 
 func (x *Embedding) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1057,7 @@ func (x *Embedding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
 func (*Embedding) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{7}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Embedding) GetValues() []float32 {
@@ -1011,7 +1120,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1132,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1145,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{8}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WorkerInfo) GetInstance() string {
@@ -1173,14 +1282,17 @@ type Capabilities struct {
 	// The make of the server that generates, such as "vllm"; empty if the worker generates.
 	Upstream string `protobuf:"bytes,4,opt,name=upstream,proto3" json:"upstream,omitempty"`
 	// Whether requests may name an adapter of the model.
-	Adapters      bool `protobuf:"varint,5,opt,name=adapters,proto3" json:"adapters,omitempty"`
+	Adapters bool `protobuf:"varint,5,opt,name=adapters,proto3" json:"adapters,omitempty"`
+	// How the engine gets the images of a prompt. A request with images goes only to workers whose
+	// engine can get them.
+	Images        ImageInput `protobuf:"varint,6,opt,name=images,proto3,enum=whence.llm.v1.ImageInput" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1304,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1317,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{9}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Capabilities) GetPrompt() Form {
@@ -1243,6 +1355,13 @@ func (x *Capabilities) GetAdapters() bool {
 	return false
 }
 
+func (x *Capabilities) GetImages() ImageInput {
+	if x != nil {
+		return x.Images
+	}
+	return ImageInput_IMAGE_INPUT_UNSPECIFIED
+}
+
 // Load is how busy a worker is now.
 type Load struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1269,7 +1388,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1400,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1413,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{10}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1432,7 +1551,11 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	" \x01(\rH\x01R\x0freasoningTokens\x88\x01\x01B\x19\n" +
 	"\x17_expected_cached_tokensB\x13\n" +
 	"\x11_reasoning_tokensJ\x04\b\x05\x10\n" +
-	"\"#\n" +
+	"\":\n" +
+	"\x05Image\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x02 \x01(\tR\tmediaType\"#\n" +
 	"\tEmbedding\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\x02R\x06values\"\xd2\x04\n" +
 	"\n" +
@@ -1455,13 +1578,14 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12'\n" +
 	"\x04role\x18\x13 \x01(\x0e2\x13.whence.llm.v1.RoleR\x04role\x12\x18\n" +
-	"\aproblem\x18\x14 \x01(\tR\aproblemJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xbc\x01\n" +
+	"\aproblem\x18\x14 \x01(\tR\aproblemJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xef\x01\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +
 	"\bsampling\x18\x03 \x03(\tR\bsampling\x12\x1a\n" +
 	"\bupstream\x18\x04 \x01(\tR\bupstream\x12\x1a\n" +
-	"\badapters\x18\x05 \x01(\bR\badapters\"\x97\x02\n" +
+	"\badapters\x18\x05 \x01(\bR\badapters\x121\n" +
+	"\x06images\x18\x06 \x01(\x0e2\x19.whence.llm.v1.ImageInputR\x06images\"\x97\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x1f\n" +
@@ -1488,7 +1612,12 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_BOTH\x10\x01\x12\x10\n" +
 	"\fROLE_PREFILL\x10\x02\x12\x0f\n" +
-	"\vROLE_DECODE\x10\x03*?\n" +
+	"\vROLE_DECODE\x10\x03*_\n" +
+	"\n" +
+	"ImageInput\x12\x1b\n" +
+	"\x17IMAGE_INPUT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12IMAGE_INPUT_PROMPT\x10\x01\x12\x1c\n" +
+	"\x18IMAGE_INPUT_CONVERSATION\x10\x02*?\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
@@ -1506,45 +1635,48 @@ func file_whence_llm_v1_llm_proto_rawDescGZIP() []byte {
 	return file_whence_llm_v1_llm_proto_rawDescData
 }
 
-var file_whence_llm_v1_llm_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_whence_llm_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_whence_llm_v1_llm_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_whence_llm_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_whence_llm_v1_llm_proto_goTypes = []any{
 	(Tier)(0),            // 0: whence.llm.v1.Tier
 	(Finish)(0),          // 1: whence.llm.v1.Finish
 	(Role)(0),            // 2: whence.llm.v1.Role
-	(Form)(0),            // 3: whence.llm.v1.Form
-	(*Sampling)(nil),     // 4: whence.llm.v1.Sampling
-	(*Guide)(nil),        // 5: whence.llm.v1.Guide
-	(*GuideForm)(nil),    // 6: whence.llm.v1.GuideForm
-	(*Claim)(nil),        // 7: whence.llm.v1.Claim
-	(*Started)(nil),      // 8: whence.llm.v1.Started
-	(*End)(nil),          // 9: whence.llm.v1.End
-	(*Usage)(nil),        // 10: whence.llm.v1.Usage
-	(*Embedding)(nil),    // 11: whence.llm.v1.Embedding
-	(*WorkerInfo)(nil),   // 12: whence.llm.v1.WorkerInfo
-	(*Capabilities)(nil), // 13: whence.llm.v1.Capabilities
-	(*Load)(nil),         // 14: whence.llm.v1.Load
-	nil,                  // 15: whence.llm.v1.Sampling.LogitBiasEntry
-	(v1.Reason)(0),       // 16: whence.stream.v1.Reason
+	(ImageInput)(0),      // 3: whence.llm.v1.ImageInput
+	(Form)(0),            // 4: whence.llm.v1.Form
+	(*Sampling)(nil),     // 5: whence.llm.v1.Sampling
+	(*Guide)(nil),        // 6: whence.llm.v1.Guide
+	(*GuideForm)(nil),    // 7: whence.llm.v1.GuideForm
+	(*Claim)(nil),        // 8: whence.llm.v1.Claim
+	(*Started)(nil),      // 9: whence.llm.v1.Started
+	(*End)(nil),          // 10: whence.llm.v1.End
+	(*Usage)(nil),        // 11: whence.llm.v1.Usage
+	(*Image)(nil),        // 12: whence.llm.v1.Image
+	(*Embedding)(nil),    // 13: whence.llm.v1.Embedding
+	(*WorkerInfo)(nil),   // 14: whence.llm.v1.WorkerInfo
+	(*Capabilities)(nil), // 15: whence.llm.v1.Capabilities
+	(*Load)(nil),         // 16: whence.llm.v1.Load
+	nil,                  // 17: whence.llm.v1.Sampling.LogitBiasEntry
+	(v1.Reason)(0),       // 18: whence.stream.v1.Reason
 }
 var file_whence_llm_v1_llm_proto_depIdxs = []int32{
-	15, // 0: whence.llm.v1.Sampling.logit_bias:type_name -> whence.llm.v1.Sampling.LogitBiasEntry
-	5,  // 1: whence.llm.v1.Sampling.guide:type_name -> whence.llm.v1.Guide
-	6,  // 2: whence.llm.v1.Guide.forms:type_name -> whence.llm.v1.GuideForm
+	17, // 0: whence.llm.v1.Sampling.logit_bias:type_name -> whence.llm.v1.Sampling.LogitBiasEntry
+	6,  // 1: whence.llm.v1.Sampling.guide:type_name -> whence.llm.v1.Guide
+	7,  // 2: whence.llm.v1.Guide.forms:type_name -> whence.llm.v1.GuideForm
 	0,  // 3: whence.llm.v1.Claim.tier:type_name -> whence.llm.v1.Tier
-	16, // 4: whence.llm.v1.End.reason:type_name -> whence.stream.v1.Reason
+	18, // 4: whence.llm.v1.End.reason:type_name -> whence.stream.v1.Reason
 	1,  // 5: whence.llm.v1.End.finish:type_name -> whence.llm.v1.Finish
-	10, // 6: whence.llm.v1.End.usage:type_name -> whence.llm.v1.Usage
-	14, // 7: whence.llm.v1.WorkerInfo.load:type_name -> whence.llm.v1.Load
-	13, // 8: whence.llm.v1.WorkerInfo.capabilities:type_name -> whence.llm.v1.Capabilities
+	11, // 6: whence.llm.v1.End.usage:type_name -> whence.llm.v1.Usage
+	16, // 7: whence.llm.v1.WorkerInfo.load:type_name -> whence.llm.v1.Load
+	15, // 8: whence.llm.v1.WorkerInfo.capabilities:type_name -> whence.llm.v1.Capabilities
 	2,  // 9: whence.llm.v1.WorkerInfo.role:type_name -> whence.llm.v1.Role
-	3,  // 10: whence.llm.v1.Capabilities.prompt:type_name -> whence.llm.v1.Form
-	3,  // 11: whence.llm.v1.Capabilities.answer:type_name -> whence.llm.v1.Form
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	4,  // 10: whence.llm.v1.Capabilities.prompt:type_name -> whence.llm.v1.Form
+	4,  // 11: whence.llm.v1.Capabilities.answer:type_name -> whence.llm.v1.Form
+	3,  // 12: whence.llm.v1.Capabilities.images:type_name -> whence.llm.v1.ImageInput
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_whence_llm_v1_llm_proto_init() }
@@ -1560,8 +1692,8 @@ func file_whence_llm_v1_llm_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_llm_v1_llm_proto_rawDesc), len(file_whence_llm_v1_llm_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   12,
+			NumEnums:      5,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -53,7 +53,17 @@ type TokenRequest struct {
 	KvTransfer *KVTransfer `protobuf:"bytes,11,opt,name=kv_transfer,json=kvTransfer,proto3" json:"kv_transfer,omitempty"`
 	// The LoRA adapter of the model that answers, by the name that the engine has for it; empty for the
 	// model itself. A worker whose engine has no adapters refuses it.
-	Adapter       string `protobuf:"bytes,15,opt,name=adapter,proto3" json:"adapter,omitempty"`
+	Adapter string `protobuf:"bytes,15,opt,name=adapter,proto3" json:"adapter,omitempty"`
+	// The images of the prompt, in the order of their placeholders. A worker whose engine takes no images
+	// refuses them.
+	Images []*v1.Image `protobuf:"bytes,16,rep,name=images,proto3" json:"images,omitempty"`
+	// If there are images: the conversation that prompt was rendered from, for engines that render it
+	// themselves. A JSON object with messages, tools and chat_template_kwargs, as in OpenAI's chat API;
+	// {"type":"image"} stands for the next of images. Empty for a prompt that was no conversation.
+	Conversation string `protobuf:"bytes,17,opt,name=conversation,proto3" json:"conversation,omitempty"`
+	// If there are images: the number of ids of prompt before the first placeholder. Names of blocks of
+	// the KV cache stand for these ids alone, because engines hash images in ways of their own.
+	BeforeImages  uint32 `protobuf:"varint,18,opt,name=before_images,json=beforeImages,proto3" json:"before_images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +159,27 @@ func (x *TokenRequest) GetAdapter() string {
 		return x.Adapter
 	}
 	return ""
+}
+
+func (x *TokenRequest) GetImages() []*v1.Image {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+func (x *TokenRequest) GetConversation() string {
+	if x != nil {
+		return x.Conversation
+	}
+	return ""
+}
+
+func (x *TokenRequest) GetBeforeImages() uint32 {
+	if x != nil {
+		return x.BeforeImages
+	}
+	return 0
 }
 
 // KVTransfer asks a worker to hand over a KV cache, or to use one that was handed over. A worker of
@@ -1019,7 +1050,7 @@ var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xdd\x02\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xd4\x03\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -1031,7 +1062,10 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	" \x01(\tR\asession\x12=\n" +
 	"\vkv_transfer\x18\v \x01(\v2\x1c.whence.worker.v1.KVTransferR\n" +
 	"kvTransfer\x12\x18\n" +
-	"\aadapter\x18\x0f \x01(\tR\aadapterJ\x04\b\x06\x10\n" +
+	"\aadapter\x18\x0f \x01(\tR\aadapter\x12,\n" +
+	"\x06images\x18\x10 \x03(\v2\x14.whence.llm.v1.ImageR\x06images\x12\"\n" +
+	"\fconversation\x18\x11 \x01(\tR\fconversation\x12#\n" +
+	"\rbefore_images\x18\x12 \x01(\rR\fbeforeImagesJ\x04\b\x06\x10\n" +
 	"J\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"J\n" +
 	"\n" +
 	"KVTransfer\x12\x12\n" +
@@ -1126,45 +1160,47 @@ var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*KVEventsResponse)(nil),       // 13: whence.worker.v1.KVEventsResponse
 	(*v1.Sampling)(nil),            // 14: whence.llm.v1.Sampling
 	(*v1.Claim)(nil),               // 15: whence.llm.v1.Claim
-	(*v11.Stop)(nil),               // 16: whence.stream.v1.Stop
-	(*v1.Started)(nil),             // 17: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 18: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 19: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 20: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 21: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 22: whence.llm.v1.WorkerInfo
+	(*v1.Image)(nil),               // 16: whence.llm.v1.Image
+	(*v11.Stop)(nil),               // 17: whence.stream.v1.Stop
+	(*v1.Started)(nil),             // 18: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 19: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 20: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 21: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 22: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 23: whence.llm.v1.WorkerInfo
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
 	14, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
 	15, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
 	1,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
-	0,  // 3: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	16, // 4: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	17, // 5: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
-	4,  // 6: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	18, // 7: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
-	2,  // 8: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
-	7,  // 9: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	15, // 10: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
-	19, // 11: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	18, // 12: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
-	20, // 13: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	21, // 14: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	3,  // 15: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	6,  // 16: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	9,  // 17: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	10, // 18: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	12, // 19: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	5,  // 20: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	8,  // 21: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	22, // 22: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
-	11, // 23: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	13, // 24: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 3: whence.worker.v1.TokenRequest.images:type_name -> whence.llm.v1.Image
+	0,  // 4: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
+	17, // 5: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	18, // 6: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	4,  // 7: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
+	19, // 8: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	2,  // 9: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
+	7,  // 10: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
+	15, // 11: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
+	20, // 12: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	19, // 13: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
+	21, // 14: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	22, // 15: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	3,  // 16: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	6,  // 17: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	9,  // 18: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	10, // 19: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	12, // 20: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	5,  // 21: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	8,  // 22: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	23, // 23: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
+	11, // 24: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	13, // 25: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }

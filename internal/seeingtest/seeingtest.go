@@ -1,0 +1,47 @@
+// Package seeingtest is a model directory for tests of images: that of whence-tiny, as if its model
+// saw images. No engine of ours runs it; the tests' servers say that they do.
+package seeingtest
+
+import (
+	"bytes"
+	"io/fs"
+	"testing/fstest"
+
+	"github.com/whence-dev/whence/internal/whencetiny"
+)
+
+// Placeholder is the token that stands for an image in prompts, and Text is its text.
+const (
+	Placeholder = 1533
+	Text        = "<|endoftext|>"
+)
+
+// PNG is as much of an image as its type needs. MediaType is that type.
+const (
+	PNG       = "\x89PNG\r\n\x1a\n and so on"
+	MediaType = "image/png"
+	// DataURL is PNG as a data: URL.
+	DataURL = "data:image/png;base64,iVBORw0KGgogYW5kIHNvIG9u"
+)
+
+const template = `{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}` +
+	`{%- if message.content is string %}{{- message.content }}{%- else %}` +
+	`{%- for part in message.content %}{%- if part.type == 'image' %}{{- '` + Text + `' }}{%- else %}{{- part.text }}{%- endif %}{%- endfor %}` +
+	`{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}` +
+	`{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
+
+// FS returns the directory, without weights.
+func FS() fs.FS {
+	files := fstest.MapFS{"chat_template.jinja": {Data: []byte(template)}}
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} {
+		data, err := fs.ReadFile(whencetiny.FS(), name)
+		if err != nil {
+			panic(err) // the files are embedded
+		}
+		if name == "config.json" {
+			data = bytes.Replace(data, []byte("{"), []byte(`{"image_token_id": 1533, "vision_config": {"patch_size": 14},`), 1)
+		}
+		files[name] = &fstest.MapFile{Data: data}
+	}
+	return files
+}
