@@ -111,6 +111,9 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	if adapter := req.GetAdapter(); adapter != "" && !info.GetCapabilities().GetAdapters() {
 		return stream.Fail[*workerv1.GenerateResponse](capability.NoAdapters(cmp.Or(info.GetCapabilities().GetUpstream(), info.GetEngine()), adapter))
 	}
+	if err := capability.CheckImages(cmp.Or(info.GetCapabilities().GetUpstream(), info.GetEngine()), info.GetCapabilities(), req); err != nil {
+		return stream.Fail[*workerv1.GenerateResponse](err)
+	}
 	if err := checkRole(info.GetRole(), req); err != nil {
 		return stream.Fail[*workerv1.GenerateResponse](err)
 	}

@@ -168,6 +168,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	if err != nil {
 		return err
 	}
+	req.Images, req.Conversation = nil, "" // the call has them in the form that it sends
 	record := ledger.Of(ctx)
 	stopped := make(chan struct{})
 	undo := stream.AfterStop(ctx, func(error) {

@@ -15,6 +15,7 @@ type Config struct {
 	Context int // tokens of prompt and answer together
 	Vocab   int // as in config.json; a tokenizer may have more
 	EOS     []uint32
+	Images  bool // the model sees images
 }
 
 // tokenIDs is an id, a list of ids, or null.
@@ -40,7 +41,8 @@ type textConfig struct {
 func LoadConfig(fsys fs.FS) (*Config, error) {
 	var config struct {
 		textConfig
-		Text textConfig `json:"text_config"`
+		Text   textConfig     `json:"text_config"`
+		Vision map[string]any `json:"vision_config"`
 	}
 	if err := readJSON(fsys, "config.json", &config); err != nil {
 		return nil, err
@@ -51,7 +53,7 @@ func LoadConfig(fsys fs.FS) (*Config, error) {
 	if err := readJSON(fsys, "generation_config.json", &generation); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	c := &Config{Context: max(config.Context, config.Text.Context), Vocab: max(config.Vocab, config.Text.Vocab)}
+	c := &Config{Context: max(config.Context, config.Text.Context), Vocab: max(config.Vocab, config.Text.Vocab), Images: len(config.Vision) > 0}
 	if c.Context <= 0 {
 		return nil, errors.New("config.json: max_position_embeddings is missing")
 	}

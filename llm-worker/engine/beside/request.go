@@ -42,6 +42,9 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	if err := u.checkAdapter(req.GetAdapter()); err != nil {
 		return err
 	}
+	if err := capability.CheckImages(u.Capabilities.GetUpstream(), u.Capabilities, req); err != nil {
+		return err
+	}
 	if missing := capability.Missing(s, u.Capabilities); len(missing) > 0 {
 		return streamerr.InvalidParam("sampling."+missing[0], "the server that generates (%s) would ignore %s", u.Capabilities.GetUpstream(), missing[0])
 	}
@@ -65,6 +68,17 @@ func (u *Upstream) Rest(req *workerv1.TokenRequest) *llmv1.Sampling {
 		s.MinTokens = new(*s.MinTokens - min(*s.MinTokens, begun))
 	}
 	return s
+}
+
+// Limit returns the max_tokens that the server is asked for, of the options that Rest returns; 0
+// means as many as its context holds. Images take more of the context than their placeholders in the
+// prompt, and only the server knows how much: it would refuse the number that fills the context
+// without them.
+func (u *Upstream) Limit(req *workerv1.TokenRequest, rest *llmv1.Sampling) uint32 {
+	if len(req.GetImages()) > 0 && int(rest.GetMaxTokens()) >= u.Context-len(req.GetPrompt()) {
+		return 0
+	}
+	return rest.GetMaxTokens()
 }
 
 // NewID returns a new request id for the server. The id begins with the id of ctx's stream, so that

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 )
 
-// A chunk is the data of one event of /v1/completions.
+// A chunk is the data of one event of /v1/completions, or of /v1/chat/completions.
 type chunk struct {
 	Choices []choice        `json:"choices"`
 	Usage   *usage          `json:"usage"`
@@ -23,6 +23,9 @@ type choice struct {
 	TokenIDs []uint32         `json:"token_ids"` // of vLLM and SGLang
 	Logprobs *likely.Logprobs `json:"logprobs"`
 	Finish   *string          `json:"finish_reason"`
+	Delta    struct {
+		Content string `json:"content"`
+	} `json:"delta"` // of a chat: the text of token_ids
 }
 
 type usage struct {

@@ -13,6 +13,9 @@
 // reason of the status if there is no answer. A stopped stream closes its connection, which makes
 // these servers abort; the connection is closed before Generate yields the cause.
 //
+// A conversation with images goes to POST /v1/chat/completions of a vLLM, which renders it itself and
+// answers with token ids there, too. All other servers get no images.
+//
 // vLLM can hand over a prompt that it has read to another vLLM. Its parameters for that,
 // kv_transfer_params, are passed on unchanged.
 //
@@ -92,7 +95,14 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(c)
+	path, asked := "/v1/completions", any(c)
+	if len(req.GetImages()) > 0 {
+		path = "/v1/chat/completions"
+		if asked, err = conversation(c, req); err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +110,12 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &call{e.client.Stream("/v1/completions", body, len(req.GetPrompt())), answer}, nil
+	// With images, vLLM's prompt may fill the context, whatever the length of ours.
+	prompt := len(req.GetPrompt())
+	if len(req.GetImages()) > 0 {
+		prompt = up.Context
+	}
+	return &call{e.client.Stream(path, body, prompt), answer}, nil
 }
 
 // Open implements beside.Call. Some servers send the head of their response only with the first

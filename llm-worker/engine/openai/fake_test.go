@@ -56,6 +56,7 @@ type fake struct {
 	asked          atomic.Pointer[map[string]any] // last, of those for the script
 	body           atomic.Pointer[[]byte]         // likewise
 	header         atomic.Pointer[http.Header]    // last
+	path           atomic.Value                   // last, of those for the script
 }
 
 // newFake starts an upstream like vLLM; change may make it another one.
@@ -83,6 +84,7 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 		mux.HandleFunc("GET /get_server_info", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, f.info) })
 	}
 	mux.HandleFunc("POST /v1/completions", f.complete)
+	mux.HandleFunc("POST /v1/chat/completions", f.complete)
 	if f.embed != nil {
 		mux.HandleFunc("POST /v1/embeddings", f.embed)
 	}
@@ -130,6 +132,7 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.asked.Store(&asked)
+	f.path.Store(r.URL.Path)
 	f.body.Store(&body)
 	f.answer(w, r, asked)
 }
@@ -188,6 +191,18 @@ func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai
 	return trusting(t, nil, url, change...)
 }
 
+// engineOf is engineOn for a model of its own.
+func engineOf(t testing.TB, model *openai.Model, url string) *openai.Engine {
+	t.Helper()
+	e, health, _ := watchedModel(t, model, nil, url)
+	select {
+	case <-health:
+	case <-time.After(patience):
+		t.Fatal("the upstream is not found well")
+	}
+	return e
+}
+
 // trusting is engineOn for an upstream whose certificate is of pool.
 func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*openai.Options)) *openai.Engine {
 	t.Helper()
@@ -203,6 +218,11 @@ func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*ope
 // watched starts an engine, and returns the changes of its health, and its log.
 func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
 	t.Helper()
+	return watchedModel(t, tinyModel(t), trusted, url, change...)
+}
+
+func watchedModel(t testing.TB, model *openai.Model, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
+	t.Helper()
 	lines := new(logBuffer)
 	opts := openai.Options{
 		Options: beside.Options{Upstream: url, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}, Prompt: openai.PromptAuto,
@@ -213,7 +233,7 @@ func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*o
 	if err := opts.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	e := openai.New(tinyModel(t), opts)
+	e := openai.New(model, opts)
 	if trusted != nil {
 		openai.Trust(e, trusted)
 	}

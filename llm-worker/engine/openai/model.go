@@ -15,6 +15,7 @@ type Model struct {
 	VocabSize     int // token ids are below VocabSize
 	EOS           []uint32
 	Tokenizer     *tokenizer.Tokenizer
+	Images        bool // the model sees images
 }
 
 // LoadModel reads a Hugging Face directory of any architecture, without weights: config.json,
@@ -33,7 +34,7 @@ func LoadModel(fsys fs.FS) (*Model, error) {
 		return nil, err
 	}
 	return &Model{
-		ContextLength: config.Context, VocabSize: max(config.Vocab, tok.VocabSize()), EOS: config.EOS, Tokenizer: tok,
+		ContextLength: config.Context, VocabSize: max(config.Vocab, tok.VocabSize()), EOS: config.EOS, Tokenizer: tok, Images: config.Images,
 	}, nil
 }
 

@@ -13,9 +13,9 @@ import (
 // chat-service detects them.
 type completion struct {
 	Model          string          `json:"model"`
-	LoRAPath       string          `json:"lora_path,omitempty"` // of SGLang: the name of an adapter
-	Prompt         any             `json:"prompt"`              // a string or []uint32
-	MaxTokens      int             `json:"max_tokens"`
+	LoRAPath       string          `json:"lora_path,omitempty"`  // of SGLang: the name of an adapter
+	Prompt         any             `json:"prompt,omitempty"`     // a string or []uint32; nil in a chat
+	MaxTokens      int             `json:"max_tokens,omitempty"` // 0 means as many as the context holds
 	Stream         bool            `json:"stream"`
 	StreamOptions  *streamOptions  `json:"stream_options,omitempty"`
 	ReturnTokenIDs bool            `json:"return_token_ids,omitempty"`
@@ -56,7 +56,7 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 	c := &completion{
 		Model: up.model, Prompt: req.GetPrompt(), Stream: true, StreamOptions: &streamOptions{IncludeUsage: true},
 		ReturnTokenIDs: up.askIDs,
-		MaxTokens:      int(s.GetMaxTokens()),
+		MaxTokens:      int(up.Limit(req, s)),
 	}
 	c.adapt(up.kind, req.GetAdapter())
 	if up.prompt == llmv1.Form_FORM_TEXT {

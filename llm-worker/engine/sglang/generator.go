@@ -31,10 +31,11 @@ type modelInfo struct {
 	seeded  bool
 	listed  []string // adapters in the list of models, which older versions leave out
 	started []string // adapters that the server was started with
+	images  bool     // the model sees images, and the server says so
 }
 
 func (m *modelInfo) equals(other *modelInfo) bool {
-	return m.name == other.name && m.context == other.context && m.seeded == other.seeded &&
+	return m.name == other.name && m.context == other.context && m.seeded == other.seeded && m.images == other.images &&
 		slices.Equal(m.listed, other.listed) && slices.Equal(m.started, other.started)
 }
 
@@ -53,6 +54,9 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 		return nil, err
 	}
 	up.Resumes, up.Capabilities = true, capabilities(now.seeded)
+	if now.images {
+		up.Capabilities.Images = llmv1.ImageInput_IMAGE_INPUT_PROMPT
+	}
 	*up = up.WithAdapters(now.listed, now.started)
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return g.ask(ctx, up, req) }
 	g.last = now
@@ -80,7 +84,7 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 	}
 	slices.Sort(now.listed)
 	if !anew {
-		now.seeded, now.started = g.last.seeded, g.last.started
+		now.seeded, now.started, now.images = g.last.seeded, g.last.started, g.last.images
 		return now, nil
 	}
 	var server struct {
@@ -91,6 +95,13 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 		// A server that does not report determinism does not honour seeds.
 		now.seeded, now.started = server.Deterministic, server.Adapters
 	}
+	var info struct {
+		Images bool `json:"has_image_understanding"`
+	}
+	if err := g.client.Get(ctx, "/get_model_info", &info); err == nil {
+		// A server without a processor for images ignores them, so one that does not report it gets none.
+		now.images = info.Images
+	}
 	return now, nil
 }
 
@@ -98,7 +109,8 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 type generate struct {
 	ID       string   `json:"rid"`
 	Prompt   []uint32 `json:"input_ids"`
-	Adapter  string   `json:"lora_path,omitempty"` // by the name that the server has loaded it under
+	Adapter  string   `json:"lora_path,omitempty"`  // by the name that the server has loaded it under
+	Images   []string `json:"image_data,omitempty"` // data URLs, in the order of their placeholders in Prompt
 	Sampling params   `json:"sampling_params"`
 	Stream   bool     `json:"stream"`
 }
@@ -113,7 +125,7 @@ type params struct {
 	FrequencyPenalty  float32            `json:"frequency_penalty"`
 	PresencePenalty   float32            `json:"presence_penalty"`
 	RepetitionPenalty float32            `json:"repetition_penalty"`
-	MaxTokens         uint32             `json:"max_new_tokens"`
+	MaxTokens         *uint32            `json:"max_new_tokens"` // null means as many as the context holds
 	MinTokens         uint32             `json:"min_new_tokens"`
 	StopTokenIDs      []uint32           `json:"stop_token_ids,omitempty"`
 	IgnoreEOS         bool               `json:"ignore_eos,omitempty"`
@@ -126,13 +138,17 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 		return nil, err
 	}
 	s := up.Rest(req)
+	limit := up.Limit(req, s)
 	asked := generate{
-		ID: beside.NewID(ctx), Prompt: req.GetPrompt(), Adapter: req.GetAdapter(), Stream: true,
+		ID: beside.NewID(ctx), Prompt: req.GetPrompt(), Adapter: req.GetAdapter(), Images: beside.DataURLs(req.GetImages()), Stream: true,
 		Sampling: params{
 			Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
 			FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),
-			MaxTokens: s.GetMaxTokens(), MinTokens: s.GetMinTokens(), StopTokenIDs: s.GetStopTokenIds(), IgnoreEOS: s.GetIgnoreEos(), LogitBias: biases(s),
+			MinTokens: s.GetMinTokens(), StopTokenIDs: s.GetStopTokenIds(), IgnoreEOS: s.GetIgnoreEos(), LogitBias: biases(s),
 		},
+	}
+	if limit > 0 {
+		asked.Sampling.MaxTokens = &limit
 	}
 	if s.Seed != nil {
 		asked.Sampling.Seed = new(beside.Seed(*s.Seed))
@@ -146,8 +162,8 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 		return nil, err
 	}
 	return &call{
-		client: g.client, abort: abort, answer: answer{limit: int(s.GetMaxTokens()), ids: beside.NewAnswer(req, up.Vocab, up.EOS)},
-		// Each event repeats the answer so far.
+		client: g.client, abort: abort, answer: answer{limit: int(limit), ids: beside.NewAnswer(req, up.Vocab, up.EOS)},
+		// Each event repeats the answer so far, and the answer fits into the context.
 		stream: g.client.Stream("/generate", body, len(req.GetPrompt())+int(s.GetMaxTokens())),
 	}, nil
 }

@@ -77,7 +77,8 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 }
 
 // capabilities returns the capabilities of an SGLang without adapters. The gRPC service takes only the number that SGLang itself
-// has given to an adapter, which it does not tell.
+// has given to an adapter, which it does not tell. Nor does the gRPC service take images: it wants the tensors that SGLang's HTTP
+// process makes of them.
 func capabilities(seeded bool) *llmv1.Capabilities {
 	return &llmv1.Capabilities{
 		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(seeded), Upstream: "sglang",

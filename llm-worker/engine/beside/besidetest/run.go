@@ -151,6 +151,7 @@ func Run(t *testing.T, s Subject) {
 	}
 	t.Run("answer", s.answer)
 	t.Run("adapters", s.adapters)
+	t.Run("images", s.images)
 	t.Run("ends of answers", s.ends)
 	t.Run("stop", s.stop)
 	t.Run("health", s.health)
@@ -200,6 +201,17 @@ func (s *Subject) adapters(t *testing.T) {
 	}
 	if streamerr.As(r.Err).Reason != streamerr.Invalid || streamerr.As(r.Err).Param != "model" || len(server.Asked()) != 0 {
 		t.Errorf("%v; the service was asked %+v", r.Err, server.Asked())
+	}
+}
+
+// images tests that images are refused before anything is sent to a service that takes none.
+func (s *Subject) images(t *testing.T) {
+	e, server := s.Start(t, Count)
+	req := Ask(1)
+	req.Images = []*llmv1.Image{{Data: []byte("an image"), MediaType: "image/png"}}
+	if err := streamerr.As(Read(t.Context(), e, req, nil).Err); err.Reason != streamerr.Invalid || err.Param != "images" ||
+		!strings.Contains(err.Message, e.Upstream().Capabilities.GetUpstream()) || len(server.Asked()) != 0 {
+		t.Errorf("%v; the service was asked %+v", err, server.Asked())
 	}
 }
 

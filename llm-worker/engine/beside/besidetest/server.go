@@ -29,7 +29,8 @@ import (
 type Request struct {
 	ID       string
 	Prompt   []uint32
-	Adapter  string         // "" for the model itself
+	Adapter  string // "" for the model itself
+	Images   []string
 	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling; an absent field was not set
 	Stream   bool
 	Metadata metadata.MD

@@ -35,6 +35,7 @@ func (s *Stream) Open(ctx context.Context) error {
 		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
 		return refused(resp)
 	}
+	s.body = nil // images make bodies long, and streams last
 	s.next = Events(resp.Body, s.prompt)
 	return nil
 }

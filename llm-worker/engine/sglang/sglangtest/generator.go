@@ -17,12 +17,28 @@ import (
 // Generator is the dialect of the HTTP API. seeded makes the server honour seeds
 // (--enable-deterministic-inference). With incremental, an event does not repeat the answer so far.
 func Generator(seeded, incremental bool) besidetest.Dialect {
-	w := &web{incremental: incremental, soFar: make(map[string][]uint32)}
+	return generator(&web{incremental: incremental, soFar: make(map[string][]uint32)}, seeded)
+}
+
+// Seeing is the dialect of the HTTP API of a server whose model sees images. The prompt must have a
+// placeholder for each image, and an image takes ImageTokens tokens of the context.
+func Seeing(placeholder uint32) besidetest.Dialect {
+	return generator(&web{placeholder: placeholder, soFar: make(map[string][]uint32)}, false)
+}
+
+const (
+	// ImageTokens is the number of tokens that an image takes.
+	ImageTokens = 64
+	// Unlimited is the number of tokens of an answer whose length is not limited.
+	Unlimited = 7
+)
+
+func generator(w *web, seeded bool) besidetest.Dialect {
 	return besidetest.Dialect{
 		Chunk: w.chunk,
 		Complete: func(r besidetest.Request, finish string, _ []uint32, sent int) besidetest.Message {
 			var ids []uint32
-			if !incremental {
+			if !w.incremental {
 				ids = w.so(r.ID)
 			}
 			said, _ := json.Marshal(map[string]any{"type": finish}) // text, which JSON can encode
@@ -43,6 +59,9 @@ func Generator(seeded, incremental bool) besidetest.Dialect {
 			mux.HandleFunc("GET /get_server_info", func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = fmt.Fprintf(w, `{"model_path":"org/tiny","enable_deterministic_inference":%t,"version":"0.5"}`, seeded)
 			})
+			mux.HandleFunc("GET /get_model_info", func(rw http.ResponseWriter, _ *http.Request) {
+				_, _ = fmt.Fprintf(rw, `{"model_path":"org/tiny","is_generation":true,"has_image_understanding":%t,"has_audio_understanding":false}`, w.placeholder > 0)
+			})
 			mux.HandleFunc("POST /abort_request", func(_ http.ResponseWriter, r *http.Request) {
 				var asked struct{ RID string }
 				if err := json.NewDecoder(r.Body).Decode(&asked); s.Deaf.Load() {
@@ -60,6 +79,7 @@ func Generator(seeded, incremental bool) besidetest.Dialect {
 // A web is the state of the HTTP API.
 type web struct {
 	incremental bool
+	placeholder uint32 // 0 for a model that sees no images
 
 	mu    sync.Mutex // guards the following field
 	soFar map[string][]uint32
@@ -84,7 +104,7 @@ func (w *web) chunk(r besidetest.Request, ids []uint32, sent int) besidetest.Mes
 func (w *web) event(r besidetest.Request, ids []uint32, sent int, finish string) besidetest.Message {
 	b, _ := json.Marshal(slices.Concat([]uint32{}, ids)) // numbers, which JSON can encode
 	return fmt.Appendf(nil, "data: {\"text\":\"so far\",\"output_ids\":%s,\"meta_info\":{\"id\":%q,\"finish_reason\":%s,\"prompt_tokens\":%d,"+
-		"\"completion_tokens\":%d,\"cached_tokens\":2,\"weight_version\":\"default\",\"e2e_latency\":0.1}}\n\n", b, r.ID, finish, len(r.Prompt), sent)
+		"\"completion_tokens\":%d,\"cached_tokens\":2,\"weight_version\":\"default\",\"e2e_latency\":0.1}}\n\n", b, r.ID, finish, len(r.Prompt)+(ImageTokens-1)*len(r.Images), sent)
 }
 
 // generate answers a request. An error is an HTTP status, or an event if the answer has begun.
@@ -93,6 +113,7 @@ func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Req
 		RID      string
 		InputIDs []uint32 `json:"input_ids"`
 		Adapter  string   `json:"lora_path"`
+		Images   []string `json:"image_data"`
 		Stream   bool
 		Params   map[string]any `json:"sampling_params"`
 	}
@@ -100,12 +121,20 @@ func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Req
 		http.Error(rw, err.Error(), http.StatusBadRequest)
 		return
 	}
-	req := besidetest.Request{ID: asked.RID, Prompt: asked.InputIDs, Adapter: asked.Adapter, Stream: asked.Stream, Sampling: asked.Params, Metadata: metadata.MD{}}
+	req := besidetest.Request{ID: asked.RID, Prompt: asked.InputIDs, Adapter: asked.Adapter, Images: asked.Images, Stream: asked.Stream, Sampling: asked.Params, Metadata: metadata.MD{}}
 	req.Metadata.Set("traceparent", r.Header.Values("traceparent")...)
 	for ours, theirs := range map[string]string{"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"} {
-		n, _ := asked.Params[theirs].(float64)
+		n, limited := asked.Params[theirs].(float64)
+		if !limited && theirs == "max_new_tokens" {
+			n = Unlimited
+		}
 		delete(asked.Params, theirs)
 		asked.Params[ours] = uint64(n)
+	}
+	if problem := w.refusal(req); problem != "" {
+		rw.WriteHeader(http.StatusBadRequest)
+		_, _ = fmt.Fprintf(rw, `{"error":{"message":%q}}`, problem)
+		return
 	}
 	begun := false
 	err := s.Play(req, func(m besidetest.Message) {
@@ -126,4 +155,26 @@ func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Req
 		return
 	}
 	_, _ = fmt.Fprintf(rw, "data: %s\n\ndata: [DONE]\n\n", body)
+}
+
+// refusal returns why a request is refused, or "". A server whose model sees no images ignores them.
+func (w *web) refusal(r besidetest.Request) string {
+	if w.placeholder == 0 {
+		return ""
+	}
+	places := 0
+	for _, id := range r.Prompt {
+		if id == w.placeholder {
+			places++
+		}
+	}
+	limit, _ := r.Sampling["max_tokens"].(uint64)
+	switch {
+	case places != len(r.Images):
+		return fmt.Sprintf("%d placeholders for %d images", places, len(r.Images))
+	case len(r.Prompt)+(ImageTokens-1)*places+int(limit) > besidetest.Context: //nolint:gosec // a test's
+		return "Requested token count exceeds the model's maximum context length"
+	default:
+		return ""
+	}
 }
