@@ -146,6 +146,7 @@ func (p *tokenPrompt) request(id string, choice int, answered []uint32) *workerv
 	return &workerv1.TokenRequest{
 		StreamId: id, Model: p.model.Name, Prompt: ids, Generated: uint32(len(answered)),
 		Sampling: sampling, Adapter: p.model.adapter(p.req.GetModel()), Claim: p.claim(id), Session: p.req.GetSession(),
+		Images: p.images, Conversation: p.conversation, BeforeImages: p.beforeImages(),
 	}
 }
 

@@ -10,6 +10,13 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
+// imageConfig is what config.json says of the token that stands for an image in prompts: under a
+// name that depends on the model.
+type imageConfig struct {
+	ID    *uint32 `json:"image_token_id"`
+	Index *uint32 `json:"image_token_index"`
+}
+
 // textConfig is what config.json says of a model of text; of one that also sees or hears, it says that in a part of its own.
 type textConfig struct {
 	ContextLength int `json:"max_position_embeddings"`
@@ -19,6 +26,7 @@ type textConfig struct {
 func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	var config struct {
 		textConfig
+		imageConfig
 		Text textConfig `json:"text_config"`
 	}
 	b, err := fs.ReadFile(fsys, "config.json")
@@ -50,6 +58,6 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	}
 	return &Model{
 		Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
-		Markup: markupOf(tmpl, tok),
+		Markup: markupOf(tmpl, tok), Conversation: tmpl.Conversation, ImageToken: cmp.Or(config.ID, config.Index),
 	}, nil
 }

@@ -42,10 +42,13 @@ type Model struct {
 	Tokenizer     *tokenizer.Tokenizer
 	Checksum      string // of the tokenizer, as tokenizer.Checksum has it
 	Render        prompt.Renderer
-	Markup        Markup
-	Adapters      []string // LoRA adapters of the model, which requests name like models
-	EOS           []uint32 // tokens that end an answer, beside those that the worker knows
-	Restarts      restart.Options
+	// Conversation returns a conversation for engines that render it themselves.
+	Conversation func(prompt.Input) (string, error)
+	ImageToken   *uint32 // the token that stands for an image in prompts; nil if it is unknown
+	Markup       Markup
+	Adapters     []string // LoRA adapters of the model, which requests name like models
+	EOS          []uint32 // tokens that end an answer, beside those that the worker knows
+	Restarts     restart.Options
 
 	// WorkerContext returns the number of tokens that the context of a worker holds now, or 0 if it is unknown. If it is nil, the
 	// worker's context is ContextLength.

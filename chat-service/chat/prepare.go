@@ -28,6 +28,9 @@ type tokenPrompt struct {
 	tools    []*chatv1.Tool // the tools in the prompt
 	thinks   bool           // reasoning is separated from text
 	opened   bool           // the prompt ends where the model begins to think
+
+	images       []*llmv1.Image
+	conversation string // for engines that render it themselves; empty without images
 }
 
 // prepare makes token ids of a request's prompts, or of its conversation.
@@ -52,7 +55,7 @@ func (m *Model) prepare(req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
 
 // preparePrompt prepares a prompt that is completed as it is.
 func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*tokenPrompt, error) {
-	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText()}
+	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText(), images: text.GetImages()}
 	if p.ids == nil {
 		p.ids = m.Tokenizer.Encode(text.GetText(), true)
 	} else if req.GetEcho() {
@@ -60,6 +63,9 @@ func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*to
 	}
 	if !req.GetEcho() {
 		p.echo = ""
+	}
+	if err := p.checkSize(); err != nil {
+		return nil, err
 	}
 	return p, p.fit()
 }
@@ -70,18 +76,54 @@ func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*tokenPrompt, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()})
+	in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()}
+	text, err := m.Render(in)
 	if err != nil {
 		return nil, err
 	}
-	p := &tokenPrompt{model: m, req: req, from: "messages", tools: tools}
+	p := &tokenPrompt{model: m, req: req, from: "messages", tools: tools, images: prompt.Images(req.GetMessages())}
+	if len(p.images) > 0 {
+		if p.conversation, err = m.Conversation(in); err != nil {
+			return nil, err
+		}
+	}
 	p.thinks = m.Markup.Thinks && separates(req)
 	p.opened = m.Markup.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
 	if p.sampling, err = m.guide(p); err != nil {
 		return nil, err
 	}
 	p.ids = m.Tokenizer.Encode(text, false) // the template has written the tokens that begin a text
+	if err := p.checkSize(); err != nil {
+		return nil, err
+	}
 	return p, p.fit()
+}
+
+// maxShown bounds the images of a prompt, and what goes to the worker beside them, in bytes: less than what a message may have. It
+// bounds the images of a conversation, too, however many turns it has.
+const maxShown = 4<<20 - 64<<10
+
+// checkSize refuses a prompt with images that does not fit into a message to a worker.
+func (p *tokenPrompt) checkSize() error {
+	if len(p.images) == 0 {
+		return nil
+	}
+	size := len(p.conversation) + 5*len(p.ids) // no id has more bytes
+	for _, image := range p.images {
+		size += len(image.GetData())
+	}
+	if size > maxShown {
+		return streamerr.InvalidParam(p.from, "the images of the request and its text have %d bytes together; %d are the most", size, maxShown)
+	}
+	return nil
+}
+
+// beforeImages returns the number of tokens before the first image; 0 if it is unknown where that is.
+func (p *tokenPrompt) beforeImages() uint32 {
+	if len(p.images) == 0 || p.model.ImageToken == nil {
+		return 0
+	}
+	return uint32(max(0, slices.Index(p.ids, *p.model.ImageToken)))
 }
 
 // fit refuses a prompt that leaves no room in the context, and adds to the sampling what the worker does not know:

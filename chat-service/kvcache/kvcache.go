@@ -117,7 +117,11 @@ func (l *Lookup) in(size int) *chain {
 			return &l.sizes[i]
 		}
 	}
-	s := chain{size: size, names: kvblock.Chain(make([]uint64, 0, len(l.req.GetPrompt())/size), kvblock.Root(l.req.GetAdapter()), l.req.GetPrompt(), size)}
+	prompt := l.req.GetPrompt()
+	if len(l.req.GetImages()) > 0 { // engines hash images, or what they make of them, into the blocks behind
+		prompt = prompt[:min(int(l.req.GetBeforeImages()), len(prompt))]
+	}
+	s := chain{size: size, names: kvblock.Chain(make([]uint64, 0, len(prompt)/size), kvblock.Root(l.req.GetAdapter()), prompt, size)}
 	s.overlap = l.tracker.index.Match(s.names)
 	l.sizes = append(l.sizes, s)
 	return &l.sizes[len(l.sizes)-1]

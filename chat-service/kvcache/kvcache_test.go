@@ -137,3 +137,25 @@ func TestCacheOfAnAdapterIsItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// TestBlocksBehindAnImageAreNotNamed: engines hash the image, or what they make of it, into these blocks. Neither are they looked
+// up, nor expected to be there after the prompt was sent.
+func TestBlocksBehindAnImageAreNotNamed(t *testing.T) {
+	shown := prompt(100)
+	shown.Images, shown.BeforeImages = []*llmv1.Image{{}}, 40
+	names, in := kvblock.Chain(nil, 0, prompt(100).GetPrompt(), 16), &llmv1.WorkerInfo{KvBlockSize: 16}
+	follow(t, func(s *setup) {
+		s.send(&workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:4]})
+		s.expect(64)
+		if got := s.tracker.Lookup(shown).Cached(s.worker, in); got != 32 {
+			t.Errorf("%d tokens are expected in the cache, want 32", got)
+		}
+		s.send(&workerv1.KVEventsResponse{Sequence: 2, Reset_: true})
+		s.tracker.Lookup(shown).Sent(s.worker, in, time.Now())
+		s.expect(32)
+		shown.BeforeImages = 0 // it is unknown where the image is
+		if got := s.tracker.Lookup(shown).Cached(s.worker, in); got != 0 {
+			t.Errorf("%d tokens are expected in the cache, want none", got)
+		}
+	})
+}

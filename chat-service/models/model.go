@@ -193,6 +193,7 @@ func (m *model) tell(aliases []string) *chatv1.Model {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
 			told.Sampling = append(told.Sampling, w.GetInfo().GetCapabilities().GetSampling()...)
 			told.Embeds = told.GetEmbeds() || w.GetInfo().GetEmbeds()
+			told.Images = told.GetImages() || w.GetInfo().GetCapabilities().GetImages() != llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED
 		}
 	}
 	slices.Sort(told.Sampling)

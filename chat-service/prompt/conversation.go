@@ -47,6 +47,11 @@ func checkMessage(number int, m *chatv1.Message) (size int, err error) {
 		}
 		size += len(field.text)
 	}
+	if len(m.GetImages()) > 0 {
+		if err := checkImages(at(), m); err != nil {
+			return 0, err
+		}
+	}
 	if m.GetToolCallId() == "" && len(m.GetToolCalls()) == 0 {
 		return size, nil
 	}

@@ -22,6 +22,7 @@ type Template struct {
 	// would write a header that its model has never seen, so it gets "system", which developer messages stand in for.
 	knowsDeveloper bool
 	knowsTools     bool // likewise
+	knowsImages    bool // likewise
 	source         string
 }
 
@@ -37,6 +38,7 @@ func New(source string, tokens map[string]string) (*Template, error) {
 		globals:        map[string]jinja.Value{},
 		source:         source,
 		knowsTools:     strings.Contains(source, "tools"),
+		knowsImages:    strings.Contains(source, "image"),
 		knowsDeveloper: strings.Contains(source, "'developer'") || strings.Contains(source, `"developer"`),
 	}
 	set := func(name string, value jinja.Value) {
@@ -62,15 +64,16 @@ func (t *Template) Render(in Input) (string, error) {
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
 		return "", err
 	}
+	if !t.knowsImages && len(Images(in.Messages)) > 0 {
+		return "", streamerr.InvalidParam("messages", "the conversation has an image, and the chat template of the model has no place for images").WithCode(streamerr.CodeUnsupportedValue)
+	}
 	tools, err := readTools(in.Tools, hfjinja.MaxOutput)
 	if err != nil {
 		return "", err
 	}
+	in = t.shown(in)
 	if len(in.Tools) == 0 {
 		tools = jinja.None()
-	}
-	if !t.knowsTools && t.chatML() && (len(in.Tools) > 0 || called(in.Messages)) {
-		in, tools = hermes(in), jinja.None()
 	}
 	vars := make(map[string]jinja.Value, len(t.globals)+3)
 	maps.Copy(vars, t.globals)
@@ -91,6 +94,14 @@ func (t *Template) Render(in Input) (string, error) {
 		return "", refusal(err)
 	}
 	return text, nil
+}
+
+// shown returns the conversation as the template is shown it: without tools if it knows none.
+func (t *Template) shown(in Input) Input {
+	if !t.knowsTools && t.chatML() && (len(in.Tools) > 0 || called(in.Messages)) {
+		return hermes(in)
+	}
+	return in
 }
 
 // chatML reports whether turns are ChatML's, in which models were trained to call tools as Hermes does.
@@ -125,16 +136,15 @@ func refusal(err error) *streamerr.Error {
 func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value {
 	items := make([]jinja.Value, len(messages))
 	for i, m := range messages {
-		role := m.GetRole()
-		if role == "developer" && !t.knowsDeveloper {
-			role = "system"
-		}
 		items[i] = jinja.NewDict()
 		set := items[i].AsDict().Set
-		set("role", jinja.NewString(role))
-		if m.GetContent() == "" && len(m.GetToolCalls()) > 0 {
+		set("role", jinja.NewString(t.role(m)))
+		switch {
+		case m.GetContent() == "" && len(m.GetToolCalls()) > 0:
 			set("content", jinja.None())
-		} else {
+		case len(m.GetImages()) > 0:
+			set("content", contentParts(m))
+		default:
 			set("content", jinja.NewString(m.GetContent()))
 		}
 		if m.GetName() != "" {
@@ -151,4 +161,12 @@ func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value
 		}
 	}
 	return jinja.NewList(items)
+}
+
+// role returns the role of a message as the template knows it.
+func (t *Template) role(m *chatv1.Message) string {
+	if m.GetRole() == "developer" && !t.knowsDeveloper {
+		return "system"
+	}
+	return m.GetRole()
 }

@@ -256,7 +256,7 @@ func (d *drive) find(a action) event {
 	}
 	d.next = found
 	return event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{
-		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), GoesOn: fit.GoesOn(d.req.GetSampling(), found.info),
+		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), GoesOn: fit.GoesOn(d.req, found.info),
 		Text:   found.info.GetCapabilities().GetAnswer() == llmv1.Form_FORM_TEXT,
 		Reader: d.isReadFor(found, req), Unread: found.unread,
 	}}

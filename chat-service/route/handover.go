@@ -26,10 +26,11 @@ type prefill struct {
 	failed     error  // why the prompt was not handed over; nil if it was
 }
 
-// isReadFor reports whether another worker is to read the prompt of req for one.
+// isReadFor reports whether another worker is to read the prompt of req for one. A prompt with images is read where it is answered:
+// the APIs that take images hand nothing over.
 func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
 	unread := len(req.GetPrompt()) - max(0, a.expected)
-	return a.info.GetRole() == llmv1.Role_ROLE_DECODE && unread > d.pool.opts.HandoverAbove
+	return a.info.GetRole() == llmv1.Role_ROLE_DECODE && len(req.GetImages()) == 0 && unread > d.pool.opts.HandoverAbove
 }
 
 // read has another worker read the prompt for the current one, and returns that worker, or that there is none.

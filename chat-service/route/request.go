@@ -28,6 +28,7 @@ func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: d.req.GetStreamId(), Model: d.req.GetModel(), Sampling: d.req.GetSampling(), Prompt: d.req.GetPrompt(), Generated: d.req.GetGenerated(),
 		Session: d.req.GetSession(), Claim: d.req.GetClaim(), Adapter: d.req.GetAdapter(),
+		Images: d.req.GetImages(), Conversation: d.req.GetConversation(), BeforeImages: d.req.GetBeforeImages(),
 	}
 	if len(d.answer) > 0 {
 		req.Prompt = slices.Concat(req.Prompt, d.answer)

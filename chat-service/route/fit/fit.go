@@ -20,20 +20,31 @@ import (
 // answer that was begun elsewhere.
 func Takes(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) bool {
 	return len(Missing(info, req)) == 0 &&
-		(req.GetGenerated() == 0 || GoesOn(req.GetSampling(), info))
+		(req.GetGenerated() == 0 || GoesOn(req, info))
 }
 
-// adapter stands for the adapter of a request among the fields that an engine would ignore.
-const adapter = "adapter"
+// adapter and images stand for those of a request among the fields that an engine would ignore.
+const (
+	adapter = "adapter"
+	images  = "images"
+)
 
-// Missing returns what a request demands and a worker's engine would ignore: its adapter, and fields of its Sampling. A worker that
-// reports no capabilities refuses requests itself.
+// Missing returns what a request demands and a worker's engine would ignore: its adapter, its images, and fields of its Sampling. A
+// worker that reports no capabilities refuses requests itself.
 func Missing(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) []string {
 	missing, can := capability.Missing(req.GetSampling(), info.GetCapabilities()), info.GetCapabilities()
+	if can != nil && lacksImages(can, req) {
+		missing = append([]string{images}, missing...)
+	}
 	if req.GetAdapter() != "" && can != nil && !can.GetAdapters() {
 		return append([]string{adapter}, missing...)
 	}
 	return missing
+}
+
+// lacksImages reports whether an engine has no way to get the images of a request.
+func lacksImages(can *llmv1.Capabilities, req *workerv1.TokenRequest) bool {
+	return len(req.GetImages()) > 0 && (can.GetImages() == llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED || capability.Renders(can) && req.GetConversation() == "")
 }
 
 // Refusal returns the error for a request of which no engine honours everything. missing is what the engine of info, which lacks the
@@ -43,6 +54,9 @@ func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []strin
 	if missing[0] == adapter {
 		return capability.NoAdapters(engine, req.GetAdapter())
 	}
+	if missing[0] == images {
+		return capability.CheckImages(engine, info.GetCapabilities(), req)
+	}
 	return streamerr.InvalidParam("sampling."+missing[0], "no engine here honours all that is asked for: %s (%s) would ignore %s",
 		info.GetInstance(), engine, strings.Join(missing, ", ")).WithCode(streamerr.CodeUnsupportedField)
 }
@@ -50,8 +64,13 @@ func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []strin
 // GoesOn reports whether an answer may move to or from a worker. A worker that resumes reads the answer so far as a
 // part of the prompt, so the rest is not exactly the same, but still the model's answer, and better than none. That
 // does not suffice for a request with a seed, which asks for the exact answer, with penalties, which count the tokens
-// before the move, or with a guide, whose grammar would start again.
-func GoesOn(s *llmv1.Sampling, info *llmv1.WorkerInfo) bool {
+// before the move, or with a guide, whose grammar would start again. Nor may the answer to a conversation with images move to or
+// from a worker whose engine renders it: the prompt of the answer so far is not the one that this service knows.
+func GoesOn(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) bool {
+	if len(req.GetImages()) > 0 && capability.Renders(info.GetCapabilities()) {
+		return false
+	}
+	s := req.GetSampling()
 	exact := s != nil && s.Seed != nil || s.GetFrequencyPenalty() != 0 || s.GetPresencePenalty() != 0 || s.GetGuide() != nil
 	return info.GetContinues() || info.GetResumes() && !exact
 }

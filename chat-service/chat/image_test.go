@@ -1,0 +1,85 @@
+package chat_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whence-dev/whence/chat-service/chat"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/seeingtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var shown = &llmv1.Image{Data: []byte(seeingtest.PNG), MediaType: seeingtest.MediaType}
+
+func TestWorkersGetImagesTheirConversationAndTheirPlace(t *testing.T) {
+	m, err := chat.Load(seeingtest.FS(), "seeing", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}
+	req := user("Look: is it?")
+	req.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown, Offset: 6}}
+	if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+		t.Fatal(err)
+	}
+	asked := p.asked.Load()
+	at := slices.Index(asked.GetPrompt(), seeingtest.Placeholder)
+	if at <= 0 || int(asked.GetBeforeImages()) != at || len(asked.GetImages()) != 1 || asked.GetImages()[0] != shown {
+		t.Errorf("an image at %d: %v", at, asked)
+	}
+	if want := "<|im_start|>user\nLook: " + seeingtest.Text + "is it?<|im_end|>\n<|im_start|>assistant\n"; m.Tokenizer.Decode(asked.GetPrompt(), false) != want {
+		t.Errorf("the prompt is %q", m.Tokenizer.Decode(asked.GetPrompt(), false))
+	}
+	if want := `{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},{"type":"image"},{"type":"text","text":"is it?"}]}]}`; asked.GetConversation() != want {
+		t.Errorf("the conversation is %s", asked.GetConversation())
+	}
+
+	// Prompts have their placeholders, and no conversation.
+	raw := &chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "a" + seeingtest.Text}, Images: []*llmv1.Image{shown}}}}
+	if _, _, err := readWhole(t, chat.New(m, p.generate), raw); err != nil {
+		t.Fatal(err)
+	}
+	if asked := p.asked.Load(); len(asked.GetImages()) != 1 || asked.GetConversation() != "" || asked.GetPrompt()[asked.GetBeforeImages()] != seeingtest.Placeholder {
+		t.Error(asked)
+	}
+
+	// Requests without images are as ever.
+	if _, _, err := readWhole(t, chat.New(m, p.generate), user("Hi")); err != nil {
+		t.Fatal(err)
+	}
+	if asked := p.asked.Load(); len(asked.GetImages()) != 0 || asked.GetConversation() != "" || asked.GetBeforeImages() != 0 {
+		t.Error(asked)
+	}
+}
+
+// TestImagesOfARequestFitIntoAMessage: also those of all turns of a conversation together.
+func TestImagesOfARequestFitIntoAMessage(t *testing.T) {
+	m, err := chat.Load(seeingtest.FS(), "seeing", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &parrot{}
+	half := &llmv1.Image{Data: make([]byte, 2<<20), MediaType: seeingtest.MediaType}
+	talk := user("Look")
+	talk.Messages[0].Images = []*chatv1.PlacedImage{{Image: half}}
+	talk.Messages = append(talk.Messages, &chatv1.Message{Role: "assistant", Content: "Yes?"}, &chatv1.Message{Role: "user", Images: []*chatv1.PlacedImage{{Image: half}}})
+	raw := &chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "a"}, Images: []*llmv1.Image{half, half}}}}
+	for param, req := range map[string]*chatv1.ChatRequest{"messages": talk, "prompt": raw} {
+		_, _, err := readWhole(t, chat.New(m, p.generate), req)
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || p.asked.Load() != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestModelWhoseTemplateHasNoPlaceForImagesRefusesThem(t *testing.T) {
+	req := user("Look")
+	req.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown}}
+	p := &parrot{}
+	_, _, err := readWhole(t, chat.New(model(t), p.generate), req)
+	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "messages" || p.asked.Load() != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,159 @@
+package prompt
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ardanlabs/jinja"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Images returns the images of a conversation in their order.
+func Images(messages []*chatv1.Message) (all []*llmv1.Image) {
+	for _, m := range messages {
+		for _, placed := range m.GetImages() {
+			all = append(all, placed.GetImage())
+		}
+	}
+	return all
+}
+
+// checkImages refuses images that are not within the content of a user's message, in order.
+func checkImages(at string, m *chatv1.Message) error {
+	if len(m.GetImages()) > 0 && m.GetRole() != "user" {
+		return streamerr.InvalidParam(at+".images", "%s.images is only for the role user", at)
+	}
+	last := 0
+	for i, placed := range m.GetImages() {
+		offset, content := int(placed.GetOffset()), m.GetContent()
+		inside := offset < len(content) && !utf8.RuneStart(content[min(offset, len(content)-1)])
+		if placed.GetImage() == nil || offset < last || offset > len(content) || inside {
+			field := fmt.Sprintf("%s.images[%d]", at, i)
+			return streamerr.InvalidParam(field, "%s has no image, or its place is not between two characters of the content", field)
+		}
+		last = offset
+	}
+	return nil
+}
+
+// parts yields the texts and the images of a message's content. An image has no text.
+func parts(m *chatv1.Message) iter.Seq2[string, *chatv1.PlacedImage] {
+	return func(yield func(string, *chatv1.PlacedImage) bool) {
+		content, done := m.GetContent(), 0
+		for _, placed := range m.GetImages() {
+			if text := content[done:placed.GetOffset()]; text != "" && !yield(text, nil) {
+				return
+			}
+			if done = int(placed.GetOffset()); !yield("", placed) {
+				return
+			}
+		}
+		if text := content[done:]; text != "" {
+			yield(text, nil)
+		}
+	}
+}
+
+// contentParts returns the content of a message with images as templates take it.
+func contentParts(m *chatv1.Message) jinja.Value {
+	items := []jinja.Value{}
+	for text, image := range parts(m) {
+		part := jinja.NewDict()
+		if image != nil {
+			part.AsDict().Set("type", jinja.NewString("image"))
+		} else {
+			part.AsDict().Set("type", jinja.NewString("text"))
+			part.AsDict().Set("text", jinja.NewString(text))
+		}
+		items = append(items, part)
+	}
+	return jinja.NewList(items)
+}
+
+// A shownConversation is a conversation in OpenAI's JSON, for engines that render it themselves.
+type shownConversation struct {
+	Messages  []shownMessage  `json:"messages"`
+	Tools     []shownTool     `json:"tools,omitempty"`
+	Variables json.RawMessage `json:"chat_template_kwargs,omitempty"`
+}
+
+type shownMessage struct {
+	Role       string      `json:"role"`
+	Content    any         `json:"content"` // a string, []shownPart, or null
+	Name       string      `json:"name,omitempty"`
+	Reasoning  string      `json:"reasoning,omitempty"`
+	Reasoned   string      `json:"reasoning_content,omitempty"` // as servers called reasoning earlier
+	ToolCalls  []shownTool `json:"tool_calls,omitempty"`
+	ToolCallID string      `json:"tool_call_id,omitempty"`
+}
+
+type shownPart struct {
+	Type string `json:"type"`
+	Text string `json:"text,omitempty"`
+}
+
+// A shownTool is a tool, or a call of one.
+type shownTool struct {
+	ID       string        `json:"id,omitempty"`
+	Type     string        `json:"type"`
+	Function shownFunction `json:"function"`
+}
+
+type shownFunction struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+	Arguments   *string         `json:"arguments,omitempty"`
+}
+
+// Conversation returns a conversation that Render accepts as worker.v1's TokenRequest.conversation
+// has it. An engine that renders it with the same template makes the same prompt of it.
+func (t *Template) Conversation(in Input) (string, error) {
+	in = t.shown(in)
+	c := shownConversation{Variables: json.RawMessage(in.Variables)}
+	for _, m := range in.Messages {
+		c.Messages = append(c.Messages, t.show(m))
+	}
+	for _, tool := range in.Tools {
+		c.Tools = append(c.Tools, shownTool{Type: "function", Function: shownFunction{
+			Name: tool.GetName(), Description: tool.GetDescription(), Parameters: json.RawMessage(tool.GetParameters()),
+		}})
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // texts are full of < and >, which would take six bytes each
+	err := enc.Encode(c)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// show returns a message in OpenAI's JSON.
+func (t *Template) show(m *chatv1.Message) shownMessage {
+	shown := shownMessage{
+		Role: t.role(m), Content: m.GetContent(), Name: m.GetName(), Reasoning: m.GetReasoning(), Reasoned: m.GetReasoning(), ToolCallID: m.GetToolCallId(),
+	}
+	switch {
+	case len(m.GetImages()) > 0:
+		var all []shownPart
+		for text, image := range parts(m) {
+			if image != nil {
+				all = append(all, shownPart{Type: "image"})
+			} else {
+				all = append(all, shownPart{Type: "text", Text: text})
+			}
+		}
+		shown.Content = all
+	case m.GetContent() == "" && len(m.GetToolCalls()) > 0:
+		shown.Content = nil
+	}
+	for _, call := range m.GetToolCalls() {
+		arguments := call.GetArguments()
+		shown.ToolCalls = append(shown.ToolCalls, shownTool{ID: call.GetId(), Type: "function", Function: shownFunction{Name: call.GetName(), Arguments: &arguments}})
+	}
+	return shown
+}
