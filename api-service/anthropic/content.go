@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -102,12 +103,16 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 		}
 	}
 	m.request.Messages, m.origins = c.Messages()
+	m.images = c.images
 	return nil
 }
 
 // A conversation collects the turns of a body's messages. Consecutive messages of one role become
 // one turn, as in Anthropic's API, and a message without content becomes none.
-type conversation struct{ transcript.Transcript }
+type conversation struct {
+	transcript.Transcript
+	images []image.Source
+}
 
 // add adds a message. Each tool_result of a user message becomes a turn of its own.
 func (c *conversation) add(param string, raw json.RawMessage) error {
@@ -159,6 +164,14 @@ func (b *block) addTo(c *conversation, param, role string) error {
 			c.Continue(param, role).Reasoning.Write(text)
 		}
 		return err
+	case b.kind == "image" && role == "user":
+		source, err := b.image()
+		if err != nil {
+			return err
+		}
+		c.images = append(c.images, source)
+		c.Continue(param, role).Show(source.To)
+		return nil
 	case b.kind == "tool_use" && role == "assistant":
 		made, err := b.toolUse()
 		if err != nil {

@@ -1,6 +1,9 @@
 package anthropic
 
-import chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+import (
+	"github.com/whence-dev/whence/api-service/image"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
 
 // A Count is a body of POST /v1/messages/count_tokens.
 type Count struct {
@@ -16,6 +19,9 @@ func ParseCount(body []byte, lenient ...string) (*Count, error) {
 	m := newMessage()
 	if err := m.parse(body, &counted, lenient); err != nil {
 		return nil, err
+	}
+	if len(m.images) > 0 {
+		return nil, image.Uncounted(m.images[0])
 	}
 	r := m.request
 	return &Count{Param: m.param, Request: &chatv1.TokenizeRequest{

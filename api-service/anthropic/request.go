@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -45,6 +46,7 @@ type message struct {
 	stream       bool
 	system       string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
+	images       []image.Source      // those of the messages
 	guide        string              // name of the field that asks for a guide
 	variables    map[string]any      // of the chat template
 	variablesBy  string              // name of the field that sets variables
@@ -135,7 +137,7 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 		return nil, streamerr.InvalidParam("max_tokens", "max_tokens is missing").WithCode(streamerr.CodeMissing)
 	}
 	return &call.Call{
-		Request: m.request, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole,
+		Request: m.request, Images: m.images, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole,
 		Forget: func() { m.origins = nil },
 	}, nil
 }
@@ -304,7 +306,7 @@ var (
 func (m *message) param(inner string) string {
 	name := strings.TrimPrefix(inner, "sampling.")
 	switch {
-	case name == "prompt":
+	case name == "prompt" || name == "images":
 		return "messages"
 	case name == "session":
 		return "metadata.user_id"

@@ -116,15 +116,20 @@ func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
 		hi + `,"tool_choice":{"type":"required"}`:                                     "tool_choice.type",
 		hi + `,"tool_choice":{"type":"tool"}`:                                         "tool_choice.name",
 		hi + `,"tool_choice":{"type":"any","name":"f"}`:                               "tool_choice.name",
-		user(`7`):                                    "messages[0].content",
-		user(`[{"text":"a"}]`):                       "messages[0].content[0].type",
-		user(`[{"type":"text"}]`):                    "messages[0].content[0].text",
-		user(`[{"type":"text","text":"a","x":1}]`):   "messages[0].content[0].x",
-		user(`[{"type":"image","source":{}}]`):       "messages[0].content[0]",
-		user(`[{"type":"document"}]`):                "messages[0].content[0]",
-		user(`[{"type":"thinking","thinking":"a"}]`): "messages[0].content[0]",
-		user(`[{"type":"tool_result"}]`):             "messages[0].content[0].tool_use_id",
-		user(`[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image"}]}]`):                                              "messages[0].content[0].content[0]",
+		user(`7`):                                  "messages[0].content",
+		user(`[{"text":"a"}]`):                     "messages[0].content[0].type",
+		user(`[{"type":"text"}]`):                  "messages[0].content[0].text",
+		user(`[{"type":"text","text":"a","x":1}]`): "messages[0].content[0].x",
+		user(`[{"type":"image"}]`):                 "messages[0].content[0].source",
+		user(`[{"type":"image","source":{}}]`):     "messages[0].content[0].source.type",
+		user(`[{"type":"image","source":{"type":"file","file_id":"1"}}]`):                                  "messages[0].content[0].source.type",
+		user(`[{"type":"image","source":{"type":"url"}}]`):                                                 "messages[0].content[0].source.url",
+		user(`[{"type":"image","source":{"type":"base64","media_type":"image/bmp","data":"x"}}]`):          "messages[0].content[0].source.media_type",
+		user(`[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"x","name":1}}]`): "messages[0].content[0].source.name",
+		user(`[{"type":"document"}]`):                                                   "messages[0].content[0]",
+		user(`[{"type":"thinking","thinking":"a"}]`):                                    "messages[0].content[0]",
+		user(`[{"type":"tool_result"}]`):                                                "messages[0].content[0].tool_use_id",
+		user(`[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image"}]}]`): "messages[0].content[0].content[0]",
 		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}]`:           "messages[0].content[0]",
 		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f"}]}]`:           "messages[0].content[0].input",
 		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":7}]}]`: "messages[0].content[0].input",
@@ -215,4 +220,23 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %v", body, c.Request)
 		}
 	})
+}
+
+func TestImagesKeepTheirPlacesInATurnOfSeveralMessages(t *testing.T) {
+	const body = `"messages":[{"role":"user","content":"ab"},{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QQ=="}},
+		{"type":"text","text":"c"},{"type":"image","source":{"type":"url","url":"https://a/2"},"cache_control":{"type":"ephemeral"}}]}]`
+	c, err := anthropic.Parse([]byte(`{"model":"m","max_tokens":9,` + body + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.Request.GetMessages()[0]
+	if m.GetContent() != "ab\n\nc" || len(m.GetImages()) != 2 || m.GetImages()[0].GetOffset() != 4 || m.GetImages()[1].GetOffset() != 5 {
+		t.Error(m)
+	}
+	if len(c.Images) != 2 || c.Images[0].Base64 != "QQ==" || c.Images[0].Param != "messages[1].content[0].source.data" || c.Images[1].URL != "https://a/2" || c.Images[1].To != m.GetImages()[1].GetImage() {
+		t.Errorf("%+v", c.Images)
+	}
+	if _, err := anthropic.ParseCount([]byte(`{"model":"m",` + body + `}`)); streamerr.As(err).Param != "messages[1].content[0].source.data" {
+		t.Errorf("the tokens of an image are counted: %v", err)
+	}
 }

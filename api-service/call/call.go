@@ -5,6 +5,7 @@ package call
 import (
 	"time"
 
+	"github.com/whence-dev/whence/api-service/image"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -26,8 +27,9 @@ type Call struct {
 	Request *chatv1.ChatRequest
 	// ID is the stream's id from the body; "" leaves it to the headers.
 	ID      string
-	Stream  bool          // the answer is events, not one body
-	Timeout time.Duration // maximum duration of the answer; 0 means no limit
+	Images  []image.Source // those of Request, which are empty until an image.Fetcher fills them in
+	Stream  bool           // the answer is events, not one body
+	Timeout time.Duration  // maximum duration of the answer; 0 means no limit
 	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
 	// name in the body.
 	Param func(inner string) string
@@ -79,7 +81,7 @@ func (c *Call) Apart() bool {
 // and variables of the template can be long, and a stream lasts.
 func (c *Call) LetGo() {
 	r := c.Request
-	r.Messages, r.Prompts, r.Tools, r.TemplateVariables, r.Session = nil, nil, nil, "", ""
+	r.Messages, r.Prompts, r.Tools, r.TemplateVariables, r.Session, c.Images = nil, nil, nil, "", "", nil
 	if c.Forget != nil {
 		c.Forget()
 	}

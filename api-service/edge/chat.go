@@ -4,11 +4,13 @@ import (
 	"context"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
@@ -41,7 +43,7 @@ func (e *Edge) answer(parse parser) app.HandlerFunc {
 // answerCall answers a request. conn is done when the client closes its connection.
 func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse parser) {
 	id := exchange.ID(c)
-	in, policy, _, err := e.readCall(c, parse, e.config.Leave)
+	in, policy, _, err := e.readCall(conn, c, parse, e.config.Leave)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -120,8 +122,9 @@ func (e *Edge) bounds() clientconn.Bounds {
 }
 
 // readCall reads a request for a stream and returns it, its leave policy and its body. The policy
-// comes from the request's header, then from its key, then from otherwise.
-func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
+// comes from the request's header, then from its key, then from otherwise. conn is done when the
+// client closes its connection.
+func (e *Edge) readCall(conn context.Context, c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
 	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) {
 		return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
 	})
@@ -146,7 +149,26 @@ func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Pol
 		asked = &policy
 	}
 	policy, err := caller.Entry.Policy(asked, otherwise)
+	if err == nil {
+		err = e.fill(conn, in)
+	}
 	return in, policy, body, err
+}
+
+// fill gets the images of a request if its model takes images. Otherwise they stay empty, and the
+// refusal of the chat-service names the engine.
+func (e *Edge) fill(ctx context.Context, in *call.Call) error {
+	if len(in.Images) == 0 {
+		return nil
+	}
+	takes, err := e.chats.TakesImages(ctx, in.Request.GetModel())
+	if err == nil && takes {
+		if err = e.images.Fill(ctx, in.Images); err == nil {
+			err = image.CheckSize(in.Images[0].Param, proto.Size(in.Request))
+		}
+	}
+	in.Images = nil
+	return err
 }
 
 // read returns a request's caller, body, and parsed input.

@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
@@ -34,6 +35,7 @@ type Config struct {
 	Name         string        // in paths and logs
 	Chat         string        // addresses of chat-services, in the syntax of discover.Parse
 	MaxBody      int64         // maximum bytes of a request's body
+	Images       image.Limits  // of the images of a request; the zero value refuses all images
 	MaxStreams   int           // maximum live streams; further ones are OVERLOADED
 	ReadTimeout  time.Duration // for a request's header and body
 	WriteTimeout time.Duration // for one write to a client; after it the reader is too slow
@@ -126,6 +128,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 // HTTPFlags adds only the flags for HTTP.
 func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "maximum `bytes` of a request's body")
+	c.Images.Flags(fs)
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to arrive, header and body together, and how long a new connection may send nothing")
 	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits until the request is found valid; after that the status is 200 and a refusal is sent as an event")
 	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take before the reader counts as too slow. A write of a stopped stream may take 250ms")
@@ -200,6 +203,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--host: %w", err)
 	}
 	if err := c.TLS.Validate(); err != nil {
+		return err
+	}
+	if err := c.Images.Validate(); err != nil {
 		return err
 	}
 	return c.Timers.Validate()

@@ -39,6 +39,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/quota"
@@ -66,6 +67,7 @@ type Edge struct {
 	hop     *rpc.Hop
 	chats   *chats.Fleet
 	chat    chats.Starter
+	images  *image.Fetcher
 	replay  replay.Log
 	keyring *follow.Keyring
 	guard   *access.Guard
@@ -116,7 +118,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Observer: records}
 	keyring := follow.NewKeyring(c.TokenKey)
 	e.config, e.log, e.chats, e.hop = c, log, fleet, hop
-	e.chat = e.staged(fleet.Start)
+	e.chat, e.images = e.staged(fleet.Start), image.New(c.Images)
 	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics}
 	e.replay, e.keyring = kept, keyring
 	e.guard = &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring}

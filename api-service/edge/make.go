@@ -80,7 +80,7 @@ func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *de
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
-	in, policy, body, err := e.readCall(c, openAI(openai.ParseStream), e.config.LeaveEvents)
+	in, policy, body, err := e.readCall(conn, c, openAI(openai.ParseStream), e.config.LeaveEvents)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return

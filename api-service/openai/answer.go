@@ -110,6 +110,7 @@ type model struct {
 	Aliases       []string     `json:"aliases,omitempty"`
 	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
 	Embeddings    bool         `json:"embeddings,omitempty"`
+	Images        bool         `json:"images,omitempty"` // requests may have images
 	Workers       modelWorkers `json:"workers"`
 }
 
@@ -122,7 +123,7 @@ type modelWorkers struct {
 func modelOf(m *chatv1.Model) model {
 	return model{
 		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
-		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()},
+		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Images: m.GetImages(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()},
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func setMessages(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.Messages, err = conversation.Messages(param, raw)
+	c.Request.Messages, c.images, err = conversation.Messages(param, raw)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
@@ -37,6 +38,7 @@ type Chat struct {
 	topLogprobs  *uint32       // of chats
 	guide        string        // name of the field that asks for a guide
 	session      string        // name of the field that identifies the conversation
+	images       []image.Source
 }
 
 // A setter parses one field; raw is not null.
@@ -255,6 +257,8 @@ func (c *Chat) Param(inner string) string {
 		if !c.completion && c.Request.GetSampling().GetLogprobs() > 0 {
 			return "top_logprobs"
 		}
+	case "images":
+		return "messages"
 	case "template_variables":
 		return "chat_template_kwargs"
 	case "session":

@@ -84,51 +84,56 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{"model":"m","messages":[]}`:           {"messages", "missing or empty"},
 		`{"model":"m","messages":"hi"}`:         {"messages", "must be an array; got a string"},
 		`{"model":"m","messages":` + deep + `}`: {"messages[0]", "must be an object; got an array"},
-		`{"model":"m","messages":[{"content":"x"}]}`:                                                          {"messages[0].role", "messages[0].role is missing"},
-		`{"model":"m","messages":[{"role":"robot","content":"x"}]}`:                                           {"messages[0].role", `"robot"`},
-		`{"model":"m","messages":[{"role":"user"}]}`:                                                          {"messages[0].content", "missing"},
-		`{"model":"m","messages":[{"role":"user","content":null}]}`:                                           {"messages[0].content", "must be a string or an array of parts; got null"},
-		`{"model":"m","messages":[{"role":"user","content":5}]}`:                                              {"messages[0].content", "got the number 5"},
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`: {"messages[0].content[0]", `messages[0].content[0] is of the type "image_url"`},
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"text"}]}]}`:                              {"messages[0].content[0].text", "is missing"},
-		`{"model":"m","messages":[{"role":"user","content":"x","color":"red"}]}`:                              {"messages[0].color", "unknown field"},
-		`{"model":7,"messages":[]}`:                                                                           {"model", "must be a string; got the number 7"},
-		`{` + hello + `,"max_tokens":-1}`:                                                                     {"max_tokens", "is -1"},
-		`{` + hello + `,"max_tokens":0}`:                                                                      {"max_tokens", "is 0"},
-		`{` + hello + `,"max_tokens":1.5}`:                                                                    {"max_tokens", "must be an integer; got the number 1.5"},
-		`{` + hello + `,"max_tokens":1e99}`:                                                                   {"max_tokens", "must be an integer"},
-		`{` + hello + `,"max_tokens":"5"}`:                                                                    {"max_tokens", "must be an integer; got a string"},
-		`{` + hello + `,"max_tokens":5,"max_completion_tokens":6}`:                                            {"max_tokens", "contradict"},
-		`{` + hello + `,"temperature":3}`:                                                                     {"temperature", "is 3; it must be from 0 to 2"},
-		`{` + hello + `,"temperature":"hot"}`:                                                                 {"temperature", "must be a number; got a string"},
-		`{` + hello + `,"top_p":-0.5}`:                                                                        {"top_p", "is -0.5"},
-		`{` + hello + `,"frequency_penalty":2.5}`:                                                             {"frequency_penalty", "is 2.5"},
-		`{` + hello + `,"presence_penalty":[]}`:                                                               {"presence_penalty", "got an array"},
-		`{` + hello + `,"seed":1.5}`:                                                                          {"seed", "must be an integer"},
-		`{` + hello + `,"n":0}`:                                                                               {"n", "from 1 to 128"},
-		`{` + hello + `,"logprobs":2}`:                                                                        {"logprobs", "must be a boolean"},
-		`{` + hello + `,"logprobs":true,"top_logprobs":21}`:                                                   {"top_logprobs", "from 0 to 20"},
-		`{` + hello + `,"n":1.5}`:                                                                             {"n", "must be an integer"},
-		`{` + hello + `,"include_stop_str_in_output":1}`:                                                      {"include_stop_str_in_output", "must be a boolean"},
-		`{` + hello + `,"skip_special_tokens":"no"}`:                                                          {"skip_special_tokens", "must be a boolean"},
-		`{` + hello + `,"spaces_between_special_tokens":false}`:                                               {"spaces_between_special_tokens", "must be true"},
-		`{` + hello + `,"stop_token_ids":[1,null]}`:                                                           {"stop_token_ids[1]", "got null"},
-		`{` + hello + `,"prompt":"x"}`:                                                                        {"prompt", "unknown field"},
-		`{` + hello + `,"echo":true}`:                                                                         {"echo", "unknown field"},
-		`{` + hello + `,"top_logprobs":3}`:                                                                    {"top_logprobs", "only allowed when logprobs is true"},
-		`{` + hello + `,"stream":"yes"}`:                                                                      {"stream", "must be a boolean; got a string"},
-		`{` + hello + `,"stream":true,"stream_options":5}`:                                                    {"stream_options", "must be an object"},
-		`{` + hello + `,"stream":true,"stream_options":{"x":1}}`:                                              {"stream_options.x", "unknown field"},
-		`{` + hello + `,"stream_options":{"include_usage":true}}`:                                             {"stream_options", "only allowed when stream is true"},
-		`{` + hello + `,"stop":5}`:                                                                            {"stop", "a string or an array of strings; got the number 5"},
-		`{` + hello + `,"stop":["a",5]}`:                                                                      {"stop[1]", "must be a string"},
-		`{` + hello + `,"logit_bias":{"x":1}}`:                                                                {"logit_bias", `"x"`},
-		`{` + hello + `,"logit_bias":{"1":101}}`:                                                              {"logit_bias.1", "from -100 to 100"},
-		`{` + hello + `,"stop_token_ids":[-1]}`:                                                               {"stop_token_ids[0]", "is -1"},
-		`{` + hello + `,"modalities":["audio"]}`:                                                              {"modalities", `["text"]`},
-		`{` + hello + `,"audio":{}}`:                                                                          {"audio", "not supported"},
-		`{` + hello + `,"temprature":1}`:                                                                      {"temprature", "unknown field"},
-		`{` + hello + `,"bad\u0000\nname":1}`:                                                                 {`bad\x00\nname`, "unknown field"},
+		`{"model":"m","messages":[{"content":"x"}]}`:                                                                          {"messages[0].role", "messages[0].role is missing"},
+		`{"model":"m","messages":[{"role":"robot","content":"x"}]}`:                                                           {"messages[0].role", `"robot"`},
+		`{"model":"m","messages":[{"role":"user"}]}`:                                                                          {"messages[0].content", "missing"},
+		`{"model":"m","messages":[{"role":"user","content":null}]}`:                                                           {"messages[0].content", "must be a string or an array of parts; got null"},
+		`{"model":"m","messages":[{"role":"user","content":5}]}`:                                                              {"messages[0].content", "got the number 5"},
+		`{"model":"m","messages":[{"role":"system","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`:               {"messages[0].content[0]", `messages[0].content[0] is of the type "image_url"`},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`:                                       {"messages[0].content[0]", `messages[0].content[0] is of the type "input_audio"`},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`:                                         {"messages[0].content[0].image_url", "is missing"},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":"x"}]}]}`:                         {"messages[0].content[0].image_url", "must be an object; got a string"},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}`:                          {"messages[0].content[0].image_url.url", "is missing"},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x","detail":"most"}}]}]}`: {"messages[0].content[0].image_url.detail", `"most"`},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"text"}]}]}`:                                              {"messages[0].content[0].text", "is missing"},
+		`{"model":"m","messages":[{"role":"user","content":"x","color":"red"}]}`:                                              {"messages[0].color", "unknown field"},
+		`{"model":7,"messages":[]}`:                                {"model", "must be a string; got the number 7"},
+		`{` + hello + `,"max_tokens":-1}`:                          {"max_tokens", "is -1"},
+		`{` + hello + `,"max_tokens":0}`:                           {"max_tokens", "is 0"},
+		`{` + hello + `,"max_tokens":1.5}`:                         {"max_tokens", "must be an integer; got the number 1.5"},
+		`{` + hello + `,"max_tokens":1e99}`:                        {"max_tokens", "must be an integer"},
+		`{` + hello + `,"max_tokens":"5"}`:                         {"max_tokens", "must be an integer; got a string"},
+		`{` + hello + `,"max_tokens":5,"max_completion_tokens":6}`: {"max_tokens", "contradict"},
+		`{` + hello + `,"temperature":3}`:                          {"temperature", "is 3; it must be from 0 to 2"},
+		`{` + hello + `,"temperature":"hot"}`:                      {"temperature", "must be a number; got a string"},
+		`{` + hello + `,"top_p":-0.5}`:                             {"top_p", "is -0.5"},
+		`{` + hello + `,"frequency_penalty":2.5}`:                  {"frequency_penalty", "is 2.5"},
+		`{` + hello + `,"presence_penalty":[]}`:                    {"presence_penalty", "got an array"},
+		`{` + hello + `,"seed":1.5}`:                               {"seed", "must be an integer"},
+		`{` + hello + `,"n":0}`:                                    {"n", "from 1 to 128"},
+		`{` + hello + `,"logprobs":2}`:                             {"logprobs", "must be a boolean"},
+		`{` + hello + `,"logprobs":true,"top_logprobs":21}`:        {"top_logprobs", "from 0 to 20"},
+		`{` + hello + `,"n":1.5}`:                                  {"n", "must be an integer"},
+		`{` + hello + `,"include_stop_str_in_output":1}`:           {"include_stop_str_in_output", "must be a boolean"},
+		`{` + hello + `,"skip_special_tokens":"no"}`:               {"skip_special_tokens", "must be a boolean"},
+		`{` + hello + `,"spaces_between_special_tokens":false}`:    {"spaces_between_special_tokens", "must be true"},
+		`{` + hello + `,"stop_token_ids":[1,null]}`:                {"stop_token_ids[1]", "got null"},
+		`{` + hello + `,"prompt":"x"}`:                             {"prompt", "unknown field"},
+		`{` + hello + `,"echo":true}`:                              {"echo", "unknown field"},
+		`{` + hello + `,"top_logprobs":3}`:                         {"top_logprobs", "only allowed when logprobs is true"},
+		`{` + hello + `,"stream":"yes"}`:                           {"stream", "must be a boolean; got a string"},
+		`{` + hello + `,"stream":true,"stream_options":5}`:         {"stream_options", "must be an object"},
+		`{` + hello + `,"stream":true,"stream_options":{"x":1}}`:   {"stream_options.x", "unknown field"},
+		`{` + hello + `,"stream_options":{"include_usage":true}}`:  {"stream_options", "only allowed when stream is true"},
+		`{` + hello + `,"stop":5}`:                                 {"stop", "a string or an array of strings; got the number 5"},
+		`{` + hello + `,"stop":["a",5]}`:                           {"stop[1]", "must be a string"},
+		`{` + hello + `,"logit_bias":{"x":1}}`:                     {"logit_bias", `"x"`},
+		`{` + hello + `,"logit_bias":{"1":101}}`:                   {"logit_bias.1", "from -100 to 100"},
+		`{` + hello + `,"stop_token_ids":[-1]}`:                    {"stop_token_ids[0]", "is -1"},
+		`{` + hello + `,"modalities":["audio"]}`:                   {"modalities", `["text"]`},
+		`{` + hello + `,"audio":{}}`:                               {"audio", "not supported"},
+		`{` + hello + `,"temprature":1}`:                           {"temprature", "unknown field"},
+		`{` + hello + `,"bad\u0000\nname":1}`:                      {`bad\x00\nname`, "unknown field"},
 	} {
 		_, err := openai.ParseChat([]byte(body))
 		if err == nil {
@@ -216,5 +221,20 @@ func TestPromptCacheKeyNamesTheSessionBeforeUser(t *testing.T) {
 		if _, err := openai.ParseChat([]byte(`{` + hello + `,"` + field + `":5}`)); streamerr.As(err).Param != field {
 			t.Error(err)
 		}
+	}
+}
+
+func TestImagesOfAUsersMessageKeepTheirPlaces(t *testing.T) {
+	c, err := openai.ParseChat([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://a/1","detail":"low"}},
+		{"type":"text","text":"äb"},{"type":"image_url","image_url":{"url":"data:2"}},{"type":"text","text":"c"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, images := c.Request.GetMessages()[0], c.Call().Images
+	if m.GetContent() != "äbc" || len(m.GetImages()) != 2 || m.GetImages()[0].GetOffset() != 0 || m.GetImages()[1].GetOffset() != 3 {
+		t.Error(m)
+	}
+	if len(images) != 2 || images[0].URL != "https://a/1" || images[0].Param != "messages[0].content[0].image_url.url" || images[1].To != m.GetImages()[1].GetImage() {
+		t.Errorf("%+v", images)
 	}
 }

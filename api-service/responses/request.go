@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/responses/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
@@ -33,6 +34,7 @@ type body struct {
 
 	instructions string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
+	images       []image.Source      // those of the messages
 	allowed      []string            // names of the tools that tool_choice allows; nil is all
 	functions    map[string]function // those of namespaces, by the names that the model knows
 	toolOrigins  []string            // for each tool of request, the field that it comes from
@@ -55,7 +57,7 @@ var fields = strict.Table[*body]{
 			return err
 		},
 		"input": func(r *body, param string, raw json.RawMessage) (err error) {
-			r.request.Messages, r.origins, err = conversation.Parse(param, raw)
+			r.request.Messages, r.origins, r.images, err = conversation.Parse(param, raw)
 			return err
 		},
 		"instructions": func(r *body, param string, raw json.RawMessage) (err error) {
@@ -147,7 +149,7 @@ func Parse(text []byte, lenient ...string) (*call.Call, error) {
 	}
 	r.encoder = &encoder{output: output{encrypts: r.encrypts, functions: r.functions}, request: r.request, repeated: r.repeated}
 	return &call.Call{
-		Request: r.request, Stream: r.stream, Param: r.param,
+		Request: r.request, Images: r.images, Stream: r.stream, Param: r.param,
 		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done,
 		Forget: func() { r.origins, r.toolOrigins = nil, nil },
 	}, nil
@@ -220,7 +222,7 @@ var (
 func (r *body) param(inner string) string {
 	name := strings.TrimPrefix(inner, "sampling.")
 	switch {
-	case name == "prompt" || name == "messages":
+	case name == "prompt" || name == "messages" || name == "images":
 		return "input"
 	case name == "max_tokens":
 		return "max_output_tokens"

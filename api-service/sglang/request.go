@@ -35,6 +35,7 @@ type generate struct {
 	top        uint32
 	withText   bool   // logprobs include the text of tokens
 	promptName string // name of the field with the prompts
+	imageData  json.RawMessage
 }
 
 type setter = strict.Setter[*generate]
@@ -55,6 +56,10 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 			return err
 		}
 		return strict.Each(prefixed(param, fields), g.request, sampling)
+	},
+	"image_data": func(g *generate, _ string, raw json.RawMessage) error {
+		g.imageData = raw // parsed when the prompts are known
+		return nil
 	},
 	"stream": func(g *generate, param string, raw json.RawMessage) (err error) {
 		g.stream, err = strict.Boolean(param, raw)
@@ -108,11 +113,15 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 	if err := g.checkRIDs(); err != nil {
 		return nil, err
 	}
+	images, err := g.images()
+	if err != nil {
+		return nil, err
+	}
 	if g.logprobs {
 		g.request.Sampling.Logprobs = &g.top
 	}
 	g.batch = g.batch || g.request.GetN() > 1
-	c := &call.Call{Request: g.request, Stream: g.stream, Param: g.param, Events: g.events, Whole: g.whole}
+	c := &call.Call{Request: g.request, Images: images, Stream: g.stream, Param: g.param, Events: g.events, Whole: g.whole}
 	if len(g.rids) > 0 && !g.ridList {
 		c.ID = g.rids[0]
 	}

@@ -80,7 +80,7 @@ var outer = map[string]string{
 	"sampling.frequency_penalty": "sampling_params.frequency_penalty", "sampling.presence_penalty": "sampling_params.presence_penalty",
 	"sampling.logit_bias": "sampling_params.logit_bias", "sampling.seed": "sampling_params.sampling_seed", "sampling.ignore_eos": "sampling_params.ignore_eos",
 	"sampling.stop_token_ids": "sampling_params.stop_token_ids", "sampling.logprobs": "return_logprob",
-	"n": "sampling_params.n", "stop": "sampling_params.stop",
+	"images": "image_data", "n": "sampling_params.n", "stop": "sampling_params.stop",
 }
 
 func count(low int64, set func(*llmv1.Sampling, uint32)) samplingSetter {

@@ -3,6 +3,7 @@ package sglang_test
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,7 +72,8 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{"text":"a","sampling_params":{"top_p":0}}`: "sampling_params.top_p", `{"text":"a","sampling_params":{"temperature":"x"}}`: "sampling_params.temperature",
 		`{"text":"a","sampling_params":{"n":0}}`: "sampling_params.n", `{"text":"a","sampling_params":{"spaces_between_special_tokens":false}}`: "sampling_params.spaces_between_special_tokens",
 		`{"text":"a","sampling_params":{"logit_bias":{"x":1}}}`: "sampling_params.logit_bias", `{"text":"a","logprob_start_len":0}`: "logprob_start_len", `{"text":"a","top_logprobs_num":21}`: "top_logprobs_num",
-		`{"text":"a","image_data":"x"}`: "image_data", `{"text":"a","stream":1}`: "stream", `{"text":"a","return_logprob":1}`: "return_logprob",
+		`{"text":"a","image_data":5}`: "image_data", `{"text":"a","image_data":["x",5]}`: "image_data[1]", `{"text":["a","b"],"image_data":"x"}`: "image_data",
+		`{"text":["a","b"],"image_data":["x"]}`: "image_data", `{"text":["a","b"],"image_data":["x",[{"format":"processor_output"}]]}`: "image_data[1][0]", `{"text":"a","stream":1}`: "stream", `{"text":"a","return_logprob":1}`: "return_logprob",
 	} {
 		_, err := sglang.Parse([]byte(body))
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param {
@@ -188,5 +190,33 @@ func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
 	const want = `{"text":"new","meta_info":{"id":"s","finish_reason":{"type":"length","length":1},"prompt_tokens":3,"completion_tokens":1,"cached_tokens":0,"output_token_logprobs":[[-2,6,null]]}}`
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestImagesBelongToTheirPrompts(t *testing.T) {
+	type source struct{ param, url, base64 string }
+	for body, want := range map[string][][]source{
+		`{"text":"a","image_data":"https://a/1"}`:                                        {{{"image_data", "https://a/1", ""}}},
+		`{"input_ids":[1],"image_data":["data:1","QQ=="]}`:                               {{{"image_data[0]", "data:1", ""}, {"image_data[1]", "", "QQ=="}}},
+		`{"text":["a","b","c"],"image_data":["data:1",null,["data:2","file:///etc/x"]]}`: {{{"image_data[0]", "data:1", ""}}, nil, {{"image_data[2][0]", "data:2", ""}, {"image_data[2][1]", "file:///etc/x", ""}}},
+		`{"text":"a","image_data":null}`:                                                 {nil},
+	} {
+		c, err := sglang.Parse([]byte(body))
+		if err != nil {
+			t.Fatal(body, err)
+		}
+		left := c.Images
+		for i, prompt := range c.Request.GetPrompts() {
+			var got []source
+			for _, image := range prompt.GetImages() {
+				if left[0].To != image {
+					t.Errorf("%s: the image %s is not that of prompt %d", body, left[0].Param, i)
+				}
+				got, left = append(got, source{left[0].Param, left[0].URL, left[0].Base64}), left[1:]
+			}
+			if !slices.Equal(got, want[i]) {
+				t.Errorf("%s: %v, want %v", body, got, want[i])
+			}
+		}
 	}
 }

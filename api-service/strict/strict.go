@@ -96,6 +96,15 @@ func Member(param, name string, fields map[string]json.RawMessage) (string, erro
 	return String(param+"."+name, raw)
 }
 
+// Inner parses a member that must be there and be an object.
+func Inner(param, name string, fields map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	raw, ok := fields[name]
+	if !ok {
+		return nil, streamerr.InvalidParam(param+"."+name, "%s.%s is missing", param, name).WithCode(streamerr.CodeMissing)
+	}
+	return Object(param+"."+name, raw)
+}
+
 // Boolean parses true or false.
 func Boolean(param string, raw json.RawMessage) (bool, error) {
 	switch string(raw) {

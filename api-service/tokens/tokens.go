@@ -4,6 +4,7 @@ package tokens
 import (
 	"encoding/json"
 
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/openai/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -52,8 +53,12 @@ var tokenize = map[string]setter{
 		b.request.Text, err = strict.String(param, raw)
 		return err
 	},
-	"messages": func(b *body, param string, raw json.RawMessage) (err error) {
-		b.request.Messages, err = conversation.Messages(param, raw)
+	"messages": func(b *body, param string, raw json.RawMessage) error {
+		messages, images, err := conversation.Messages(param, raw)
+		if len(images) > 0 {
+			return image.Uncounted(images[0])
+		}
+		b.request.Messages = messages
 		return err
 	},
 	"add_special_tokens": func(b *body, param string, raw json.RawMessage) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // Paragraph separates texts that are merged into one turn.
@@ -53,6 +54,11 @@ func (s *Transcript) Continue(at, role string) *Turn {
 	return s.Begin(at, role)
 }
 
+// Show appends an image to the content of the turn.
+func (t *Turn) Show(image *llmv1.Image) {
+	t.Message.Images = append(t.Message.Images, &chatv1.PlacedImage{Image: image, Offset: uint32(t.Content.mark())}) //nolint:gosec // a body is smaller
+}
+
 // Messages returns the messages of the request, and the fields that they come from.
 func (s *Transcript) Messages() (all []*chatv1.Message, origins []Origin) {
 	for _, t := range s.turns {
@@ -76,11 +82,17 @@ func (p *Passage) Write(piece string) {
 	if piece == "" {
 		return
 	}
+	p.mark()
+	p.text.WriteString(piece)
+}
+
+// mark returns the length of the text in bytes. What follows is appended there.
+func (p *Passage) mark() int {
 	if p.apart {
 		p.text.WriteString(Paragraph)
 		p.apart = false
 	}
-	p.text.WriteString(piece)
+	return p.text.Len()
 }
 
 // String returns the text.

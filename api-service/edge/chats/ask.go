@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -159,6 +160,19 @@ func (f *Fleet) Models(ctx context.Context) ([]*chatv1.Model, error) {
 	})
 	return sorted(all), err
 }
+
+// TakesImages reports whether a model that a request names takes images. An unknown model takes none.
+func (f *Fleet) TakesImages(ctx context.Context, model string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)
+	defer cancel()
+	all, err := f.Models(ctx)
+	return slices.ContainsFunc(all, func(m *chatv1.Model) bool {
+		return m.GetImages() && (model == "" || m.GetId() == model || slices.Contains(m.GetAliases(), model))
+	}), err
+}
+
+// modelsTimeout bounds the question which models take images.
+const modelsTimeout = 5 * time.Second
 
 // Workers returns the state of the workers. A worker that several chat-services know counts the
 // streams of all of them.

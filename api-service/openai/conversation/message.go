@@ -11,29 +11,31 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Messages parses a conversation.
-func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, error) {
+// Messages parses a conversation. It returns the messages and the sources of their images, which are
+// empty as yet.
+func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, []image.Source, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	messages := make([]*chatv1.Message, len(items))
+	messages, images := make([]*chatv1.Message, len(items)), []image.Source(nil)
 	for i, raw := range items {
-		if messages[i], err = message(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
-			return nil, err
+		if messages[i], err = message(fmt.Sprintf("%s[%d]", param, i), raw, &images); err != nil {
+			return nil, nil, err
 		}
 	}
-	return messages, nil
+	return messages, images, nil
 }
 
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
-func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
+func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1.Message, error) {
 	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return nil, err
@@ -51,7 +53,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 		switch name {
 		case "role":
 		case "content":
-			if m.Content, err = content(at, raw, m.Role == "assistant"); err != nil {
+			if err = content(at, raw, m, images); err != nil {
 				return nil, err
 			}
 		case "name":
@@ -101,42 +103,58 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 	return m, nil
 }
 
-// content parses a string, or an array of text parts.
-func content(param string, raw json.RawMessage, nullable bool) (string, error) {
+// content parses a string, or an array of parts, into a message whose role is known.
+func content(param string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
 	switch {
 	case raw[0] == '"':
-		return strict.String(param, raw)
-	case nullable && bytes.Equal(raw, []byte("null")):
-		return "", nil
+		m.Content, err = strict.String(param, raw)
+		return err
+	case m.GetRole() == "assistant" && bytes.Equal(raw, []byte("null")):
+		return nil
 	case raw[0] != '[':
-		return "", strict.Mismatch(param, "a string or an array of parts", raw)
+		return strict.Mismatch(param, "a string or an array of parts", raw)
 	}
 	parts, err := strict.Array(param, raw)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if len(parts) == 0 {
-		return "", streamerr.InvalidParam(param, "%s has no parts", param)
+		return streamerr.InvalidParam(param, "%s has no parts", param)
 	}
-	var b strings.Builder
+	var text strings.Builder
 	for i, raw := range parts {
 		at := fmt.Sprintf("%s[%d]", param, i)
 		part, err := strict.Object(at, raw)
 		if err != nil {
-			return "", err
+			return err
 		}
 		kind, err := strict.Member(at, "type", part)
 		if err != nil {
-			return "", err
+			return err
 		}
-		if kind != "text" {
-			return "", streamerr.InvalidParam(at, "%s is of the type %q; this model reads text alone", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+		switch {
+		case kind == "text":
+			s, err := strict.Member(at, "text", part)
+			if err != nil {
+				return err
+			}
+			text.WriteString(s)
+		case kind == "image_url" && m.GetRole() == "user":
+			source, err := imageURL(at, part)
+			if err != nil {
+				return err
+			}
+			*images = append(*images, source)
+			m.Images = append(m.Images, &chatv1.PlacedImage{Image: source.To, Offset: uint32(text.Len())}) //nolint:gosec // a body is smaller
+		default:
+			return unreadable(at, kind)
 		}
-		s, err := strict.Member(at, "text", part)
-		if err != nil {
-			return "", err
-		}
-		b.WriteString(s)
 	}
-	return b.String(), nil
+	m.Content = text.String()
+	return nil
+}
+
+// unreadable refuses a part of another type.
+func unreadable(at, kind string) error {
+	return streamerr.InvalidParam(at, "%s is of the type %q; messages are text, and images (image_url) in those of the user", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 }

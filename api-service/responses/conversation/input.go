@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/transcript"
@@ -20,31 +21,32 @@ import (
 )
 
 // Parse parses a conversation: a string, which is the user's message, or an array of items. It
-// returns the messages, and the field that each of them comes from.
-func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, error) {
+// returns the messages, the field that each of them comes from, and the sources of their images, which
+// are empty as yet.
+func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
 	c := &items{}
 	switch raw[0] {
 	case '"':
 		text, err := strict.String(param, raw)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		c.Begin(param, "user").Content.Write(text)
 	case '[':
 		items, err := strict.Array(param, raw)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		for i, raw := range items {
 			if err := c.add(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 		}
 	default:
-		return nil, nil, strict.Mismatch(param, "a string or an array of items", raw)
+		return nil, nil, nil, strict.Mismatch(param, "a string or an array of items", raw)
 	}
 	all, origins := c.Messages()
-	return all, origins, nil
+	return all, origins, c.images, nil
 }
 
 // WithInstructions prepends instructions, which may be empty, to the messages of Parse, as a system
@@ -74,7 +76,10 @@ const assistant = "assistant"
 // items collects the messages of a body's items. An answer is several items: reasoning, messages and
 // function calls. Consecutive items of the assistant become one turn; every other item becomes a turn
 // of its own.
-type items struct{ transcript.Transcript }
+type items struct {
+	transcript.Transcript
+	images []image.Source
+}
 
 // add adds an item. Its id and its status are of no use: nothing is stored, and templates have no
 // place for them.
@@ -127,6 +132,9 @@ func (c *items) addMessage(at string, members map[string]json.RawMessage) error 
 	raw, ok := members["content"]
 	if !ok {
 		return streamerr.InvalidParam(at+".content", "%s.content is missing", at).WithCode(streamerr.CodeMissing)
+	}
+	if role == "user" && raw[0] == '[' {
+		return c.addParts(at+".content", raw, c.Begin(at, role))
 	}
 	if role != assistant {
 		return texts(at+".content", raw, &c.Begin(at, role).Content, "input_text")
@@ -237,6 +245,13 @@ func texts(param string, raw json.RawMessage, to *transcript.Passage, types ...s
 
 // parts parses an array of parts of the allowed types, whose texts are joined as they are.
 func parts(param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
+	return eachPart(param, raw, func(at, kind string, members map[string]json.RawMessage) error {
+		return text(at, kind, members, to, types...)
+	})
+}
+
+// eachPart calls add with every part of an array, its path and its type.
+func eachPart(param string, raw json.RawMessage, add func(at, kind string, members map[string]json.RawMessage) error) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
 		return err
@@ -248,25 +263,30 @@ func parts(param string, raw json.RawMessage, to *transcript.Passage, types ...s
 			return err
 		}
 		kind, err := strict.Member(at, "type", members)
+		if err == nil {
+			err = add(at, kind, members)
+		}
 		if err != nil {
 			return err
 		}
-		if strict.OneOf(at, kind, types...) != nil {
-			return streamerr.InvalidParam(at, "%s is of the type %q, which is not supported here; it must be %s", at, strict.Printable(kind), strings.Join(types, " or ")).WithCode(streamerr.CodeUnsupportedValue)
-		}
-		member := "text"
-		if kind == "refusal" {
-			member = "refusal"
-		}
-		// annotations and logprobs are what an answer says about its own text.
-		if err := strict.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
-			return err
-		}
-		text, err := strict.Member(at, member, members)
-		if err != nil {
-			return err
-		}
-		to.Write(text)
 	}
 	return nil
+}
+
+// text parses a part of the allowed types.
+func text(at, kind string, members map[string]json.RawMessage, to *transcript.Passage, types ...string) error {
+	if strict.OneOf(at, kind, types...) != nil {
+		return streamerr.InvalidParam(at, "%s is of the type %q, which is not supported here; it must be %s", at, strict.Printable(kind), strings.Join(types, " or ")).WithCode(streamerr.CodeUnsupportedValue)
+	}
+	member := "text"
+	if kind == "refusal" {
+		member = "refusal"
+	}
+	// annotations and logprobs are what an answer says about its own text.
+	if err := strict.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
+		return err
+	}
+	piece, err := strict.Member(at, member, members)
+	to.Write(piece)
+	return err
 }

@@ -39,7 +39,7 @@ func TestItemsBecomeTurns(t *testing.T) {
 		`[{"type":"function_call","call_id":"1","name":"f","arguments":"{\"x"},{"type":"function_call","call_id":"2","name":"f","arguments":"[1]"}]`: `{"role":"assistant","toolCalls":[{"id":"1","name":"f","arguments":"{\"INVALID_JSON\":\"{\\\"x\"}"},
 			{"id":"2","name":"f","arguments":"{\"INVALID_JSON\":\"[1]\"}"}]}`,
 	} {
-		messages, origins, err := conversation.Parse("input", []byte(items))
+		messages, origins, _, err := conversation.Parse("input", []byte(items))
 		if err != nil {
 			t.Errorf("%s: %v", items, err)
 			continue
@@ -68,7 +68,11 @@ func TestItemsThatAreNotHonouredAreRefusedByName(t *testing.T) {
 		`[{"role":"user","content":[{"text":"a"}]}]`:                                         "input[0].content[0].type",
 		`[{"role":"user","content":[{"type":"input_text"}]}]`:                                "input[0].content[0].text",
 		`[{"role":"user","content":[{"type":"input_text","text":"a","x":1}]}]`:               "input[0].content[0].x",
-		`[{"role":"user","content":[{"type":"input_image","image_url":"data:"}]}]`:           "input[0].content[0]",
+		`[{"role":"user","content":[{"type":"input_image"}]}]`:                               "input[0].content[0].image_url",
+		`[{"role":"user","content":[{"type":"input_image","image_url":{"url":"data:"}}]}]`:   "input[0].content[0].image_url",
+		`[{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}]`:            "input[0].content[0].file_id",
+		`[{"role":"user","content":[{"type":"input_image","image_url":"x","detail":"x"}]}]`:  "input[0].content[0].detail",
+		`[{"role":"system","content":[{"type":"input_image","image_url":"data:"}]}]`:         "input[0].content[0]",
 		`[{"role":"user","content":[{"type":"input_file"}]}]`:                                "input[0].content[0]",
 		`[{"role":"user","content":[{"type":"output_text","text":"a"}]}]`:                    "input[0].content[0]",
 		`[{"type":"function_call","name":"f","arguments":"{}"}]`:                             "input[0].call_id",
@@ -86,7 +90,7 @@ func TestItemsThatAreNotHonouredAreRefusedByName(t *testing.T) {
 		`[{"role":"user","content":"a"},{"type":"web_search_call","id":"ws_1"}]`:             "input[1].type",
 		`[{"type":"custom_tool_call","call_id":"1","name":"apply_patch","input":"x"}]`:       "input[0].type",
 	} {
-		_, _, err := conversation.Parse("input", []byte(items))
+		_, _, _, err := conversation.Parse("input", []byte(items))
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
 			t.Errorf("%s: %v, want %s", items, err, param)
 		}
@@ -104,7 +108,7 @@ func TestManyItemsAreParsedInLinearMemory(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, _, err := conversation.Parse("input", []byte(items)); err != nil {
+		if _, _, _, err := conversation.Parse("input", []byte(items)); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

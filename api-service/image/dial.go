@@ -1,0 +1,84 @@
+package image
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	maxRedirects = 3
+	dialTimeout  = 5 * time.Second
+	maxHeaders   = 64 << 10
+)
+
+var (
+	errPrivate   = errors.New("the address is not public")
+	errRedirects = errors.New("too many redirects")
+	errScheme    = errors.New("the scheme is not allowed")
+)
+
+// dialer returns a dialer that connects to public addresses alone. Control sees the address that the
+// socket connects to, after the name was resolved.
+func dialer() *net.Dialer {
+	return &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || !public(to.Addr()) {
+			return errPrivate
+		}
+		return nil
+	}}
+}
+
+// newFetcher returns a fetcher that connects with d. It uses no proxy, which would resolve names
+// itself, and keeps no connections and no cookies.
+func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
+	f := &Fetcher{limits: limits, places: make(chan struct{}, maxRequests)}
+	f.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext: d.DialContext, TLSHandshakeTimeout: dialTimeout, DisableKeepAlives: true, DisableCompression: true,
+			MaxResponseHeaderBytes: maxHeaders,
+		},
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			req.Header.Del("Referer") // it would tell one server the URL at another
+			switch {
+			case len(via) > maxRedirects:
+				return errRedirects
+			case !f.allows(req.URL) || req.URL.User != nil:
+				return errScheme
+			default:
+				return nil
+			}
+		},
+	}
+	return f
+}
+
+// reserved are ranges that netip's predicates do not know and that are not the public Internet, or
+// that lead to addresses that are not.
+var reserved = prefixes(
+	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32" /* Azure's metadata */, "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/32", "2001:db8::/32", "2002::/16", "fec0::/10",
+)
+
+func prefixes(all ...string) []netip.Prefix {
+	parsed := make([]netip.Prefix, len(all))
+	for i, text := range all {
+		parsed[i] = netip.MustParsePrefix(text)
+	}
+	return parsed
+}
+
+// public reports whether an address is one of the public Internet. Addresses of loopback, of private
+// and local networks (also RFC 4193), of clouds' metadata services, and those of tunnels that contain
+// another address are not.
+func public(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && a.Zone() == "" && a.IsGlobalUnicast() && !a.IsPrivate() &&
+		!slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+}

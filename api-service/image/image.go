@@ -1,0 +1,282 @@
+// Package image gets the images that requests name: from the request itself, or from https URLs.
+//
+// Parsers return a Source for each image, and a Fetcher fills in the images. A Fetcher bounds the
+// number of images, their bytes together, and the time. It connects to public addresses alone: the
+// check is made on the address of each connection, after the name was resolved, so neither a redirect
+// nor a name that resolves differently the second time gets around it. The type of an image is what
+// its bytes say. Errors name the field, and never contain a URL or a part of one.
+package image
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Source says where an image comes from. Either URL or Base64 is set.
+type Source struct {
+	Param  string // the field of the request
+	URL    string // https: or data:
+	Base64 string // the encoded image itself
+	To     *llmv1.Image
+}
+
+// FromURL returns the source of an image and the image, which is empty until a Fetcher fills it in.
+func FromURL(param, url string) Source { return Source{Param: param, URL: url, To: &llmv1.Image{}} }
+
+// FromBase64 is FromURL for an image that is in the request.
+func FromBase64(param, data string) Source {
+	return Source{Param: param, Base64: data, To: &llmv1.Image{}}
+}
+
+// Types are the media types of images that engines take.
+var Types = []string{"image/png", "image/jpeg", "image/webp", "image/gif"}
+
+// maxRequest bounds a request with its images, in bytes: less than what a message between the services
+// may have.
+const maxRequest = 4<<20 - 64<<10
+
+// CheckSize refuses a request that is too large with its images. param is the field of one of them,
+// and size the size of the request in bytes.
+func CheckSize(param string, size int) error {
+	if size <= maxRequest {
+		return nil
+	}
+	return streamerr.InvalidParam(param, "the request has %d bytes with its images; %d are the most", size, maxRequest)
+}
+
+// Uncounted refuses an image where tokens are counted without an engine.
+func Uncounted(s Source) error {
+	return streamerr.InvalidParam(s.Param, "%s is an image, and only the engine knows how many tokens it takes", s.Param).WithCode(streamerr.CodeUnsupportedValue)
+}
+
+// Schemes of URLs that a Fetcher fetches.
+const (
+	None  = "none"
+	HTTPS = "https"
+	HTTP  = "http" // http and https
+)
+
+// Limits bound the images of one request.
+type Limits struct {
+	Count   int           // images; 0 refuses all, and so does the zero value
+	Bytes   int64         // of all images together, decoded
+	Timeout time.Duration // for all images together
+	URLs    string        // None, HTTPS or HTTP
+}
+
+// Flags adds the flags of l to fs.
+func (l *Limits) Flags(fs *flag.FlagSet) {
+	fs.IntVar(&l.Count, "max-images", DefaultCount, "maximum images of a request, where its model takes images; 0 refuses all images")
+	fs.Int64Var(&l.Bytes, "image-bytes", DefaultBytes, "maximum `bytes` of all images of a request together; those within its body count for --max-body too")
+	fs.DurationVar(&l.Timeout, "image-timeout", DefaultTimeout, "how long fetching all images of a request may take")
+	fs.StringVar(&l.URLs, "image-urls", HTTPS, "which `URLs` of images are fetched: none, https, or http, which means both. Only public addresses are connected to")
+}
+
+// Defaults of Limits.
+const (
+	DefaultCount   = 8
+	DefaultBytes   = 2 << 20
+	DefaultTimeout = 10 * time.Second
+)
+
+// MaxBytes bounds Limits.Bytes, so that a request fits into the messages between the services.
+const MaxBytes = 3 << 20
+
+// Validate checks l. Its errors name the flags.
+func (l *Limits) Validate() error {
+	switch {
+	case *l == Limits{}:
+		return nil
+	case l.Count < 0:
+		return errors.New("--max-images must not be negative")
+	case l.Bytes < 1 || l.Bytes > MaxBytes:
+		return fmt.Errorf("--image-bytes is %d; it must be 1 to %d", l.Bytes, MaxBytes)
+	case l.Timeout <= 0:
+		return errors.New("--image-timeout must be over 0")
+	case l.URLs != None && l.URLs != HTTPS && l.URLs != HTTP:
+		return fmt.Errorf("--image-urls is %.32q; it must be %s, %s or %s", l.URLs, None, HTTPS, HTTP)
+	}
+	return nil
+}
+
+// maxRequests bounds the requests that are fetching images at the same time. Further ones wait, for
+// at most Limits.Timeout.
+const maxRequests = 64
+
+// A Fetcher gets images. It is safe for concurrent use.
+type Fetcher struct {
+	limits Limits
+	client *http.Client
+	places chan struct{}
+}
+
+// New returns a fetcher with valid limits.
+func New(limits Limits) *Fetcher { return newFetcher(limits, dialer()) }
+
+// Fill gets all images of a request, one after another. ctx is done when the client leaves.
+func (f *Fetcher) Fill(ctx context.Context, all []Source) error {
+	if err := f.count(all); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.limits.Timeout)
+	defer cancel()
+	left := f.limits.Bytes
+	for i := range all {
+		s := &all[i]
+		data, err := f.get(ctx, s, left)
+		if err != nil {
+			return err
+		}
+		if s.To.MediaType, err = mediaType(s.Param, data); err != nil {
+			return err
+		}
+		s.To.Data = data
+		left -= int64(len(data))
+		s.To, s.URL, s.Base64 = nil, "", "" // the parser's memory of the request may last as long as the stream
+	}
+	return nil
+}
+
+// count refuses too many images.
+func (f *Fetcher) count(all []Source) error {
+	switch n := len(all); {
+	case n > 0 && f.limits.Count == 0:
+		return streamerr.InvalidParam(all[0].Param, "%s is an image, and images are turned off here (--max-images)", all[0].Param).WithCode(streamerr.CodeUnsupportedValue)
+	case n > f.limits.Count:
+		at := all[f.limits.Count].Param
+		return streamerr.InvalidParam(at, "%s is one image too many: a request may have %d", at, f.limits.Count)
+	default:
+		return nil
+	}
+}
+
+// get returns the bytes of an image, at most limit.
+func (f *Fetcher) get(ctx context.Context, s *Source, limit int64) ([]byte, error) {
+	text := s.Base64
+	if strings.HasPrefix(s.URL, "data:") {
+		head, data, ok := strings.Cut(s.URL, ",")
+		if !ok || !strings.HasSuffix(head, ";base64") {
+			return nil, streamerr.InvalidParam(s.Param, "%s is a data: URL that is not in base64", s.Param)
+		}
+		text = data
+	} else if s.URL != "" {
+		return f.fetch(ctx, s, limit)
+	}
+	if int64(base64.StdEncoding.DecodedLen(len(text)))-2 > limit { // padding stands for up to two bytes
+		return nil, f.tooLarge(s)
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case err != nil:
+		return nil, streamerr.InvalidParam(s.Param, "%s is not valid base64", s.Param)
+	case int64(len(data)) > limit:
+		return nil, f.tooLarge(s)
+	default:
+		return data, nil
+	}
+}
+
+func (f *Fetcher) tooLarge(s *Source) error {
+	return streamerr.InvalidParam(s.Param, "%s is too large: the images of a request may have %d bytes together", s.Param, f.limits.Bytes)
+}
+
+// fetch gets an image from its URL.
+func (f *Fetcher) fetch(ctx context.Context, s *Source, limit int64) ([]byte, error) {
+	if err := f.check(s); err != nil {
+		return nil, err
+	}
+	select {
+	case f.places <- struct{}{}:
+		defer func() { <-f.places }()
+	case <-ctx.Done():
+		return nil, f.failed(ctx, s, ctx.Err())
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		return nil, f.failed(ctx, s, err)
+	}
+	req.Header.Set("Accept", "image/png, image/jpeg, image/webp, image/gif")
+	req.Header.Set("User-Agent", "whence")
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return nil, f.failed(ctx, s, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return nil, streamerr.InvalidParam(s.Param, "%s cannot be fetched: its server answered with status %d", s.Param, resp.StatusCode)
+	case resp.ContentLength > limit:
+		return nil, f.tooLarge(s)
+	}
+	var data bytes.Buffer
+	n, err := data.ReadFrom(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, f.failed(ctx, s, err)
+	case n > limit:
+		return nil, f.tooLarge(s)
+	default:
+		return data.Bytes(), nil
+	}
+}
+
+// check refuses a URL that is not fetched.
+func (f *Fetcher) check(s *Source) error {
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil:
+		return streamerr.InvalidParam(s.Param, "%s must be a data: URL or an https: URL, without a user", s.Param)
+	case f.limits.URLs == None:
+		return streamerr.InvalidParam(s.Param, "%s is a URL, and images are not fetched here (--image-urls); send it as a data: URL", s.Param).WithCode(streamerr.CodeUnsupportedValue)
+	case !f.allows(u):
+		return streamerr.InvalidParam(s.Param, "%s has a URL that is not https:", s.Param).WithCode(streamerr.CodeUnsupportedValue)
+	default:
+		return nil
+	}
+}
+
+// allows reports whether URLs of this scheme are fetched.
+func (f *Fetcher) allows(u *url.URL) bool {
+	return u.Scheme == "https" || u.Scheme == "http" && f.limits.URLs == HTTP
+}
+
+// failed returns the error for a fetch that failed. The text of err may have a URL, so only its kind
+// is told.
+func (f *Fetcher) failed(ctx context.Context, s *Source, err error) error {
+	why := "its server cannot be reached, or broke the connection"
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return streamerr.New(streamerr.ClientGone, "the client left while its images were fetched")
+	case errors.Is(err, errPrivate):
+		why = "its server's address is not public"
+	case errors.Is(err, errRedirects):
+		why = fmt.Sprintf("it was redirected more than %d times", maxRedirects)
+	case errors.Is(err, errScheme):
+		why = "it was redirected to a URL that is not https:"
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		why = fmt.Sprintf("it did not come within %v", f.limits.Timeout)
+	}
+	return streamerr.InvalidParam(s.Param, "%s cannot be fetched: %s", s.Param, why)
+}
+
+// mediaType returns the type of an image by its first bytes.
+func mediaType(param string, data []byte) (string, error) {
+	kind := http.DetectContentType(data)
+	if !slices.Contains(Types, kind) {
+		return "", streamerr.InvalidParam(param, "%s is not an image in PNG, JPEG, WebP or GIF", param).WithCode(streamerr.CodeUnsupportedValue)
+	}
+	return kind, nil
+}

@@ -1,0 +1,61 @@
+package sglang
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/image"
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// images parses image_data into the prompts: the images of the prompt, or, of several prompts, an
+// array with those of each. The prompts themselves have the placeholders.
+func (g *generate) images() (all []image.Source, err error) {
+	const param = "image_data"
+	raw, prompts := g.imageData, g.request.GetPrompts()
+	g.imageData = nil
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	if !g.batch {
+		return imagesOf(param, raw, prompts[0])
+	}
+	items, err := strict.Array(param, raw)
+	if err == nil && len(items) != len(prompts) {
+		err = streamerr.InvalidParam(param, "%s has %d elements, for %d prompts", param, len(items), len(prompts))
+	}
+	for i := 0; i < len(items) && err == nil; i++ {
+		var more []image.Source
+		more, err = imagesOf(fmt.Sprintf("%s[%d]", param, i), items[i], prompts[i])
+		all = append(all, more...)
+	}
+	return all, err
+}
+
+// imagesOf parses the images of one prompt: null, a string, or an array of strings. SGLang also takes
+// names of files, and tensors; they are refused.
+func imagesOf(param string, raw json.RawMessage, to *chatv1.Prompt) (all []image.Source, err error) {
+	if strict.Null(raw) {
+		return nil, nil
+	}
+	texts, err := strict.Strings(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range texts {
+		at := param
+		if raw[0] == '[' {
+			at = fmt.Sprintf("%s[%d]", param, i)
+		}
+		source := image.FromURL(at, text)
+		if !strings.HasPrefix(text, "data:") && !strings.Contains(text, "://") {
+			source = image.FromBase64(at, text)
+		}
+		to.Images = append(to.Images, source.To)
+		all = append(all, source)
+	}
+	return all, nil
+}
