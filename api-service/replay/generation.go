@@ -1,5 +1,10 @@
 package replay
 
+import (
+	"strconv"
+	"strings"
+)
+
 // generationSize is the distance between the numbers of two generations. A log has fewer events than
 // this: Limits.StreamBytes is below 2^31, and an event is charged eventCost bytes.
 const generationSize = 1_000_000_000
@@ -32,4 +37,31 @@ func (s Seams) position(seq uint64) (position uint64, ok bool) {
 func (s Seams) Lost(seq uint64) bool {
 	generation := seq / generationSize
 	return generation < uint64(len(s)) && seq%generationSize > s[generation]
+}
+
+// String returns the form that ParseSeams parses.
+func (s Seams) String() string {
+	var b []byte
+	for i, position := range s {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, position, 10)
+	}
+	return string(b)
+}
+
+// ParseSeams parses positions with commas between them.
+func ParseSeams(text string) (seams Seams, err error) {
+	for digits := range strings.SplitSeq(text, ",") {
+		if digits == "" {
+			continue
+		}
+		position, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		seams = append(seams, position)
+	}
+	return seams, nil
 }

@@ -32,6 +32,9 @@ func (l Limits) WithDefaults() Limits {
 
 // The charge of a stream, besides the data of its events, in bytes.
 const (
-	headCost  = 1024 // per stream
+	headCost  = 1024 // per stream, and its memo
 	eventCost = 4    // per event
 )
+
+// cost returns the charge of a stream without events.
+func (h *Head) cost() int64 { return int64(headCost + len(h.Memo)) }

@@ -78,6 +78,9 @@ type Head struct {
 	// Request is what another instance needs to continue the stream, besides its events. Begin stores
 	// it; the heads that readers get have none. The log never parses it.
 	Request string
+	// Memo is what an API needs, besides the events, to answer questions about the stream for as long as
+	// the log has it. The heads that readers get have it. The log never parses it.
+	Memo string
 	// Shared is set by Begin. If true, every instance that shares the log can read the stream.
 	Shared bool
 }
@@ -117,6 +120,9 @@ type Log interface {
 	// Forget drops the log of a stream that began here under this epoch, with its Key. Its readers get
 	// ErrUnknown. Forget leaves the log of a later stream with the same id alone.
 	Forget(ctx context.Context, id, epoch string)
+	// Erase drops the log of a stream that has ended, wherever it ran. It returns false if the stream has not
+	// ended. A stream that is not kept is erased already.
+	Erase(ctx context.Context, id, epoch string) (bool, error)
 	// Open returns a reader of a stream, wherever the stream began. The caller closes the reader.
 	Open(ctx context.Context, id string) (Reader, error)
 	// Seen returns how long ago a reader of another instance had the stream open. ok is false if there

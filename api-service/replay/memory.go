@@ -55,13 +55,13 @@ func (m *Memory) Add(h Head) (*Writer, error) {
 	if m.streams[h.ID] != nil {
 		return nil, ErrTaken
 	}
-	if !m.makeRoom(h.Owner, headCost, nil) {
+	if h.cost() > int64(m.limits.StreamBytes) || !m.makeRoom(h.Owner, h.cost(), nil) {
 		return nil, ErrFull
 	}
 	return &m.add(h, nil).writer, nil
 }
 
-// add adds a stream, for which headCost is reserved. mu is held.
+// add adds a stream, whose cost is reserved. mu is held.
 func (m *Memory) add(h Head, seams Seams) *memoryStream {
 	s := &memoryStream{head: h, seams: seams}
 	s.writer = Writer{m, s}
@@ -80,7 +80,7 @@ func (m *Memory) Resume(h Head, seams Seams, deltas []Event) (*Writer, error) {
 	if len(seams) == 0 || seams[len(seams)-1] != uint64(len(deltas)) {
 		return nil, errGap
 	}
-	size := int64(headCost)
+	size := h.cost()
 	for i, e := range deltas {
 		if e.Kind != Delta || e.Seq != seams.Number(uint64(i+1)) {
 			return nil, errGap
@@ -98,7 +98,7 @@ func (m *Memory) Resume(h Head, seams Seams, deltas []Event) (*Writer, error) {
 	s := m.add(h, seams)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.charge(size - headCost)
+	s.charge(size - h.cost())
 	for _, e := range deltas {
 		s.add(e)
 	}
@@ -148,6 +148,21 @@ func (m *Memory) Drop(id, epoch string) (h Head, ok bool) {
 	}
 	m.forget(s)
 	return s.head, true
+}
+
+// Erase implements Log.
+func (m *Memory) Erase(_ context.Context, id, epoch string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.find(id, epoch)
+	if s == nil {
+		return true, nil
+	}
+	if s.phase != phaseEnded {
+		return false, nil
+	}
+	m.forget(s)
+	return true, nil
 }
 
 // forget drops a stream and wakes its readers. mu is held.

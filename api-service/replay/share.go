@@ -18,7 +18,7 @@ type account struct {
 	ended   []*memoryStream // oldest first; the first one is not forgotten
 }
 
-// openAccount adds a new stream, for which headCost is reserved, to the account of its owner. mu is held.
+// openAccount adds a new stream, whose cost is reserved, to the account of its owner. mu is held.
 func (m *Memory) openAccount(s *memoryStream) {
 	a := m.accounts[s.head.Owner]
 	if a == nil {
@@ -27,7 +27,7 @@ func (m *Memory) openAccount(s *memoryStream) {
 	}
 	s.account = a
 	a.running[s] = struct{}{}
-	s.charge(headCost)
+	s.charge(s.head.cost())
 }
 
 // reserve adds n bytes to the log's count, or returns false if the log has no room for them.

@@ -127,7 +127,7 @@ func (w *Writer) appendSlowly(b batch, events []Event) error {
 	}
 	if b.closing {
 		if s.evicted {
-			b.size += headCost // the eviction has given the head's charge back
+			b.size += s.head.cost() // the eviction has given the head's charge back
 		}
 		m.bytes.Add(b.size)
 	}

@@ -57,6 +57,12 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		return fmt.Sprint(answer, err)
 	case "forget":
 		l.forget(ctx, h)
+	case "erase":
+		n, err := erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.TTL.Milliseconds()).Int()
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint("erased ", n)
 	default:
 		panic(event)
 	}

@@ -4,7 +4,7 @@ import "github.com/whence-dev/whence/api-service/replay"
 
 // keyPrefix begins the names of all keys. It changes with the encoding of heads and events, so that
 // instances of different versions do not read each other's streams.
-const keyPrefix = "whence:3:"
+const keyPrefix = "whence:4:"
 
 // Names of keys. A message on the channel wakeName says that the stream has new events.
 func headKey(id string) string     { return keyPrefix + "head:" + id }

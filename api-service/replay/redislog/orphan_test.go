@@ -76,7 +76,7 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 	}
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	for _, name := range []string{"whence:3:head:quiet", "whence:3:key:k"} {
+	for _, name := range []string{"whence:4:head:quiet", "whence:4:key:k"} {
 		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
 	}
 	if now := state(t, db, "quiet"); now != "live" {

@@ -33,6 +33,7 @@
 //	ended      owner: write, owner has ended it   ended      nothing is left to write
 //	ended      owner: write, other has ended it   ended      the owner is fenced
 //	ended      Limits.TTL passes                  absent
+//	ended      any: Erase                         forgotten  the events and the key are gone; expires after Limits.TTL, until when the owner may have a copy
 //	any        owner: Forget                      forgotten  the events and the key are gone; expires after forgottenTTL
 //	forgotten  owner: write                       forgotten  the write is dropped
 //	forgotten  any: Begin with the same id        forgotten  fails with ErrTaken
@@ -318,7 +319,11 @@ func (l *Log) forget(ctx context.Context, h replay.Head) {
 // Open implements replay.Log.
 func (l *Log) Open(ctx context.Context, id string) (replay.Reader, error) {
 	if own, err := l.local.Open(ctx, id); err == nil {
-		return &localReader{Reader: own, log: l}, nil
+		if !l.erased(ctx, own.Head()) {
+			return &localReader{Reader: own, log: l}, nil
+		}
+		own.Close()
+		l.local.Drop(id, own.Head().Epoch)
 	}
 	return l.openRemote(ctx, id)
 }
@@ -344,7 +349,7 @@ func (l *Log) head(ctx context.Context, id string) (h replay.Head, fields map[st
 	}
 	h = replay.Head{
 		ID: id, Epoch: fields["epoch"], Owner: fields["owner"], Key: fields["key"], Body: fields["body"], Edge: fields["edge"],
-		Form: fields["form"], Shared: true,
+		Form: fields["form"], Memo: fields["memo"], Shared: true,
 	}
 	if h.Began, err = time.Parse(time.RFC3339Nano, fields["began"]); err != nil {
 		return replay.Head{}, nil, fmt.Errorf("replay: head of a stream: %w", err)
@@ -354,7 +359,7 @@ func (l *Log) head(ctx context.Context, id string) (h replay.Head, fields map[st
 
 // fields are the fields of a head that the method head reads, besides the epoch.
 func fields(h replay.Head) []any {
-	return []any{"owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "form", h.Form, "began", h.Began.Format(time.RFC3339Nano)}
+	return []any{"owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "form", h.Form, "memo", h.Memo, "began", h.Began.Format(time.RFC3339Nano)}
 }
 
 // Seen implements replay.Log. While the server is down, a stream counts as seen when the server went

@@ -141,6 +141,34 @@ func TestRedisKeepsTheContractBetweenInstances(t *testing.T) {
 	})
 }
 
+// TestAStreamIsErasedByAnyInstance: the instance that ran it has a copy, and no reader gets that.
+func TestAStreamIsErasedByAnyInstance(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	owner, other := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, owner)
+	defer closeLog(t, other)
+	if _, err := owner.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e", Memo: "m", Began: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Append("s", "e", replay.Event{Kind: replay.Delta, Data: "secret"}, closing); err != nil {
+		t.Fatal(err)
+	}
+	there := read(t, other, "s")
+	eventually(t, "the server has the ending", func() bool { _, _, ended := said(t, there, 0); return ended })
+	if erased, err := other.Erase(t.Context(), "s", "e"); !erased || err != nil {
+		t.Fatal(erased, err)
+	}
+	for name, l := range map[string]*redislog.Log{"the owner": owner, "the other": other} {
+		if _, err := l.Open(t.Context(), "s"); !errors.Is(err, replay.ErrUnknown) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := owner.Writer("s", "e"); !errors.Is(err, replay.ErrUnknown) {
+		t.Error("the owner keeps its copy:", err)
+	}
+}
+
 func closeLog(t testing.TB, l replay.Log) {
 	t.Helper()
 	if err := l.Close(); err != nil {
@@ -339,8 +367,8 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 		both.Go(leaves.Close) // the runtime begins with the last
 		both.Wait()
 		eventually(t, "the reader is told of what is new", func() bool {
-			listening, err := db.PubSubNumSub(t.Context(), "whence:3:wake:s").Result()
-			return err == nil && listening["whence:3:wake:s"] == 1
+			listening, err := db.PubSubNumSub(t.Context(), "whence:4:wake:s").Result()
+			return err == nil && listening["whence:4:wake:s"] == 1
 		})
 		leaves = comes
 	}

@@ -207,7 +207,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 // written.
 func (r *remoteReader) lost(field any, after uint64) bool {
 	text, _ := field.(string)
-	seams, err := parseSeams(text)
+	seams, err := replay.ParseSeams(text)
 	return err == nil && seams.Lost(after)
 }
 

@@ -86,7 +86,7 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 	defer closeLog(t, b)
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	if err := db.XAdd(t.Context(), &redis.XAddArgs{Stream: "whence:3:log:s", ID: "7-0", Values: []string{"kind", string(replay.Delta), "data", "secret"}}).Err(); err != nil {
+	if err := db.XAdd(t.Context(), &redis.XAddArgs{Stream: "whence:4:log:s", ID: "7-0", Values: []string{"kind", string(replay.Delta), "data", "secret"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "second"}); err != nil {
@@ -121,7 +121,7 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 	}
 	eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
 	first := read(t, c, "s")
-	if err := db.Del(t.Context(), "whence:3:head:s", "whence:3:log:s").Err(); err != nil {
+	if err := db.Del(t.Context(), "whence:4:head:s", "whence:4:log:s").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Begin(t.Context(), replay.Head{ID: "s", Epoch: "second"}); err != nil {

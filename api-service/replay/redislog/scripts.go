@@ -130,4 +130,18 @@ redis.call('HSET', head, 'state', 'forgotten', 'epoch', epoch)
 redis.call('PEXPIRE', head, ttl)
 redis.call('PUBLISH', wake, '')
 return 1`)
+
+	// erase is forget for an ended stream of any instance. It returns 0 if the stream has not ended.
+	erase = redis.NewScript(`
+local head, log, key, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, epoch, wake, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local known = redis.call('HMGET', head, 'epoch', 'state')
+if known[1] ~= epoch or known[2] == 'forgotten' then return 1 end
+if known[2] ~= 'ended' then return 0 end
+if key ~= head and redis.call('GET', key) == id then redis.call('DEL', key) end
+redis.call('DEL', head, log, request)
+redis.call('HSET', head, 'state', 'forgotten', 'epoch', epoch)
+redis.call('PEXPIRE', head, ttl)
+redis.call('PUBLISH', wake, '')
+return 1`)
 )

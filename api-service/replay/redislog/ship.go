@@ -119,7 +119,7 @@ func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64,
 // has taken the place, and with errFenced if another instance has the stream.
 func (l *Log) restore(out *replay.Outbox) error {
 	h := out.Head()
-	id, state, err := l.makeHead(l.closing, h, "seams", formatSeams(out.Seams()))
+	id, state, err := l.makeHead(l.closing, h, "seams", out.Seams().String())
 	switch {
 	case err == nil && state == beginTaken:
 		return errFenced

@@ -16,7 +16,7 @@ import (
 // state returns the state of a stream on the server, and "" if the stream is absent.
 func state(t testing.TB, db *redis.Client, id string) string {
 	t.Helper()
-	known, err := db.HGet(t.Context(), "whence:3:head:"+id, "state").Result()
+	known, err := db.HGet(t.Context(), "whence:4:head:"+id, "state").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -36,6 +36,13 @@ absent         | write owner           | lost        | absent    | 0
 absent         | write the end owner   | lost        | absent    | 0
 absent         | lose other            |             | absent    | 0
 absent         | forget owner          |             | forgotten | 0
+absent         | erase other           | erased 1    | absent    | 0
+beginning      | erase other           | erased 0    | beginning | 0
+live           | erase other           | erased 0    | live      | 1
+ended by owner | erase other           | erased 1    | erased    | 0
+ended by owner | erase same id         | erased 1    | ended     | 2
+ended by other | erase owner           | erased 1    | erased    | 0
+forgotten      | erase other           | erased 1    | forgotten | 0
 beginning      | begin owner           | s beginning | beginning | 0
 beginning      | begin same key        | s beginning | beginning | 0
 beginning      | begin same id         | taken       | beginning | 0
@@ -111,6 +118,7 @@ var lifetimes = map[string][2]time.Duration{
 	"live":      {30 * time.Minute, time.Hour},
 	"ended":     {time.Minute, 2 * time.Minute},
 	"forgotten": {time.Second, 6 * time.Second},
+	"erased":    {time.Minute, 2 * time.Minute}, // forgotten, for as long as the owner may have a copy
 }
 
 func TestEachScriptInEachState(t *testing.T) {
@@ -151,24 +159,27 @@ func TestEachScriptInEachState(t *testing.T) {
 			t.Errorf("%s, %s: the result is %q, want %q", from, script, got, result)
 		}
 		now := state(t, db, "s")
-		if left := db.Exists(t.Context(), "whence:3:request:s").Val(); left == 1 != (now == "beginning" || now == "live") {
+		if left := db.Exists(t.Context(), "whence:4:request:s").Val(); left == 1 != (now == "beginning" || now == "live") {
 			t.Errorf("%s, %s: the server has %d requests of a stream that is %s", from, script, left, now)
 		}
 		if now == "" {
 			now = "absent"
 		}
+		if to == "erased" {
+			now = strings.ReplaceAll(now, "forgotten", to)
+		}
 		if now != to {
 			t.Errorf("%s, %s: the stream is %s, want %s", from, script, now, to)
 			continue
 		}
-		if n := db.XLen(t.Context(), "whence:3:log:s").Val(); fmt.Sprint(n) != events {
+		if n := db.XLen(t.Context(), "whence:4:log:s").Val(); fmt.Sprint(n) != events {
 			t.Errorf("%s, %s: the server has %d events, want %s", from, script, n, events)
 		}
-		left, keyLeft := db.PTTL(t.Context(), "whence:3:head:s").Val(), db.PTTL(t.Context(), "whence:3:key:k").Val()
+		left, keyLeft := db.PTTL(t.Context(), "whence:4:head:s").Val(), db.PTTL(t.Context(), "whence:4:key:k").Val()
 		if bounds := lifetimes[to]; left > bounds[1] || left < bounds[0] && to != "absent" {
 			t.Errorf("%s, %s: the server keeps the head for %v, want %v", from, script, left, bounds)
 		}
-		if keyed := to != "absent" && to != "forgotten"; keyed && (keyLeft-left).Abs() > time.Second || !keyed && keyLeft > 0 {
+		if keyed := to != "absent" && to != "forgotten" && to != "erased"; keyed && (keyLeft-left).Abs() > time.Second || !keyed && keyLeft > 0 {
 			t.Errorf("%s, %s: the server keeps the key for %v and the head for %v", from, script, keyLeft, left)
 		}
 	}

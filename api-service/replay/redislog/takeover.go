@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -128,7 +127,7 @@ func (l *Log) settle(run, id string) (done bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	seams, err := parseSeams(fields["seams"])
+	seams, err := replay.ParseSeams(fields["seams"])
 	if err != nil {
 		return false, err
 	}
@@ -162,7 +161,7 @@ func (l *Log) takeOver(c claim, owner string) (done bool, err error) {
 	o := replay.Orphan{Head: h, HandedOver: c.handedOver, Stop: answer[2]}
 	age, _ := strconv.ParseInt(answer[0], 10, 64)
 	o.Age = time.Duration(age) * time.Millisecond
-	seams, err := parseSeams(answer[1])
+	seams, err := replay.ParseSeams(answer[1])
 	if err != nil {
 		l.give(h, err)
 		return true, nil
@@ -330,29 +329,4 @@ func (l *Log) fenced(h replay.Head) {
 	if l.config.Fenced != nil {
 		l.config.Fenced(h)
 	}
-}
-
-func parseSeams(text string) (seams replay.Seams, err error) {
-	for digits := range strings.SplitSeq(text, ",") {
-		if digits == "" {
-			continue
-		}
-		position, err := strconv.ParseUint(digits, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		seams = append(seams, position)
-	}
-	return seams, nil
-}
-
-func formatSeams(seams replay.Seams) string {
-	var b []byte
-	for i, position := range seams {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, position, 10)
-	}
-	return string(b)
 }

@@ -142,7 +142,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
 	eventually(t, "the server has all", func() bool {
-		return state(t, db, "s0") == "live" && db.XLen(t.Context(), fmt.Sprint("whence:3:log:s", streams-1)).Val() == 1
+		return state(t, db, "s0") == "live" && db.XLen(t.Context(), fmt.Sprint("whence:4:log:s", streams-1)).Val() == 1
 	})
 	way.cut()
 	taken := map[string]string{}
@@ -324,7 +324,7 @@ func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 	b.full.Store(true)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:3:log:s").Val() == 1 })
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	way.cut()
 	if o := c.takes(t); o.Head.ID != "s" {
 		t.Errorf("%+v", o)
@@ -370,19 +370,19 @@ func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 	a.say(t, "s", "one ")
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:3:log:s").Val() == 1 })
-	const request = "whence:3:request:s"
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
+	const request = "whence:4:request:s"
 	prompt := db.Get(t.Context(), request).Val()
 	db.Del(t.Context(), request)
 	db.HSet(t.Context(), request, "no", "text")
 	way.cut()
-	eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:3:head:s", "edge").Val() == "b" })
+	eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:4:head:s", "edge").Val() == "b" })
 	db.Del(t.Context(), request)
 	db.Set(t.Context(), request, prompt, time.Hour)
 	if o := b.takes(t); o.Head.Edge != "a" || o.Head.Request != prompt || len(o.Deltas) != 1 {
 		t.Errorf("%+v", o)
 	}
-	if seams := db.HGet(t.Context(), "whence:3:head:s", "seams").Val(); seams != "1" {
+	if seams := db.HGet(t.Context(), "whence:4:head:s", "seams").Val(); seams != "1" {
 		t.Errorf("the takeover has begun the generations %q", seams)
 	}
 	if err := b.Append("s", "e", closing); err != nil {
@@ -399,9 +399,9 @@ func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
 	for name, spoil := range map[string]func(id string){
-		"its request is not kept": func(id string) { db.HSet(t.Context(), "whence:3:head:"+id, "form", "") },
-		"its request is gone":     func(id string) { db.Del(t.Context(), "whence:3:request:"+id) },
-		"an event is gone":        func(id string) { db.XDel(t.Context(), "whence:3:log:"+id, "1-0") },
+		"its request is not kept": func(id string) { db.HSet(t.Context(), "whence:4:head:"+id, "form", "") },
+		"its request is gone":     func(id string) { db.Del(t.Context(), "whence:4:request:"+id) },
+		"an event is gone":        func(id string) { db.XDel(t.Context(), "whence:4:log:"+id, "1-0") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			way := newProxy(t, s.addr)
@@ -436,12 +436,12 @@ func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
 	a.say(t, "s", "one ")
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:3:log:s").Val() == 1 })
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	wayA.cut()
 	wayB.cut()
 	eventually(t, "both leases are over", func() bool {
 		now := db.Time(t.Context()).Val().UnixMilli()
-		return db.ZCount(t.Context(), "whence:3:leases", fmt.Sprint(now), "+inf").Val() == 0
+		return db.ZCount(t.Context(), "whence:4:leases", fmt.Sprint(now), "+inf").Val() == 0
 	})
 	wayB.mend(t)
 	wayA.mend(t)

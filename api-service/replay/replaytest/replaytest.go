@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 		"AFullStreamTakesOnlyItsEnding":   aFullStreamTakesOnlyItsEnding,
 		"EndedStreamsExpire":              endedStreamsExpire,
 		"UnreadTextComesInFewLargeEvents": unreadTextComesInFewLargeEvents,
+		"OnlyEndedStreamsAreErased":       onlyEndedStreamsAreErased,
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, replay.Limits{StreamBytes: 1 << 20, TTL: time.Second})
@@ -334,4 +335,42 @@ func unreadTextComesInFewLargeEvents(t *testing.T, l log) {
 	if n > 100 {
 		t.Errorf("5000 unread deltas came in %d events", n)
 	}
+}
+
+func onlyEndedStreamsAreErased(t *testing.T, l log) {
+	const memo = "what the API needs"
+	if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e", Key: "k", Memo: memo, Began: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	l.append(t, "s", delta("text"))
+	if erased, err := l.Erase(t.Context(), "s", "e"); erased || err != nil {
+		t.Error("a live stream was erased", erased, err)
+	}
+	l.append(t, "s", ending...)
+	if _, _, _, err := l.collect(t.Context(), "s", 0); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Open(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Head().Memo; got != memo {
+		t.Errorf("the memo is %q", got)
+	}
+	r.Close()
+	if erased, err := l.Erase(t.Context(), "s", "earlier"); !erased || err != nil {
+		t.Error(erased, err)
+	}
+	for range 2 {
+		if erased, err := l.Erase(t.Context(), "s", "e"); !erased || err != nil {
+			t.Error("an ended stream was not erased", erased, err)
+		}
+		if _, err := l.Open(t.Context(), "s"); !errors.Is(err, replay.ErrUnknown) {
+			t.Error(err)
+		}
+	}
+	if h, err := l.Begin(t.Context(), replay.Head{ID: "t", Epoch: "e", Key: "k"}); err != nil || h.ID != "t" {
+		t.Error("the key is not free:", h, err)
+	}
+	l.append(t, "t", ending...)
 }
