@@ -128,11 +128,11 @@ func TestOpenAIGoGetsAResponseThatASchemaSays(t *testing.T) {
 func TestOpenAIGoReadsTheErrorsOfResponses(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
-		stored := responded(short)
-		stored.Store = param.NewOpt(true)
-		_, err := c.Responses.New(t.Context(), stored)
+		behind := responded(short) // which is not stored
+		behind.Background = param.NewOpt(true)
+		_, err := c.Responses.New(t.Context(), behind)
 		e, ok := errors.AsType[*openai.Error](err)
-		if !ok || e.StatusCode != http.StatusBadRequest || e.Param != "store" || e.Type != "invalid_request_error" {
+		if !ok || e.StatusCode != http.StatusBadRequest || e.Param != "background" || e.Type != "invalid_request_error" {
 			t.Errorf("the SDK says %v", err)
 		}
 	})

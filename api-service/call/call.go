@@ -3,6 +3,7 @@
 package call
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/image"
@@ -41,8 +42,27 @@ type Call struct {
 	// depends on the events that the encoder of Events has encoded.
 	Failure func(err *streamerr.Error, id string, lines Lines)
 	Done    func() string
+	// Store is how the answer is to be stored, so that later requests can read it; nil if it is not.
+	Store *Storage
+	// EndedAt returns the time at which the answer ended, once it has ended, and the same time to all of its
+	// callers; nil means that the API tells no such time.
+	EndedAt func() time.Time
+	// Earlier is the id of the stored answer that the request continues; "" means none. The edge calls
+	// Continue with the conversation up to that answer, before it uses Request. The images that Continue
+	// returns take the place of Images.
+	Earlier  string
+	Continue func(conversation []json.RawMessage) ([]image.Source, error)
 	// Forget frees what Param needs of the request's messages. LetGo calls it; nil means nothing.
 	Forget func()
+}
+
+// A Storage is how an API wants an answer to be stored.
+type Storage struct {
+	// Background says that the answer is independent of the request's connection.
+	Background bool
+	// Memo returns what the API needs besides the stream's items to tell the answer again
+	// (replay.Head.Memo). began is when the stream began.
+	Memo func(began time.Time) string
 }
 
 // A Writer appends the data lines of one item to lines. It is called with all items of a stream, in

@@ -43,7 +43,13 @@ func (e *Edge) answer(parse parser) app.HandlerFunc {
 // answerCall answers a request. conn is done when the client closes its connection.
 func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse parser) {
 	id := exchange.ID(c)
-	in, policy, _, err := e.readCall(conn, c, parse, e.config.Leave)
+	in, policy, _, err := e.readCall(c, parse, e.config.Leave)
+	if err == nil {
+		err = e.continueEarlier(conn, c, in)
+	}
+	if err == nil {
+		err = e.fill(conn, in)
+	}
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -53,20 +59,22 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		c.Header(exchange.IDHeader, id)
 	}
 	in.Request.StreamId = id
-	in.Request.Gathered = !in.Stream && !policy.Keeps() // otherwise readers of the log see each piece
-	var kept *replay.Head
-	if policy.Keeps() {
-		if kept, err = e.keep(exchange.Traced(conn, c), in, policy, "", ""); err != nil {
-			e.desk.Refuse(c, err)
-			return
-		}
+	kept, err := e.keepAnswer(conn, c, in, policy)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
 	}
+	in.Request.Gathered = !in.Stream && kept == nil // otherwise readers of the log see each piece
 	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
 	if err != nil {
 		if kept != nil {
 			e.replay.Forget(conn, id, kept.Epoch)
 		}
 		e.desk.Refuse(c, err)
+		return
+	}
+	if in.Store != nil && in.Store.Background {
+		e.answerBehind(ctx, conn, c, in, r, kept)
 		return
 	}
 	if in.Stream && r.outlives {
@@ -124,7 +132,7 @@ func (e *Edge) bounds() clientconn.Bounds {
 // readCall reads a request for a stream and returns it, its leave policy and its body. The policy
 // comes from the request's header, then from its key, then from otherwise. conn is done when the
 // client closes its connection.
-func (e *Edge) readCall(conn context.Context, c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
+func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
 	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) {
 		return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
 	})
@@ -148,10 +156,13 @@ func (e *Edge) readCall(conn context.Context, c *app.RequestContext, parse parse
 		}
 		asked = &policy
 	}
-	policy, err := caller.Entry.Policy(asked, otherwise)
-	if err == nil {
-		err = e.fill(conn, in)
+	if in.Store != nil && !caller.Entry.Keeps() {
+		return nil, otherwise, nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "store", Message: "the API key does not allow that answers are kept, so store must be false"}
 	}
+	if in.Store != nil && in.Store.Background {
+		otherwise = leave.Policy{Kind: leave.Detach}
+	}
+	policy, err := caller.Entry.Policy(asked, otherwise)
 	return in, policy, body, err
 }
 

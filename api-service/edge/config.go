@@ -50,6 +50,8 @@ type Config struct {
 	Leave        leave.Policy  // for streams whose request reads them
 	LeaveEvents  leave.Policy  // for streams of POST /v1/streams
 	Replay       replay.Limits // of the replay log, for readers that come late or come back
+	// StoreResponses stores responses of requests that do not say whether theirs is to be stored.
+	StoreResponses bool
 	// URL of the Redis server that shares the replay log between instances; "" keeps the log in
 	// memory.
 	Redis         string
@@ -112,6 +114,9 @@ var DefaultLeaveEvents = leave.Policy{Kind: leave.Linger, For: 30 * time.Second}
 // DefaultTimers are longer than those of the hops below.
 var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Second}
 
+// maxMemo returns the maximum bytes of a memo. The other half of a stream's bytes is for its answer.
+func (c *Config) maxMemo() int { return c.Replay.WithDefaults().StreamBytes / 2 }
+
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
@@ -149,6 +154,7 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.Bytes, "replay-bytes", replay.DefaultBytes, "maximum `bytes` of the replay log, over all streams")
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "maximum `bytes` of the replay log, per stream")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long a stream is kept in the replay log after its end")
+	fs.BoolVar(&c.StoreResponses, "store-responses", false, "store the responses of /v1/responses whose request leaves out store, as OpenAI does; otherwise only store: true stores them")
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it each instance has its own in memory")
 	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may not reach Redis before the others take its streams over; the same for all instances")
 	fs.IntVar(&c.TakeoverBytes, "takeover-bytes", DefaultTakeoverBytes, "maximum `bytes` of a request that Redis keeps so that another instance can take its stream over; 0 keeps no requests, and streams end with their instance")

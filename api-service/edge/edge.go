@@ -37,6 +37,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/edge/reports"
 	"github.com/whence-dev/whence/api-service/edge/socket"
+	"github.com/whence-dev/whence/api-service/edge/storage"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/image"
@@ -77,6 +78,9 @@ type Edge struct {
 	runs       runs
 	clock      coarse.Clock // of the clients' connections and their requests
 	deliveries delivery.Book
+
+	operator *operate.Operator
+	storage  *storage.Service
 
 	made    chan struct{}  // closed when New has returned
 	heir    *heir.Heir     // nil until New has succeeded
@@ -132,6 +136,8 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if c.TokenTTL == 0 {
 		e.readers.TokenTTL = DefaultTokenTTL
 	}
+	e.operator = &operate.Operator{Desk: e.desk, Guard: e.guard, Meter: e.meter, Hop: hop, Chats: fleet, Replay: kept, Lenient: c.Lenient}
+	e.storage = &storage.Service{Desk: e.desk, Guard: e.guard, Replay: kept, Readers: e.readers, Stop: e.operator.Stop}
 	e.heir = &heir.Heir{Hop: hop, Chats: fleet, Replay: kept, Log: log, Run: e.resume}
 	return e, nil
 }
@@ -248,7 +254,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
-	h.POST("/v1/responses", e.answer(responses.Parse))
+	h.POST("/v1/responses", e.answer(responses.Parser(e.config.StoreResponses)))
 	h.POST("/v1/messages", e.desk.Version, e.answer(anthropic.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
@@ -260,8 +266,8 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
 	told := reports.Reports{Desk: e.desk, Hop: e.hop, Guard: e.guard, Deliveries: &e.deliveries, Caller: e.readers.Caller, Log: e.log}
 	h.POST("/v1/streams/:id/seen", told.Seen)
-	o := operate.Operator{Desk: e.desk, Guard: e.guard, Meter: e.meter, Hop: e.hop, Chats: e.chats, Replay: e.replay, Lenient: e.config.Lenient}
-	o.Routes(h)
+	e.operator.Routes(h)
+	e.storage.Routes(h)
 	pages.Routes(h)
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)

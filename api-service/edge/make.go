@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/delivery"
@@ -42,6 +43,11 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, bod
 		key = follow.Digest(owner, key) // owners do not share keys
 	}
 	head := replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
+	if in.Store != nil {
+		if head.Memo = in.Store.Memo(head.Began); len(head.Memo) > e.config.maxMemo() {
+			return nil, streamerr.InvalidParam("store", "the conversation has %d bytes; a response with at most %d can be stored (half of --replay-stream-bytes)", len(head.Memo), e.config.maxMemo())
+		}
+	}
 	heir.Bequeath(&head, in, p, streamtrace.ParentOf(ctx), e.config.maxRequest())
 	h, err := e.replay.Begin(ctx, head)
 	switch {
@@ -53,6 +59,50 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, bod
 		return nil, err
 	}
 	return &h, nil
+}
+
+// keepAnswer begins the replay log of the answer to a request, if its policy or its API keeps the answer.
+func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy) (*replay.Head, error) {
+	if !p.Keeps() && in.Store == nil {
+		return nil, nil //nolint:nilnil // there is no log, which is no error
+	}
+	return e.keep(exchange.Traced(conn, c), in, p, "", "")
+}
+
+// continueEarlier adds the conversation that a request continues.
+func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *call.Call) error {
+	if in.Earlier == "" {
+		return nil
+	}
+	caller, err := e.caller(c)
+	if err != nil {
+		return err
+	}
+	conversation, err := e.storage.Conversation(conn, caller, in.Earlier)
+	if err == nil {
+		in.Images, err = in.Continue(conversation)
+	}
+	if err != nil {
+		return err
+	}
+	if size := proto.Size(in.Request); int64(size) > e.config.MaxBody { // a client that sends all of it has the same bound
+		return streamerr.InvalidParam("previous_response_id", "the conversation has %d bytes with its earlier items; at most %d are allowed", size, e.config.MaxBody)
+	}
+	return nil
+}
+
+// answerBehind answers a request whose answer does not depend on the request's connection: with the events, which
+// the client can read again behind the last one that it got, or with the answer as it is now.
+func (e *Edge) answerBehind(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, kept *replay.Head) {
+	if refused := e.background(ctx, in, r); refused != nil {
+		e.replay.Forget(conn, kept.ID, kept.Epoch)
+		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))
+		return
+	}
+	e.offerToken(&c.Response.Header, *kept)
+	if err := e.storage.Answer(conn, c, *kept, in.Stream); err != nil {
+		e.desk.Refuse(c, err)
+	}
 }
 
 // offerToken adds a read token to the headers of a response. It is called for a stream that has
@@ -80,7 +130,10 @@ func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *de
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
-	in, policy, body, err := e.readCall(conn, c, openAI(openai.ParseStream), e.config.LeaveEvents)
+	in, policy, body, err := e.readCall(c, openAI(openai.ParseStream), e.config.LeaveEvents)
+	if err == nil {
+		err = e.fill(conn, in)
+	}
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return

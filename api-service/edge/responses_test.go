@@ -88,7 +88,7 @@ func TestResponsesThatAreRefusedHaveAStatus(t *testing.T) {
 			}
 		}
 	}
-	resp := ask(t, http.MethodPost, url+"/v1/responses", response("x", `,"store":true`))
+	resp := ask(t, http.MethodPost, url+"/v1/responses", response("x", `,"store":"yes"`))
 	if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, `"param":"store"`) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}

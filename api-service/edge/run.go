@@ -37,6 +37,7 @@ type run struct {
 	id       string
 	recorder *follow.Recorder // writes the stream's events into the replay log; nil if the stream is not kept
 	epoch    string           // of that log
+	stored   bool             // later requests read the log, whatever the leave policy is
 	// outlives reports that the stream continues after the client that asked for it has left.
 	outlives bool
 	watch    *leave.Watch
@@ -118,7 +119,7 @@ func (r *run) keepEvents(in *call.Call, head *replay.Head) error {
 	if err != nil {
 		return readers.Lost(head.ID, err)
 	}
-	r.epoch, r.recorder = head.Epoch, follow.NewRecorder(log, in.Apart())
+	r.epoch, r.stored, r.recorder = head.Epoch, head.Memo != "", follow.NewRecorder(log, in.Apart(), in.EndedAt)
 	return nil
 }
 
@@ -129,8 +130,10 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 	control, record := stream.ControlOf(ctx), ledger.Of(ctx)
 	r.control, r.record = control, record
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
-	if r.kept() {
+	if r.kept() && !r.stored {
 		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id, r.epoch) }
+	}
+	if r.kept() {
 		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(context.WithoutCancel(ctx), r.id) }
 	}
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel

@@ -237,7 +237,7 @@ func BenchmarkRecordAndFollow(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer reader.Close()
-	recorder, token, n := follow.NewRecorder(w, false), item(&chatv1.Delta{Text: " token"}), 0
+	recorder, token, n := follow.NewRecorder(w, false, nil), item(&chatv1.Delta{Text: " token"}), 0
 	record := func() {
 		out := token
 		if n++; n > b.N {

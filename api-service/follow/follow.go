@@ -39,10 +39,19 @@ type End struct {
 // Follow writes the events after the one with the number after. It returns when the closing event
 // is written, when ctx is done, or with an error of the reader or the sink.
 func Follow(ctx context.Context, r replay.Reader, after uint64, sink Sink) (End, error) {
-	e := End{After: after}
 	var data []byte // reused
 	id := append([]byte(r.Head().Epoch), '.')
 	epoch := len(id)
+	return Each(ctx, r, after, func(event replay.Event) error {
+		id = strconv.AppendUint(id[:epoch], event.Seq, 10)
+		data = appendData(data[:0], event)
+		return sink(string(id), string(event.Kind), data)
+	})
+}
+
+// Each is Follow for the events as the log has them.
+func Each(ctx context.Context, r replay.Reader, after uint64, sink func(replay.Event) error) (End, error) {
+	e := End{After: after}
 	for live(ctx) {
 		p, err := r.Read(ctx, e.After)
 		if err != nil {
@@ -52,9 +61,7 @@ func Follow(ctx context.Context, r replay.Reader, after uint64, sink Sink) (End,
 			if !live(ctx) {
 				return e, nil
 			}
-			id = strconv.AppendUint(id[:epoch], event.Seq, 10)
-			data = appendData(data[:0], event)
-			if err := sink(string(id), string(event.Kind), data); err != nil {
+			if err := sink(event); err != nil {
 				return e, err
 			}
 			e.After = event.Seq

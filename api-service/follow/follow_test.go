@@ -113,7 +113,7 @@ func record(t *testing.T, l replay.Log, apart bool) *follow.Recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return follow.NewRecorder(w, apart)
+	return follow.NewRecorder(w, apart, nil)
 }
 
 // events returns the events of the stream after a cursor.
@@ -326,5 +326,38 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 	want := `{"text":"a\"<é>\nc","reasoning":"hm","calls":[{"index":0,"id":"1","name":"f","arguments":"{}"},{"index":1,"id":"2","name":"g","arguments":""}]}`
 	if len(got) != 2 || got[0] != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestALogWithAMemoIsReadByAllReaders: readers of events get the pieces of a stored answer, and its model and time.
+func TestALogWithAMemoIsReadByAllReaders(t *testing.T) {
+	l := replay.NewMemory(replay.Limits{})
+	defer l.Close()
+	w, err := l.Add(replay.Head{ID: "s", Epoch: "e", Memo: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := follow.NewRecorder(w, false, func() time.Time { return time.Unix(7, 0) })
+	begin := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{Model: "m"}}}
+	end := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w"}}}}
+	for _, out := range []*chatv1.GenerateResponse{begin, begin, item(&chatv1.Delta{Text: "a"}), item(&chatv1.Delta{Text: "b"}), end} {
+		if _, err := recorder.Record(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	if _, err := follow.Follow(t.Context(), open(t, l, "s"), 0, func(id, _ string, data []byte) error {
+		got = append(got, id+" "+string(data))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 3 || got[0] != `e.3 {"choices":[{"index":0,"text":"ab","model":"m"}]}` || got[2] != `e.5 {"reason":"completed","path":["w"],"ended_at":7}` {
+		t.Errorf("%q", got)
+	}
+	for _, e := range []replay.Event{{Kind: replay.Delta, Data: "text"}, {Kind: replay.Delta, Data: "\xff{"}, {Kind: replay.Ending, Data: "{"}, {Kind: replay.Failure, Data: "{}"}, {Kind: "other"}} {
+		if err := new(follow.Decoder).Decode(e, follow.Visitor{}); err == nil {
+			t.Errorf("%+v was decoded", e)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ type piece struct {
 	part
 	Logprobs []openai.TokenLogprob `json:"logprobs,omitempty"`
 	Finish   string                `json:"finish,omitempty"` // why the choice is complete, in its last piece
+	Model    string                `json:"model,omitempty"`  // in the first piece of a generation, of a stream with a memo
 }
 
 // mark is the byte before a piece in the log. No text contains it.
@@ -33,6 +35,11 @@ func appendPiece(b []byte, p *part, choice uint32, tokens []*chatv1.TokenLogprob
 		b = jsontext.String(append(b, `,"finish":`...), finish)
 	}
 	return append(b, '}')
+}
+
+// appendStart appends the piece that begins a generation of a stream with a memo.
+func appendStart(b []byte, model string) []byte {
+	return append(append(b, mark...), marshal(piece{Model: model})...)
 }
 
 // appendPieces appends the JSON object of pieces that the log has merged: one piece for each choice, in
@@ -69,7 +76,7 @@ func joinPieces(data string) (pieces []*piece) {
 		}
 		p.add(next.part) // replay.MaxMerged bounds the length
 		p.Logprobs = append(p.Logprobs, next.Logprobs...)
-		p.Finish = next.Finish
+		p.Finish, p.Model = next.Finish, cmp.Or(p.Model, next.Model)
 	}
 	return pieces
 }

@@ -1,6 +1,8 @@
 package follow
 
 import (
+	"time"
+
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/position"
@@ -13,25 +15,40 @@ import (
 // A Recorder encodes the items of one stream and appends them to its replay log. An item with text
 // alone costs no allocation. One goroutine uses it.
 type Recorder struct {
-	log   *replay.Writer
-	apart bool
-	notes bool
-	part  part   // reused
-	buf   []byte // reused
-	note  []byte // reused
+	log     *replay.Writer
+	apart   bool
+	notes   bool
+	whole   bool // the items can be decoded again
+	started bool
+	endedAt func() time.Time
+	part    part   // reused
+	buf     []byte // reused
+	note    []byte // reused
 }
 
 // NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice
 // (call.Apart). If the head of the stream has a form, each delta gets a note (package position), so that
-// another instance can continue the stream.
-func NewRecorder(log *replay.Writer, apart bool) *Recorder {
-	return &Recorder{log: log, apart: apart, notes: log.Head().Form != ""}
+// another instance can continue the stream. If the head has a memo, a Decoder can decode the log: each delta
+// is a piece of its own, each generation begins with a piece that has the model, and the closing event has the
+// time that endedAt returns. A nil endedAt is time.Now.
+func NewRecorder(log *replay.Writer, apart bool, endedAt func() time.Time) *Recorder {
+	whole := log.Head().Memo != ""
+	if endedAt == nil {
+		endedAt = time.Now
+	}
+	return &Recorder{log: log, apart: apart || whole, notes: log.Head().Form != "", whole: whole, endedAt: endedAt}
 }
 
 // Record appends an item. It returns the number of bytes that it has added to the log, which is 0
 // for items that readers do not get, and the errors of replay.Writer.
 func (r *Recorder) Record(out *chatv1.GenerateResponse) (bytes int, err error) {
 	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		if !r.whole || r.started {
+			return 0, nil
+		}
+		r.started = true
+		r.buf = appendStart(r.buf[:0], m.Started.GetModel())
 	case *chatv1.GenerateResponse_Delta:
 		if r.apart {
 			r.buf = appendPiece(r.buf[:0], r.partOf(m.Delta), m.Delta.GetChoice(), m.Delta.GetLogprobs(), "")
@@ -65,20 +82,27 @@ type ending struct {
 	Reason string   `json:"reason"`
 	Finish string   `json:"finish,omitempty"`
 	Path   []string `json:"path"`
+	At     int64    `json:"ended_at,omitempty"` // seconds since 1970, of a stream with a memo
 }
 
 // Completed returns the data of the closing event of a stream that completed:
 // {"reason","finish","path"} in one line.
-func Completed(m *llmv1.End) []byte {
+func Completed(m *llmv1.End) []byte { return marshal(endingOf(m)) }
+
+func endingOf(m *llmv1.End) ending {
 	e := ending{Reason: streamerr.Reason(m.GetReason()).String(), Path: m.GetPath()}
 	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // otherwise each choice has its own finish
 		e.Finish = openai.Finish(m.GetFinish())
 	}
-	return marshal(e)
+	return e
 }
 
 func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
-	usage, closing := string(openai.Usage(m.GetUsage())), string(Completed(m))
+	e := endingOf(m)
+	if r.whole {
+		e.At = r.endedAt().Unix()
+	}
+	usage, closing := string(openai.Usage(m.GetUsage())), string(marshal(e))
 	return len(usage) + len(closing), r.log.Append(
 		replay.Event{Kind: replay.Usage, Data: usage},
 		replay.Event{Kind: replay.Ending, Data: closing},

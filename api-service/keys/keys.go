@@ -301,6 +301,9 @@ func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Polic
 	}
 }
 
+// Keeps reports whether the key allows that answers are kept after their readers have left.
+func (e *Entry) Keeps() bool { return e.allows(leave.Policy{Kind: leave.Linger, For: 1}) }
+
 // limits returns the policies that bound the key's; an empty list means no bound.
 func (e *Entry) limits() []leave.Policy {
 	switch {

@@ -27,12 +27,15 @@ type Choice struct {
 const (
 	noteDelta   = 'd' // the numbers of appendDelta
 	noteEnd     = 'e' // a ChoiceEnd
+	noteStart   = 's' // the beginning of a generation, which tells nothing of the answer
 	noteUnknown = 'x' // a delta behind which no instance can continue the answer
 )
 
-// AppendNote appends the note of an item that is a Delta or a ChoiceEnd.
+// AppendNote appends the note of an item that is a Started, a Delta or a ChoiceEnd.
 func AppendNote(b []byte, out *chatv1.GenerateResponse) []byte {
 	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		return append(b, noteStart)
 	case *chatv1.GenerateResponse_Delta:
 		d := m.Delta
 		if d.GetRemainder() || d.GetTokens() > 0 && len(d.GetIds()) == 0 {
@@ -76,6 +79,7 @@ func Read(choices int, notes iter.Seq[string]) ([]Choice, error) {
 			return nil, errUnknown
 		}
 		switch r := (reader{rest: []byte(note[1:])}); note[0] {
+		case noteStart:
 		case noteDelta:
 			r.delta(all)
 			if r.failed {

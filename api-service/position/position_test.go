@@ -24,6 +24,7 @@ func delta(d *chatv1.Delta) string {
 func TestNotesAddUp(t *testing.T) {
 	end := &chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_LENGTH, MatchedStop: "x", Tokens: 2}
 	got, err := position.Read(2, slices.Values([]string{
+		note(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{Model: "m"}}}),
 		delta(&chatv1.Delta{Text: "é", Tokens: 2, Ids: []uint32{7, 1 << 20}}),
 		delta(&chatv1.Delta{Choice: 1, Reasoning: "hm", Tokens: 1, Ids: []uint32{9}}),
 		delta(&chatv1.Delta{Text: "b"}), // held back by a stage: its token was counted before

@@ -1,56 +1,72 @@
 package responses
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/responses/sequence"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An encoder encodes the answer of one request, as events or as one body. One goroutine uses it.
-type encoder struct {
+// An Encoder encodes the answer of one request, as events or as one body. One goroutine uses it.
+type Encoder struct {
 	output
 	request  *chatv1.ChatRequest
-	repeated []byte // what the response repeats of its request
+	repeated []byte           // what the response repeats of its request
+	endedAt  func() time.Time // is called once the stream has ended
 
-	model    string
-	created  int64 // in seconds since 1970; 0 before the stream has started
-	lines    call.Lines
-	sequence int64  // number of the next event
-	last     string // name of the last event
+	model   string
+	created int64  // in seconds since 1970; 0 before the stream has started, unless the response is stored
+	status  status // of the response
+	result  result // zero until the response has ended
+	last    string // name of the last event
+	sequence.Sequence
+	from int64 // events with a smaller number are left out
+
+	lines   call.Lines
+	scratch []byte // takes the events that are left out
+	leaves  bool   // the current event is left out
 }
 
 // events encodes the answer as the events response.created and response.in_progress; for each item
 // response.output_item.added, those of its content, and response.output_item.done; then
 // response.completed or response.incomplete.
-func (e *encoder) events() call.Writer {
+func (e *Encoder) events() call.Writer {
 	e.to = e
-	return func(out *chatv1.GenerateResponse, lines call.Lines) {
-		e.lines = lines
-		switch m := out.GetMessage().(type) {
-		case *chatv1.GenerateResponse_Started:
-			e.start(m.Started)
-			e.announce("response.created")
-			e.announce("response.in_progress")
-		case *chatv1.GenerateResponse_Delta:
-			e.add(m.Delta)
-		case *chatv1.GenerateResponse_End:
-			with, r := resultOf(m.End)
-			e.output.end(with)
-			call.Answered(lines)
-			ending := streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(m.End.GetPath()...)}
-			e.finish("response."+string(with), with, r, ending.Extension())
+	return e.Write
+}
+
+// Write encodes the events of the next item of the stream.
+func (e *Encoder) Write(out *chatv1.GenerateResponse, lines call.Lines) {
+	e.lines = lines
+	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		if e.status != queued {
+			e.TakeOver() // another instance has taken the stream over
+			return
 		}
+		e.start(m.Started)
+		e.announce("response.created")
+		e.announce("response.in_progress")
+	case *chatv1.GenerateResponse_Delta:
+		e.add(m.Delta)
+	case *chatv1.GenerateResponse_End:
+		with, r := resultOf(m.End, e.endedAt)
+		e.output.end(with)
+		call.Answered(lines)
+		ending := streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(m.End.GetPath()...)}
+		e.finish("response."+string(with), with, r, ending.Extension())
 	}
 }
 
 // whole encodes the answer as one body.
-func (e *encoder) whole() call.Gatherer {
+func (e *Encoder) whole() call.Gatherer {
 	return func(out *chatv1.GenerateResponse) []byte {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
@@ -60,45 +76,58 @@ func (e *encoder) whole() call.Gatherer {
 		case *chatv1.GenerateResponse_Restarted:
 			e.output = output{stream: e.stream, encrypts: e.encrypts, functions: e.functions}
 		case *chatv1.GenerateResponse_End:
-			with, r := resultOf(m.End)
-			e.output.end(with)
-			return e.appendResponse(nil, with, r)
+			e.status, e.result = resultOf(m.End, e.endedAt)
+			e.output.end(e.status)
+			return e.AppendResponse(nil)
 		}
 		return nil
 	}
 }
 
-func (e *encoder) start(s *llmv1.Started) {
-	e.stream, e.model, e.created = s.GetStreamId(), s.GetModel(), time.Now().Unix()
+func (e *Encoder) start(s *llmv1.Started) {
+	e.stream, e.model, e.status = cmp.Or(e.stream, s.GetStreamId()), s.GetModel(), inProgress
+	if e.created == 0 {
+		e.created = time.Now().Unix()
+	}
 }
 
 // announce encodes an event that has the whole response while it is in progress.
-func (e *encoder) announce(name string) {
-	e.end(append(e.appendResponse(append(e.begin(name), `,"response":`...), inProgress, result{}), '}'))
+func (e *Encoder) announce(name string) {
+	e.end(append(e.AppendResponse(append(e.begin(name), `,"response":`...)), '}'))
 }
 
 // done returns the name of the last event.
-func (e *encoder) done() string { return e.last }
+func (e *Encoder) done() string { return e.last }
 
 // begin begins an event, and end ends it with a brace that the caller has appended.
-func (e *encoder) begin(name string) []byte {
-	b := append(append(append(e.lines.BeginEvent(name), `{"type":"`...), name...), `","sequence_number":`...)
-	b = strconv.AppendInt(b, e.sequence, 10)
-	e.sequence++
+func (e *Encoder) begin(name string) []byte {
+	number := e.Add()
+	b := e.scratch[:0]
+	if e.leaves = number < e.from; !e.leaves {
+		b = e.lines.BeginEvent(name)
+	}
+	b = append(append(append(b, `{"type":"`...), name...), `","sequence_number":`...)
+	b = strconv.AppendInt(b, number, 10)
 	return b
 }
 
-func (e *encoder) end(line []byte) { e.lines.End(line) }
+func (e *Encoder) end(line []byte) {
+	if e.leaves {
+		e.scratch = line
+		return
+	}
+	e.lines.End(line)
+}
 
 // finish encodes the last event: the whole response, and the ending of the stream beside it.
-func (e *encoder) finish(name string, with status, r result, ending streamerr.Extension) {
-	e.last = name
-	b := e.appendResponse(append(e.begin(name), `,"response":`...), with, r)
+func (e *Encoder) finish(name string, with status, r result, ending streamerr.Extension) {
+	e.last, e.status, e.result = name, with, r
+	b := e.AppendResponse(append(e.begin(name), `,"response":`...))
 	e.end(append(append(append(b, `,"whence":`...), marshal(ending)...), '}'))
 }
 
 // ofItem begins an event about an item's content.
-func (e *encoder) ofItem(name string, it *item) []byte {
+func (e *Encoder) ofItem(name string, it *item) []byte {
 	b := append(append(e.begin(name), `,"item_id":`...), it.id...)
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(it.index), 10)
 	if it.kind != functionCall {
@@ -108,12 +137,12 @@ func (e *encoder) ofItem(name string, it *item) []byte {
 }
 
 // aboutItem encodes an event that has a whole item.
-func (e *encoder) aboutItem(name string, it *item) {
+func (e *Encoder) aboutItem(name string, it *item) {
 	b := strconv.AppendInt(append(e.begin(name), `,"output_index":`...), int64(it.index), 10)
 	e.end(append(it.append(append(b, `,"item":`...)), '}'))
 }
 
-func (e *encoder) opened(it *item) {
+func (e *Encoder) opened(it *item) {
 	e.aboutItem("response.output_item.added", it)
 	if it.kind != functionCall {
 		e.end(append(it.appendPart(append(e.ofItem("response.content_part.added", it), `,"part":`...)), '}'))
@@ -126,7 +155,7 @@ var contents = map[itemKind]string{message: "response.output_text.", reasoning: 
 // deltas are the names of the events that a token becomes: a token allocates no name.
 var deltas = map[itemKind]string{message: contents[message] + "delta", reasoning: contents[reasoning] + "delta", functionCall: contents[functionCall] + "delta"}
 
-func (e *encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
+func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
 	b := jsontext.String(append(e.ofItem(deltas[it.kind], it), `,"delta":`...), piece)
 	if it.kind == message {
 		b = appendLogprobs(append(b, `,"logprobs":`...), tokens)
@@ -135,11 +164,11 @@ func (e *encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
 }
 
 // closed encodes the end of an item. The arguments of a call that is cut off are not done.
-func (e *encoder) closed(it *item) {
+func (e *Encoder) closed(it *item) {
 	switch it.kind {
 	case functionCall:
 		if it.status == completed {
-			b := jsontext.String(append(e.ofItem("response.function_call_arguments.done", it), `,"name":`...), it.function.name)
+			b := jsontext.String(append(e.ofItem("response.function_call_arguments.done", it), `,"name":`...), it.function.Name)
 			e.end(append(jsontext.String(append(b, `,"arguments":`...), it.text.String()), '}'))
 		}
 	default:

@@ -8,23 +8,28 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// fail encodes the last event of a stream that failed: response.failed with the items so far. A
-// response that its client has stopped is cancelled. If the request was refused after its status had
-// been sent, the response begins here, so that it can fail.
-func (e *encoder) fail(err *streamerr.Error, id string, lines call.Lines) {
+// fail is Fail for a stream with an id.
+func (e *Encoder) fail(err *streamerr.Error, id string, lines call.Lines) {
+	e.stream = cmp.Or(e.stream, id)
+	e.Fail(err, lines)
+}
+
+// Fail encodes the last event of a stream that failed: response.failed with the items so far. A response
+// that its client has stopped or left is cancelled. If the request was refused after its status had been
+// sent, the response begins here, so that it can fail.
+func (e *Encoder) Fail(err *streamerr.Error, lines call.Lines) {
 	e.lines = lines
-	if e.created == 0 {
-		e.start(&llmv1.Started{StreamId: id, Model: e.request.GetModel()})
+	if e.status == queued {
+		e.start(&llmv1.Started{Model: cmp.Or(e.model, e.request.GetModel())})
 		e.announce("response.created")
 	}
-	with := failed
-	if err.Reason == streamerr.UserStop {
+	with, p := failed, &problem{Code: codeOf(err), Message: err.Text()}
+	if err.Reason == streamerr.UserStop || err.Reason == streamerr.ClientGone {
 		with = cancelled
 	}
 	if e.open != nil {
 		e.open.status = incomplete
 	}
-	p := &problem{Code: codeOf(err), Message: err.Text()}
 	e.finish("response.failed", with, result{problem: p}, err.Extension())
 }
 

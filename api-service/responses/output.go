@@ -26,6 +26,7 @@ var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCa
 type status string
 
 const (
+	queued     status = "queued"
 	inProgress status = "in_progress"
 	completed  status = "completed"
 	incomplete status = "incomplete"
@@ -138,7 +139,7 @@ func (o *output) begin(kind itemKind, call *chatv1.ToolCallDelta) {
 	if named, ok := o.functions[call.GetName()]; ok {
 		o.open.function = named
 	} else {
-		o.open.function.name = call.GetName()
+		o.open.function.Name = call.GetName()
 	}
 	o.items = append(o.items, o.open)
 	if o.to != nil {
@@ -179,8 +180,8 @@ func (o *output) end(with status) {
 	o.close(with)
 }
 
-// appendItems appends the items as JSON.
-func (o *output) appendItems(b []byte) []byte {
+// AppendItems appends the items as JSON.
+func (o *output) AppendItems(b []byte) []byte {
 	b = append(b, '[')
 	for i, it := range o.items {
 		if i > 0 {
@@ -200,9 +201,9 @@ func (it *item) append(b []byte) []byte {
 	case functionCall:
 		b = jsontext.String(append(b, `,"arguments":`...), it.text.String())
 		b = jsontext.String(append(b, `,"call_id":`...), it.call.GetId())
-		b = jsontext.String(append(b, `,"name":`...), it.function.name)
-		if it.function.namespace != "" {
-			b = jsontext.String(append(b, `,"namespace":`...), it.function.namespace)
+		b = jsontext.String(append(b, `,"name":`...), it.function.Name)
+		if it.function.Namespace != "" {
+			b = jsontext.String(append(b, `,"namespace":`...), it.function.Namespace)
 		}
 		return append(b, '}')
 	case reasoning:

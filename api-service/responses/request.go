@@ -1,8 +1,7 @@
 // Package responses is the JSON of OpenAI's Responses API: it parses request bodies, and encodes
 // events, responses and their errors.
 //
-// Parsing is as strict as in package openai: a field that cannot be honoured is refused by name.
-// Responses are not stored yet, so a request that needs a stored one is refused too. Fields that
+// Parsing is as strict as in package openai: a field that cannot be honoured is refused by name. Fields that
 // clients of this API send by habit, and that have no effect here, are ignored; the tables in this
 // package list them, and docs/api.md prints the tables.
 package responses
@@ -13,6 +12,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/image"
@@ -29,6 +30,7 @@ import (
 type body struct {
 	request  *chatv1.ChatRequest
 	stream   bool
+	storage           // whether and how the response is stored
 	lenient  []string // names of fields and tools that are ignored instead of refused
 	encrypts bool     // reasoning items have an encrypted_content
 
@@ -42,10 +44,11 @@ type body struct {
 	session      string              // name of the field that identifies the conversation
 	logprobs     string              // name of the field that asks for log-probabilities
 
+	memo     *Memo    // of a response that is stored, until it has been encoded
 	settings settings // what the response repeats of the request
 	repeated []byte   // settings as members of the response, each with a comma before it
 
-	encoder *encoder // of the stream's events
+	encoder *Encoder // of the stream's events
 }
 
 type setter = strict.Setter[*body]
@@ -57,6 +60,7 @@ var fields = strict.Table[*body]{
 			return err
 		},
 		"input": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.input = raw
 			r.request.Messages, r.origins, r.images, err = conversation.Parse(param, raw)
 			return err
 		},
@@ -119,24 +123,41 @@ var fields = strict.Table[*body]{
 			r.request.Claim = &llmv1.Claim{Tier: tier}
 			return nil
 		},
-		"store":            onlyFalse("responses are not stored"),
-		"background":       onlyFalse("a response lasts as long as its request"),
+		"store": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.Boolean(param, raw)
+			r.store = &v
+			return err
+		},
+		"background": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.settings.Background, err = strict.Boolean(param, raw)
+			return err
+		},
+		"previous_response_id": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.previous, err = strict.String(param, raw)
+			r.settings.PreviousResponseID = &r.previous
+			return err
+		},
 		"prompt_cache_key": setSession,
 		"user":             setSession,
 	},
 	// These fields have no effect here: the engine alone decides which tokens it caches.
 	Ignored: []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"},
-	Refused: []string{"context_management", "conversation", "moderation", "previous_response_id", "prompt"},
+	Refused: []string{"context_management", "conversation", "moderation", "prompt"},
 }
 
 // Fields returns what happens to each field of POST /v1/responses.
 func Fields() map[string]string { return fields.Fields() }
 
-// Parse parses a body of POST /v1/responses. lenient names fields that are ignored instead of
-// refused, and tools that are left out, as "tools." and their type. Its errors are *streamerr.Error
-// with reason INVALID, whose Param is the invalid field.
-func Parse(text []byte, lenient ...string) (*call.Call, error) {
-	r := &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, lenient: lenient, settings: defaults()}
+// Parser returns a parser of bodies of POST /v1/responses. stores is the value of a missing field store.
+func Parser(stores bool) func(text []byte, lenient ...string) (*call.Call, error) {
+	return func(text []byte, lenient ...string) (*call.Call, error) { return parse(text, stores, lenient) }
+}
+
+// parse parses a body. lenient names fields that are ignored instead of refused, and tools that are left
+// out, as "tools." and their type. Its errors are *streamerr.Error with reason INVALID, whose Param is
+// the invalid field.
+func parse(text []byte, stores bool, lenient []string) (*call.Call, error) {
+	r := &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, lenient: lenient, settings: defaults(), storage: storage{stores: stores}}
 	members, err := strict.Fields(text)
 	if err == nil {
 		err = fields.Parse(members, r, lenient)
@@ -147,9 +168,13 @@ func Parse(text []byte, lenient ...string) (*call.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.encoder = &encoder{output: output{encrypts: r.encrypts, functions: r.functions}, request: r.request, repeated: r.repeated}
+	r.encoder = &Encoder{
+		output: output{encrypts: r.encrypts, functions: r.functions}, request: r.request, repeated: r.repeated,
+		status: queued, endedAt: sync.OnceValue(time.Now),
+	}
 	return &call.Call{
-		Request: r.request, Images: r.images, Stream: r.stream, Param: r.param,
+		Request: r.request, Images: r.images, Stream: r.stream, Param: r.param, EndedAt: r.encoder.endedAt,
+		Store: r.kept(), Earlier: r.previous, Continue: r.follow,
 		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done,
 		Forget: func() { r.origins, r.toolOrigins = nil, nil },
 	}, nil
@@ -166,10 +191,21 @@ func (r *body) complete() error {
 	if err := r.allowTools(); err != nil {
 		return err
 	}
-	r.request.Messages, r.origins = conversation.WithInstructions("instructions", r.instructions, r.request.GetMessages(), r.origins)
+	if err := r.decideStorage(); err != nil {
+		return err
+	}
 	r.repeated = r.settings.members()
-	r.settings, r.instructions, r.lenient = settings{}, "", nil
+	if r.previous == "" {
+		r.instruct()
+	}
+	r.settings, r.lenient = settings{}, nil
 	return nil
+}
+
+// instruct adds the instructions to the messages of the request.
+func (r *body) instruct() {
+	r.request.Messages, r.origins = conversation.WithInstructions("instructions", r.instructions, r.request.GetMessages(), r.origins)
+	r.instructions = ""
 }
 
 // setSession parses the fields that identify the conversation; a session affects only the choice of
@@ -188,17 +224,6 @@ func setSession(r *body, param string, raw json.RawMessage) error {
 		r.session, r.request.Session = param, v
 	}
 	return nil
-}
-
-// onlyFalse accepts only false, for what is not supported.
-func onlyFalse(instead string) setter {
-	return func(_ *body, param string, raw json.RawMessage) error {
-		v, err := strict.Boolean(param, raw)
-		if err == nil && v {
-			return streamerr.InvalidParam(param, "%s must be false: %s here", param, instead).WithCode(streamerr.CodeUnsupportedValue)
-		}
-		return err
-	}
 }
 
 // words returns a setter that accepts only the allowed words. None of them changes an answer.

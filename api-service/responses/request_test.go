@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-var parser calltest.Parser = responses.Parse
+var parser calltest.Parser = responses.Parser(false)
 
 // hi are the fields that a request must have.
 const hi = `"model":"m","input":"Hi"`
@@ -101,10 +101,11 @@ func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
 		hi + `,"temperature":2.5`:                                             "temperature",
 		hi + `,"top_p":1.5`:                                                   "top_p",
 		hi + `,"top_logprobs":21`:                                             "top_logprobs",
-		hi + `,"store":true`:                                                  "store",
-		hi + `,"background":true`:                                             "background",
+		hi + `,"store":"true"`:                                                "store",
+		hi + `,"store":false,"background":true`:                               "background",
+		hi + `,"background":"true"`:                                           "background",
 		hi + `,"truncation":"auto"`:                                           "truncation",
-		hi + `,"previous_response_id":"resp_1"`:                               "previous_response_id",
+		hi + `,"previous_response_id":1`:                                      "previous_response_id",
 		hi + `,"conversation":"conv_1"`:                                       "conversation",
 		hi + `,"prompt":{"id":"p"}`:                                           "prompt",
 		hi + `,"context_management":[]`:                                       "context_management",
@@ -144,7 +145,7 @@ func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}`:                 "tool_choice.tools[0].type",
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}`: "tool_choice.tools[0].name",
 	} {
-		_, err := responses.Parse([]byte("{" + body + "}"))
+		_, err := responses.Parser(false)([]byte("{" + body + "}"))
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
 			t.Errorf("%s: %v, want %s", body, err, param)
 		}
@@ -162,7 +163,7 @@ func TestALenientServiceLeavesOutWhatItDoesNotHonour(t *testing.T) {
 		{[]string{"moderation", "novelty", "tools"}, "tools[0].type"}, // --lenient does not touch honoured fields
 		{[]string{"moderation", "novelty", "tools.web_search"}, "tools[2].type"},
 	} {
-		if _, err := responses.Parse([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
+		if _, err := responses.Parser(false)([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
 			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)
 		}
 	}
@@ -213,7 +214,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(codex))
 	f.Add([]byte(`{"model":"m","input":[{"type":"reasoning","encrypted_content":"whence-1:SG0"},{"role":"user","content":[]}],"text":{"format":{"type":"json_schema"}},"tools":[{}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := responses.Parse(body)
+		c, err := responses.Parser(false)(body)
 		switch {
 		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
 			t.Errorf("%q: %v", body, err)

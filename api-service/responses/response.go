@@ -102,7 +102,7 @@ type problem struct {
 }
 
 // resultOf returns the status of a response that has ended, and the rest of the result.
-func resultOf(end *llmv1.End) (status, result) {
+func resultOf(end *llmv1.End, endedAt func() time.Time) (status, result) {
 	r := result{usage: usageOf(end.GetUsage())}
 	switch end.GetFinish() {
 	case llmv1.Finish_FINISH_LENGTH:
@@ -112,7 +112,7 @@ func resultOf(end *llmv1.End) (status, result) {
 		r.incomplete = &incompleteDetails{"content_filter"}
 		return incomplete, r
 	default:
-		r.completedAt = new(time.Now().Unix())
+		r.completedAt = new(endedAt().Unix())
 		return completed, r
 	}
 }
@@ -120,8 +120,9 @@ func resultOf(end *llmv1.End) (status, result) {
 // tiers are the words for the priority of a stream.
 var tiers = map[llmv1.Tier]string{llmv1.Tier_TIER_FLEX: "flex", llmv1.Tier_TIER_PRIORITY: "priority"}
 
-// appendResponse appends the response object.
-func (e *encoder) appendResponse(b []byte, with status, r result) []byte {
+// AppendResponse appends the response object as it is now.
+func (e *Encoder) AppendResponse(b []byte) []byte {
+	with, r := e.status, e.result
 	tier, ok := tiers[e.request.GetClaim().GetTier()]
 	if !ok {
 		tier = "default"
@@ -134,7 +135,7 @@ func (e *encoder) appendResponse(b []byte, with status, r result) []byte {
 	b = append(append(b, `,"error":`...), marshal(r.problem)...)
 	b = append(append(b, `,"incomplete_details":`...), marshal(r.incomplete)...)
 	b = jsontext.String(append(b, `,"model":`...), e.model)
-	b = e.appendItems(append(b, `,"output":`...))
+	b = e.AppendItems(append(b, `,"output":`...))
 	b = append(append(append(b, `,"service_tier":"`...), tier...), '"')
 	b = append(append(b, `,"usage":`...), marshal(r.usage)...)
 	return append(append(b, e.repeated...), '}')

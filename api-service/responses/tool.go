@@ -62,7 +62,7 @@ func (r *body) kindOfTool(at string, raw json.RawMessage, supported ...string) (
 }
 
 // A function is a function of a namespace.
-type function struct{ namespace, name string }
+type function struct{ Namespace, Name string }
 
 // addNamespace adds the functions of a namespace. Models know no namespaces, so each function has the
 // namespace's name before its own, and the first one has the namespace's description, too.
@@ -132,7 +132,7 @@ func (r *body) addFunction(at string, raw json.RawMessage, namespace, about stri
 	}
 	if namespace != "" {
 		named := function{namespace, tool.GetName()}
-		tool.Name = conversation.Flat(named.namespace, named.name)
+		tool.Name = conversation.Flat(named.Namespace, named.Name)
 		tool.Description = strings.TrimSpace(about + "\n\n" + tool.GetDescription())
 		if r.functions == nil {
 			r.functions = map[string]function{}

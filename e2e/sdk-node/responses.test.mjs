@@ -126,8 +126,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
       return true;
     });
     await refused(ask(short, { temperature: 3 }), BadRequestError, 'temperature');
-    await refused(ask(short, { store: true }), BadRequestError, 'store');
-    await refused(ask(short, { background: true }), BadRequestError, 'background');
+    await refused(ask(short, { background: true }), BadRequestError, 'background'); // and store: false
     await refused(ask(short, { previous_response_id: 'resp_1' }), BadRequestError, 'previous_response_id');
     await refused(ask([{ role: 'user', content: [{ type: 'input_image', image_url: 'https://example.com/a.png' }] }]), BadRequestError, 'input[0].content[0]');
     await refused(ask(short, { tools: [{ type: 'web_search' }] }), BadRequestError, 'tools[0].type');

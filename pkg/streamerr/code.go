@@ -11,6 +11,8 @@ const (
 	CodeInvalidKey    = "invalid_api_key"
 	// The caller has used up a limit of its own, and not a server its capacity.
 	CodeRateLimit = "rate_limit_exceeded"
+	// There is no stored response with the id that a request continues.
+	CodePreviousNotFound = "previous_response_not_found"
 
 	// Codes of a field, which Param names.
 	CodeMissing          = "missing_required_parameter"

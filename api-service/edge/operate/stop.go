@@ -53,16 +53,30 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 		o.Refuse(c, err)
 		return
 	}
-	cause := stopOf(caller)
-	age, ok := o.Hop.Live.Stop(id, cause, owners...)
-	if !ok {
-		age, err = o.stopBelow(ctx, id, cause, owners)
-		if kept := o.stopKept(ctx, id, cause, err == nil, owners); err != nil && !kept {
-			o.Refuse(c, named(err, param))
-			return
-		}
+	age, err := o.stop(ctx, id, stopOf(caller), owners)
+	if err != nil {
+		o.Refuse(c, named(err, param))
+		return
 	}
 	c.Data(http.StatusAccepted, "application/json", story.Stopping(id, age))
+}
+
+// Stop ends a stream on any instance as its caller wants it, and does not wait for its ending.
+func (o *Operator) Stop(ctx context.Context, caller access.Caller, id string) error {
+	_, err := o.stop(ctx, id, stopOf(caller), o.Guard.Owners(caller))
+	return err
+}
+
+func (o *Operator) stop(ctx context.Context, id string, cause *streamerr.Error, owners []string) (age time.Duration, err error) {
+	age, ok := o.Hop.Live.Stop(id, cause, owners...)
+	if ok {
+		return age, nil
+	}
+	age, err = o.stopBelow(ctx, id, cause, owners)
+	if kept := o.stopKept(ctx, id, cause, err == nil, owners); err != nil && kept {
+		return 0, nil
+	}
+	return age, err
 }
 
 // stopOf is why a stream ends that a caller stops.

@@ -1,10 +1,12 @@
 package readers
 
 import (
+	"context"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -19,10 +21,19 @@ type eventStream struct {
 func (s *eventStream) refused() {}
 
 func (s *eventStream) begin(client *clientconn.Conn, sent func(time.Duration, int), _ func(*streamerr.Error)) error {
-	s.client, s.lines.Identity = client, client.Identity()
-	client.Begin(clientconn.Events{First: retryAfter, KeepAlive: s.keepAlive, Sent: sent})
+	s.open(client, sent)
 	s.lines.Retry(retryAfter)
 	return s.send(0)
+}
+
+// open takes the client's connection.
+func (s *eventStream) open(client *clientconn.Conn, sent func(time.Duration, int)) {
+	s.client, s.lines.Identity = client, client.Identity()
+	client.Begin(clientconn.Events{First: retryAfter, KeepAlive: s.keepAlive, Sent: sent})
+}
+
+func (s *eventStream) read(ctx context.Context, in replay.Reader, after uint64) (follow.End, error) {
+	return follow.Follow(ctx, in, after, s.event)
 }
 
 func (s *eventStream) event(id, name string, data []byte) error {
@@ -48,5 +59,8 @@ func (s *eventStream) end(_ *streamerr.Error, failed bool) {
 // send writes the encoded events, of which a number have text.
 func (s *eventStream) send(events int) error {
 	encoded, _ := s.lines.Take()
+	if len(encoded) == 0 {
+		return nil
+	}
 	return s.client.Send(encoded, events)
 }

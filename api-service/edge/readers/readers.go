@@ -225,8 +225,9 @@ type form interface {
 	// begin begins the answer. sent is called with the number of events with text that the kernel
 	// has accepted, and the time since the connection was taken. lost ends the reader.
 	begin(client *clientconn.Conn, sent func(at time.Duration, events int), lost func(cause *streamerr.Error)) error
-	// event writes an event, and waits until the client has taken it.
-	event(id, name string, data []byte) error
+	// read writes the events after the one with the number after, each once the client has taken the one
+	// before it, until the closing event is written or ctx is done.
+	read(ctx context.Context, in replay.Reader, after uint64) (follow.End, error)
 	// end ends the answer. cause is why the reader has left; failed says that it cannot be written to,
 	// or that the stream continues.
 	end(cause *streamerr.Error, failed bool)
@@ -259,7 +260,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	defer r.Deliveries.Close(d)
 	end := follow.End{After: after}
 	if err = f.begin(client, d.Sent, cut); err == nil {
-		end, err = follow.Follow(reading, in, after, f.event)
+		end, err = f.read(reading, in, after)
 	}
 	cause := r.whyLeft(ctx, head, end, err)
 	if end.Closed {

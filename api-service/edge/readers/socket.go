@@ -59,6 +59,10 @@ func (f *socketForm) begin(client *clientconn.Conn, sent func(time.Duration, int
 	return nil
 }
 
+func (f *socketForm) read(ctx context.Context, in replay.Reader, after uint64) (follow.End, error) {
+	return follow.Follow(ctx, in, after, f.event)
+}
+
 func (f *socketForm) event(id, name string, data []byte) error {
 	f.after = 0
 	b := append(append(f.out.Begin(), `{"id":"`...), id...)

@@ -24,7 +24,17 @@ import (
 // returns the messages, the field that each of them comes from, and the sources of their images, which
 // are empty as yet.
 func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
+	return ParseAfter(nil, "", param, raw)
+}
+
+// ParseAfter is Parse for a conversation that continues earlier items, which the field from names.
+func ParseAfter(earlier []json.RawMessage, from, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
 	c := &items{}
+	for _, raw := range earlier {
+		if err := c.add(from, raw); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	switch raw[0] {
 	case '"':
 		text, err := strict.String(param, raw)
@@ -47,6 +57,17 @@ func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.O
 	}
 	all, origins := c.Messages()
 	return all, origins, c.images, nil
+}
+
+// Items returns the items of a conversation that Parse accepts. They share no memory with raw.
+func Items(raw json.RawMessage) []json.RawMessage {
+	if raw[0] == '"' {
+		text := append([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":`), raw...)
+		return []json.RawMessage{append(text, "}]}"...)}
+	}
+	var items []json.RawMessage
+	_ = json.Unmarshal(raw, &items) // Parse has accepted it
+	return items
 }
 
 // WithInstructions prepends instructions, which may be empty, to the messages of Parse, as a system
@@ -114,7 +135,7 @@ func (c *items) add(at string, raw json.RawMessage) error {
 			err = c.addOutput(at, members)
 		}
 	case "item_reference":
-		err = streamerr.InvalidParam(at, "%s refers to an item of an earlier response, and responses are not stored here; send the item itself, as SDKs do with store: false", at).WithCode(streamerr.CodeUnsupportedValue)
+		err = streamerr.InvalidParam(at, "%s refers to an item of an earlier response; send the item itself, or previous_response_id", at).WithCode(streamerr.CodeUnsupportedValue)
 	default:
 		err = streamerr.InvalidParam(at+".type", "%s.type is %q; it must be message, reasoning, function_call or function_call_output", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 	}

@@ -1,0 +1,298 @@
+// Package storage serves stored responses of OpenAI's Responses API, on any instance: it shows, streams, cancels
+// and deletes them.
+package storage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/app/server"
+
+	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/readers"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/jsontext"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/responses"
+	"github.com/whence-dev/whence/api-service/responses/archive"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// stopTimeout bounds the wait for the ending of a response that is stopped.
+	stopTimeout = 5 * time.Second
+	// endingTimeout bounds the wait for the ending of a response that a request continues: the instance of the
+	// response may have told its client the ending before the log has it.
+	endingTimeout = time.Second
+)
+
+// A Service serves stored responses. Its fields must not change while it is in use.
+type Service struct {
+	Desk    *exchange.Desk
+	Guard   *access.Guard
+	Replay  replay.Log
+	Readers *readers.Readers
+	// Stop ends a stream on any instance, and does not wait for its ending.
+	Stop func(ctx context.Context, caller access.Caller, id string) error
+}
+
+// Routes adds its routes to h.
+func (s *Service) Routes(h *server.Hertz) {
+	h.GET("/v1/responses/:id", s.handle(s.retrieve))
+	h.DELETE("/v1/responses/:id", s.handle(s.remove))
+	h.POST("/v1/responses/:id/cancel", s.handle(s.cancel))
+	h.GET("/v1/responses/:id/input_items", s.handle(s.listInput))
+}
+
+// A visit is a request about a stored response.
+type visit struct {
+	c      *app.RequestContext
+	caller access.Caller
+	in     replay.Reader
+	loaded *archive.Response // as the log has it when the request arrives
+}
+
+// id returns the id of the response.
+func (v *visit) id() string { return responses.IDPrefix + v.in.Head().ID }
+
+// handle returns the handler of requests that serve answers.
+func (s *Service) handle(serve func(conn context.Context, v *visit) error) app.HandlerFunc {
+	return func(conn context.Context, c *app.RequestContext) {
+		exchange.ID(c)
+		caller, err := exchange.Caller(c, s.Guard)
+		if err != nil {
+			s.Desk.Refuse(c, err)
+			return
+		}
+		id := c.Param("id")
+		in, loaded, err := s.open(conn, caller, id, c.Query(follow.TokenParam))
+		if err != nil {
+			s.Desk.Refuse(c, missing(id, err))
+			return
+		}
+		defer in.Close()
+		c.Header(exchange.IDHeader, in.Head().ID)
+		if err := serve(conn, &visit{c, caller, in, loaded}); err != nil {
+			s.Desk.Refuse(c, err)
+		}
+	}
+}
+
+// open opens the response with this id, and loads it. The caller closes the reader.
+func (s *Service) open(ctx context.Context, caller access.Caller, id, token string) (replay.Reader, *archive.Response, error) {
+	of, ok := strings.CutPrefix(id, responses.IDPrefix)
+	if !ok || !stream.ValidID(of) {
+		return nil, nil, replay.ErrUnknown
+	}
+	in, err := s.Replay.Open(ctx, of)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in.Head().Memo == "" { // a stream of another API
+		in.Close()
+		return nil, nil, replay.ErrUnknown
+	}
+	var loaded *archive.Response
+	if err = s.Guard.Read(caller, in.Head(), token); err == nil {
+		loaded, err = archive.Load(ctx, in)
+	}
+	if err != nil {
+		in.Close()
+		return nil, nil, err
+	}
+	return in, loaded, nil
+}
+
+// missing returns the error for a response that cannot be opened. A response that is not kept and a response of
+// another owner get the same error.
+func missing(id string, err error) error {
+	if errors.Is(err, replay.ErrUnknown) || errors.Is(err, streamerr.NotFound) {
+		return streamerr.New(streamerr.NotFound, "Response with id '%.128s' not found.", id)
+	}
+	return err
+}
+
+// retrieve is GET /v1/responses/{id}: the response as it is now or, with stream=true, its events.
+func (s *Service) retrieve(conn context.Context, v *visit) error {
+	streams, err := v.streams()
+	if err != nil {
+		return err
+	}
+	if !streams {
+		v.show(v.loaded)
+		return nil
+	}
+	from, err := v.from()
+	if err != nil {
+		return err
+	}
+	return s.Stream(conn, v.c, v.in, from)
+}
+
+// maxBody bounds the body of a GET, in bytes. A larger one is ignored.
+const maxBody = 1 << 10
+
+// streams reports whether the client wants events. OpenAI's library for Go says so in the body of its GET.
+func (v *visit) streams() (bool, error) {
+	word := v.c.Query("stream")
+	if size := v.c.Request.Header.ContentLength(); word == "" && size > 0 && size <= maxBody {
+		body, err := io.ReadAll(io.LimitReader(v.c.RequestBodyStream(), maxBody))
+		if err != nil {
+			return false, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
+		}
+		var fields struct {
+			Stream json.RawMessage `json:"stream"`
+		}
+		_ = json.Unmarshal(body, &fields) // a GET needs no body
+		word = string(fields.Stream)
+	}
+	switch word {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, streamerr.InvalidParam("stream", "stream is %.64q; it must be true or false", word)
+	}
+}
+
+// from returns the number of the first event that the client wants.
+func (v *visit) from() (int64, error) {
+	const name = "starting_after"
+	text := v.c.Query(name)
+	if text == "" {
+		return 0, nil
+	}
+	after, err := strconv.ParseInt(text, 10, 64)
+	switch last := v.loaded.Next() - 1; {
+	case err != nil || after < 0:
+		return 0, streamerr.InvalidParam(name, "%s is %.64q; it must be the sequence_number of an event", name, text).WithCode(streamerr.CodeInvalidType)
+	case v.loaded.Lost(after):
+		return 0, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(name, "the event %d was lost with the instance that told it; read the response from its beginning", after))
+	case v.loaded.Over && after > last:
+		return 0, streamerr.InvalidParam(name, "%s is %d; the last event of the response is %d", name, after, last)
+	}
+	return after + 1, nil
+}
+
+// Stream answers with the events of a response whose number is at least from.
+func (s *Service) Stream(conn context.Context, c *app.RequestContext, in replay.Reader, from int64) error {
+	told, err := archive.New(in.Head(), from)
+	if err != nil {
+		return err
+	}
+	s.Readers.Translate(conn, c, in, told.Play)
+	return nil
+}
+
+// Answer answers the request that began a response, with its events or with the response as it is now.
+func (s *Service) Answer(conn context.Context, c *app.RequestContext, h replay.Head, streams bool) error {
+	in, err := s.Replay.Open(conn, h.ID)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if streams {
+		return s.Stream(conn, c, in, 0)
+	}
+	loaded, err := archive.Load(conn, in)
+	if err == nil {
+		exchange.JSON(c, loaded.AppendResponse(nil))
+	}
+	return err
+}
+
+// show answers with a response object.
+func (v *visit) show(r *archive.Response) { exchange.JSON(v.c, r.AppendResponse(nil)) }
+
+// cancel is POST /v1/responses/{id}/cancel: it stops a background response, and answers with what it has become. A
+// response that has ended stays as it is.
+func (s *Service) cancel(conn context.Context, v *visit) error {
+	if !v.loaded.Memo.Background {
+		return streamerr.New(streamerr.Invalid, "Cannot cancel a synchronous response.")
+	}
+	ended, err := s.ended(conn, v)
+	if err == nil {
+		v.show(ended)
+	}
+	return err
+}
+
+// ended stops the response of v, unless it has ended, and returns it with its ending.
+func (s *Service) ended(ctx context.Context, v *visit) (*archive.Response, error) {
+	if v.loaded.Over {
+		return v.loaded, nil
+	}
+	stopped := s.Stop(ctx, v.caller, v.in.Head().ID) // an error may mean that it has just ended
+	r, err := await(ctx, v.in, stopTimeout)
+	switch {
+	case err != nil:
+		return nil, missing(v.id(), err)
+	case r.Over:
+		return r, nil
+	case stopped != nil:
+		return nil, stopped
+	default:
+		return nil, &streamerr.Error{Reason: streamerr.Unavailable, Message: "the response has not ended yet; try again", RetryAfter: time.Second}
+	}
+}
+
+// await waits for the ending of a response, for some time at most, and returns the response as it is then.
+func await(ctx context.Context, in replay.Reader, within time.Duration) (*archive.Response, error) {
+	waiting, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if _, err := follow.Each(waiting, in, 0, func(replay.Event) error { return nil }); err != nil {
+		return nil, err
+	}
+	return archive.Load(ctx, in)
+}
+
+// remove is DELETE /v1/responses/{id}: it stops a response that runs, and deletes it.
+func (s *Service) remove(conn context.Context, v *visit) error {
+	if _, err := s.ended(conn, v); err != nil {
+		return err
+	}
+	h := v.in.Head()
+	erased, err := s.Replay.Erase(conn, h.ID, h.Epoch)
+	switch {
+	case err != nil:
+		return err
+	case !erased:
+		return &streamerr.Error{Reason: streamerr.Unavailable, Message: "the response cannot be deleted yet; try again", RetryAfter: time.Second}
+	}
+	exchange.JSON(v.c, append(jsontext.String([]byte(`{"id":`), v.id()), `,"object":"response","deleted":true}`...))
+	return nil
+}
+
+// Conversation returns the conversation up to a stored response, for a request that continues it.
+func (s *Service) Conversation(ctx context.Context, caller access.Caller, id string) ([]json.RawMessage, error) {
+	const field = "previous_response_id"
+	in, r, err := s.open(ctx, caller, id, "")
+	switch {
+	case err == nil:
+	case errors.Is(missing(id, err), streamerr.NotFound):
+		return nil, streamerr.InvalidParam(field, "Previous response with id '%.128s' not found.", id).WithCode(streamerr.CodePreviousNotFound)
+	default:
+		return nil, err
+	}
+	defer in.Close()
+	if !r.Over {
+		r, err = await(ctx, in, endingTimeout)
+	}
+	switch {
+	case err != nil:
+		return nil, missing(id, err)
+	case !r.Over:
+		return nil, streamerr.InvalidParam(field, "the response '%s' has not ended yet", id)
+	}
+	return r.Conversation()
+}

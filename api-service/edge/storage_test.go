@@ -1,0 +1,312 @@
+package edge_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A storedResponse is a response object.
+type storedResponse struct {
+	ID, Status string
+	Store      bool
+	Background bool
+	Previous   string `json:"previous_response_id"`
+	Output     []struct {
+		Content []struct{ Text string }
+	}
+	Error struct{ Code, Message, Param string }
+}
+
+func (r storedResponse) text() string {
+	var all strings.Builder
+	for _, item := range r.Output {
+		for _, part := range item.Content {
+			all.WriteString(part.Text)
+		}
+	}
+	return all.String()
+}
+
+// fetch sends a request about responses, and wants a status.
+func fetch(t *testing.T, method, url, body string, status int, headers ...string) (r storedResponse) {
+	t.Helper()
+	resp := ask(t, method, url, body, headers...)
+	answer := whole(t, resp)
+	if err := json.Unmarshal([]byte(answer), &r); resp.StatusCode != status || err != nil {
+		t.Fatalf("%s %s: %d %s", method, url, resp.StatusCode, answer)
+	}
+	return r
+}
+
+// awaitStatus waits for a response to have a status.
+func awaitStatus(t *testing.T, url, status string, headers ...string) storedResponse {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if r := fetch(t, http.MethodGet, url, "", http.StatusOK, headers...); r.Status == status {
+			return r
+		} else if time.Since(begun) > 20*time.Second {
+			t.Fatalf("%s has the status %s, want %s", url, r.Status, status)
+		}
+	}
+}
+
+func TestABackgroundResponseIsPolled(t *testing.T) {
+	base, chat := start(t, nil)
+	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x say lo end x", `,"background":true`), http.StatusOK)
+	if made.Status != "in_progress" || !made.Store || !made.Background {
+		t.Errorf("%+v", made)
+	}
+	at := base + "/v1/responses/" + made.ID
+	for begun := time.Now(); fetch(t, http.MethodGet, at, "", http.StatusOK).text() != "hel"; time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("the response does not grow")
+		}
+	}
+	close(chat.release)
+	if got := awaitStatus(t, at, "completed"); got.text() != "hello" || got.ID != made.ID {
+		t.Errorf("%+v", got)
+	}
+	if got := fetch(t, http.MethodPost, at+"/cancel", "", http.StatusOK); got.Status != "completed" {
+		t.Errorf("a response that had ended was cancelled: %+v", got)
+	}
+}
+
+// TestABackgroundStreamIsResumed: a client leaves in the middle, and reads on behind its last event.
+func TestABackgroundStreamIsResumed(t *testing.T) {
+	base, chat := start(t, nil)
+	resp := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x say lo end x", `,"background":true,"stream":true`))
+	var id string
+	last := -1
+	for lines := bufio.NewScanner(resp.Body); last < 4 && lines.Scan(); {
+		var e struct {
+			Sequence int `json:"sequence_number"`
+			Response struct{ ID string }
+		}
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			if err := json.Unmarshal([]byte(data), &e); err != nil || e.Sequence != last+1 {
+				t.Fatalf("after %d: %s", last, data)
+			}
+			last = e.Sequence
+			id += e.Response.ID
+		}
+	}
+	_ = resp.Body.Close()
+	close(chat.release)
+	id = id[:len(id)/2] // created and in_progress have it
+	at := base + "/v1/responses/" + id
+	awaitStatus(t, at, "completed")
+	all := whole(t, ask(t, http.MethodGet, at+"?stream=true", ""))
+	blocks := strings.SplitAfter(all, "\n\n")
+	for after := range len(blocks) - 1 {
+		if got, want := whole(t, ask(t, http.MethodGet, fmt.Sprint(at, "?stream=true&starting_after=", after), "")), strings.Join(blocks[after+1:], ""); got != want {
+			t.Errorf("after %d: %q, want %q", after, got, want)
+		}
+	}
+	if e := lastOf(t, all); e.Type != "response.completed" || e.Response.Output[0].Content[0].Text != "hello" || last != 4 {
+		t.Errorf("event %d: %s", last, all)
+	}
+	for query, status := range map[string]int{"starting_after=99": 400, "starting_after=x": 400, "starting_after=-1": 400, "starting_after=1000000000": 409} {
+		if got := fetch(t, http.MethodGet, at+"?stream=true&"+query, "", status); got.Error.Param != "starting_after" {
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+	fetch(t, http.MethodGet, at+"?stream=maybe", "", http.StatusBadRequest)
+	if got := whole(t, ask(t, http.MethodGet, at, `{"stream":true}`)); got != all { // as openai-go asks
+		t.Errorf("%q, want %q", got, all)
+	}
+}
+
+func TestABackgroundResponseIsCancelled(t *testing.T) {
+	base, _ := start(t, nil)
+	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x", `,"background":true`), http.StatusOK)
+	at := base + "/v1/responses/" + made.ID
+	for range 2 {
+		if got := fetch(t, http.MethodPost, at+"/cancel", "", http.StatusOK); got.Status != "cancelled" || got.text() != "hel" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if got := fetch(t, http.MethodGet, at, "", http.StatusOK); got.Status != "cancelled" {
+		t.Errorf("%+v", got)
+	}
+	foreground := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"store":true`), http.StatusOK)
+	fetch(t, http.MethodPost, base+"/v1/responses/"+foreground.ID+"/cancel", "", http.StatusBadRequest)
+}
+
+func TestADeletedResponseIsGone(t *testing.T) {
+	base, chat := start(t, nil)
+	for name, more := range map[string]string{"hold x": `,"background":true`, "end x": `,"store":true`} {
+		made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hel "+name, more), http.StatusOK)
+		at := base + "/v1/responses/" + made.ID
+		if got := whole(t, ask(t, http.MethodDelete, at, "")); got != `{"id":"`+made.ID+`","object":"response","deleted":true}` {
+			t.Errorf("%s: %s", name, got)
+		}
+		for _, gone := range []string{at, at + "?stream=true", at + "/input_items"} {
+			if got := fetch(t, http.MethodGet, gone, "", http.StatusNotFound); got.Error.Message != "Response with id '"+made.ID+"' not found." {
+				t.Errorf("%s: %+v", gone, got)
+			}
+		}
+		fetch(t, http.MethodPost, at+"/cancel", "", http.StatusNotFound)
+		fetch(t, http.MethodDelete, at, "", http.StatusNotFound)
+		got := fetch(t, http.MethodPost, base+"/v1/responses", response("start m end x", `,"previous_response_id":"`+made.ID+`"`), http.StatusBadRequest)
+		if got.Error.Code != "previous_response_not_found" || got.Error.Param != "previous_response_id" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if err := <-chat.causes; !errors.Is(err, streamerr.UserStop) {
+		t.Errorf("the deleted stream ended with %v", err)
+	}
+}
+
+func TestAResponseIsStoredIfItsRequestSaysSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		stores bool
+		more   string
+		want   bool
+	}{
+		"store":              {false, `,"store":true`, true},
+		"nothing":            {false, "", false},
+		"nothing, by a flag": {true, "", true},
+		"no store, a flag":   {true, `,"store":false`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, _ := start(t, func(e *edge.Config) { e.StoreResponses = c.stores })
+			made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", c.more), http.StatusOK)
+			status := http.StatusNotFound
+			if c.want {
+				status = http.StatusOK
+			}
+			if got := fetch(t, http.MethodGet, base+"/v1/responses/"+made.ID, "", status); made.Store != c.want || c.want && (got.text() != "hello" || got.Status != "completed") {
+				t.Errorf("%+v, later %+v", made, got)
+			}
+		})
+	}
+	base, _ := start(t, nil)
+	for more, query := range map[string]string{`,"store":true`: "", `,"store":true,"stream":true`: "?stream=true", `,"background":true,"stream":true`: "?stream=true"} {
+		told := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hel call {} say lo end x", more))
+		id := told.Header.Get("X-Request-Id")
+		if got, want := whole(t, ask(t, http.MethodGet, base+"/v1/responses/resp_"+id+query, "")), whole(t, told); got != want {
+			t.Errorf("%s: later requests get\n%s\nthe first one got\n%s", more, got, want)
+		}
+	}
+	fetch(t, http.MethodGet, base+"/v1/responses/"+"resp_"+makeStream(t, base, "start m end x").ID, "", http.StatusNotFound) // not a response
+	fetch(t, http.MethodGet, base+"/v1/responses/none", "", http.StatusNotFound)
+}
+
+// TestTheLeavePolicyDecidesAboutAStoredResponse whose client has left.
+func TestTheLeavePolicyDecidesAboutAStoredResponse(t *testing.T) {
+	for policy, want := range map[string]string{"": "cancelled", "cancel": "cancelled", "detach": "completed", "drain": "completed", "linger:1h": "completed"} {
+		t.Run(policy, func(t *testing.T) {
+			base, chat := start(t, nil)
+			headers := []string{"X-Request-Id", "mine"}
+			if policy != "" {
+				headers = append(headers, "X-Leave", policy)
+			}
+			resp := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x say lo end x", `,"store":true,"stream":true`), headers...)
+			lines := bufio.NewScanner(resp.Body)
+			for lines.Scan() && !strings.HasPrefix(lines.Text(), "event: response.output_text.delta") {
+			}
+			_ = resp.Body.Close()
+			if want == "completed" {
+				chat.release <- struct{}{}
+			}
+			if got := awaitStatus(t, base+"/v1/responses/resp_mine", want); !strings.HasPrefix(got.text(), "hel") {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestAResponseContinuesAnEarlierOne(t *testing.T) {
+	base, chat := start(t, nil)
+	first := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"store":true`), http.StatusOK)
+	second := fetch(t, http.MethodPost, base+"/v1/responses", response("and then", `,"store":true,"previous_response_id":"`+first.ID+`"`), http.StatusOK)
+	if second.Previous != first.ID || second.text() != "hello" { // the first message has the script
+		t.Errorf("%+v", second)
+	}
+	var items struct {
+		Data []struct {
+			ID, Type, Role string
+			Content        []struct{ Type, Text string }
+		}
+		More bool   `json:"has_more"`
+		Last string `json:"last_id"`
+	}
+	at := base + "/v1/responses/" + second.ID + "/input_items"
+	var texts []string
+	for after := ""; ; after = "&after=" + url.QueryEscape(items.Last) {
+		body := whole(t, ask(t, http.MethodGet, at+"?order=asc&limit=2"+after, ""))
+		if err := json.Unmarshal([]byte(body), &items); err != nil {
+			t.Fatal(body, err)
+		}
+		for _, item := range items.Data {
+			texts = append(texts, item.Type+" "+item.Role+" "+item.Content[0].Type+" "+item.Content[0].Text)
+		}
+		if !items.More {
+			break
+		}
+	}
+	want := []string{"message user input_text start m say hello end x", "message assistant output_text hello", "message user input_text and then"}
+	if !slices.Equal(texts, want) {
+		t.Errorf("%q", texts)
+	}
+	for _, query := range []string{"limit=0", "limit=101", "order=up", "after=none"} {
+		if got := fetch(t, http.MethodGet, at+"?"+query, "", http.StatusBadRequest); got.Error.Param != query[:strings.IndexByte(query, '=')] {
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+	half := strings.Repeat(" x", 3000)
+	first = fetch(t, http.MethodPost, base+"/v1/responses", response("start m end x"+half, `,"store":true`), http.StatusOK)
+	if got := fetch(t, http.MethodPost, base+"/v1/responses", response(half, `,"previous_response_id":"`+first.ID+`"`), http.StatusBadRequest); got.Error.Param != "previous_response_id" {
+		t.Errorf("%+v", got)
+	}
+	live := fetch(t, http.MethodPost, base+"/v1/responses", response("start m hold x end x", `,"background":true`), http.StatusOK)
+	got := fetch(t, http.MethodPost, base+"/v1/responses", response("and then", `,"previous_response_id":"`+live.ID+`"`), http.StatusBadRequest)
+	if got.Error.Param != "previous_response_id" || got.Error.Code == "previous_response_not_found" {
+		t.Errorf("%+v", got)
+	}
+	close(chat.release)
+	awaitStatus(t, base+"/v1/responses/"+live.ID, "completed")
+}
+
+func TestStoredResponsesBelongToTheirTenants(t *testing.T) {
+	base, _ := start(t, keyFile(t, twoTenants))
+	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"background":true`), http.StatusOK, bearer("me")...)
+	at := base + "/v1/responses/" + made.ID
+	awaitStatus(t, at, "completed", bearer("me-too")...)
+	for _, of := range []struct{ method, path string }{
+		{http.MethodGet, ""}, {http.MethodGet, "?stream=true"}, {http.MethodGet, "/input_items"}, {http.MethodPost, "/cancel"}, {http.MethodDelete, ""},
+	} {
+		fetch(t, of.method, at+of.path, "", http.StatusNotFound, bearer("you")...)
+		fetch(t, of.method, at+of.path, "", http.StatusUnauthorized)
+	}
+	got := fetch(t, http.MethodPost, base+"/v1/responses", response("x", `,"previous_response_id":"`+made.ID+`"`), http.StatusBadRequest, bearer("you")...)
+	if got.Error.Code != "previous_response_not_found" {
+		t.Errorf("%+v", got)
+	}
+	fetch(t, http.MethodGet, at, "", http.StatusOK, bearer("me")...)
+}
+
+func TestResponsesThatCannotBeStoredAreRefused(t *testing.T) {
+	base, _ := start(t, keyFile(t, "keys: [{key: me, tenant: mine, leaves: [cancel, drain]}]"))
+	got := fetch(t, http.MethodPost, base+"/v1/responses", response("start m end x", `,"store":true`), http.StatusForbidden, bearer("me")...)
+	if got.Error.Param != "store" {
+		t.Errorf("%+v", got)
+	}
+	base, _ = start(t, func(c *edge.Config) { c.Replay.StreamBytes = 4000 })
+	long := `{"model":"m","store":true,"input":"start m end x ` + strings.Repeat("x", 3000) + `"}`
+	if got := fetch(t, http.MethodPost, base+"/v1/responses", long, http.StatusBadRequest); got.Error.Param != "store" {
+		t.Errorf("%+v", got)
+	}
+	fetch(t, http.MethodPost, base+"/v1/responses", response("fail not_found", `,"background":true`), http.StatusNotFound)
+}

@@ -1,0 +1,83 @@
+// Package archive tells a stored response again, from the memo and the log of its stream.
+//
+// The events, their numbers and the response object are a function of the log alone. A log entry is one item
+// of the stream, and a reader that gets several merged entries splits them again. So all readers, on all
+// instances, get the same events with the same numbers.
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/responses"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Response is a stored response, as far as its log has been played. One goroutine uses it.
+type Response struct {
+	*responses.Encoder
+	Memo *responses.Memo
+	// Over says that the closing event has been played.
+	Over bool
+
+	decoder follow.Decoder
+	endedAt time.Time
+}
+
+// New returns the response of the stream of h, none of whose log has been played. Play leaves out the events
+// with a number below from.
+func New(h replay.Head, from int64) (*Response, error) {
+	memo, err := responses.ParseMemo(h.Memo)
+	if err != nil {
+		return nil, err
+	}
+	r := &Response{Memo: memo}
+	r.Encoder = memo.Encoder(h.ID, h.Began, from, func() time.Time { return r.endedAt })
+	return r, nil
+}
+
+// Load returns the response as its log has it now.
+func Load(ctx context.Context, in replay.Reader) (*Response, error) {
+	r, err := New(in.Head(), math.MaxInt64)
+	for after := uint64(0); err == nil; {
+		var p replay.Page
+		if p, err = in.Read(ctx, after); err != nil {
+			break
+		}
+		for _, e := range p.Events {
+			if err = r.Play(e, nil); err != nil {
+				return nil, err
+			}
+			after = e.Seq
+		}
+		if p.Ended || len(p.Events) == 0 {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+// Play encodes the events of the next event of the log.
+func (r *Response) Play(e replay.Event, lines call.Lines) error {
+	r.Over = r.Over || e.Kind.Closing()
+	return r.decoder.Decode(e, follow.Visitor{
+		Item:   func(out *chatv1.GenerateResponse) { r.Write(out, lines) },
+		Ended:  func(at time.Time) { r.endedAt = at },
+		Failed: func(err *streamerr.Error) { r.Fail(err, lines) },
+	})
+}
+
+// Conversation returns the items of the conversation up to the response, with its output.
+func (r *Response) Conversation() ([]json.RawMessage, error) {
+	var output []json.RawMessage
+	if err := json.Unmarshal(r.AppendItems(nil), &output); err != nil {
+		return nil, err
+	}
+	return append(r.Memo.Input[:len(r.Memo.Input):len(r.Memo.Input)], output...), nil
+}

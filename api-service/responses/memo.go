@@ -1,0 +1,115 @@
+package responses
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/image"
+	"github.com/whence-dev/whence/api-service/responses/conversation"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// IDPrefix begins the ids of responses. The id of the stream follows.
+const IDPrefix = "resp_"
+
+// storage is the part of a body that says whether and how the response is stored.
+type storage struct {
+	stores   bool              // the value of a missing store
+	store    *bool             // nil if it is missing
+	previous string            // the id of the response that this one continues
+	input    json.RawMessage   // the field; nil if it is not needed any more
+	earlier  []json.RawMessage // the conversation up to the previous response
+}
+
+// decideStorage checks and completes the fields about storage. A background response is stored.
+func (r *body) decideStorage() error {
+	r.settings.Store = r.stores || r.settings.Background
+	if r.store != nil {
+		r.settings.Store = *r.store
+	}
+	if r.settings.Background && !r.settings.Store {
+		return streamerr.InvalidParam("background", "background needs store: true, because later requests read the response").WithCode(streamerr.CodeUnsupportedValue)
+	}
+	if r.settings.Store {
+		r.memo = &Memo{Background: r.settings.Background, Encrypts: r.encrypts, Functions: r.functions}
+	} else if r.previous == "" {
+		r.input = nil
+	}
+	return nil
+}
+
+// follow has the request continue a conversation. The instructions of the earlier requests are not part of it.
+func (r *body) follow(earlier []json.RawMessage) (images []image.Source, err error) {
+	r.request.Messages, r.origins, images, err = conversation.ParseAfter(earlier, "previous_response_id", "input", r.input)
+	if r.memo != nil {
+		r.earlier = earlier
+	} else {
+		r.input = nil
+	}
+	r.instruct()
+	return images, err
+}
+
+// kept returns how the response is stored, or nil if it is not.
+func (r *body) kept() *call.Storage {
+	if r.memo == nil {
+		return nil
+	}
+	return &call.Storage{Background: r.memo.Background, Memo: r.encodeMemo}
+}
+
+// encodeMemo returns the memo of the request. It is called once.
+func (r *body) encodeMemo(began time.Time) string {
+	m := r.memo
+	m.Model, m.Tier = r.request.GetModel(), r.request.GetClaim().GetTier()
+	m.Settings = append([]byte{'{'}, append(r.repeated[1:len(r.repeated):len(r.repeated)], '}')...)
+	m.Input = slices.Concat(r.earlier, conversation.Items(r.input))
+	r.encoder.created = began.Unix()
+	r.memo, r.earlier, r.input = nil, nil, nil
+	return string(marshal(m))
+}
+
+// A Memo is what is needed besides the items of its stream to tell a stored response again.
+type Memo struct {
+	Model      string              `json:"model"`
+	Background bool                `json:"background,omitempty"`
+	Tier       llmv1.Tier          `json:"tier,omitempty"`
+	Encrypts   bool                `json:"encrypts,omitempty"`
+	Functions  map[string]function `json:"functions,omitempty"`
+	// Settings are what the response repeats of its request, as an object.
+	Settings json.RawMessage `json:"settings"`
+	// Input has the items of the conversation that the response answers, without instructions.
+	Input []json.RawMessage `json:"input"`
+}
+
+// ParseMemo parses a memo.
+func ParseMemo(text string) (*Memo, error) {
+	m := &Memo{}
+	if err := json.Unmarshal([]byte(text), m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Encoder returns an encoder of the response to the stream with this id, which began at a time. It leaves out
+// the events with a number below from. endedAt is called once the stream has ended.
+func (m *Memo) Encoder(id string, began time.Time, from int64, endedAt func() time.Time) *Encoder {
+	e := &Encoder{
+		output:  output{stream: id, encrypts: m.Encrypts, functions: m.Functions},
+		request: &chatv1.ChatRequest{Claim: &llmv1.Claim{Tier: m.Tier}}, repeated: m.members(),
+		model: m.Model, created: began.Unix(), status: queued, endedAt: endedAt, from: from,
+	}
+	e.to = e
+	return e
+}
+
+// members returns the settings as members of an object, each with a comma before it.
+func (m *Memo) members() []byte {
+	b := slices.Clone(m.Settings)
+	b[0] = ','
+	return b[:len(b)-1]
+}

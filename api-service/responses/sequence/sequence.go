@@ -1,0 +1,36 @@
+// Package sequence numbers the events of a response.
+//
+// The number of an event is its generation times 10^9, as in the replay log, plus the number of events before it.
+// A generation is what one instance has told; a takeover begins the next. So a number that an instance has told, and
+// that was lost with it, never names another event.
+package sequence
+
+const generationSize = 1_000_000_000
+
+// A Sequence counts events. Its zero value is before the first one.
+type Sequence struct {
+	count int64
+	seams []int64 // for each generation before this one, the count at its end
+}
+
+// Next returns the number of the next event.
+func (s *Sequence) Next() int64 { return int64(len(s.seams))*generationSize + s.count }
+
+// Add counts an event, and returns its number.
+func (s *Sequence) Add() int64 {
+	number := s.Next()
+	s.count++
+	return number
+}
+
+// TakeOver begins a generation.
+func (s *Sequence) TakeOver() { s.seams = append(s.seams, s.count) }
+
+// Lost reports whether no event has this number, or can have it any more.
+func (s *Sequence) Lost(number int64) bool {
+	generation, before := number/generationSize, number%generationSize
+	if generation < int64(len(s.seams)) {
+		return before >= s.seams[generation] || generation > 0 && before < s.seams[generation-1]
+	}
+	return generation > int64(len(s.seams)) || generation > 0 && before < s.seams[generation-1]
+}
