@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// behind asks for a response that is independent of its request.
+func behind(input string, tokens int64) responses.ResponseNewParams {
+	p := responded(input)
+	p.Store, p.Background, p.MaxOutputTokens = param.NewOpt(true), param.NewOpt(true), param.NewOpt(tokens)
+	return p
+}
+
+// awaitResponse waits for a response to end.
+func awaitResponse(t *testing.T, c *openai.Client, id string) (r *responses.Response) {
+	t.Helper()
+	eventually(t, "the response ends", func() bool {
+		var err error
+		if r, err = c.Responses.Get(t.Context(), id, responses.ResponseGetParams{}); err != nil {
+			t.Fatal(err)
+		}
+		return r.Status != responses.ResponseStatusQueued && r.Status != responses.ResponseStatusInProgress
+	})
+	return r
+}
+
+// An eventTail collects the events of a stored response in the order of their numbers.
+type eventTail struct {
+	raw  []string // of all events
+	last responses.ResponseStreamEventUnion
+	text strings.Builder
+}
+
+// take reads at most n events.
+func (e *eventTail) take(t *testing.T, s *ssestream.Stream[responses.ResponseStreamEventUnion], n int) {
+	t.Helper()
+	for ; n > 0 && s.Next(); n-- {
+		next := s.Current()
+		if len(e.raw) > 0 && next.SequenceNumber <= e.last.SequenceNumber {
+			t.Errorf("event %d follows event %d", next.SequenceNumber, e.last.SequenceNumber)
+		}
+		e.last = next
+		e.raw = append(e.raw, next.RawJSON())
+		if delta, ok := next.AsAny().(responses.ResponseTextDeltaEvent); ok {
+			e.text.WriteString(delta.Delta)
+		}
+	}
+}
+
+// after returns the stream of the events of a response after a number; -1 is all events.
+func after(t *testing.T, c *openai.Client, id string, number int64) *ssestream.Stream[responses.ResponseStreamEventUnion] {
+	p := responses.ResponseGetParams{}
+	if number >= 0 {
+		p.StartingAfter = param.NewOpt(number)
+	}
+	return c.Responses.GetStreaming(t.Context(), id, p)
+}
+
+const allEvents = 1 << 20
+
+func TestOpenAIGoUsesStoredResponses(t *testing.T) {
+	eachTopology(t, flags{worker: []string{"--pace", "200"}}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		want := wholeResponse(t, &c, responded(short)).OutputText()
+		made := wholeResponse(t, &c, behind(short, 200))
+		if got := awaitResponse(t, &c, made.ID); got.OutputText() != want || got.Status != responses.ResponseStatusCompleted {
+			t.Errorf("%s", got.RawJSON())
+		}
+		var all eventTail
+		stream := c.Responses.NewStreaming(t.Context(), behind(short, 200))
+		all.take(t, stream, 9)
+		_ = stream.Close()
+		id := "resp_" + strings.SplitN(strings.SplitN(all.raw[0], `"id":"resp_`, 2)[1], `"`, 2)[0]
+		all.take(t, after(t, &c, id, all.last.SequenceNumber), allEvents)
+		var again eventTail
+		again.take(t, after(t, &c, id, -1), allEvents)
+		if all.text.String() != want || all.last.Type != "response.completed" || strings.Join(all.raw, "\n") != strings.Join(again.raw, "\n") {
+			t.Errorf("in two pieces\n%s\nat once\n%s", strings.Join(all.raw, "\n"), strings.Join(again.raw, "\n"))
+		}
+		live := wholeResponse(t, &c, behind(long, 900))
+		if got, err := c.Responses.Cancel(t.Context(), live.ID); err != nil || got.Status != responses.ResponseStatusCancelled {
+			t.Errorf("%v: %s", err, got.RawJSON())
+		}
+		next := responded("And then?")
+		next.PreviousResponseID = param.NewOpt(id)
+		if got := wholeResponse(t, &c, next); got.PreviousResponseID != id || got.Usage.InputTokens <= 20 {
+			t.Errorf("%s", got.RawJSON())
+		}
+		if err := c.Responses.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		_, err := c.Responses.Get(t.Context(), id, responses.ResponseGetParams{})
+		if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != http.StatusNotFound {
+			t.Errorf("a deleted response: %v", err)
+		}
+		w.idle(t)
+	})
+}
+
+// sdkOf returns a client of one replica.
+func (s *scene) sdkOf(hop string) openai.Client {
+	return openai.NewClient(option.WithBaseURL("http://"+s.addrs[hop]+"/v1"), option.WithAPIKey("unused"), option.WithMaxRetries(0))
+}
+
+// TestStoredResponseOutlivesItsApiService: the api-service is killed in mid-stream, and its client reads on behind its
+// last event at the other replica.
+func TestStoredResponseOutlivesItsApiService(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40")
+	here, there := s.sdkOf(api0), s.sdkOf(api1)
+	want := wholeResponse(t, &there, behindAtOnce(long, 150)).OutputText()
+	stream := here.Responses.NewStreaming(t.Context(), behind(long, 150))
+	var all eventTail
+	all.take(t, stream, 15)
+	id := "resp_" + strings.SplitN(strings.SplitN(all.raw[0], `"id":"resp_`, 2)[1], `"`, 2)[0]
+	var other eventTail // of a reader at the other replica
+	reading := after(t, &there, id, -1)
+	other.take(t, reading, 15)
+	s.procs[api0].kill(t)
+	all.take(t, stream, allEvents)
+	all.take(t, after(t, &there, id, all.last.SequenceNumber), allEvents)
+	other.take(t, reading, allEvents)
+	var again eventTail
+	again.take(t, after(t, &there, id, -1), allEvents)
+	if all.text.String() != want || all.last.Type != "response.incomplete" || all.last.Response.OutputText() != want {
+		t.Errorf("the client has %q, want %q; the last event is %s", all.text.String(), want, all.last.RawJSON())
+	}
+	for name, e := range map[string]*eventTail{"the other reader": &other, "a late reader": &again} {
+		if strings.Join(e.raw, "\n") != strings.Join(all.raw, "\n") {
+			t.Errorf("%s has\n%s\nthe client has\n%s", name, strings.Join(e.raw, "\n"), strings.Join(all.raw, "\n"))
+		}
+	}
+	if number := all.last.SequenceNumber; number < 1_000_000_000 {
+		t.Errorf("the last event has the number %d, which is not one of the second instance", number)
+	}
+	if got := awaitResponse(t, &there, id); got.OutputText() != want {
+		t.Errorf("%s", got.RawJSON())
+	}
+	s.id = strings.TrimPrefix(id, "resp_")
+	if got := s.logged(api1); got != "completed: engine > llm-worker/0 > chat-service > api-service/1" {
+		t.Error("the replica logged", got)
+	}
+}
+
+// behindAtOnce asks for the same answer as behind, on the request's connection.
+func behindAtOnce(input string, tokens int64) responses.ResponseNewParams {
+	p := behind(input, tokens)
+	p.Background = param.NewOpt(false)
+	return p
+}
+
+func TestStoredResponseIsServedByTheOtherReplica(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40")
+	here, there := s.sdkOf(api0), s.sdkOf(api1)
+	live := wholeResponse(t, &here, behind(long, 900))
+	if got, err := there.Responses.Get(t.Context(), live.ID, responses.ResponseGetParams{}); err != nil || got.Status != responses.ResponseStatusInProgress {
+		t.Fatalf("%v: %s", err, got.RawJSON())
+	}
+	cancelled, err := there.Responses.Cancel(t.Context(), live.ID)
+	if err != nil || cancelled.Status != responses.ResponseStatusCancelled {
+		t.Fatalf("%v: %s", err, cancelled.RawJSON())
+	}
+	if got := awaitResponse(t, &here, live.ID); got.RawJSON() != cancelled.RawJSON() {
+		t.Errorf("here %s, there %s", got.RawJSON(), cancelled.RawJSON())
+	}
+	next := behindAtOnce(short, 200)
+	next.PreviousResponseID = param.NewOpt(live.ID)
+	got := wholeResponse(t, &there, next)
+	if got.Status != responses.ResponseStatusCompleted {
+		t.Errorf("%s", got.RawJSON())
+	}
+	next.PreviousResponseID = param.NewOpt(got.ID) // whose ending is on its way to Redis
+	if got := wholeResponse(t, &here, next); got.Status != responses.ResponseStatusCompleted {
+		t.Errorf("%s", got.RawJSON())
+	}
+	if err := there.Responses.Delete(t.Context(), live.ID); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*openai.Client{"here": &here, "there": &there} {
+		_, err := c.Responses.Get(t.Context(), live.ID, responses.ResponseGetParams{})
+		if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != http.StatusNotFound {
+			t.Errorf("%s, a deleted response: %v", name, err)
+		}
+	}
+}
