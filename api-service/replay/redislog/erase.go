@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // Erase implements replay.Log. A stream that only this instance has is erased here.
@@ -16,7 +17,7 @@ func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	n, err := erase.Run(ctx, l.db, keysOf(h, l.run), id, epoch, wakeName(id), l.config.Limits.TTL.Milliseconds()).Int()
+	n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), id, epoch, wakeName(id), l.config.Limits.TTL.Milliseconds()).Int()
 	l.answered(err)
 	if err != nil {
 		return false, unavailable(err)
@@ -35,5 +36,5 @@ func (l *Log) erased(ctx context.Context, h replay.Head) bool {
 	}
 	known, err := l.db.HMGet(ctx, headKey(h.ID), "epoch", "state").Result()
 	l.answered(err)
-	return err == nil && known[0] == h.Epoch && known[1] == stateForgotten
+	return err == nil && known[0] == h.Epoch && known[1] == script.Forgotten
 }

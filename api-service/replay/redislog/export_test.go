@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // Transition runs one script on the state of a stream, and returns its result in words.
@@ -21,7 +22,7 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 			return err.Error()
 		}
 		switch {
-		case state == beginTaken:
+		case state == script.Taken:
 			return "moved"
 		case id == "":
 			return "taken"
@@ -42,7 +43,7 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		})
 	case "take":
 		return l.asDead(ctx, h, func(owner string) string {
-			answer, err := take.Run(ctx, l.db, append(keysOf(h, owner), streamsKey(l.run), leasesKey), h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), "other").StringSlice()
+			answer, err := script.Take.Run(ctx, l.db, append(keysOf(h, owner), streamsKey(l.run), leasesKey), h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), "other").StringSlice()
 			if err != nil {
 				return err.Error()
 			}
@@ -53,12 +54,12 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		})
 	case "take living":
 		l.db.ZAdd(ctx, leasesKey, redis.Z{Score: 1e15, Member: l.owner(ctx, h)})
-		answer, err := take.Run(ctx, l.db, append(keysOf(h, l.owner(ctx, h)), streamsKey(l.run), leasesKey), h.ID, h.Epoch, l.owner(ctx, h), l.run, liveTTL.Milliseconds(), "other").StringSlice()
+		answer, err := script.Take.Run(ctx, l.db, append(keysOf(h, l.owner(ctx, h)), streamsKey(l.run), leasesKey), h.ID, h.Epoch, l.owner(ctx, h), l.run, liveTTL.Milliseconds(), "other").StringSlice()
 		return fmt.Sprint(answer, err)
 	case "forget":
 		l.forget(ctx, h)
 	case "erase":
-		n, err := erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.TTL.Milliseconds()).Int()
+		n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.TTL.Milliseconds()).Int()
 		if err != nil {
 			return err.Error()
 		}

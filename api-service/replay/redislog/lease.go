@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay/coroner"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // DefaultLease is the default of Config.Lease.
@@ -63,7 +64,7 @@ func (l *Log) beatOnce() (without []string, err error) {
 	if l.inherits() {
 		heir = "1"
 	}
-	answer, err := beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
+	answer, err := script.Beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
 	l.answered(err)
 	if err != nil || len(answer) == 0 {
 		return nil, err
@@ -75,7 +76,7 @@ func (l *Log) beatOnce() (without []string, err error) {
 
 // leave ends the lease of this process. If the server is down, the lease ends by itself.
 func (l *Log) leave() {
-	_ = leave.Run(context.Background(), l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run).Err()
+	_ = script.Leave.Run(context.Background(), l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run).Err()
 }
 
 // CheckLease returns an error if a lease is out of bounds.

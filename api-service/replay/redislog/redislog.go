@@ -11,7 +11,7 @@
 // A head on the server describes each stream. Its field "state" is beginning, live, ended or forgotten;
 // a stream without a head is absent. Its field "run" is the instance that runs the stream. The head, the
 // events, the request and the idempotency key expire together; the request is deleted when the stream ends.
-// Each transition is one script (scripts.go, claims.go). In the table, owner is the instance that runs the
+// Each transition is one script (package script). In the table, owner is the instance that runs the
 // stream, and other is any other instance.
 //
 //	state      event                              next       effect
@@ -64,6 +64,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -266,7 +267,7 @@ func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err er
 	defer late.Stop()
 	for {
 		id, state, err := l.makeHead(ctx, h)
-		if err != nil || state != stateBeginning || id == h.ID {
+		if err != nil || state != script.Beginning || id == h.ID {
 			return id, err
 		}
 		select {
@@ -285,7 +286,7 @@ func (l *Log) makeHead(ctx context.Context, h replay.Head, more ...any) (id, sta
 	age := max(0, time.Since(h.Began)).Milliseconds()
 	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey(""), age, h.Request, h.Epoch, l.run}, fields(h)...)
 	args = append(args, more...)
-	made, err := begin.Run(ctx, l.db, keysOf(h, l.run), args...).StringSlice()
+	made, err := script.Begin.Run(ctx, l.db, keysOf(h, l.run), args...).StringSlice()
 	l.answered(err)
 	switch {
 	case err != nil:
@@ -313,7 +314,7 @@ func (l *Log) Forget(ctx context.Context, id, epoch string) {
 
 func (l *Log) forget(ctx context.Context, h replay.Head) {
 	ctx = context.WithoutCancel(ctx) // the caller may have left
-	l.answered(forget.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), forgottenTTL.Milliseconds(), l.run).Err())
+	l.answered(script.Forget.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), forgottenTTL.Milliseconds(), l.run).Err())
 }
 
 // Open implements replay.Log.
@@ -344,7 +345,7 @@ func (l *Log) head(ctx context.Context, id string) (h replay.Head, fields map[st
 	switch {
 	case err != nil:
 		return replay.Head{}, nil, unavailable(err)
-	case len(fields) == 0, fields["state"] == stateForgotten:
+	case len(fields) == 0, fields["state"] == script.Forgotten:
 		return replay.Head{}, nil, replay.ErrUnknown
 	}
 	h = replay.Head{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 // A remoteStream is a stream of another instance that is read here.
@@ -172,11 +173,11 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	switch {
 	case epoch != s.head.Epoch:
 		return r.absent(more)
-	case state == stateForgotten:
+	case state == script.Forgotten:
 		return replay.Page{}, replay.ErrUnknown
 	case r.lost(fields.Val()[3], after):
 		return replay.Page{}, replay.ErrAhead
-	case after > last && !r.known && state == stateEnded:
+	case after > last && !r.known && state == script.Ended:
 		return replay.Page{}, replay.ErrAhead
 	case after > last && !r.known:
 		return r.wait(more)
@@ -196,7 +197,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.absent = time.Time{}
-	if p.Ended = state == stateEnded && upto == last; !p.Ended {
+	if p.Ended = state == script.Ended && upto == last; !p.Ended {
 		p.More = more
 	}
 	s.ended = s.ended || p.Ended

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
 const (
@@ -72,7 +73,7 @@ func (l *Log) bury(run string) error {
 	if err != nil || run == abandoned {
 		return err
 	}
-	return bury.Run(l.closing, l.db, []string{leasesKey, heirsKey, streamsKey(run)}, run).Err()
+	return script.Bury.Run(l.closing, l.db, []string{leasesKey, heirsKey, streamsKey(run)}, run).Err()
 }
 
 // repeatTakeovers repeats the takeovers of streams that this process may own, and has not loaded.
@@ -122,7 +123,7 @@ func (l *Log) settle(run, id string) (done bool, err error) {
 	h, fields, err := l.head(l.closing, id)
 	owner := fields["run"]
 	switch {
-	case errors.Is(err, replay.ErrUnknown), err == nil && owner != run, err == nil && fields["state"] != stateLive && fields["state"] != stateBeginning:
+	case errors.Is(err, replay.ErrUnknown), err == nil && owner != run, err == nil && fields["state"] != script.Live && fields["state"] != script.Beginning:
 		return true, l.db.SRem(l.closing, streamsKey(run), id).Err() // it has ended, or another instance has it
 	case err != nil:
 		return false, err
@@ -131,7 +132,7 @@ func (l *Log) settle(run, id string) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if h.Form == "" || fields["state"] == stateBeginning || len(seams) >= maxTakeovers {
+	if h.Form == "" || fields["state"] == script.Beginning || len(seams) >= maxTakeovers {
 		return l.lose(h, run)
 	}
 	l.taking.RLock()
@@ -150,7 +151,7 @@ func (l *Log) settle(run, id string) (done bool, err error) {
 func (l *Log) takeOver(c claim, owner string) (done bool, err error) {
 	h := c.head
 	keys := append(keysOf(h, owner), streamsKey(l.run), leasesKey)
-	answer, err := take.Run(l.closing, l.db, keys, h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), l.config.Name).StringSlice()
+	answer, err := script.Take.Run(l.closing, l.db, keys, h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), l.config.Name).StringSlice()
 	l.answered(err)
 	if err != nil {
 		l.repeat(c)
@@ -242,7 +243,7 @@ func (l *Log) load(h replay.Head) (request string, deltas []replay.Event, err er
 // lose ends a stream with the closing event of Config.Lost. owner is the instance that has died, or this one.
 func (l *Log) lose(h replay.Head, owner string) (done bool, err error) {
 	e := l.config.Lost(h)
-	n, err := lose.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey),
+	n, err := script.Lose.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey),
 		h.ID, h.Epoch, l.run, l.config.Limits.TTL.Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data, owner).Int()
 	l.answered(err)
 	return n == 1, err
@@ -298,7 +299,7 @@ func (l *Log) HandOver(ctx context.Context, id, epoch string) bool {
 // if there is none.
 func (l *Log) leaveToOthers(ctx context.Context, h replay.Head) bool {
 	keys := []string{headKey(h.ID), streamsKey(l.run), streamsKey(abandoned), leasesKey, heirsKey}
-	n, err := handOver.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds()).Int()
+	n, err := script.HandOver.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds()).Int()
 	l.answered(err)
 	return n == 1
 }
@@ -316,7 +317,7 @@ func (l *Log) Stop(ctx context.Context, id, cause string, heard bool, allowed fu
 	if err != nil || !allowed(h) {
 		return false
 	}
-	n, err := stop.Run(ctx, l.db, []string{headKey(id)}, h.Epoch, cause, field).Int()
+	n, err := script.Stop.Run(ctx, l.db, []string{headKey(id)}, h.Epoch, cause, field).Int()
 	l.answered(err)
 	return n == 1
 }

@@ -1,4 +1,4 @@
-package redislog
+package script
 
 import "github.com/redis/go-redis/v9"
 
@@ -7,9 +7,9 @@ import "github.com/redis/go-redis/v9"
 // over streams. A set "streams:" has the streams of each instance, and that of the instance "" the streams
 // that were handed over.
 var (
-	// beat extends the lease of an instance. It returns the number of other instances that take over streams,
+	// Beat extends the lease of an instance. It returns the number of other instances that take over streams,
 	// and then the instances without a lease.
-	beat = redis.NewScript(`
+	Beat = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run, lease, heir, ttl = ARGV[1], ARGV[2], ARGV[3] ~= '', ARGV[4]
 local time = redis.call('TIME')
@@ -23,16 +23,16 @@ local others = redis.call('ZCOUNT', heirs, string.format('%.0f', now), '+inf')
 if heir then others = others - 1 end
 return {tostring(others), unpack(redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64))}`)
 
-	// leave ends the lease of an instance. Its streams, if there are any left, are taken over at once.
-	leave = redis.NewScript(`
+	// Leave ends the lease of an instance. Its streams, if there are any left, are taken over at once.
+	Leave = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run = ARGV[1]
 redis.call('ZREM', heirs, run)
 if redis.call('SCARD', streams) == 0 then return redis.call('ZREM', leases, run) end
 return redis.call('ZADD', leases, 0, run)`)
 
-	// bury forgets an instance without a lease that has no streams left.
-	bury = redis.NewScript(`
+	// Bury forgets an instance without a lease that has no streams left.
+	Bury = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run = ARGV[1]
 ` + leased + `
@@ -40,12 +40,12 @@ if leased(leases, run) or redis.call('SCARD', streams) > 0 then return 0 end
 redis.call('ZREM', heirs, run)
 return redis.call('ZREM', leases, run)`)
 
-	// take gives a live stream of an instance without a lease to the instance run: from then on, add, lose and
-	// forget refuse all other instances. It begins a generation of events. It returns nothing if the owner has a
+	// Take gives a live stream of an instance without a lease to the instance run: from then on, Add, Lose and
+	// Forget refuse all other instances. It begins a generation of events. It returns nothing if the owner has a
 	// lease or another instance was faster, and otherwise the age of the stream in milliseconds, the positions
-	// of its seams, and the cause with which the stream is to stop. An instance repeats take with itself as the
+	// of its seams, and the cause with which the stream is to stop. An instance repeats Take with itself as the
 	// owner if it got no answer, or could not load the stream; that begins no other generation.
-	take = redis.NewScript(`
+	Take = redis.NewScript(`
 local head, log, key, request, from, to, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, epoch, owner, run, ttl, edge = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 ` + leased + `
@@ -67,8 +67,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 return {string.format('%.0f', now - known[6]), seams, known[7] or known[8] or ''}`)
 
-	// handOver leaves a live stream to any heir, unless there is none besides its owner.
-	handOver = redis.NewScript(`
+	// HandOver leaves a live stream to any heir, unless there is none besides its owner.
+	HandOver = redis.NewScript(`
 local head, streams, orphans, leases, heirs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, run = ARGV[1], ARGV[2], ARGV[3]
 local known = redis.call('HMGET', head, 'epoch', 'state', 'run')
@@ -85,9 +85,9 @@ redis.call('PEXPIRE', orphans, ARGV[4])
 redis.call('ZADD', leases, 0, '')
 return 1`)
 
-	// stop records, in a field of the head, the cause with which an instance wants a stream of another one to stop:
+	// Stop records, in a field of the head, the cause with which an instance wants a stream of another one to stop:
 	// in "stop" for the owner and for the next one, in "stopped" for the next owner alone.
-	stop = redis.NewScript(`
+	Stop = redis.NewScript(`
 local head = KEYS[1]
 local epoch, cause, field = ARGV[1], ARGV[2], ARGV[3]
 local known = redis.call('HMGET', head, 'epoch', 'state')
