@@ -264,7 +264,7 @@ func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
 	asked.read(ctx, s.http, s.edges[0].addr, 1)
 	refusal := asked.over.Sub(asked.asked)
 	if asked.ending != refused || asked.err.Reason != streamerr.Unavailable {
-		return nil, fmt.Errorf("without a worker, a request ends with %v", asked.err)
+		return nil, fmt.Errorf("without a worker, a request ends with %w", asked.err)
 	}
 	if err := s.launch(s.workers[0]); err != nil {
 		return nil, err
@@ -296,11 +296,11 @@ func edgeKilled(ctx context.Context, s *stand) ([]finding, error) {
 		stops := s.stops()
 		last = 0
 		for _, r := range s.readers {
-			at_ := stops[r.id].at
-			if at_.IsZero() {
+			stopped := stops[r.id].at
+			if stopped.IsZero() {
 				return false
 			}
-			last = max(last, at_.Sub(at))
+			last = max(last, stopped.Sub(at))
 		}
 		return true
 	})

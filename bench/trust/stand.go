@@ -174,7 +174,7 @@ func (s *stand) fill(ctx context.Context, r row) error {
 	first := &reader{}
 	first.read(reading, s.http, s.edges[0].addr, s.tokens)
 	if first.ending != completed {
-		return fmt.Errorf("an undisturbed stream ends with %v", first.err)
+		return fmt.Errorf("an undisturbed stream ends with %w", first.err)
 	}
 	s.want = first.text.String()
 	if r.kept {
