@@ -112,7 +112,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
 	if c.Link && c.Connect == nil {
-		c.Connect = chats.OverLinks(log)
+		c.Connect = chats.OverLinks(log, len(source.Static()) != 1)
 	}
 	fleet, err := chats.NewOver(c.Connect, c.Name, source, log)
 	if err != nil {

@@ -20,9 +20,10 @@ const (
 	// comfortable is the number of free tokens in its context that makes a worker eligible for a request without
 	// max_tokens, regardless of other workers' room.
 	comfortable = 1024
-	// maxMoving is how many streams that have moved to a worker may wait there for their next token: each has its prompt and
-	// its answer read again, which would hold up the worker's other streams.
-	maxMoving = 8
+	// Streams that have moved to a worker have their prompts and answers read again, which holds up the worker's other streams.
+	// So many of them may wait there for their next token: maxMoving, or more while they have at most maxMovingTokens together.
+	maxMoving       = 8
+	maxMovingTokens = 2048
 )
 
 // A wish says which worker a stream needs.
@@ -42,7 +43,7 @@ type outcome int
 const (
 	found outcome = iota
 	nobody
-	busy   // there are eligible workers, but they have maxMoving moved streams to read, or an older stream goes first
+	busy   // there are eligible workers, but they have enough moved streams to read, or an older stream goes first
 	unpaid // the budget has no retry left for the worker that was found
 )
 
@@ -65,7 +66,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 		if p.queue.yields(wish.waiter) {
 			return nil, busy
 		}
-		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker] >= maxMoving })
+		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker].full(len(wish.req.GetPrompt()), p.together) })
 		if len(free) == 0 {
 			p.queue.join(wish.waiter)
 			return nil, busy
@@ -93,8 +94,9 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	p.opts.Metrics.Chose(fit.RoleOf(chosen.Info))
 	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)
 	if wish.waiter != nil {
-		p.moving[a.worker]++
-		a.moved = func() { p.settled(a.worker) }
+		again := len(wish.req.GetPrompt())
+		p.moving[a.worker] = p.moving[a.worker].add(1, again)
+		a.moved = func() { p.settled(a.worker, again) }
 		p.queue.leave(wish.waiter)
 	}
 	return a, found

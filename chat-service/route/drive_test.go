@@ -488,6 +488,18 @@ func TestStreamIsNotMovedToWorkersThatCannotGoOnExactly(t *testing.T) {
 	}
 }
 
+// TestAnswerThatNoEngineContinuesIsRefused: another chat-service has begun it, and must not ask again and again.
+func TestAnswerThatNoEngineContinuesIsRefused(t *testing.T) {
+	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w/0"})
+	p.Members()[0].Say(&llmv1.WorkerInfo{Instance: "w/0", ContextLength: contextLength, Resumes: true})
+	req := ask(9) // has a seed
+	req.Generated = 1
+	got := read(t.Context(), p, req, nil)
+	if e := streamerr.As(got.err); e.Reason != streamerr.Invalid || e.Param != "generated" {
+		t.Error(got.err)
+	}
+}
+
 func TestPanicOfAnEngineIsTheStreamsOwn(t *testing.T) {
 	a := &fake{name: "w/0", fault: func(int) error { panic("a bug") }}
 	p := poolOf(t, Options{}, a)

@@ -9,6 +9,23 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 )
 
+// TestShortPromptsMoveTogether: they hold up the worker's other streams no more than a few long ones.
+func TestShortPromptsMoveTogether(t *testing.T) {
+	m := moves{}
+	for range maxMoving {
+		if m.full(1<<20, maxMovingTokens) {
+			t.Errorf("%+v is full", m)
+		}
+		m = m.add(1, 100)
+	}
+	if left := maxMovingTokens - maxMoving*100; m.full(left, maxMovingTokens) || !m.full(left+1, maxMovingTokens) {
+		t.Errorf("%+v", m)
+	}
+	if m = m.add(-1, -100); m.full(1<<20, maxMovingTokens) {
+		t.Errorf("%+v is full", m)
+	}
+}
+
 // When a worker dies, all its streams have their prompts and answers read again.
 func TestMovesArePacedOldestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -43,6 +60,7 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 			return nil
 		}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, dies, takes)
+		p.together = 0
 		var all sync.WaitGroup
 		for i := range streams {
 			all.Go(func() {
@@ -91,6 +109,7 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 			return nil
 		}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, dies, hangs)
+		p.together = 0
 		ctx, ctl := controlled(t)
 		defer ctl.Release()
 		var all sync.WaitGroup
@@ -117,6 +136,7 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 // A stream that finds no worker when its turn comes passes the turn on: it waits for a worker, and not for its turn.
 func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w/0"})
+	p.together = 0
 	w := p.Members()[0]
 	ask := wish{req: ask(9)}
 	var moved []*attempt

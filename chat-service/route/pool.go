@@ -66,9 +66,10 @@ type Pool struct {
 	retries failover.Budget
 	calls   sync.WaitGroup
 
-	mu              sync.Mutex            // guards the following fields, while one is called
-	policy, prompts policy.Policy         // may remember
-	moving          map[*fleet.Worker]int // streams that have moved there and have no token yet; no zeros
+	mu              sync.Mutex              // guards the following fields, while one is called
+	policy, prompts policy.Policy           // may remember
+	moving          map[*fleet.Worker]moves // no zeros
+	together        int                     // maxMovingTokens, but in tests
 	queue           queue
 }
 
@@ -78,7 +79,7 @@ func New(opts Options) *Pool {
 	if opts.KV != nil {
 		workers.Follow = opts.KV.Follow
 	}
-	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts, moving: make(map[*fleet.Worker]int)}
+	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts, moving: make(map[*fleet.Worker]moves), together: maxMovingTokens}
 	if p.policy == nil {
 		p.policy = named(policy.LeastLoaded)
 	}

@@ -56,19 +56,28 @@ func exactFirst(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapsh
 func exact(s fleet.Snapshot) bool { return s.Info.GetContinues() }
 
 // refused says why no worker takes a request: none is healthy, or it asks for something that none of them honours. A worker that is
-// known to honour all and is not healthy may come back, so then the request is not at fault.
+// known to honour all and is not healthy may come back, so then the request is not at fault. An answer that none of them continues
+// has no use for that.
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
+	stuck := false // a worker honours all, and does not continue the answer
 	var nearest *llmv1.WorkerInfo // the healthy worker that lacks the least
 	var missing []string
 	for _, w := range p.Members() {
 		if last := w.Last(); last != nil && len(fit.Missing(last, req)) == 0 {
-			return p.unavailable(req.GetModel())
+			if req.GetGenerated() == 0 || fit.GoesOn(req, last) {
+				return p.unavailable(req.GetModel())
+			}
+			stuck = true
+			continue
 		}
 		info := w.Info()
 		lacks := fit.Missing(info, req)
 		if info != nil && len(lacks) > 0 && (nearest == nil || len(lacks) < len(missing)) {
 			nearest, missing = info, lacks
 		}
+	}
+	if stuck {
+		return streamerr.InvalidParam("generated", "no engine here continues an answer to such a request")
 	}
 	if nearest == nil {
 		return p.unavailable(req.GetModel())

@@ -101,7 +101,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Policy, "policy", policy.LeastLoaded, "which healthy worker gets a stream, by `name`: "+policy.Forms)
 	c.KV.Flags(fs)
 	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
-	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
+	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on, or 2s if its health probes fail; 0 for ever")
 	fs.DurationVar(&c.FirstTokenMove, "first-token-move", DefaultFirstTokenMove, "how long a worker may take for the first token until another one with a free place takes over, and as long again for every 8,192 tokens that the worker has to read before; 0 for ever")
 	fs.IntVar(&c.HandoverAbove, "handover-above", DefaultHandoverAbove, "how many `tokens` a prompt must have that are not in its worker's cache for a worker of role prefill to read them, where there are such workers")
 	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")

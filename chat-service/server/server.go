@@ -118,7 +118,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	srv := kitexrpc.NewServer()
 	registrar := guard.Server(srv)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Watchful())
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{})
 		if err != nil {
 			return err
 		}

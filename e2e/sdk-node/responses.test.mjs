@@ -128,7 +128,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     await refused(ask(short, { temperature: 3 }), BadRequestError, 'temperature');
     await refused(ask(short, { background: true }), BadRequestError, 'background'); // and store: false
     await refused(ask(short, { previous_response_id: 'resp_1' }), BadRequestError, 'previous_response_id');
-    await refused(ask([{ role: 'user', content: [{ type: 'input_image', image_url: 'https://example.com/a.png' }] }]), BadRequestError, 'input[0].content[0]');
+    await refused(ask([{ role: 'user', content: [{ type: 'input_image', image_url: 'https://example.com/a.png' }] }]), BadRequestError, 'input');
     await refused(ask(short, { tools: [{ type: 'web_search' }] }), BadRequestError, 'tools[0].type');
     await refused(ask(short, { model: 'gpt-4o' }), NotFoundError, 'model');
     await refused(ask(short, { max_output_tokens: 5000 }), BadRequestError, 'max_output_tokens');

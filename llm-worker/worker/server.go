@@ -176,7 +176,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	)
 	srv := guard.Server(gs)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Watchful())
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{})
 		if err != nil {
 			return err
 		}

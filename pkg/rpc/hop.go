@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/report"
@@ -42,6 +43,10 @@ type Hop struct {
 	Log *slog.Logger
 
 	clock coarse.Clock // of the streams' Timers
+
+	// callers has the connloss.Doubter of each live stream whose caller has one, by the stream's id. A stream whose id is asked for
+	// again may have a caller that is frozen: then its id must become free for the caller that continues it.
+	callers sync.Map
 }
 
 // retryAfterDrain is the Retry-After of a hop that shuts down: by then, another replica or the next process serves.
@@ -62,7 +67,14 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	remove, err := h.Live.AddOwned(*id, owner, ctl)
 	if err != nil {
 		ctl.Release()
+		if caller, ok := h.callers.Load(*id); ok && errors.Is(err, stream.ErrDuplicate) {
+			caller.(connloss.Doubter).Doubt() //nolint:forcetypeassert // only these are stored
+		}
 		return nil, nil, h.refusal(*id, err)
+	}
+	key, caller := *id, connloss.DoubterOf(parent)
+	if caller != nil {
+		h.callers.Store(key, caller)
 	}
 	ctx = stream.WithID(ctx, *id)
 	flow := observer.Flow(observer.Nobody{})
@@ -80,6 +92,9 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	return ctx, func() {
 		undo()
 		h.attempt(ctx, flow.Close)
+		if caller != nil {
+			h.callers.Delete(key)
+		}
 		remove()
 		ctl.Release()
 	}, nil

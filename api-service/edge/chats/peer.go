@@ -57,14 +57,19 @@ func overKitex(addr string) (Conn, error) {
 }
 
 // OverLinks returns a Connect whose streams go over links where the chat-service serves them. log gets a
-// line when they begin to.
-func OverLinks(log *slog.Logger) Connect {
+// line when they begin to. If there are several chat-services, a frozen one is detected within some 3 s;
+// one that is alone is given more time.
+func OverLinks(log *slog.Logger, several bool) Connect {
+	var options link.Options
+	if several {
+		options = link.Watchful()
+	}
 	return func(addr string) (Conn, error) {
 		cc, err := kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &streamv1.Links_ServiceDesc, &healthpb.Health_ServiceDesc)
 		if err != nil {
 			return nil, err
 		}
-		return link.Upgrade(cc, addr, link.Watchful(), log), nil
+		return link.Upgrade(cc, addr, options, log), nil
 	}
 }
 

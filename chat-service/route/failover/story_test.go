@@ -2,6 +2,7 @@ package failover
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -161,4 +162,18 @@ func duration(t *testing.T, s string) time.Duration {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// TestDownThatOccursWhileTheReaderHasAMessage: the worker was not awaited meanwhile, so its silence begins now.
+func TestDownThatOccursWhileTheReaderHasAMessage(t *testing.T) {
+	var p Pending
+	p.Add(Turn)
+	p.Add(Down)
+	var got []Kind
+	for p != 0 {
+		got = append(got, p.Take())
+	}
+	if len(got) != 3 || got[0] != Tokens || !slices.Contains(got, Down) || !slices.Contains(got, Turn) {
+		t.Error(got)
+	}
 }

@@ -30,6 +30,23 @@ type Explainer interface {
 	Why() *streamerr.Error
 }
 
+// A Doubter is a peer address that can ask the peer for a sign of life.
+type Doubter interface {
+	Addr
+	// Doubt asks the peer for a sign of life, and breaks the connection if none comes soon. It does not wait.
+	Doubt()
+}
+
+// DoubterOf returns the Doubter of a call's peer, or nil.
+func DoubterOf(call context.Context) Doubter {
+	if p, ok := peer.FromContext(call); ok {
+		if addr, ok := p.Addr.(Doubter); ok {
+			return addr
+		}
+	}
+	return nil
+}
+
 // Why returns why a call is over, or nil if its transport carries no causes.
 func Why(call context.Context) *streamerr.Error {
 	if p, ok := peer.FromContext(call); ok {

@@ -45,11 +45,10 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Watchful returns Options with which an end notices within about 4 s that its peer is stopped: a process that is
-// frozen keeps its connections. A callee with them frees the streams of a frozen caller, so that another caller can
-// continue them.
+// Watchful returns the Options of an end that must detect a frozen peer within about 3 s: a process that is stopped
+// keeps its connections. They are for callers that can continue their streams elsewhere.
 func Watchful() Options {
-	return Options{Mux: mux.Options{PingEvery: time.Second, PingTimeout: 2 * time.Second}}
+	return Options{Mux: mux.Options{PingEvery: 750 * time.Millisecond, PingTimeout: 1500 * time.Millisecond}}
 }
 
 // MaxLinks bounds the default number of connections to one peer.

@@ -226,6 +226,9 @@ type remote struct {
 // Lost reports whether the connection is broken or closed.
 func (r *remote) Lost() bool { return r.conn.Lost() }
 
+// Doubt implements connloss.Doubter.
+func (r *remote) Doubt() { r.conn.Doubt() }
+
 // A calleeEnd serves the streams of one connection.
 type calleeEnd struct {
 	server *Server

@@ -35,6 +35,7 @@ type Conn struct {
 	heard  atomic.Bool   // something was read since the last look
 	lost   atomic.Bool   // the connection broke, or was closed
 	writer chan struct{} // capacity 1: rest is to be written
+	doubt  chan struct{} // capacity 1: somebody doubts that the peer is alive
 
 	mu      sync.Mutex // guards the following fields
 	out     output
@@ -50,7 +51,7 @@ type Conn struct {
 func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 	c := &Conn{
 		net: nc, sock: nowait.New(nc), opts: o, peer: peer, serve: serve,
-		done: make(chan struct{}), writer: make(chan struct{}, 1), streams: map[uint32]*Stream{},
+		done: make(chan struct{}), writer: make(chan struct{}, 1), doubt: make(chan struct{}, 1), streams: map[uint32]*Stream{},
 	}
 	c.out.reset()
 	return c

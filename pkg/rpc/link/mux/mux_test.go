@@ -240,3 +240,49 @@ func TestStreamsOfOneConnectionAreBounded(t *testing.T) {
 	}
 	c.Close(ErrClosed)
 }
+
+// TestDoubtEndsTheConnectionOfASilentPeer: a peer that answers keeps its connection.
+func TestDoubtEndsTheConnectionOfASilentPeer(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c, _, far := newCaller(t, 1<<20)
+			c.Start(nil)
+			go func() {
+				buf := make([]byte, 1<<10)
+				for {
+					if _, err := far.Read(buf); err != nil {
+						return
+					}
+					if answers {
+						_, _ = far.Write(frame.AppendPing(nil, frame.Pong, 0))
+					}
+				}
+			}()
+			c.Doubt()
+			time.Sleep(2 * doubtTimeout)
+			synctest.Wait()
+			if c.Lost() == answers {
+				t.Errorf("the peer answers: %t; its connection is lost: %t", answers, c.Lost())
+			}
+			c.Fail(ErrClosed)
+		})
+	}
+}
+
+// TestSilentPeerIsLostInTime: PingTimeout after the PING, however late the last frame came in an interval.
+func TestSilentPeerIsLostInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		c := New(near, frame.Greeting{Version: frame.Version, Window: 1 << 20, MaxMessage: 1 << 30}, nil, Options{PingEvery: time.Second, PingTimeout: 2 * time.Second}.WithDefaults())
+		t.Cleanup(func() { c.Close(ErrClosed); _ = far.Close() })
+		c.Start(nil)
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		time.Sleep(1500 * time.Millisecond)
+		_, _ = far.Write(frame.AppendPing(nil, frame.Pong, 0))
+		last := time.Now()
+		<-c.Done()
+		if took := time.Since(last); took < 3*time.Second || took > 4*time.Second {
+			t.Error("the peer is lost after", took)
+		}
+	})
+}

@@ -6,29 +6,67 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
-// ping sends a PING when the peer was silent for PingEvery, and ends the connection when the peer
-// stays silent.
+// doubtTimeout is how long a peer has to send anything after Doubt.
+const doubtTimeout = time.Second
+
+// ping sends a PING when the peer was silent for PingEvery, and ends the connection when the peer stays
+// silent for PingTimeout more. It looks whenever the shorter of the two has passed, so that an answer
+// restarts the count. After a pause of this process it waits once more: what came meanwhile is unread.
 func (c *Conn) ping() {
-	timer := time.NewTimer(c.opts.PingEvery)
+	every := min(c.opts.PingEvery, c.opts.PingTimeout)
+	ask := max(1, int(c.opts.PingEvery/every))
+	fail := ask + max(1, int(c.opts.PingTimeout/every))
+	timer := time.NewTimer(every)
 	defer timer.Stop()
-	for asked := false; ; {
+	var doubted <-chan time.Time // fires when the answer to a PING of Doubt is due; nil without one
+	silent, last := 0, time.Now()
+	for {
 		select {
 		case <-c.done:
 			return
+		case <-c.doubt:
+			c.heard.Store(false)
+			c.askPeer()
+			doubted = time.After(doubtTimeout)
+			continue
+		case <-doubted:
+			if doubted = nil; !c.heard.Load() {
+				c.Fail(ErrSilent)
+				return
+			}
+			continue
 		case <-timer.C:
 		}
+		timer.Reset(every)
+		now := time.Now()
+		paused := now.Sub(last) > 2*every
+		last = now
 		switch {
 		case c.heard.Swap(false):
-			asked = false
-			timer.Reset(c.opts.PingEvery)
-		case asked:
+			silent = 0
+			continue
+		case paused:
+			continue
+		}
+		switch silent++; silent {
+		case ask:
+			c.askPeer()
+		case fail:
 			c.Fail(ErrSilent)
 			return
-		default:
-			asked = true
-			c.control(func(b []byte) []byte { return frame.AppendPing(b, frame.Ping, 0) })
-			timer.Reset(c.opts.PingTimeout)
 		}
+	}
+}
+
+func (c *Conn) askPeer() {
+	c.control(func(b []byte) []byte { return frame.AppendPing(b, frame.Ping, 0) })
+}
+
+// Doubt sends a PING, and ends the connection if the peer sends nothing within a second. It does not wait.
+func (c *Conn) Doubt() {
+	select {
+	case c.doubt <- struct{}{}:
+	default: // the peer is being asked
 	}
 }
 
