@@ -258,8 +258,10 @@ func TestDoubtEndsTheConnectionOfASilentPeer(t *testing.T) {
 					}
 				}
 			}()
-			c.Doubt()
-			time.Sleep(2 * doubtTimeout)
+			for range 20 { // each caller that is refused doubts the peer
+				c.Doubt()
+				time.Sleep(doubtTimeout / 10)
+			}
 			synctest.Wait()
 			if c.Lost() == answers {
 				t.Errorf("the peer answers: %t; its connection is lost: %t", answers, c.Lost())

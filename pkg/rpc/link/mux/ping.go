@@ -25,6 +25,9 @@ func (c *Conn) ping() {
 		case <-c.done:
 			return
 		case <-c.doubt:
+			if doubted != nil {
+				continue // the peer has not answered yet
+			}
 			c.heard.Store(false)
 			c.askPeer()
 			doubted = time.After(doubtTimeout)
