@@ -20,10 +20,6 @@ const (
 	// comfortable is the number of free tokens in its context that makes a worker eligible for a request without
 	// max_tokens, regardless of other workers' room.
 	comfortable = 1024
-	// Streams that have moved to a worker have their prompts and answers read again, which holds up the worker's other streams.
-	// So many of them may wait there for their next token: maxMoving, or more while they have at most maxMovingTokens together.
-	maxMoving       = 8
-	maxMovingTokens = 2048
 )
 
 // A wish says which worker a stream needs.
@@ -66,7 +62,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 		if p.queue.yields(wish.waiter) {
 			return nil, busy
 		}
-		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker].full(len(wish.req.GetPrompt()), p.together) })
+		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker].Full(len(wish.req.GetPrompt()), p.together) })
 		if len(free) == 0 {
 			p.queue.join(wish.waiter)
 			return nil, busy
@@ -95,7 +91,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)
 	if wish.waiter != nil {
 		again := len(wish.req.GetPrompt())
-		p.moving[a.worker] = p.moving[a.worker].add(1, again)
+		p.moving[a.worker] = p.moving[a.worker].Add(1, again)
 		a.moved = func() { p.settled(a.worker, again) }
 		p.queue.leave(wish.waiter)
 	}

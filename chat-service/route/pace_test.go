@@ -7,24 +7,8 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/pace"
 )
-
-// TestShortPromptsMoveTogether: they hold up the worker's other streams no more than a few long ones.
-func TestShortPromptsMoveTogether(t *testing.T) {
-	m := moves{}
-	for range maxMoving {
-		if m.full(1<<20, maxMovingTokens) {
-			t.Errorf("%+v is full", m)
-		}
-		m = m.add(1, 100)
-	}
-	if left := maxMovingTokens - maxMoving*100; m.full(left, maxMovingTokens) || !m.full(left+1, maxMovingTokens) {
-		t.Errorf("%+v", m)
-	}
-	if m = m.add(-1, -100); m.full(1<<20, maxMovingTokens) {
-		t.Errorf("%+v is full", m)
-	}
-}
 
 // When a worker dies, all its streams have their prompts and answers read again.
 func TestMovesArePacedOldestFirst(t *testing.T) {
@@ -76,16 +60,16 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 		for _, req := range takes.asked {
 			order = append(order, req.GetStreamId())
 		}
-		if most > maxMoving {
-			t.Errorf("%d streams were read again at once, want at most %d", most, maxMoving)
+		if most > pace.Streams {
+			t.Errorf("%d streams were read again at once, want at most %d", most, pace.Streams)
 		}
 		if len(order) != streams {
 			t.Fatalf("%d streams moved", len(order))
 		}
-		// The first maxMoving streams start at once, and then maxMoving at a time; the oldest waiting stream goes
+		// The first pace.Streams streams start at once, and then pace.Streams at a time; the oldest waiting stream goes
 		// first.
 		for at, id := range order {
-			if age := int(id[0] - 'A'); at > age+2*maxMoving {
+			if age := int(id[0] - 'A'); at > age+2*pace.Streams {
 				t.Errorf("%s moved as number %d of %d", id, at, streams)
 			}
 		}
@@ -120,7 +104,7 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 		p.mu.Lock()
 		waiting := len(p.queue.waiting)
 		p.mu.Unlock()
-		if waiting != 20-maxMoving {
+		if waiting != 20-pace.Streams {
 			t.Errorf("%d streams wait for their turn", waiting)
 		}
 		ctl.Stop(errGone)
@@ -154,7 +138,7 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 		return outcome
 	}
 	began := time.Now()
-	for range maxMoving {
+	for range pace.Streams {
 		if got := move(newWaiter(began).waiter); got != found {
 			t.Fatal("a stream does not move:", got)
 		}

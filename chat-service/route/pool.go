@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
+	"github.com/whence-dev/whence/chat-service/route/pace"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -66,10 +67,10 @@ type Pool struct {
 	retries failover.Budget
 	calls   sync.WaitGroup
 
-	mu              sync.Mutex              // guards the following fields, while one is called
-	policy, prompts policy.Policy           // may remember
-	moving          map[*fleet.Worker]moves // no zeros
-	together        int                     // maxMovingTokens, but in tests
+	mu              sync.Mutex                   // guards the following fields, while one is called
+	policy, prompts policy.Policy                // may remember
+	moving          map[*fleet.Worker]pace.Moves // no zeros
+	together        int                          // pace.Tokens, but in tests
 	queue           queue
 }
 
@@ -79,7 +80,7 @@ func New(opts Options) *Pool {
 	if opts.KV != nil {
 		workers.Follow = opts.KV.Follow
 	}
-	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts, moving: make(map[*fleet.Worker]moves), together: maxMovingTokens}
+	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts, moving: make(map[*fleet.Worker]pace.Moves), together: pace.Tokens}
 	if p.policy == nil {
 		p.policy = named(policy.LeastLoaded)
 	}

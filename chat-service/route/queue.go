@@ -83,21 +83,11 @@ func (p *Pool) leaveQueue(w *waiter) {
 	p.queue.leave(w)
 }
 
-// moves are the streams that have moved to a worker and have no token there yet.
-type moves struct{ streams, tokens int }
-
-// full reports whether a stream with so many tokens must wait for its turn, if streams with at most together tokens need not.
-func (m moves) full(tokens, together int) bool {
-	return m.streams >= maxMoving && m.tokens+tokens > together
-}
-
-func (m moves) add(streams, tokens int) moves { return moves{m.streams + streams, m.tokens + tokens} }
-
 // settled notes that a stream that has moved to a worker, with so many tokens, has its next token or has left it.
 func (p *Pool) settled(w *fleet.Worker, tokens int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.moving[w] = p.moving[w].add(-1, -tokens); p.moving[w].streams <= 0 {
+	if p.moving[w] = p.moving[w].Add(-1, -tokens); p.moving[w].Streams <= 0 {
 		delete(p.moving, w)
 	}
 	p.queue.call(0)

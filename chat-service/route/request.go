@@ -59,7 +59,7 @@ func exact(s fleet.Snapshot) bool { return s.Info.GetContinues() }
 // known to honour all and is not healthy may come back, so then the request is not at fault. An answer that none of them continues
 // has no use for that.
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
-	stuck := false // a worker honours all, and does not continue the answer
+	stuck := false                // a worker honours all, and does not continue the answer
 	var nearest *llmv1.WorkerInfo // the healthy worker that lacks the least
 	var missing []string
 	for _, w := range p.Members() {
