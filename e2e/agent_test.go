@@ -116,6 +116,35 @@ func TestCodexRunsATool(t *testing.T) {
 	callATool(t, &codex)
 }
 
+// TestCodexRunsAToolOverAWebSocket: Codex prepares its first turn with a message that does not generate, and sends only what is new
+// after that. It would fall back to requests of their own.
+func TestCodexRunsAToolOverAWebSocket(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen upgrades
+	over := codex
+	over.args = func(address string) []string {
+		api, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		between := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen.count(r.In)
+			r.SetURL(api)
+		}})
+		t.Cleanup(between.Close)
+		return append([]string{"-c", "model_providers.whence.supports_websockets=true"}, codex.args(between.URL)...)
+	}
+	callATool(t, &over)
+	mu.Lock()
+	defer mu.Unlock()
+	if seen.sockets == 0 || seen.others > 0 {
+		t.Errorf("Codex has opened %d WebSockets and sent %d requests of their own", seen.sockets, seen.others)
+	}
+}
+
 func TestClaudeCodeRunsATool(t *testing.T) {
 	t.Parallel()
 	callATool(t, &claudeCode)

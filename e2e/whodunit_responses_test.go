@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/wstest"
 )
 
 // responseRows are faults of streams of POST /v1/responses: leaving, failing and draining.
@@ -17,6 +19,32 @@ var responseRows = []row{
 		l := s.responding()
 		s.fault(l.close)
 		return nil
+	}},
+	{name: "client closes its WebSocket in a response", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		d := s.talking()
+		s.fault(func() { d.Raw(wstest.CloseFrame(1001)) })
+		return nil
+	}},
+	{name: "client resets its WebSocket in a response", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		d := s.talking()
+		s.fault(d.Reset)
+		return nil
+	}},
+	{name: "llm-worker is killed during a response over a WebSocket", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
+		d := s.talking()
+		s.fault(func() { s.procs[work].kill(s.t) })
+		return d.failed()
+	}},
+	{name: "api-service drains during a response over a WebSocket", flags: drain(slow), reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal {
+		d := s.talking()
+		s.fault(func() { s.procs[api0].terminate(s.t) })
+		s.at = s.at.Add(200 * time.Millisecond)
+		e := d.failed()
+		if end := d.End(); end.Code != 1012 || len(end.Messages) > 0 {
+			s.t.Errorf("%+v", end)
+		}
+		s.procs[api0].exit(s.t)
+		return e
 	}},
 	{name: "DELETE of a response's stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
 		l := s.responding()

@@ -45,7 +45,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	id := exchange.ID(c)
 	in, policy, _, err := e.readCall(c, parse, e.config.Leave)
 	if err == nil {
-		err = e.continueEarlier(conn, c, in)
+		err = e.continueEarlier(conn, c, in, nil)
 	}
 	if err == nil {
 		err = e.fill(conn, in)
@@ -133,37 +133,46 @@ func (e *Edge) bounds() clientconn.Bounds {
 // comes from the request's header, then from its key, then from otherwise. conn is done when the
 // client closes its connection.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) {
-		return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
-	})
+	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) { return e.parse(body, parse) })
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
+	policy, err := permit(c, caller, in, otherwise)
+	return in, policy, body, err
+}
+
+// parse parses a body that asks for a stream.
+func (e *Edge) parse(body []byte, parse parser) (*call.Call, error) {
+	return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
+}
+
+// permit completes a request of a caller with what the headers of c and the caller's key say, and returns its
+// leave policy. It refuses what the key does not allow.
+func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwise leave.Policy) (policy leave.Policy, err error) {
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
-		return nil, otherwise, nil, err
+		return otherwise, err
 	}
 	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
-		return nil, otherwise, nil, err
+		return otherwise, err
 	}
 	if err := caller.Bound(in.Request, &in.Timeout); err != nil {
-		return nil, otherwise, nil, exchange.Outward(in.Param, streamerr.As(err))
+		return otherwise, exchange.Outward(in.Param, streamerr.As(err))
 	}
 	var asked *leave.Policy
 	if header := string(c.GetHeader(leave.Header)); header != "" {
 		policy, err := leave.Parse(header)
 		if err != nil {
-			return nil, otherwise, nil, err
+			return otherwise, err
 		}
 		asked = &policy
 	}
 	if in.Store != nil && !caller.Entry.Keeps() {
-		return nil, otherwise, nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "store", Message: "the API key does not allow that answers are kept, so store must be false"}
+		return otherwise, &streamerr.Error{Reason: streamerr.Forbidden, Param: "store", Message: "the API key does not allow that answers are kept, so store must be false"}
 	}
 	if in.Store != nil && in.Store.Background {
 		otherwise = leave.Policy{Kind: leave.Detach}
 	}
-	policy, err := caller.Entry.Policy(asked, otherwise)
-	return in, policy, body, err
+	return caller.Entry.Policy(asked, otherwise)
 }
 
 // fill gets the images of a request if its model takes images. Otherwise they stay empty, and the

@@ -32,13 +32,15 @@ import (
 
 // A Config is the configuration of api-service.
 type Config struct {
-	Name         string        // in paths and logs
-	Chat         string        // addresses of chat-services, in the syntax of discover.Parse
-	MaxBody      int64         // maximum bytes of a request's body
-	Images       image.Limits  // of the images of a request; the zero value refuses all images
-	MaxStreams   int           // maximum live streams; further ones are OVERLOADED
-	ReadTimeout  time.Duration // for a request's header and body
-	WriteTimeout time.Duration // for one write to a client; after it the reader is too slow
+	Name        string        // in paths and logs
+	Chat        string        // addresses of chat-services, in the syntax of discover.Parse
+	MaxBody     int64         // maximum bytes of a request's body
+	Images      image.Limits  // of the images of a request; the zero value refuses all images
+	MaxStreams  int           // maximum live streams; further ones are OVERLOADED
+	ReadTimeout time.Duration // for a request's header and body
+	// SocketLifetime bounds a WebSocket of /v1/responses; 0 means DefaultSocketLifetime.
+	SocketLifetime time.Duration
+	WriteTimeout   time.Duration // for one write to a client; after it the reader is too slow
 	// ClientTimeout is how long a client may acknowledge none of the data sent to it; after it the
 	// client has gone. 0 means no bound.
 	ClientTimeout time.Duration
@@ -104,6 +106,8 @@ const (
 	DefaultKeepAlive     = 15 * time.Second
 	DefaultTokenTTL      = time.Hour
 	DefaultTakeoverBytes = 1 << 20
+	// DefaultSocketLifetime is OpenAI's.
+	DefaultSocketLifetime = time.Hour
 
 	idleTimeout = 2 * time.Minute // of an idle connection between requests
 )
@@ -132,6 +136,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // HTTPFlags adds only the flags for HTTP.
 func (c *Config) HTTPFlags(fs *flag.FlagSet) {
+	fs.DurationVar(&c.SocketLifetime, "socket-lifetime", DefaultSocketLifetime, "how long a WebSocket of /v1/responses may be open; its last response may finish")
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "maximum `bytes` of a request's body")
 	c.Images.Flags(fs)
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to arrive, header and body together, and how long a new connection may send nothing")
@@ -177,8 +182,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	case c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.HeadersAfter <= 0:
 		return errors.New("--read-timeout, --write-timeout and --headers-after must be over 0")
-	case c.ClientTimeout < 0 || c.MaxUnsent < 0 || c.KeepAlive < 0:
-		return errors.New("--client-timeout, --max-unsent and --keep-alive must not be negative")
+	case c.ClientTimeout < 0 || c.MaxUnsent < 0 || c.KeepAlive < 0 || c.SocketLifetime < 0:
+		return errors.New("--client-timeout, --max-unsent, --keep-alive and --socket-lifetime must not be negative")
 	case c.Replay.Bytes < 0 || c.Replay.StreamBytes < 0 || c.Replay.TTL < 0 || c.TokenTTL < 0:
 		return errors.New("--replay-bytes, --replay-stream-bytes, --replay-ttl and --token-ttl must not be negative")
 	case c.TakeoverBytes < 0:

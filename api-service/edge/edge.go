@@ -28,6 +28,7 @@ import (
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/converse"
+	"github.com/whence-dev/whence/api-service/edge/dialogue"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/heir"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
@@ -81,6 +82,8 @@ type Edge struct {
 
 	operator *operate.Operator
 	storage  *storage.Service
+
+	dialogues dialogue.Service
 
 	made    chan struct{}  // closed when New has returned
 	heir    *heir.Heir     // nil until New has succeeded
@@ -188,7 +191,10 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 // the rest with DRAINING. It returns how long connections may take to close.
 func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
 	e.replay.Retire()
+	var talking sync.WaitGroup
+	talking.Go(func() { e.dialogues.Drain(ctx, e.config.Grace) })
 	e.hop.Drain(ctx, e.config.Grace)
+	talking.Wait()
 	e.behind.Wait()
 	return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
 }
@@ -255,6 +261,8 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/responses", e.answer(responses.Parser(e.config.StoreResponses)))
+	e.prepareDialogues(g)
+	h.GET("/v1/responses", e.dialogues.Handle)
 	h.POST("/v1/messages", e.desk.Version, e.answer(anthropic.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)

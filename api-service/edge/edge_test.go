@@ -47,7 +47,9 @@ type scriptedChat struct {
 	begun  chan struct{} // a stream has come
 	causes chan error    // a stream was stopped
 	claim  atomic.Pointer[llmv1.Claim]
-	stop   atomic.Pointer[streamv1.Stop] // of the last unary Stop
+	// The last request.
+	request atomic.Pointer[chatv1.ChatRequest]
+	stop    atomic.Pointer[streamv1.Stop] // of the last unary Stop
 	// What "hold x" waits for.
 	release chan struct{}
 	stays   bool // until the edge has drained, at the end of the test
@@ -74,6 +76,7 @@ func (s *scriptedChat) Stop(ctx context.Context, req *chatv1.StopRequest) (*chat
 func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		s.claim.Store(req.GetClaim())
+		s.request.Store(req)
 		s.begun <- struct{}{}
 		stopping := stream.Stopping(ctx)
 		words := strings.Fields(script(req))
@@ -155,7 +158,20 @@ func script(req *chatv1.ChatRequest) string {
 	if len(req.GetMessages()) == 0 {
 		return "start m say one say two end x"
 	}
+	for _, m := range slices.Backward(req.GetMessages()) { // a conversation may go on with another script
+		if word, _, _ := strings.Cut(m.GetContent(), " "); word == "start" || word == "fail" {
+			return m.GetContent()
+		}
+	}
 	return req.GetMessages()[0].GetContent()
+}
+
+// contents returns the contents of the messages of the last request.
+func (s *scriptedChat) contents() (all []string) {
+	for _, m := range s.request.Load().GetMessages() {
+		all = append(all, m.GetContent())
+	}
+	return all
 }
 
 // start runs an edge in front of a scripted chat-service: over a link if the Config says Link, otherwise over gRPC.

@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/heir"
+	"github.com/whence-dev/whence/api-service/edge/storage"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
@@ -69,8 +70,8 @@ func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.
 	return e.keep(exchange.Traced(conn, c), in, p, "", "")
 }
 
-// continueEarlier adds the conversation that a request continues.
-func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *call.Call) error {
+// continueEarlier adds the conversation that a request continues. find may be nil.
+func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *call.Call, find storage.Finder) error {
 	if in.Earlier == "" {
 		return nil
 	}
@@ -78,7 +79,7 @@ func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *
 	if err != nil {
 		return err
 	}
-	conversation, err := e.storage.Conversation(conn, caller, in.Earlier)
+	conversation, err := e.storage.Conversation(conn, caller, in.Earlier, find)
 	if err == nil {
 		in.Images, err = in.Continue(conversation)
 	}

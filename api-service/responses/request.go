@@ -185,7 +185,7 @@ func (r *body) complete() error {
 	switch {
 	case r.request.GetModel() == "":
 		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
-	case len(r.request.GetMessages()) == 0:
+	case len(r.request.GetMessages()) == 0 && (r.previous == "" || r.input == nil):
 		return streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
 	}
 	if err := r.allowTools(); err != nil {

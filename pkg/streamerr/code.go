@@ -13,6 +13,8 @@ const (
 	CodeRateLimit = "rate_limit_exceeded"
 	// There is no stored response with the id that a request continues.
 	CodePreviousNotFound = "previous_response_not_found"
+	// A WebSocket has reached its maximum duration.
+	CodeSocketLimit = "websocket_connection_limit_reached"
 
 	// Codes of a field, which Param names.
 	CodeMissing          = "missing_required_parameter"

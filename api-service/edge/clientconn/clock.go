@@ -73,6 +73,9 @@ func (c *clock) settled() { c.waits, c.behind = never, never }
 // stop records that the stream is stopped.
 func (c *clock) stop(now time.Duration) { c.stopped = min(c.stopped, now) }
 
+// resume records that the connection has another stream, which is not stopped.
+func (c *clock) resume() { c.stopped, c.ended = never, false }
+
 // end records that the grace of the stopped stream is over.
 func (c *clock) end() { c.ended = true }
 

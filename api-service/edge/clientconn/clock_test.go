@@ -49,6 +49,8 @@ func TestStories(t *testing.T) {
 			c.settled()
 		case "stop":
 			c.stop(now)
+		case "resume":
+			c.resume()
 		case "end":
 			c.end()
 		case "close":

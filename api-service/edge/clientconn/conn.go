@@ -54,9 +54,9 @@ type Conn struct {
 	behindWaits  chan struct{} // capacity 1: something is behind, for Serve
 	writeTimeout time.Duration
 	left         func(cause *streamerr.Error) // learns why the client counts as gone
-	undo         []func() bool
-	identity     bool // the body has no chunks
-	last         bool // the client wants no further answer on the connection
+	undo         []func() bool                // of EndWith
+	identity     bool                         // the body has no chunks
+	last         bool                         // the client wants no further answer on the connection
 
 	flushing sync.Mutex // held while Flush writes; taken before mu
 
@@ -64,6 +64,7 @@ type Conn struct {
 	clock    clock
 	timer    *coarse.Timer // nil until Bound
 	armed    time.Duration // when timer fires; never if it does not
+	streams  int           // calls of EndWith
 	events   *Events       // of an answer that is server-sent events; nil before Begin
 	sent     func(at time.Duration, events int)
 	response *protocol.Response // the answer, until it is sent; nil then
@@ -135,18 +136,30 @@ func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
 func (c *Conn) now() time.Duration { return time.Since(c.began) }
 
 // EndWith bounds how long writes wait for the client once the stream of ctx is stopped. What has
-// waited since before the stop waits until ctx is done at most. It is called at most once.
+// waited since before the stop waits until ctx is done at most. A connection with several streams,
+// one after another, calls it for each of them, on the goroutine that calls GiveBack.
 func (c *Conn) EndWith(ctx context.Context) {
+	for _, undo := range c.undo {
+		undo()
+	}
+	c.mu.Lock()
+	c.streams++
+	n := c.streams
+	c.clock.resume()
+	c.mu.Unlock()
 	c.undo = []func() bool{
-		stream.AfterStop(ctx, func(error) { c.tell((*clock).stop) }),
-		stream.AfterKill(ctx, func() { c.tell(func(k *clock, _ time.Duration) { k.end() }) }),
+		stream.AfterStop(ctx, func(error) { c.tell(n, (*clock).stop) }),
+		stream.AfterKill(ctx, func() { c.tell(n, func(k *clock, _ time.Duration) { k.end() }) }),
 	}
 }
 
-// tell tells the clock of something that may make a write due earlier.
-func (c *Conn) tell(what func(*clock, time.Duration)) {
+// tell tells the clock something about the n-th stream that may make a write due earlier.
+func (c *Conn) tell(n int, what func(*clock, time.Duration)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n != c.streams {
+		return // the connection has another stream by now
+	}
 	now := c.now()
 	what(&c.clock, now)
 	c.arm(now)

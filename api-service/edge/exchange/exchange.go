@@ -22,6 +22,7 @@ import (
 	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/keys"
@@ -217,14 +218,33 @@ func (d *Desk) TooLarge(c *app.RequestContext) error {
 
 // Refuse answers a request that did not become a stream.
 func (d *Desk) Refuse(c *app.RequestContext, err error) {
-	out := streamerr.Via(d.Name, err)
-	status := out.Reason.HTTPStatus()
-	if r, ok := errors.AsType[*refusal](err); ok {
-		status = r.status
-	}
+	out, status := d.refusal(err)
 	status = Error(c, status, out)
+	d.refused(string(c.Response.Header.Peek(IDHeader)), status, out)
+}
+
+// Refusal is Refuse for a request that is no HTTP request of its own. It returns the status and the body that
+// the request would have got.
+func (d *Desk) Refusal(form *call.Form, id string, err error) (status int, body []byte) {
+	out, status := d.refusal(err)
+	status, body = form.Refusal(status, out, id)
+	d.refused(id, status, out)
+	return status, body
+}
+
+// refusal returns the error for the client, and its HTTP status.
+func (d *Desk) refusal(err error) (*streamerr.Error, int) {
+	out := streamerr.Via(d.Name, err)
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return out, r.status
+	}
+	return out, out.Reason.HTTPStatus()
+}
+
+// refused counts and logs a refusal.
+func (d *Desk) refused(id string, status int, out *streamerr.Error) {
 	d.Metrics.Refused(out.Reason)
-	d.Log.Info("request refused", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name,
+	d.Log.Info("request refused", "stream", id, "hop", d.Name,
 		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
 }
 

@@ -273,8 +273,22 @@ func (s *Service) remove(conn context.Context, v *visit) error {
 	return nil
 }
 
-// Conversation returns the conversation up to a stored response, for a request that continues it.
-func (s *Service) Conversation(ctx context.Context, caller access.Caller, id string) ([]json.RawMessage, error) {
+// A Finder returns the conversation up to the response with an id. It calls stored for a response that it does not
+// know itself.
+type Finder func(id string, stored func() ([]json.RawMessage, error)) ([]json.RawMessage, error)
+
+// Conversation returns the conversation up to a response, for a request that continues it. The response must be
+// stored, unless find, which may be nil, knows it.
+func (s *Service) Conversation(ctx context.Context, caller access.Caller, id string, find Finder) ([]json.RawMessage, error) {
+	stored := func() ([]json.RawMessage, error) { return s.stored(ctx, caller, id) }
+	if find == nil {
+		return stored()
+	}
+	return find(id, stored)
+}
+
+// stored returns the conversation up to a stored response.
+func (s *Service) stored(ctx context.Context, caller access.Caller, id string) ([]json.RawMessage, error) {
 	const field = "previous_response_id"
 	in, r, err := s.open(ctx, caller, id, "")
 	switch {

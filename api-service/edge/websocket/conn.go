@@ -123,7 +123,10 @@ func (c *Conn) fault(err error) *Fault {
 	}
 }
 
-// control writes a ping or a pong, unless a close frame follows.
+// Say sends a text message, unless a close frame follows. It does not wait for the client.
+func (c *Conn) Say(text []byte) error { return c.control(frameOf(Text, text)) }
+
+// control writes a frame of its own, such as a ping, unless a close frame follows.
 func (c *Conn) control(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,0 +1,233 @@
+// Package dialogue serves OpenAI's Responses API over a WebSocket: GET /v1/responses.
+//
+// Each message of the client asks for a response, and each response is a stream of its own, with an id, a
+// record and an ending. A message of the server is one event of a response, as POST /v1/responses streams
+// it, or an error. Responses run one after another. The dialogue remembers the conversation of its last
+// response, so that the next message can continue a response that is not stored.
+//
+// A message that cannot be answered gets an error, and the dialogue goes on. A dialogue ends when its
+// client leaves, breaks the protocol of WebSockets or has reached Lifetime, and when the process drains.
+package dialogue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/websocket"
+	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// maxWaiting bounds the messages that wait for the responses before them. A further message is refused.
+	maxWaiting = 16
+	// waitingSize is the bytes of the messages that may wait, in messages of the maximum size.
+	waitingSize = 2
+	// grace is how long a dialogue that is stopped may last. Its response has a grace of its own.
+	grace = 5 * time.Second
+	// retryAfter is when a client that finds no place may try again.
+	retryAfter = time.Second
+)
+
+// A Service serves the dialogues of an edge. Its fields must not change while it is in use.
+type Service struct {
+	Name string // of this hop
+	Desk *exchange.Desk
+	Gate *gate.Gate
+	Log  *slog.Logger
+	// Run runs the response that a turn asks for, and returns when it has ended. An error is a refusal:
+	// the client has been told nothing.
+	Run func(conn context.Context, c *app.RequestContext, t *Turn) error
+
+	Bounds     clientconn.Bounds
+	KeepAlive  time.Duration // time between pings; 0 means none
+	MaxMessage int64         // bytes of one message of a client
+	// Lifetime bounds a dialogue. A response that runs then may finish.
+	Lifetime time.Duration
+
+	Live stream.Set // the dialogues
+}
+
+// Drain ends each dialogue once its response has ended, or after the grace.
+func (s *Service) Drain(ctx context.Context, grace time.Duration) {
+	within, cancel := drain.Within(ctx, grace)
+	defer cancel()
+	s.Live.Drain(within, s.drains())
+}
+
+// drains is why dialogues end when the process drains.
+func (s *Service) drains() *streamerr.Error {
+	return &streamerr.Error{Reason: streamerr.Draining, Message: s.Name + " is shutting down", RetryAfter: retryAfter}
+}
+
+// Handle is GET /v1/responses.
+func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
+	id := exchange.ID(c)
+	shake, err := websocket.Check(c, s.Gate)
+	if err != nil {
+		s.Desk.Refuse(c, err)
+		return
+	}
+	ctx, ctl := stream.WithControl(context.WithoutCancel(conn), grace)
+	defer ctl.Release()
+	remove, err := s.Live.Add(stream.NewID(), ctl)
+	if err != nil {
+		shake.Cancel()
+		s.Desk.Refuse(c, s.noPlace(err))
+		return
+	}
+	defer remove()
+	ctl.OnIdle(func(idle bool) {
+		if idle && s.Live.Closed() { // its response has ended while the process drains
+			ctl.Stop(s.drains())
+		}
+	})
+	d := &dialogue{
+		service: s, form: exchange.Form(c), ctl: ctl, id: id,
+		waiting: stream.NewInbox[websocket.Message](maxWaiting, waitingSize*int(s.MaxMessage)),
+	}
+	d.client = clientconn.Take(c)
+	defer d.client.GiveBack()
+	d.client.Bound(s.Bounds, d.lose)
+	d.conn = shake.Accept(d.client, s.MaxMessage)
+	session := d.conn.Serve(websocket.Rules{
+		Name: s.Name, Log: s.Log, KeepAlive: s.KeepAlive, Patience: s.Bounds.Client, Take: d.take, Lost: d.lose,
+	})
+	defer func() { session.Wait(s.Live.Closed()) }()
+	expiry := time.AfterFunc(s.Lifetime, func() { ctl.Stop(s.expired()) })
+	defer expiry.Stop()
+	for {
+		m, err := d.waiting.Next(ctx)
+		if err != nil {
+			d.end(session, err)
+			return
+		}
+		d.answer(conn, c, m)
+	}
+}
+
+// noPlace returns the refusal of a dialogue.
+func (s *Service) noPlace(err error) error {
+	if errors.Is(err, stream.ErrClosed) {
+		return s.drains()
+	}
+	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "too many WebSockets are open (--max-streams)", RetryAfter: retryAfter}
+}
+
+// expired is why a dialogue ends at the end of its lifetime.
+func (s *Service) expired() *streamerr.Error {
+	return streamerr.New(streamerr.Deadline, "the WebSocket has been open for %v, which is the limit; open another one", s.Lifetime).WithCode(streamerr.CodeSocketLimit)
+}
+
+// A dialogue is a WebSocket of the Responses API.
+type dialogue struct {
+	service *Service
+	form    *call.Form
+	ctl     *stream.Control
+	client  *clientconn.Conn
+	conn    *websocket.Conn
+	waiting *stream.Inbox[websocket.Message]
+
+	mu    sync.Mutex // guards the following fields
+	leave func(cause *streamerr.Error)
+	lost  *streamerr.Error
+
+	// Owned by the goroutine of the handler.
+	last memory
+	id   string // of the first stream, which the handshake names; "" after the first message
+}
+
+// A memory is the conversation up to a response.
+type memory struct {
+	id    string // of the response; "" is no response
+	items []json.RawMessage
+}
+
+// lose ends the dialogue, and its response, because the client has gone or has broken a rule.
+func (d *dialogue) lose(cause *streamerr.Error) {
+	d.mu.Lock()
+	leave := d.leave
+	if d.lost == nil {
+		d.lost = cause
+	}
+	d.mu.Unlock()
+	d.ctl.Stop(cause)
+	if leave != nil {
+		leave(cause)
+	}
+}
+
+// onLoss sets what ends the response when the client is lost. It is called at once if the client is lost
+// already.
+func (d *dialogue) onLoss(leave func(cause *streamerr.Error)) {
+	d.mu.Lock()
+	d.leave = leave
+	lost := d.lost
+	d.mu.Unlock()
+	if lost != nil && leave != nil {
+		leave(lost)
+	}
+}
+
+// reads reports whether the client can be told something.
+func (d *dialogue) reads() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost == nil || d.lost.Reason != streamerr.ClientGone && d.lost.Reason != streamerr.SlowReader
+}
+
+// take takes a message of the client.
+func (d *dialogue) take(m websocket.Message) *streamerr.Error {
+	if err := d.waiting.Put(m, len(m.Data)); err != nil {
+		d.refuse(stream.NewID(), &streamerr.Error{
+			Reason: streamerr.Overloaded, Message: "too many messages wait for the responses before them; wait for a response", RetryAfter: retryAfter,
+		})
+	}
+	return nil
+}
+
+// answer runs the response that a message asks for.
+func (d *dialogue) answer(conn context.Context, c *app.RequestContext, m websocket.Message) {
+	t, err := d.turn(m)
+	if err == nil {
+		defer d.onLoss(nil)
+		err = d.service.Run(conn, c, t)
+	}
+	if err != nil {
+		d.refuse(t.ID, err)
+		t.forget()
+	}
+}
+
+// refuse tells the client that a message is not answered.
+func (d *dialogue) refuse(id string, err error) {
+	status, body := d.service.Desk.Refusal(d.form, id, err)
+	_ = d.conn.Say(problem(status, body)) // client tells why it failed
+}
+
+// end closes the WebSocket.
+func (d *dialogue) end(session *websocket.Session, err error) {
+	cause := streamerr.As(err)
+	var last []byte
+	if cause.Reason != streamerr.Draining { // an unasked error would be taken for that of the next message
+		status := cause.Reason.HTTPStatus()
+		if cause.Code == streamerr.CodeSocketLimit {
+			status = http.StatusBadRequest // as at OpenAI
+		}
+		status, body := d.form.Refusal(status, streamerr.Via(d.service.Name, cause), "")
+		last = problem(status, body)
+	}
+	session.Close(last, cause.Reason, cause)
+}

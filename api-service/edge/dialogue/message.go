@@ -1,0 +1,143 @@
+package dialogue
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+
+	"github.com/whence-dev/whence/api-service/edge/websocket"
+	"github.com/whence-dev/whence/api-service/responses/conversation"
+	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const create = "response.create"
+
+// turn parses a message of the client: a body of POST /v1/responses with a type. A Turn is returned with
+// an error, too.
+func (d *dialogue) turn(m websocket.Message) (*Turn, error) {
+	t := &Turn{ID: cmp.Or(d.id, stream.NewID()), Generates: true, dialogue: d}
+	d.id = ""
+	if m.Kind != websocket.Text {
+		return t, streamerr.New(streamerr.Invalid, "a binary message came; messages are text")
+	}
+	members, err := strict.Fields(m.Data)
+	if err == nil {
+		err = t.envelope(members)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.input = members["input"]
+	if !t.Generates && (t.input == nil || strict.Null(t.input) || string(t.input) == "[]") {
+		t.input = nil
+		members["input"] = json.RawMessage(`"-"`) // it may have none, which bodies must have
+	}
+	t.Body, err = json.Marshal(members)
+	return t, err
+}
+
+// envelope parses the members of a message that a body does not have, or that a WebSocket decides, and
+// removes them.
+func (t *Turn) envelope(members map[string]json.RawMessage) error {
+	raw, ok := members["type"]
+	if !ok {
+		return streamerr.InvalidParam("type", "type is missing").WithCode(streamerr.CodeMissing)
+	}
+	kind, err := strict.String("type", raw)
+	if err == nil {
+		err = strict.OneOf("type", kind, create)
+	}
+	if err != nil {
+		return err
+	}
+	delete(members, "type")
+	for name, set := range map[string]func(value bool) error{
+		"generate": func(value bool) error {
+			t.Generates = value
+			return nil
+		},
+		"stream": func(value bool) error {
+			if !value {
+				return streamerr.InvalidParam("stream", "stream is false; a response over a WebSocket is always streamed").WithCode(streamerr.CodeUnsupportedValue)
+			}
+			return nil
+		},
+		"background": func(value bool) error {
+			if value {
+				return streamerr.InvalidParam("background", "background is not supported over a WebSocket; use POST /v1/responses").WithCode(streamerr.CodeUnsupportedValue)
+			}
+			return nil
+		},
+	} {
+		raw, ok := members[name]
+		delete(members, name)
+		if !ok || strict.Null(raw) {
+			continue
+		}
+		value, err := strict.Boolean(name, raw)
+		if err == nil {
+			err = set(value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// items returns the items of the turn's own input.
+func (t *Turn) items() []json.RawMessage {
+	if t.input == nil {
+		return nil
+	}
+	return conversation.Items(t.input)
+}
+
+// problem returns the message of an error. body is that of an HTTP response: an object with the member error.
+func problem(status int, body []byte) []byte {
+	b := strconv.AppendInt([]byte(`{"type":"error","status":`), int64(status), 10)
+	return append(append(b, ','), body[1:]...)
+}
+
+// frames encodes the events of a response, each as a message. It implements call.Lines.
+type frames struct {
+	out      websocket.Encoder
+	all      []byte // frames that are not written yet
+	size     int    // of the events in them, in bytes
+	last     int    // size of the last event
+	answered int    // the end of the frame that completes the answer; 0 if none does
+}
+
+// Begin implements call.Lines.
+func (f *frames) Begin() []byte { return f.out.Begin() }
+
+// BeginEvent implements call.Lines. An event has its name as its type.
+func (f *frames) BeginEvent(string) []byte { return f.out.Begin() }
+
+// End implements call.Lines.
+func (f *frames) End(line []byte) {
+	frame, size := f.out.End(websocket.Text, line)
+	f.all = append(f.all, frame...)
+	f.size += size
+	f.last = size
+}
+
+// Answered marks that the answer is complete with the last event.
+func (f *frames) Answered() { f.answered = len(f.all) }
+
+// take returns the frames since the last take, which are valid until the next event begins, and the size of
+// their events in bytes.
+func (f *frames) take() (encoded []byte, size int) {
+	encoded, size = f.all, f.size
+	f.size, f.answered = 0, 0
+	f.all = f.all[:0]
+	if cap(f.all) > maxKept {
+		f.all = nil
+	}
+	return encoded, size
+}
+
+// maxKept bounds the buffer that is kept for the next events, in bytes.
+const maxKept = 64 << 10

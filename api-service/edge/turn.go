@@ -1,0 +1,72 @@
+package edge
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/edge/dialogue"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/responses"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// prepareDialogues makes the service of OpenAI's Responses API over WebSockets.
+func (e *Edge) prepareDialogues(g *gate.Gate) {
+	s := &e.dialogues
+	s.Name, s.Desk, s.Gate, s.Log, s.Run = e.hop.Name, e.desk, g, e.log, e.runTurn
+	s.Bounds, s.KeepAlive, s.MaxMessage, s.Lifetime = e.bounds(), e.config.KeepAlive, e.config.MaxBody, cmp.Or(e.config.SocketLifetime, DefaultSocketLifetime)
+	s.Live.Max = e.config.MaxStreams
+}
+
+// runTurn is dialogue.Service.Run: it runs the response that a message of a WebSocket asks for. An error is a
+// refusal: the client has been told nothing. The request of the WebSocket, c, tells the caller and the policy.
+func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.Turn) error {
+	caller, err := e.maker(c)
+	if err != nil {
+		return err
+	}
+	in, err := e.parse(t.Body, responses.Parser(e.config.StoreResponses))
+	if err != nil {
+		return err
+	}
+	policy, err := permit(c, caller, in, e.config.Leave)
+	if err == nil {
+		err = e.continueEarlier(conn, c, in, t.Earlier)
+	}
+	if err == nil && !t.Generates {
+		return t.Prepare(in)
+	}
+	if err == nil {
+		err = e.fill(conn, in)
+	}
+	if err != nil {
+		return err
+	}
+	in.Request.StreamId = t.ID
+	kept, err := e.keepAnswer(conn, c, in, policy)
+	if err != nil {
+		return err
+	}
+	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
+	if err != nil {
+		if kept != nil {
+			e.replay.Forget(conn, t.ID, kept.Epoch)
+		}
+		return err
+	}
+	defer r.finish(conn)
+	r.enter(t.Taken, func() {})
+	t.Begin(ctx, in, r.leave)
+	t.End(ctx, r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+		waits, err := t.Write(out)
+		if err == nil && waits && !r.outlives { // a slow client does not slow down the other readers of its stream
+			r.carrier.Wait()
+			err = t.Flush()
+		}
+		return err
+	}))
+	return nil
+}
