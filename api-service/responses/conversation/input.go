@@ -135,7 +135,7 @@ func (c *items) add(at string, raw json.RawMessage) error {
 			err = c.addOutput(at, members)
 		}
 	case "item_reference":
-		err = streamerr.InvalidParam(at, "%s refers to an item of an earlier response; send the item itself, or previous_response_id", at).WithCode(streamerr.CodeUnsupportedValue)
+		err = streamerr.InvalidParam(at, "%s refers to an item of an earlier response; send the item itself, as clients do with store: false, or send previous_response_id", at).WithCode(streamerr.CodeUnsupportedValue)
 	default:
 		err = streamerr.InvalidParam(at+".type", "%s.type is %q; it must be message, reasoning, function_call or function_call_output", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 	}
