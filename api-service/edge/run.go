@@ -223,16 +223,18 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 // and a new goroutine calls ended with the outcome.
 func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error, ended func(rpc.Outcome)) (o rpc.Outcome, over bool) {
 	o, over = rpc.DriveStarter(loop.With(ctx, &r.carrier), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
-		if out.GetStarted() != nil && !r.started {
+		starts := out.GetStarted() != nil && !r.started
+		if starts {
 			r.started = true
-			if r.admitted != nil {
-				close(r.admitted)
-			}
 			if !r.edge.repeats {
 				defer in.LetGo()
 			}
 		}
-		return r.deliver(out, write)
+		err := r.deliver(out, write)
+		if starts && r.admitted != nil {
+			close(r.admitted) // now the log has the start: the waiter reads it
+		}
+		return err
 	}, func(o rpc.Outcome) {
 		r.noteFailure(ctx, in, o)
 		ended(o)
