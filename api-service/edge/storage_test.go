@@ -310,3 +310,47 @@ func TestResponsesThatCannotBeStoredAreRefused(t *testing.T) {
 	}
 	fetch(t, http.MethodPost, base+"/v1/responses", response("fail not_found", `,"background":true`), http.StatusNotFound)
 }
+
+// TestAReadTokenIsNoOwner: with the token of a response that has an owner, other callers read its events alone.
+func TestAReadTokenIsNoOwner(t *testing.T) {
+	base, chat := start(t, nil)
+	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x say lo end x", `,"background":true`), http.StatusOK, bearer("me")...)
+	at, id := base+"/v1/responses/"+made.ID, strings.TrimPrefix(made.ID, "resp_")
+	var token struct {
+		Read string `json:"read_token"`
+	}
+	if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodPost, base+"/v1/streams/"+id+"/token", "", bearer("me")...))), &token); err != nil || token.Read == "" {
+		t.Fatal(token, err)
+	}
+	for _, of := range []struct{ method, path string }{
+		{http.MethodGet, ""}, {http.MethodGet, "/input_items"}, {http.MethodPost, "/cancel"}, {http.MethodDelete, ""},
+	} {
+		fetch(t, of.method, at+of.path+"?token="+token.Read, "", http.StatusNotFound)
+		fetch(t, of.method, at+of.path+"?token="+token.Read, "", http.StatusNotFound, bearer("you")...)
+	}
+	close(chat.release)
+	if got := awaitStatus(t, at, "completed", bearer("me")...); got.text() != "hello" {
+		t.Errorf("%+v", got)
+	}
+	if resp := ask(t, http.MethodGet, base+"/v1/streams/"+id+"/events?token="+token.Read, ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("the events: %d %s", resp.StatusCode, whole(t, resp))
+	} else if got := whole(t, resp); !strings.Contains(got, "lo") {
+		t.Error(got)
+	}
+}
+
+// TestAReadTokenStandsForAnOwnerWithoutCredentials on a listener that other machines reach.
+func TestAReadTokenStandsForAnOwnerWithoutCredentials(t *testing.T) {
+	base, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
+	resp := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x", `,"background":true,"stream":true`))
+	defer resp.Body.Close()
+	at, token := base+"/v1/responses/resp_"+resp.Header.Get("X-Request-Id"), "?token="+resp.Header.Get("X-Read-Token")
+	fetch(t, http.MethodGet, at, "", http.StatusNotFound)
+	fetch(t, http.MethodGet, at+token, "", http.StatusOK)
+	fetch(t, http.MethodGet, at+"/input_items"+token, "", http.StatusOK)
+	if got := fetch(t, http.MethodPost, at+"/cancel"+token, "", http.StatusOK); got.Status != "cancelled" {
+		t.Errorf("%+v", got)
+	}
+	fetch(t, http.MethodDelete, at, "", http.StatusNotFound)
+	fetch(t, http.MethodDelete, at+token, "", http.StatusOK)
+}

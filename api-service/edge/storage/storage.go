@@ -87,7 +87,8 @@ func (s *Service) handle(serve func(conn context.Context, v *visit) error) app.H
 	}
 }
 
-// open opens the response with this id, and loads it. The caller closes the reader.
+// open opens the response with this id, and loads it, for its owner. A read token stands for the owner of a response
+// that was made without credentials. The caller closes the reader.
 func (s *Service) open(ctx context.Context, caller access.Caller, id, token string) (replay.Reader, *archive.Response, error) {
 	of, ok := strings.CutPrefix(id, responses.IDPrefix)
 	if !ok || !stream.ValidID(of) {
@@ -100,6 +101,9 @@ func (s *Service) open(ctx context.Context, caller access.Caller, id, token stri
 	if in.Head().Memo == "" { // a stream of another API
 		in.Close()
 		return nil, nil, replay.ErrUnknown
+	}
+	if in.Head().Owner != "" {
+		token = "" // it is for the events alone: a response has parts of its request, and can be stopped and deleted
 	}
 	var loaded *archive.Response
 	if err = s.Guard.Read(caller, in.Head(), token); err == nil {
