@@ -33,6 +33,16 @@ func (s Seams) position(seq uint64) (position uint64, ok bool) {
 	return position, s.Number(position) == seq
 }
 
+// until returns the last position, at most to, in the generation of the event after the position after.
+func (s Seams) until(after, to uint64) uint64 {
+	for _, last := range s {
+		if last > after {
+			return min(last, to)
+		}
+	}
+	return to
+}
+
 // Lost reports whether an earlier instance has shown the event with this number and has not stored it.
 func (s Seams) Lost(seq uint64) bool {
 	generation := seq / generationSize

@@ -65,6 +65,10 @@ func TestResumedStreamGoesOnInANewGeneration(t *testing.T) {
 			t.Errorf("after %d: %q up to %d", after, text.String(), last.Seq)
 		}
 	}
+	p, err := r.Read(t.Context(), 0)
+	if err != nil || len(p.Events) != 4 || p.Events[0].Seq != 3 || p.Events[0].Data != "abc" || p.Events[1].Data != "d" {
+		t.Errorf("a reader gets deltas of both generations in one event: %+v, %v", p.Events, err)
+	}
 	// The first generation has shown event 4 and has not stored it: it is not the event at that position now.
 	for _, lost := range []uint64{4, 6, 7, 1_000_000_000, 1_000_000_003, 1_000_000_007, 2_000_000_004} {
 		if _, err := r.Read(t.Context(), lost); !errors.Is(err, replay.ErrAhead) {

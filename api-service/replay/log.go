@@ -63,6 +63,9 @@ type Event struct {
 	Note string
 }
 
+// Generation returns the number of takeovers before the event.
+func (e *Event) Generation() uint64 { return e.Seq / generationSize }
+
 // A Head describes a stream.
 type Head struct {
 	ID    string // unguessable

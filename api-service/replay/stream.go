@@ -139,13 +139,13 @@ func (v *section) offset(position uint64) int {
 	return int(v.ends[position-v.dropped-1])
 }
 
-// merged appends the events at the positions in (after, to] to events. Deltas that follow each other become one event of
-// at most maxBytes; a larger delta is an event of its own.
+// merged appends the events at the positions in (after, to] to events. Deltas of one generation that follow each other
+// become one event of at most maxBytes; a larger delta is an event of its own.
 func (v *section) merged(events []Event, after, to uint64, maxBytes int) []Event {
 	deltas := v.dropped + uint64(len(v.ends))
 	after = max(after, v.dropped)
 	for stop := min(to, deltas); after < stop; {
-		from, rest := v.offset(after), v.ends[after-v.dropped:stop-v.dropped]
+		from, rest := v.offset(after), v.ends[after-v.dropped:v.seams.until(after, stop)-v.dropped]
 		n := max(1, sort.Search(len(rest), func(i int) bool { return int(rest[i])-from > maxBytes }))
 		after += uint64(n)
 		events = append(events, Event{Seq: v.seams.Number(after), Kind: Delta, Data: v.text[from:rest[n-1]]})

@@ -48,8 +48,7 @@ func (e *Encoder) Write(out *chatv1.GenerateResponse, lines call.Lines) {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		if e.status != queued {
-			e.TakeOver() // another instance has taken the stream over
-			return
+			return // another instance has taken the stream over
 		}
 		e.start(m.Started)
 		e.announce("response.created")

@@ -27,16 +27,16 @@ type page struct {
 }
 
 // listInput is GET /v1/responses/{id}/input_items: the items of the conversation that the response answers.
-func (s *Service) listInput(_ context.Context, v *visit) error {
-	limit, err := v.limit()
+func (s *Service) listInput(_ context.Context, q *request) error {
+	limit, err := q.limit()
 	if err != nil {
 		return err
 	}
-	items, ids, err := identified(v.in.Head().ID, v.loaded.Memo.Input)
+	items, ids, err := identified(q.in.Head().ID, q.loaded.Memo.Input)
 	if err != nil {
 		return err
 	}
-	switch order := v.c.Query("order"); order {
+	switch order := q.c.Query("order"); order {
 	case "", "desc":
 		slices.Reverse(items)
 		slices.Reverse(ids)
@@ -44,7 +44,7 @@ func (s *Service) listInput(_ context.Context, v *visit) error {
 	default:
 		return streamerr.InvalidParam("order", "order is %.64q; it must be asc or desc", order)
 	}
-	if after := v.c.Query("after"); after != "" {
+	if after := q.c.Query("after"); after != "" {
 		at := slices.Index(ids, after)
 		if at < 0 {
 			return streamerr.InvalidParam("after", "after is %.64q, which is the id of no input item", after)
@@ -58,14 +58,14 @@ func (s *Service) listInput(_ context.Context, v *visit) error {
 	}
 	body, err := json.Marshal(p)
 	if err == nil {
-		exchange.JSON(v.c, body)
+		exchange.JSON(q.c, body)
 	}
 	return err
 }
 
 // limit returns the maximum number of items in the page.
-func (v *visit) limit() (int, error) {
-	text := v.c.Query("limit")
+func (q *request) limit() (int, error) {
+	text := q.c.Query("limit")
 	if text == "" {
 		return defaultPage, nil
 	}

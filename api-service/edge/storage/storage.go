@@ -30,8 +30,8 @@ import (
 const (
 	// stopTimeout bounds the wait for the ending of a response that is stopped.
 	stopTimeout = 5 * time.Second
-	// endingTimeout bounds the wait for the ending of a response that a request continues: the instance of the
-	// response may have told its client the ending before the log has it.
+	// endingTimeout bounds the wait for the ending of a response that a request continues: the client of the
+	// response may have its ending before the log has it.
 	endingTimeout = time.Second
 )
 
@@ -53,8 +53,8 @@ func (s *Service) Routes(h *server.Hertz) {
 	h.GET("/v1/responses/:id/input_items", s.handle(s.listInput))
 }
 
-// A visit is a request about a stored response.
-type visit struct {
+// A request is about a stored response.
+type request struct {
 	c      *app.RequestContext
 	caller access.Caller
 	in     replay.Reader
@@ -62,10 +62,10 @@ type visit struct {
 }
 
 // id returns the id of the response.
-func (v *visit) id() string { return responses.IDPrefix + v.in.Head().ID }
+func (q *request) id() string { return responses.IDPrefix + q.in.Head().ID }
 
 // handle returns the handler of requests that serve answers.
-func (s *Service) handle(serve func(conn context.Context, v *visit) error) app.HandlerFunc {
+func (s *Service) handle(serve func(conn context.Context, q *request) error) app.HandlerFunc {
 	return func(conn context.Context, c *app.RequestContext) {
 		exchange.ID(c)
 		caller, err := exchange.Caller(c, s.Guard)
@@ -81,7 +81,7 @@ func (s *Service) handle(serve func(conn context.Context, v *visit) error) app.H
 		}
 		defer in.Close()
 		c.Header(exchange.IDHeader, in.Head().ID)
-		if err := serve(conn, &visit{c, caller, in, loaded}); err != nil {
+		if err := serve(conn, &request{c, caller, in, loaded}); err != nil {
 			s.Desk.Refuse(c, err)
 		}
 	}
@@ -126,30 +126,30 @@ func missing(id string, err error) error {
 }
 
 // retrieve is GET /v1/responses/{id}: the response as it is now or, with stream=true, its events.
-func (s *Service) retrieve(conn context.Context, v *visit) error {
-	streams, err := v.streams()
+func (s *Service) retrieve(conn context.Context, q *request) error {
+	streams, err := q.streams()
 	if err != nil {
 		return err
 	}
 	if !streams {
-		v.show(v.loaded)
+		q.show(q.loaded)
 		return nil
 	}
-	from, err := v.from()
+	from, err := q.from()
 	if err != nil {
 		return err
 	}
-	return s.Stream(conn, v.c, v.in, from)
+	return s.Stream(conn, q.c, q.in, from)
 }
 
 // maxBody bounds the body of a GET, in bytes. A larger one is ignored.
 const maxBody = 1 << 10
 
 // streams reports whether the client wants events. OpenAI's library for Go says so in the body of its GET.
-func (v *visit) streams() (bool, error) {
-	word := v.c.Query("stream")
-	if size := v.c.Request.Header.ContentLength(); word == "" && size > 0 && size <= maxBody {
-		body, err := io.ReadAll(io.LimitReader(v.c.RequestBodyStream(), maxBody))
+func (q *request) streams() (bool, error) {
+	word := q.c.Query("stream")
+	if size := q.c.Request.Header.ContentLength(); word == "" && size > 0 && size <= maxBody {
+		body, err := io.ReadAll(io.LimitReader(q.c.RequestBodyStream(), maxBody))
 		if err != nil {
 			return false, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
 		}
@@ -170,19 +170,19 @@ func (v *visit) streams() (bool, error) {
 }
 
 // from returns the number of the first event that the client wants.
-func (v *visit) from() (int64, error) {
+func (q *request) from() (int64, error) {
 	const name = "starting_after"
-	text := v.c.Query(name)
+	text := q.c.Query(name)
 	if text == "" {
 		return 0, nil
 	}
 	after, err := strconv.ParseInt(text, 10, 64)
-	switch last := v.loaded.Next() - 1; {
+	switch last := q.loaded.Next() - 1; {
 	case err != nil || after < 0:
 		return 0, streamerr.InvalidParam(name, "%s is %.64q; it must be the sequence_number of an event", name, text).WithCode(streamerr.CodeInvalidType)
-	case v.loaded.Lost(after):
-		return 0, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(name, "the event %d was lost with the instance that told it; read the response from its beginning", after))
-	case v.loaded.Over && after > last:
+	case q.loaded.Lost(after):
+		return 0, exchange.WithStatus(http.StatusConflict, archive.LostEvent(after))
+	case q.loaded.Over && after > last:
 		return 0, streamerr.InvalidParam(name, "%s is %d; the last event of the response is %d", name, after, last)
 	}
 	return after + 1, nil
@@ -190,11 +190,11 @@ func (v *visit) from() (int64, error) {
 
 // Stream answers with the events of a response whose number is at least from.
 func (s *Service) Stream(conn context.Context, c *app.RequestContext, in replay.Reader, from int64) error {
-	told, err := archive.New(in.Head(), from)
+	response, err := archive.New(in.Head(), from)
 	if err != nil {
 		return err
 	}
-	s.Readers.Translate(conn, c, in, told.Play)
+	s.Readers.Translate(conn, c, in, response.Play)
 	return nil
 }
 
@@ -216,31 +216,31 @@ func (s *Service) Answer(conn context.Context, c *app.RequestContext, h replay.H
 }
 
 // show answers with a response object.
-func (v *visit) show(r *archive.Response) { exchange.JSON(v.c, r.AppendResponse(nil)) }
+func (q *request) show(r *archive.Response) { exchange.JSON(q.c, r.AppendResponse(nil)) }
 
 // cancel is POST /v1/responses/{id}/cancel: it stops a background response, and answers with what it has become. A
 // response that has ended stays as it is.
-func (s *Service) cancel(conn context.Context, v *visit) error {
-	if !v.loaded.Memo.Background {
+func (s *Service) cancel(conn context.Context, q *request) error {
+	if !q.loaded.Memo.Background {
 		return streamerr.New(streamerr.Invalid, "Cannot cancel a synchronous response.")
 	}
-	ended, err := s.ended(conn, v)
+	ended, err := s.ended(conn, q)
 	if err == nil {
-		v.show(ended)
+		q.show(ended)
 	}
 	return err
 }
 
-// ended stops the response of v, unless it has ended, and returns it with its ending.
-func (s *Service) ended(ctx context.Context, v *visit) (*archive.Response, error) {
-	if v.loaded.Over {
-		return v.loaded, nil
+// ended stops the response of q, unless it has ended, and returns it with its ending.
+func (s *Service) ended(ctx context.Context, q *request) (*archive.Response, error) {
+	if q.loaded.Over {
+		return q.loaded, nil
 	}
-	stopped := s.Stop(ctx, v.caller, v.in.Head().ID) // an error may mean that it has just ended
-	r, err := await(ctx, v.in, stopTimeout)
+	stopped := s.Stop(ctx, q.caller, q.in.Head().ID) // an error may mean that it has just ended
+	r, err := await(ctx, q.in, stopTimeout)
 	switch {
 	case err != nil:
-		return nil, missing(v.id(), err)
+		return nil, missing(q.id(), err)
 	case r.Over:
 		return r, nil
 	case stopped != nil:
@@ -261,11 +261,11 @@ func await(ctx context.Context, in replay.Reader, within time.Duration) (*archiv
 }
 
 // remove is DELETE /v1/responses/{id}: it stops a response that runs, and deletes it.
-func (s *Service) remove(conn context.Context, v *visit) error {
-	if _, err := s.ended(conn, v); err != nil {
+func (s *Service) remove(conn context.Context, q *request) error {
+	if _, err := s.ended(conn, q); err != nil {
 		return err
 	}
-	h := v.in.Head()
+	h := q.in.Head()
 	erased, err := s.Replay.Erase(conn, h.ID, h.Epoch)
 	switch {
 	case err != nil:
@@ -273,7 +273,7 @@ func (s *Service) remove(conn context.Context, v *visit) error {
 	case !erased:
 		return &streamerr.Error{Reason: streamerr.Unavailable, Message: "the response cannot be deleted yet; try again", RetryAfter: time.Second}
 	}
-	exchange.JSON(v.c, append(jsontext.String([]byte(`{"id":`), v.id()), `,"object":"response","deleted":true}`...))
+	exchange.JSON(q.c, append(jsontext.String([]byte(`{"id":`), q.id()), `,"object":"response","deleted":true}`...))
 	return nil
 }
 

@@ -1,4 +1,4 @@
-// Package archive tells a stored response again, from the memo and the log of its stream.
+// Package archive replays the events of a stored response, from the memo and the log of its stream.
 //
 // The events, their numbers and the response object are a function of the log alone. A log entry is one item
 // of the stream, and a reader that gets several merged entries splits them again. So all readers, on all
@@ -28,6 +28,7 @@ type Response struct {
 
 	decoder follow.Decoder
 	endedAt time.Time
+	cursor  int64 // the number of the last event that the reader has; -1 for none
 }
 
 // New returns the response of the stream of h, none of whose log has been played. Play leaves out the events
@@ -37,14 +38,14 @@ func New(h replay.Head, from int64) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Response{Memo: memo}
+	r := &Response{Memo: memo, cursor: from - 1}
 	r.Encoder = memo.Encoder(h.ID, h.Began, from, func() time.Time { return r.endedAt })
 	return r, nil
 }
 
 // Load returns the response as its log has it now.
 func Load(ctx context.Context, in replay.Reader) (*Response, error) {
-	r, err := New(in.Head(), math.MaxInt64)
+	r, err := New(in.Head(), math.MaxInt64) // a cursor that no takeover overtakes
 	for after := uint64(0); err == nil; {
 		var p replay.Page
 		if p, err = in.Read(ctx, after); err != nil {
@@ -63,8 +64,20 @@ func Load(ctx context.Context, in replay.Reader) (*Response, error) {
 	return nil, err
 }
 
-// Play encodes the events of the next event of the log.
+// LostEvent returns the error for a reader whose cursor names an event that was lost with its instance.
+func LostEvent(cursor int64) *streamerr.Error {
+	return streamerr.InvalidParam("starting_after", "the event %d was lost with the instance that sent it; read the response from its beginning", cursor)
+}
+
+// Play encodes the events of the next event of the log. It fails if the cursor of the reader names an event that
+// the log turns out to have lost: the reader has text that the next generation repeats.
 func (r *Response) Play(e replay.Event, lines call.Lines) error {
+	for r.Generation() < e.Generation() {
+		r.TakeOver()
+		if r.cursor < r.Next() && r.Lost(r.cursor) {
+			return LostEvent(r.cursor)
+		}
+	}
 	r.Over = r.Over || e.Kind.Closing()
 	return r.decoder.Decode(e, follow.Visitor{
 		Item:   func(out *chatv1.GenerateResponse) { r.Write(out, lines) },

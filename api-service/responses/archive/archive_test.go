@@ -204,43 +204,117 @@ func TestALateRefusalIsAFailedResponse(t *testing.T) {
 	}
 }
 
-// TestATakeoverKeepsTheNumbersOfEarlierEvents: the earlier instance has told two events that no other one has.
-func TestATakeoverKeepsTheNumbersOfEarlierEvents(t *testing.T) {
-	r := newTape(t)
-	all := items()
-	r.add(t, started())
-	r.add(t, all[:3]...)
+// takenOver returns the log of an instance that has taken the stream over, of which it knows the first n pieces, and the
+// recorder that continues it.
+func (r *tape) takenOver(t *testing.T, n uint64) (*replay.Memory, *follow.Recorder) {
+	t.Helper()
 	in, err := r.log.Open(t.Context(), "s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
 	var known []replay.Event
-	for after := range uint64(4) {
+	for after := range n {
 		p, err := in.Read(t.Context(), after)
 		if err != nil {
 			t.Fatal(err)
 		}
-		data := p.Events[0].Data
-		first := "\xff" + strings.SplitN(data, "\xff", 3)[1]
+		first := "\xff" + strings.SplitN(p.Events[0].Data, "\xff", 3)[1]
 		known = append(known, replay.Event{Seq: after + 1, Kind: replay.Delta, Data: first})
 	}
+	next := replay.NewMemory(replay.Limits{})
+	t.Cleanup(func() { _ = next.Close() })
+	w, err := next.Resume(r.head, replay.Seams{n}, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next, follow.NewRecorder(w, true, nil)
+}
+
+func record(t *testing.T, r *follow.Recorder, items ...*chatv1.GenerateResponse) {
+	t.Helper()
+	for _, out := range items {
+		if _, err := r.Record(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAReaderAheadOfATakeoverIsCutOff: it reconnects with the number of an event that only the dead instance had.
+func TestAReaderAheadOfATakeoverIsCutOff(t *testing.T) {
+	r := newTape(t)
+	all := items()
+	r.add(t, started())
+	r.add(t, all[:3]...)
+	has := strings.Count(r.told.String(), "\n\n")
+	r.add(t, all[3:5]...)
+	lost := strings.Count(r.told.String(), "\n\n") - 1
+	next, recorder := r.takenOver(t, 4)
+	record(t, recorder, append(append([]*chatv1.GenerateResponse{started()}, all[3:]...), ended(llmv1.Finish_FINISH_STOP))...)
+	for cursor, cut := range map[int]bool{has - 1: false, has: true, lost: true} {
+		in, err := next.Open(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		reader, err := archive.New(in.Head(), int64(cursor)+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := sse.Encoder{Identity: true}
+		_, err = follow.Each(t.Context(), in, 0, func(e replay.Event) error { return reader.Play(e, &lines) })
+		if encoded, _ := lines.Take(); (err != nil) != cut || cut && len(encoded) > 0 {
+			t.Errorf("after event %d: %v, %q", cursor, err, encoded)
+		}
+	}
+}
+
+// TestEventsOfAnHeirHaveNewNumbers, also if the heir has nothing to continue, or only an ending.
+func TestEventsOfAnHeirHaveNewNumbers(t *testing.T) {
+	lost := &streamerr.Error{Reason: streamerr.PeerLost, Message: "died"}
+	for name, c := range map[string]struct {
+		known uint64
+		items []*chatv1.GenerateResponse
+		want  string // of the first event of the heir
+	}{
+		"no start":           {4, nil, `"type":"response.failed","sequence_number":1000000012,`},
+		"a start":            {4, []*chatv1.GenerateResponse{started()}, `"type":"response.failed","sequence_number":1000000012,`},
+		"nothing known":      {0, []*chatv1.GenerateResponse{started()}, `"type":"response.created","sequence_number":1000000000,`},
+		"nothing but an end": {0, nil, `"type":"response.created","sequence_number":1000000000,`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTape(t)
+			r.add(t, started())
+			r.add(t, items()[:3]...)
+			before := ""
+			if c.known > 0 {
+				before = r.told.String()
+			}
+			next, recorder := r.takenOver(t, c.known)
+			record(t, recorder, c.items...)
+			if err := recorder.Fail(lost); err != nil {
+				t.Fatal(err)
+			}
+			rest, ok := strings.CutPrefix(read(t, next, 0), before)
+			if !ok || !strings.Contains(strings.SplitN(rest, "\n\n", 2)[0], c.want) {
+				t.Errorf("the heir's first event has no %s:\n%s", c.want, rest)
+			}
+		})
+	}
+}
+
+// TestATakeoverKeepsTheNumbersOfEarlierEvents: the earlier instance has told two events that no other one has.
+func TestATakeoverKeepsTheNumbersOfEarlierEvents(t *testing.T) {
+	r := newTape(t)
+	all := items()
+	r.add(t, started())
+	r.add(t, all[:3]...)
 	before := r.told.String()
 	r.add(t, all[3:5]...)
 	lost := strings.Count(r.told.String(), "\n\n") - 1
 
-	next := replay.NewMemory(replay.Limits{})
-	defer next.Close()
-	w, err := next.Resume(r.head, replay.Seams{4}, known)
-	if err != nil {
-		t.Fatal(err)
-	}
-	recorder := follow.NewRecorder(w, true, nil)
-	for _, out := range append(append([]*chatv1.GenerateResponse{started()}, all[3:]...), ended(llmv1.Finish_FINISH_STOP)) {
-		if _, err := recorder.Record(out); err != nil {
-			t.Fatal(err)
-		}
-	}
+	next, recorder := r.takenOver(t, 4)
+	record(t, recorder, append(append([]*chatv1.GenerateResponse{started()}, all[3:]...), ended(llmv1.Finish_FINISH_STOP))...)
 	n := strings.Count(before, "\n\n")
 	got := read(t, next, 0)
 	if rest, ok := strings.CutPrefix(got, before); ok {

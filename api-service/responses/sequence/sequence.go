@@ -1,8 +1,8 @@
 // Package sequence numbers the events of a response.
 //
 // The number of an event is its generation times 10^9, as in the replay log, plus the number of events before it.
-// A generation is what one instance has told; a takeover begins the next. So a number that an instance has told, and
-// that was lost with it, never names another event.
+// A generation is the events that one instance has sent; a takeover begins the next. So a number that an instance has
+// sent, and that was lost with it, never names another event.
 package sequence
 
 const generationSize = 1_000_000_000
@@ -22,6 +22,9 @@ func (s *Sequence) Add() int64 {
 	s.count++
 	return number
 }
+
+// Generation returns the number of takeovers so far.
+func (s *Sequence) Generation() uint64 { return uint64(len(s.seams)) }
 
 // TakeOver begins a generation.
 func (s *Sequence) TakeOver() { s.seams = append(s.seams, s.count) }

@@ -27,12 +27,12 @@ func Parse(entries []redis.XMessage) ([]replay.Event, error) {
 	return events, nil
 }
 
-// Merge makes one event, of at most replay.MaxMerged bytes, of deltas that follow each other.
+// Merge makes one event, of at most replay.MaxMerged bytes, of deltas of one generation that follow each other.
 func Merge(events []replay.Event) []replay.Event {
 	var out []replay.Event
 	for from := 0; from < len(events); {
 		to, size := from+1, len(events[from].Data)
-		for events[from].Kind == replay.Delta && to < len(events) && events[to].Kind == replay.Delta && size+len(events[to].Data) <= replay.MaxMerged {
+		for to < len(events) && mergeable(&events[from], &events[to]) && size+len(events[to].Data) <= replay.MaxMerged {
 			size += len(events[to].Data)
 			to++
 		}
@@ -50,4 +50,9 @@ func Merge(events []replay.Event) []replay.Event {
 		from = to
 	}
 	return out
+}
+
+// mergeable reports whether two events that follow each other may become one.
+func mergeable(a, b *replay.Event) bool {
+	return a.Kind == replay.Delta && b.Kind == replay.Delta && a.Generation() == b.Generation()
 }
