@@ -15,7 +15,7 @@ import (
 
 // A Delivery is one answer to one reader, as it is written. A nil Delivery takes everything.
 type Delivery struct {
-	// Head is the stream's, with the credentials that made it.
+	// Head is the stream's, with the credentials that made it. Open removes the memo.
 	Head replay.Head
 	// Kept says that readers need those, or a token.
 	Kept bool
@@ -75,6 +75,7 @@ func (b *Book) Open(d *Delivery) *Delivery {
 	if b.byID == nil {
 		b.byID = map[string]*Delivery{}
 	}
+	d.Head.Memo = "" // it may be large, and the log does not charge for it here
 	b.byID[d.Head.ID] = d
 	return d
 }

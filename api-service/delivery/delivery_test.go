@@ -158,9 +158,12 @@ func TestDeliveriesAreKeptForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b delivery.Book
 		open := func() *delivery.Delivery {
-			return b.Open(&delivery.Delivery{Head: replay.Head{ID: "s"}})
+			return b.Open(&delivery.Delivery{Head: replay.Head{ID: "s", Memo: "large"}})
 		}
 		first := open()
+		if first.Head.Memo != "" {
+			t.Error("a delivery keeps the memo of its stream")
+		}
 		time.Sleep(time.Hour)
 		if b.Find("s") != first {
 			t.Error("a live one is forgotten")

@@ -14,6 +14,10 @@ import (
 // an append reserves its bytes before it stores anything. The shares of owners are computed when the
 // log is full, while other streams append, so a share can be off by the appends of that moment.
 type Memory struct {
+	// Evicted is called with the head of an ended stream that was dropped to make room, without its memo. It
+	// must not wait, nor use the log. It may be nil, and is set before the log is used.
+	Evicted func(Head)
+
 	limits Limits
 	bytes  atomic.Int64 // the charges of all streams
 
@@ -63,7 +67,8 @@ func (m *Memory) Add(h Head) (*Writer, error) {
 
 // add adds a stream, whose cost is reserved. mu is held.
 func (m *Memory) add(h Head, seams Seams) *memoryStream {
-	s := &memoryStream{head: h, seams: seams}
+	s := &memoryStream{head: h, memoSize: int64(len(h.Memo)), memo: h.Memo, seams: seams}
+	s.head.Memo = ""
 	s.writer = Writer{m, s}
 	m.streams[h.ID] = s
 	if h.Key != "" && m.keys[h.Key] == nil {
@@ -138,7 +143,8 @@ func (m *Memory) Append(id, epoch string, events ...Event) error {
 // Forget implements Log.
 func (m *Memory) Forget(_ context.Context, id, epoch string) { m.Drop(id, epoch) }
 
-// Drop is Forget, and returns the head of the dropped stream. ok is false if there is no such stream.
+// Drop is Forget, and returns the head of the dropped stream, without its memo. ok is false if there is no such
+// stream.
 func (m *Memory) Drop(id, epoch string) (h Head, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,6 +153,7 @@ func (m *Memory) Drop(id, epoch string) (h Head, ok bool) {
 		return Head{}, false
 	}
 	m.forget(s)
+	m.compact()
 	return s.head, true
 }
 
@@ -162,6 +169,7 @@ func (m *Memory) Erase(_ context.Context, id, epoch string) (bool, error) {
 		return false, nil
 	}
 	m.forget(s)
+	m.compact()
 	return true, nil
 }
 
@@ -175,8 +183,8 @@ func (m *Memory) forget(s *memoryStream) {
 	if s.phase == phaseEnded {
 		m.stale++
 	}
-	s.phase = phaseForgotten
 	m.closeAccount(s)
+	s.phase = phaseForgotten
 	s.drop()
 	delete(m.streams, s.head.ID)
 	if m.keys[s.head.Key] == s {
@@ -191,7 +199,7 @@ func (m *Memory) HeadOfKey(key string) (h Head, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.keys[key]; s != nil && key != "" {
-		return s.head, true
+		return s.writer.Head(), true
 	}
 	return Head{}, false
 }

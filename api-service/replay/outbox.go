@@ -25,7 +25,7 @@ func (w *Writer) Shipped() bool {
 }
 
 // Head returns the head of the stream.
-func (o *Outbox) Head() Head { return o.stream.head }
+func (o *Outbox) Head() Head { return o.stream.writer.Head() }
 
 // Seams returns the seams of the stream's log.
 func (o *Outbox) Seams() Seams { return o.stream.seams }

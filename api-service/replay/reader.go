@@ -9,6 +9,7 @@ import (
 // lock of the stream.
 type memoryReader struct {
 	stream *memoryStream
+	head   Head
 	events []Event       // reused by each Read
 	more   chan struct{} // capacity 1
 
@@ -17,15 +18,15 @@ type memoryReader struct {
 
 // open adds a reader to the stream.
 func (s *memoryStream) open() *memoryReader {
-	r := &memoryReader{stream: s, more: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r := &memoryReader{stream: s, head: s.describe(), more: make(chan struct{}, 1)}
 	s.readers = append(s.readers, r)
 	return r
 }
 
 // Head implements Reader.
-func (r *memoryReader) Head() Head { return r.stream.head }
+func (r *memoryReader) Head() Head { return r.head }
 
 // Close implements Reader.
 func (r *memoryReader) Close() {

@@ -15,7 +15,7 @@ type account struct {
 
 	// Guarded by Memory.mu.
 	running map[*memoryStream]struct{}
-	ended   []*memoryStream // oldest first; the first one is not forgotten
+	ended   []*memoryStream // oldest first
 }
 
 // openAccount adds a new stream, whose cost is reserved, to the account of its owner. mu is held.
@@ -27,7 +27,7 @@ func (m *Memory) openAccount(s *memoryStream) {
 	}
 	s.account = a
 	a.running[s] = struct{}{}
-	s.charge(s.head.cost())
+	s.charge(headCost + s.memoSize)
 }
 
 // reserve adds n bytes to the log's count, or returns false if the log has no room for them.
@@ -56,7 +56,7 @@ func (a *account) end(s *memoryStream) {
 	a.ended = append(a.ended, s)
 }
 
-// closeAccount removes a forgotten stream from the account of its owner. mu and the lock of the stream
+// closeAccount removes a stream that is being forgotten from the account of its owner. mu and the lock of the stream
 // are held.
 func (m *Memory) closeAccount(s *memoryStream) {
 	a := s.account
@@ -64,13 +64,22 @@ func (m *Memory) closeAccount(s *memoryStream) {
 	m.bytes.Add(-n)
 	a.bytes.Add(-n)
 	delete(a.running, s)
-	for len(a.ended) > 0 && a.ended[0].phase == phaseForgotten {
-		a.ended[0] = nil
-		a.ended = a.ended[1:]
+	if s.phase == phaseEnded {
+		a.dropEnded(s)
 	}
 	if len(a.running)+len(a.ended) == 0 {
 		delete(m.accounts, s.head.Owner)
 	}
+}
+
+// dropEnded removes a stream from ended. An expiry or an eviction drops the first one.
+func (a *account) dropEnded(s *memoryStream) {
+	if a.ended[0] == s {
+		a.ended[0] = nil
+		a.ended = a.ended[1:]
+		return
+	}
+	a.ended = slices.DeleteFunc(a.ended, func(other *memoryStream) bool { return other == s })
 }
 
 // makeRoom reserves n bytes for a stream of an owner, and evicts other streams until they fit. s is nil
@@ -123,8 +132,12 @@ func (m *Memory) evictOne(owner string, n int64, s *memoryStream) bool {
 	}
 	switch {
 	case ended != nil:
-		m.forget(ended.ended[0])
+		oldest := ended.ended[0]
+		m.forget(oldest)
 		m.compact()
+		if m.Evicted != nil {
+			m.Evicted(oldest.head)
+		}
 		return true
 	case running == nil, running == m.accounts[owner] && (s == nil || largest == s):
 		return false // the stream that needs the room is the one to evict
@@ -134,12 +147,12 @@ func (m *Memory) evictOne(owner string, n int64, s *memoryStream) bool {
 	}
 }
 
-// largest returns the owner's largest running stream, and the newest of several largest. It returns nil
-// if all of them are evicted. The stream s counts with n more bytes. Memory.mu is held.
+// largest returns the owner's running stream whose eviction frees the most, and the newest of several. It
+// returns nil if all of them are evicted. The stream s counts with n more bytes. Memory.mu is held.
 func (a *account) largest(s *memoryStream, n int64) (largest *memoryStream) {
 	var most int64
 	for r := range a.running {
-		bytes := r.bytes.Load()
+		bytes := r.bytes.Load() - r.memoSize
 		if bytes == 0 {
 			continue // it is evicted
 		}
@@ -154,7 +167,7 @@ func (a *account) largest(s *memoryStream, n int64) (largest *memoryStream) {
 }
 
 // evict drops the text of a running stream. The stream ends at its next event, and its readers get that
-// ending. mu is held.
+// ending, for which the stream keeps its memo and the charge of the memo. mu is held.
 func (m *Memory) evict(s *memoryStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -153,13 +153,15 @@ type walk struct {
 	m   *Memory
 	r   *rand.Rand
 	ids []string // of streams that have begun, and have no ending yet
+
+	ended []string
 }
 
 // step takes one random step, and returns the owner that it was for.
 func (w *walk) step(t *testing.T, i int) (owner string) {
 	if w.r.IntN(10) < 3 || len(w.ids) == 0 {
 		owner, id := fmt.Sprint("owner", min(w.r.IntN(6), w.r.IntN(6))), fmt.Sprint(i)
-		if _, err := w.m.Begin(t.Context(), Head{ID: id, Owner: owner, Began: time.Unix(int64(i), 0)}); err == nil {
+		if _, err := w.m.Begin(t.Context(), Head{ID: id, Owner: owner, Memo: strings.Repeat("m", max(0, w.r.IntN(8000)-4000)), Began: time.Unix(int64(i), 0)}); err == nil {
 			w.ids = append(w.ids, id)
 		}
 		return owner
@@ -172,9 +174,22 @@ func (w *walk) step(t *testing.T, i int) (owner string) {
 	switch w.r.IntN(14) {
 	case 0, 1:
 		_ = w.m.Append(id, "", closed)
+		w.ended = append(w.ended, id)
 		w.ids = append(w.ids[:at], w.ids[at+1:]...)
 	case 2:
 		w.m.Forget(t.Context(), id, "")
+	case 3:
+		if len(w.ended) == 0 {
+			break
+		}
+		last := w.ended[len(w.ended)-1] // the oldest one is not the interesting one
+		w.ended = w.ended[:len(w.ended)-1]
+		if k := w.m.stream(last); k != nil {
+			owner = k.head.Owner
+		}
+		if _, err := w.m.Erase(t.Context(), last, ""); err != nil {
+			t.Fatal(err)
+		}
 	default:
 		_ = w.m.Append(id, "", text(w.r.IntN(8000)))
 	}
@@ -191,9 +206,9 @@ func (m *Memory) stream(id string) *memoryStream {
 // cost returns the bytes for which a stream should be charged. Nothing else uses the log meanwhile.
 func (s *memoryStream) cost() int {
 	if s.evicted && s.phase == phaseLive {
-		return 0
+		return len(s.memo)
 	}
-	n := headCost + s.text.Len() + eventCost*(len(s.ends)+len(s.rest))
+	n := headCost + len(s.memo) + s.text.Len() + eventCost*(len(s.ends)+len(s.rest))
 	for _, e := range s.rest {
 		n += len(e.Data)
 	}
@@ -213,8 +228,18 @@ func (m *Memory) audit() error {
 	}
 	for of, a := range m.accounts {
 		bytes := int(a.bytes.Load())
+		for _, s := range a.ended {
+			if s.phase != phaseEnded {
+				return fmt.Errorf("the account of %s has the forgotten stream %s", of, s.head.ID)
+			}
+		}
 		if sum += bytes; costs[of] != bytes || streams[of] == 0 {
 			return fmt.Errorf("the account of %s has %d bytes, its %d streams have %d", of, bytes, streams[of], costs[of])
+		}
+	}
+	for _, s := range m.ended {
+		if s.phase == phaseForgotten && s.memo != "" {
+			return fmt.Errorf("the forgotten stream %s has its memo", s.head.ID)
 		}
 	}
 	// Endings have room beyond the bound.

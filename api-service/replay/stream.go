@@ -21,17 +21,19 @@ const (
 
 // A memoryStream is the log of one stream.
 type memoryStream struct {
-	head    Head
-	seams   Seams // of the generations before the one that is written here
-	account *account
-	writer  Writer // of this stream, so that handing it out allocates nothing
-	// bytes is the charge of the stream. It is 0 between the eviction of a live stream and its closing
-	// event. It changes with mu held.
+	head     Head  // without the memo
+	memoSize int64 // is charged until the stream is forgotten
+	seams    Seams // of the generations before the one that is written here
+	account  *account
+	writer   Writer // of this stream, so that handing it out allocates nothing
+	// bytes is the charge of the stream. It is memoSize between the eviction of a live stream and its
+	// closing event. It changes with mu held.
 	bytes atomic.Int64
 
 	mu    sync.Mutex // guards the following fields; Memory.mu is taken first
 	phase phase
 	end   time.Time // when the closing event came
+	memo  string    // "" once the stream is forgotten
 	// text holds the data of all deltas after the dropped ones. It only grows, so a substring of it is
 	// valid without the lock.
 	text    strings.Builder
@@ -45,6 +47,13 @@ type memoryStream struct {
 	shown   uint64        // a position
 	ready   chan struct{} // capacity 1: the outbox has something to do; nil without an outbox
 	readers []*memoryReader
+}
+
+// describe returns the head with the memo. mu is held.
+func (s *memoryStream) describe() Head {
+	h := s.head
+	h.Memo = s.memo
+	return h
 }
 
 // deltas returns the position of the last delta. mu is held.
@@ -77,9 +86,10 @@ func (s *memoryStream) add(e Event) {
 	s.rest = append(s.rest, e)
 }
 
-// drop removes the data of all events. mu is held.
+// drop removes the data of all events, and the memo. mu is held.
 func (s *memoryStream) drop() {
 	s.text.Reset()
+	s.memo = ""
 	s.ends, s.rest, s.notes = nil, nil, notes{}
 }
 
@@ -92,7 +102,7 @@ func (s *memoryStream) evict() int64 {
 	if s.cause == nil {
 		s.cause = errEvicted
 	}
-	return s.bytes.Swap(0)
+	return s.bytes.Swap(s.memoSize) - s.memoSize
 }
 
 // announce tells the readers, or the outbox that holds them back, that there are new events. mu is held.

@@ -16,7 +16,11 @@ type Writer struct {
 }
 
 // Head returns the head of the stream.
-func (w *Writer) Head() Head { return w.stream.head }
+func (w *Writer) Head() Head {
+	w.stream.mu.Lock()
+	defer w.stream.mu.Unlock()
+	return w.stream.describe()
+}
 
 // Delta appends one delta with its note, which may be empty. It copies both, and allocates nothing but the growth of the stream's
 // buffer.
@@ -127,7 +131,7 @@ func (w *Writer) appendSlowly(b batch, events []Event) error {
 	}
 	if b.closing {
 		if s.evicted {
-			b.size += s.head.cost() // the eviction has given the head's charge back
+			b.size += headCost // the eviction has given it back
 		}
 		m.bytes.Add(b.size)
 	}
