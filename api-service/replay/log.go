@@ -159,6 +159,8 @@ type Page struct {
 	Events []Event
 	// Ended reports that no event follows Events.
 	Ended bool
+	// Missed is why a part of the log could not be read now; nil if there was no such part. The stream may continue.
+	Missed error
 	// More is readable, once, when there may be more to read. It is nil if Ended is true.
 	More <-chan struct{}
 }

@@ -8,8 +8,39 @@ import (
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
-// Erase implements replay.Log. A stream that only this instance has is erased here.
+// maxEvicted bounds the evicted streams that the server still has to forget. The server keeps what exceeds it for
+// Limits.TTL.
+const maxEvicted = 4096
+
+// evict has the server forget a stream that was evicted here, so that the instances' limits bound the server.
+func (l *Log) evict(h replay.Head) {
+	if !h.Shared {
+		return
+	}
+	select {
+	case l.evicted <- h:
+	default:
+	}
+}
+
+// forgetEvicted has the server forget evicted streams, until the log is closed. A server that does not answer keeps
+// them for Limits.TTL.
+func (l *Log) forgetEvicted() {
+	for {
+		select {
+		case h := <-l.evicted:
+			l.forget(l.closing, h)
+		case <-l.closing.Done():
+			return
+		}
+	}
+}
+
+// Erase implements replay.Log. A stream that only this instance has is erased here, also while the server is down.
 func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {
+	if w, err := l.local.Writer(id, epoch); err == nil && !w.Head().Shared {
+		return l.local.Erase(ctx, id, epoch)
+	}
 	h, _, err := l.head(ctx, id)
 	switch {
 	case errors.Is(err, replay.ErrUnknown), err == nil && h.Epoch != epoch:

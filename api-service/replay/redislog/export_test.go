@@ -70,6 +70,14 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 	return ""
 }
 
+// RepeatTakeovers repeats the takeovers that this process could not complete, and returns how many are left.
+func (l *Log) RepeatTakeovers() (left int, err error) {
+	err = l.repeatTakeovers()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.unsure), err
+}
+
 // owner returns the run that has a stream on the server.
 func (l *Log) owner(ctx context.Context, h replay.Head) string {
 	return l.db.HGet(ctx, headKey(h.ID), "run").Val()

@@ -35,6 +35,7 @@
 //	ended      Limits.TTL passes                  absent
 //	ended      any: Erase                         forgotten  the events and the key are gone; expires after Limits.TTL, until when the owner may have a copy
 //	any        owner: Forget                      forgotten  the events and the key are gone; expires after forgottenTTL
+//	ended      owner: its memory is full          forgotten  as after Forget: Config.Limits bound the server, too
 //	forgotten  owner: write                       forgotten  the write is dropped
 //	forgotten  any: Begin with the same id        forgotten  fails with ErrTaken
 //	any        the server restarts without data   absent     the owner restores a stream that is not fully written
@@ -97,6 +98,8 @@ type Log struct {
 	others  sync.WaitGroup // the goroutines that end with closing
 
 	downSince atomic.Int64 // unix nanoseconds; 0 while the server answers
+
+	evicted chan replay.Head // ended streams that had to make room here
 
 	dead    chan []string // runs whose streams are to be taken over; capacity 1
 	retired atomic.Bool   // this process takes over no more streams
@@ -161,11 +164,13 @@ func New(c Config) (*Log, error) {
 	short := *o
 	short.DialTimeout, short.ReadTimeout, short.WriteTimeout, short.PoolTimeout = c.Lease/2, c.Lease/2, c.Lease/2, c.Lease/2
 	short.PoolSize = 1000 // the client pauses for a second after this many failed dials; there is never more than one connection
-	l := &Log{config: c, db: redis.NewClient(o), leases: redis.NewClient(&short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}}
+	l := &Log{config: c, db: redis.NewClient(o), leases: redis.NewClient(&short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
+	l.local.Evicted = l.evict
 	l.closing, l.close = context.WithCancel(context.Background())
 	_, _ = l.beatOnce() // before the first stream; if the server is down, a later beat makes the lease
 	l.others.Go(l.keepLease)
 	l.others.Go(l.buryAll)
+	l.others.Go(l.forgetEvicted)
 	l.pubsub = l.db.Subscribe(l.closing)
 	l.others.Go(l.listen)
 	l.others.Go(func() {

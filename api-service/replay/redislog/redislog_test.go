@@ -169,6 +169,36 @@ func TestAStreamIsErasedByAnyInstance(t *testing.T) {
 	}
 }
 
+// TestTheServerForgetsEvictedStreams: the bytes of an instance bound what the server keeps of it.
+func TestTheServerForgetsEvictedStreams(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	owner, other := s.open(t, replay.Limits{Bytes: 100_000}), s.open(t, replay.Limits{})
+	defer closeLog(t, owner)
+	defer closeLog(t, other)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	for _, id := range []string{"0", "1", "2"} {
+		if _, err := owner.Begin(t.Context(), replay.Head{ID: id, Epoch: "e", Key: "key of " + id, Memo: strings.Repeat("m", 40_000), Began: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := owner.Append(id, "e", delta("text"), closing); err != nil {
+			t.Fatal(err)
+		}
+		there := read(t, other, id)
+		eventually(t, "the server has the ending", func() bool { _, _, ended := said(t, there, 0); return ended })
+	}
+	eventually(t, "the server forgets the oldest stream", func() bool {
+		return db.Exists(t.Context(), "whence:4:log:0", "whence:4:key:key of 0").Val() == 0 && db.HGet(t.Context(), "whence:4:head:0", "memo").Val() == ""
+	})
+	if _, err := other.Open(t.Context(), "0"); !errors.Is(err, replay.ErrUnknown) {
+		t.Error("the evicted stream is read:", err)
+	}
+	if text, _, ended := said(t, read(t, other, "2"), 0); text != "text" || !ended {
+		t.Errorf("a stream that is kept is %q", text)
+	}
+}
+
 func closeLog(t testing.TB, l replay.Log) {
 	t.Helper()
 	if err := l.Close(); err != nil {
@@ -228,11 +258,17 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 	if text, _, ended := said(t, there, 1); text != "" || ended {
 		t.Error("who reads there has", text, ended)
 	}
+	if p, err := there.Read(t.Context(), 1); err != nil || !errors.Is(p.Missed, streamerr.Unavailable) {
+		t.Error("who reads there does not know that the log cannot be read:", p.Missed, err)
+	}
 	if h, err := a.Begin(t.Context(), replay.Head{ID: "new"}); err != nil || h.Shared {
 		t.Error("a new stream:", h, err)
 	}
 	if err := a.Append("new", "", delta("x"), closing); err != nil {
 		t.Error(err)
+	}
+	if erased, err := a.Erase(t.Context(), "new", ""); !erased || err != nil {
+		t.Error("a stream that only this instance has is not erased:", erased, err)
 	}
 	if h, err := a.Begin(t.Context(), replay.Head{ID: "x", Key: "k"}); err != nil || h.ID != "s" {
 		t.Error("a key of ours:", h, err)

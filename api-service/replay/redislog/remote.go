@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A remoteStream is a stream of another instance that is read here.
@@ -146,8 +147,8 @@ func (r *remoteReader) Close() {
 	}
 }
 
-// Read implements replay.Reader. While the server is down, or has lost the stream, Read returns an empty
-// page, because the stream may continue.
+// Read implements replay.Reader. While the server is down, or has lost the stream, Read returns a page
+// without events that says so, because the stream may continue.
 func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, error) {
 	if r.stream == nil {
 		r.stream = r.log.follow(r.head)
@@ -165,7 +166,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	})
 	l.answered(err)
 	if err != nil {
-		return replay.Page{More: more}, nil // answered has logged it, and the heartbeat wakes the reader
+		return replay.Page{More: more, Missed: unavailable(err)}, nil // answered has logged it, and the heartbeat wakes the reader
 	}
 	epoch, state := fields.Val()[0], fields.Val()[1]
 	digits, _ := fields.Val()[2].(string)
@@ -212,6 +213,9 @@ func (r *remoteReader) lost(field any, after uint64) bool {
 	return err == nil && seams.Lost(after)
 }
 
+// errAbsent is why a reader misses events that the server has lost, and may get again.
+var errAbsent = &streamerr.Error{Reason: streamerr.Unavailable, Message: "the events of the stream cannot be read now, because redis has lost them", RetryAfter: time.Second}
+
 // absent returns the page of a stream that the server has lost, wholly or its last events. If the server
 // has restarted, the instance that owns the stream writes it again.
 func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
@@ -223,7 +227,7 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 	case time.Since(*since) > restoreTimeout:
 		return replay.Page{}, replay.ErrUnknown
 	}
-	return replay.Page{More: more}, nil
+	return replay.Page{More: more, Missed: errAbsent}, nil
 }
 
 // wait returns the page of a reader whose cursor is ahead of a stream that has not ended. The instance

@@ -78,12 +78,15 @@ func (l *Log) bury(run string) error {
 
 // repeatTakeovers repeats the takeovers of streams that this process may own, and has not loaded.
 func (l *Log) repeatTakeovers() error {
+	l.taking.RLock()
+	defer l.taking.RUnlock()
+	if l.retired.Load() {
+		return nil // the others take them over when the lease of this process ends
+	}
 	l.mu.Lock()
 	unsure := l.unsure
 	l.unsure = nil
 	l.mu.Unlock()
-	l.taking.RLock()
-	defer l.taking.RUnlock()
 	var failed error
 	for _, c := range unsure {
 		if _, err := l.local.Writer(c.head.ID, c.head.Epoch); err == nil {

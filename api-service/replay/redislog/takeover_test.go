@@ -393,6 +393,40 @@ func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 	closeLog(t, a)
 }
 
+// TestARetiredInstanceRepeatsNoTakeover: its server drains, and continues no stream.
+func TestARetiredInstanceRepeatsNoTakeover(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
+	const request = "whence:4:request:s"
+	prompt := db.Get(t.Context(), request).Val()
+	db.Del(t.Context(), request)
+	db.HSet(t.Context(), request, "no", "text")
+	way.cut()
+	eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:4:head:s", "edge").Val() == "b" })
+	b.Retire()
+	db.Del(t.Context(), request)
+	db.Set(t.Context(), request, prompt, time.Hour)
+	if left, err := b.RepeatTakeovers(); left != 1 || err != nil {
+		t.Errorf("%d takeovers are left to others: %v", left, err)
+	}
+	select {
+	case o := <-b.orphans:
+		t.Errorf("the retired instance continues %+v", o)
+	default:
+	}
+	way.mend(t)
+	a.isFenced(t, "s")
+	closeLog(t, a)
+}
+
 func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -43,12 +43,15 @@ func New(h replay.Head, from int64) (*Response, error) {
 	return r, nil
 }
 
-// Load returns the response as its log has it now.
+// Load returns the response as its log has it now. It fails if a part of the log cannot be read now.
 func Load(ctx context.Context, in replay.Reader) (*Response, error) {
 	r, err := New(in.Head(), math.MaxInt64) // a cursor that no takeover overtakes
 	for after := uint64(0); err == nil; {
 		var p replay.Page
-		if p, err = in.Read(ctx, after); err != nil {
+		if p, err = in.Read(ctx, after); err == nil {
+			err = p.Missed
+		}
+		if err != nil {
 			break
 		}
 		for _, e := range p.Events {

@@ -1,6 +1,8 @@
 package archive_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -332,6 +334,29 @@ func TestATakeoverKeepsTheNumbersOfEarlierEvents(t *testing.T) {
 		if now.Lost(number) != want {
 			t.Errorf("event %d: lost is %t", number, !want)
 		}
+	}
+}
+
+// A lame reader cannot read the rest of its log now.
+type lame struct{ replay.Reader }
+
+func (l lame) Read(ctx context.Context, after uint64) (replay.Page, error) {
+	if after > 0 {
+		return replay.Page{Missed: &streamerr.Error{Reason: streamerr.Unavailable}}, nil
+	}
+	return l.Reader.Read(ctx, after)
+}
+
+func TestAResponseIsNotShownInPart(t *testing.T) {
+	r := newTape(t)
+	r.add(t, started(), delta(&chatv1.Delta{Text: "He"}))
+	in, err := r.log.Open(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if got, err := archive.Load(t.Context(), lame{in}); !errors.Is(err, streamerr.Unavailable) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
