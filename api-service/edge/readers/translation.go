@@ -33,6 +33,12 @@ func (s *translation) begin(client *clientconn.Conn, sent func(time.Duration, in
 	return nil
 }
 
+// end truncates the body of a reader without the ending: clients of other APIs take a body that ends for the whole
+// answer.
+func (s *translation) end(cause *streamerr.Error, failed bool) {
+	s.eventStream.end(cause, failed || cause.Reason != streamerr.Completed)
+}
+
 func (s *translation) read(ctx context.Context, in replay.Reader, after uint64) (follow.End, error) {
 	return follow.Each(ctx, in, after, func(e replay.Event) error {
 		if err := s.translate(e, &s.lines); err != nil {
