@@ -42,11 +42,11 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	o.stopByID(ctx, c, "rid", rid)
 }
 
-// stopByID ends a stream on any instance. The stop begins here, so a stream of this instance has all of the hop's grace, and the
-// hops below share it; a stop of another instance's stream carries the same budget to them. A stream of another api-service is stopped in a chat-service, because all
-// api-services share the chat-services, and its ending travels up to the api-service that owns it. The stop names the
-// owners whose streams the caller may stop, and each hop refuses to stop other streams. param is the request's name
-// for the id.
+// stopByID ends a stream on any instance. The stop begins here, so a stream of this instance may use the whole grace
+// period, which the hops below share; a stop of another instance's stream carries the same budget to them. A stream of
+// another api-service is stopped in a chat-service, because all api-services share the chat-services, and its ending
+// travels up to the api-service that owns it. The stop names the owners whose streams the caller may stop, and each hop
+// refuses to stop other streams. param is the request's name for the id.
 func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, id string) {
 	caller, owners, err := o.admit(c, id)
 	if err != nil {
