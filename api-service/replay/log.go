@@ -96,7 +96,7 @@ func NewEpoch() string { return strings.ToLower(rand.Text()[:10]) }
 type Orphan struct {
 	Head       Head // with the request; Edge is the instance that ran the stream
 	Age        time.Duration
-	HandedOver bool    // the instance has handed the stream over
+	HandedOver bool    // the instance that ran the stream has stopped it, and has handed it over
 	Deltas     []Event // all events so far, with their notes
 	Stop       string  // the cause with which the stream is to end at once; "" for none
 }

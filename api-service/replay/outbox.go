@@ -24,6 +24,15 @@ func (w *Writer) Shipped() bool {
 	return s.held && s.shown == s.last()
 }
 
+// Continued reports whether the stream has begun here, or has events of this instance.
+func (w *Writer) Continued() bool {
+	s := w.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.seams)
+	return n == 0 || s.last() > s.seams[n-1]
+}
+
 // Head returns the head of the stream.
 func (o *Outbox) Head() Head { return o.stream.writer.Head() }
 

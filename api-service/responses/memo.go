@@ -73,7 +73,7 @@ func (r *body) encodeMemo(began time.Time) string {
 	return string(marshal(m))
 }
 
-// A Memo is what is needed besides the items of its stream to tell a stored response again.
+// A Memo is what is needed besides the items of its stream to replay a stored response.
 type Memo struct {
 	Model      string              `json:"model"`
 	Background bool                `json:"background,omitempty"`

@@ -142,7 +142,7 @@ func (l *Log) settle(run, id string) (done bool, err error) {
 	defer l.taking.RUnlock()
 	switch {
 	case l.inherits():
-		return l.takeOver(claim{h, run == abandoned}, run)
+		return l.takeOver(claim{h, run == abandoned && fields["handed"] != ""}, run)
 	case l.retired.Load() || l.heirs.Load() > 0:
 		return false, nil
 	default:
@@ -183,7 +183,7 @@ func (l *Log) takeOver(c claim, owner string) (done bool, err error) {
 	own.Edge = l.config.Name
 	w, err := l.local.Resume(own, seams, o.Deltas)
 	switch {
-	case errors.Is(err, replay.ErrFull) && l.leaveToOthers(l.closing, h):
+	case errors.Is(err, replay.ErrFull) && l.leaveToOthers(l.closing, h, false):
 		return true, nil
 	case err != nil:
 		l.give(h, err)
@@ -290,7 +290,7 @@ func (l *Log) HandOver(ctx context.Context, id, epoch string) bool {
 	if !l.awaitShipped(ctx, w) {
 		return false
 	}
-	if !l.leaveToOthers(ctx, h) {
+	if !l.leaveToOthers(ctx, h, w.Continued()) {
 		return false
 	}
 	l.local.Drop(id, epoch)
@@ -298,11 +298,15 @@ func (l *Log) HandOver(ctx context.Context, id, epoch string) bool {
 	return true
 }
 
-// leaveToOthers leaves a stream of this process to any other instance that takes over streams. It returns false
-// if there is none.
-func (l *Log) leaveToOthers(ctx context.Context, h replay.Head) bool {
+// leaveToOthers leaves a stream of this process to any other instance that takes over streams. ran says that this
+// process has run it, and not only taken it over. leaveToOthers returns false if there is no other instance.
+func (l *Log) leaveToOthers(ctx context.Context, h replay.Head, ran bool) bool {
+	mark := ""
+	if ran {
+		mark = "1"
+	}
 	keys := []string{headKey(h.ID), streamsKey(l.run), streamsKey(abandoned), leasesKey, heirsKey}
-	n, err := script.HandOver.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds()).Int()
+	n, err := script.HandOver.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds(), mark).Int()
 	l.answered(err)
 	return n == 1
 }

@@ -235,6 +235,47 @@ func TestStreamIsHandedOver(t *testing.T) {
 	}
 }
 
+// TestAnHeirThatGivesAStreamBackHasNotRunIt: the next heir knows how the instance that ran the stream has left it.
+func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
+	for name, hands := range map[string]bool{"a dead instance": false, "an instance that drains": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			way := newProxy(t, s.addr)
+			a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+			defer closeLog(t, b)
+			a.begin(t, "s")
+			a.say(t, "s", "one ")
+			there := read(t, b, "s")
+			eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, there, 0); return text == "one " })
+			if hands {
+				a.Retire()
+				eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
+			} else {
+				way.cut()
+			}
+			if o := b.takes(t); o.HandedOver != hands || o.Head.Edge != "a" {
+				t.Errorf("%+v", o)
+			}
+			c := inherit(t, s.addr, "c")
+			defer closeLog(t, c)
+			b.full.Store(true)
+			eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
+			if o := c.takes(t); o.HandedOver != hands || o.Head.Edge != "a" {
+				t.Errorf("the next heir gets %+v", o)
+			}
+			if err := c.Append("s", "e", delta("two"), closing); err != nil {
+				t.Fatal(err)
+			}
+			if !hands {
+				way.mend(t)
+				a.isFenced(t, "s")
+			}
+			closeLog(t, a)
+		})
+	}
+}
+
 func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -50,12 +50,14 @@ local head, log, key, request, from, to, leases = KEYS[1], KEYS[2], KEYS[3], KEY
 local id, epoch, owner, run, ttl, edge = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 ` + leased + `
 if owner ~= run and leased(leases, owner) then return {} end
-local known = redis.call('HMGET', head, 'epoch', 'state', 'run', 'last', 'seams', 'since', 'stop', 'stopped')
+local known = redis.call('HMGET', head, 'epoch', 'state', 'run', 'last', 'seams', 'since', 'stop', 'stopped', 'edge')
 if known[1] ~= epoch or known[2] ~= 'live' or known[3] ~= owner then return {} end
 local seams = known[5] or ''
 if owner ~= run then
   local seam = string.format('%.0f', known[4] % 1000000000)
   seams = seams ~= '' and seams .. ',' .. seam or seam
+  redis.call('HSET', head, 'from', known[9])
+  if owner ~= '' then redis.call('HDEL', head, 'handed') end
 end
 redis.call('HSET', head, 'run', run, 'edge', edge, 'seams', seams)
 redis.call('SMOVE', from, to, id)
@@ -67,10 +69,12 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 return {string.format('%.0f', now - known[6]), seams, known[7] or known[8] or ''}`)
 
-	// HandOver leaves a live stream to any heir, unless there is none besides its owner.
+	// HandOver leaves a live stream to any heir, unless there is none besides its owner. If the owner has run the
+	// stream, and so has stopped it on the hops below, the head says so. Otherwise the head names the instance again
+	// that ran it before.
 	HandOver = redis.NewScript(`
 local head, streams, orphans, leases, heirs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, epoch, run = ARGV[1], ARGV[2], ARGV[3]
+local id, epoch, run, ran = ARGV[1], ARGV[2], ARGV[3], ARGV[5] ~= ''
 local known = redis.call('HMGET', head, 'epoch', 'state', 'run')
 if known[1] ~= epoch or known[2] ~= 'live' or known[3] ~= run then return 0 end
 local time = redis.call('TIME')
@@ -80,6 +84,9 @@ local own = redis.call('ZSCORE', heirs, run)
 if own and tonumber(own) >= now then left = left - 1 end
 if left == 0 then return 0 end
 redis.call('HSET', head, 'run', '')
+local from = redis.call('HGET', head, 'from')
+if ran then redis.call('HSET', head, 'handed', '1')
+elseif from then redis.call('HSET', head, 'edge', from) end
 redis.call('SMOVE', streams, orphans, id)
 redis.call('PEXPIRE', orphans, ARGV[4])
 redis.call('ZADD', leases, 0, '')
