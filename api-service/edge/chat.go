@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/storage"
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
@@ -44,12 +45,6 @@ func (e *Edge) answer(parse parser) app.HandlerFunc {
 func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse parser) {
 	id := exchange.ID(c)
 	in, policy, _, err := e.readCall(c, parse, e.config.Leave)
-	if err == nil {
-		err = e.continueEarlier(conn, c, in, nil)
-	}
-	if err == nil {
-		err = e.fill(conn, in)
-	}
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -59,17 +54,8 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		c.Header(exchange.IDHeader, id)
 	}
 	in.Request.StreamId = id
-	kept, err := e.keepAnswer(conn, c, in, policy)
+	ctx, r, kept, err := e.beginAnswer(conn, c, in, policy, nil)
 	if err != nil {
-		e.desk.Refuse(c, err)
-		return
-	}
-	in.Request.Gathered = !in.Stream && kept == nil // otherwise readers of the log see each piece
-	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
-	if err != nil {
-		if kept != nil {
-			e.replay.Forget(conn, id, kept.Epoch)
-		}
 		e.desk.Refuse(c, err)
 		return
 	}
@@ -101,6 +87,36 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	a := e.newAnswer(ctx, c, client, in, r, e.delivers(c, id, kept))
 	handed = true
 	e.stream(c, a, finish)
+}
+
+// beginAnswer admits the stream of a request, and gets what the request refers to. The limits of the caller's key come
+// first: a request over a limit reads no earlier conversation, fetches no image and keeps no answer. find, which may be
+// nil, is asked first for the conversation.
+func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, find storage.Finder) (ctx context.Context, r *run, kept *replay.Head, err error) {
+	traced := exchange.Traced(conn, c)
+	grant, err := e.meter.Enter(traced, c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if r == nil {
+			grant.End(0)
+		}
+	}()
+	if err = e.continueEarlier(conn, c, in, find); err == nil {
+		err = e.fill(conn, in)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if kept, err = e.keepAnswer(conn, c, in, p); err != nil {
+		return nil, nil, nil, err
+	}
+	in.Request.Gathered = !in.Stream && kept == nil // otherwise readers of the log see each piece
+	if ctx, r, err = e.begin(traced, c, grant, in, p, kept); err != nil && kept != nil {
+		e.replay.Forget(conn, kept.ID, kept.Epoch)
+	}
+	return ctx, r, kept, err
 }
 
 // take takes over the connection of the client that asked for r. The client leaves when it closes

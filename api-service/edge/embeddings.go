@@ -27,7 +27,7 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, end, err := e.admit(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim())
+	ctx, end, err := e.count(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim())
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return

@@ -73,6 +73,39 @@ keys:
 	}
 }
 
+// TestLimitsAreCheckedFirst: a request over a limit does not reach the stored conversations, and a request that is
+// refused after the check gives its place back.
+func TestLimitsAreCheckedFirst(t *testing.T) {
+	keyed := keyFile(t, `keys: [{key: requests, tenant: a, requests_per_minute: 1}, {key: streams, tenant: b, streams: 1}]`)
+	url, chat := start(t, keyed)
+	continues := response("start m end x", `,"previous_response_id":"resp_none"`)
+	for i, want := range []int{http.StatusBadRequest, http.StatusTooManyRequests} {
+		resp := ask(t, "POST", url+"/v1/responses", continues, bearer("requests")...)
+		if body := whole(t, resp); resp.StatusCode != want {
+			t.Errorf("request %d: status %d: %s", i, resp.StatusCode, body)
+		}
+	}
+	for range 3 {
+		resp := ask(t, "POST", url+"/v1/responses", continues, bearer("streams")...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("status %d: %s", resp.StatusCode, body)
+		}
+	}
+	const running = "start m say x hold x end x"
+	made := makeStream(t, url, running, append(bearer("streams"), "Idempotency-Key", "k")...)
+	again := ask(t, "POST", url+"/v1/streams", asking(running), append(bearer("streams"), "Idempotency-Key", "k")...)
+	if body := whole(t, again); again.StatusCode != http.StatusOK || again.Header.Get("X-Request-Id") != made.ID {
+		t.Errorf("the same request again: status %d: %s", again.StatusCode, body)
+	}
+	for range 2 { // the refused request keeps no stream that the next one would find
+		other := ask(t, "POST", url+"/v1/streams", asking(running), append(bearer("streams"), "Idempotency-Key", "other")...)
+		if body := whole(t, other); other.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("another request: status %d: %s", other.StatusCode, body)
+		}
+	}
+	close(chat.release)
+}
+
 func TestKeysBoundRequests(t *testing.T) {
 	keyed := keyFile(t, `keys: [{key: one, tenant: a, models: [m, m2], max_tokens: 100, deadline: 50ms, expires: 2999-01-01T00:00:00Z}, {key: old, tenant: a, expires: 2001-01-01T00:00:00Z}]`)
 	url, _ := start(t, keyed)

@@ -132,37 +132,23 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
 	in, policy, body, err := e.readCall(c, openAI(openai.ParseStream), e.config.LeaveEvents)
-	if err == nil {
-		err = e.fill(conn, in)
+	key := string(c.GetHeader(idempotencyHeader))
+	if err == nil && len(key) > maxKey {
+		err = streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey)
 	}
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
 	}
-	key := string(c.GetHeader(idempotencyHeader))
-	if len(key) > maxKey {
-		e.desk.Refuse(c, streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey))
-		return
-	}
-	digest := follow.Digest(string(body))
 	in.Request.StreamId = id
-	head, err := e.keep(exchange.Traced(conn, c), in, policy, key, digest)
+	ctx, r, head, err := e.beginStream(conn, c, in, policy, key, follow.Digest(string(body)))
 	switch {
 	case err != nil:
 		e.desk.Refuse(c, err)
 		return
-	case head.ID != id && head.Body != digest:
-		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(idempotencyHeader, "the %s was used for another request", idempotencyHeader)))
-		return
-	case head.ID != id:
+	case r == nil:
 		c.Header(exchange.IDHeader, head.ID)
 		c.Data(http.StatusOK, "application/json", e.readers.Made(*head).JSON())
-		return
-	}
-	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, head)
-	if err != nil {
-		e.replay.Forget(conn, id, head.Epoch)
-		e.desk.Refuse(c, err)
 		return
 	}
 	if refused := e.background(ctx, in, r); refused != nil {
@@ -172,6 +158,44 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	}
 	c.Header("Location", "/v1/streams/"+id+"/events")
 	c.Data(http.StatusCreated, "application/json", e.readers.Made(*head).JSON())
+}
+
+// beginStream begins a kept stream, unless a stream with the idempotency key is kept: then the run is nil, and head is
+// that stream's. A request over a limit of its key finds the stream that an earlier try has begun, because a client
+// whose response was lost would otherwise wait for its own stream to end. Such a request fetches no image.
+func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, key, digest string) (ctx context.Context, r *run, head *replay.Head, err error) {
+	traced, id := exchange.Traced(conn, c), in.Request.GetStreamId()
+	grant, over := e.meter.Enter(traced, c)
+	defer func() {
+		if r == nil {
+			grant.End(0)
+		}
+	}()
+	if over != nil && key == "" {
+		return nil, nil, nil, over
+	}
+	if over == nil {
+		if err = e.fill(conn, in); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	head, err = e.keep(traced, in, p, key, digest)
+	switch {
+	case err != nil:
+		return nil, nil, nil, err
+	case head.ID != id && head.Body != digest:
+		return nil, nil, nil, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(idempotencyHeader, "the %s was used for another request", idempotencyHeader))
+	case head.ID != id:
+		return nil, nil, head, nil
+	case over != nil:
+		err = over
+	default:
+		ctx, r, err = e.begin(traced, c, grant, in, p, head)
+	}
+	if err != nil {
+		e.replay.Forget(conn, id, head.Epoch)
+	}
+	return ctx, r, head, err
 }
 
 // background runs a stream in a goroutine of the edge, which Serve waits for, and returns when the

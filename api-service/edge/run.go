@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/quota"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -97,13 +98,13 @@ func (e *Edge) enter(h replay.Head) (leave func(cause *streamerr.Error)) {
 
 // begin admits the stream of request c. Its context has the values of the request's, but does not
 // end with it. With a head, which replay.Begin has returned, the stream's events are kept. The
-// caller calls close.
-func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
+// caller calls close, which ends the grant. After an error the caller ends the grant.
+func (e *Edge) begin(conn context.Context, c *app.RequestContext, grant *quota.Grant, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
 	r := &run{edge: e, engine: e.chat}
 	if err := r.keepEvents(in, head); err != nil {
 		return nil, nil, err
 	}
-	ctx, end, err := e.admit(conn, c, &in.Request.StreamId, in.Request.GetClaim())
+	ctx, end, err := e.admit(conn, c, grant, &in.Request.StreamId, in.Request.GetClaim())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -142,16 +143,23 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 	return rpc.WithDeadline(ctx, in.Timeout)
 }
 
-// admit admits a stream under its id, with the claim of its caller. Its context has the values of the request's, but
-// does not end with it.
-func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
+// count applies the limits of the caller's key to a stream, and admits it.
+func (e *Edge) count(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
 	grant, err := e.meter.Enter(conn, c)
 	if err != nil {
 		return nil, nil, err
 	}
+	if ctx, end, err = e.admit(conn, c, grant, id, claim); err != nil {
+		grant.End(0)
+	}
+	return ctx, end, err
+}
+
+// admit admits a stream under its id, with the claim of its caller. Its context has the values of the request's, but
+// does not end with it. end ends the grant. After an error the caller ends it.
+func (e *Edge) admit(conn context.Context, c *app.RequestContext, grant *quota.Grant, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
 	ctx, remove, err := e.hop.Begin(context.WithoutCancel(conn), id, claim.GetOwner(), e.desk.Peer(c), clientconn.Gone)
 	if err != nil {
-		grant.End(0)
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
 		}

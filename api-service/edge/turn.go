@@ -7,7 +7,6 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/edge/dialogue"
-	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/responses"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -33,28 +32,18 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 		return err
 	}
 	policy, err := permit(c, caller, in, e.config.Leave)
-	if err == nil {
-		err = e.continueEarlier(conn, c, in, t.Earlier)
+	if err != nil {
+		return err
 	}
-	if err == nil && !t.Generates {
+	if !t.Generates {
+		if err := e.continueEarlier(conn, c, in, t.Earlier); err != nil {
+			return err
+		}
 		return t.Prepare(in)
 	}
-	if err == nil {
-		err = e.fill(conn, in)
-	}
+	in.Request.StreamId, in.Stream = t.ID, true
+	ctx, r, _, err := e.beginAnswer(conn, c, in, policy, t.Earlier)
 	if err != nil {
-		return err
-	}
-	in.Request.StreamId = t.ID
-	kept, err := e.keepAnswer(conn, c, in, policy)
-	if err != nil {
-		return err
-	}
-	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
-	if err != nil {
-		if kept != nil {
-			e.replay.Forget(conn, t.ID, kept.Epoch)
-		}
 		return err
 	}
 	defer r.finish(conn)
