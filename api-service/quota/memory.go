@@ -69,14 +69,28 @@ func (m *memory) leave(accounts []Account, stream string, tokens int, now time.T
 	}
 }
 
-// running returns the streams of each account.
-func (m *memory) running() map[string][]string {
+// A running is a stream that counts for an account.
+type running struct{ account, stream string }
+
+// running returns the streams of all accounts, those of one account in a row.
+func (m *memory) running() (all []running) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := map[string][]string{}
 	for name, c := range m.counts {
 		for stream := range c.streams {
-			all[name] = append(all[name], stream)
+			all = append(all, running{name, stream})
+		}
+	}
+	return all
+}
+
+// ended returns the streams of a batch that have ended.
+func (m *memory) ended(batch []running) (all []running) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range batch {
+		if c := m.counts[r.account]; c == nil || !c.streams[r.stream] {
+			all = append(all, r)
 		}
 	}
 	return all

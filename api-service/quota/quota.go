@@ -7,6 +7,7 @@
 //
 // Instances of api-service share the counts through a Redis server. Each instance also counts for itself. While the
 // server does not answer, each instance applies the limits to its own counts, or refuses everything, as configured.
+// The streams that end meanwhile are charged when the server answers again.
 package quota
 
 import (
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -58,6 +60,7 @@ type Book struct {
 	config Config
 	own    *memory
 	shared *server // nil without Redis
+	missed departures
 
 	downUntil atomic.Int64    // unix nanoseconds until which the server is not asked; 0 while it answers
 	closing   context.Context //nolint:containedctx // it ends with the Book, not with a call
@@ -84,11 +87,14 @@ func New(c Config) (*Book, error) {
 
 // Close frees the Book. All grants have ended.
 func (b *Book) Close() error {
-	b.leaves.Wait()
 	b.close()
 	b.beats.Wait()
+	b.leaves.Wait()
 	if b.shared == nil {
 		return nil
+	}
+	if b.asks() {
+		b.sendMissed()
 	}
 	return b.shared.close()
 }
@@ -102,6 +108,8 @@ const (
 	// between signs.
 	streamLease = 30 * time.Second
 	streamBeat  = 10 * time.Second
+	// maxBatch bounds the streams of one call, so that it is done in time.
+	maxBatch = 500
 )
 
 // A Grant is one admitted request. A nil Grant has no limits.
@@ -180,6 +188,9 @@ func (b *Book) answered(err error) {
 	case was != 0 && err == nil:
 		b.config.Log.Info("redis answers again; limits hold over all instances")
 	}
+	if err == nil && b.missed.any() {
+		b.leaves.Go(b.sendMissed)
+	}
 }
 
 // End ends the stream of a grant, and charges its tokens. Calls after the first do nothing. End does not wait for
@@ -191,14 +202,9 @@ func (g *Grant) End(tokens int) {
 	g.once.Do(func() {
 		b := g.book
 		b.own.leave(g.accounts, g.stream, tokens, time.Now())
-		if !b.asks() {
-			return // the stream's lease on the server ends by itself, and its tokens are lost there
+		if b.shared != nil {
+			b.leaves.Go(func() { b.depart(departure{accounts: g.accounts, stream: g.stream, tokens: tokens}) })
 		}
-		b.leaves.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
-			defer cancel()
-			b.answered(b.shared.leave(ctx, g.accounts, g.stream, tokens))
-		})
 	})
 }
 
@@ -209,14 +215,29 @@ func (b *Book) keepStreams() {
 	for {
 		select {
 		case <-tick.C:
+			b.beat()
 		case <-b.closing.Done():
 			return
 		}
-		if running := b.own.running(); len(running) > 0 {
-			ctx, cancel := context.WithTimeout(b.closing, serverTimeout)
-			b.answered(b.shared.keep(ctx, running))
-			cancel()
+	}
+}
+
+// beat extends the leases of all streams of this instance, and tells the server of departures that it has missed.
+func (b *Book) beat() {
+	for batch := range slices.Chunk(b.own.running(), maxBatch) {
+		ctx, cancel := context.WithTimeout(b.closing, serverTimeout)
+		err := b.shared.keep(ctx, batch)
+		cancel()
+		b.answered(err)
+		for _, r := range b.own.ended(batch) { // the server may have been told before the call, which adds them again
+			b.depart(departure{accounts: []Account{{Name: r.account}}, stream: r.stream})
 		}
+		if err != nil {
+			return
+		}
+	}
+	if b.asks() {
+		b.sendMissed()
 	}
 }
 
@@ -226,7 +247,7 @@ type refusal struct {
 	limit   limit
 }
 
-// A limit is one of an account's.
+// A limit is a kind of limit of an account.
 type limit int
 
 const (
@@ -254,8 +275,7 @@ func (g *Grant) refusal(r refusal) *streamerr.Error {
 	return e
 }
 
-// Headers calls set with the headers of OpenAI's API that tell a client what is left to it: of each kind of limit,
-// for the account that has the least left.
+// Headers sets the x-ratelimit headers of the account with the least remaining quota, for each kind of limit.
 func (g *Grant) Headers(set func(key, value string)) {
 	if g == nil {
 		return

@@ -248,18 +248,102 @@ func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
 	}
 	before := db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val()
 	time.Sleep(2 * time.Millisecond)
-	if err := b.shared.keep(t.Context(), b.own.running()); err != nil {
-		t.Fatal(err)
-	}
+	b.beat()
 	if after := db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val(); after <= before {
 		t.Errorf("the lease is not extended: %v, then %v", before, after)
 	}
 	g.End(0)
-	if err := b.shared.keep(t.Context(), map[string][]string{"dead": {"ended"}}); err != nil {
+}
+
+// TestBeatRestoresStreams that a Redis server without persistence has lost, of more accounts and streams than fit into
+// one call. A stream that ends during the beat does not count again.
+func TestBeatRestoresStreams(t *testing.T) {
+	addr, _ := serve(t)
+	b := open(t, Config{Redis: "redis://" + addr + "/0"})
+	db := redis.NewClient(&redis.Options{Addr: addr})
+	defer db.Close()
+	var all []*Grant
+	for i := range maxBatch + 20 {
+		g, err := b.Admit(t.Context(), append(account(fmt.Sprint("lost-", i%10), Limits{Streams: 1000}), account("lost", Limits{Streams: 1000})...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, g)
+	}
+	if err := db.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if db.ZScore(t.Context(), streamsKey("dead"), "ended").Err() == nil {
-		t.Error("a stream that has ended counts again")
+	b.beat()
+	if n := db.ZCard(t.Context(), streamsKey("lost")).Val(); n != maxBatch+20 {
+		t.Errorf("%d streams count again", n)
+	}
+	if n := db.ZCard(t.Context(), streamsKey("lost-3")).Val(); n != (maxBatch+20)/10 {
+		t.Errorf("%d streams of one account count again", n)
+	}
+	ended := b.own.running()[:1]
+	b.own.leave([]Account{{Name: ended[0].account}}, ended[0].stream, 0, time.Now())
+	if got := b.own.ended(append(ended, b.own.running()[0])); len(got) != 1 || got[0] != ended[0] {
+		t.Errorf("%v have ended, want %v", got, ended)
+	}
+	for _, g := range all {
+		g.End(0)
+	}
+	await(t, "all streams have ended on the server", func() bool { return db.Exists(t.Context(), streamsKey("lost"), streamsKey("lost-3")).Val() == 0 })
+}
+
+// TestMissedDeparturesAreSent: streams that end while the server does not answer are charged when it answers again, once.
+func TestMissedDeparturesAreSent(t *testing.T) {
+	addr, _ := serve(t)
+	b := open(t, Config{Redis: "redis://" + addr + "/0"})
+	db := redis.NewClient(&redis.Options{Addr: addr})
+	defer db.Close()
+	limit := account("missed", Limits{Streams: 5, Tokens: 1000})
+	tokens := func() string {
+		h := db.HMGet(t.Context(), keyPrefix+"use:missed", "tokens", "tokens_before").Val()
+		return fmt.Sprint(h...)
+	}
+	for _, unsure := range []bool{false, true} {
+		g, err := b.Admit(t.Context(), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.downUntil.Store(time.Now().Add(time.Hour).UnixNano())
+		g.End(60)
+		b.leaves.Wait()
+		if n := db.ZCard(t.Context(), streamsKey("missed")).Val(); n != 1 {
+			t.Fatalf("%d streams count while the server is not asked", n)
+		}
+		if unsure { // the call has reached the server, and its answer has not come
+			b.missed.waiting[0].unsure = true
+			if err := b.tell(departure{accounts: limit, stream: g.stream, tokens: 60}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.downUntil.Store(0)
+		b.beat()
+		b.leaves.Wait()
+		if n := db.ZCard(t.Context(), streamsKey("missed")).Val(); n != 0 || len(b.missed.waiting) != 0 {
+			t.Errorf("%d streams count, and %d departures wait", n, len(b.missed.waiting))
+		}
+	}
+	if got := tokens(); !strings.Contains(got, "120") && got != "60 60" { // a minute may have ended
+		t.Errorf("charged are %s", got)
+	}
+	b.downUntil.Store(time.Now().Add(time.Hour).UnixNano())
+	for range maxDepartures + 10 {
+		b.depart(departure{accounts: limit, stream: "x"})
+	}
+	if n := len(b.missed.waiting); n != maxDepartures {
+		t.Errorf("%d departures wait", n)
+	}
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("it does not happen that", what)
+		}
 	}
 }
 

@@ -86,21 +86,25 @@ for i = 1, #KEYS / 2 do
 end
 return out`)
 
-	// leave charges tokens to the accounts, and ends a stream.
+	// leave charges tokens to the accounts, and ends a stream. ARGV[3] is 1 if an earlier call may have done so: then
+	// only the accounts are charged in which the stream still counts.
 	leave = redis.NewScript(use + `
 for i = 1, #KEYS / 2 do
-  local u = roll(KEYS[2*i-1])
-  u[3] = u[3] + tonumber(ARGV[2])
-  set(KEYS[2*i-1], u)
-  redis.call('ZREM', KEYS[2*i], ARGV[1])
+  local counted = redis.call('ZREM', KEYS[2*i], ARGV[1])
+  if counted == 1 or ARGV[3] == '0' then
+    local u = roll(KEYS[2*i-1])
+    u[3] = u[3] + tonumber(ARGV[2])
+    set(KEYS[2*i-1], u)
+  end
 end
 return 1`)
 
-	// keep has streams of one account count for another lease, unless they have ended in the meantime.
+	// keep has streams count for another lease, and again if the server has lost them. Its keys are the sets of the
+	// accounts; its arguments are the lease, and for each stream the number of its key and its name.
 	keep = redis.NewScript(use + `
 local lease = tonumber(ARGV[1])
-for i = 2, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now + lease, ARGV[i]) end
-redis.call('PEXPIRE', KEYS[1], 2 * lease)
+for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[tonumber(ARGV[i])], now + lease, ARGV[i+1]) end
+for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], 2 * lease) end
 return 1`)
 )
 
@@ -136,21 +140,25 @@ func (s *server) enter(ctx context.Context, accounts []Account, stream string) (
 	return states, refusal{int(n[0]) - 1, limit(n[1])}, nil
 }
 
-// leave ends a stream of the accounts.
-func (s *server) leave(ctx context.Context, accounts []Account, stream string, tokens int) error {
-	return leave.Run(ctx, s.db, keysOf(accounts), stream, tokens).Err()
+// leave ends a stream, and charges its tokens.
+func (s *server) leave(ctx context.Context, d departure) error {
+	unsure := 0
+	if d.unsure {
+		unsure = 1
+	}
+	return leave.Run(ctx, s.db, keysOf(d.accounts), d.stream, d.tokens, unsure).Err()
 }
 
-// keep has the streams of accounts count for another lease.
-func (s *server) keep(ctx context.Context, running map[string][]string) error {
-	for account, streams := range running {
-		args := []any{streamLease.Milliseconds()}
-		for _, stream := range streams {
-			args = append(args, stream)
+// keep has streams count for another lease.
+func (s *server) keep(ctx context.Context, batch []running) error {
+	args, numbers := []any{streamLease.Milliseconds()}, map[string]int{}
+	var keys []string
+	for _, r := range batch {
+		if numbers[r.account] == 0 {
+			keys = append(keys, streamsKey(r.account))
+			numbers[r.account] = len(keys)
 		}
-		if err := keep.Run(ctx, s.db, []string{streamsKey(account)}, args...).Err(); err != nil {
-			return err
-		}
+		args = append(args, numbers[r.account], r.stream)
 	}
-	return nil
+	return keep.Run(ctx, s.db, keys, args...).Err()
 }
