@@ -63,7 +63,7 @@ func seeingDir(t *testing.T) string {
 func seeing(t *testing.T, engine, url string) *whence {
 	t.Helper()
 	of := []string{"--model", seeingDir(t), "--model-name", model}
-	return run(t, separate, flags{worker: append([]string{"--engine", engine, "--upstream", url}, of...), chat: of})
+	return run(t, separate, flags{worker: append([]string{"--engine", engine, "--upstream", url}, of...), chat: of, api: []string{"--image-any-port"}})
 }
 
 // silent checks that no process has logged a part of an image.

@@ -199,7 +199,7 @@ func (e *Edge) fill(ctx context.Context, in *call.Call) error {
 	}
 	takes, err := e.chats.TakesImages(ctx, in.Request.GetModel())
 	if err == nil && takes {
-		if err = e.images.Fill(ctx, in.Images); err == nil {
+		if err = e.images.Fill(ctx, in.Request.GetClaim().GetTenant(), in.Images); err == nil {
 			err = image.CheckSize(in.Images[0].Param, proto.Size(in.Request))
 		}
 	}

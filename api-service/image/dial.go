@@ -20,6 +20,7 @@ var (
 	errPrivate   = errors.New("the address is not public")
 	errRedirects = errors.New("too many redirects")
 	errScheme    = errors.New("the scheme is not allowed")
+	errPort      = errors.New("the port is not allowed")
 )
 
 // dialer returns a dialer that connects to public addresses alone. Control sees the address that the
@@ -37,7 +38,7 @@ func dialer() *net.Dialer {
 // newFetcher returns a fetcher that connects with d. It uses no proxy, which would resolve names
 // itself, and keeps no connections and no cookies.
 func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
-	f := &Fetcher{limits: limits, places: make(chan struct{}, maxRequests)}
+	f := &Fetcher{limits: limits, places: newPlaces()}
 	f.client = &http.Client{
 		Transport: &http.Transport{
 			DialContext: d.DialContext, TLSHandshakeTimeout: dialTimeout, DisableKeepAlives: true, DisableCompression: true,
@@ -50,6 +51,8 @@ func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
 				return errRedirects
 			case !f.allows(req.URL) || req.URL.User != nil:
 				return errScheme
+			case !f.reaches(req.URL):
+				return errPort
 			default:
 				return nil
 			}
@@ -63,7 +66,8 @@ func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
 var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32" /* Azure's metadata */, "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/32", "2001:db8::/32", "2002::/16", "fec0::/10",
+	"::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/32", "2001:2::/48", "2001:10::/28", "2001:20::/28",
+	"2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
 func prefixes(all ...string) []netip.Prefix {

@@ -19,16 +19,20 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/seeingtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// png is as much of an image as its type needs.
-var png = []byte("\x89PNG\r\n\x1a\n and so on")
+// png and gif are headers of images.
+var (
+	png = []byte(seeingtest.PNG)
+	gif = []byte("GIF89a\x01\x00\x01\x00\x00\x00\x00")
+)
 
 func limits(change ...func(*Limits)) Limits {
-	l := Limits{Count: 2, Bytes: 1000, Timeout: 10 * time.Second, URLs: HTTP}
+	l := Limits{Count: 2, Bytes: 1000, Timeout: 10 * time.Second, URLs: HTTP, AnyPort: true}
 	for _, c := range change {
 		c(&l)
 	}
@@ -63,7 +67,7 @@ func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 func refused(t *testing.T, f *Fetcher, url, says string) {
 	t.Helper()
 	s := FromURL("messages[0].content[0]", url)
-	err := f.Fill(t.Context(), []Source{s})
+	err := f.Fill(t.Context(), "", []Source{s})
 	e := streamerr.As(err)
 	if err == nil || e.Reason != streamerr.Invalid || e.Param != s.Param || !strings.Contains(e.Message, says) {
 		t.Errorf("%s: %v, want %q", url, err, says)
@@ -83,9 +87,9 @@ func TestImagesAreFetchedAndTheirTypesAreTold(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html") // it lies
 		_, _ = w.Write(png)
 	})
-	all := []Source{FromURL("a", s.URL+"/x.gif?secret=1"), FromBase64("b", base64.StdEncoding.EncodeToString([]byte("GIF89a...")))}
+	all := []Source{FromURL("a", s.URL+"/x.gif?secret=1"), FromBase64("b", base64.StdEncoding.EncodeToString(gif))}
 	first, second := all[0].To, all[1].To
-	if err := near(limits(), s).Fill(t.Context(), all); err != nil {
+	if err := near(limits(), s).Fill(t.Context(), "", all); err != nil {
 		t.Fatal(err)
 	}
 	if string(first.GetData()) != string(png) || first.GetMediaType() != "image/png" || second.GetMediaType() != "image/gif" {
@@ -104,7 +108,7 @@ func TestDataURLsAreDecodedWithinTheLimit(t *testing.T) {
 	data := func(b []byte) string { return "data:image/jpeg;base64," + base64.StdEncoding.EncodeToString(b) }
 	s := FromURL("a", data(png))
 	to := s.To
-	if err := f.Fill(t.Context(), []Source{s}); err != nil || to.GetMediaType() != "image/png" || string(to.GetData()) != string(png) {
+	if err := f.Fill(t.Context(), "", []Source{s}); err != nil || to.GetMediaType() != "image/png" || string(to.GetData()) != string(png) {
 		t.Error(err, to)
 	}
 	for url, says := range map[string]string{
@@ -133,14 +137,14 @@ func TestImagesAreCountedTogether(t *testing.T) {
 		"second": {FromBase64("first", one), FromBase64("second", one)},
 		"third":  {FromBase64("first", one), FromBase64("second", one), FromBase64("third", one)},
 	} {
-		if err := f.Fill(t.Context(), all); streamerr.As(err).Param != want {
+		if err := f.Fill(t.Context(), "", all); streamerr.As(err).Param != want {
 			t.Errorf("%v, want the %s refused", err, want)
 		}
 	}
-	if err := New(Limits{}).Fill(t.Context(), []Source{FromBase64("a", one)}); err == nil || !strings.Contains(err.Error(), "--max-images") {
+	if err := New(Limits{}).Fill(t.Context(), "", []Source{FromBase64("a", one)}); err == nil || !strings.Contains(err.Error(), "--max-images") {
 		t.Errorf("images are off: %v", err)
 	}
-	if err := New(Limits{}).Fill(t.Context(), nil); err != nil {
+	if err := New(Limits{}).Fill(t.Context(), "", nil); err != nil {
 		t.Errorf("without images: %v", err)
 	}
 }
@@ -194,7 +198,7 @@ func TestClientThatLeavesEndsTheFetch(t *testing.T) {
 		<-asked
 		leave()
 	}()
-	if err := near(limits(), s).Fill(ctx, []Source{FromURL("a", s.URL)}); !errors.Is(err, streamerr.ClientGone) {
+	if err := near(limits(), s).Fill(ctx, "", []Source{FromURL("a", s.URL)}); !errors.Is(err, streamerr.ClientGone) {
 		t.Error(err)
 	}
 }
@@ -221,7 +225,7 @@ func TestEveryRedirectIsChecked(t *testing.T) {
 	refused(t, f, s.URL+"/metadata", "not public")
 	refused(t, f, s.URL+"/file", "redirected to a URL that is not https:")
 	refused(t, f, s.URL+"/loop", "redirected more than 3 times")
-	if err := f.Fill(t.Context(), []Source{FromURL("a", s.URL+"/twice")}); err != nil {
+	if err := f.Fill(t.Context(), "", []Source{FromURL("a", s.URL+"/twice")}); err != nil {
 		t.Error(err)
 	}
 	secure := httptest.NewTLSServer(http.RedirectHandler(s.URL, http.StatusFound))
@@ -314,6 +318,7 @@ func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
 		"169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false, "fc00::1": false, "fd00:ec2::254": false, "100.100.100.200": false, "168.63.129.16": false,
 		"192.0.0.192": false, "198.18.0.1": false, "224.0.0.1": false, "ff02::1": false, "240.0.0.1": false, "255.255.255.255": false, "fec0::1": false,
 		"::ffff:127.0.0.1": false, "::ffff:10.0.0.1": false, "::7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b:1::1": false, "2002:7f00:1::": false, "2001:0:1::": false, "2001:db8::1": false,
+		"::ffff:0:7f00:1": false, "2001:2::1": false, "2001:10::1": false, "2001:20::1": false, "3fff::1": false, "5f00::1": false,
 	} {
 		if got := public(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s is public: %t", address, got)
@@ -345,5 +350,59 @@ func TestRequestsFitIntoAMessageWithTheirImages(t *testing.T) {
 	}
 	if err := streamerr.As(CheckSize("a", maxRequest+1)); err.Param != "a" || err.Reason != streamerr.Invalid {
 		t.Error(err)
+	}
+}
+
+func TestPortsAreThoseOfTheScheme(t *testing.T) {
+	f := New(limits(func(l *Limits) { l.AnyPort = false }))
+	refused(t, f, "https://example.org:6443/secret", "--image-any-port")
+	refused(t, f, "https://example.org:80/secret", "--image-any-port")
+	refused(t, f, "http://127.0.0.1:80/secret", "not public")
+	refused(t, f, "https://127.0.0.1:443/secret", "not public")
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://example.org:6379/secret", http.StatusFound)
+	})
+	redirected := near(limits(), s)
+	redirected.limits.AnyPort = false
+	_, err := redirected.fetch(t.Context(), new(FromURL("a", s.URL)), 1000)
+	if err == nil || !strings.Contains(err.Error(), "redirected to a port") {
+		t.Error(err)
+	}
+}
+
+// TestTenantsHaveAShareOfThePlaces: a tenant whose servers do not answer leaves places for others, and learns that the service
+// is busy rather than that its request is wrong.
+func TestTenantsHaveAShareOfThePlaces(t *testing.T) {
+	asked := make(chan struct{}, maxOwned)
+	slow := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	quick := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(png) })
+	f := near(limits(func(l *Limits) { l.Timeout = time.Hour }), slow, quick)
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range maxOwned {
+		all.Go(func() { _ = f.Fill(ctx, "slow", []Source{FromURL("a", slow.URL)}) })
+	}
+	for range maxOwned {
+		<-asked
+	}
+	if err := f.Fill(t.Context(), "quick", []Source{FromURL("a", quick.URL)}); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	if err := f.Fill(t.Context(), "slow", []Source{FromBase64("a", base64.StdEncoding.EncodeToString(png))}); err != nil {
+		t.Errorf("an image that is not fetched: %v", err)
+	}
+	hurried := *f
+	hurried.limits.Timeout = 20 * time.Millisecond
+	err := hurried.Fill(t.Context(), "slow", []Source{FromURL("a", quick.URL)})
+	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Overloaded || e.RetryAfter == 0 {
+		t.Errorf("the same tenant: %v", err)
+	}
+	leave()
+	all.Wait()
+	if len(f.places.owned) != 0 || len(f.places.all) != 0 {
+		t.Errorf("places are not given back: %v", f.places.owned)
 	}
 }

@@ -1,7 +1,7 @@
 // Package image gets the images that requests name: from the request itself, or from https URLs.
 //
 // Parsers return a Source for each image, and a Fetcher fills in the images. A Fetcher bounds the
-// number of images, their bytes together, and the time. It connects to public addresses alone: the
+// number of images, their bytes together, the pixels of each, and the time. It connects to public addresses alone: the
 // check is made on the address of each connection, after the name was resolved, so neither a redirect
 // nor a name that resolves differently the second time gets around it. The type of an image is what
 // its bytes say. Errors name the field, and never contain a URL or a part of one.
@@ -54,7 +54,7 @@ func CheckSize(param string, size int) error {
 	if size <= maxRequest {
 		return nil
 	}
-	return streamerr.InvalidParam(param, "the request has %d bytes with its images; %d are the most", size, maxRequest)
+	return streamerr.InvalidParam(param, "the request has %d bytes with its images; at most %d are allowed", size, maxRequest)
 }
 
 // Uncounted refuses an image where tokens are counted without an engine.
@@ -75,6 +75,7 @@ type Limits struct {
 	Bytes   int64         // of all images together, decoded
 	Timeout time.Duration // for all images together
 	URLs    string        // None, HTTPS or HTTP
+	AnyPort bool          // URLs may name another port than that of their scheme
 }
 
 // Flags adds the flags of l to fs.
@@ -83,6 +84,7 @@ func (l *Limits) Flags(fs *flag.FlagSet) {
 	fs.Int64Var(&l.Bytes, "image-bytes", DefaultBytes, "maximum `bytes` of all images of a request together; those within its body count for --max-body too")
 	fs.DurationVar(&l.Timeout, "image-timeout", DefaultTimeout, "how long fetching all images of a request may take")
 	fs.StringVar(&l.URLs, "image-urls", HTTPS, "which `URLs` of images are fetched: none, https, or http, which means both. Only public addresses are connected to")
+	fs.BoolVar(&l.AnyPort, "image-any-port", false, "fetch images from other ports than 443 (and 80 for http), too")
 }
 
 // Defaults of Limits.
@@ -112,25 +114,26 @@ func (l *Limits) Validate() error {
 	return nil
 }
 
-// maxRequests bounds the requests that are fetching images at the same time. Further ones wait, for
-// at most Limits.Timeout.
-const maxRequests = 64
-
 // A Fetcher gets images. It is safe for concurrent use.
 type Fetcher struct {
 	limits Limits
 	client *http.Client
-	places chan struct{}
+	places *places
 }
 
 // New returns a fetcher with valid limits.
 func New(limits Limits) *Fetcher { return newFetcher(limits, dialer()) }
 
-// Fill gets all images of a request, one after another. ctx is done when the client leaves.
-func (f *Fetcher) Fill(ctx context.Context, all []Source) error {
+// Fill gets all images of a request of a tenant, one after another. ctx is done when the client leaves.
+func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 	if err := f.count(all); err != nil {
 		return err
 	}
+	release, err := f.enter(ctx, tenant, all)
+	if err != nil {
+		return err
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, f.limits.Timeout)
 	defer cancel()
 	left := f.limits.Bytes
@@ -143,12 +146,48 @@ func (f *Fetcher) Fill(ctx context.Context, all []Source) error {
 		if s.To.MediaType, err = mediaType(s.Param, data); err != nil {
 			return err
 		}
+		if err := checkPixels(s.Param, s.To.MediaType, data); err != nil {
+			return err
+		}
 		s.To.Data = data
 		left -= int64(len(data))
 		s.To, s.URL, s.Base64 = nil, "", "" // the parser's memory of the request may last as long as the stream
 	}
 	return nil
 }
+
+// enter checks the URLs of a request, and waits for a place if there are any to fetch.
+func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (release func(), err error) {
+	var first *Source
+	for i := range all {
+		s := &all[i]
+		if !s.fetched() {
+			continue
+		}
+		if err := f.check(s); err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = s
+		}
+	}
+	if first == nil {
+		return func() {}, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, f.limits.Timeout)
+	defer cancel()
+	switch release = f.places.take(wait, tenant); {
+	case release != nil:
+		return release, nil
+	case ctx.Err() != nil:
+		return nil, f.failed(ctx, first, ctx.Err())
+	default:
+		return nil, busy(first)
+	}
+}
+
+// fetched reports whether the image is at another server.
+func (s *Source) fetched() bool { return s.URL != "" && !strings.HasPrefix(s.URL, "data:") }
 
 // count refuses too many images.
 func (f *Fetcher) count(all []Source) error {
@@ -157,7 +196,7 @@ func (f *Fetcher) count(all []Source) error {
 		return streamerr.InvalidParam(all[0].Param, "%s is an image, and images are turned off here (--max-images)", all[0].Param).WithCode(streamerr.CodeUnsupportedValue)
 	case n > f.limits.Count:
 		at := all[f.limits.Count].Param
-		return streamerr.InvalidParam(at, "%s is one image too many: a request may have %d", at, f.limits.Count)
+		return streamerr.InvalidParam(at, "%s: too many images: at most %d are allowed", at, f.limits.Count)
 	default:
 		return nil
 	}
@@ -165,15 +204,16 @@ func (f *Fetcher) count(all []Source) error {
 
 // get returns the bytes of an image, at most limit.
 func (f *Fetcher) get(ctx context.Context, s *Source, limit int64) ([]byte, error) {
+	if s.fetched() {
+		return f.fetch(ctx, s, limit)
+	}
 	text := s.Base64
-	if strings.HasPrefix(s.URL, "data:") {
+	if s.URL != "" {
 		head, data, ok := strings.Cut(s.URL, ",")
 		if !ok || !strings.HasSuffix(head, ";base64") {
 			return nil, streamerr.InvalidParam(s.Param, "%s is a data: URL that is not in base64", s.Param)
 		}
 		text = data
-	} else if s.URL != "" {
-		return f.fetch(ctx, s, limit)
 	}
 	if int64(base64.StdEncoding.DecodedLen(len(text)))-2 > limit { // padding stands for up to two bytes
 		return nil, f.tooLarge(s)
@@ -193,17 +233,8 @@ func (f *Fetcher) tooLarge(s *Source) error {
 	return streamerr.InvalidParam(s.Param, "%s is too large: the images of a request may have %d bytes together", s.Param, f.limits.Bytes)
 }
 
-// fetch gets an image from its URL.
+// fetch gets an image from its URL, which check has passed.
 func (f *Fetcher) fetch(ctx context.Context, s *Source, limit int64) ([]byte, error) {
-	if err := f.check(s); err != nil {
-		return nil, err
-	}
-	select {
-	case f.places <- struct{}{}:
-		defer func() { <-f.places }()
-	case <-ctx.Done():
-		return nil, f.failed(ctx, s, ctx.Err())
-	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
 		return nil, f.failed(ctx, s, err)
@@ -243,6 +274,8 @@ func (f *Fetcher) check(s *Source) error {
 		return streamerr.InvalidParam(s.Param, "%s is a URL, and images are not fetched here (--image-urls); send it as a data: URL", s.Param).WithCode(streamerr.CodeUnsupportedValue)
 	case !f.allows(u):
 		return streamerr.InvalidParam(s.Param, "%s has a URL that is not https:", s.Param).WithCode(streamerr.CodeUnsupportedValue)
+	case !f.reaches(u):
+		return streamerr.InvalidParam(s.Param, "%s has a URL with a port; only the port of its scheme is allowed here (--image-any-port)", s.Param).WithCode(streamerr.CodeUnsupportedValue)
 	default:
 		return nil
 	}
@@ -251,6 +284,12 @@ func (f *Fetcher) check(s *Source) error {
 // allows reports whether URLs of this scheme are fetched.
 func (f *Fetcher) allows(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && f.limits.URLs == HTTP
+}
+
+// reaches reports whether a URL's port is one that images are fetched from. Other ports are those of other services.
+func (f *Fetcher) reaches(u *url.URL) bool {
+	own := map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	return f.limits.AnyPort || u.Port() == "" || u.Port() == own
 }
 
 // failed returns the error for a fetch that failed. The text of err may have a URL, so only its kind
@@ -266,6 +305,8 @@ func (f *Fetcher) failed(ctx context.Context, s *Source, err error) error {
 		why = fmt.Sprintf("it was redirected more than %d times", maxRedirects)
 	case errors.Is(err, errScheme):
 		why = "it was redirected to a URL that is not https:"
+	case errors.Is(err, errPort):
+		why = "it was redirected to a port that is not allowed"
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		why = fmt.Sprintf("it did not come within %v", f.limits.Timeout)
 	}

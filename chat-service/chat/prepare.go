@@ -113,7 +113,7 @@ func (p *tokenPrompt) checkSize() error {
 		size += len(image.GetData())
 	}
 	if size > maxShown {
-		return streamerr.InvalidParam(p.from, "the images of the request and its text have %d bytes together; %d are the most", size, maxShown)
+		return streamerr.InvalidParam(p.from, "the images of the request and its text have %d bytes together; at most %d are allowed", size, maxShown)
 	}
 	return nil
 }

@@ -16,12 +16,12 @@ const (
 	Text        = "<|endoftext|>"
 )
 
-// PNG is as much of an image as its type needs. MediaType is that type.
+// PNG is the header of an image with one pixel. MediaType is its type.
 const (
-	PNG       = "\x89PNG\r\n\x1a\n and so on"
+	PNG       = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:~\x9bU"
 	MediaType = "image/png"
 	// DataURL is PNG as a data: URL.
-	DataURL = "data:image/png;base64,iVBORw0KGgogYW5kIHNvIG9u"
+	DataURL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptV"
 )
 
 const template = `{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}` +
