@@ -62,7 +62,7 @@ func manageKeys(args []string, out, notes *os.File) error {
 	}
 }
 
-// addKey makes a key, and prints it. It is in no file.
+// addKey creates a key, prints it, and stores only its digest.
 func addKey(file string, k keyfile.Key, out, notes io.Writer) error {
 	key := ""
 	err := keyfile.Change(file, func(text []byte) (changed []byte, err error) {

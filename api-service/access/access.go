@@ -78,14 +78,14 @@ func (c Caller) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	return claim, nil
 }
 
-// Bound applies the bounds of the caller's key to a request and its timeout, in which 0 means none. Errors name the
-// fields of the IDL.
-func (c Caller) Bound(req *chatv1.ChatRequest, timeout *time.Duration) (err error) {
+// Bound applies the bounds of the caller's key to a request and its timeout, in which 0 means none. byDefault says that
+// the request's max_tokens is the default of its API. Errors name the fields of the IDL.
+func (c Caller) Bound(req *chatv1.ChatRequest, timeout *time.Duration, byDefault bool) (err error) {
 	if err := c.Entry.Model(req.GetModel()); err != nil {
 		return err
 	}
 	*timeout = c.Entry.Timeout(*timeout)
-	req.Sampling, err = c.Entry.Sampling(req.GetSampling())
+	req.Sampling, err = c.Entry.Sampling(req.GetSampling(), byDefault)
 	return err
 }
 

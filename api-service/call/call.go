@@ -31,6 +31,8 @@ type Call struct {
 	Images  []image.Source // those of Request, which are empty until an image.Fetcher fills them in
 	Stream  bool           // the answer is events, not one body
 	Timeout time.Duration  // maximum duration of the answer; 0 means no limit
+	// DefaultTokens says that the max_tokens of Request is the API's default, and not in the body.
+	DefaultTokens bool
 	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
 	// name in the body.
 	Param func(inner string) string

@@ -171,7 +171,7 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return otherwise, err
 	}
-	if err := caller.Bound(in.Request, &in.Timeout); err != nil {
+	if err := caller.Bound(in.Request, &in.Timeout, in.DefaultTokens); err != nil {
 		return otherwise, exchange.Outward(in.Param, streamerr.As(err))
 	}
 	var asked *leave.Policy

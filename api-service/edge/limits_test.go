@@ -125,6 +125,10 @@ func TestKeysBoundRequests(t *testing.T) {
 			t.Errorf("%s: status %d: %s", body, resp.StatusCode, text)
 		}
 	}
+	// The default of /generate is 128.
+	if resp := ask(t, "POST", url+"/generate", `{"model":"m","text":"start m say x end x"}`, bearer("one")...); resp.StatusCode != http.StatusOK {
+		t.Error("a request that names no max_tokens is refused:", whole(t, resp))
+	}
 	if resp := ask(t, "POST", url+"/generate", `{"text":"x"}`, bearer("one")...); resp.StatusCode != http.StatusForbidden || !strings.Contains(whole(t, resp), `"param":"model"`) {
 		t.Error("a request without a model is served:", resp.StatusCode)
 	}

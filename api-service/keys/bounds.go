@@ -35,13 +35,15 @@ func (e *Entry) Model(name string) error {
 }
 
 // Sampling bounds the max_tokens of a request, which may be nil. A request for more is INVALID; a request that names
-// none gets the bound.
-func (e *Entry) Sampling(s *llmv1.Sampling) (*llmv1.Sampling, error) {
+// none gets the bound, or what its API gives it by default, if that is less.
+func (e *Entry) Sampling(s *llmv1.Sampling, byDefault bool) (*llmv1.Sampling, error) {
 	switch {
 	case e == nil || e.MaxTokens == 0:
 		return s, nil
 	case s == nil:
 		s = &llmv1.Sampling{}
+	case s.GetMaxTokens() > e.MaxTokens && byDefault:
+		s.MaxTokens = nil
 	case s.GetMaxTokens() > e.MaxTokens:
 		err := streamerr.InvalidParam("sampling.max_tokens", "max_tokens is %d; the API key may ask for at most %d", s.GetMaxTokens(), e.MaxTokens)
 		return nil, err.WithCode(streamerr.CodeIntegerAbove)

@@ -72,7 +72,8 @@ type File struct {
 // A Ring maps keys to entries. A nil Ring accepts every caller, without a tenant. A Ring of a file can be replaced
 // while it is in use.
 type Ring struct {
-	text    []byte // of the file, as it was read last; owned by Follow
+	text    []byte   // of the file, as it was read last; owned by Follow
+	unused  []string // tenants with limits, to which no key belongs; owned by Follow
 	entries atomic.Pointer[map[[sha256.Size]byte]*Entry]
 }
 
@@ -95,33 +96,42 @@ func Load(path string) (*Ring, error) {
 
 // Parse reads a file's text.
 func Parse(text []byte) (*Ring, error) {
-	entries, err := parse(text)
+	entries, unused, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{}
+	r := &Ring{unused: unused}
 	r.entries.Store(&entries)
 	return r, nil
 }
 
-func parse(data []byte) (map[[sha256.Size]byte]*Entry, error) {
+// parse returns the entries of a file, and the tenants with limits to which no key belongs: their last key may have been
+// revoked.
+func parse(data []byte) (entries map[[sha256.Size]byte]*Entry, unused []string, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	var file File
 	if err := dec.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(file.Keys) == 0 {
-		return nil, errors.New("the file has no keys: it would refuse every caller")
+	if file.Keys == nil {
+		return nil, nil, errors.New("the file has no keys; write keys: [] to refuse every caller")
 	}
 	for tenant, limits := range file.Tenants {
 		if err := limits.Check(); err != nil {
-			return nil, fmt.Errorf("tenants: %q: %w", tenant, err)
+			return nil, nil, fmt.Errorf("tenants: %q: %w", tenant, err)
 		}
 		if !slices.ContainsFunc(file.Keys, func(e *Entry) bool { return e != nil && e.Tenant == tenant }) {
-			return nil, fmt.Errorf("tenants: no key belongs to %q", tenant)
+			unused = append(unused, tenant)
 		}
 	}
+	slices.Sort(unused)
+	entries, err = file.entries()
+	return entries, unused, err
+}
+
+// entries returns the entries of a file by their digests.
+func (file *File) entries() (map[[sha256.Size]byte]*Entry, error) {
 	entries := make(map[[sha256.Size]byte]*Entry, len(file.Keys))
 	weights, ids := map[string]uint32{}, map[string]bool{}
 	for i, e := range file.Keys {
@@ -134,7 +144,7 @@ func parse(data []byte) (map[[sha256.Size]byte]*Entry, error) {
 			return nil, fmt.Errorf("keys[%d]: %w", i, err)
 		}
 		if entries[digest] != nil {
-			return nil, fmt.Errorf("keys[%d]: the key is there twice", i)
+			return nil, fmt.Errorf("keys[%d]: the key appears more than once", i)
 		}
 		if was, known := weights[e.Tenant]; known && was != e.Weight {
 			return nil, fmt.Errorf("keys[%d]: the tenant %q has the weights %d and %d", i, e.Tenant, was, e.Weight)
@@ -142,7 +152,7 @@ func parse(data []byte) (map[[sha256.Size]byte]*Entry, error) {
 		weights[e.Tenant] = e.Weight
 		e.ID = nameOf(e.ID, digest)
 		if ids[e.ID] {
-			return nil, fmt.Errorf("keys[%d]: the id %q is there twice", i, e.ID)
+			return nil, fmt.Errorf("keys[%d]: the id %q appears more than once", i, e.ID)
 		}
 		ids[e.ID], entries[digest] = true, e
 	}

@@ -3,6 +3,7 @@ package keys
 import (
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,7 +98,8 @@ func TestWithoutARingEverybodyIsNobody(t *testing.T) {
 func TestBadFilesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                         "no keys",
-		"keys: []":                                 "no keys",
+		"keys:":                                    "no keys",
+		"tenants: {a: {streams: 1}}":               "no keys",
 		"keys: [{tenant: a}]":                      "either key or sha256",
 		"keys: [{key: a}]":                         "tenant",
 		"keys: [{key: a, sha256: b, tenant: a}]":   "either key or sha256",
@@ -108,7 +110,8 @@ func TestBadFilesAreRefused(t *testing.T) {
 		"keys: [{key: a, tenant: a, leave: detach, leaves: [cancel, drain]}]":                           "leaves does not allow",
 		"keys: [{key: a, tenant: a, weight: 2000}]":                                                     "at most 1000",
 		"keys: [{key: a, tenant: a, wait: 2}]":                                                          "wait not found",
-		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]":                                              "twice",
+		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]":                                              "more than once",
+		"keys: [{key: a, id: x, tenant: a}, {key: b, id: x, tenant: b}]":                                "more than once",
 		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]":                                   "weights",
 		"keys: [{key: '  ', tenant: a}]":                                                                "blank",
 		"keys: [{sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855, tenant: a}]": "empty",
@@ -120,5 +123,47 @@ func TestBadFilesAreRefused(t *testing.T) {
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there is none")
+	}
+}
+
+// TestFilesMayLoseTheirKeys: what is left after the last key of a tenant, or of the file, is revoked is valid, and the log
+// says what it means.
+func TestFilesMayLoseTheirKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		"keys: []": "every caller is refused",
+		"tenants: {b: {streams: 1}, a: {streams: 2}}\nkeys: [{key: x, tenant: a}]": "tenants=[b]",
+		"tenants: {a: {streams: 2}}\nkeys: [{key: x, tenant: a}]":                  "",
+	} {
+		ring, err := Parse([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if e, err := ring.Find("Bearer y"); e != nil || streamerr.As(err).Reason != streamerr.Unauthenticated {
+			t.Errorf("%s: %v, %v", text, e, err)
+		}
+		var logged strings.Builder
+		ring.warn(slog.New(slog.NewTextHandler(&logged, nil)), "f")
+		if !strings.Contains(logged.String(), want) || (want == "") != (logged.Len() == 0) {
+			t.Errorf("%s: logged is %q, want %q", text, logged.String(), want)
+		}
+	}
+}
+
+// TestBoundsLowerDefaults: a default of the API is lowered to the bound of the key, and a number that the request names is
+// not.
+func TestBoundsLowerDefaults(t *testing.T) {
+	for _, c := range []struct {
+		bound, most uint32
+		byDefault   bool
+		want        uint32 // 0 for a refusal
+	}{{100, 128, true, 100}, {100, 16, true, 16}, {100, 128, false, 0}, {0, 128, true, 128}} {
+		s, err := (&Entry{MaxTokens: c.bound}).Sampling(&llmv1.Sampling{MaxTokens: &c.most}, c.byDefault)
+		if s.GetMaxTokens() != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("%+v: %v, %v", c, s, err)
+		}
+	}
+	if s, err := (&Entry{MaxTokens: 7}).Sampling(nil, false); err != nil || s.GetMaxTokens() != 7 {
+		t.Error(s, err)
 	}
 }

@@ -25,6 +25,7 @@ func (r *Ring) Follow(ctx context.Context, path string, log *slog.Logger) {
 	defer signal.Stop(hup)
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
+	r.warn(log, path)
 	missing := false
 	for {
 		again := false
@@ -49,15 +50,27 @@ func (r *Ring) Follow(ctx context.Context, path string, log *slog.Logger) {
 			log.Error("the key file is refused, and the keys stay as they are", "file", path, "err", err)
 		} else {
 			log.Info("keys are loaded", "file", path, "keys", len(*r.entries.Load()))
+			r.warn(log, path)
 		}
 	}
 }
 
 func (r *Ring) replace(text []byte) error {
-	entries, err := parse(text)
+	entries, unused, err := parse(text)
 	if err != nil {
 		return err
 	}
 	r.entries.Store(&entries)
+	r.unused = unused
 	return nil
+}
+
+// warn logs what a valid file may not mean to say.
+func (r *Ring) warn(log *slog.Logger, path string) {
+	if len(*r.entries.Load()) == 0 {
+		log.Warn("the key file has no keys, so every caller is refused", "file", path)
+	}
+	if len(r.unused) > 0 {
+		log.Warn("the key file has limits of tenants to which no key belongs", "file", path, "tenants", r.unused)
+	}
 }

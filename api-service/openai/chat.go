@@ -20,7 +20,7 @@ var Form = call.Form{
 
 // Call returns the edge's view of the body.
 func (c *Chat) Call() *call.Call {
-	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, Param: c.Param, Events: c.events, Whole: c.whole}
+	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, DefaultTokens: c.defaultTokens, Param: c.Param, Events: c.events, Whole: c.whole}
 	if c.completion {
 		l.Events, l.Whole = c.textEvents, c.wholeText
 	}

@@ -32,13 +32,15 @@ type Chat struct {
 	IncludeUsage bool
 	Timeout      time.Duration // maximum duration of the answer; 0 means no limit
 	completion   bool          // it has a prompt
-	maxTokens    string        // name of the field that set it
-	bestOf       int64         // 0 if absent
-	logprobs     bool          // of chats
-	topLogprobs  *uint32       // of chats
-	guide        string        // name of the field that asks for a guide
-	session      string        // name of the field that identifies the conversation
-	images       []image.Source
+	// defaultTokens says that the number of tokens is the default of completions.
+	defaultTokens bool
+	maxTokens     string  // name of the field that set it
+	bestOf        int64   // 0 if absent
+	logprobs      bool    // of chats
+	topLogprobs   *uint32 // of chats
+	guide         string  // name of the field that asks for a guide
+	session       string  // name of the field that identifies the conversation
+	images        []image.Source
 }
 
 // A setter parses one field; raw is not null.

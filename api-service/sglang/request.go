@@ -103,7 +103,7 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generate{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{MaxTokens: new(uint32(defaultMaxTokens))}}}
+	g := &generate{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
 	if err := generateFields.Parse(fields, g, lenient); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,11 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 		g.request.Sampling.Logprobs = &g.top
 	}
 	g.batch = g.batch || g.request.GetN() > 1
-	c := &call.Call{Request: g.request, Images: images, Stream: g.stream, Param: g.param, Events: g.events, Whole: g.whole}
+	byDefault := g.request.GetSampling().MaxTokens == nil
+	if byDefault {
+		g.request.Sampling.MaxTokens = new(uint32(defaultMaxTokens))
+	}
+	c := &call.Call{Request: g.request, Images: images, DefaultTokens: byDefault, Stream: g.stream, Param: g.param, Events: g.events, Whole: g.whole}
 	if len(g.rids) > 0 && !g.ridList {
 		c.ID = g.rids[0]
 	}

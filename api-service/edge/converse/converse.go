@@ -222,7 +222,7 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 	if req.Claim, err = t.caller.Claim(req.GetClaim().GetTier()); err != nil {
 		return nil, err
 	}
-	return req, t.caller.Bound(req, &t.timeout)
+	return req, t.caller.Bound(req, &t.timeout, false)
 }
 
 // send writes a message. A slow client slows the stream down.

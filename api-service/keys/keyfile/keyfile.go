@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +28,7 @@ type Key struct {
 }
 
 // Add makes a key and adds its digest to the text of a file, which may be empty. The file does not have the key
-// itself.
+// itself. The key has the weight of its tenant's other keys, which must be the same for all of them.
 func Add(text []byte, k Key) (changed []byte, key string, err error) {
 	root, list, err := parse(text)
 	if err != nil {
@@ -43,6 +45,13 @@ func Add(text []byte, k Key) (changed []byte, key string, err error) {
 	}
 	set("sha256", hex.EncodeToString(digest[:]))
 	set("tenant", k.Tenant)
+	weight, err := weightOf(k.Tenant, list)
+	if err != nil {
+		return nil, "", err
+	}
+	if weight > 1 {
+		entry.Content = append(entry.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "weight"}, &yaml.Node{Kind: yaml.ScalarNode, Value: strconv.FormatUint(uint64(weight), 10)})
+	}
 	if !k.Expires.IsZero() {
 		entry.Content = append(entry.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "expires"},
 			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!timestamp", Value: k.Expires.UTC().Format(time.RFC3339)})
@@ -52,7 +61,21 @@ func Add(text []byte, k Key) (changed []byte, key string, err error) {
 	return changed, key, err
 }
 
-// Revoke removes the key with an id.
+// weightOf returns the weight of the first key of a tenant; 0 if there is none.
+func weightOf(tenant string, list *yaml.Node) (uint32, error) {
+	var entries []keys.Entry
+	if err := list.Decode(&entries); err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		if e.Tenant == tenant {
+			return e.Weight, nil
+		}
+	}
+	return 0, nil
+}
+
+// Revoke removes the key with an id. Without its last key, a file refuses every caller.
 func Revoke(text []byte, id string) (changed []byte, err error) {
 	root, list, err := parse(text)
 	if err != nil {
@@ -82,15 +105,21 @@ func List(text []byte) (entries []keys.Entry, err error) {
 }
 
 // Change replaces the file at path with what change makes of its text. A file that would not be valid is not
-// written. The file may be missing; then only its owner can read the new one.
+// written. The file may be missing; then only its owner can read the new one. Otherwise the new one has the owner and
+// the mode of the old one. Changes of the same file wait for each other.
 func Change(path string, change func(text []byte) ([]byte, error)) error {
-	mode := os.FileMode(0o600)
-	text, err := os.ReadFile(path)
-	switch info, statErr := os.Stat(path); {
-	case err == nil && statErr == nil:
-		mode = info.Mode().Perm()
-	case !errors.Is(err, os.ErrNotExist):
-		return errors.Join(err, statErr)
+	path, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	text, info, err := read(path)
+	if err != nil {
+		return err
 	}
 	changed, err := change(text)
 	if err != nil {
@@ -99,24 +128,50 @@ func Change(path string, change func(text []byte) ([]byte, error)) error {
 	if _, err := keys.Parse(changed); err != nil {
 		return err
 	}
-	return replace(path, changed, mode)
+	return replace(path, text, changed, info)
 }
 
-// replace writes a file so that readers see the old text or the new one.
-func replace(path string, text []byte, mode os.FileMode) error {
-	path, err := resolve(path)
-	if err != nil {
-		return err
+// read returns the text of a file, and what is known of it. Both are nil if the file is missing.
+func read(path string) (text []byte, info os.FileInfo, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
 	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, err
+	}
+	text, err = io.ReadAll(f)
+	return text, info, err
+}
+
+// replace writes a file so that readers see the old text or the new one. old is the file that is replaced; nil if there
+// is none.
+func replace(path string, was, text []byte, old os.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // it is gone after the rename
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	mode := os.FileMode(0o600)
+	if old != nil {
+		mode, err = old.Mode().Perm(), own(f, old)
+	}
+	if err == nil {
+		_, err = f.Write(text)
+	}
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	now, _, err := read(path)
 	if err != nil {
 		return err
+	}
+	if !bytes.Equal(now, was) { // such as by an editor, which takes no lock
+		return fmt.Errorf("%s was changed in the meantime; try again", path)
 	}
 	return os.Rename(f.Name(), path)
 }
@@ -141,7 +196,7 @@ func parse(text []byte) (root, list *yaml.Node, err error) {
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, nil, errors.New("it is no file of keys")
+		return nil, nil, errors.New("the file is not a key file: its top level must be a mapping")
 	}
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		if top.Content[i].Value == "keys" {
@@ -153,7 +208,7 @@ func parse(text []byte) (root, list *yaml.Node, err error) {
 		list = &yaml.Node{Kind: yaml.SequenceNode}
 		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "keys"}, list)
 	case list.Kind != yaml.SequenceNode:
-		return nil, nil, errors.New("keys is no list")
+		return nil, nil, errors.New("keys must be a list")
 	}
 	return root, list, nil
 }

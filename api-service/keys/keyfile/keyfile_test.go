@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,8 +56,98 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 	if err := revoke("none"); err == nil {
 		t.Error("a key that is not there is revoked")
 	}
-	if err := revoke("first"); err == nil || find(made["first"]) == nil {
-		t.Error("the file is left without keys")
+	if err := revoke("first"); err != nil || find(made["first"]) != nil {
+		t.Error("the last key cannot be revoked:", err)
+	}
+	if err := Change(path, func(text []byte) ([]byte, error) {
+		text, _, err := Add(text, Key{Tenant: "a"})
+		return text, err
+	}); err != nil {
+		t.Error("no key can be added after the last one was revoked:", err)
+	}
+}
+
+// TestKeysHaveTheWeightOfTheirTenant, and the last key of a tenant with limits can be revoked.
+func TestKeysHaveTheWeightOfTheirTenant(t *testing.T) {
+	text := []byte("tenants: {heavy: {streams: 3}}\nkeys: [{key: one, id: one, tenant: heavy, weight: 3}, {key: two, tenant: light}]\n")
+	for tenant, want := range map[string]uint32{"heavy": 3, "light": 1, "new": 1} {
+		changed, key, err := Add(text, Key{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ring, err := keys.Parse(changed)
+		if err != nil {
+			t.Fatal(tenant, err)
+		}
+		if e, err := ring.Find("Bearer " + key); err != nil || e.Weight != want {
+			t.Errorf("%s: %+v, %v", tenant, e, err)
+		}
+	}
+	changed, err := Revoke(text, "one")
+	if err == nil {
+		_, err = keys.Parse(changed)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestChangesWaitForEachOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := Change(path, func(text []byte) ([]byte, error) {
+				text, _, err := Add(text, Key{Tenant: "a"})
+				return text, err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	text, _ := os.ReadFile(path)
+	if entries, err := List(text); err != nil || len(entries) != 8 {
+		t.Errorf("%d keys are there: %v", len(entries), err)
+	}
+	if err := Change(path, func(text []byte) ([]byte, error) { // an editor takes no lock
+		if err := os.WriteFile(path, append(text, "# edited\n"...), 0o600); err != nil {
+			return nil, err
+		}
+		text, _, err := Add(text, Key{Tenant: "b"})
+		return text, err
+	}); err == nil || !strings.Contains(err.Error(), "in the meantime") {
+		t.Error("a change is lost:", err)
+	}
+}
+
+// TestChangesKeepTheOwner: an api-service that runs as another user than the one who changes the file still reads it.
+func TestChangesKeepTheOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, []byte("keys: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	user, group := os.Getuid(), os.Getgid()
+	if user == 0 {
+		user, group = 12345, 12346
+	} else if groups, err := os.Getgroups(); err == nil && len(groups) > 0 {
+		group = groups[len(groups)-1]
+	}
+	if err := os.Chown(path, user, group); err != nil {
+		t.Fatal(err)
+	}
+	if err := Change(path, func(text []byte) ([]byte, error) {
+		text, _, err := Add(text, Key{Tenant: "a"})
+		return text, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := info.Sys().(*syscall.Stat_t); int(is.Uid) != user || int(is.Gid) != group || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file belongs to %d:%d, not %d:%d", is.Uid, is.Gid, user, group)
 	}
 }
 
