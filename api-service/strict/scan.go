@@ -175,9 +175,9 @@ func (s *scanner) value(depth int) (value []byte, ok bool) {
 	case '"':
 		ok = s.quoted()
 	case '{':
-		ok = depth < MaxNesting && s.object(depth+1, nil)
+		ok = depth < MaxNesting-1 && s.object(depth+1, nil)
 	case '[':
-		ok = depth < MaxNesting && s.array(depth+1, nil)
+		ok = depth < MaxNesting-1 && s.array(depth+1, nil)
 	case 't':
 		ok = s.word("true")
 	case 'f':

@@ -62,7 +62,7 @@ func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, erro
 
 // repeated is the refusal of an object that has a member twice.
 func repeated(param string) error {
-	return streamerr.InvalidParam(param, "%s is there twice", param)
+	return streamerr.InvalidParam(param, "%s must appear exactly once", param)
 }
 
 // Array parses an array. Its elements may be parts of raw.

@@ -156,5 +156,5 @@ func content(param string, raw json.RawMessage, m *chatv1.Message, images *[]ima
 
 // unreadable refuses a part of another type.
 func unreadable(at, kind string) error {
-	return streamerr.InvalidParam(at, "%s is of the type %q; messages are text, and images (image_url) in those of the user", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+	return streamerr.InvalidParam(at, "%s is of the type %q; supported parts: text, and image_url in user messages", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 }
