@@ -30,7 +30,7 @@ func (s *stand) keep(ctx context.Context, n int) error {
 		}
 		r := &reader{id: made.ID(), want: s.want, flows: func() { s.begun.Add(1) }, asked: time.Now()}
 		s.readers = append(s.readers, r)
-		s.reading.Go(func() { r.follow(ctx, other.Resume(made.ID(), made.Cursor())) })
+		s.run(func() { r.follow(ctx, other.Resume(made.ID(), made.Cursor())) })
 	}
 	return s.await(ctx, "all streams have text", func() bool { return int(s.begun.Load()) >= n })
 }
@@ -46,6 +46,9 @@ func (r *reader) follow(ctx context.Context, st *client.Stream) {
 			return
 		case err != nil:
 			r.ending, r.err = failed, streamerr.As(err)
+			return
+		case r.ending == completed:
+			r.ending = cut // the ending was not the last event
 			return
 		case e.Kind == client.Delta && e.Text != "":
 			r.token(e.Text, time.Now())

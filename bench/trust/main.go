@@ -1,10 +1,10 @@
-// Command trust plays faults against separate processes under load, and compares what each fault costs with its
+// Command trust injects faults into separate processes under load, and compares what each fault costs with its
 // published bound.
 //
 //	trust [--streams N] [--only ROW] [--docs FILE]
 //
 // Run it with scripts/trust. Each row starts services of its own: a simulated engine, so that a text that moves to another
-// worker can be compared with the undisturbed one, chat-service and api-service. It fills them with streams, plays the fault, and
+// worker can be compared with the undisturbed one, chat-service and api-service. It fills them with streams, injects the fault, and
 // follows every stream to its end. The command fails if a row misses a bound.
 package main
 
@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {

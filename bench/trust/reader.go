@@ -46,6 +46,7 @@ type reader struct {
 	flows  func() // is called with the first text; may be nil
 	text   strings.Builder
 	events int
+	chosen bool // a finish_reason has come
 
 	asked, begun, last, over time.Time // begun is zero without a first token
 	gap                      time.Duration
@@ -99,15 +100,26 @@ func (r *reader) answer(resp *http.Response) error {
 	}
 }
 
-// event takes the data of one event.
+// event takes the data of one event. Whatever comes after an ending makes it none, and so does [DONE] without a finish.
 func (r *reader) event(data string, at time.Time) error {
+	if r.ending != cut {
+		was := r.ending
+		r.ending = cut
+		return fmt.Errorf("after the ending %d: %s", was, data)
+	}
 	if data == "[DONE]" {
+		if !r.chosen {
+			return errors.New("[DONE] without a finish_reason")
+		}
 		r.ending = completed
 		return nil
 	}
 	var e struct {
-		Choices []struct{ Delta struct{ Content string } }
-		Error   json.RawMessage
+		Choices []struct {
+			Delta        struct{ Content string }
+			FinishReason string `json:"finish_reason"`
+		}
+		Error json.RawMessage
 	}
 	if err := json.Unmarshal([]byte(data), &e); err != nil {
 		return err
@@ -116,9 +128,16 @@ func (r *reader) event(data string, at time.Time) error {
 		r.ending, r.err = failed, errorOf([]byte(data))
 		return nil
 	}
-	if len(e.Choices) > 0 && e.Choices[0].Delta.Content != "" {
-		r.token(e.Choices[0].Delta.Content, at)
+	if len(e.Choices) == 0 {
+		return nil
 	}
+	if text := e.Choices[0].Delta.Content; text != "" {
+		if r.chosen {
+			return fmt.Errorf("text after the finish_reason: %s", data)
+		}
+		r.token(text, at)
+	}
+	r.chosen = r.chosen || e.Choices[0].FinishReason != ""
 	return nil
 }
 
@@ -152,5 +171,5 @@ func errorOf(body []byte) *streamerr.Error {
 	if e, ok := streamerr.ParseJSON(body); ok {
 		return e
 	}
-	return streamerr.New(streamerr.Internal, "an error that is none: %.200q", body)
+	return streamerr.New(streamerr.Internal, "the body is not an error: %.200q", body)
 }

@@ -30,7 +30,7 @@ type row struct {
 
 // rows are the faults, with the bounds of docs/reliability.md.
 var rows = []row{
-	{name: "clients leave", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: clientsLeave},
+	{name: "clients leave", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 400, play: clientsLeave},
 	{name: "worker killed, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.strike(s.workers[0], syscall.SIGKILL, 500*time.Millisecond)
 	}},
@@ -53,7 +53,7 @@ var rows = []row{
 		return s.drain(s.chats[0], time.Second)
 	}},
 	{name: "api-service gets a second signal", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: secondSignal},
-	{name: "5,000 requests are opened and aborted in 10 s", layout: layout{workers: 1, chats: 1, edges: 1}, play: openAndAbort},
+	{name: "ten times as many requests are opened and aborted in 10 s", layout: layout{workers: 1, chats: 1, edges: 1}, play: openAndAbort},
 }
 
 // play starts the services of a row, plays it, and ends the services.
@@ -75,6 +75,9 @@ func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 			return nil, err
 		}
 	}
+	if err := s.allRun(); err != nil {
+		return nil, err
+	}
 	all, err = r.play(ctx, s)
 	if err != nil {
 		return nil, err
@@ -88,9 +91,12 @@ func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 
 // common are the figures of every row.
 func (s *stand) common(ctx context.Context, r row) []finding {
-	hangs := s.finish()
-	untold, wrong, broken := 0, 0, 0
+	s.finish()
+	hangs, untold, wrong, broken := 0, 0, 0, 0
 	for _, one := range s.readers {
+		if one.ending == left { // finish has made it leave, here or in the row
+			hangs++
+		}
 		if one.ending == cut && (r.kept || !s.dead(s.edges[0])) {
 			untold++
 		}
@@ -209,9 +215,10 @@ var (
 	generated = regexp.MustCompile(`"completion_tokens":(\d+)`)
 )
 
-// clientsLeave has a fifth of the clients leave, one after another.
+// clientsLeave opens further streams, one after another, and has the client of each leave as soon as it has text. They are
+// a fifth as many as those that run on, and at most 100, so that they have left while those run.
 func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
-	n := max(1, s.streams/5)
+	n := min(max(1, s.streams/5), 100)
 	type departure struct {
 		r  *reader
 		at time.Time
@@ -233,6 +240,9 @@ func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
 		d.at = time.Now()
 		leave()
 		leavers = append(leavers, d)
+	}
+	if err := s.allRun(); err != nil {
+		return nil, err
 	}
 	if err := s.await(ctx, "the engine has stopped all that were left", func() bool {
 		stops := s.stops()
@@ -260,11 +270,13 @@ func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
 	for _, r := range s.readers {
 		told = max(told, r.over.Sub(at))
 	}
+	probing, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	asked := &reader{}
-	asked.read(ctx, s.http, s.edges[0].addr, 1)
+	asked.read(probing, s.http, s.edges[0].addr, 1)
 	refusal := asked.over.Sub(asked.asked)
 	if asked.ending != refused || asked.err.Reason != streamerr.Unavailable {
-		return nil, fmt.Errorf("without a worker, a request ends with %w", asked.err)
+		return nil, fmt.Errorf("without a worker, a request has the ending %d and the error %v", asked.ending, asked.err)
 	}
 	if err := s.launch(s.workers[0]); err != nil {
 		return nil, err
@@ -272,7 +284,7 @@ func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
 	back := time.Now()
 	if err := s.await(ctx, "the service serves again", func() bool {
 		again := &reader{}
-		again.read(ctx, s.http, s.edges[0].addr, 1)
+		again.read(probing, s.http, s.edges[0].addr, 1)
 		return again.ending == completed
 	}); err != nil {
 		return nil, err
@@ -336,8 +348,10 @@ func secondSignal(_ context.Context, s *stand) ([]finding, error) {
 	}, nil
 }
 
-// openAndAbort opens requests and aborts them at once.
+// openAndAbort opens requests and aborts them at once. At least half of them must have become streams by then: otherwise the
+// row would measure nothing.
 func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
+	ctx, s.leave = context.WithCancel(ctx)
 	requests, lasts := 10*s.streams, 10*time.Second
 	body := bodyOf(100)
 	abort := func() {
@@ -355,7 +369,12 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 	for range requests / 2 { // until the heaps have the size between two collections that such requests need
 		abort()
 	}
+	s.remaining(ctx)
 	before, err := s.memory()
+	if err != nil {
+		return nil, err
+	}
+	earlier, err := s.scrape(ctx, s.edges[0], endings, "")
 	if err != nil {
 		return nil, err
 	}
@@ -367,8 +386,18 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 	s.reading.Wait()
 	s.remaining(ctx)
 	after, err := s.memory()
-	return []finding{{what: "resident memory of api-service and chat-service, more than before", unit: mebibytes, got: float64(after-before) / (1 << 20), bound: 20}}, err
+	if err != nil {
+		return nil, err
+	}
+	admitted, err := s.scrape(ctx, s.edges[0], endings, "")
+	return []finding{
+		{what: "resident memory of api-service and chat-service, more than before", unit: mebibytes, got: float64(after-before) / (1 << 20), bound: 20},
+		{what: "requests that were aborted before they were streams", unit: percent, got: 100 * (1 - (admitted-earlier)/float64(requests)), bound: 50},
+	}, err
 }
+
+// endings begins the samples of streams that have ended.
+const endings = "whence_stream_endings_total{"
 
 func (s *stand) memory() (sum int64, err error) {
 	for _, p := range []*service{s.edges[0], s.chats[0]} {

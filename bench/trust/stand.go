@@ -67,6 +67,7 @@ type stand struct {
 
 	reading sync.WaitGroup
 	begun   atomic.Int64 // streams with text
+	over    atomic.Int64 // streams that have ended
 	readers []*reader
 	leave   context.CancelFunc
 }
@@ -130,11 +131,8 @@ func (s *stand) add(to *[]*service, kind string, n int, args ...string) error {
 		*addr = free
 	}
 	p.args = append([]string{"--listen", p.addr, "--metrics-listen", p.metrics, "--name", kind + "/" + strconv.Itoa(n), "--log-level", "warn"}, args...)
-	if err := s.launch(p); err != nil {
-		return err
-	}
-	*to = append(*to, p)
-	return nil
+	*to = append(*to, p) // before it runs, so that end ends it
+	return s.launch(p)
 }
 
 // launch starts the process of a service, for the first time or again.
@@ -156,6 +154,9 @@ func (s *stand) end() {
 	}
 	for _, all := range [][]*service{s.edges, s.chats, s.workers} {
 		for _, p := range all {
+			if p.Process == nil {
+				continue // it could not be started
+			}
 			_ = p.Signal(syscall.SIGCONT) // a frozen process ends, too
 			p.End()
 		}
@@ -184,12 +185,28 @@ func (s *stand) fill(ctx context.Context, r row) error {
 	return s.await(ctx, "all streams have text", func() bool { return int(s.begun.Load()) >= s.streams })
 }
 
+// run has a goroutine read one of the streams.
+func (s *stand) run(read func()) {
+	s.reading.Go(func() {
+		read()
+		s.over.Add(1)
+	})
+}
+
+// allRun fails if a stream has ended before its fault.
+func (s *stand) allRun() error {
+	if n := s.over.Load(); n > 0 {
+		return fmt.Errorf("%d of %d streams have ended before the fault: the machine is too slow for so many", n, s.streams)
+	}
+	return nil
+}
+
 // open opens streams at the first edge, some at a time.
 func (s *stand) open(ctx context.Context, n int) {
 	for i := range n {
 		r := &reader{id: "trust-" + strconv.Itoa(len(s.readers)), want: s.want, flows: func() { s.begun.Add(1) }}
 		s.readers = append(s.readers, r)
-		s.reading.Go(func() { r.read(ctx, s.http, s.edges[0].addr, s.tokens) })
+		s.run(func() { r.read(ctx, s.http, s.edges[0].addr, s.tokens) })
 		if i%50 == 49 {
 			time.Sleep(50 * time.Millisecond) // the engine's steps stay spread
 		}
@@ -214,8 +231,8 @@ func (s *stand) await(ctx context.Context, what string, ok func() bool) error {
 	return nil
 }
 
-// finish waits until every reader has an ending. It returns the number of those that hang.
-func (s *stand) finish() (hangs int) {
+// finish waits until every reader has an ending. Those that hang are made to leave.
+func (s *stand) finish() {
 	ended := make(chan struct{})
 	go func() {
 		s.reading.Wait()
@@ -226,17 +243,13 @@ func (s *stand) finish() (hangs int) {
 	case <-time.After(within + time.Duration(s.tokens)*time.Second/pace):
 		s.leave()
 		<-ended
-		for _, r := range s.readers {
-			if r.ending == left {
-				hangs++
-			}
-		}
 	}
-	return hangs
 }
 
 // scrape returns the sum of the samples of a service whose lines begin with a prefix and have a part.
 func (s *stand) scrape(ctx context.Context, p *service, prefix, part string) (sum float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // a frozen process does not answer
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
 	if err != nil {
 		return 0, err

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -54,5 +56,69 @@ func TestMissedBoundsAreTold(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	if !strings.Contains(lines[1], "501.2ms") || !strings.HasSuffix(lines[1], "MISSED") || strings.Contains(lines[2], "MISSED") {
 		t.Error(out.String())
+	}
+}
+
+// TestEndingsAreStrict: a stream has one ending, and nothing after it.
+func TestEndingsAreStrict(t *testing.T) {
+	const (
+		text   = `{"choices":[{"delta":{"content":"x"},"finish_reason":null}]}`
+		finish = `{"choices":[{"delta":{},"finish_reason":"length"}]}`
+		usage  = `{"choices":[],"usage":{}}`
+		fails  = `{"error":{"message":"m","type":"t","whence":{"reason":"draining"}}}`
+		done   = "[DONE]"
+	)
+	for _, c := range []struct {
+		want   ending
+		events []string
+	}{
+		{completed, []string{text, finish, usage, done}},
+		{failed, []string{text, fails}},
+		{cut, []string{text}},
+		{cut, []string{text, finish}},
+		{cut, []string{text, done}},
+		{cut, []string{text, finish, text, done}},
+		{cut, []string{text, finish, done, text}},
+		{cut, []string{text, finish, done, done}},
+		{cut, []string{text, fails, fails}},
+		{cut, []string{text, fails, done}},
+	} {
+		resp := &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("data: " + strings.Join(c.events, "\n\ndata: ") + "\n\n"))}
+		r := &reader{ending: cut}
+		if err := r.answer(resp); r.ending != c.want {
+			t.Errorf("%q: ending %d, %v; want %d", c.events, r.ending, err, c.want)
+		}
+	}
+}
+
+// TestHangingStreamsAreFound, also if the row itself has waited for them.
+func TestHangingStreamsAreFound(t *testing.T) {
+	s := &stand{readers: []*reader{{ending: left}, {ending: completed}, {ending: left}}}
+	s.finish()
+	all := s.common(t.Context(), row{kept: true})
+	if all[0].what != "streams that hang" || all[0].got != 2 || all[0].within() {
+		t.Errorf("%+v", all[0])
+	}
+}
+
+// TestServicesThatDoNotStartAreNoObstacle to the end of a row.
+func TestServicesThatDoNotStartAreNoObstacle(t *testing.T) {
+	s := &stand{builds: &builds{dir: t.TempDir()}}
+	if err := s.add(&s.workers, "llm-worker", 0); err == nil || len(s.workers) != 1 {
+		t.Errorf("%v, with %d workers", err, len(s.workers))
+	}
+	s.end()
+}
+
+// TestFaultsStrikeRunningStreams: a row whose streams have ended before its fault shows nothing.
+func TestFaultsStrikeRunningStreams(t *testing.T) {
+	s := &stand{streams: 2}
+	if err := s.allRun(); err != nil {
+		t.Error(err)
+	}
+	s.run(func() {})
+	s.reading.Wait()
+	if err := s.allRun(); err == nil {
+		t.Error("a stream has ended before the fault, which is not found")
 	}
 }
