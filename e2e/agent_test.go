@@ -217,9 +217,9 @@ func TestCodexSaysWhyARequestWasRefusedLate(t *testing.T) {
 func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte, err error) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
-	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	install(t, npm, "agents")
+	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
-	install(ctx, t, npm, "agents")
 	script, err := filepath.Abs(filepath.Join("agents", "node_modules", a.script))
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +239,7 @@ func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte,
 	}
 	var logs bytes.Buffer
 	cmd.Stderr = &logs
+	endsWithChildren(cmd)
 	out, err = cmd.Output()
 	for line := range bytes.Lines(out) {
 		e := a.read(line)

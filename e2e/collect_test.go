@@ -19,7 +19,7 @@ func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
 		behind.api = addr
 		behind.ready(t)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
 	if out, err := runNode(ctx, node, "client-js", "DIRECT_URL=http://"+w.api, "COLLECTING_URL=http://"+collecting, "PASSING_URL=http://"+passing); err != nil {
 		t.Errorf("%v\n%s", err, out)

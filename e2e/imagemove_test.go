@@ -22,7 +22,7 @@ func twoWorkers(t *testing.T, engine string, urls [2]string) (w *whence, workers
 		addrs[i] = workers[i].listening(t)
 	}
 	chat := service(t, chatService, "127.0.0.1:0", of, []string{"--worker", strings.Join(addrs, ",")})
-	w = &whence{topology: separate, worker: addrs[0], chat: chat.listening(t), processes: map[string]*process{chatService: chat}}
+	w = &whence{topology: separate, worker: addrs[0], chat: chat.listening(t), processes: map[string]*process{chatService: chat, workerName(0): workers[0], workerName(1): workers[1]}}
 	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat})
 	w.api = w.processes[apiService].listening(t)
 	w.connected(t)
@@ -58,6 +58,9 @@ func TestStreamWithImagesMovesToAnotherSGLangWithThem(t *testing.T) {
 	body["stream_options"] = object{"include_usage": true}
 	l := w.open(t, body).begun(t)
 	at := slices.IndexFunc(servers[:], func(s *besidetest.Server) bool { return len(s.Asked()) == 1 })
+	if at < 0 {
+		t.Fatal("no server was asked once")
+	}
 	workers[at].kill(t)
 	l.completed(t)
 	asked := servers[1-at].Asked()
@@ -79,6 +82,9 @@ func TestStreamWithImagesEndsWithItsVLLM(t *testing.T) {
 	w, workers := twoWorkers(t, "openai", urls)
 	l := w.open(t, shownIn(seeingtest.DataURL)["/v1/chat/completions"].body).begun(t)
 	at := slices.IndexFunc(servers[:], func(s *chattingVLLM) bool { return len(s.asked()) == 1 })
+	if at < 0 {
+		t.Fatal("no server was asked once")
+	}
 	workers[at].kill(t)
 	e := l.failed(t)
 	if e.reason() != "peer_lost" || len(servers[1-at].asked()) != 0 {

@@ -21,7 +21,7 @@ func TestJavaScriptClientWorksInNode(t *testing.T) {
 		<-done
 	}))
 	defer control.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {

@@ -3,27 +3,30 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// npmPatience bounds the installation of packages and one run of a Node test.
-const npmPatience = 5 * time.Minute
+// npmPatience bounds the installation of packages, and nodePatience one run of a Node test or of an agent.
+const npmPatience, nodePatience = 5 * time.Minute, 5 * time.Minute
 
 // nodeTest runs the Node tests of a directory, after npm ci if its packages are not those of the lockfile. env is added
 // to the environment.
 func nodeTest(t *testing.T, dir string, env ...string) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
-	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	install(t, npm, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
-	install(ctx, t, npm, dir)
 	if out, err := runNode(ctx, node, dir, env...); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -34,6 +37,7 @@ func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, erro
 	cmd := exec.CommandContext(ctx, node, "--test")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
+	endsWithChildren(cmd)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%v: %w", cmd, err)
@@ -41,16 +45,26 @@ func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, erro
 	return out, err
 }
 
+// endsWithChildren has the end of its context kill a command and the processes that it has started: they have its output
+// open, so a wait for its end would be one for theirs.
+func endsWithChildren(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+}
+
 var installing sync.Mutex
 
 // install installs the packages of a directory unless they are there.
-func install(ctx context.Context, t *testing.T, npm, dir string) {
+func install(t *testing.T, npm, dir string) {
 	t.Helper()
 	installing.Lock()
 	defer installing.Unlock()
 	if installed(dir) {
 		return
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -58,7 +72,8 @@ func install(ctx context.Context, t *testing.T, npm, dir string) {
 	}
 }
 
-// installed reports whether node_modules holds what the lockfile says: npm leaves a copy of it there.
+// installed reports whether node_modules holds what the lockfile says: npm leaves a copy of it there. Of the optional packages it
+// must hold those for this platform, such as the binaries of agents: npm goes on without one that it cannot get.
 func installed(dir string) bool {
 	want, err := lockedPackages(filepath.Join(dir, "package-lock.json"))
 	if err != nil {
@@ -66,15 +81,50 @@ func installed(dir string) bool {
 	}
 	delete(want, "") // the directory itself
 	have, err := lockedPackages(filepath.Join(dir, "node_modules", ".package-lock.json"))
-	return err == nil && maps.Equal(have, want)
+	if err != nil {
+		return false
+	}
+	for name, p := range want {
+		if p.Optional && !p.here() {
+			continue
+		}
+		if is := have[name]; is.Version != p.Version || is.Integrity != p.Integrity {
+			return false
+		}
+		if _, err := os.Stat(filepath.Join(dir, name, "package.json")); err != nil {
+			return false
+		}
+	}
+	for name := range have {
+		if _, known := want[name]; !known {
+			return false
+		}
+	}
+	return true
 }
 
 type lockedPackage struct {
 	Version, Integrity string
 	Optional           bool
+	OS, CPU, Libc      []string
 }
 
-// lockedPackages returns the packages of a lockfile. It leaves out optional ones: npm installs only those for this platform.
+// here reports whether an optional package is made for this platform.
+func (p *lockedPackage) here() bool {
+	system, arch, libc := runtime.GOOS, runtime.GOARCH, "glibc"
+	if system == "windows" {
+		system = "win32"
+	}
+	if arch == "amd64" {
+		arch = "x64"
+	}
+	if musl, _ := filepath.Glob("/lib/ld-musl-*"); len(musl) > 0 {
+		libc = "musl"
+	}
+	return slices.Contains(p.OS, system) && slices.Contains(p.CPU, arch) && (len(p.Libc) == 0 || slices.Contains(p.Libc, libc))
+}
+
+// lockedPackages returns the packages of a lockfile.
 func lockedPackages(file string) (map[string]lockedPackage, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -82,8 +132,47 @@ func lockedPackages(file string) (map[string]lockedPackage, error) {
 	}
 	var lock struct{ Packages map[string]lockedPackage }
 	err = json.Unmarshal(b, &lock)
-	maps.DeleteFunc(lock.Packages, func(_ string, p lockedPackage) bool { return p.Optional })
 	return lock.Packages, err
+}
+
+// TestMissingBinariesAreInstalled: packages for this platform must be there, and those for others need not.
+func TestMissingBinariesAreInstalled(t *testing.T) {
+	t.Parallel()
+	const (
+		tool  = `"node_modules/tool":{"version":"1","integrity":"a"}`
+		other = `"node_modules/tool-aix":{"version":"1","optional":true,"os":["aix"],"cpu":["ppc64"]}`
+	)
+	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
+	if arch == "" {
+		arch = runtime.GOARCH
+	}
+	own := fmt.Sprintf(`"node_modules/tool-own":{"version":"1","optional":true,"os":[%q],"cpu":[%q]}`, runtime.GOOS, arch)
+	dir := t.TempDir()
+	write := func(file, text string) {
+		t.Helper()
+		file = filepath.Join(dir, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("package-lock.json", `{"packages":{"":{},`+tool+","+own+","+other+`}}`)
+	write("node_modules/tool/package.json", "{}")
+	write("node_modules/.package-lock.json", `{"packages":{`+tool+`}}`)
+	if installed(dir) {
+		t.Error("the package for this platform is not missed")
+	}
+	write("node_modules/.package-lock.json", `{"packages":{`+tool+","+own+`}}`)
+	if installed(dir) {
+		t.Error("the files of the package for this platform are not missed")
+	}
+	write("node_modules/tool-own/package.json", "{}")
+	if !installed(dir) {
+		t.Error("a package for another platform is missed")
+	}
+	write("node_modules/.package-lock.json", `{"packages":{`+tool+","+own+`,"node_modules/more":{}}}`)
+	if installed(dir) {
+		t.Error("a package that the lockfile does not have is not seen")
+	}
 }
 
 func TestOpenAINodeWorks(t *testing.T) {

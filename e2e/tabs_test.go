@@ -35,7 +35,7 @@ type tabs struct {
 func openBrowser(t *testing.T) *tabs {
 	t.Helper()
 	node, npm, chromium := tool(t, "node"), tool(t, "npm"), tool(t, "chromium", "chromium-browser", "google-chrome")
-	install(t.Context(), t, npm, "browser")
+	install(t, npm, "browser")
 	cmd := exec.Command(node, "readers.mjs")
 	cmd.Dir = "browser"
 	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium)

@@ -128,7 +128,7 @@ func (s *stand) remaining(ctx context.Context) (live float64) {
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		live = 0
 		for _, p := range s.alive() {
-			n, err := s.scrape(ctx, p, "whence_streams_live{", "")
+			n, err := s.scrape(ctx, p, "whence_streams_live{")
 			if err != nil {
 				n = 1 // it does not answer
 			}
@@ -276,7 +276,7 @@ func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
 	asked.read(probing, s.http, s.edges[0].addr, 1)
 	refusal := asked.over.Sub(asked.asked)
 	if asked.ending != refused || asked.err.Reason != streamerr.Unavailable {
-		return nil, fmt.Errorf("without a worker, a request has the ending %d and the error %v", asked.ending, asked.err)
+		return nil, fmt.Errorf("without a worker, a request has the ending %d and the error %s", asked.ending, fmt.Sprint(asked.err))
 	}
 	if err := s.launch(s.workers[0]); err != nil {
 		return nil, err
@@ -374,7 +374,7 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	earlier, err := s.scrape(ctx, s.edges[0], endings, "")
+	earlier, err := s.scrape(ctx, s.edges[0], endings)
 	if err != nil {
 		return nil, err
 	}
@@ -389,7 +389,7 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	admitted, err := s.scrape(ctx, s.edges[0], endings, "")
+	admitted, err := s.scrape(ctx, s.edges[0], endings)
 	return []finding{
 		{what: "resident memory of api-service and chat-service, more than before", unit: mebibytes, got: float64(after-before) / (1 << 20), bound: 20},
 		{what: "requests that were aborted before they were streams", unit: percent, got: 100 * (1 - (admitted-earlier)/float64(requests)), bound: 50},

@@ -104,7 +104,7 @@ func (s *stand) start(ctx context.Context, l layout) error {
 	}
 	return s.await(ctx, "every worker is used", func() bool {
 		for _, c := range s.chats {
-			if n, err := s.scrape(ctx, c, "whence_workers_healthy{", ""); err != nil || int(n) < l.workers {
+			if n, err := s.scrape(ctx, c, "whence_workers_healthy{"); err != nil || int(n) < l.workers {
 				return false
 			}
 		}
@@ -246,8 +246,8 @@ func (s *stand) finish() {
 	}
 }
 
-// scrape returns the sum of the samples of a service whose lines begin with a prefix and have a part.
-func (s *stand) scrape(ctx context.Context, p *service, prefix, part string) (sum float64, err error) {
+// scrape returns the sum of the samples of a service whose lines begin with a prefix.
+func (s *stand) scrape(ctx context.Context, p *service, prefix string) (sum float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // a frozen process does not answer
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
@@ -264,7 +264,7 @@ func (s *stand) scrape(ctx context.Context, p *service, prefix, part string) (su
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, prefix) || !strings.Contains(line, part) {
+		if !strings.HasPrefix(line, prefix) {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
