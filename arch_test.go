@@ -205,6 +205,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"e2e/fidelity",               // its golden data contains such messages
 		"e2e/fidelity/streams",       // a client
 		"e2e/simulation/client",      // a client
+		"bench/trust",                // a client that checks the order of events
 		"bench/paced", "bench/relay", // servers that Whence is compared with
 	}
 	for _, p := range packages(t) {
