@@ -25,7 +25,7 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 			_ = resp.Body.Close()
 		}
 	}
-	for range 200 { // so that what is made once is there before
+	for range requests / 2 { // until the heaps have the size between two collections that such requests need
 		abort()
 	}
 	s.remaining(ctx)
