@@ -43,7 +43,7 @@ var rows = []row{
 		return s.strike(s.chats[0], syscall.SIGSTOP, 5*time.Second)
 	}},
 	{name: "api-service killed", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: edgeKilled},
-	{name: "api-service killed, its streams are kept", layout: layout{workers: 1, chats: 1, edges: 2}, kept: true, tokens: 200, spared: true, play: takenOver},
+	{name: "api-service killed, its streams are kept", layout: layout{workers: 1, chats: 1, edges: 2}, kept: true, tokens: 500, spared: true, play: takenOver},
 	{name: "worker drains, another is there", layout: layout{workers: 2, chats: 1, edges: 1, worker: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.drain(s.workers[0], time.Second)
 	}},
