@@ -241,7 +241,7 @@ func (b *Book) beat() {
 	}
 }
 
-// A refusal says which limit of which account is used up.
+// A refusal names the account and the limit that it has reached.
 type refusal struct {
 	account int // -1 for none
 	limit   limit

@@ -49,7 +49,7 @@ func (c *Conn) Extent() extent.Extent {
 	return extent.Nothing
 }
 
-// NextAnswer begins another answer, of which the client has nothing yet.
+// NextAnswer begins another answer. The client has received no part of it yet.
 func (c *Conn) NextAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -131,7 +131,7 @@ func Change(path string, change func(text []byte) ([]byte, error)) error {
 	return replace(path, text, changed, info)
 }
 
-// read returns the text of a file, and what is known of it. Both are nil if the file is missing.
+// read returns the text of a file and its FileInfo, or nil for both if the file does not exist.
 func read(path string) (text []byte, info os.FileInfo, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

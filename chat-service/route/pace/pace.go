@@ -2,7 +2,7 @@
 // holds up the worker's other streams.
 package pace
 
-// So many streams that have moved to a worker may wait there for their next token: Streams, or more while they have at most Tokens
+// The streams that may wait at a worker for their next token after a move: at most Streams, or more while they have at most Tokens
 // together.
 const (
 	Streams = 8
@@ -12,7 +12,8 @@ const (
 // Moves are the streams that have moved to a worker and have no token there yet.
 type Moves struct{ Streams, Tokens int }
 
-// Full reports whether a stream with so many tokens must wait for its turn, if streams with at most together tokens need not.
+// Full reports whether a stream of this many tokens must wait for its turn. together is the limit on the tokens of all moving
+// streams below which none has to wait.
 func (m Moves) Full(tokens, together int) bool {
 	return m.Streams >= Streams && m.Tokens+tokens > together
 }
