@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/whence-dev/whence/api-service/redisclient"
 )
 
 // keyPrefix begins the names of all keys.
@@ -18,15 +19,11 @@ type server struct{ db *redis.Client }
 
 // newServer returns the server at a redis:// URL.
 func newServer(url string) (*server, error) {
-	o, err := redis.ParseURL(url)
+	o, err := redisclient.Options(url, serverTimeout)
 	if err != nil {
 		return nil, err
 	}
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = serverTimeout, serverTimeout, serverTimeout, serverTimeout
-	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.DisableIdentity = true
 	return &server{redis.NewClient(o)}, nil
 }
 

@@ -62,8 +62,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -146,14 +146,10 @@ func CheckURL(url string) error {
 
 // New returns a log on a server. The server need not be up.
 func New(c Config) (*Log, error) {
-	o, err := redis.ParseURL(c.URL)
+	o, err := redisclient.Options(c.URL, serverTimeout)
 	if err != nil {
 		return nil, err
 	}
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = serverTimeout, serverTimeout, serverTimeout, serverTimeout
-	o.MaxRetries, o.DialerRetries = -1, 1 // streams do not wait; they continue without the server
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.DisableIdentity = true
 	c.Limits = c.Limits.WithDefaults()
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
@@ -161,10 +157,12 @@ func New(c Config) (*Log, error) {
 	if err := CheckLease(c.Lease); err != nil {
 		return nil, err
 	}
-	short := *o
-	short.DialTimeout, short.ReadTimeout, short.WriteTimeout, short.PoolTimeout = c.Lease/2, c.Lease/2, c.Lease/2, c.Lease/2
+	short, err := redisclient.Options(c.URL, c.Lease/2)
+	if err != nil {
+		return nil, err
+	}
 	short.PoolSize = 1000 // the client pauses for a second after this many failed dials; there is never more than one connection
-	l := &Log{config: c, db: redis.NewClient(o), leases: redis.NewClient(&short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
+	l := &Log{config: c, db: redis.NewClient(o), leases: redis.NewClient(short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
 	l.local.Evicted = l.evict
 	l.closing, l.close = context.WithCancel(context.Background())
 	_, _ = l.beatOnce() // before the first stream; if the server is down, a later beat makes the lease
