@@ -103,6 +103,7 @@ func TestArrowsPointDownwards(t *testing.T) {
 		"chat-service": {"chat-service", "internal", "pkg", "idl"},
 		"llm-worker":   {"llm-worker", "internal", "pkg", "idl"},
 		"gateway":      {"gateway", "api-service", "chat-service", "internal", "pkg"}, // both services in one process
+		"command":      {"command", "api-service", "client", "internal", "pkg"},       // what operators call
 		"client":       {"client", "internal", "pkg"},
 		"contrib":      {"contrib", "internal", "pkg", "idl"}, // for services of others
 		"internal":     {"internal", "pkg", "idl"},

@@ -40,7 +40,7 @@ func TestPathLeavesNothingBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var path sync.WaitGroup
 	path.Go(func() {
-		if err := run(ctx, c, ln, slog.New(slog.DiscardHandler)); err != nil {
+		if err := runAll(ctx, c, ln, slog.New(slog.DiscardHandler)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -194,7 +194,7 @@ func TestOneServiceThatFailsEndsTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t.Context(), c, ln, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "config.json") {
+	if err := runAll(t.Context(), c, ln, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "config.json") {
 		t.Error(err)
 	}
 }

@@ -19,18 +19,18 @@ import (
 
 const (
 	openStreams = 200
-	// variables is the size of the part of a request that only the template sees, in bytes.
+	// variables is the size of the template variables in a request, in bytes.
 	variables = 64 << 10
-	// heapOfStream bounds what an open stream holds in the heaps of all three services, in bytes:
-	// about 50 KB, most of it in netpoll, Hertz, contexts and the records of each hop.
+	// heapOfStream bounds the heap of an open stream in all three services, in bytes: about 50 KB,
+	// mostly in netpoll, Hertz, contexts and the records of each hop.
 	heapOfStream = 64 << 10
-	// goroutinesOfStream bounds the goroutines of an open stream in all three services: one on each hop,
-	// and some that are about to end.
+	// goroutinesOfStream bounds the goroutines of an open stream in all three services: one per
+	// hop, and a few that are about to end.
 	goroutinesOfStream = 3.5
 )
 
-// TestOpenStreamsHoldLittle opens streams that have had a token and wait for more: neither
-// their requests nor the buffers that these came in may last as long as the streams.
+// TestOpenStreamsHoldLittle opens streams that have received a token and wait for more: neither
+// their requests nor the buffers of these requests may live as long as the streams.
 func TestOpenStreamsHoldLittle(t *testing.T) {
 	m, err := metrics.New("bench")
 	if err != nil {
@@ -48,12 +48,12 @@ func TestOpenStreamsHoldLittle(t *testing.T) {
 	defer closeAll(all)
 	after, now := live()
 	if each := (int64(after) - int64(heap)) / openStreams; each > heapOfStream {
-		t.Errorf("an open stream holds %d bytes; at most %d are expected", each, heapOfStream)
+		t.Errorf("an open stream holds %d bytes, want at most %d", each, heapOfStream)
 	} else {
 		t.Logf("an open stream holds %d bytes", each)
 	}
 	if each := float64(now-goroutines) / openStreams; each > goroutinesOfStream {
-		t.Errorf("an open stream has %.1f goroutines; at most %.1f are expected", each, goroutinesOfStream)
+		t.Errorf("an open stream has %.1f goroutines, want at most %.1f", each, goroutinesOfStream)
 	} else {
 		t.Logf("an open stream has %.1f goroutines", each)
 	}
@@ -74,7 +74,7 @@ func waiting(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv
 	}
 }
 
-// open opens n streams, and returns when each has had its token.
+// open opens n streams and returns when each has received its token.
 func (p *Path) open(t *testing.T, n int) []net.Conn {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"whence-tiny","stream":true,"max_tokens":9,"chat_template_kwargs":{"unused":"%s"},"messages":[{"role":"user","content":"the fox and the hen"}]}`,
@@ -109,7 +109,7 @@ func closeAll(conns []net.Conn) {
 	}
 }
 
-// live returns the bytes of reachable objects, and the number of goroutines.
+// live returns the size of the reachable objects, in bytes, and the number of goroutines.
 func live() (heap uint64, goroutines int) {
 	for range 3 { // pools are emptied in two cycles
 		runtime.GC()

@@ -1,8 +1,8 @@
 // Package bench measures the whole path on its own simulated upstream: the cost of a token at each
 // stage, the throughput in tokens per second, and the time to first token.
 //
-// Run it with scripts/bench, which compares within one run, because machines differ, and so does
-// one machine from hour to hour.
+// Run it with scripts/bench, which compares figures of one run, because machines differ, and one
+// machine differs from hour to hour.
 package bench
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// An Upstream is an engine that answers any prompt with the same tokens, max_tokens of them, one
-// every Gap; without a Gap as fast as they are read.
+// An Upstream is an engine that answers any prompt with the same max_tokens tokens, one every Gap,
+// or as fast as they are read without a Gap.
 type Upstream struct {
 	IDs []uint32
 	Gap time.Duration

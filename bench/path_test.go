@@ -26,9 +26,9 @@ func upstream(b *testing.B, gap time.Duration) *bench.Upstream {
 	return &bench.Upstream{IDs: m.Tokenizer.Encode("Once upon a time, there was a small fox in the harbor. ", false), Gap: gap}
 }
 
-// BenchmarkPath is an answer of 500 tokens over the whole path, client included: engine, two gRPC hops, SSE. One op is one
-// token. "flat out" is an engine that costs nothing, "paced" one that makes 50 tokens a second for each stream, "embedded"
-// the embedded model.
+// BenchmarkPath measures an answer of 500 tokens over the whole path, client included: engine, two
+// gRPC hops, SSE. One op is one token. The engine of "flat out" costs nothing, the engine of
+// "paced" generates 50 tokens per second and stream, and "embedded" is the embedded model.
 func BenchmarkPath(b *testing.B) {
 	for name, engine := range map[string]func(*testing.B) worker.Engine{
 		"flat out": func(b *testing.B) worker.Engine { return upstream(b, 0).Generate },
@@ -85,7 +85,7 @@ func path(b *testing.B, engine worker.Engine, streams int) {
 	b.ReportMetric(float64(ttft[len(ttft)*99/100])/float64(time.Millisecond), "ttft-p99-ms")
 }
 
-// cpuTime is what this process has used, services and client together.
+// cpuTime returns the CPU time of this process: services and client together.
 func cpuTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

@@ -15,14 +15,15 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// A relay is what Whence is measured beside: two hops of grpc-go and nothing else. The first forwards what the second makes;
-// a cancel travels as the resets of contexts, without a reason, a path, a log or a ledger.
+// A relay is the baseline for Whence: two bare hops of grpc-go. The first hop forwards the messages
+// of the second. A cancel travels as resets of contexts, without a reason, a path, a log or a
+// ledger.
 type relay struct {
 	client workerv1.WorkerClient
 	leaf   *leaf
 }
 
-// A leaf sends a token every gap, and notes when its callers are gone.
+// A leaf sends a token every gap, and records when its callers leave.
 type leaf struct {
 	workerv1.UnimplementedWorkerServer
 	gap     time.Duration
@@ -53,7 +54,7 @@ func (l *leaf) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, wo
 	}
 }
 
-// A middle forwards.
+// A middle forwards calls to the leaf.
 type middle struct {
 	workerv1.UnimplementedWorkerServer
 	next workerv1.WorkerClient
@@ -111,7 +112,8 @@ func startRelay(b *testing.B, gap time.Duration) *relay {
 	return &relay{client: serve(&middle{next: serve(l)}), leaf: l}
 }
 
-// open starts a stream, and returns when its first token is there. The caller cancels ctx to leave.
+// open starts a stream and returns when its first token has arrived. The caller cancels ctx to
+// leave.
 func (r *relay) open(ctx context.Context, id string) (read func() error, err error) {
 	st, err := r.client.Generate(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// BenchmarkStage is what a token costs at each stage by itself, everything below it being free: time and allocations per
-// token. Where a stage crosses sockets, both ends count.
+// BenchmarkStage measures the cost of a token at each stage alone, over an engine without cost:
+// time and allocations per token. If a stage crosses sockets, both ends count.
 func BenchmarkStage(b *testing.B) {
 	up := upstream(b, 0)
 	model, err := chat.Load(whencetiny.FS(), whencetiny.Name, whencetiny.Owner)
@@ -67,7 +67,7 @@ func BenchmarkStage(b *testing.B) {
 		measure(b, 1000, chat.New(model, up.Generate), ask)
 	})
 	b.Run("4 chat-service to api-service", func(b *testing.B) {
-		// The pipeline and the hop below it are in this figure, too: take 2 and 3 off.
+		// This figure includes the pipeline and the hop below it: subtract stages 2 and 3.
 		p := start(b, up)
 		cc, err := kitexrpc.Dial(p.Chat, &chatv1.Chat_ServiceDesc)
 		if err != nil {

@@ -19,11 +19,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// BenchmarkStop is how long after its client has closed the connection the engine of a stream has stopped, among so many
-// streams that go on. One op is one stop. "whence" is the edge and two gRPC hops, each with its log and ledger; "relay" is two
-// bare hops of grpc-go, without HTTP before them. "streaming" has tokens under way on every stream, 5,000 a second together and
-// 50 of one stream at most; "idle" has none, so that nothing but the stop itself can wake anybody. late-tokens is how many
-// tokens a stream's engine made after the close, at worst.
+// BenchmarkStop measures the time from a client's closing of its connection until the engine has
+// stopped the stream, while other streams continue. One op is one stop. "whence" is the edge and
+// two gRPC hops, each with its log and ledger; "relay" is two bare hops of grpc-go, without HTTP in
+// front. "streaming" has tokens in flight on every stream, 5,000 per second in total and at most 50
+// per stream; "idle" has none, so that only the stop itself wakes goroutines. late-tokens is the
+// largest number of tokens that an engine generated after the close.
 func BenchmarkStop(b *testing.B) {
 	for _, load := range []string{"streaming", "idle"} {
 		for _, streams := range []int{1, 100, 1000} {
@@ -43,15 +44,15 @@ func BenchmarkStop(b *testing.B) {
 	}
 }
 
-// A stopTarget is a path whose streams can be left.
+// A stopTarget is a path whose clients can leave.
 type stopTarget interface {
-	// run opens a stream, and reads it until ctx is done; running is called once there was something to read.
+	// run opens a stream and reads it until ctx is done. It calls running after the first read.
 	run(ctx context.Context, id string, running func()) error
-	// stopped returns what the engine noted of a stream that it has stopped.
+	// stopped returns the engine's record of a stopped stream.
 	stopped(id string) (*run, bool)
 }
 
-// A run is a stream as its engine sees it.
+// A run is the engine's record of a stream.
 type run struct {
 	tokens  [8]time.Time // the last ones
 	n       int
@@ -63,7 +64,7 @@ func (r *run) token() {
 	r.n++
 }
 
-// late counts the tokens since at.
+// late returns the number of tokens after at.
 func (r *run) late(at time.Time) int {
 	n := 0
 	for _, t := range r.tokens {
@@ -85,7 +86,7 @@ func stops(b *testing.B, p stopTarget, streams int) {
 		there.Add(1)
 		wg.Go(func() {
 			arrived := sync.OnceFunc(there.Done)
-			for n := 0; crowd.Err() == nil; n++ { // again when its answer is at its end
+			for n := 0; crowd.Err() == nil; n++ { // restart a stream whose answer has ended
 				if err := p.run(crowd, fmt.Sprintf("crowd-%d-%d", i, n), arrived); err != nil && crowd.Err() == nil {
 					b.Error(err)
 					arrived()
@@ -113,7 +114,7 @@ func stops(b *testing.B, p stopTarget, streams int) {
 	b.ReportMetric(float64(late), "late-tokens")
 }
 
-// stop opens a stream, leaves it, and returns how long after that the engine had stopped.
+// stop opens a stream, leaves it, and returns the time until the engine stopped.
 func stop(ctx context.Context, p stopTarget, id string) (took time.Duration, late int, err error) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -124,7 +125,7 @@ func stop(ctx context.Context, p stopTarget, id string) (took time.Duration, lat
 	case err := <-left:
 		return 0, 0, fmt.Errorf("%s did not run: %w", id, err)
 	}
-	time.Sleep(30 * time.Millisecond) // into the stream
+	time.Sleep(30 * time.Millisecond) // leave in mid-stream
 	begun := time.Now()
 	leave()
 	<-left
@@ -137,7 +138,7 @@ func stop(ctx context.Context, p stopTarget, id string) (took time.Duration, lat
 	return 0, 0, fmt.Errorf("%s was not stopped in ten seconds", id)
 }
 
-// A whence is the whole path, over an engine that notes when its streams were stopped.
+// A whence is the whole path, over an engine that records when its streams are stopped.
 type whence struct {
 	*bench.Path
 	bench.Upstream
@@ -167,7 +168,7 @@ func (w *whence) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 		})
 		if errors.Is(stream.Cause(ctx), streamerr.ClientGone) {
 			r.stopped = time.Now()
-			r.tokens[(r.n-1)%len(r.tokens)] = time.Time{} // that was the ending
+			r.tokens[(r.n-1)%len(r.tokens)] = time.Time{} // the last yield was the ending, not a token
 			w.runs.Store(stream.ID(ctx), r)
 		}
 	}
@@ -193,7 +194,7 @@ func (w *whence) run(ctx context.Context, id string, running func()) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() // in mid-stream, that is the point
+	defer resp.Body.Close() // leaves in mid-stream
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", id, resp.Status)
 	}

@@ -1,26 +1,17 @@
-// Command chat-service answers conversations: chat template, tokens, a worker, and text again.
+// Command chat-service answers conversations: it renders the chat template, tokenises the prompt,
+// calls a worker, and turns its tokens into text.
 package main
 
 import (
-	"context"
-	"flag"
-	"log/slog"
-	"net"
+	"github.com/spf13/cobra"
 
+	"github.com/whence-dev/whence/chat-service/command"
 	"github.com/whence-dev/whence/chat-service/server"
-	"github.com/whence-dev/whence/internal/observe"
-	"github.com/whence-dev/whence/internal/process"
-	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
 func main() {
-	var c server.Config
-	var watched observe.Config
-	process.Main("chat-service", server.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
-		kitexrpc.LogTo(process.Lines(log, "kitex"))
-		return watched.Run("chat-service", log, func(out observe.Outputs) error {
-			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
-			return server.Run(ctx, c, ln, log)
-		})
+	command.New(&server.Config{}).Main(&cobra.Command{
+		Use:   "chat-service",
+		Short: "Turn conversations into tokens and route them to llm-workers",
 	})
 }

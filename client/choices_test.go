@@ -9,8 +9,8 @@ import (
 
 const choices = "id: e.2\nevent: delta\ndata: {\"choices\":[{\"index\":1,\"text\":\"b\",\"finish\":\"length\"},{\"index\":0,\"text\":\"é\",\"logprobs\":[{\"token\":\"é\",\"logprob\":-0.5,\"bytes\":[195,169],\"top_logprobs\":[{\"token\":\"x\",\"logprob\":-1,\"bytes\":null}]}]}]}\n\n"
 
-func TestChoicesComeApart(t *testing.T) {
-	s := serve(t, answer(201, made), say(retry+choices+"id: e.3\nevent: ending\ndata: {\"reason\":\"completed\",\"path\":[\"api-service\"]}\n\n"))
+func TestChoicesAreSeparated(t *testing.T) {
+	s := serve(t, answer(201, made), sendEvents(retry+choices+"id: e.3\nevent: ending\ndata: {\"reason\":\"completed\",\"path\":[\"api-service\"]}\n\n"))
 	stream, err := s.client(t, client.Options{}).Stream(t.Context(), client.Request{Model: "m", Extra: map[string]any{"prompt": []string{"p", "q"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +36,6 @@ func TestChoicesComeApart(t *testing.T) {
 		t.Error(body, err)
 	}
 	if _, there := body["messages"]; there {
-		t.Error("a prompt comes with messages")
+		t.Error("the request has messages beside the prompt")
 	}
 }

@@ -27,7 +27,7 @@ import (
 // Options configure a Client. The zero value works.
 type Options struct {
 	Key string // sent as Authorization: Bearer
-	// nil means http.DefaultClient. A request that exceeds its Timeout counts as a broken
+	// nil means http.DefaultClient. A request that exceeds the client's Timeout counts as a broken
 	// connection.
 	HTTP *http.Client
 	// How long to retry without progress; 0 means DefaultPatience, a negative value means no
@@ -90,7 +90,7 @@ func (c *Client) Stream(ctx context.Context, req Request) (*Stream, error) {
 		Token string `json:"read_token"`
 	}
 	if err := json.Unmarshal(answer, &made); err != nil || made.ID == "" {
-		return nil, foreign("the answer names no stream", err)
+		return nil, foreign("the answer has no stream id", err)
 	}
 	return &Stream{client: c, id: made.ID, token: made.Token}, nil
 }
@@ -101,8 +101,8 @@ type Cursor struct {
 	Token string // the read token; a client with the Key that made the stream needs none
 }
 
-// Resume returns a reader of an existing stream, from a cursor on. It sends nothing until the
-// stream is read.
+// Resume returns a reader of an existing stream, starting at a cursor. Resume sends nothing until
+// the stream is read.
 func (c *Client) Resume(id string, from Cursor) *Stream {
 	return &Stream{client: c, id: id, token: from.Token, last: from.Last}
 }
@@ -123,7 +123,7 @@ type call struct {
 	body         []byte
 }
 
-// ask sends a call until it is answered, and returns the answer's body.
+// ask sends a call, with retries, until it is answered, and returns the body of the answer.
 func (c *Client) ask(ctx context.Context, what call) ([]byte, error) {
 	p := newPatience(c.options.Patience)
 	for {
@@ -162,7 +162,7 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 		for _, value := range values {
 			if strings.ContainsAny(value, "\r\n\x00") {
 				// The transport would refuse it, which would look like a broken connection.
-				return nil, streamerr.InvalidParam(name, "%s is %.64q, which no header can be", name, value)
+				return nil, streamerr.InvalidParam(name, "the header %s has a value with a line break or NUL: %.64q", name, value)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ const (
 	// firstRetry is the delay before the first retry, until the service sets it.
 	firstRetry = time.Second
 	// longestRetry bounds the delays, unless the service asks for a longer one. A connection that
-	// lasted longer than that ends the row of failures.
+	// lasted longer than that resets the count of failures.
 	longestRetry = 10 * time.Second
 	// shortestRetry is the lower bound of the delays, whatever the service asks for.
 	shortestRetry = 50 * time.Millisecond
@@ -30,15 +30,15 @@ func (b *brokenExchange) Error() string { return b.cause.Error() }
 type retryPolicy struct {
 	total    time.Duration
 	retry    time.Duration
-	failures int       // in a row
-	since    time.Time // time of the first failure of the row
+	failures int       // consecutive
+	since    time.Time // time of the first of the consecutive failures
 }
 
 func newPatience(total time.Duration) *retryPolicy {
 	return &retryPolicy{total: total, retry: firstRetry}
 }
 
-// calm ends a row of failures.
+// calm resets the count of consecutive failures.
 func (p *retryPolicy) calm() { p.failures = 0 }
 
 // wait waits after a failure, with an exponential backoff and jitter. It returns nil when it is

@@ -52,7 +52,7 @@ func (r Request) body() ([]byte, error) {
 	maps.Copy(fields, r.Extra)
 	b, err := json.Marshal(fields)
 	if err != nil {
-		return nil, &streamerr.Error{Reason: streamerr.Invalid, Message: "the request is no JSON: " + err.Error(), Cause: err}
+		return nil, &streamerr.Error{Reason: streamerr.Invalid, Message: "the request cannot be encoded as JSON: " + err.Error(), Cause: err}
 	}
 	return b, nil
 }

@@ -14,7 +14,7 @@ const maxEvent = 4 << 20
 
 var errLarge = errors.New("an event is too large")
 
-// A frame is one event as received.
+// A frame is one received event.
 type frame struct {
 	id, event string
 	data      []byte
@@ -29,7 +29,7 @@ type sseReader struct {
 	line   []byte // reused
 	id     string // persists: the next event without an id has this id, too
 	retry  time.Duration
-	told   bool // a retry field has come
+	hinted bool // a retry field was received
 }
 
 func newSSE(in io.Reader) *sseReader { return &sseReader{in: bufio.NewReader(in)} }
@@ -79,7 +79,7 @@ func (r *sseReader) hint(value []byte) {
 		}
 	}
 	if ms, err := strconv.ParseInt(string(value), 10, 32); err == nil {
-		r.retry, r.told = time.Duration(ms)*time.Millisecond, true
+		r.retry, r.hinted = time.Duration(ms)*time.Millisecond, true
 	}
 }
 

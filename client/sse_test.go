@@ -61,7 +61,7 @@ func TestGrammarIsThatOfTheStandard(t *testing.T) {
 func TestEventComesWithItsLastByte(t *testing.T) {
 	in, out := io.Pipe()
 	defer in.Close()
-	go func() { _, _ = out.Write([]byte("data: a\r\n\r")) }() // and nothing more
+	go func() { _, _ = out.Write([]byte("data: a\r\n\r")) }() // the final LF never arrives
 	if f, err := newSSE(in).next(); err != nil || string(f.data) != "a" {
 		t.Error(f, err)
 	}

@@ -143,10 +143,11 @@ type readLoop struct {
 	skip     bool // the reader has all events, and needs only the ending
 }
 
-// errStopped ends a read whose loop was left.
-var errStopped = errors.New("the loop is left")
+// errStopped ends a read after a break out of the loop.
+var errStopped = errors.New("the loop over the events has ended")
 
-// run reads until there is an ending. It returns false if there is none and nothing more to yield.
+// run reads until there is an ending. It returns false if there is no ending and nothing more to
+// yield.
 func (r *readLoop) run(ctx context.Context) bool {
 	for r.ending == nil {
 		err := r.connection(ctx)
@@ -195,7 +196,7 @@ func (r *readLoop) connection(ctx context.Context) error {
 	in := newSSE(x.resp.Body)
 	for r.ending == nil {
 		f, err := in.next()
-		if in.told {
+		if in.hinted {
 			r.patience.retry = in.retry
 		}
 		if err != nil {

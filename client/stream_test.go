@@ -25,7 +25,7 @@ type recordedRequest struct {
 	at                time.Time
 }
 
-// A service answers each request with the next of its answers, then with the last one again and again.
+// A service answers each request with the next of its answers, and repeats the last one.
 type service struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -84,24 +84,26 @@ func refusal(reason streamerr.Reason, header ...string) http.HandlerFunc {
 	return answer(reason.HTTPStatus(), string(e.JSON()), header...)
 }
 
-func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+func abort(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// say sends events, and ends the body as bodies end.
-func say(text string) http.HandlerFunc { return answer(200, text, "Content-Type", "text/event-stream") }
+// sendEvents sends events and ends the body normally.
+func sendEvents(text string) http.HandlerFunc {
+	return answer(200, text, "Content-Type", "text/event-stream")
+}
 
-// sayAndCut sends events, then cuts the connection.
-func sayAndCut(text string) http.HandlerFunc {
+// sendAndAbort sends events, then breaks the connection.
+func sendAndAbort(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		say(text)(w, r)
+		sendEvents(text)(w, r)
 		w.(http.Flusher).Flush()
-		cut(w, r)
+		abort(w, r)
 	}
 }
 
-// sayAndWait sends events, and no more until the client has gone.
-func sayAndWait(text string) http.HandlerFunc {
+// sendAndWait sends events, then waits until the client has gone.
+func sendAndWait(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		say(text)(w, r)
+		sendEvents(text)(w, r)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}
@@ -135,7 +137,7 @@ func ask() client.Request {
 }
 
 func TestStreamIsMadeReadAndEndsOnce(t *testing.T) {
-	s := serve(t, answer(201, made), say(retry+delta(1, "one ")+delta(2, "two")+end(3)))
+	s := serve(t, answer(201, made), sendEvents(retry+delta(1, "one ")+delta(2, "two")+end(3)))
 	stream, err := s.client(t, client.Options{Key: "k"}).Stream(t.Context(), ask())
 	if err != nil {
 		t.Fatal(err)
@@ -167,17 +169,17 @@ func TestStreamIsMadeReadAndEndsOnce(t *testing.T) {
 	}
 }
 
-func TestTextIsTheSameWhereverItIsCut(t *testing.T) {
+func TestTextIsTheSameWhereverTheConnectionBreaks(t *testing.T) {
 	parts := []string{delta(1, "o🌙e "), delta(2, "two "), delta(3, "three"), used(4), strings.TrimPrefix(end(4), used(4))}
 	whole := retry + strings.Join(parts, "")
 	var cuts sync.WaitGroup
 	defer cuts.Wait()
 	for at := len(retry); at < len(whole); at++ { // before retry, the wait would be a second
 		cuts.Go(func() {
-			s := serve(t, sayAndCut(whole[:at]), func(w http.ResponseWriter, r *http.Request) {
+			s := serve(t, sendAndAbort(whole[:at]), func(w http.ResponseWriter, r *http.Request) {
 				_, digits, _ := strings.Cut(r.Header.Get("Last-Event-ID"), ".")
 				seq, _ := strconv.Atoi(digits)
-				say(retry+strings.Join(parts[seq:], ""))(w, r)
+				sendEvents(retry+strings.Join(parts[seq:], ""))(w, r)
 			})
 			stream := s.client(t, client.Options{}).Resume("str-1", client.Cursor{})
 			text, err := stream.Text(t.Context())
@@ -188,8 +190,8 @@ func TestTextIsTheSameWhereverItIsCut(t *testing.T) {
 	}
 }
 
-func TestLostAnswerIsAskedForUnderTheSameKey(t *testing.T) {
-	s := serve(t, cut, refusal(streamerr.Draining), answer(200, made))
+func TestLostAnswerIsRetriedUnderTheSameKey(t *testing.T) {
+	s := serve(t, abort, refusal(streamerr.Draining), answer(200, made))
 	stream, err := s.client(t, client.Options{}).Stream(t.Context(), client.Request{Key: "mine"})
 	if err != nil || stream.ID() != "str-1" {
 		t.Fatal(err)
@@ -201,8 +203,8 @@ func TestLostAnswerIsAskedForUnderTheSameKey(t *testing.T) {
 	}
 }
 
-func TestBreaksAreWaitedOutLongerEachTime(t *testing.T) {
-	s := serve(t, sayAndCut("retry: 200\n\n"+delta(1, "a")), cut, say(delta(1, "")+end(2)))
+func TestBackoffGrowsWithEachBreak(t *testing.T) {
+	s := serve(t, sendAndAbort("retry: 200\n\n"+delta(1, "a")), abort, sendEvents(delta(1, "")+end(2)))
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{Last: "e.0"})
 	if text, err := stream.Text(t.Context()); text != "a" || err != nil {
 		t.Fatal(text, err)
@@ -219,7 +221,7 @@ func TestBreaksAreWaitedOutLongerEachTime(t *testing.T) {
 }
 
 func TestSilenceAndEarlyEndsAreBreaks(t *testing.T) {
-	s := serve(t, say(retry+delta(1, "a")), sayAndWait(retry+delta(2, "b")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, say(retry+end(3)))
+	s := serve(t, sendEvents(retry+delta(1, "a")), sendAndWait(retry+delta(2, "b")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, sendEvents(retry+end(3)))
 	text, err := s.client(t, client.Options{Silence: 200 * time.Millisecond}).Resume("x", client.Cursor{}).Text(t.Context())
 	if text != "ab" || err != nil || len(s.requests()) != 4 {
 		t.Error(text, err)
@@ -227,7 +229,7 @@ func TestSilenceAndEarlyEndsAreBreaks(t *testing.T) {
 }
 
 func TestPatienceEndsWithATypedEnding(t *testing.T) {
-	s := serve(t, sayAndCut(retry+delta(1, "a")), cut)
+	s := serve(t, sendAndAbort(retry+delta(1, "a")), abort)
 	stream := s.client(t, client.Options{Patience: 300 * time.Millisecond}).Resume("x", client.Cursor{})
 	for range 2 {
 		_, err := stream.Text(t.Context())
@@ -238,14 +240,14 @@ func TestPatienceEndsWithATypedEnding(t *testing.T) {
 }
 
 func TestWithoutPatienceThereIsOneAttempt(t *testing.T) {
-	s := serve(t, cut)
+	s := serve(t, abort)
 	if _, err := s.client(t, client.Options{Patience: -1}).Stream(t.Context(), ask()); !errors.Is(err, streamerr.PeerLost) || len(s.requests()) > 1 {
 		t.Error(err, len(s.requests()))
 	}
 }
 
-func TestFailureIsReadWithAllThereIsToKnow(t *testing.T) {
-	s := serve(t, say(retry+delta(1, "part")+failure(2, streamerr.UserStop)+delta(3, "never")))
+func TestFailureHasReasonPathAndText(t *testing.T) {
+	s := serve(t, sendEvents(retry+delta(1, "part")+failure(2, streamerr.UserStop)+delta(3, "never")))
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
 	text, err := stream.Text(t.Context())
 	if text != "part" || !errors.Is(err, streamerr.UserStop) || err.Error() != "user stop: why [client > api-service]" || stream.Ending().Path.Origin() != "client" {
@@ -264,12 +266,12 @@ func TestRefusalsAreTypedAndFinal(t *testing.T) {
 		"a teapot":     {answer(418, `{"error":"tea"}`), streamerr.Invalid},
 		"a page":       {answer(200, "<html>", "Content-Type", "text/html"), streamerr.Internal},
 		"a flood":      {answer(201, strings.Repeat(" ", 2<<20)), streamerr.Internal},
-		"half JSON":    {say("id: e.1\nevent: delta\ndata: {\"tex\n\n"), streamerr.Internal},
-		"no text":      {say("id: e.1\nevent: delta\ndata: {}\n\n"), streamerr.Internal},
-		"no usage":     {say("id: e.1\nevent: usage\ndata: null\n\n"), streamerr.Internal},
-		"no reason":    {say("id: e.1\nevent: ending\ndata: {}\n\n"), streamerr.Internal},
-		"no error":     {say("id: e.1\nevent: error\ndata: null\n\n"), streamerr.Internal},
-		"endless":      {say("data: " + strings.Repeat("x", 5<<20)), streamerr.Internal},
+		"half JSON":    {sendEvents("id: e.1\nevent: delta\ndata: {\"tex\n\n"), streamerr.Internal},
+		"no text":      {sendEvents("id: e.1\nevent: delta\ndata: {}\n\n"), streamerr.Internal},
+		"no usage":     {sendEvents("id: e.1\nevent: usage\ndata: null\n\n"), streamerr.Internal},
+		"no reason":    {sendEvents("id: e.1\nevent: ending\ndata: {}\n\n"), streamerr.Internal},
+		"no error":     {sendEvents("id: e.1\nevent: error\ndata: null\n\n"), streamerr.Internal},
+		"endless":      {sendEvents("data: " + strings.Repeat("x", 5<<20)), streamerr.Internal},
 		"another time": {refusal(streamerr.Overloaded, "Retry-After", "3600"), streamerr.Overloaded},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,23 +288,23 @@ func TestRefusalsAreTypedAndFinal(t *testing.T) {
 	}
 }
 
-func TestLaterVersionsMaySayMore(t *testing.T) {
-	s := serve(t, say("id: e.1\nevent: mood\ndata: good\n\n"+delta(2, "a")+end(3)))
+func TestEventsOfLaterVersionsAreIgnored(t *testing.T) {
+	s := serve(t, sendEvents("id: e.1\nevent: mood\ndata: good\n\n"+delta(2, "a")+end(3)))
 	if text, err := s.client(t, client.Options{}).Resume("x", client.Cursor{}).Text(t.Context()); text != "a" || err != nil {
 		t.Error(text, err)
 	}
 }
 
-func TestCursorOfTheEndingBringsTheEndingAlone(t *testing.T) {
-	s := serve(t, answer(204, ""), say(delta(1, "a")+end(2)))
+func TestCursorOfTheEndingReturnsOnlyTheEnding(t *testing.T) {
+	s := serve(t, answer(204, ""), sendEvents(delta(1, "a")+end(2)))
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{Last: "e.3"})
 	if text, err := stream.Text(t.Context()); text != "" || err != nil || stream.Ending().Usage == nil {
 		t.Error(text, err)
 	}
 }
 
-func TestLoopThatIsLeftCanBeGoneOnWith(t *testing.T) {
-	s := serve(t, sayAndWait(delta(1, "a")+delta(2, "b")), say(delta(2, "b")+end(3)))
+func TestLoopContinuesAfterBreak(t *testing.T) {
+	s := serve(t, sendAndWait(delta(1, "a")+delta(2, "b")), sendEvents(delta(2, "b")+end(3)))
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
 	for range stream.Events(t.Context()) {
 		for _, err := range stream.Events(t.Context()) {
@@ -328,7 +330,7 @@ func TestContextLeavesTheStream(t *testing.T) {
 		t.Error(err)
 	}
 	enough := errors.New("enough")
-	many := serve(t, say(delta(1, "a")+delta(2, "b")+end(3))).client(t, client.Options{}).Resume("x", client.Cursor{})
+	many := serve(t, sendEvents(delta(1, "a")+delta(2, "b")+end(3))).client(t, client.Options{}).Resume("x", client.Cursor{})
 	ctx, leave := context.WithCancelCause(t.Context())
 	defer leave(nil)
 	n := 0
@@ -337,9 +339,9 @@ func TestContextLeavesTheStream(t *testing.T) {
 		leave(enough)
 	}
 	if n != 2 || many.Cursor().Last != "e.1" {
-		t.Error("read on after the end of the context:", n, many.Cursor())
+		t.Error("the loop continued after the end of the context:", n, many.Cursor())
 	}
-	for _, first := range []http.HandlerFunc{sayAndWait(delta(1, "a")), sayAndCut("retry: 30000\n\n" + delta(1, "a"))} {
+	for _, first := range []http.HandlerFunc{sendAndWait(delta(1, "a")), sendAndAbort("retry: 30000\n\n" + delta(1, "a"))} {
 		stream := serve(t, first).client(t, client.Options{}).Resume("x", client.Cursor{})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
@@ -357,10 +359,10 @@ func TestContextLeavesTheStream(t *testing.T) {
 	}
 }
 
-func TestStopIsAskedForUntilItIsHeard(t *testing.T) {
-	s := serve(t, cut, answer(202, "{}"), refusal(streamerr.NotFound), refusal(streamerr.Forbidden))
+func TestStopIsRetriedUntilItIsAnswered(t *testing.T) {
+	s := serve(t, abort, answer(202, "{}"), refusal(streamerr.NotFound), refusal(streamerr.Forbidden))
 	stream := s.client(t, client.Options{Key: "k"}).Resume("str/1", client.Cursor{})
-	for range 2 { // heard; has ended
+	for range 2 { // accepted; the stream has ended
 		if err := stream.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -381,7 +383,7 @@ func TestBadInputIsRefusedAtOnce(t *testing.T) {
 			t.Error(url, err)
 		}
 	}
-	s := serve(t, answer(500, "must not be asked"))
+	s := serve(t, answer(500, "no request is expected"))
 	for _, req := range []client.Request{{Leave: "a\nb"}, {Key: "a\rb"}, {Extra: map[string]any{"f": func() {}}}} {
 		if _, err := s.client(t, client.Options{}).Stream(t.Context(), req); !errors.Is(err, streamerr.Invalid) || len(s.requests()) != 0 {
 			t.Error(err)
@@ -389,10 +391,10 @@ func TestBadInputIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestThoughtsAndCallsArePartsOfEvents(t *testing.T) {
+func TestEventsHaveReasoningAndToolCalls(t *testing.T) {
 	const parts = "id: e.1\nevent: delta\ndata: {\"text\":\"\",\"reasoning\":\"hm\",\"calls\":[{\"index\":0,\"id\":\"1\",\"name\":\"f\",\"arguments\":\"{\"}]}\n\n" +
 		"id: e.2\nevent: delta\ndata: {\"text\":\"a\",\"calls\":[{\"index\":0,\"arguments\":\"}\"},{\"index\":1,\"id\":\"2\",\"name\":\"g\",\"arguments\":\"{}\"}]}\n\n"
-	s := serve(t, say(parts+end(3)))
+	s := serve(t, sendEvents(parts+end(3)))
 	var calls []client.Call
 	thought, text := "", ""
 	for e, err := range s.client(t, client.Options{}).Resume("x", client.Cursor{}).Events(t.Context()) {
@@ -406,7 +408,7 @@ func TestThoughtsAndCallsArePartsOfEvents(t *testing.T) {
 	}
 }
 
-func TestToolsAndCallsAreChatCompletions(t *testing.T) {
+func TestToolsAndCallsHaveTheFormOfChatCompletions(t *testing.T) {
 	b, err := json.Marshal([]any{
 		client.Tool{Name: "f", Parameters: map[string]any{"type": "object"}}, client.Call{ID: "1", Name: "f", Arguments: "{}"},
 		client.Message{Role: "tool", Content: "x", ToolCallID: "1"},

@@ -1,4 +1,5 @@
-// Package deploy keeps the files beside it: what they start has the flags that they give, and what they connect is there.
+// Package deploy tests the deployment files beside it: the flags that they pass exist, and the
+// addresses that they connect to are served.
 package deploy
 
 import (
@@ -20,26 +21,30 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ports are those that the services listen on, by name; metrics are a thousand above.
+// ports are the ports of the services, by name; metrics ports are higher by 1000.
 var ports = map[string]string{"api-service": "8080", "chat-service": "8081", "llm-worker": "8082"}
 
 var inHelp = regexp.MustCompile(`(?m)^  --(\S+)`)
 
-// helps runs each service with --help, and returns the flags that it has.
+// helps runs each service and the gateway with --help and returns its flags.
 var helps = sync.OnceValues(func() (map[string][]string, error) {
 	dir, err := os.MkdirTemp("", "whence-deploy-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-o", dir, "./api-service", "./chat-service", "./llm-worker")
+	build := exec.Command("go", "build", "-o", dir, ".", "./api-service", "./chat-service", "./llm-worker")
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
 	flags := map[string][]string{}
+	commands := map[string][]string{"gateway": {"whence", "gateway"}}
 	for service := range ports {
-		out, err := exec.Command(filepath.Join(dir, service), "--help").Output()
+		commands[service] = []string{service}
+	}
+	for service, command := range commands {
+		out, err := exec.Command(filepath.Join(dir, command[0]), append(command[1:], "--help")...).Output()
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +64,7 @@ func flagsOf(t *testing.T) map[string][]string {
 	return flags
 }
 
-// parse reads arguments: --flag=value, --flag value and --flag.
+// parse parses arguments: --flag=value, --flag value and --flag.
 func parse(args []string) map[string]string {
 	values := map[string]string{}
 	for i := 0; i < len(args); i++ {
@@ -73,7 +78,7 @@ func parse(args []string) map[string]string {
 	return values
 }
 
-// check tests that a service's arguments are flags of the service, and that services listen on all addresses.
+// check tests that a service's arguments are its flags, and that every connected address is served.
 func check(t *testing.T, where, service string, args, known []string, there map[string]bool) {
 	t.Helper()
 	values := parse(args)
@@ -88,11 +93,11 @@ func check(t *testing.T, where, service string, args, known []string, there map[
 	for flag, target := range map[string]string{"chat": "chat-service", "worker": "llm-worker"} {
 		address, ok := values[flag]
 		if ok && (strings.TrimPrefix(address, "dns:///") != target+":"+ports[target] || !there[target]) {
-			t.Errorf("%s: --%s is %s, where nobody listens", where, flag, address)
+			t.Errorf("%s: --%s is %s, but no service listens there", where, flag, address)
 		}
 	}
 	if (values["chat"] == "") == (service == "api-service") || (values["worker"] == "") == (service == "chat-service") {
-		t.Errorf("%s: %s does not know whom to ask: %v", where, service, args)
+		t.Errorf("%s: %s has no address of the next service: %v", where, service, args)
 	}
 }
 
@@ -111,7 +116,7 @@ func decode[T any](t *testing.T, file string) (all []T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		var one T
-		b, err := json.Marshal(read) // whose names need not be spelled out once more
+		b, err := json.Marshal(read) // through JSON, which matches the names of fields without tags
 		if err == nil {
 			err = json.Unmarshal(b, &one)
 		}
@@ -133,13 +138,16 @@ type composeFile struct {
 	}
 }
 
-func TestComposeFilesStartWhatIsThere(t *testing.T) {
+func TestComposeFilesStartExistingServices(t *testing.T) {
 	flags := flagsOf(t)
 	files, err := filepath.Glob("compose/*.yml")
 	if err != nil || len(files) < 2 {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
+		if file == observability { // adds to another file
+			continue
+		}
 		c := decode[composeFile](t, file)[0]
 		there := map[string]bool{}
 		for name := range c.Services {
@@ -162,7 +170,7 @@ func TestComposeFilesStartWhatIsThere(t *testing.T) {
 		// The worker's upstream is the engine, on the engine's port.
 		_, port, ok := strings.Cut(strings.TrimPrefix(parse(c.Services["llm-worker"].Command)["upstream"], "http://"), "engine:")
 		if !ok || parse(c.Services["engine"].Command)["port"] != port || port == "" {
-			t.Errorf("%s: the worker asks %v, and the engine is %v", file, c.Services["llm-worker"].Command, c.Services["engine"].Command)
+			t.Errorf("%s: the worker calls %v, but the engine is %v", file, c.Services["llm-worker"].Command, c.Services["engine"].Command)
 		}
 		for _, volume := range c.Services["engine"].Volumes {
 			if local, _, _ := strings.Cut(volume, ":"); strings.HasPrefix(local, ".") {
@@ -176,14 +184,14 @@ func TestComposeFilesStartWhatIsThere(t *testing.T) {
 
 var inDockerfile = regexp.MustCompile(`(?m)^FROM \S+ AS (\S+)\nCOPY --from=build /out/(\S+) /(\S+)\nEXPOSE (\d+)\nENTRYPOINT \["/(\S+)"\]\nCMD \["--listen", "0\.0\.0\.0:(\d+)"\]`)
 
-func TestDockerfileMakesEachService(t *testing.T) {
+func TestDockerfileBuildsEachService(t *testing.T) {
 	b, err := os.ReadFile("docker/Dockerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
 	made := inDockerfile.FindAllStringSubmatch(string(b), -1)
 	if len(made) != len(ports) {
-		t.Errorf("it makes %d images", len(made))
+		t.Errorf("the Dockerfile has %d images", len(made))
 	}
 	for _, m := range made {
 		if service := m[1]; m[2] != service || m[3] != service || m[5] != service || m[4] != ports[service] || m[6] != ports[service] {
@@ -191,7 +199,7 @@ func TestDockerfileMakesEachService(t *testing.T) {
 		}
 	}
 	if !strings.Contains(string(b), " AS gateway\nCOPY --from=build /out/whence /whence\nEXPOSE 8080\nENTRYPOINT [\"/whence\", \"gateway\"]\nCMD [\"--listen\", \"0.0.0.0:8080\"]\n") {
-		t.Error("it makes no gateway")
+		t.Error("the Dockerfile has no image of the gateway")
 	}
 	mod, err := os.ReadFile("../go.mod")
 	if err != nil {
@@ -199,6 +207,6 @@ func TestDockerfileMakesEachService(t *testing.T) {
 	}
 	version := regexp.MustCompile(`(?m)^FROM golang:(\d+\.\d+) AS build$`).FindSubmatch(b)
 	if version == nil || !bytes.Contains(mod, append([]byte("\ngo "), version[1]...)) {
-		t.Errorf("it builds with %s, and go.mod says otherwise", version)
+		t.Errorf("the Dockerfile builds with %s, which is not the version of go.mod", version)
 	}
 }

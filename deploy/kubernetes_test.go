@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A container is one of a pod.
+// A container is a container of a pod.
 type container struct {
 	Name      string
 	Image     string
@@ -25,7 +25,7 @@ type container struct {
 	Resources      struct{ Requests, Limits map[string]any }
 }
 
-// An object is one of Kubernetes, as far as it is looked at.
+// An object holds the checked fields of a Kubernetes object.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -51,7 +51,7 @@ func TestManifestsFitTogether(t *testing.T) {
 		objects[service] = map[string]object{}
 		for _, o := range decode[object](t, "kubernetes/base/"+service+".yaml") {
 			if o.Metadata.Name != service {
-				t.Errorf("%s has a %s called %s", service, o.Kind, o.Metadata.Name)
+				t.Errorf("%s has a %s named %s", service, o.Kind, o.Metadata.Name)
 			}
 			objects[service][o.Kind] = o
 		}
@@ -95,17 +95,18 @@ func TestManifestsFitTogether(t *testing.T) {
 			t.Errorf("%s: %v", service, err)
 		}
 		drains[service] = drain
-		// Then come one second for connections to say goodbye, and some for the machine.
+		// After the drain, closing the connections takes a second; the rest is slack for the
+		// machine.
 		if need := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds)*time.Second + drain + 5*time.Second; time.Duration(pod.TerminationGracePeriodSeconds)*time.Second < need {
-			t.Errorf("%s is killed after %d s, and may need %v", service, pod.TerminationGracePeriodSeconds, need)
+			t.Errorf("%s is killed after %d s, but may need %v", service, pod.TerminationGracePeriodSeconds, need)
 		}
 	}
 	if drains["llm-worker"] > drains["chat-service"] || drains["chat-service"] > drains["api-service"] {
-		t.Errorf("who is asked must not outlast who asks: %v", drains)
+		t.Errorf("a callee must not drain longer than its caller: %v", drains)
 	}
 	for _, service := range []string{"llm-worker", "chat-service"} {
 		if ip := objects[service]["Service"].Spec.ClusterIP; ip != "None" {
-			t.Errorf("the Service of %s has the address %q: who asks it could not choose", service, ip)
+			t.Errorf("the Service of %s has the address %q: callers could not choose a pod", service, ip)
 		}
 	}
 	for _, patch := range []string{"llm-worker", "chat-service"} {
@@ -113,9 +114,9 @@ func TestManifestsFitTogether(t *testing.T) {
 		pod := o.Spec.Template.Spec
 		check(t, "vllm", patch, pod.Containers[0].Args, flags[patch], there)
 		base := parse(objects[patch]["Deployment"].Spec.Template.Spec.Containers[0].Args)
-		for name, value := range parse(pod.Containers[0].Args) { // which replace the base's
+		for name, value := range parse(pod.Containers[0].Args) { // the patch replaces the arguments of the base
 			if was, ok := base[name]; ok && was != value {
-				t.Errorf("vllm: --%s of %s is %s, and in the base %s", name, patch, value, was)
+				t.Errorf("vllm: --%s of %s is %s, but %s in the base", name, patch, value, was)
 			}
 		}
 		if patch != "llm-worker" {
@@ -124,13 +125,13 @@ func TestManifestsFitTogether(t *testing.T) {
 		engine := pod.InitContainers[0]
 		upstream := parse(pod.Containers[0].Args)["upstream"]
 		if !slices.Contains(engine.Command, "--port="+strings.TrimPrefix(upstream, "127.0.0.1:")) {
-			t.Errorf("the worker asks %s, and the engine is %v", upstream, engine.Command)
+			t.Errorf("the worker calls %s, but the engine is %v", upstream, engine.Command)
 		}
 	}
 }
 
-// TestKustomizeBuilds has kustomize put base and overlays together: the one on the PATH, or, where everything is checked, the one
-// of the tools, whose first build takes minutes.
+// TestKustomizeBuilds builds base and overlays with the kustomize on the PATH, or, in CI, with the
+// kustomize of scripts/tools, whose first build takes minutes.
 func TestKustomizeBuilds(t *testing.T) {
 	tool, err := exec.LookPath("kustomize")
 	if err != nil {

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// TestAnAnsweredRequestHoldsNothing is about clients that ask again as soon as they have read an answer: nothing of the
-// last request may be in the way of the next one, neither its id nor its place.
-func TestAnAnsweredRequestHoldsNothing(t *testing.T) {
+// TestAnsweredRequestReleasesItsIDAndPlace covers clients that send the next request as soon as
+// they have read an answer: neither the id nor the place of the last request may block the next
+// request.
+func TestAnsweredRequestReleasesItsIDAndPlace(t *testing.T) {
 	full := flags{worker: []string{"--max-running", "1", "--max-queued", "0"}}
 	eachTopology(t, full, func(t *testing.T, w *whence) {
 		refused := map[string]int{}
@@ -23,7 +24,7 @@ func TestAnAnsweredRequestHoldsNothing(t *testing.T) {
 			}
 		}
 		for why, n := range refused {
-			t.Errorf("%d of %d requests are refused with %s", n, times, why)
+			t.Errorf("%d of %d requests were refused with %s", n, times, why)
 		}
 	})
 }

@@ -21,22 +21,22 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-// An agent is a program that lets a model call tools. It comes from npm, as its users get it, and only the address of its service is
-// changed.
+// An agent is a program that lets a model call tools. It is installed from npm, and only the
+// address of its service is changed.
 type agent struct {
-	script string // that starts the agent, in node_modules of the directory agents
-	tool   string // that the model calls
+	script string // starts the agent; a path in node_modules of the directory agents
+	tool   string // called by the model
 	call   map[string]any
 	args   func(url string) []string
 	env    func(home, url string) []string
-	// read returns what a line of the agent's output tells.
+	// read parses a line of the agent's output.
 	read func(line []byte) agentEvent
 }
 
 // An agentEvent is a line of an agent's output.
 type agentEvent struct {
-	result  string // what a tool has returned
-	answer  string // the agent's last words
+	result  string // the result of a tool
+	answer  string // the agent's final text
 	failure string // why the agent has no answer
 }
 
@@ -46,7 +46,7 @@ const (
 	readWord      = "cat word.txt"
 )
 
-// codex is OpenAI's agent, which speaks Responses.
+// codex is OpenAI's agent, which uses the Responses API.
 var codex = agent{
 	script: "@openai/codex/bin/codex.js", tool: "exec_command", call: map[string]any{"cmd": readWord},
 	args: func(url string) []string {
@@ -70,7 +70,7 @@ var codex = agent{
 				Output     string `json:"aggregated_output"`
 			}
 		}
-		_ = json.Unmarshal(line, &e) // a line that is no event tells nothing
+		_ = json.Unmarshal(line, &e) // ignores lines that are not events
 		switch {
 		case e.Type == "item.completed" && e.Item.Type == "command_execution":
 			return agentEvent{result: e.Item.Output}
@@ -81,7 +81,7 @@ var codex = agent{
 	},
 }
 
-// claudeCode is Anthropic's agent, which speaks Messages.
+// claudeCode is Anthropic's agent, which uses the Messages API.
 var claudeCode = agent{
 	script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", call: map[string]any{"command": readWord, "description": "Reads the file"},
 	args: func(string) []string {
@@ -100,7 +100,7 @@ var claudeCode = agent{
 				Content []struct{ Type, Content string }
 			}
 		}
-		_ = json.Unmarshal(line, &e) // a line of another form tells nothing of interest
+		_ = json.Unmarshal(line, &e) // ignores lines of other forms
 		switch {
 		case e.Type == "result":
 			return agentEvent{answer: e.Result}
@@ -116,8 +116,8 @@ func TestCodexRunsATool(t *testing.T) {
 	callATool(t, &codex)
 }
 
-// TestCodexRunsAToolOverAWebSocket: Codex prepares its first turn with a message that does not generate, and sends only what is new
-// after that. It would fall back to requests of their own.
+// TestCodexRunsAToolOverAWebSocket: Codex prepares its first turn with a message that generates
+// nothing, and then sends only new items. On failure it would fall back to HTTP requests.
 func TestCodexRunsAToolOverAWebSocket(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -141,7 +141,7 @@ func TestCodexRunsAToolOverAWebSocket(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if seen.sockets == 0 || seen.others > 0 {
-		t.Errorf("Codex has opened %d WebSockets and sent %d requests of their own", seen.sockets, seen.others)
+		t.Errorf("Codex opened %d WebSockets and sent %d HTTP requests", seen.sockets, seen.others)
 	}
 }
 
@@ -150,8 +150,8 @@ func TestClaudeCodeRunsATool(t *testing.T) {
 	callATool(t, &claudeCode)
 }
 
-// callATool has an agent answer a question about a file. The model behind the worker follows a script: it calls a tool that reads the
-// file, and answers with what the tool has returned.
+// callATool makes an agent answer a question about a file. The model behind the worker follows a
+// script: it calls a tool that reads the file, and answers with the tool's result.
 func callATool(t *testing.T, a *agent) {
 	t.Helper()
 	dir, word := t.TempDir(), rand.Text()
@@ -163,10 +163,10 @@ func callATool(t *testing.T, a *agent) {
 		case strings.Contains(prompt, word):
 			return agentAnswer + word
 		case strings.Contains(prompt, agentQuestion) && strings.Contains(prompt, `"`+a.tool+`"`):
-			call, _ := json.Marshal(map[string]any{"name": a.tool, "arguments": a.call}) // plain strings
+			call, _ := json.Marshal(map[string]any{"name": a.tool, "arguments": a.call}) // cannot fail: plain strings
 			return "<tool_call>\n" + string(call) + "\n</tool_call>"
 		default:
-			return "A question about a file" // agents ask for titles
+			return "A question about a file" // agents request titles
 		}
 	})))
 	seen, out, err := a.run(t, dir, w.url(""))
@@ -177,8 +177,9 @@ func callATool(t *testing.T, a *agent) {
 	w.allCompleted(t, 2)
 }
 
-// TestCodexSaysWhyARequestWasRefusedLate has the model's server refuse a request once Codex has the status of the answer.
-func TestCodexSaysWhyARequestWasRefusedLate(t *testing.T) {
+// TestCodexReportsALateRefusal makes the model's server refuse a request after Codex has received
+// the status of the answer.
+func TestCodexReportsALateRefusal(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
 	f := agentFlags(t, badEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -208,12 +209,13 @@ func TestCodexSaysWhyARequestWasRefusedLate(t *testing.T) {
 	t.Cleanup(between.Close)
 	seen, out, err := codex.run(t, t.TempDir(), between.URL)
 	if err == nil || !strings.Contains(seen.failure, "no, says the engine") {
-		t.Errorf("%v: Codex says %q\n%s", err, seen.failure, out)
+		t.Errorf("%v: Codex reports %q\n%s", err, seen.failure, out)
 	}
 	w.idle(t)
 }
 
-// run runs an agent in a directory, and returns what its output tells, and the output. The agent must reach nothing but the service.
+// run runs an agent in a directory and returns its parsed output and its raw output. The agent must
+// reach only the service.
 func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte, err error) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
@@ -246,12 +248,12 @@ func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte,
 		seen.result, seen.answer, seen.failure = seen.result+e.result, seen.answer+e.answer, seen.failure+e.failure
 	}
 	if host := outside.Load(); host != nil {
-		t.Errorf("the agent asked for %s", *host)
+		t.Errorf("the agent connected to %s", *host)
 	}
 	return seen, append(out, logs.Bytes()...), err
 }
 
-// allCompleted wants the ledger to have at least n ended streams, all of which completed.
+// allCompleted checks that the ledger has at least n ended streams, and that all of them completed.
 func (w *whence) allCompleted(t *testing.T, n int) {
 	t.Helper()
 	var ended struct{ Streams []struct{ ID, Reason string } }
@@ -269,7 +271,8 @@ func (w *whence) allCompleted(t *testing.T, n int) {
 	}
 }
 
-// agentTemplate is a chat template whose prompts have everything that an agent sends, in the form of Hermes.
+// agentTemplate is a chat template whose prompts contain everything that an agent sends, in the
+// Hermes format.
 const agentTemplate = `{% for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content or '' }}{% for call in message.tool_calls or [] %}<tool_call>
@@ -278,7 +281,7 @@ const agentTemplate = `{% for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-// scriptedServer starts a server like vLLM, whose model answers a prompt with what say returns.
+// scriptedServer starts a server like vLLM, whose model answers a prompt with the result of say.
 func scriptedServer(t *testing.T, say func(prompt string) string) (url string) {
 	t.Helper()
 	tok := tinyTokenizer(t)
@@ -295,14 +298,15 @@ func scriptedServer(t *testing.T, say func(prompt string) string) (url string) {
 		}
 		p := &provider{variant: resumable, tok: tok, answer: tok.Encode(say(tok.Decode(ids, false)), false)}
 		c := &providerCall{ResponseWriter: w, request: r, provider: p}
-		if asked.MaxTokens == 1 { // the trial by which a worker knows the server
+		if asked.MaxTokens == 1 { // the worker's trial request
 			c.limit = 1
 		}
 		c.say()
 	}).URL
 }
 
-// agentFlags returns the flags for a model behind a server, whose context is long enough for agents.
+// agentFlags returns the flags for a model behind a server, whose context is long enough for
+// agents.
 func agentFlags(t *testing.T, upstream string) flags {
 	t.Helper()
 	dir := wideModel(t, 1<<18)
@@ -326,7 +330,7 @@ func agentFlags(t *testing.T, upstream string) flags {
 	return flags{chat: served, worker: append([]string{"--engine", "openai", "--upstream", upstream}, served...)}
 }
 
-// wideModel returns a directory with the embedded model, whose context is contextLength.
+// wideModel returns a directory with the embedded model with a context of contextLength tokens.
 func wideModel(t *testing.T, contextLength int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

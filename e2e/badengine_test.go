@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-// badEngine starts a server that is asked like vLLM, and answers as such until misbehave takes over: at once for every request
-// but that by which it is known.
+// badEngine starts a server that looks like vLLM. misbehave answers every request except the
+// worker's trial.
 func badEngine(t *testing.T, misbehave http.HandlerFunc) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -62,7 +62,7 @@ func event(w http.ResponseWriter, text, finish string) {
 	w.(http.Flusher).Flush()
 }
 
-// breaksOff says some tokens, and then then.
+// breaksOff sends some tokens, then the bytes in then, and ends the response.
 func breaksOff(then string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -73,17 +73,18 @@ func breaksOff(then string) http.HandlerFunc {
 	}
 }
 
-// isSilent takes a request and sends nothing until its caller leaves.
+// isSilent accepts a request and sends nothing until its caller leaves.
 func isSilent(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.(http.Flusher).Flush()
 	<-r.Context().Done()
 }
 
-// stuckKey is the context key of a bad engine's *atomic.Bool: whether the engine has stopped answering requests.
+// stuckKey is the context key of a bad engine's *atomic.Bool, which is true once the engine answers
+// no more requests.
 type stuckKey struct{}
 
-// hangs takes a request and sends nothing, and the engine answers no further request.
+// hangs accepts a request, sends nothing, and makes the engine answer no further request.
 func hangs(w http.ResponseWriter, r *http.Request) {
 	r.Context().Value(stuckKey{}).(*atomic.Bool).Store(true)
 	isSilent(w, r)

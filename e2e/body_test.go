@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// onlyReader hides how long a body is, so that it is sent in chunks.
+// onlyReader hides the length of a body, so that the body is sent in chunks.
 type onlyReader struct{ io.Reader }
 
 func TestBodiesInChunksAreReadAndLimited(t *testing.T) {
@@ -49,11 +49,11 @@ func TestBodiesInChunksAreReadAndLimited(t *testing.T) {
 	})
 }
 
-func TestSlowSendersAreNotWaitedForForever(t *testing.T) {
+func TestSlowSendersTimeOut(t *testing.T) {
 	eachTopology(t, flags{api: []string{"--read-timeout", "300ms"}}, func(t *testing.T, w *whence) {
 		const header = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 		for sent, want := range map[string]string{
-			// Hertz's own answer, which cannot be changed.
+			// Hertz's own response, which cannot be changed.
 			"POST /v1/chat/completions HTTP/1.1\r\nHost":                           "HTTP/1.1 400 ",
 			header + "Content-Length: 100\r\n\r\n{":                                "HTTP/1.1 400 ",
 			header + "Transfer-Encoding: chunked\r\n\r\n5\r\n{":                    "HTTP/1.1 408 Request Timeout\r\n",
@@ -78,8 +78,9 @@ func TestSlowSendersAreNotWaitedForForever(t *testing.T) {
 	})
 }
 
-// TestRefusalsLeaveTheConnectionInStep sends requests that are refused, and one that is not, by one connection at once.
-func TestRefusalsLeaveTheConnectionInStep(t *testing.T) {
+// TestRefusalsKeepTheConnectionUsable pipelines refused requests and an accepted request on one
+// connection.
+func TestRefusalsKeepTheConnectionUsable(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		conn := w.connect(t)
 		var sent strings.Builder

@@ -10,11 +10,13 @@ import (
 	"testing"
 )
 
-// binDir holds what this run has built; TestMain removes it. It is set by build.
+// binDir holds the commands that this run has built. build sets it, and TestMain removes the
+// directory.
 var binDir string
 
-// build builds all commands, once. E2E_BUILD_FLAGS are flags of go build: scripts/test sets -race, and a command that reports a
-// data race then fails the test that started it. Without the variable commands are built as users build them, which is quicker.
+// build builds all commands, once. E2E_BUILD_FLAGS are flags of go build: scripts/test sets -race,
+// and a command that reports a data race then fails the test that started it. Without the variable,
+// commands are built as users build them, which is faster.
 var build = sync.OnceValue(func() error {
 	dir, err := os.MkdirTemp("", "whence-e2e-")
 	if err != nil {
@@ -30,7 +32,8 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// binary returns the path of a command: whence, whence gateway, api-service, chat-service, llm-worker or faulty.
+// binary returns the path of a command: whence, whence gateway, api-service, chat-service,
+// llm-worker or faulty.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	if err := build(); err != nil {

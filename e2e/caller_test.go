@@ -16,7 +16,7 @@ import (
 // A call is one call of Chat/Generate.
 type call = grpc.BidiStreamingClient[chatv1.GenerateRequest, chatv1.GenerateResponse]
 
-// started asks the chat-service for a long answer and returns once there is text.
+// started requests a long answer from chat-service and returns at the first text.
 func started(ctx context.Context, t *testing.T, c chatv1.ChatClient, id string) call {
 	t.Helper()
 	st, err := c.Generate(ctx)
@@ -39,8 +39,9 @@ func started(ctx context.Context, t *testing.T, c chatv1.ChatClient, id string) 
 	}
 }
 
-// TestCallersThatSayNothingOfThemselvesAreStillTold is about callers of the chat-service that know gRPC, but not Whence.
-func TestCallersThatSayNothingOfThemselvesAreStillTold(t *testing.T) {
+// TestCallersWithoutHeadersGetTypedEndings covers callers of chat-service that know gRPC, but not
+// Whence.
+func TestCallersWithoutHeadersGetTypedEndings(t *testing.T) {
 	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
 		for _, c := range clients {
 			chat := chatv1.NewChatClient(c.dial(t, w.chat))
@@ -61,25 +62,26 @@ func TestCallersThatSayNothingOfThemselvesAreStillTold(t *testing.T) {
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			wantCode(t, started(ctx, t, chat, c.name+"-deadline"), codes.DeadlineExceeded)
 			cancel()
-			w.endedTwice(t, c.name+"-deadline", "deadline", "chat-service") // whichever side's timer was first
+			w.endedTwice(t, c.name+"-deadline", "deadline", "chat-service") // whichever side's timer fires first
 		}
 	})
 }
 
-// wantCode reads a stream to its end, which must be this.
+// wantCode reads a stream to its end, which must have the code.
 func wantCode(t *testing.T, st call, want codes.Code) {
 	t.Helper()
 	for {
 		if _, err := st.Recv(); err != nil {
 			if status.Code(err) != want {
-				t.Errorf("the caller hears %v, want %v", err, want)
+				t.Errorf("the caller got %v, want %v", err, want)
 			}
 			return
 		}
 	}
 }
 
-// endedTwice wants chat-service and worker to have logged the same, and the worker to be free.
+// endedTwice checks that chat-service and worker logged the same ending, and that the worker is
+// idle.
 func (w *whence) endedTwice(t *testing.T, stream, reason, path string) {
 	t.Helper()
 	w.idle(t)

@@ -13,13 +13,14 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 )
 
-// cards is a chat-service with a file of models, in front of workers that a test starts.
+// cards is a path whose chat-service reads its models from a file, with workers that a test starts.
 type cards struct {
 	*whence
 	file string
 }
 
-// runCards starts an api-service and a chat-service with a file of models. The test says when it is ready.
+// runCards starts an api-service and a chat-service with a file of models. It does not wait for
+// readiness.
 func runCards(t *testing.T, text string, chat ...string) *cards {
 	t.Helper()
 	w := &cards{whence: &whence{topology: separate, processes: map[string]*process{}}, file: filepath.Join(t.TempDir(), "models.yaml")}
@@ -44,7 +45,7 @@ func (w *cards) write(t *testing.T, text string) {
 	}
 }
 
-// reload writes the file and awaits what the chat-service says of it.
+// reload writes the file and waits for chat-service's log line about it.
 func (w *cards) reload(t *testing.T, text, says string) {
 	t.Helper()
 	seen := len(w.processes[chatService].lines(says))
@@ -52,7 +53,7 @@ func (w *cards) reload(t *testing.T, text, says string) {
 	eventually(t, "the chat-service says "+says, func() bool { return len(w.processes[chatService].lines(says)) > seen })
 }
 
-// lines returns what a process has logged with a word in it, up to now.
+// lines returns the lines so far that a process has logged with a word.
 func (p *process) lines(word string) (found []string) {
 	all, _ := p.logs.since(0)
 	for _, line := range all {
@@ -73,8 +74,8 @@ func (w *whence) workersNow(t *testing.T) (all []streamstory.Worker) {
 	return list.Workers
 }
 
-// used awaits that so many workers get streams.
-func (w *whence) used(t *testing.T, n int) {
+// awaitUsed waits until n workers get streams.
+func (w *whence) awaitUsed(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " workers get streams"), func() bool {
 		healthy := 0
@@ -96,7 +97,7 @@ func TestTwoModelsOnOneChatService(t *testing.T) {
 	t.Parallel()
 	fox, owl := startWorker(t, "llm-worker/fox", "fox"), startWorker(t, "llm-worker/owl", "owl")
 	w := runCards(t, fmt.Sprintf("models:\n- {name: fox, aliases: [default], workers: '%s'}\n- {name: owl, context: 128, workers: ['%s']}\n", fox.listening(t), owl.listening(t)))
-	w.used(t, 2)
+	w.awaitUsed(t, 2)
 	for name, worker := range map[string]string{"fox": "llm-worker/fox", "default": "llm-worker/fox", "owl": "llm-worker/owl"} {
 		l := w.open(t, greedy(short, "model", name, "max_tokens", 10))
 		l.completed(t)
@@ -137,7 +138,7 @@ func TestReloadDropsNoStream(t *testing.T) {
 	owl := startWorker(t, "llm-worker/owl", "owl", pace...)
 	first := fmt.Sprintf("models:\n- {workers: '%s,%s'}\n", one.listening(t), two.listening(t))
 	w := runCards(t, first)
-	w.used(t, 2)
+	w.awaitUsed(t, 2)
 	const length = 150
 	want := w.answer(t, greedy(long, "max_tokens", length))
 
@@ -147,13 +148,13 @@ func TestReloadDropsNoStream(t *testing.T) {
 	}
 	const loaded, refused = `"models are loaded"`, `"models are refused`
 	w.reload(t, fmt.Sprintf("models:\n- {workers: '%s', aliases: [tiny]}\n- {name: owl, workers: '%s'}\n", two.listening(t), owl.listening(t)), loaded)
-	w.used(t, 2) // one of them another
+	w.awaitUsed(t, 2) // one worker is new
 	w.reload(t, "models:\n- {name: owl, directory: /nowhere}\n", refused)
 	w.answer(t, greedy(short, "model", "tiny", "max_tokens", 3))
 	w.answer(t, greedy(short, "model", "owl", "max_tokens", 3))
 	w.reload(t, fmt.Sprintf("models:\n- {name: owl, workers: '%s'}\n", owl.listening(t)), loaded)
 	if r := w.post(t, greedy(short)); r.status != http.StatusNotFound {
-		t.Errorf("a model that is gone: status %d: %s", r.status, r.body)
+		t.Errorf("a removed model: status %d: %s", r.status, r.body)
 	}
 	leaving := 0
 	for _, worker := range w.workersNow(t) {
@@ -162,7 +163,7 @@ func TestReloadDropsNoStream(t *testing.T) {
 		}
 	}
 	if leaving == 0 {
-		t.Error("all streams were over before the last reload: nothing was tested")
+		t.Error("all streams had ended before the last reload: nothing was tested")
 	}
 	w.write(t, first)
 	if err := w.processes[chatService].cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -173,10 +174,10 @@ func TestReloadDropsNoStream(t *testing.T) {
 			t.Errorf("stream %d: %q, want %q", i, got, want)
 		}
 		if m := moves(w.why(t, l.id)); len(m) != 0 {
-			t.Errorf("stream %d has moved: %v", i, m)
+			t.Errorf("stream %d moved: %v", i, m)
 		}
 	}
-	w.used(t, 2)
+	w.awaitUsed(t, 2)
 	w.works(t)
 	eventually(t, "who has left is gone", func() bool { return len(w.workersNow(t)) == 2 })
 	s := w.scrapeOf(t, w.processes[chatService])

@@ -18,108 +18,109 @@ import (
 	"time"
 )
 
-var chaosRequests = flag.Int("chaos", 1000, "how many `requests` TestChaos sends")
+var chaosRequests = flag.Int("chaos", 1000, "number of `requests` that TestChaos sends")
 
-// What became of a request, as its client saw it. Other outcomes are the codes of errors.
+// Outcomes of a request for its client. Other outcomes are the codes of errors.
 const (
 	done    = "completed"
 	cut     = "cut"  // the connection broke
-	left    = "left" // the client has closed it
+	left    = "left" // the client closed the connection
 	stopped = "user_stop"
 )
 
-// workers are those of a mob.
+// workers are the workers of a chaosPath.
 var workers = []string{"llm-worker/0", "llm-worker/1"}
 
-// A visit is one request, as its client saw it.
-type visit struct {
+// A clientView is the client's view of one request.
+type clientView struct {
 	id         string
-	api        string // the hop that was asked
+	api        string // the hop that got the request
 	outcome    string
 	begun, end time.Time
 }
 
-// A blow is what happened to a process.
-type blow struct {
+// A processFault is an injected fault.
+type processFault struct {
 	hop        string
 	signal     syscall.Signal
-	begun, end time.Time // until it answers again
+	begun, end time.Time // the process answers again at end
 }
 
-// A mob is a path whose processes are killed, drained, stopped and restarted, at random.
-type mob struct {
-	t     *testing.T
-	args  map[string][]string   // by hop
-	addrs map[string]string     // by hop
-	procs map[string][]*process // by hop, the living one last
-	blows []blow
+// A chaosPath is a path whose processes are killed, drained, stopped and restarted at random.
+type chaosPath struct {
+	t      *testing.T
+	args   map[string][]string   // by hop
+	addrs  map[string]string     // by hop
+	procs  map[string][]*process // by hop; the live process is the last
+	faults []processFault
 }
 
-// TestChaos sends requests while every process is killed and restarted at random, and wants the books to balance: every
-// request ends once on every hop that lived to tell, as its client saw it, and no failure is anywhere a success.
+// TestChaos sends requests while every process is killed and restarted at random. Every request
+// must end once on every surviving hop, with the ending that its client saw, and no hop may record
+// a failure as a success.
 func TestChaos(t *testing.T) {
-	m := &mob{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
+	m := &chaosPath{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
 	for _, hop := range workers {
-		m.raise(hop, "--pace", "200", "--drain", "200ms")
+		m.startHop(hop, "--pace", "200", "--drain", "200ms")
 	}
-	m.raise(chatService, "--worker", m.addrs[workers[0]]+","+m.addrs[workers[1]], "--drain", "200ms")
+	m.startHop(chatService, "--worker", m.addrs[workers[0]]+","+m.addrs[workers[1]], "--drain", "200ms")
 	for _, hop := range []string{api0, api1} {
-		m.raise(hop, "--chat", m.addrs[chatService], "--drain", "200ms")
+		m.startHop(hop, "--chat", m.addrs[chatService], "--drain", "200ms")
 	}
-	visits := m.crowd(*chaosRequests)
-	b := m.books()
-	b.audit(t, visits, m.blows)
+	views := m.crowd(*chaosRequests)
+	b := m.endings()
+	b.audit(t, views, m.faults)
 	counts := map[string]int{}
-	for _, v := range visits {
+	for _, v := range views {
 		counts[v.outcome]++
 	}
-	t.Logf("%d requests, %d blows: %v", len(visits), len(m.blows), counts)
+	t.Logf("%d requests, %d faults: %v", len(views), len(m.faults), counts)
 	if counts[done] < *chaosRequests/10 {
-		t.Errorf("only %d of %d requests were answered: %v", counts[done], len(visits), counts)
+		t.Errorf("only %d of %d requests were answered: %v", counts[done], len(views), counts)
 	}
 }
 
-// raise starts a hop for the first time.
-func (m *mob) raise(hop string, args ...string) {
+// startHop starts a hop for the first time.
+func (m *chaosPath) startHop(hop string, args ...string) {
 	m.t.Helper()
 	m.args[hop] = append([]string{"--log-json", "--name", hop}, args...)
 	m.restart(hop, "127.0.0.1:0")
 }
 
-func (m *mob) restart(hop, listen string) {
+func (m *chaosPath) restart(hop, listen string) {
 	m.t.Helper()
 	p := start(m.t, serviceOf(hop), append([]string{"--listen", listen}, m.args[hop]...)...)
 	m.procs[hop] = append(m.procs[hop], p)
 	m.addrs[hop] = p.listening(m.t)
 }
 
-// crowd sends n requests from many clients, and deals blows until they are answered. If few of them succeed, because
-// processes start slowly on a busy machine, it sends more, up to ten times n.
-func (m *mob) crowd(n int) []visit {
+// crowd sends n requests from many clients, and injects faults until they are answered. If few of
+// them succeed, because processes start slowly on a busy machine, it sends more, up to ten times n.
+func (m *chaosPath) crowd(n int) []clientView {
 	m.t.Helper()
 	var (
-		mu     sync.Mutex
-		visits []visit
-		next   atomic.Int64
-		dones  atomic.Int64
-		wg     sync.WaitGroup
+		mu    sync.Mutex
+		views []clientView
+		next  atomic.Int64
+		dones atomic.Int64
+		wg    sync.WaitGroup
 	)
-	addrs := map[string]string{api0: m.addrs[api0], api1: m.addrs[api1]} // ports stay
+	addrs := map[string]string{api0: m.addrs[api0], api1: m.addrs[api1]} // ports do not change
 	for range 24 {
 		wg.Go(func() {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
-			v := visitor{http: &http.Client{Transport: transport, Timeout: patience}, addrs: addrs}
+			v := chaosClient{http: &http.Client{Transport: transport, Timeout: patience}, addrs: addrs}
 			for i := next.Add(1); i <= int64(n) || i <= int64(10*n) && dones.Load() < int64(n/10); i = next.Add(1) {
 				seen, ok := v.call(m.t.Context(), fmt.Sprintf("chaos-%d", i))
-				for !ok && m.t.Context().Err() == nil { // nobody listened: it was not sent
+				for !ok && m.t.Context().Err() == nil { // no process listened, so the request was not sent
 					seen, ok = v.call(m.t.Context(), seen.id)
 				}
 				if seen.outcome == done {
 					dones.Add(1)
 				}
 				mu.Lock()
-				visits = append(visits, seen)
+				views = append(views, seen)
 				mu.Unlock()
 			}
 		})
@@ -132,18 +133,18 @@ func (m *mob) crowd(n int) []visit {
 	for {
 		select {
 		case <-over:
-			return visits
+			return views
 		case <-time.After(time.Duration(200+rand.IntN(500)) * time.Millisecond):
 			m.strike()
 		}
 	}
 }
 
-// strike does something to a process, and sees that it answers again.
-func (m *mob) strike() {
+// strike injects a fault into a process and waits until the process answers again.
+func (m *chaosPath) strike() {
 	m.t.Helper()
 	hop := []string{workers[0], workers[1], chatService, chatService, api0, api1}[rand.IntN(6)]
-	b := blow{hop: hop, signal: []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[rand.IntN(3)], begun: time.Now()}
+	b := processFault{hop: hop, signal: []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[rand.IntN(3)], begun: time.Now()}
 	p := m.procs[hop][len(m.procs[hop])-1]
 	switch b.signal {
 	case syscall.SIGKILL:
@@ -159,20 +160,21 @@ func (m *mob) strike() {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	}
 	b.end = time.Now()
-	m.blows = append(m.blows, b)
+	m.faults = append(m.faults, b)
 }
 
-// A visitor is a client.
-type visitor struct {
+// A chaosClient sends requests.
+type chaosClient struct {
 	http  *http.Client
 	addrs map[string]string
 }
 
-// call sends a request, in one of the ways that clients do, and says what became of it. It is not ok if it could not be sent.
-func (v *visitor) call(ctx context.Context, id string) (seen visit, ok bool) {
+// call sends a request in one of several ways, and returns its outcome. ok is false if the request
+// could not be sent.
+func (v *chaosClient) call(ctx context.Context, id string) (seen clientView, ok bool) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	seen = visit{id: id, api: []string{api0, api1}[rand.IntN(2)], begun: time.Now()}
+	seen = clientView{id: id, api: []string{api0, api1}[rand.IntN(2)], begun: time.Now()}
 	how := rand.IntN(10)
 	body, err := json.Marshal(greedy(short, "stream", how > 2))
 	if err != nil {
@@ -184,7 +186,7 @@ func (v *visitor) call(ctx context.Context, id string) (seen visit, ok bool) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(idName, id)
-	req.GetBody = nil // a request is sent once
+	req.GetBody = nil // prevents retries by net/http
 	resp, err := v.http.Do(req)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		time.Sleep(20 * time.Millisecond)
@@ -201,8 +203,8 @@ func (v *visitor) call(ctx context.Context, id string) (seen visit, ok bool) {
 	return seen, true
 }
 
-// read reads a response as far as its client wants to.
-func (v *visitor) read(resp *http.Response, how int, id string, leave func()) string {
+// read reads a response up to the point where its client stops.
+func (v *chaosClient) read(resp *http.Response, how int, id string, leave func()) string {
 	defer resp.Body.Close()
 	if how <= 2 || resp.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(resp.Body)
@@ -239,8 +241,8 @@ func (v *visitor) read(resp *http.Response, how int, id string, leave func()) st
 	}
 }
 
-// stop sends a DELETE to one of the replicas; whether it arrives does not matter.
-func (v *visitor) stop(id string) {
+// stop sends a DELETE to one of the replicas, and ignores whether it arrives.
+func (v *chaosClient) stop(id string) {
 	req, err := http.NewRequest(http.MethodDelete, "http://"+v.addrs[[]string{api0, api1}[rand.IntN(2)]]+"/v1/streams/"+id, nil)
 	if err != nil {
 		return
@@ -250,13 +252,13 @@ func (v *visitor) stop(id string) {
 	}
 }
 
-// books are all endings that were logged: by hop and stream.
-type books map[string]map[string][]string
+// loggedEndings are all logged endings, by hop and stream.
+type loggedEndings map[string]map[string][]string
 
-// books awaits the end of all processes, and reads what they have logged.
-func (m *mob) books() books {
+// endings waits until all processes have ended, and reads their logs.
+func (m *chaosPath) endings() loggedEndings {
 	m.t.Helper()
-	all := books{}
+	all := loggedEndings{}
 	for hop, procs := range m.procs {
 		all[hop] = map[string][]string{}
 		for _, p := range procs {
@@ -275,36 +277,37 @@ func (m *mob) books() books {
 	return all
 }
 
-// audit compares what clients saw with what hops logged.
-func (b books) audit(t *testing.T, visits []visit, blows []blow) {
+// audit compares the outcomes for clients with the logs of the hops.
+func (b loggedEndings) audit(t *testing.T, views []clientView, faults []processFault) {
 	t.Helper()
 	sent := map[string]bool{}
-	for _, v := range visits {
+	for _, v := range views {
 		if sent[v.id] {
-			t.Errorf("%s: sent twice", v.id)
+			t.Errorf("%s: the id was used twice", v.id)
 		}
 		sent[v.id] = true
-		// A hop records an ending after it has delivered it, and hears of a client that leaves later than the
-		// client itself: a process that is killed just after v.end may have had no time to log it.
+		// A hop records an ending after delivering it, and notices that a client has left later
+		// than the client itself: a process that is killed just after v.end may not have logged the
+		// ending.
 		ended := func(hop string, signals ...syscall.Signal) bool {
-			return slices.ContainsFunc(blows, func(w blow) bool {
+			return slices.ContainsFunc(faults, func(w processFault) bool {
 				return w.hop == hop && slices.Contains(signals, w.signal) && w.begun.Before(v.end.Add(time.Second)) && w.end.After(v.begun)
 			})
 		}
 		killed := func(hop string) bool { return ended(hop, syscall.SIGKILL) }
 		other := map[string]string{api0: api1, api1: api0}[v.api]
 		if ends := b[other][v.id]; len(ends) != 0 {
-			t.Errorf("%s: %s, which was not asked, logged %v", v.id, other, ends)
+			t.Errorf("%s: %s logged %v, but got no request", v.id, other, ends)
 		}
 		switch ends := b[v.api][v.id]; {
 		case len(ends) > 1:
 			t.Errorf("%s: %s logged %v", v.id, v.api, ends)
-		case len(ends) == 0 && (v.outcome == cut || v.outcome == left) && killed(v.api): // it took what it knew with it
-		case len(ends) == 0 && v.outcome == cut && ended(v.api, syscall.SIGTERM): // a kept connection was closed as the request was on its way
-		case len(ends) == 0 && v.outcome == left && len(b[chatService][v.id]) == 0: // it left before its request was read
+		case len(ends) == 0 && (v.outcome == cut || v.outcome == left) && killed(v.api): // its log is lost
+		case len(ends) == 0 && v.outcome == cut && ended(v.api, syscall.SIGTERM): // a keep-alive connection was closed while the request was in flight
+		case len(ends) == 0 && v.outcome == left && len(b[chatService][v.id]) == 0: // the client left before its request was read
 		case len(ends) == 0:
-			t.Errorf("%s: %s logged nothing, and was not killed; the client saw %s", v.id, v.api, v.outcome)
-		case v.outcome == left: // it may have been over before the client left, in any way
+			t.Errorf("%s: %s logged nothing although it was not killed; the client saw %s", v.id, v.api, v.outcome)
+		case v.outcome == left: // the stream may have ended before the client left, with any ending
 		case v.outcome == cut && ends[0] == done:
 			t.Errorf("%s: %s logged a success; the client saw its connection break", v.id, v.api)
 		case v.outcome != cut && ends[0] != v.outcome:
@@ -315,15 +318,15 @@ func (b books) audit(t *testing.T, visits []visit, blows []blow) {
 	for hop, streams := range b {
 		for id := range streams {
 			if !sent[id] {
-				t.Errorf("%s logged %s, which nobody sent", hop, id)
+				t.Errorf("%s logged %s, which no client sent", hop, id)
 			}
 		}
 	}
 }
 
-// auditBelow compares what a client saw with what chat-service and workers logged. A stream that has moved has ended on each
-// worker that it was on, and was a success on the last one only.
-func (b books) auditBelow(t *testing.T, v visit, killed func(hop string) bool) {
+// auditBelow compares the outcome for a client with the logs of chat-service and workers. A moved
+// stream has ended on each of its workers, and was a success only on the last one.
+func (b loggedEndings) auditBelow(t *testing.T, v clientView, killed func(hop string) bool) {
 	t.Helper()
 	chat := b[chatService][v.id]
 	var work []string
@@ -346,7 +349,7 @@ func (b books) auditBelow(t *testing.T, v visit, killed func(hop string) bool) {
 		t.Errorf("%s: workers logged %v", v.id, work)
 	case v.outcome == done && !lost && (len(chat) == 0 || chat[0] != done || successes == 0):
 		t.Errorf("%s: chat-service logged %v, workers %v; the client saw a success", v.id, chat, work)
-	case v.outcome == stopped && len(chat) == 1 && chat[0] == stopped && successes == 1: // the answer was complete before the worker heard of the stop
+	case v.outcome == stopped && len(chat) == 1 && chat[0] == stopped && successes == 1: // the answer was complete before the stop reached the worker
 	case !seen && !lost && (len(chat) == 1 && chat[0] == done || successes > 0):
 		t.Errorf("%s: chat-service logged %v, workers %v; the client saw %s", v.id, chat, work, v.outcome)
 	}

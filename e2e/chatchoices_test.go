@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// A clientChoice is what a client has read of one choice.
+// A clientChoice is a client's view of one choice.
 type clientChoice struct {
 	text, finish string
 	likely       []string
 }
 
-// readChoices streams an answer and returns its choices. each is called after every event that has text, with their number.
+// readChoices streams an answer and returns its choices. It calls each after every event with text,
+// with the number of such events so far.
 func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events int)) (all [2]clientChoice) {
 	t.Helper()
 	resp, err := w.send(t, a, id)
@@ -60,14 +61,14 @@ func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events in
 		}
 	}
 	if !done {
-		t.Error("the stream has no end")
+		t.Error("the stream has no ending")
 	}
 	return all
 }
 
-// TestChoicesAndLogprobsOfALostChatServiceGoOn kills the chat-service of a stream with two choices, and of one with logprobs. The
-// client reads what it reads undisturbed.
-func TestChoicesAndLogprobsOfALostChatServiceGoOn(t *testing.T) {
+// TestChoicesAndLogprobsSurviveTheLossOfChatService kills the chat-service of a stream with two
+// choices, and of a stream with logprobs. The client must read the undisturbed answer.
+func TestChoicesAndLogprobsSurviveTheLossOfChatService(t *testing.T) {
 	t.Parallel()
 	w := &whence{topology: separate, processes: map[string]*process{}}
 	worker := service(t, llmWorker, "127.0.0.1:0", []string{"--pace", "40"})

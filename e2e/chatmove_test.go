@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// TestStreamsOfALostChatServiceGoOn strikes one of two chat-services under streams of all kinds, and then the only one that is left.
-// No stream fails, and every one has the text, finish reason and usage that it has undisturbed.
-func TestStreamsOfALostChatServiceGoOn(t *testing.T) {
+// TestStreamsSurviveTheLossOfChatService injects faults into one of two chat-services under streams
+// of all kinds, and then into the remaining one. No stream may fail, and each must have its
+// undisturbed text, finish reason and usage.
+func TestStreamsSurviveTheLossOfChatService(t *testing.T) {
 	t.Parallel()
 	const n = 30
 	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
@@ -39,7 +40,7 @@ func TestStreamsOfALostChatServiceGoOn(t *testing.T) {
 		name string
 		at   func()
 		mend func()
-		most int // of moves of a stream
+		most int // maximum number of moves of a stream
 	}{
 		{"kill -9", func() { chats[0].kill(t) }, func() { again(0) }, 1},
 		{"drain", func() { chats[1].terminate(t) }, func() { chats[1].exit(t); again(1) }, 1},
@@ -50,7 +51,7 @@ func TestStreamsOfALostChatServiceGoOn(t *testing.T) {
 		}, func() { again(0) }, 2},
 	} {
 		read := w.passages(t, n, func() {
-			time.Sleep(rand.N(300 * time.Millisecond)) // anywhere in the answers
+			time.Sleep(rand.N(300 * time.Millisecond)) // at a random point of the answers
 			strike.at()
 		})
 		moved := 0
@@ -69,9 +70,9 @@ func TestStreamsOfALostChatServiceGoOn(t *testing.T) {
 			}
 		}
 		if moved == 0 {
-			t.Errorf("%s: no stream has moved", strike.name)
+			t.Errorf("%s: no stream moved", strike.name)
 		}
-		t.Log(strike.name, moved, "of", n, "streams have moved")
+		t.Log(strike.name, moved, "of", n, "streams moved")
 		strike.mend()
 		eventually(t, "both take streams", func() bool { w.works(t); return w.readiness() == 200 })
 	}

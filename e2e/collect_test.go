@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestProxiesThatCollectTokensAreNamed: an nginx that buffers is found by what its clients tell, one with our configuration is not.
+// TestProxiesThatCollectTokensAreNamed: the reports of clients reveal an nginx that buffers, but
+// not an nginx with our configuration.
 func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
 	t.Parallel()
 	node := tool(t, "node")
@@ -33,6 +34,6 @@ func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
 	}
 	lines, _ := w.processes[apiService].logs.since(0)
 	if n := strings.Count(strings.Join(lines, "\n"), "a proxy collects tokens"); n != 1 {
-		t.Errorf("the log has it %d times", n)
+		t.Errorf("the log names the proxy %d times", n)
 	}
 }

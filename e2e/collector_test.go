@@ -18,11 +18,12 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-// buildCollector builds an OpenTelemetry Collector once, as its module of tools has it. The first build on a machine takes a minute.
+// buildCollector builds the OpenTelemetry Collector of scripts/tools once. The first build on a
+// machine takes a minute.
 var buildCollector = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if err := build(); err != nil { // which makes the directory
+	if err := build(); err != nil { // creates the directory
 		return "", err
 	}
 	path := filepath.Join(binDir, "collector")
@@ -33,8 +34,8 @@ var buildCollector = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// realCollector starts an OpenTelemetry Collector that passes on what it gets to one that tests can look into, and returns where it
-// listens, by scheme.
+// realCollector starts an OpenTelemetry Collector that forwards everything to the test's own
+// collector, and returns its addresses by scheme.
 func realCollector(t *testing.T, to *collector) map[string]string {
 	t.Helper()
 	path, err := buildCollector()
@@ -65,7 +66,8 @@ service:
 	return addrs
 }
 
-// states are the events of a span that are no messages, in the order in which they happened, each with its side.
+// states returns the events of a span that are not messages, in chronological order, each with its
+// side.
 func (s span) states() (all []string) {
 	slices.SortStableFunc(s.events, func(a, b spanEvent) int { return int(a.at) - int(b.at) })
 	for _, e := range s.events {
@@ -76,7 +78,7 @@ func (s span) states() (all []string) {
 	return all
 }
 
-// when is the time of a span's event.
+// when returns the time of a span's event.
 func (s span) when(t *testing.T, name, side string) uint64 {
 	t.Helper()
 	for _, e := range s.events {
@@ -88,8 +90,8 @@ func (s span) when(t *testing.T, name, side string) uint64 {
 	return 0
 }
 
-// TestCollectorGetsOneTreeOfAStoppedStream: over either protocol, one span for each of three hops, each below the one above, with
-// what happened in its order: the stop goes down, the ending comes up.
+// TestCollectorGetsOneTreeOfAStoppedStream: over either protocol, each of three hops has one span
+// below the span of its caller, with its events in order: the stop goes down, the ending comes up.
 func TestCollectorGetsOneTreeOfAStoppedStream(t *testing.T) {
 	for _, scheme := range []string{"grpc", "http"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -110,7 +112,7 @@ func TestCollectorGetsOneTreeOfAStoppedStream(t *testing.T) {
 				if i > 0 {
 					parent = spans[hops[i-1]].id
 				}
-				if i == len(hops)-1 { // below it there is but the engine
+				if i == len(hops)-1 { // only the engine is below
 					want = []string{"recv_header up", "send_header up", "recv_rst up", "send_trailer up"}
 				}
 				if s.trace != spans[hops[0]].trace || s.parent != parent {
@@ -123,18 +125,18 @@ func TestCollectorGetsOneTreeOfAStoppedStream(t *testing.T) {
 			for i := range len(hops) - 1 {
 				above, below := spans[hops[i]], spans[hops[i+1]]
 				if above.when(t, "recv_rst", "up") > below.when(t, "recv_rst", "up") {
-					t.Errorf("%s heard of the stop after %s", hops[i], hops[i+1])
+					t.Errorf("%s received the stop after %s", hops[i], hops[i+1])
 				}
 				if above.when(t, "send_trailer", "up") < below.when(t, "send_trailer", "up") {
-					t.Errorf("%s told the ending before %s", hops[i], hops[i+1])
+					t.Errorf("%s sent the ending before %s", hops[i], hops[i+1])
 				}
 			}
 		})
 	}
 }
 
-// TestLongStreamIsToldByItsEnds: of ten thousand tokens a span has the first messages and the last.
-func TestLongStreamIsToldByItsEnds(t *testing.T) {
+// TestSpanOfALongStreamHasItsFirstAndLastMessages: the stream has ten thousand tokens.
+func TestSpanOfALongStreamHasItsFirstAndLastMessages(t *testing.T) {
 	t.Parallel()
 	const tokens, keep = 10_000, 3
 	c := newCollector(t)
@@ -155,7 +157,7 @@ func TestLongStreamIsToldByItsEnds(t *testing.T) {
 		worker: append([]string{"--engine", "openai", "--upstream", engine}, model...),
 	})
 	l := w.open(t, greedy(short, "max_tokens", tokens))
-	if n := utf8.RuneCountInString(l.completed(t)); n != tokens { // each is a byte that is no character
+	if n := utf8.RuneCountInString(l.completed(t)); n != tokens { // each token is a byte that is not a character
 		t.Fatalf("%d characters", n)
 	}
 	for hop, s := range c.of(t, l.id, len(hops)) {
@@ -171,7 +173,7 @@ func TestLongStreamIsToldByItsEnds(t *testing.T) {
 		}
 		for name, total := range map[string]string{"send": "whence.messages.sent", "recv": "whence.messages.received"} {
 			n, err := strconv.Atoi(s.attributes[total])
-			if err != nil || n < 100 { // a reader that lags gets larger messages, and fewer
+			if err != nil || n < 100 { // a slow reader gets fewer and larger messages
 				t.Errorf("%s: %s is %q", hop, total, s.attributes[total])
 			}
 			if want := []int{0, 1, 2, n - 3, n - 2, n - 1}; !slices.Equal(kept[name], want) {

@@ -6,21 +6,25 @@ import (
 	"testing"
 )
 
-var commands = []string{"whence", gatewayCommand, apiService, chatService, llmWorker}
+// commands are those that run services.
+var commands = []string{"whence", "whence serve", gatewayCommand, "whence api", "whence chat", "whence worker", apiService, chatService, llmWorker}
 
-// output runs a command that ends by itself, and returns its status.
+// output runs a command that ends by itself, and returns its output and status.
 func output(t *testing.T, name string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, name), append(subcommand(name), args...)...)
 	var out, logs strings.Builder
 	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &logs, cleanEnv()
-	_ = cmd.Run() // the status says it
+	_ = cmd.Run() // the status has the result
 	return out.String(), logs.String(), cmd.ProcessState.ExitCode()
 }
 
 func TestCommandsExplainThemselves(t *testing.T) {
 	t.Parallel()
 	for _, name := range commands {
+		if name == "whence" {
+			continue // its help lists commands
+		}
 		out, logs, status := output(t, name, "--help")
 		if status != 0 || logs != "" || !strings.Contains(out, "--listen host:port") || !strings.Contains(out, "WHENCE_LISTEN") {
 			t.Errorf("%s --help ends with %d, prints %q and %q", name, status, out, logs)
@@ -28,7 +32,7 @@ func TestCommandsExplainThemselves(t *testing.T) {
 	}
 }
 
-func TestCommandsRefuseConfigurationsThatAreWrong(t *testing.T) {
+func TestCommandsRefuseInvalidConfigurations(t *testing.T) {
 	t.Parallel()
 	taken := start(t, llmWorker, "--listen", "127.0.0.1:0", "--log-json").listening(t)
 	for _, name := range commands {
@@ -67,11 +71,11 @@ func TestSignalDuringTheStartEndsTheProcessWithStatusZero(t *testing.T) {
 			t.Parallel()
 			for range 5 {
 				args := []string{"--listen", "127.0.0.1:0", "--log-json"}
-				if name == "whence" {
+				if name == "whence" || name == "whence serve" {
 					args = append(args, "--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0")
 				}
 				p := start(t, name, args...)
-				p.listening(t) // before it serves
+				p.listening(t) // before the process serves
 				p.terminate(t)
 				p.exit(t)
 			}

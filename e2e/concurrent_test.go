@@ -12,7 +12,7 @@ var prompts = []string{
 	"How do I run Whence?", "Make JSON with name Anna and age 31.", "What does the llm-worker do?",
 }
 
-func TestStreamsTogetherGetTheAnswersThatTheyGetAlone(t *testing.T) {
+func TestConcurrentStreamsGetTheAnswersOfSingleStreams(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		alone := make([]string, len(prompts))
 		for i, prompt := range prompts {
@@ -27,14 +27,15 @@ func TestStreamsTogetherGetTheAnswersThatTheyGetAlone(t *testing.T) {
 		wg.Wait()
 		for i, got := range together {
 			if want := alone[i%len(prompts)]; got != want {
-				t.Errorf("%q is answered with %q alone, with %q among %d streams", prompts[i%len(prompts)], want, got, streams)
+				t.Errorf("%q is answered with %q alone, but with %q among %d streams", prompts[i%len(prompts)], want, got, streams)
 			}
 		}
 		w.idle(t)
 	})
 }
 
-// read reads one stream to its end. It may run in any goroutine: what goes wrong stands in the text.
+// read reads one stream to its end. It may run on any goroutine: the returned text describes a
+// failure.
 func (w *whence) read(t *testing.T, a ask) string {
 	a["stream"] = true
 	resp, err := w.send(t, a, "")

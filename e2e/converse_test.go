@@ -14,7 +14,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// then is what most conversations go on with.
+// then is the second prompt of most conversations.
 const then = "And what is Whence?"
 
 func firstTurn(prompt, id string) *chatv1.ConverseRequest {
@@ -27,7 +27,7 @@ func nextTurn(prompt string) *chatv1.ConverseRequest {
 	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Turn{Turn: &chatv1.Turn{Messages: []*chatv1.Message{{Role: "user", Content: prompt}}}}}
 }
 
-// A conversation is one on the wire.
+// A conversation is the caller's side of a conversation.
 type conversation struct {
 	t  *testing.T
 	st chatv1.Chat_ConverseClient
@@ -65,7 +65,7 @@ func (c conversation) hear() (text string, end *chatv1.TurnEnd) {
 	return text, end
 }
 
-// over reads to the end of a conversation that is not answered any more.
+// over reads to the end of a conversation that gets no more answers.
 func (c conversation) over() (last *chatv1.ConverseResponse, l endingView) {
 	c.t.Helper()
 	for {
@@ -81,14 +81,14 @@ func (c conversation) over() (last *chatv1.ConverseResponse, l endingView) {
 	}
 }
 
-// refusal is what the trailers say.
+// refusal returns the ending in the trailers.
 func (l *endingView) refusal() *refusal {
 	return &refusal{Reason: l.trailerReason, Path: strings.Split(l.trailPath, " > ")}
 }
 
-// TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew: the second turn finds the first in the KV cache, and has the answer that
-// a path without one gives.
-func TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew(t *testing.T) {
+// TestConversationsAnswerLikeHTTPAndReadOnlyNewTokens: the second turn finds the first in the KV
+// cache, and has the same answer as without a cache.
+func TestConversationsAnswerLikeHTTPAndReadOnlyNewTokens(t *testing.T) {
 	t.Parallel()
 	plain := run(t, allInOne, flags{worker: []string{"--no-prefix-cache"}})
 	want := []string{plain.answer(t, greedy(short))}
@@ -109,7 +109,7 @@ func TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew(t *testing.T) {
 		if first != want[0] || second != want[1] {
 			t.Errorf("%s: %q, %q; without a cache %q", c.name, first, second, want)
 		}
-		// All that was asked and answered before, but for the token that is read anew.
+		// All earlier prompts and answers, except for the token that is read again.
 		known := one.GetUsage().GetPromptTokens() + one.GetUsage().GetCompletionTokens() - 1
 		if two.GetTurn() != 2 || two.GetUsage().GetCachedTokens() < known {
 			t.Errorf("%s: %v after %v", c.name, two, one)
@@ -163,8 +163,8 @@ func TestGRPCurlConversesAndComposes(t *testing.T) {
 	}
 }
 
-// TestConversationsEndOnceHoweverTheyEnd: while the caller is awaited, and while it is answered.
-func TestConversationsEndOnceHoweverTheyEnd(t *testing.T) {
+// TestConversationsEndOnceInEveryCase: while the stream waits for its caller, and during an answer.
+func TestConversationsEndOnceInEveryCase(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "200"}, chat: []string{"--idle-timeout", "1s", "--stall-timeout", "500ms", "--migrate-after", "400ms"}})
 	client := chatv1.NewChatClient(dialGRPC(t, w.chat))
@@ -187,7 +187,7 @@ func TestConversationsEndOnceHoweverTheyEnd(t *testing.T) {
 			t.Errorf("%s: %+v, want %s [%s]", id, l, c.reason, c.path)
 		}
 		if took := time.Since(begun); id == "silent" && took < 900*time.Millisecond {
-			t.Errorf("the caller was awaited for %v", took)
+			t.Errorf("the stream waited %v for its caller", took)
 		}
 		if got := w.ended(t, chatService, id); got.Reason != c.reason || got.Path != c.path {
 			t.Errorf("%s: %+v", id, got)

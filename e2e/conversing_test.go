@@ -6,8 +6,9 @@ import (
 	"github.com/whence-dev/whence/internal/wstest"
 )
 
-// conversing opens the stream as a conversation over a WebSocket, and returns once there is text.
-func (s *scene) conversing() *wstest.Client {
+// openConversation opens the stream as a conversation over a WebSocket, and returns at the first
+// text.
+func (s *scene) openConversation() *wstest.Client {
 	s.t.Helper()
 	c, refused := wstest.Dial(s.t, s.url("/v1/converse"), "X-Request-Id", s.id)
 	if c == nil {
@@ -18,7 +19,7 @@ func (s *scene) conversing() *wstest.Client {
 	return c
 }
 
-// refusalOver returns the error that a conversation ends with, whose close frame must have a code.
+// refusalOver returns the error of a conversation's ending, and checks the code of its close frame.
 func (s *scene) refusalOver(c *wstest.Client, code int) *refusal {
 	s.t.Helper()
 	e := c.End()

@@ -1,5 +1,6 @@
-// A proxy that cuts the connections of readers: the first `times` responses to GET /v1/streams/{id}/events that it carries end
-// after so many bytes, wherever in an event that is; with inLine not at the end of a line.
+// A proxy that cuts the connections of readers: the first `times` responses to GET
+// /v1/streams/{id}/events end after `bytes` bytes, at any point of an event; with inLine not at the
+// end of a line.
 
 import net from 'node:net';
 

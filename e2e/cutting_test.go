@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A cutter is a TCP proxy in front of an api-service that cuts connections in the middle of answers.
+// A cutter is a TCP proxy in front of an api-service that cuts connections in the middle of
+// answers.
 type cutter struct {
 	target string
 	ln     net.Listener
@@ -21,11 +22,13 @@ type cutter struct {
 	open map[net.Conn]bool
 }
 
-// maxUncut bounds how many parts of an answer pass through a connection that is to be cut. A part is what the service writes at
-// once: an event, or the header. Counted in bytes, a reader that is late might never get its one large event through.
+// maxUncut bounds the parts of an answer that pass before a connection is cut. A part is one write
+// of the service: an event, or the header. With a bound in bytes, a late reader might never receive
+// its one large event.
 const maxUncut = 9
 
-// cutting starts a proxy that cuts the first n connections, each in a random part of the answer, with FIN or RST.
+// cutting starts a proxy that cuts the first n connections, each in a random part of the answer,
+// with FIN or RST.
 func cutting(t *testing.T, target string, n int, seed uint64) *cutter {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +51,7 @@ func cutting(t *testing.T, target string, n int, seed uint64) *cutter {
 
 func (c *cutter) url() string { return "http://" + c.ln.Addr().String() }
 
-// uncut is how many connections are still to be cut.
+// uncut returns the number of connections that are still to be cut.
 func (c *cutter) uncut() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +68,7 @@ func (c *cutter) serve() {
 	}
 }
 
-// keep notes a connection, to be closed with the proxy, and returns what closes it.
+// keep registers a connection to be closed with the proxy, and returns a function that closes it.
 func (c *cutter) keep(conn net.Conn) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,46 +81,47 @@ func (c *cutter) keep(conn net.Conn) func() {
 	}
 }
 
-// A slash is how a connection is cut.
-type slash struct {
-	after int     // parts that pass
-	share float64 // of the next one
+// A cutPlan says how a connection is cut.
+type cutPlan struct {
+	after int     // number of parts that pass
+	share float64 // fraction of the next part that passes
 	reset bool
 }
 
-// next returns the slash for a connection; ok is false for one that is not cut.
-func (c *cutter) next() (s slash, ok bool) {
+// next returns the plan for a connection; ok is false if the connection is not cut.
+func (c *cutter) next() (s cutPlan, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left == 0 {
-		return slash{}, false
+		return cutPlan{}, false
 	}
 	c.left--
-	return slash{c.draw.IntN(maxUncut), c.draw.Float64(), c.draw.IntN(2) == 0}, true
+	return cutPlan{c.draw.IntN(maxUncut), c.draw.Float64(), c.draw.IntN(2) == 0}, true
 }
 
-// pass passes what both sides say. A connection without an answer, such as a client's that keeps some in store, is not cut.
+// pass forwards bytes in both directions. A connection without an answer, such as an idle
+// keep-alive connection, is not cut.
 func (c *cutter) pass(client *net.TCPConn) {
 	defer c.keep(client)()
 	service, err := net.Dial("tcp", c.target)
 	if err != nil {
-		return // the client sees it
+		return // the client notices
 	}
 	defer c.keep(service)()
 	c.conns.Go(func() {
 		_, _ = io.Copy(service, client)
-		_ = service.Close() // which ends the other direction, too
+		_ = service.Close() // also ends the other direction
 	})
 	buf := make([]byte, 32<<10)
-	var s slash
-	var doomed bool
+	var s cutPlan
+	var willCut bool
 	for parts := 0; ; parts++ {
 		n, err := service.Read(buf)
 		if n > 0 && parts == 0 {
-			s, doomed = c.next()
+			s, willCut = c.next()
 		}
-		answer := hurried(buf[:n])
-		if doomed && parts == s.after {
+		answer := shortenRetry(buf[:n])
+		if willCut && parts == s.after {
 			_, _ = client.Write(answer[:int(s.share*float64(n))])
 			if s.reset {
 				_ = client.SetLinger(0)
@@ -130,7 +134,8 @@ func (c *cutter) pass(client *net.TCPConn) {
 	}
 }
 
-// hurried lets readers come back sooner, so that tests take less time. It keeps the length, which stands before it.
-func hurried(answer []byte) []byte {
+// shortenRetry shortens the retry hint, so that readers reconnect sooner. It keeps the length,
+// which was sent before.
+func shortenRetry(answer []byte) []byte {
 	return bytes.Replace(answer, []byte("retry: 1000\n"), []byte("retry: 0100\n"), 1)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// used is a process in which everything has happened that is measured.
+// used returns a scrape of a process in which every measured event has happened.
 func used(t *testing.T) scrape {
 	t.Helper()
 	w := run(t, allInOne, flags{all: measured, worker: []string{"--pace", "100"}})
@@ -44,7 +44,8 @@ var (
 	matched  = regexp.MustCompile(`reason(?:=|!=|=~|!~)"([^"]*)"`)
 )
 
-// refersTo wants an expression of PromQL to name at least one metric, and only such as there are.
+// refersTo checks that a PromQL expression names at least one of our metrics, and only existing
+// ones.
 func (s scrape) refersTo(t *testing.T, where, expr string) {
 	t.Helper()
 	for _, m := range matched.FindAllStringSubmatch(expr, -1) {
@@ -66,8 +67,8 @@ func (s scrape) refersTo(t *testing.T, where, expr string) {
 	}
 }
 
-// TestAlertsAndDashboardsNameWhatIsMeasured compares the files of deploy with a scrape.
-func TestAlertsAndDashboardsNameWhatIsMeasured(t *testing.T) {
+// TestAlertsAndDashboardsNameExistingMetrics compares the files of deploy with a scrape.
+func TestAlertsAndDashboardsNameExistingMetrics(t *testing.T) {
 	t.Parallel()
 	s := used(t)
 
@@ -123,7 +124,8 @@ func TestAlertsAndDashboardsNameWhatIsMeasured(t *testing.T) {
 	}
 }
 
-// buildPromtool builds promtool once, as its module of tools has it. The first build on a machine takes minutes.
+// buildPromtool builds the promtool of scripts/tools once. The first build on a machine takes
+// minutes.
 var buildPromtool = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -138,7 +140,7 @@ var buildPromtool = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// TestPromtoolFindsNoFault: in what a process shows, in the rules, in when they fire, and in the example's configuration.
+// TestPromtoolFindsNoFault checks a scrape, the rules, their tests, and the example configuration.
 func TestPromtoolFindsNoFault(t *testing.T) {
 	t.Parallel()
 	s := used(t)

@@ -28,7 +28,7 @@ func (w *whence) dialogue(t *testing.T, headers ...string) *dialogue {
 	return &dialogue{c, t}
 }
 
-// create asks for a response.
+// create requests a response.
 func (d *dialogue) create(fields ask) {
 	d.t.Helper()
 	fields["type"], fields["model"], fields["temperature"] = "response.create", model, 0
@@ -82,8 +82,8 @@ func (d *dialogue) failed() *refusal {
 	return &refusal{Message: e.Response.Error.Message, Code: &e.Whence.Reason, Reason: e.Whence.Reason, Path: e.Whence.Path}
 }
 
-// talking asks for a response over a WebSocket, and returns once there is text.
-func (s *scene) talking() *dialogue {
+// openDialogue requests a response over a WebSocket, and returns at the first text.
+func (s *scene) openDialogue() *dialogue {
 	s.t.Helper()
 	d := s.dialogue(s.t, "X-Request-Id", s.id)
 	d.create(ask{"input": long, "max_output_tokens": 900})
@@ -96,8 +96,8 @@ func (s *scene) talking() *dialogue {
 	}
 }
 
-// TestResponsesOverAWebSocket continues responses that are not stored. The answers are those of requests that have the whole
-// conversation.
+// TestResponsesOverAWebSocket continues responses that are not stored. The answers equal those of
+// requests with the whole conversation.
 func TestResponsesOverAWebSocket(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
@@ -119,7 +119,7 @@ func TestResponsesOverAWebSocket(t *testing.T) {
 		if raw, e := d.last(); e.Type != "error" || !strings.Contains(string(raw), `"status":400,"error":{`) || !strings.Contains(string(raw), `"param":"tools"`) {
 			t.Errorf("%s", raw)
 		}
-		d.create(ask{"input": then, "model": model, "max_output_tokens": 20, "previous_response_id": second.ID}) // it is no more the last one
+		d.create(ask{"input": then, "model": model, "max_output_tokens": 20, "previous_response_id": second.ID}) // no longer the last response
 		if raw, e := d.last(); e.Type != "error" || !strings.Contains(string(raw), "previous_response_not_found") {
 			t.Errorf("%s", raw)
 		}
@@ -141,7 +141,7 @@ func limited(p responses.ResponseNewParams, tokens int64) responses.ResponseNewP
 }
 
 func userMessage(text string) json.RawMessage {
-	b, _ := json.Marshal(map[string]any{"role": "user", "content": text}) // plain strings
+	b, _ := json.Marshal(map[string]any{"role": "user", "content": text}) // cannot fail: plain strings
 	return b
 }
 
@@ -155,7 +155,7 @@ func itemsOf(t *testing.T, r responses.Response) (items []json.RawMessage) {
 	return raw.Output
 }
 
-// upgrades counts the requests of a client, by whether they ask for a WebSocket.
+// upgrades counts the requests of a client: WebSocket handshakes and others.
 type upgrades struct{ sockets, others int }
 
 func (u *upgrades) count(r *http.Request) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An etcdServer is a real one, of the test's own.
+// An etcdServer is a real etcd server that the test starts.
 type etcdServer struct {
 	file, addr, peer, dir string
 	process               *process
@@ -21,12 +21,12 @@ func startEtcd(t *testing.T) *etcdServer {
 	return s
 }
 
-// start starts it with what its directory has.
+// start starts the server with the data in its directory.
 func (s *etcdServer) start(t *testing.T) {
 	t.Helper()
 	s.process = startFile(t, "etcd", s.file, "--data-dir", s.dir, "--listen-client-urls", "http://"+s.addr, "--advertise-client-urls", "http://"+s.addr,
 		"--listen-peer-urls", "http://"+s.peer, "--initial-advertise-peer-urls", "http://"+s.peer, "--initial-cluster", "default=http://"+s.peer)
-	s.process.ended = true // it ends by its signal
+	s.process.ended = true // a signal ends it
 	t.Cleanup(func() { s.process.kill(t) })
 	s.process.await(t, s.process.logs, "that it is ready", func(line string) bool {
 		return strings.Contains(line, "ready to serve") || strings.Contains(line, "serving insecure client requests") || strings.Contains(line, "serving client")
@@ -36,7 +36,7 @@ func (s *etcdServer) start(t *testing.T) {
 func (s *etcdServer) workers() string { return "etcd://" + s.addr + "/whence/workers" }
 func (s *etcdServer) chats() string   { return "etcd://" + s.addr + "/whence/chats" }
 
-func TestWorkersAreFoundByEtcd(t *testing.T) {
+func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
 	w := &whence{topology: separate, processes: map[string]*process{}}
@@ -103,7 +103,7 @@ func TestWorkersAreFoundByEtcd(t *testing.T) {
 	}
 	w.works(t)
 	first.await(t, first.logs, "that it is not registered", func(line string) bool { return strings.Contains(line, `"not registered`) })
-	server.dir = t.TempDir() // with all it knew
+	server.dir = t.TempDir() // loses all of its data
 	server.start(t)
 	w.processes[chatService].await(t, w.processes[chatService].logs, "that discovery answers again", func(line string) bool { return strings.Contains(line, "discovery answers again") })
 	w.works(t)
@@ -141,10 +141,10 @@ func TestSeveralChatServices(t *testing.T) {
 		holders[s.Hops[1].Hop]++
 	}
 	if holders["chat-service/0"] != 2 || holders["chat-service/1"] != 2 {
-		t.Error("streams are not shared out:", holders)
+		t.Error("one chat-service got all streams:", holders)
 	}
 	other := service(t, apiService, "127.0.0.1:0", []string{"--name", "api-service/other", "--chat", strings.Join(addrs, ",")})
-	for _, l := range all[2:] { // one on each
+	for _, l := range all[2:] { // one stream on each chat-service
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+other.listening(t)+"/v1/streams/"+l.id, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func TestSeveralChatServices(t *testing.T) {
 		}
 	}
 	chats[0].kill(t)
-	for _, l := range all[:2] { // one of them was there
+	for _, l := range all[:2] { // one of these streams was on the lost chat-service
 		if e := l.rest(t); e.err != nil {
 			t.Error(e.err)
 		}

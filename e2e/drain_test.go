@@ -11,10 +11,10 @@ import (
 // A victim is a process that a test ends.
 type victim struct {
 	topology, service string
-	path              []string // of what the client hears of its end
+	path              []string // of the ending that the client gets
 }
 
-// victims are all processes there are. In one process the edge drains first, and so it does in a gateway.
+// victims lists all processes. In one process the edge drains first, as in a gateway.
 var victims = []victim{
 	{allInOne, apiService, []string{"api-service"}},
 	{inGateway, apiService, []string{"api-service"}},
@@ -33,17 +33,17 @@ func eachVictim(t *testing.T, f flags, test func(*testing.T, *whence, victim)) {
 	}
 }
 
-func TestDrainingProcessFinishesItsStreamsAndTakesNoMore(t *testing.T) {
+func TestDrainingProcessFinishesItsStreamsAndAcceptsNoMore(t *testing.T) {
 	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
 		want := w.answer(t, greedy(long, "max_tokens", 60))
 		running := w.open(t, greedy(long, "max_tokens", 60)).begun(t)
 		p := w.processes[v.service]
 		p.terminate(t)
-		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining") })
+		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
 		eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() != http.StatusOK })
 		select {
 		case <-p.exited:
-			t.Fatalf("only when %s was gone did /readyz say so", v.service)
+			t.Fatalf("/readyz did not report the drain of %s before its end", v.service)
 		default:
 		}
 		for _, stream := range []bool{false, true} {
@@ -55,14 +55,14 @@ func TestDrainingProcessFinishesItsStreamsAndTakesNoMore(t *testing.T) {
 			e := r.completion(t).Error
 			ok := e.reason() == "draining" && slices.Equal(e.Path, v.path)
 			if v.service == llmWorker && e.reason() == "unavailable" {
-				ok = slices.Equal(e.Path, v.path[1:]) // the chat-service need not ask a worker that drains
+				ok = slices.Equal(e.Path, v.path[1:]) // chat-service does not call a draining worker
 			}
 			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !ok {
 				t.Errorf("new request: status %d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.body)
 			}
 		}
 		if got := running.completed(t); got != want {
-			t.Errorf("the stream that ran got %q, want %q", got, want)
+			t.Errorf("the running stream got %q, want %q", got, want)
 		}
 		p.exit(t)
 	})
@@ -82,8 +82,8 @@ func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
 	})
 }
 
-// drained wants every hop to have logged that a stream ended because of a victim's drain: those before it hear it as an
-// error, those after it as a stop.
+// drained checks that every hop logged that a stream ended because of the victim's drain: hops
+// before the victim get an error, hops after it a stop.
 func (w *whence) drained(t *testing.T, stream string, v victim) {
 	t.Helper()
 	at := slices.IndexFunc(hops, func(hop string) bool { return serviceOf(hop) == v.service })
@@ -99,8 +99,8 @@ func (w *whence) drained(t *testing.T, stream string, v victim) {
 	}
 }
 
-// TestSecondSignalEndsEachStreamOnce checks that the client and each hop are told one ending, whichever process gets
-// the signals.
+// TestSecondSignalEndsEachStreamOnce checks that the client and each hop get one ending, whichever
+// process gets the signals.
 func TestSecondSignalEndsEachStreamOnce(t *testing.T) {
 	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
 		running := w.open(t, greedy(long)).begun(t)

@@ -18,7 +18,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// embedding returns a request for vectors.
+// embedding returns a request for embeddings.
 func embedding(input any, more ...any) ask {
 	a := ask{"model": model, "input": input}
 	for i := 0; i < len(more); i += 2 {
@@ -27,15 +27,15 @@ func embedding(input any, more ...any) ask {
 	return a
 }
 
-// manyTexts asks for vectors of n long texts.
+// manyTexts returns a request for embeddings of n long texts.
 func manyTexts(n int) ask {
 	return embedding(slices.Repeat([]string{strings.Repeat("The fox sleeps. ", 150)}, n))
 }
 
-// seconds is how many of them take the embedded engine some.
+// seconds is a number of texts that keeps the embedded engine busy for seconds.
 const seconds = 500
 
-func TestOpenAIGoGetsVectors(t *testing.T) {
+func TestOpenAIGoGetsEmbeddings(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
 		p := openai.EmbeddingNewParams{
@@ -52,11 +52,11 @@ func TestOpenAIGoGetsVectors(t *testing.T) {
 				length += x * x
 			}
 			if v.Index != int64(i) || math.Abs(length-1) > 1e-5 {
-				t.Errorf("vector %d, at %d, has the length %v", v.Index, i, math.Sqrt(length))
+				t.Errorf("vector %d, at position %d, has the norm %v", v.Index, i, math.Sqrt(length))
 			}
 		}
 		if !slices.Equal(got.Data[0].Embedding, got.Data[2].Embedding) || slices.Equal(got.Data[0].Embedding, got.Data[1].Embedding) {
-			t.Error("the same text must have the same vector, and another one another")
+			t.Error("equal texts must have equal vectors, and different texts different vectors")
 		}
 		// The same text alone, and as ids.
 		var ids struct{ Tokens []int64 }
@@ -117,12 +117,12 @@ func TestEmbeddingsHaveOpenAIsShape(t *testing.T) {
 			}
 		}
 		if r := w.get(t, "/v1/models/"+model); !strings.Contains(string(r.body), `"embeddings":true`) {
-			t.Errorf("the model does not say that it embeds: %s", r.body)
+			t.Errorf("the list of models does not say that the model makes embeddings: %s", r.body)
 		}
 	})
 }
 
-func TestClientThatLeavesVectorsIsGoneOnAllHops(t *testing.T) {
+func TestClientLeavingDuringEmbeddingsIsGoneOnAllHops(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		body, err := json.Marshal(manyTexts(seconds))
 		if err != nil {
@@ -148,7 +148,7 @@ func TestClientThatLeavesVectorsIsGoneOnAllHops(t *testing.T) {
 		w.busy(t, 1, 0)
 		leave()
 		if err := <-over; err == nil {
-			t.Error("it was answered")
+			t.Error("the request was answered")
 		}
 		w.freed(t, "vectors")
 		var s streamstory.Story
@@ -158,14 +158,14 @@ func TestClientThatLeavesVectorsIsGoneOnAllHops(t *testing.T) {
 		}
 		for _, h := range s.Hops {
 			if h.StopConfirmedMS == nil {
-				t.Errorf("%s does not know that the stop has arrived: %+v", h.Hop, h)
+				t.Errorf("%s has no confirmation of the stop: %+v", h.Hop, h)
 			}
 		}
 		w.works(t)
 	})
 }
 
-func TestVectorsAreStoppedByTheirID(t *testing.T) {
+func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
 	w := run(t, separate, flags{})
 	over := make(chan reply, 1)
 	go func() {
@@ -188,7 +188,7 @@ func TestVectorsAreStoppedByTheirID(t *testing.T) {
 	}
 }
 
-func TestVectorsOutliveTheirWorker(t *testing.T) {
+func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
 	for name, strike := range map[string]func(*process, *testing.T){"killed": (*process).kill, "drained": (*process).terminate} {
 		t.Run(name, func(t *testing.T) {
 			w := runFleet(t, 2, flags{worker: []string{"--drain", "50ms"}})
@@ -226,14 +226,15 @@ func TestVectorsOutliveTheirWorker(t *testing.T) {
 				t.Errorf("%d %s", r.status, r.body)
 			}
 			if m := moves(w.why(t, "vectors")); len(m) != 1 || m[0].From != had || m[0].Tokens != 0 {
-				t.Errorf("%s had it, and the story tells of %+v", had, m)
+				t.Errorf("%s had the request, but the story has %+v", had, m)
 			}
 		})
 	}
 }
 
-// The simulator makes no vectors, so who asks for some is told at once.
-func TestEngineWithoutVectorsRefusesThem(t *testing.T) {
+// TestEngineWithoutEmbeddingsRefusesThem: the simulator makes no embeddings, so requests for them
+// are refused at once.
+func TestEngineWithoutEmbeddingsRefusesThem(t *testing.T) {
 	w := run(t, allInOne, flags{worker: []string{"--engine", "sim"}})
 	r := w.postTo(t, "/v1/embeddings", embedding("hello"))
 	if r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"param":"model"`) {
@@ -244,7 +245,7 @@ func TestEngineWithoutVectorsRefusesThem(t *testing.T) {
 	}
 }
 
-func TestGRPCurlGetsVectors(t *testing.T) {
+func TestGRPCurlGetsEmbeddings(t *testing.T) {
 	w := run(t, separate, flags{})
 	out, ok := grpcurl(t, w.chat, "-d", `{"model":"`+model+`","inputs":[{"text":"hello"}]}`, "whence.chat.v1.Chat/Embeddings")
 	got := messages(t, out)
@@ -264,6 +265,6 @@ func TestGRPCurlGetsVectors(t *testing.T) {
 	}
 	a, _ := json.Marshal(vector)
 	if b, _ := json.Marshal(got[0]["embeddings"]); string(a) != string(b) {
-		t.Errorf("Chat/Embeddings says %.100s, Worker/Embed %.100s", a, b)
+		t.Errorf("Chat/Embeddings returns %.100s, Worker/Embed %.100s", a, b)
 	}
 }

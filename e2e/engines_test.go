@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
 )
 
-// spelling answers with tokens that are text of the small model, one a millisecond, as many as are asked for.
+// spelling answers with tokens that the small model can decode, one per millisecond, up to the
+// requested number.
 func spelling(a *besidetest.Answer) error {
 	for range a.Max() {
 		if !a.Pace(300) {
@@ -23,7 +24,7 @@ func spelling(a *besidetest.Answer) error {
 	return nil
 }
 
-// An engineServer is a server that a worker's engine asks in its own words.
+// An engineServer is a server that a worker's engine calls over the server's own API.
 type engineServer struct {
 	dialect besidetest.Dialect
 	worker  func(addr string) []string
@@ -83,7 +84,7 @@ func TestRequestThatNoEngineHonoursIsRefusedByName(t *testing.T) {
 		t.Errorf("%d %s", refused.status, refused.body)
 	}
 
-	// With a vLLM beside it, requests with a seed go there.
+	// With a vLLM beside SGLang, requests with a seed go to vLLM.
 	other := servers["vllm"]
 	vllm := besidetest.Start(t, other.dialect, spelling, "")
 	second := service(t, llmWorker, "127.0.0.1:0", append(other.worker(vllm.Addr), "--model-name", model, "--name", "llm-worker/1"))
@@ -93,9 +94,9 @@ func TestRequestThatNoEngineHonoursIsRefusedByName(t *testing.T) {
 	w.api = api.listening(t)
 	w.ready(t)
 	eventually(t, "a request with a seed is answered", func() bool {
-		return w.post(t, greedy(short, "max_tokens", 5, "seed", 7)).status == http.StatusOK // once both workers are known
+		return w.post(t, greedy(short, "max_tokens", 5, "seed", 7)).status == http.StatusOK // once chat-service knows both workers
 	})
 	if len(server.Asked()) != 0 || len(vllm.Asked()) != 1 || vllm.Asked()[0].Sampling["seed"] != uint64(7) {
-		t.Errorf("SGLang was asked %v, vLLM %v", server.Asked(), vllm.Asked())
+		t.Errorf("SGLang got %v, vLLM %v", server.Asked(), vllm.Asked())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/internal/wstest"
 )
 
-// saysAndWaits sends a text, and nothing more until its caller leaves.
+// saysAndWaits sends a text, then waits until its caller leaves.
 func saysAndWaits(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -30,9 +30,10 @@ func saysAll(text string) http.HandlerFunc {
 	}
 }
 
-// TestLeavingTellsTheExtent checks that log, story, `whence why` and metrics tell how much of the answer a client had when it
-// left. The engine waits after a part of the answer, so that the client has exactly that part.
-func TestLeavingTellsTheExtent(t *testing.T) {
+// TestLeavingReportsTheExtent checks that log, story, `whence why` and metrics report how much of
+// the answer a client had when it left. The engine waits after a part of the answer, so that the
+// client has exactly that part.
+func TestLeavingReportsTheExtent(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{all: measured, worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
 		20:  saysAndWaits(""),
@@ -83,11 +84,11 @@ func TestLeavingTellsTheExtent(t *testing.T) {
 		w.idle(t)
 	}
 	if text, id := w.answerOf(t, greedy(short, "stream", true, "max_tokens", 23)); text != "The fox." || w.why(t, id).Extent != "" {
-		t.Errorf("%q: a client that stays has an extent", text)
+		t.Errorf("%q: a client that stayed has an extent", text)
 	}
 }
 
-// leaveAfter sends a request, and closes the connection once a word has come.
+// leaveAfter sends a request, and closes the connection once a word has arrived.
 func (w *whence) leaveAfter(t *testing.T, a ask, id, word string) {
 	t.Helper()
 	conn := w.dial(t, a, id)

@@ -11,23 +11,23 @@ const (
 // An outcome is the result that a client must see.
 type outcome struct {
 	full   bool   // the whole answer, once, and its usage
-	finish string // of a completed answer that is a part of the reference; "" is an error
-	reason string // of the only error
-	code   string // that the error keeps from the provider; "" is the reason
-	status int    // HTTP, if nothing was sent before
-	after  string // Retry-After; "" is none of interest
+	finish string // finish reason of a completed answer that is a part of the reference; "" means an error
+	reason string // reason of the only error
+	code   string // the provider's code in the error; "" means the reason
+	status int    // HTTP status, if nothing was sent before
+	after  string // Retry-After; "" is not checked
 	part   bool   // text comes before the error in a stream
 	first  [2]int // calls of the first provider, at least and at most
-	second [2]int // calls of the other one
-	moves  int    // in the story of a full answer; 0 and -1 are not of interest
-	wasted [2]int // tokens in the story of the stream, at least and at most; zeros are not of interest
+	second [2]int // calls of the other provider
+	moves  int    // in the story of a full answer; 0 and -1 are not checked
+	wasted [2]int // tokens in the story of the stream, at least and at most; zeros are not checked
 }
 
 // A scenario is a fault at the providers with the expected outcome. expect is by variant and mode.
 type scenario struct {
 	name     string
 	faults   func(c *providerCall)
-	requests int // one after another; 0 is 1
+	requests int // one after another; 0 means 1
 	chat     []string
 	expect   func(variant, mode string) outcome
 }
@@ -35,12 +35,13 @@ type scenario struct {
 // Outcomes that several scenarios share.
 var (
 	alone   = outcome{full: true, first: [2]int{1, 1}}                       // the first provider answers
-	retried = outcome{full: true, first: [2]int{1, 1}, second: [2]int{1, 1}} // the other one answers
+	retried = outcome{full: true, first: [2]int{1, 1}, second: [2]int{1, 1}} // the other provider answers
 	always  = func(o outcome) func(_, _ string) outcome { return func(_, _ string) outcome { return o } }
 )
 
-// survives is the outcome of an answer that is lost in mid-stream: a resumable answer moves, a whole answer is
-// restarted, and the client of a streamed answer that cannot be resumed reads one error.
+// survives is the outcome of an answer that is lost in mid-stream: a resumable answer moves, a
+// whole answer is restarted, and the client of a streamed answer that cannot be resumed reads one
+// error.
 func survives(reason string) func(variant, mode string) outcome {
 	return func(variant, mode string) outcome {
 		if variant == plain && mode == modeStreamed {
@@ -52,7 +53,8 @@ func survives(reason string) func(variant, mode string) outcome {
 	}
 }
 
-// refusedElsewhere is the outcome of an answer that is lost in mid-stream and that the other provider refuses: the loss is the ending.
+// refusedElsewhere is the outcome of an answer that is lost in mid-stream and that the other
+// provider refuses: the loss is the ending.
 func refusedElsewhere(variant, mode string) outcome {
 	o := outcome{reason: "peer_lost", status: http.StatusBadGateway, part: mode == modeStreamed, first: [2]int{1, 3}, second: [2]int{1, 3}, moves: -1}
 	if variant == plain && mode == modeStreamed {
@@ -61,7 +63,8 @@ func refusedElsewhere(variant, mode string) outcome {
 	return o
 }
 
-// fullElsewhere is refusedElsewhere by a provider that has no room: it is asked again for failover.Within, after each loss.
+// fullElsewhere is refusedElsewhere with a provider that is full: it is retried for
+// failover.Within, after each loss.
 func fullElsewhere(variant, mode string) outcome {
 	o := refusedElsewhere(variant, mode)
 	if o.second[1] > 0 {
@@ -86,7 +89,7 @@ func refusing(status int, message, code, retryAfter string) func(*providerCall) 
 	return func(c *providerCall) { c.refuse(status, message, code, retryAfter) }
 }
 
-// midway is a fault behind the first 7 tokens.
+// midway is a fault after the first 7 tokens.
 func midway(fault func(c *providerCall)) func(*providerCall) {
 	return firstOnly(func(c *providerCall) {
 		c.tokens(7)
@@ -94,7 +97,7 @@ func midway(fault func(c *providerCall)) func(*providerCall) {
 	})
 }
 
-// cutThen cuts the first provider's answers, and has the other one refuse.
+// cutThen cuts the first provider's answers, and makes the other provider refuse.
 func cutThen(refusal func(*providerCall)) func(*providerCall) {
 	return func(c *providerCall) {
 		if !c.first {
@@ -161,5 +164,6 @@ var scenarios = []scenario{
 	}},
 }
 
-// impatient are flags of chat-services that leave a silent worker early, before its first token. None: they leave after their default.
+// impatient has additional flags of chat-services in scenarios with a silent worker. There are
+// none: the default --first-token-move is short enough.
 var impatient []string

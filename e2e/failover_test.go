@@ -17,13 +17,13 @@ import (
 
 var (
 	failoverFile = flag.String("failover", "", "append the table of TestFailover to this `file`")
-	failoverAll  = flag.Bool("failover-all", false, "play each scenario of TestFailover in all variants and modes")
+	failoverAll  = flag.Bool("failover-all", false, "run each scenario of TestFailover in all variants and modes")
 )
 
-// hangGuard bounds a request: a longer one hangs.
+// hangGuard bounds a request. A request that takes longer counts as a hang.
 const hangGuard = 45 * time.Second
 
-// playsAtOnce bounds how many scenarios are played at the same time: most of their time they wait.
+// playsAtOnce bounds the scenarios that run concurrently. They spend most of their time waiting.
 const playsAtOnce = 6
 
 // A cell is a scenario in one variant and mode.
@@ -34,7 +34,8 @@ type cell struct {
 
 func (c *cell) title() string { return c.name + "/" + c.variant + "/" + c.mode }
 
-// cells returns the cells to play: all of them, or one per scenario, with variants and modes in turn.
+// cells returns the cells to play: all of them, or one per scenario, with variants and modes in
+// turn.
 func cells(all bool) (played []*cell) {
 	for i := range scenarios {
 		for j, variant := range []string{resumable, plain} {
@@ -53,7 +54,7 @@ func interesting(s *scenario, variant, mode string) bool {
 	return variant == plain && fmt.Sprint(s.expect(plain, modeStreamed)) != fmt.Sprint(s.expect(plain, modeWhole))
 }
 
-// A result is a cell as it turned out.
+// A result is the outcome of a cell.
 type result struct {
 	*cell
 	saw   string
@@ -64,11 +65,11 @@ type result struct {
 // A failoverStage is shared by all cells: two workers of each variant, each before its provider.
 type failoverStage struct {
 	plays   plays
-	workers map[string]string // by variant, as --worker takes them
+	workers map[string]string // values for --worker, by variant
 }
 
-// TestFailover plays every scenario against separate processes: an api-service and a chat-service that have seen no
-// failure yet, and two llm-workers, each with its own provider.
+// TestFailover runs every scenario against separate processes: an api-service and a chat-service
+// that have seen no failure yet, and two llm-workers, each with its own provider.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	binary(t, "whence")
@@ -136,7 +137,7 @@ func (s *failoverStage) play(t *testing.T, r *result) {
 	r.saw, r.calls = strings.Join(slices.Compact(saws), "; "), y.count()
 	for i, bound := range [][2]int{want.first, want.second} {
 		if n := r.calls[i]; n < bound[0] || n > bound[1] {
-			r.wrong = append(r.wrong, fmt.Sprintf("provider %d was asked %d times, want %s", i+1, n, bounds(bound)))
+			r.wrong = append(r.wrong, fmt.Sprintf("provider %d got %d calls, want %s", i+1, n, bounds(bound)))
 		}
 	}
 	for _, wrong := range r.wrong {
@@ -172,7 +173,7 @@ func (e *sightError) reason() string {
 	return e.Code
 }
 
-// request asks for an answer and reads all that comes.
+// request requests an answer and reads the whole response.
 func request(t *testing.T, w *whence, temperature float64, mode, id string) *sight {
 	t.Helper()
 	a := ask{"model": model, "temperature": temperature, "max_tokens": 200, "messages": []any{map[string]any{"role": "user", "content": "Tell me."}}}
@@ -243,7 +244,7 @@ func (s *sight) readEvents(t *testing.T, body []byte) {
 	}
 }
 
-// String says it in the words of the table.
+// String returns the text for the table.
 func (s *sight) String() string {
 	switch {
 	case len(s.errors) > 0 && s.status != http.StatusOK:
@@ -323,11 +324,11 @@ func failoverStoryOf(t *testing.T, w *whence, id string) (s *failoverStory) {
 	return s
 }
 
-// compare returns the differences between the story of a full answer and its delivery: the usage must count each
-// delivered token once, except the token that ended the answer.
+// compare returns the differences between the story of a full answer and its delivery: the usage
+// must count each delivered token once, except the token that ended the answer.
 func (s *failoverStory) compare(seen *sight, want *outcome) (wrong []string) {
 	if u := seen.usage; u != nil && s.Tokens.Delivered != u.Completion && s.Tokens.Delivered+1 != u.Completion {
-		wrong = append(wrong, fmt.Sprintf("the usage has %d tokens, and %d were delivered", u.Completion, s.Tokens.Delivered))
+		wrong = append(wrong, fmt.Sprintf("the usage has %d tokens, but %d were delivered", u.Completion, s.Tokens.Delivered))
 	}
 	if w := want.wasted; w != [2]int{} && (s.Tokens.Wasted < w[0] || s.Tokens.Wasted > w[1]) {
 		wrong = append(wrong, fmt.Sprintf("the story has %+v, want %d to %d wasted", s.Tokens, w[0], w[1]))
@@ -373,8 +374,8 @@ func failoverTable(results []*result) string {
 	return b.String()
 }
 
-// TestTheFailoverTableInTheDocsIsTheOneThatIsPlayed keeps docs/endings.md; -rewrite writes it.
-func TestTheFailoverTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
+// TestFailoverTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
+func TestFailoverTableInTheDocsIsCurrent(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| at the providers | providers | answer | the client sees | calls |\n|---|---|---|---|---|\n")
 	for i := range scenarios {
@@ -403,5 +404,5 @@ func TestTheFailoverTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
 			}
 		}
 	}
-	keepTable(t, "../docs/endings.md", "<!-- failover -->\n", "<!-- end of failover -->", table.String())
+	keepTable(t, "../docs/reference/endings.md", "<!-- failover -->\n", "<!-- end of failover -->", table.String())
 }

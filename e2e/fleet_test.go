@@ -14,7 +14,7 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 )
 
-// A fleet is Whence with several workers. The whence's own worker is the first of them.
+// A fleet is Whence with several workers. The first is the whence's own worker.
 type fleet struct {
 	*whence
 	workers []*process
@@ -22,7 +22,7 @@ type fleet struct {
 
 func workerName(i int) string { return fmt.Sprint(llmWorker, "/", i) }
 
-// runFleet starts Whence with n workers, and returns when all of them are used.
+// runFleet starts Whence with n workers, and returns when chat-service uses all of them.
 func runFleet(t *testing.T, n int, f flags) *fleet {
 	t.Helper()
 	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
@@ -48,7 +48,7 @@ func runFleet(t *testing.T, n int, f flags) *fleet {
 	return w
 }
 
-// healthy awaits that the chat-service has found a worker healthy so many times.
+// healthy waits until chat-service has logged a number of times that a worker is healthy.
 func (w *fleet) healthy(t *testing.T, name string, times int) {
 	t.Helper()
 	seen := 0
@@ -60,15 +60,16 @@ func (w *fleet) healthy(t *testing.T, name string, times int) {
 	})
 }
 
-// again starts a worker that has ended once more, where it was.
-func (w *fleet) again(t *testing.T, i, times int) {
+// restartWorker restarts a worker that has ended, on its old address.
+func (w *fleet) restartWorker(t *testing.T, i, times int) {
 	t.Helper()
 	p := w.workers[i]
 	w.workers[i] = start(t, llmWorker, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...)
 	w.healthy(t, workerName(i), times)
 }
 
-// varied returns a request of some kind: greedy, seeded, penalised, with a stop string. The same number is the same request.
+// varied returns requests of several kinds: greedy, seeded, with penalties, with a stop string.
+// Equal numbers give equal requests.
 func varied(i int) ask {
 	a := greedy(long, "max_tokens", 100)
 	switch i % 5 {
@@ -86,7 +87,7 @@ func varied(i int) ask {
 
 const crowd = 20
 
-// alone returns the answers of all streams of a crowd, undisturbed.
+// alone returns the undisturbed answers of all streams of a crowd.
 func (w *fleet) alone(t *testing.T) (want [crowd]streamResult) {
 	t.Helper()
 	var all [crowd]*live
@@ -99,7 +100,7 @@ func (w *fleet) alone(t *testing.T) (want [crowd]streamResult) {
 	return want
 }
 
-// A streamResult is what must not differ.
+// A streamResult is the part of an answer that must not change when the stream moves.
 type streamResult struct {
 	text, finish string
 	usage        usage
@@ -110,7 +111,7 @@ func usageOf(a ask) ask {
 	return a
 }
 
-// moves returns what the chat-service tells of a stream's moves.
+// moves returns chat-service's record of a stream's moves.
 func moves(s streamstory.Story) []streamstory.Move {
 	for _, h := range s.Hops {
 		if h.Hop == chatService {
@@ -120,7 +121,7 @@ func moves(s streamstory.Story) []streamstory.Move {
 	return nil
 }
 
-func TestStreamsOutliveTheirWorker(t *testing.T) {
+func TestStreamsSurviveTheirWorker(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct {
 		name, reason string
@@ -145,7 +146,7 @@ func TestStreamsOutliveTheirWorker(t *testing.T) {
 					t.Errorf("stream %d: %+v, undisturbed %+v", i, got, want[i])
 				}
 			}
-			fault.mend(w.workers[0], t) // or each question would wait for it
+			fault.mend(w.workers[0], t) // otherwise each later call would wait for it
 			moved := 0
 			for i, l := range all {
 				for _, m := range moves(w.why(t, l.id)) {
@@ -172,7 +173,7 @@ func TestStreamsOutliveTheirWorker(t *testing.T) {
 
 func untouched(*process, *testing.T) {}
 
-// freeze keeps a process from doing anything until thaw, or the end of the test.
+// freeze stops a process until thaw or the end of the test.
 func (p *process) freeze(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -188,7 +189,7 @@ func (p *process) thaw(t *testing.T) {
 	}
 }
 
-func TestHungWorkerThatWakesHasNothingLeftToDo(t *testing.T) {
+func TestRevivedWorkerHasNothingLeftToDo(t *testing.T) {
 	t.Parallel()
 	w := runFleet(t, 2, flags{chat: []string{"--migrate-after", "200ms"}, worker: []string{"--pace", "40"}})
 	var all [4]*live
@@ -215,7 +216,7 @@ func TestWorkersAreReplacedUnderRunningStreams(t *testing.T) {
 	for i, p := range slices.Clone(w.workers) {
 		p.terminate(t)
 		p.exit(t)
-		w.again(t, i, 2)
+		w.restartWorker(t, i, 2)
 	}
 	for _, l := range all {
 		if got := l.completed(t); got != want {
@@ -257,7 +258,7 @@ func TestStreamsEndTypedWhenNoWorkerIsLeft(t *testing.T) {
 	if e := r.completion(t).Error; r.status != http.StatusServiceUnavailable || e.reason() != "unavailable" || r.header.Get("Retry-After") == "" {
 		t.Errorf("status %d: %s", r.status, r.body)
 	}
-	w.again(t, 1, 2)
+	w.restartWorker(t, 1, 2)
 	w.ready(t)
 	w.works(t)
 }
@@ -269,7 +270,7 @@ func TestFullWorkersHandStreamsOn(t *testing.T) {
 			t.Parallel()
 			w := runFleet(t, 3, flags{chat: []string{"--policy", policy}, worker: []string{"--max-running", "1", "--max-queued", "0", "--pace", "40"}})
 			var all [3]*live
-			for i := range all { // whoever is chosen, there is a place for each
+			for i := range all { // there is a place for each, whichever worker is chosen
 				all[i] = w.open(t, greedy(long)).begun(t)
 			}
 			r := w.post(t, greedy(short))
@@ -284,7 +285,7 @@ func TestFullWorkersHandStreamsOn(t *testing.T) {
 	}
 }
 
-// clientGoneAt wants the hops before the workers to have logged that the client left.
+// clientGoneAt checks that the hops before the workers logged that the client left.
 func (w *fleet) clientGoneAt(t *testing.T, stream string) {
 	t.Helper()
 	for hop, path := range map[string]string{apiService: "client > api-service", chatService: "client > api-service > chat-service"} {

@@ -9,8 +9,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// TestGatewayHasBothHops: api-service and chat-service in one process remain two hops, in the log, in the story and in the
-// metrics, for a client of either. Each series is exposed once.
+// TestGatewayHasBothHops: api-service and chat-service in one process remain two hops in the log,
+// the story and the metrics, for a client of either service. Each series is exposed once.
 func TestGatewayHasBothHops(t *testing.T) {
 	t.Parallel()
 	w := run(t, inGateway, flags{all: measured, worker: []string{"--pace", "40"}})

@@ -26,7 +26,7 @@ func caller(t *testing.T, url string, o client.Options) *client.Client {
 	return c
 }
 
-// storyOf makes a stream that tells the long story.
+// storyOf creates a stream with the long story.
 func storyOf(t *testing.T, c *client.Client, leave string) *client.Stream {
 	t.Helper()
 	s, err := c.Stream(t.Context(), client.Request{Model: model, Messages: []client.Message{{Role: "user", Content: long}}, Temperature: new(0.0), Leave: leave})
@@ -36,8 +36,8 @@ func storyOf(t *testing.T, c *client.Client, leave string) *client.Stream {
 	return s
 }
 
-// spoken is the text of a stream that must complete.
-func spoken(t *testing.T, s *client.Stream) string {
+// completedText returns the text of a stream that must complete.
+func completedText(t *testing.T, s *client.Stream) string {
 	t.Helper()
 	text, err := s.Text(t.Context())
 	if err != nil || s.Ending() == nil || s.Ending().Reason != streamerr.Completed {
@@ -53,8 +53,8 @@ func begun(t *testing.T, s *client.Stream) *client.Stream {
 	return s
 }
 
-// first is the text of a stream's first event, behind which its connection is left. How much that is depends on how soon its
-// reader was there.
+// first returns the text of a stream's first event, and leaves the connection after it. The length
+// of the text depends on how soon the reader connected.
 func first(t *testing.T, s *client.Stream) string {
 	t.Helper()
 	for e, err := range s.Events(t.Context()) {
@@ -66,28 +66,28 @@ func first(t *testing.T, s *client.Stream) string {
 	return ""
 }
 
-func TestGoClientReadsOnWhereItWasCut(t *testing.T) {
+func TestGoClientResumesWhereItWasCut(t *testing.T) {
 	eachTopology(t, flags{worker: []string{"--pace", "60"}}, func(t *testing.T, w *whence) {
 		direct := caller(t, w.url(""), client.Options{})
 		undisturbed := storyOf(t, direct, "")
-		whole := spoken(t, undisturbed)
+		whole := completedText(t, undisturbed)
 		proxy := cutting(t, w.api, cuts, 3)
 		s := storyOf(t, caller(t, proxy.url(), client.Options{}), "")
-		if text := spoken(t, s); text != whole || !reflect.DeepEqual(s.Ending(), undisturbed.Ending()) {
+		if text := completedText(t, s); text != whole || !reflect.DeepEqual(s.Ending(), undisturbed.Ending()) {
 			t.Errorf("%q, %+v\nundisturbed %q, %+v", text, s.Ending(), whole, undisturbed.Ending())
 		}
 		if left := proxy.uncut(); left > 0 {
 			t.Errorf("%d of %d connections were not cut", left, cuts)
 		}
 		late := direct.Resume(s.ID(), s.Cursor())
-		if text := spoken(t, late); text != "" || !reflect.DeepEqual(late.Ending(), s.Ending()) {
+		if text := completedText(t, late); text != "" || !reflect.DeepEqual(late.Ending(), s.Ending()) {
 			t.Errorf("%q, %+v", text, late.Ending())
 		}
 		w.idle(t)
 	})
 }
 
-func TestGoClientsReadersAreOfOneStream(t *testing.T) {
+func TestReadersOfTheGoClientShareOneStream(t *testing.T) {
 	t.Parallel()
 	w := run(t, allInOne, flags{worker: []string{"--pace", "200"}})
 	c := caller(t, w.url(""), client.Options{})
@@ -97,7 +97,7 @@ func TestGoClientsReadersAreOfOneStream(t *testing.T) {
 	for i := range texts {
 		reading.Go(func() {
 			reader := c.Resume(s.ID(), s.Cursor())
-			texts[i] = first(t, reader) + spoken(t, reader)
+			texts[i] = first(t, reader) + completedText(t, reader)
 		})
 	}
 	reading.Wait()
@@ -127,7 +127,7 @@ func TestGoClientsReadersAreOfOneStream(t *testing.T) {
 	}
 }
 
-func TestGoClientNeverHangsOnAServiceThatIsGone(t *testing.T) {
+func TestGoClientNeverHangsOnADeadService(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "20"}})
 	s := begun(t, storyOf(t, caller(t, w.url(""), client.Options{}), ""))

@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// pasted returns the command of the greeting that begins with name: its line, and the next one if the line goes on there.
+// pasted returns the command of the greeting that begins with name, including its continuation
+// line.
 func (p *process) pasted(t *testing.T, name string) string {
 	t.Helper()
 	p.greeting(t) // the last line
 	_, command, ok := strings.Cut(p.out.String(), "\n"+name+" ")
 	if !ok {
-		t.Fatalf("no %s in the greeting:\n%s", name, p.out)
+		t.Fatalf("the greeting has no %s:\n%s", name, p.out)
 	}
 	command, _, _ = strings.Cut(command, "\n\n")
 	return name + " " + command
@@ -29,7 +30,7 @@ func TestGreetingHasCommandsThatWork(t *testing.T) {
 	if got := shell(t, filepath.Dir(curl), p.pasted(t, "curl")); !strings.HasPrefix(got, `data: {"id":"chatcmpl-`) || !strings.HasSuffix(got, "data: [DONE]\n\n") {
 		t.Errorf("curl prints %q", got)
 	}
-	if _, ok := grpcurl(t, w.chat, "list"); !ok { // which builds it
+	if _, ok := grpcurl(t, w.chat, "list"); !ok { // builds grpcurl
 		t.Fatal("grpcurl does not work")
 	}
 	got := messages(t, shell(t, binDir, p.pasted(t, "grpcurl")))

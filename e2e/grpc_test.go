@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-// clients are the ways to call the chat-service.
+// clients are the gRPC clients of chat-service.
 var clients = []struct {
 	name string
 	dial func(*testing.T, string) grpc.ClientConnInterface
@@ -52,7 +52,7 @@ func TestGRPCClientsGetTheAnswersOfHTTP(t *testing.T) {
 			for _, c := range clients {
 				chat := chatv1.NewChatClient(c.dial(t, w.chat))
 				if got := generate(t, chat, chatRequest(prompt)); got != want {
-					t.Errorf("%s: %q is answered with %q, by HTTP with %q", c.name, prompt, got, want)
+					t.Errorf("%s: %q is answered with %q, but with %q over HTTP", c.name, prompt, got, want)
 				}
 				resp, err := chat.Complete(t.Context(), &chatv1.CompleteRequest{Chat: chatRequest(prompt)})
 				if err != nil {
@@ -101,7 +101,7 @@ func generate(t *testing.T, c chatv1.ChatClient, req *chatv1.ChatRequest) string
 		}
 	}
 	if !ended {
-		t.Error("no End came")
+		t.Error("there was no End")
 	}
 	return text.String()
 }

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// buildGRPCurl builds grpcurl once, as the module of tools has it. The first build on a machine takes minutes.
+// buildGRPCurl builds the grpcurl of scripts/tools once. The first build on a machine takes
+// minutes.
 var buildGRPCurl = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -26,10 +27,10 @@ var buildGRPCurl = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// grpcurlPath returns where grpcurl is.
+// grpcurlPath returns the path of grpcurl.
 func grpcurlPath(t *testing.T) string {
 	t.Helper()
-	binary(t, "whence") // so that there is a directory
+	binary(t, "whence") // creates the directory
 	path, err := buildGRPCurl()
 	if err != nil {
 		missing(t, "grpcurl cannot be built: %v", err)
@@ -37,7 +38,7 @@ func grpcurlPath(t *testing.T) string {
 	return path
 }
 
-// grpcurl runs grpcurl against addr and returns what it prints, and whether it says that all is well.
+// grpcurl runs grpcurl against addr and returns its output, and whether its status was 0.
 func grpcurl(t *testing.T, addr string, args ...string) (string, bool) {
 	t.Helper()
 	path := grpcurlPath(t)
@@ -57,7 +58,7 @@ func grpcurl(t *testing.T, addr string, args ...string) (string, bool) {
 	return string(out), err == nil
 }
 
-// messages are what grpcurl has printed, which must be JSON.
+// messages parses the output of grpcurl, which must be JSON.
 func messages(t *testing.T, out string) []map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -99,7 +100,7 @@ func TestGRPCurlExploresBothServices(t *testing.T) {
 				}
 			}
 			if out, ok := grpcurl(t, s.addr, "-d", `{"service":"none"}`, "grpc.health.v1.Health/Check"); ok || !strings.Contains(out, "NotFound") {
-				t.Errorf("the health of a service that is not there: %s", out)
+				t.Errorf("the health of an unknown service: %s", out)
 			}
 		}
 	})
@@ -150,9 +151,9 @@ func TestGRPCurlStreamsFromBothServices(t *testing.T) {
 	})
 }
 
-func TestGRPCurlHearsWhatIsWrong(t *testing.T) {
+func TestGRPCurlReportsErrors(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		dir := t.TempDir() // what a caller with other protos knows
+		dir := t.TempDir() // the protos of another caller
 		protos := map[string]string{
 			"chat.proto":   `syntax = "proto3"; package whence.chat.v1; message E {} service Chat { rpc Nope(E) returns (E); } service Other { rpc Generate(E) returns (E); }`,
 			"worker.proto": `syntax = "proto3"; package whence.worker.v1; message E {} service Worker { rpc Nope(E) returns (E); } service Other { rpc Generate(E) returns (E); }`,

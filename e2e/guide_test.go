@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-const guide = "../docs/streaming-guide.md"
+const guide = "../docs/explanation/streaming-guide.md"
 
 // readGuide returns the guide.
 func readGuide(t *testing.T) string {
@@ -29,8 +29,8 @@ func readGuide(t *testing.T) string {
 	return string(b)
 }
 
-// TestTheGuidesCommandsWork runs the commands that the guide shows about a stream that was stopped. Each line below a command must be
-// a part of its output.
+// TestTheGuidesCommandsWork runs the guide's commands about a stopped stream. Each line below a
+// command must be a part of its output.
 func TestTheGuidesCommandsWork(t *testing.T) {
 	t.Parallel()
 	_, block, _ := strings.Cut(readGuide(t), "<!-- run: a stream that was stopped -->\n")
@@ -66,8 +66,8 @@ func TestTheGuidesCommandsWork(t *testing.T) {
 	}
 }
 
-// TestTheGuideNamesWhatExists: flags, alerts and pages.
-func TestTheGuideNamesWhatExists(t *testing.T) {
+// TestTheGuideNamesExistingThings checks flags, alerts and pages.
+func TestTheGuideNamesExistingThings(t *testing.T) {
 	t.Parallel()
 	text := readGuide(t)
 	var help strings.Builder
@@ -96,7 +96,7 @@ func TestTheGuideNamesWhatExists(t *testing.T) {
 	}
 }
 
-// A waitingChat answers with nothing, and tells what its context says in the end.
+// A waitingChat sends nothing until its context ends, and reports the context's error.
 type waitingChat struct {
 	chatv1.UnimplementedChatServer
 	begun, ended chan error
@@ -110,8 +110,8 @@ func (c *waitingChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateReques
 	return st.Context().Err()
 }
 
-// TestTheGuideOnWhatServersSeeOfACancel: no reason, and on Kitex a text.
-func TestTheGuideOnWhatServersSeeOfACancel(t *testing.T) {
+// TestTheGuideOnCancelsAtServers: a server sees no reason, and on Kitex a text.
+func TestTheGuideOnCancelsAtServers(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]interface {
 		grpc.ServiceRegistrar

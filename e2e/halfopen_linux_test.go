@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deafen drops every packet that comes for a connection, before TCP sees it: as if a network between had died. The peer
-// hears neither acknowledgements nor an end.
-func deafen(t *testing.T, conn *net.TCPConn) {
+// dropIncoming drops every incoming packet of a connection before TCP sees it, as if the network
+// had failed. The peer receives neither acknowledgements nor an end.
+func dropIncoming(t *testing.T, conn *net.TCPConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -22,5 +22,5 @@ func deafen(t *testing.T, conn *net.TCPConn) {
 	}); err != nil || failed != nil {
 		t.Fatal(err, failed)
 	}
-	t.Cleanup(func() { _ = conn.SetLinger(0) }) // nobody is left to say goodbye to
+	t.Cleanup(func() { _ = conn.SetLinger(0) }) // no FIN: the peer is gone
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// deafen needs a socket filter.
-func deafen(t *testing.T, _ *net.TCPConn) {
+// dropIncoming needs a socket filter, which only Linux has here.
+func dropIncoming(t *testing.T, _ *net.TCPConn) {
 	t.Helper()
 	missing(t, "no socket filters on this system")
 }

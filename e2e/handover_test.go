@@ -17,7 +17,7 @@ func handing(speed string, roles ...string) flags {
 	return flags{roles: roles, worker: []string{"--engine", "sim", "--sim-speed", speed, "--drain", "100ms"}, chat: []string{"--handover-above", "0"}}
 }
 
-// handovers returns what the chat-service tells of a stream's.
+// handovers returns chat-service's record of a stream's handovers.
 func handovers(s streamstory.Story) []streamstory.Handover {
 	for _, h := range s.Hops {
 		if h.Hop == chatService {
@@ -30,8 +30,9 @@ func handovers(s streamstory.Story) []streamstory.Handover {
 // readsPrompts reports whether a worker is one of the first two.
 func readsPrompts(worker string) bool { return worker == workerName(0) || worker == workerName(1) }
 
-// TestPromptsAreReadByOthers: streams whose prompts one process reads and another answers are those of a process that does both.
-func TestPromptsAreReadByOthers(t *testing.T) {
+// TestPrefillWorkersReadPrompts: a stream that is split between two processes equals a stream of
+// one process.
+func TestPrefillWorkersReadPrompts(t *testing.T) {
 	t.Parallel()
 	want := runFleet(t, 1, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}}).alone(t)
 	w := runFleet(t, 4, handing("10", "prefill", "prefill", "decode", "decode"))
@@ -57,7 +58,7 @@ func TestPromptsAreReadByOthers(t *testing.T) {
 		}
 	}
 	if len(readers) != 2 {
-		t.Errorf("all prompts were read by %v", readers)
+		t.Errorf("only %v read prompts", readers)
 	}
 	over := handovers(w.why(t, all[0].id))[0]
 	out, err := exec.Command(binary(t, "whence"), "why", all[0].id, "--url", "http://"+w.api).CombinedOutput()
@@ -68,8 +69,9 @@ func TestPromptsAreReadByOthers(t *testing.T) {
 	}
 }
 
-// TestPromptsAreReadWhoeverIsLost: with a worker of either kind killed under them, streams go on as if nothing had happened.
-func TestPromptsAreReadWhoeverIsLost(t *testing.T) {
+// TestHandoversSurviveTheLossOfAWorker: streams continue undisturbed when a worker of either role
+// is killed.
+func TestHandoversSurviveTheLossOfAWorker(t *testing.T) {
 	t.Parallel()
 	want := runFleet(t, 1, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}}).alone(t)
 	for _, c := range []struct {
@@ -98,7 +100,7 @@ func TestPromptsAreReadWhoeverIsLost(t *testing.T) {
 				told := w.why(t, l.id)
 				over := handovers(told)
 				if len(over) != 1+len(moves(told)) {
-					t.Errorf("stream %d has moved %d times, and its prompt was read so: %+v", i, len(moves(told)), over)
+					t.Errorf("stream %d moved %d times; its handovers: %+v", i, len(moves(told)), over)
 				}
 				for _, h := range over {
 					if h.Reason != "completed" {
@@ -108,17 +110,18 @@ func TestPromptsAreReadWhoeverIsLost(t *testing.T) {
 				again += len(over) - 1
 			}
 			if c.kill == 0 && (again != 0 || alone == 0) || c.kill == 1 && (again == 0 || alone != 0) {
-				t.Errorf("%d prompts were read again, and %d by who answers", again, alone)
+				t.Errorf("%d handovers were repeated, and %d failed", again, alone)
 			}
 		})
 	}
 }
 
-// TestStopWhileAPromptIsReadEndsOnAllHops: the worker that reads for another hears of the stop as if it were the one that answers.
+// TestStopWhileAPromptIsReadEndsOnAllHops: the prefill worker gets the stop like a worker that
+// answers.
 func TestStopWhileAPromptIsReadEndsOnAllHops(t *testing.T) {
 	t.Parallel()
 	f := handing("1", "prefill", "decode")
-	f.worker = append(f.worker, "--sim-chunk", "1", "--sim-prefill-token", "5ms", "--sim-step", "1ms") // it reads 170 tokens a second
+	f.worker = append(f.worker, "--sim-chunk", "1", "--sim-prefill-token", "5ms", "--sim-step", "1ms") // the worker reads 170 tokens per second
 	w := runFleet(t, 2, f)
 	const id = "read-me-not"
 	status := make(chan int, 1)
@@ -143,7 +146,7 @@ func TestStopWhileAPromptIsReadEndsOnAllHops(t *testing.T) {
 	if got := <-status; got != http.StatusConflict {
 		t.Errorf("status %d", got)
 	}
-	t.Logf("told after %v", time.Since(begun))
+	t.Logf("stopped after %v", time.Since(begun))
 	told := w.why(t, id)
 	if len(handovers(told)) != 0 || told.Reason != "user_stop" || len(told.Hops) != 3 || told.Hops[2].Hop != workerName(0) {
 		t.Errorf("%+v", told)

@@ -12,13 +12,13 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-// TestProblemOfAnEngineTravelsUp checks that every hop says why no worker is healthy, in the words of the hop that
-// knows the cause.
-func TestProblemOfAnEngineTravelsUp(t *testing.T) {
+// TestEveryHopReportsTheProblemOfAnEngine checks that every hop reports why no worker is healthy,
+// with the message of the hop that knows the cause.
+func TestEveryHopReportsTheProblemOfAnEngine(t *testing.T) {
 	t.Parallel()
-	var refusing atomic.Int32 // a status; 0 while the server is well
+	var refusing atomic.Int32 // a status; 0 while the server is healthy
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) { // open to all, as llama.cpp's
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) { // needs no key, as in llama.cpp
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":"vllm"}]}`, whencetiny.Name)
 	})
 	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, _ *http.Request) {
@@ -65,12 +65,12 @@ func TestProblemOfAnEngineTravelsUp(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(r.body), "127.0.0.1") {
-		t.Errorf("clients are told addresses: %s", r.body)
+		t.Errorf("clients see addresses: %s", r.body)
 	}
 }
 
-// TestWorkerThatCannotBeReachedIsNamedOnTheWayUp dials an address without a listener.
-func TestWorkerThatCannotBeReachedIsNamedOnTheWayUp(t *testing.T) {
+// TestEveryHopNamesAnUnreachableWorker dials an address without a listener.
+func TestEveryHopNamesAnUnreachableWorker(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{})
 	w.processes[llmWorker].kill(t)

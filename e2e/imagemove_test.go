@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
 )
 
-// twoWorkers starts the whole path with two workers, each beside a server of its own.
+// twoWorkers starts the whole path with two workers, each with its own server.
 func twoWorkers(t *testing.T, engine string, urls [2]string) (w *whence, workers [2]*process) {
 	t.Helper()
 	of := []string{"--model", seeingDir(t), "--model-name", model}
@@ -32,7 +32,7 @@ func twoWorkers(t *testing.T, engine string, urls [2]string) (w *whence, workers
 	return w, workers
 }
 
-// TestStreamWithImagesMovesToAnotherSGLangWithThem: when its worker dies in the middle of the answer.
+// TestStreamWithImagesMovesToAnotherSGLangWithThem kills the stream's worker in mid-answer.
 func TestStreamWithImagesMovesToAnotherSGLangWithThem(t *testing.T) {
 	t.Parallel()
 	var begun atomic.Bool
@@ -59,18 +59,19 @@ func TestStreamWithImagesMovesToAnotherSGLangWithThem(t *testing.T) {
 	l := w.open(t, body).begun(t)
 	at := slices.IndexFunc(servers[:], func(s *besidetest.Server) bool { return len(s.Asked()) == 1 })
 	if at < 0 {
-		t.Fatal("no server was asked once")
+		t.Fatal("no server got exactly one call")
 	}
 	workers[at].kill(t)
 	l.completed(t)
 	asked := servers[1-at].Asked()
 	if len(asked) != 1 || !slices.Equal(asked[0].Images, []string{seeingtest.DataURL}) || asked[0].Prompt[len(asked[0].Prompt)-1] != 300 || l.usage.Completion != 9 {
-		t.Errorf("the other SGLang was asked %+v; usage %+v", asked, l.usage)
+		t.Errorf("the other SGLang got %+v; usage %+v", asked, l.usage)
 	}
 	silent(t, w)
 }
 
-// TestStreamWithImagesEndsWithItsVLLM: another vLLM would render the answer so far into another prompt.
+// TestStreamWithImagesEndsWithItsVLLM: another vLLM would render the answer so far into another
+// prompt.
 func TestStreamWithImagesEndsWithItsVLLM(t *testing.T) {
 	t.Parallel()
 	var servers [2]*chattingVLLM
@@ -83,12 +84,12 @@ func TestStreamWithImagesEndsWithItsVLLM(t *testing.T) {
 	l := w.open(t, shownIn(seeingtest.DataURL)["/v1/chat/completions"].body).begun(t)
 	at := slices.IndexFunc(servers[:], func(s *chattingVLLM) bool { return len(s.asked()) == 1 })
 	if at < 0 {
-		t.Fatal("no server was asked once")
+		t.Fatal("no server got exactly one call")
 	}
 	workers[at].kill(t)
 	e := l.failed(t)
 	if e.reason() != "peer_lost" || len(servers[1-at].asked()) != 0 {
-		t.Errorf("%+v; the other vLLM was asked %v", e, servers[1-at].asked())
+		t.Errorf("%+v; the other vLLM got %v", e, servers[1-at].asked())
 	}
 	silent(t, w)
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
 )
 
-// image is a part that no log may have: it is in the base64 of every image of these tests.
+// image is a part of the base64 of every image of these tests. No log may contain it.
 const image = "iVBORw0KGgo"
 
 type object = map[string]any
 
-// shownIn returns a request with an image for each of the APIs, and the field of the image.
+// shownIn returns a request with an image for each API, and the field of the image.
 func shownIn(url string) map[string]struct {
 	body  ask
 	param string
@@ -44,7 +44,7 @@ func shownIn(url string) map[string]struct {
 	}
 }
 
-// conversational returns the APIs that have conversations.
+// conversational returns the APIs with conversations.
 func conversational() []string {
 	return []string{"/v1/chat/completions", "/v1/messages", "/v1/responses"}
 }
@@ -59,7 +59,7 @@ func seeingDir(t *testing.T) string {
 	return dir
 }
 
-// seeing starts the whole path in front of a server.
+// seeing starts the whole path in front of a server whose model sees images.
 func seeing(t *testing.T, engine, url string) *whence {
 	t.Helper()
 	of := []string{"--model", seeingDir(t), "--model-name", model}
@@ -86,7 +86,7 @@ func blamed(t *testing.T, r reply, param, says string) {
 	}
 }
 
-func TestSGLangIsShownImagesBesideThePrompt(t *testing.T) {
+func TestSGLangGetsImagesBesideThePrompt(t *testing.T) {
 	t.Parallel()
 	server := besidetest.Start(t, sglangtest.Seeing(seeingtest.Placeholder), spelling, "")
 	w := seeing(t, "sglang", "http://"+server.Addr)
@@ -95,7 +95,7 @@ func TestSGLangIsShownImagesBesideThePrompt(t *testing.T) {
 		got := w.postTo(t, path, r.body)
 		asked := server.Asked()[before:]
 		if got.status != http.StatusOK || len(asked) != 1 || !slices.Equal(asked[0].Images, []string{seeingtest.DataURL}) || slices.Index(asked[0].Prompt, seeingtest.Placeholder) < 1 {
-			t.Errorf("%s: %d %s; SGLang was asked %+v", path, got.status, got.body, asked)
+			t.Errorf("%s: %d %s; SGLang got %+v", path, got.status, got.body, asked)
 		}
 	}
 	// An image of a megabyte crosses all hops.
@@ -107,7 +107,7 @@ func TestSGLangIsShownImagesBesideThePrompt(t *testing.T) {
 	if !strings.Contains(string(models.body), `"images":true`) {
 		t.Errorf("%s", models.body)
 	}
-	// A URL is fetched by the edge, which connects to no address of this machine.
+	// The edge fetches URLs, but connects to no address of this machine.
 	private := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a private address was reached") }))
 	defer private.Close()
 	before := len(server.Asked())
@@ -118,18 +118,19 @@ func TestSGLangIsShownImagesBesideThePrompt(t *testing.T) {
 		blamed(t, w.postTo(t, path, r.body), r.param, "not an image")
 	}
 	if n := len(server.Asked()); n != before {
-		t.Errorf("SGLang was asked %d times for images that could not be had", n-before)
+		t.Errorf("SGLang got %d calls although the images could not be fetched", n-before)
 	}
 	silent(t, w, "a-secret", private.Listener.Addr().String())
 }
 
-// A chattingVLLM is a vLLM whose model sees images. It knows token ids in both directions, and images in chats.
+// A chattingVLLM is a fake vLLM whose model sees images: it takes and returns token ids, and
+// accepts images in chats.
 type chattingVLLM struct {
 	*httptest.Server
-	last http.HandlerFunc // instead of the last token and the ending; nil for these
+	last http.HandlerFunc // replaces the last token and the ending; nil sends them
 
 	mu    sync.Mutex // guards the following field
-	chats []string   // bodies
+	chats []string   // bodies of the requests
 }
 
 func newChattingVLLM(t *testing.T, owner string, last http.HandlerFunc) *chattingVLLM {
@@ -176,7 +177,7 @@ func (v *chattingVLLM) asked() []string {
 	return slices.Clone(v.chats)
 }
 
-func TestVLLMIsShownImagesInChats(t *testing.T) {
+func TestVLLMGetsImagesInChats(t *testing.T) {
 	t.Parallel()
 	server := newChattingVLLM(t, "vllm", nil)
 	w := seeing(t, "openai", server.URL)
@@ -191,13 +192,13 @@ func TestVLLMIsShownImagesInChats(t *testing.T) {
 			t.Fatal(asked)
 		}
 		if got.status != http.StatusOK || len(body.Messages) != 1 || !equalJSON(t, string(body.Messages[0]), want) || !strings.Contains(string(got.body), "700") {
-			t.Errorf("%s: %d %s; vLLM was asked %v", path, got.status, got.body, asked)
+			t.Errorf("%s: %d %s; vLLM got %v", path, got.status, got.body, asked)
 		}
 	}
 	before := len(server.asked())
 	blamed(t, w.postTo(t, "/generate", all["/generate"].body), "image_data", "the engine (vllm) takes an image only within a conversation")
 	if n := len(server.asked()); n != before {
-		t.Error("vLLM was asked all the same")
+		t.Error("vLLM got a call")
 	}
 	silent(t, w)
 }
@@ -214,7 +215,7 @@ func equalJSON(t *testing.T, a, b string) bool {
 	return string(first) == string(second)
 }
 
-// TestEnginesThatTakeNoImagesAreNamed: and nobody fetches an image for them.
+// TestEnginesThatTakeNoImagesAreNamed: the refusal names the engine, and no image is fetched.
 func TestEnginesThatTakeNoImagesAreNamed(t *testing.T) {
 	t.Parallel()
 	private := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the image was fetched") }))
@@ -227,7 +228,7 @@ func TestEnginesThatTakeNoImagesAreNamed(t *testing.T) {
 			blamed(t, w.postTo(t, path, r.body), strings.SplitN(r.param, "[", 2)[0], "the engine (llama.cpp) takes none")
 		}
 		if len(server.asked()) != 0 {
-			t.Error("llama.cpp was asked all the same")
+			t.Error("llama.cpp got a call")
 		}
 	})
 	t.Run("whence-tiny", func(t *testing.T) {

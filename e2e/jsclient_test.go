@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cuts is how often one stream is cut.
+// cuts is the number of times that one stream is cut.
 const cuts = 20
 
 func TestJavaScriptClientWorksInNode(t *testing.T) {

@@ -5,11 +5,13 @@ import (
 	"testing"
 )
 
-// TestConversationsGoWhereTheyAreCached talks with a fleet of simulators, each a process, and looks at what they found.
-func TestConversationsGoWhereTheyAreCached(t *testing.T) {
+// TestConversationsAreRoutedToTheirCache runs conversations on a fleet of simulator processes and
+// checks their cache hits.
+func TestConversationsAreRoutedToTheirCache(t *testing.T) {
 	t.Parallel()
 	w := runFleet(t, 3, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}, chat: []string{"--policy", "kv"}})
-	// say asks with all that was said before, and returns the answer and how much of the prompt was cached.
+	// say sends the whole conversation, and returns the answer and the number of cached tokens of
+	// the prompt.
 	say := func(messages ...any) (answer string, prompt, cached int) {
 		t.Helper()
 		r := w.post(t, ask{"model": model, "temperature": 0, "max_tokens": 20, "messages": messages})
@@ -33,9 +35,9 @@ func TestConversationsGoWhereTheyAreCached(t *testing.T) {
 		for _, question := range []string{"Tell me all that you know about " + topic + ", and do not leave out what others say of them.", "And then?", "Why?", "Is that so?"} {
 			said = append(said, turn("user", question))
 			answer, prompt, cached := say(said...)
-			// What the last prompt had but its end, in blocks of 16, was read by the same worker.
+			// The same worker has read the last prompt, except for its end, in blocks of 16.
 			if least := before - 32; cached < least || cached > prompt {
-				t.Errorf("%s: %d of %d tokens were cached, and %d had been read", question, cached, prompt, before)
+				t.Errorf("%s: %d of %d tokens were cached, but %d had been read", question, cached, prompt, before)
 			}
 			said, before = append(said, turn("assistant", answer)), prompt
 		}

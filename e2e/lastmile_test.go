@@ -14,24 +14,24 @@ import (
 )
 
 var (
-	lastMile      = flag.Int("lastmile", 3, "how many `readers` TestLastMile has for each of its faults")
+	lastMile      = flag.Int("lastmile", 3, "number of `readers` for each fault of TestLastMile")
 	lastMileTable = flag.String("lastmile-table", "", "write the table of TestLastMile to this `file`")
 )
 
 const (
-	tabsAtOnce = 20              // of one fault
-	cutFor     = 3 * time.Second // the network
+	tabsAtOnce = 20              // per fault
+	cutFor     = 3 * time.Second // duration of a network outage
 	milePace   = 25              // tokens a second
-	mileTokens = 200             // of an answer, which outlasts a cut
-	mileTexts  = 8               // different ones
+	mileTokens = 200             // of an answer, which lasts longer than an outage
+	mileTexts  = 8               // number of different answers
 )
 
-// A mile is what can happen between a stream and the tab that reads it.
+// A mile is a fault between a stream and the tab that reads it.
 type mile struct {
 	name string
-	from string             // the hop that the tabs ask; "" is api-service/0, through the network
-	act  func(m *mileScene) // returns when it is over
-	cut  bool               // connections do not survive it
+	from string             // the hop that the tabs connect to; "" means api-service/0, through the network
+	act  func(m *mileScene) // injects the fault and returns when it is over
+	cut  bool               // the fault breaks connections
 }
 
 // A mileScene is two replicas that share a Redis, a network before the first, and tabs.
@@ -41,8 +41,8 @@ type mileScene struct {
 	browser *tabs
 }
 
-// again starts a hop that has ended, where it was.
-func (m *mileScene) again(hop string) {
+// restartHop restarts a hop that has ended, on its old address.
+func (m *mileScene) restartHop(hop string) {
 	m.t.Helper()
 	m.start(apiService, hop, m.addrs[hop], []string{"--chat", m.addrs[chatService]}, m.flags.all, m.flags.api)
 	m.ready(m.t)
@@ -55,9 +55,9 @@ var miles = []mile{
 		m.network.admit(m.t)
 	}},
 	{name: "the network drops everything for 3 s, then resets", cut: true, act: func(m *mileScene) {
-		m.network.silence()
+		m.network.pause()
 		time.Sleep(cutFor)
-		m.network.speak()
+		m.network.resume()
 	}},
 	{name: "the tab is reloaded", cut: true, act: func(m *mileScene) { m.browser.do("reload", nil) }},
 	{name: "the api-service that runs the stream drains and restarts; the network resets in the meantime", cut: true, act: func(m *mileScene) {
@@ -65,20 +65,20 @@ var miles = []mile{
 		m.network.reset()
 		m.network.admit(m.t)
 		m.procs[api0].exit(m.t)
-		m.again(api0)
+		m.restartHop(api0)
 	}},
 	{name: "the reader's api-service drains and restarts; another one runs the stream", from: api1, cut: true, act: func(m *mileScene) {
 		m.procs[api1].terminate(m.t)
 		m.procs[api1].exit(m.t)
-		m.again(api1)
+		m.restartHop(api1)
 	}},
 	{name: "the reader's api-service is killed and restarts; another one runs the stream", from: api1, cut: true, act: func(m *mileScene) {
 		m.procs[api1].kill(m.t)
-		m.again(api1)
+		m.restartHop(api1)
 	}},
 	{name: "the api-service that runs the stream is killed and restarts", from: api0, cut: true, act: func(m *mileScene) {
 		m.procs[api0].kill(m.t)
-		m.again(api0)
+		m.restartHop(api0)
 	}},
 }
 
@@ -90,8 +90,8 @@ type mileResult struct {
 	gaveUps          int
 }
 
-// TestLastMile: whatever happens between a stream and a tab, the tab shows what the engine said,
-// once. scripts/lastmile has more tabs.
+// TestLastMile: after every fault between a stream and a tab, the tab shows the engine's text
+// exactly once. scripts/lastmile uses more tabs.
 func TestLastMile(t *testing.T) {
 	t.Parallel()
 	page := httptest.NewServer(http.FileServer(http.Dir("browser")))
@@ -113,7 +113,7 @@ func TestLastMile(t *testing.T) {
 				m.round(t, r, page.URL, asks, want)
 			}
 			if r.good != r.readers || r.repeated > 0 {
-				t.Errorf("%d of %d readers have the engine's text; %d events came twice, and %d readers came back no more", r.good, r.readers, r.repeated, r.gaveUps)
+				t.Errorf("%d of %d readers have the engine's text; %d events were repeated, and %d readers gave up", r.good, r.readers, r.repeated, r.gaveUps)
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestLastMile(t *testing.T) {
 	}
 }
 
-// wanted asks for the answers that the tabs will read.
+// wanted returns the requests of the tabs and their undisturbed answers.
 func (m *mileScene) wanted(t *testing.T) (asks []ask, want []string) {
 	t.Helper()
 	want = make([]string, mileTexts)
@@ -136,7 +136,7 @@ func (m *mileScene) wanted(t *testing.T) (asks []ask, want []string) {
 	return asks, want
 }
 
-// round has some tabs read, makes the fault happen to them, and looks at what they have.
+// round opens some tabs, injects the fault, and checks their text.
 func (m *mileScene) round(t *testing.T, r *mileResult, page string, asks []ask, want []string) {
 	t.Helper()
 	n := min(tabsAtOnce, *lastMile-r.readers)
@@ -157,7 +157,7 @@ func (m *mileScene) round(t *testing.T, r *mileResult, page string, asks []ask, 
 	r.readers += n
 }
 
-// note judges one tab.
+// note checks one tab and records the result.
 func (r *mileResult) note(t *testing.T, before, after tab, want string) {
 	t.Helper()
 	whole := after.Shown == want && strings.Join(after.Names, " ") == "usage ending"
@@ -170,7 +170,7 @@ func (r *mileResult) note(t *testing.T, before, after tab, want string) {
 	case whole && twice == 0:
 		r.good++
 	default:
-		t.Errorf("stream %s: events %v, %d came twice, gave up %t, ending %s; the page shows\n%q, the engine said\n%q", after.ID, after.Names, twice, after.GaveUp, after.Error.heard(), after.Shown, want)
+		t.Errorf("stream %s: events %v, %d repeated, gave up %t, ending %s; the page shows\n%q, the engine sent\n%q", after.ID, after.Names, twice, after.GaveUp, after.Error.statement(), after.Shown, want)
 	}
 	r.repeated += twice
 	r.breaks += max(0, after.Opened-1)
@@ -179,7 +179,7 @@ func (r *mileResult) note(t *testing.T, before, after tab, want string) {
 	}
 }
 
-// writeMiles writes the table of docs/clients.md.
+// writeMiles writes the table of docs/howto/clients.md.
 func writeMiles(t *testing.T, results []*mileResult) {
 	t.Helper()
 	f, err := os.Create(*lastMileTable)

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// lines is an io.Writer that keeps what a process writes, by lines.
+// lines is an io.Writer that stores the output of a process by lines.
 type lines struct {
 	mu    sync.Mutex
 	all   []string
-	rest  []byte        // the line that is not complete
-	grown chan struct{} // closed, and replaced, when a line has come
+	rest  []byte        // the incomplete line
+	grown chan struct{} // closed and replaced when a line arrives
 }
 
 func newLines() *lines { return &lines{grown: make(chan struct{})} }

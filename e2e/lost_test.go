@@ -9,7 +9,7 @@ import (
 
 func TestLostProcessIsNamedAndComesBack(t *testing.T) {
 	t.Parallel()
-	for _, v := range victims[len(victims)-2:] { // the client sees for itself when the edge is gone
+	for _, v := range victims[len(victims)-2:] { // a client notices the loss of the edge itself
 		t.Run(v.service, func(t *testing.T) {
 			t.Parallel()
 			w := run(t, separate, flags{worker: []string{"--pace", "40"}})
@@ -23,10 +23,10 @@ func TestLostProcessIsNamedAndComesBack(t *testing.T) {
 				t.Errorf("api-service logged reason %s, path %q", got.Reason, got.Path)
 			}
 			eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() == http.StatusServiceUnavailable })
-			status, code := http.StatusServiceUnavailable, "unavailable" // the chat-service knows that there is no worker
+			status, code := http.StatusServiceUnavailable, "unavailable" // chat-service knows that there is no worker
 			if v.service == chatService {
 				status, code = http.StatusBadGateway, "peer_lost"
-				w.idle(t) // the worker must have noticed, too
+				w.idle(t) // the worker must notice the loss, too
 				if got := w.ended(t, "llm-worker/0", running.id); got.Reason != "peer_lost" || got.Path != "chat-service > llm-worker/0" {
 					t.Errorf("the worker logged reason %s, path %q", got.Reason, got.Path)
 				}

@@ -1,11 +1,13 @@
-// Package e2e runs the commands as processes of their own and speaks to them over sockets, as users do: with the OpenAI
-// SDKs, curl, grpcurl, gRPC clients and a browser.
+// Package e2e runs the commands as separate processes and talks to them over sockets, as users do:
+// with the OpenAI SDKs, curl, grpcurl, gRPC clients and a browser.
 //
-// Every test starts what it needs on free ports of the loopback, in both topologies unless it is about one of them, and
-// every process must end with status 0 when it is asked to. Nothing sleeps: tests await events, all within patience.
-// Tests that need a tool which is not there are skipped, unless the environment says CI=true: there all must run.
+// Every test starts its processes on free loopback ports, in both topologies unless the test is
+// about one of them. Every process must end with status 0 on SIGTERM. Tests wait for events, within
+// patience, and do not sleep. A test whose tool is not installed is skipped, unless the environment
+// has CI=true: then every test must run.
 //
-// go test ./e2e -rewrite writes what the stories of testdata got as what they want, and the table of docs/endings.md.
+// go test ./e2e -rewrite updates the expected results of the stories in testdata, and the tables of
+// docs/reference/endings.md.
 package e2e
 
 import (
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("datadriven-quiet", "true") // -v would print the stories
 	kitexrpc.LogTo(io.Discard)               // of the Kitex client in this process
 	goleak.VerifyTestMain(m,
-		// What Kitex starts for its clients, and keeps when they are closed.
+		// Goroutines that Kitex starts for its clients and keeps after they are closed.
 		goleak.IgnoreAnyFunction("github.com/cloudwego/netpoll.(*defaultPoll).Wait"),
 		goleak.IgnoreAnyFunction("github.com/cloudwego/kitex/pkg/loadbalance/lbcache.(*BalancerFactory).watcher"),
 		goleak.IgnoreAnyFunction("github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).Tick"),

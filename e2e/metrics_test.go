@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// A tally is what the client has counted of its streams.
+// A tally holds a client's counts of its streams.
 type tally struct {
 	streams, chunks, prompt, completion int
-	stops                               int // answers that the model has ended, with a token that is counted and not sent
+	stops                               int // answers that the model ended with a token that is counted but not sent
 }
 
-// count reads a stream to its end and adds it up. chunks are its events with text.
+// count reads a stream to its end and adds its figures to into. chunks counts its events with text.
 func (l *live) count(into *tally, mu *sync.Mutex) error {
 	chunks := 0
 	for {
 		c, err := l.next()
 		if err != nil {
-			break // the body has ended, well or not: l.ending says which
+			break // the body has ended; l.ending says how
 		}
 		for _, choice := range c.Choices {
 			if choice.Delta.Content != nil && choice.Delta.Role == nil {
@@ -46,7 +46,8 @@ func (l *live) count(into *tally, mu *sync.Mutex) error {
 	return nil
 }
 
-// settled awaits that every hop has written the ending of a stream, which its metrics know before its log.
+// settled waits until every hop has logged the endings of the streams. Their metrics are updated
+// before that.
 func (w *whence) settled(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -56,7 +57,7 @@ func (w *whence) settled(t *testing.T, ids ...string) {
 	}
 }
 
-// A want is one figure of a scrape.
+// A want is one expected figure of a scrape.
 type want struct {
 	name   string
 	labels []string
@@ -74,7 +75,7 @@ func (w *whence) shows(t *testing.T, wants ...want) scrape {
 	return s
 }
 
-// everyHop is the same figure of all three.
+// everyHop returns the same figure for all three hops.
 func everyHop(name string, value int, labels ...string) []want {
 	wants := make([]want, 0, len(hops))
 	for _, hop := range hops {
@@ -85,15 +86,16 @@ func everyHop(name string, value int, labels ...string) []want {
 
 func TestMetricsAgreeWithTheClient(t *testing.T) {
 	eachTopology(t, flags{all: measured, worker: []string{"--pace", "100"}}, func(t *testing.T, w *whence) {
-		done := w.shownCompleted(t)
-		stopped := w.shownStopped(t, done)
-		w.shownRefused(t)
-		w.shownLeft(t, done, stopped)
+		done := w.completeStreams(t)
+		stopped := w.stopStreams(t, done)
+		w.refuseRequests(t)
+		w.leaveStreams(t, done, stopped)
 	})
 }
 
-// shownCompleted has streams complete: then tokens and messages are the same on both sides of each socket, and bytes nearly.
-func (w *whence) shownCompleted(t *testing.T) tally {
+// completeStreams lets streams complete: then the counts of tokens and messages are equal on both
+// sides of each socket, and the counts of bytes nearly equal.
+func (w *whence) completeStreams(t *testing.T) tally {
 	t.Helper()
 	const each = 2
 	var total tally
@@ -113,7 +115,7 @@ func (w *whence) shownCompleted(t *testing.T) tally {
 	w.settled(t, ids...)
 
 	if total.stops == 0 || total.stops == total.streams {
-		t.Errorf("%d of %d answers have ended by themselves; there should be both", total.stops, total.streams)
+		t.Errorf("the model ended %d of %d answers; the test needs both kinds", total.stops, total.streams)
 	}
 	wants := everyHop("whence_stream_endings_total", total.streams, "reason=completed", "origin=engine")
 	for _, same := range [][]want{
@@ -130,7 +132,7 @@ func (w *whence) shownCompleted(t *testing.T) tally {
 		everyHop("whence_requests_refused_total", 0),
 		everyHop("whence_stop_duration_seconds_count", 0),
 		{
-			{"whence_messages_total", []string{"hop=api-service", "direction=send"}, total.chunks + 2*total.streams}, // with role and finish
+			{"whence_messages_total", []string{"hop=api-service", "direction=send"}, total.chunks + 2*total.streams}, // including role and finish
 			{"whence_queue_duration_seconds_count", []string{"hop=llm-worker/0"}, total.streams},
 			{"whence_workers_healthy", []string{"hop=chat-service"}, 1},
 			{"whence_workers_known", []string{"hop=chat-service"}, 1},
@@ -141,14 +143,14 @@ func (w *whence) shownCompleted(t *testing.T) tally {
 		wants = append(wants, same...)
 	}
 	s := w.shows(t, wants...)
-	if n := s.sum("whence_batch_size_sum"); n < float64(total.completion) { // a token each, and what prompts took beyond the first
+	if n := s.sum("whence_batch_size_sum"); n < float64(total.completion) { // one token each, plus the prompt tokens
 		t.Errorf("%v places in steps for %d tokens", n, total.completion)
 	}
 	for _, name := range []string{"whence_messages_total", "whence_bytes_total"} {
 		for i := range len(hops) - 1 {
 			up, down := s.sum(name, "hop="+hops[i], "direction=recv"), s.sum(name, "hop="+hops[i+1], "direction=send")
 			about := 0.0
-			if name == "whence_bytes_total" { // each side measures its own one message in eight
+			if name == "whence_bytes_total" { // each side samples one message in eight independently
 				about = down / 4
 			}
 			if math.Abs(up-down) > about || up == 0 {
@@ -156,17 +158,17 @@ func (w *whence) shownCompleted(t *testing.T) tally {
 			}
 		}
 	}
-	for _, hop := range hops { // the gaps are those between the messages with tokens
+	for _, hop := range hops { // gaps are counted between messages with tokens
 		gaps, sent := s.sum("whence_message_gap_seconds_count", "hop="+hop, "direction=send"), s.sum("whence_messages_total", "hop="+hop, "direction=send")
-		if gaps != sent-float64(3*total.streams-total.stops) { // but for Started, the first with tokens, and an End without
+		if gaps != sent-float64(3*total.streams-total.stops) { // all but Started, the first message with tokens, and an End without tokens
 			t.Errorf("%s: %v gaps of %v messages", hop, gaps, sent)
 		}
 	}
 	return total
 }
 
-// shownStopped has users stop streams, and deadlines pass.
-func (w *whence) shownStopped(t *testing.T, before tally) tally {
+// stopStreams lets users stop streams, and deadlines pass.
+func (w *whence) stopStreams(t *testing.T, before tally) tally {
 	t.Helper()
 	var total tally
 	var mu sync.Mutex
@@ -174,7 +176,7 @@ func (w *whence) shownStopped(t *testing.T, before tally) tally {
 	stop := func(reason string, l *live) {
 		ids = append(ids, l.id)
 		if err := l.count(&total, &mu); err != nil || l.err.reason() != reason {
-			t.Errorf("the reader of a stream that was to end with %s was told %+v, %v", reason, l.err, err)
+			t.Errorf("the reader of a stream that must end with %s got %+v, %v", reason, l.err, err)
 		}
 	}
 	const each = 3
@@ -195,7 +197,7 @@ func (w *whence) shownStopped(t *testing.T, before tally) tally {
 	} {
 		wants = append(wants, same...)
 	}
-	for i, hop := range hops { // of what was on its way the client knows nothing, but each hop told why
+	for i, hop := range hops { // the client does not know the tokens in flight, but each hop reported the reason
 		in, out, wasted := before.completion, before.completion, 0
 		for _, id := range ids {
 			story := w.why(t, id).Hops[i]
@@ -211,8 +213,8 @@ func (w *whence) shownStopped(t *testing.T, before tally) tally {
 	return total
 }
 
-// shownRefused asks for what cannot be had, of the edge and of those below it.
-func (w *whence) shownRefused(t *testing.T) {
+// refuseRequests sends requests that the edge or a hop below must refuse.
+func (w *whence) refuseRequests(t *testing.T) {
 	t.Helper()
 	before := w.scrape(t)
 	resp, err := w.http.Post(w.url("/v1/chat/completions"), "application/json", strings.NewReader("{"))
@@ -239,15 +241,15 @@ func (w *whence) shownRefused(t *testing.T) {
 	)
 }
 
-// shownLeft has clients leave, and looks at the figures of streams that run.
-func (w *whence) shownLeft(t *testing.T, done, stopped tally) {
+// leaveStreams lets clients leave, and checks the figures of running streams.
+func (w *whence) leaveStreams(t *testing.T, done, stopped tally) {
 	t.Helper()
 	sent := w.scrape(t).sum("whence_tokens_total", "hop=api-service", "direction=send")
 	var ids []string
 	for range 4 {
 		l := w.open(t, greedy(long)).begun(t)
 		w.shows(t, everyHop("whence_streams_live", 1)...)
-		eventually(t, "the tokens of a stream that runs are shown", func() bool { // a token is counted after it was written
+		eventually(t, "the metrics have the tokens of a running stream", func() bool { // a token is counted after its write
 			return w.scrape(t).sum("whence_tokens_total", "hop=api-service", "direction=send") > sent
 		})
 		l.close()

@@ -15,22 +15,22 @@ import (
 )
 
 var (
-	migrationRounds  = flag.Int("migration", 1, "how often TestMigration strikes with each fault")
-	migrationStreams = flag.Int("migration-streams", 30, "how many `streams` there are when it strikes")
+	migrationRounds  = flag.Int("migration", 1, "how often TestMigration injects each fault")
+	migrationStreams = flag.Int("migration-streams", 30, "number of `streams` that run during a fault")
 	migrationTable   = flag.String("migration-table", "", "append the table of TestMigration to this `file`")
 )
 
-// A strike is what happens to a worker under a crowd of streams.
+// A strike is a fault of a worker under a crowd of streams.
 type strike struct {
 	name      string
 	hit, mend func(*process, *testing.T)
-	restart   bool // the process has ended
+	restart   bool // the fault ends the process
 
 	streams, failed, different, moved int
-	gaps                              []time.Duration // the longest of each stream that moved
+	gaps                              []time.Duration // the longest gap of each moved stream
 }
 
-// A passage is one stream, as its client saw it.
+// A passage is a client's view of one stream.
 type passage struct {
 	id     string
 	result streamResult
@@ -57,7 +57,7 @@ func (l *live) pass() (p passage) {
 	return p
 }
 
-// passages reads streams of all kinds at once. midway is called when each has begun.
+// passages reads streams of all kinds concurrently, and calls midway when each has begun.
 func (w *fleet) passages(t *testing.T, n int, midway func()) []passage {
 	t.Helper()
 	all := make([]*live, n)
@@ -79,8 +79,9 @@ func (w *fleet) passages(t *testing.T, n int, midway func()) []passage {
 	return read
 }
 
-// TestMigration strikes one of three workers under many streams, again and again. No stream fails, and every one has the text,
-// finish reason and usage that it has undisturbed. `scripts/fleet migration` does it at length.
+// TestMigration repeatedly injects faults into one of three workers under many streams. No stream
+// may fail, and each must have its undisturbed text, finish reason and usage. `scripts/fleet
+// migration` repeats it more often.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	n := *migrationStreams
@@ -105,7 +106,7 @@ func TestMigration(t *testing.T) {
 		for _, s := range strikes {
 			victim := rand.IntN(len(w.workers))
 			read := w.passages(t, n, func() {
-				time.Sleep(rand.N(500 * time.Millisecond)) // anywhere in the answers
+				time.Sleep(rand.N(500 * time.Millisecond)) // at a random point of the answers
 				s.hit(w.workers[victim], t)
 			})
 			s.mend(w.workers[victim], t)
@@ -113,20 +114,20 @@ func TestMigration(t *testing.T) {
 				w.workers[victim] = start(t, llmWorker, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...)
 				w.workers[victim].listening(t)
 			}
-			w.allSaid(t, time.Now())
+			w.awaitReports(t, time.Now())
 			s.judge(t, w, read, want)
 		}
 	}
 	for _, s := range strikes {
 		if s.moved == 0 {
-			t.Errorf("%s: no stream has moved", s.name)
+			t.Errorf("%s: no stream moved", s.name)
 		}
 	}
 	appendTable(t, *migrationTable, strikeTable(strikes, *migrationRounds))
 }
 
-// allSaid awaits that every worker is used, and has said how it is since then.
-func (w *fleet) allSaid(t *testing.T, since time.Time) {
+// awaitReports waits until every worker is used and has reported its load since a time.
+func (w *fleet) awaitReports(t *testing.T, since time.Time) {
 	t.Helper()
 	eventually(t, "all workers are used again", func() bool {
 		resp, err := w.http.Get(w.url("/v1/workers"))
@@ -147,7 +148,7 @@ func (w *fleet) allSaid(t *testing.T, since time.Time) {
 	})
 }
 
-// judge compares what was read with what was to be read.
+// judge compares the answers with the undisturbed ones.
 func (s *strike) judge(t *testing.T, w *fleet, read []passage, want []streamResult) {
 	t.Helper()
 	for i, p := range read {

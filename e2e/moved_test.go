@@ -52,9 +52,10 @@ func workerInProcess(t *testing.T, name string, weights *tinyllama.Weights, chan
 	return ln.Addr().String()
 }
 
-// TestStreamMovedAtAnyTokenIsTheUndisturbedOne cuts an answer of the embedded engine after each of its tokens, as no kill of a
-// process could, so the services are in this process, with real sockets between them.
-func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
+// TestStreamMovedAtAnyTokenEqualsTheUndisturbedOne cuts an answer of the embedded engine after each
+// of its tokens. Killing a process is not precise enough for that, so the services run in this
+// process, with real sockets between them.
+func TestStreamMovedAtAnyTokenEqualsTheUndisturbedOne(t *testing.T) {
 	t.Parallel()
 	weights, err := tinyllama.Load(whencetiny.FS())
 	if err != nil {
@@ -74,7 +75,7 @@ func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
 		sampling.MaxTokens, sampling.IgnoreEos, sampling.Logprobs = new(uint32(tokens)), true, new(uint32(1))
 		read := func(at int) (ids []uint32, likely []float32, end *llmv1.End) {
 			loss.after.Store(int64(at))
-			pool, leave := watched(t, first, second) // a new pool: a shared one would have ejected a worker that loses all streams
+			pool, leave := watched(t, first, second) // a new pool: a shared pool would have ejected a worker that loses all streams
 			defer leave()
 			for out, err := range pool.Generate(t.Context(), &workerv1.TokenRequest{Model: whencetiny.Name, Prompt: prompt, Sampling: sampling}) {
 				if err != nil {
@@ -84,7 +85,7 @@ func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
 				likely = append(append(likely, out.GetTokens().GetLogprobs()...), out.GetTokens().GetTopLogprobs()...)
 				end = out.GetEnd()
 			}
-			slices.Sort(likely) // however items were cut
+			slices.Sort(likely) // independent of the boundaries of items
 			return ids, likely, end
 		}
 		want, wantLikely, _ := read(tokens + 1)
@@ -106,7 +107,7 @@ func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
 
 // A loss ends the streams of an engine with DRAINING.
 type loss struct {
-	after atomic.Int64 // tokens
+	after atomic.Int64 // number of tokens before the loss
 	count atomic.Int64 // streams lost so far
 }
 
@@ -138,7 +139,8 @@ func (l *loss) of(next worker.Engine) worker.Engine {
 	}
 }
 
-// watched returns a pool of two healthy workers, the first of which is chosen, and a function that ends the pool.
+// watched returns a pool of two healthy workers, the first of which is chosen, and a function that
+// ends the pool.
 func watched(t *testing.T, workers ...string) (pool *route.Pool, leave func()) {
 	t.Helper()
 	pool = route.New(route.Options{

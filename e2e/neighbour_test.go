@@ -5,16 +5,17 @@ import (
 	"testing"
 )
 
-// TestDeadCallersLeaveTheirNeighboursAlone: when an api-service is killed, the streams of another one go on with their worker.
-func TestDeadCallersLeaveTheirNeighboursAlone(t *testing.T) {
+// TestDeadCallersDoNotDisturbOtherCallers: when an api-service is killed, the streams of another
+// api-service continue on their worker.
+func TestDeadCallersDoNotDisturbOtherCallers(t *testing.T) {
 	t.Parallel()
 	w := runFleet(t, 2, flags{worker: []string{"--pace", "40"}})
 	for range 4 {
 		other := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/other"}, flags{}.all)
-		doomed := &whence{topology: separate, processes: w.processes, api: other.listening(t), chat: w.chat, worker: w.worker, http: w.http}
+		victimPath := &whence{topology: separate, processes: w.processes, api: other.listening(t), chat: w.chat, worker: w.worker, http: w.http}
 		var all []*live
 		for i := range 8 {
-			doomed.open(t, varied(i)).begun(t)
+			victimPath.open(t, varied(i)).begun(t)
 			all = append(all, w.open(t, usageOf(varied(i))).begun(t))
 		}
 		other.kill(t)

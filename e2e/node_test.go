@@ -16,11 +16,12 @@ import (
 	"time"
 )
 
-// npmPatience bounds the installation of packages, and nodePatience one run of a Node test or of an agent.
+// npmPatience bounds the installation of packages, and nodePatience one run of a Node test or of an
+// agent.
 const npmPatience, nodePatience = 5 * time.Minute, 5 * time.Minute
 
-// nodeTest runs the Node tests of a directory, after npm ci if its packages are not those of the lockfile. env is added
-// to the environment.
+// nodeTest runs the Node tests of a directory, after npm ci if the installed packages differ from
+// the lockfile. env is added to the environment.
 func nodeTest(t *testing.T, dir string, env ...string) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
@@ -32,7 +33,7 @@ func nodeTest(t *testing.T, dir string, env ...string) {
 	}
 }
 
-// runNode runs the Node tests of a directory whose packages are there.
+// runNode runs the Node tests of a directory whose packages are installed.
 func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, node, "--test")
 	cmd.Dir = dir
@@ -45,8 +46,8 @@ func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, erro
 	return out, err
 }
 
-// endsWithChildren has the end of its context kill a command and the processes that it has started: they have its output
-// open, so a wait for its end would be one for theirs.
+// endsWithChildren makes the end of a command's context also kill its child processes. They hold
+// its output open, so Wait would wait for them.
 func endsWithChildren(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -55,7 +56,7 @@ func endsWithChildren(cmd *exec.Cmd) {
 
 var installing sync.Mutex
 
-// install installs the packages of a directory unless they are there.
+// install installs the packages of a directory unless they are installed.
 func install(t *testing.T, npm, dir string) {
 	t.Helper()
 	installing.Lock()
@@ -72,8 +73,9 @@ func install(t *testing.T, npm, dir string) {
 	}
 }
 
-// installed reports whether node_modules holds what the lockfile says: npm leaves a copy of it there. Of the optional packages it
-// must hold those for this platform, such as the binaries of agents: npm goes on without one that it cannot get.
+// installed reports whether node_modules matches the lockfile, of which npm leaves a copy there.
+// The optional packages for this platform must be there, too, such as the binaries of agents: npm
+// continues without an optional package that it cannot download.
 func installed(dir string) bool {
 	want, err := lockedPackages(filepath.Join(dir, "package-lock.json"))
 	if err != nil {
@@ -109,7 +111,7 @@ type lockedPackage struct {
 	OS, CPU, Libc      []string
 }
 
-// here reports whether an optional package is made for this platform.
+// here reports whether an optional package is for this platform.
 func (p *lockedPackage) here() bool {
 	system, arch, libc := runtime.GOOS, runtime.GOARCH, "glibc"
 	if system == "windows" {
@@ -135,7 +137,8 @@ func lockedPackages(file string) (map[string]lockedPackage, error) {
 	return lock.Packages, err
 }
 
-// TestMissingBinariesAreInstalled: packages for this platform must be there, and those for others need not.
+// TestMissingBinariesAreInstalled: packages for this platform must be there, packages for other
+// platforms need not.
 func TestMissingBinariesAreInstalled(t *testing.T) {
 	t.Parallel()
 	const (
@@ -159,19 +162,19 @@ func TestMissingBinariesAreInstalled(t *testing.T) {
 	write("node_modules/tool/package.json", "{}")
 	write("node_modules/.package-lock.json", `{"packages":{`+tool+`}}`)
 	if installed(dir) {
-		t.Error("the package for this platform is not missed")
+		t.Error("the missing package for this platform is not detected")
 	}
 	write("node_modules/.package-lock.json", `{"packages":{`+tool+","+own+`}}`)
 	if installed(dir) {
-		t.Error("the files of the package for this platform are not missed")
+		t.Error("the missing files of the package for this platform are not detected")
 	}
 	write("node_modules/tool-own/package.json", "{}")
 	if !installed(dir) {
-		t.Error("a package for another platform is missed")
+		t.Error("a package for another platform counts as missing")
 	}
 	write("node_modules/.package-lock.json", `{"packages":{`+tool+","+own+`,"node_modules/more":{}}}`)
 	if installed(dir) {
-		t.Error("a package that the lockfile does not have is not seen")
+		t.Error("a package outside the lockfile is not detected")
 	}
 }
 
@@ -179,7 +182,7 @@ func TestOpenAINodeWorks(t *testing.T) {
 	tool(t, "node")
 	eachTopology(t, flags{worker: []string{"--pace", "200"}}, func(t *testing.T, w *whence) {
 		nodeTest(t, "sdk-node", "WHENCE_URL=http://"+w.api)
-		w.idle(t) // the streams that were aborted, too
+		w.idle(t) // including the aborted streams
 	})
 }
 

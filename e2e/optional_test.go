@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// missing ends a test that cannot run here: it is skipped, or fails where everything must run.
+// missing ends a test that cannot run here: the test is skipped, or fails with CI=true.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -16,7 +16,7 @@ func missing(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// tool returns the path of the first of these commands that is installed.
+// tool returns the path of the first command of names that is installed.
 func tool(t *testing.T, names ...string) string {
 	t.Helper()
 	for _, name := range names {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// waiters are requests that wait at chat-service.
+// waiters are requests that wait in chat-service.
 type waiters struct {
 	whence *whence
 	all    sync.WaitGroup
@@ -16,7 +16,7 @@ type waiters struct {
 	failed []string // the errors of failed requests
 }
 
-// queue sends n requests, and returns when all wait.
+// queue sends n requests and returns when all of them wait.
 func (q *waiters) queue(t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -38,7 +38,7 @@ func (q *waiters) queue(t *testing.T, n int) {
 	q.waits(t, q.n)
 }
 
-// waits awaits that n requests wait at chat-service.
+// waits waits until n requests wait in chat-service.
 func (q *waiters) waits(t *testing.T, n int) {
 	t.Helper()
 	chat := q.whence.processes[chatService]
@@ -47,18 +47,18 @@ func (q *waiters) waits(t *testing.T, n int) {
 	})
 }
 
-// answered awaits that all were answered.
+// answered waits until all requests are answered.
 func (q *waiters) answered(t *testing.T) {
 	t.Helper()
 	q.all.Wait()
 	if len(q.failed) > 0 {
-		t.Errorf("%d of %d streams that waited failed, the first with %s", len(q.failed), q.n, q.failed[0])
+		t.Errorf("%d of %d waiting streams failed, the first with %s", len(q.failed), q.n, q.failed[0])
 	}
 	q.n = 0
 }
 
-// TestStreamsWaitForTheOnlyWorker covers an only worker that is away for a moment, hung or dead. Queued streams and
-// new streams wait at chat-service, and all are answered when the worker is back.
+// TestStreamsWaitForTheOnlyWorker covers a single worker that is briefly away, hung or dead. Queued
+// and new streams wait in chat-service, and all are answered when the worker is back.
 func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{
@@ -103,9 +103,9 @@ func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 	q.answered(t)
 }
 
-// TestLongOutageIsTold checks that streams do not wait for ever for a worker that stays away, and that new streams do
-// not wait at all.
-func TestLongOutageIsTold(t *testing.T) {
+// TestLongOutageIsReported checks that streams do not wait for ever for a worker that stays away,
+// and that new streams do not wait at all.
+func TestLongOutageIsReported(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{
 		all:    measured,

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// patience bounds every wait. It is generous: only what is broken takes so long.
+// patience bounds every wait. It is generous: only a failure takes this long.
 const patience = 2 * time.Minute
 
-// A process is a command that runs.
+// A process is a running command.
 type process struct {
 	name   string
 	args   []string
 	cmd    *exec.Cmd
 	out    *lines
 	logs   *lines
-	exited chan struct{} // closed when the process is gone and all it wrote is in out and logs
-	ended  bool          // the test has seen to its end
+	exited chan struct{} // closed when the process has ended and out and logs are complete
+	ended  bool          // the test itself ended the process
 }
 
-// start starts a command. When the test is over the command must still run, unless the test itself has ended it, and end with
-// status 0 on SIGTERM. It must not have reported a data race, which a command built with -race does. If the test fails, the
-// command's log is printed.
+// start starts a command. At the end of the test the command must still run, unless the test itself
+// has ended it, and must end with status 0 on SIGTERM. It must not have reported a data race, which
+// only commands built with -race do. If the test fails, the command's log is printed.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	p := startFile(t, name, binary(t, name), append(subcommand(name), args...)...)
@@ -35,7 +35,7 @@ func start(t *testing.T, name string, args ...string) *process {
 	return p
 }
 
-// startFile is start for a command that is not ours.
+// startFile is start for other programs.
 func startFile(t *testing.T, name, file string, args ...string) *process {
 	t.Helper()
 	p := &process{name: name, args: args, out: newLines(), logs: newLines(), exited: make(chan struct{})}
@@ -79,9 +79,9 @@ func raceReport(logs *lines) string {
 	return strings.Join(report, "\n")
 }
 
-// cleanEnv is the environment without the configuration of somebody's own Whence.
+// cleanEnv returns the environment without the settings of the user's own Whence.
 func cleanEnv() []string {
-	env := []string{"GORACE=atexit_sleep_ms=0"} // else a command with the race detector takes a second to exit
+	env := []string{"GORACE=atexit_sleep_ms=0"} // otherwise a command with the race detector takes a second to exit
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "WHENCE_") {
 			env = append(env, v)
@@ -99,19 +99,19 @@ func (p *process) terminate(t *testing.T) {
 	}
 }
 
-// exit awaits the end of a process that was terminated, and wants status 0.
+// exit waits for the end of a terminated process and checks that its status is 0.
 func (p *process) exit(t *testing.T) {
 	t.Helper()
 	p.exitWith(t, 0)
 }
 
-// exitWith awaits the end of a process that was terminated, and wants a status.
+// exitWith waits for the end of a terminated process and checks its status.
 func (p *process) exitWith(t *testing.T, status int) {
 	t.Helper()
 	select {
 	case <-p.exited:
 	case <-time.After(patience):
-		t.Errorf("%s runs %v after SIGTERM", p.name, patience)
+		t.Errorf("%s still runs %v after SIGTERM", p.name, patience)
 		p.kill(t)
 		return
 	}
@@ -120,7 +120,7 @@ func (p *process) exitWith(t *testing.T, status int) {
 	}
 }
 
-// kill sends SIGKILL, and returns when the process is gone.
+// kill sends SIGKILL and returns when the process has ended.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	p.ended = true
@@ -130,7 +130,8 @@ func (p *process) kill(t *testing.T) {
 	<-p.exited
 }
 
-// await returns the first line of l, which is p.out or p.logs, that match accepts, whether it has come or is to come.
+// await returns the first line of l (p.out or p.logs) that match accepts, and waits for it if
+// necessary.
 func (p *process) await(t *testing.T, l *lines, what string, match func(line string) bool) string {
 	t.Helper()
 	late := time.After(patience)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestProfilesStayOffThePublicListener: --pprof serves profiles on --metrics-listen of every service, and nowhere else.
+// TestProfilesStayOffThePublicListener: --pprof serves profiles only on --metrics-listen of every
+// service.
 func TestProfilesStayOffThePublicListener(t *testing.T) {
 	profiled := flags{all: []string{"--metrics-listen", "127.0.0.1:0", "--pprof"}}
 	eachTopology(t, profiled, func(t *testing.T, w *whence) {

@@ -21,15 +21,15 @@ import (
 
 // The variants of providers.
 const (
-	resumable = "resumable" // takes prompts of token ids and answers with token ids, as vLLM does
-	plain     = "plain"     // takes and gives text alone
+	resumable = "resumable" // takes and returns token ids, like vLLM
+	plain     = "plain"     // takes and returns text only
 )
 
 // referenceText is the answer of every provider unless its scenario disturbs it.
 const referenceText = "Whoever closes a tab stops a stream, and whoever stops a stream frees a slot. So the story goes on, and on, until it ends."
 
-// A provider is an OpenAI-compatible server behind one worker. The scenario decides the faults: a request's
-// temperature identifies its play.
+// A provider is an OpenAI-compatible server behind one worker. The scenario determines the faults:
+// a request's temperature identifies its play.
 type provider struct {
 	*httptest.Server
 	variant string
@@ -40,11 +40,12 @@ type provider struct {
 	plays   *plays
 }
 
-// A play is one run of a scenario in one variant and mode. The provider that is asked first is its first provider.
+// A play is one run of a scenario in one variant and mode. Its first provider gets the
+// first call.
 type play struct {
 	mu    sync.Mutex // guards the following fields
 	first *provider
-	calls [2]int // of the first provider, and of the other one
+	calls [2]int // of the first provider and of the other provider
 
 	faults func(c *providerCall) // handles a provider's call
 }
@@ -56,10 +57,10 @@ type plays struct {
 	next int
 }
 
-// temperatureUnit tells plays apart: its multiples are exact in a float32.
+// temperatureUnit distinguishes plays: its multiples are exact in a float32.
 const temperatureUnit = 1.0 / 1024
 
-// add begins a play, and returns the temperature of its requests.
+// add begins a play and returns the temperature of its requests.
 func (p *plays) add(faults func(*providerCall)) (*play, float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +79,8 @@ func (p *plays) find(temperature float64) *play {
 	return p.byID[int(math.Round(temperature/temperatureUnit))]
 }
 
-// asked counts a call. It returns whether p is the play's first provider, and the number of its calls before.
+// asked counts a call. It reports whether p is the play's first provider, and returns the number of
+// its earlier calls.
 func (y *play) asked(p *provider) (first bool, before int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -171,7 +173,7 @@ func (p *provider) complete(w http.ResponseWriter, r *http.Request) {
 		c.refuse(http.StatusBadRequest, "prompt must be a string", "", "")
 		return
 	}
-	if asked.MaxTokens == 1 { // the trial by which a worker knows the provider
+	if asked.MaxTokens == 1 { // the worker's trial request
 		c.limit, c.skip = 1, 0
 		c.say()
 		return
@@ -186,7 +188,7 @@ func (p *provider) complete(w http.ResponseWriter, r *http.Request) {
 	y.faults(c)
 }
 
-// answered returns how many tokens at the end of a prompt are the beginning of the answer.
+// answered returns the number of tokens at the end of a prompt that begin the answer.
 func (p *provider) answered(prompt []uint32) int {
 	for n := min(len(prompt), len(p.answer)); n > 0; n-- {
 		if slices.Equal(prompt[len(prompt)-n:], p.answer[:n]) {
@@ -201,14 +203,14 @@ type providerCall struct {
 	http.ResponseWriter
 	request  *http.Request
 	provider *provider
-	first    bool // it came to the play's first provider
-	before   int  // calls of the play that came to this provider before
+	first    bool // the call is to the play's first provider
+	before   int  // earlier calls of the play to this provider
 	skip     int  // tokens of the answer that are a part of the prompt
-	limit    int  // tokens to say at most; 0 is all
+	limit    int  // maximum number of tokens to send; 0 means all
 	said     int
 }
 
-// refuse answers with a status and an error object. An empty retryAfter is none.
+// refuse answers with a status and an error object. An empty retryAfter sends no header.
 func (c *providerCall) refuse(status int, message, code, retryAfter string) {
 	c.Header().Set("Content-Type", "application/json")
 	if retryAfter != "" {
@@ -232,7 +234,8 @@ func (c *providerCall) event(data string) {
 	c.flush()
 }
 
-// tokens says the next n tokens of the answer, or words in a provider of text; all that are left if n is 0.
+// tokens sends the next n tokens of the answer, or words from a text provider; all remaining ones
+// if n is 0.
 func (c *providerCall) tokens(n int) {
 	c.head()
 	p := c.provider
@@ -252,21 +255,22 @@ func (c *providerCall) tokens(n int) {
 	}
 }
 
-// finish reports why the answer has ended, and its usage, including the token that ended it, as vLLM counts.
+// finish reports why the answer has ended, and its usage, including the token that ended it, as
+// vLLM counts.
 func (c *providerCall) finish(reason string) {
 	c.event(fmt.Sprintf(`{"choices":[{"index":0,"text":"","finish_reason":%q}]}`, reason))
 	n := c.said
 	if reason == "stop" {
 		n++
 	}
-	if c.provider.variant == resumable { // many providers of text count by another tokenizer, or not at all
+	if c.provider.variant == resumable { // many text providers count with another tokenizer, or not at all
 		c.event(fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":%d}}`, n))
 	}
 }
 
 func (c *providerCall) done() { c.event("[DONE]") }
 
-// say is a whole answer.
+// say sends a whole answer.
 func (c *providerCall) say() {
 	c.tokens(c.limit)
 	if c.limit > 0 {
@@ -280,10 +284,10 @@ func (c *providerCall) say() {
 // hang sends nothing more until the caller has gone.
 func (c *providerCall) hang() { <-c.request.Context().Done() }
 
-// cut breaks the connection, in the middle of the response.
+// cut breaks the connection in mid-response.
 func (c *providerCall) cut() { panic(http.ErrAbortHandler) }
 
-// reset resets the connection, before the response.
+// reset resets the connection before the response.
 func (c *providerCall) reset() {
 	conn, _, err := c.ResponseWriter.(http.Hijacker).Hijack()
 	if err == nil {

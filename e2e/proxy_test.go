@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// proxies are what people put before api-service, each with how it is started in front of w, and returns w through it.
+// proxies are common proxies in front of api-service. start starts the proxy in front of w, and
+// returns w through it.
 var proxies = []struct {
 	name  string
 	start func(t *testing.T, w *whence) *whence
 }{
 	{"nginx", func(t *testing.T, w *whence) *whence { return w.through(nginx(t, w.api, "include whence.conf;")) }},
-	// As it is without a word on it: HTTP/1.0, a connection for each request, and buffers.
+	// nginx's defaults: HTTP/1.0, a connection for each request, and buffers.
 	{"nginx, plain", func(t *testing.T, w *whence) *whence {
 		return w.through(nginx(t, w.api, "location / { proxy_pass http://whence; }"))
 	}},
@@ -29,14 +30,14 @@ var proxies = []struct {
 	{"caddy, HTTP/2", caddyTLS},
 }
 
-// through is w by way of a proxy at this address.
+// through returns w through a proxy at addr.
 func (w *whence) through(addr string) *whence {
 	p := *w
 	p.api = addr
 	return &p
 }
 
-// nginx starts one whose server block is this.
+// nginx starts nginx with a server block.
 func nginx(t *testing.T, api, server string) string {
 	t.Helper()
 	dir, addr := t.TempDir(), freeAddr(t)
@@ -70,7 +71,7 @@ func haproxy(t *testing.T, api string) string {
 	return addr
 }
 
-// caddy starts one whose site, at this address, has our snippet, and more.
+// caddy starts Caddy with a site that has our snippet, and more.
 func caddy(t *testing.T, api, site, more string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,8 +96,8 @@ func caddyTLS(t *testing.T, w *whence) *whence {
 	return w.secured(t, addr, roots, true)
 }
 
-// TestProxiesPassTokensAndDepartures: through each of them an answer is the same, tokens come one by one while the stream
-// runs, and a client that leaves has left for the engine, too.
+// TestProxiesPassTokensAndDepartures: through each proxy the answer is the same, tokens arrive one
+// by one while the stream runs, and the engine stops when the client leaves.
 func TestProxiesPassTokensAndDepartures(t *testing.T) {
 	t.Parallel()
 	for _, p := range proxies {
@@ -114,9 +115,9 @@ func TestProxiesPassTokensAndDepartures(t *testing.T) {
 			}
 			l := w.open(t, greedy(long)).begun(t)
 			if s := direct.why(t, l.id); s.State != "live" {
-				t.Errorf("when the first text came the stream was %s", s.State)
+				t.Errorf("at the first text the stream was %s", s.State)
 			} else if p.name != "nginx, plain" && !strings.HasPrefix(s.Hops[0].Peer, "127.0.0.1") {
-				t.Errorf("the client is at %q", s.Hops[0].Peer)
+				t.Errorf("the client's address is %q", s.Hops[0].Peer)
 			}
 			l.close()
 			w.idle(t)
@@ -125,7 +126,7 @@ func TestProxiesPassTokensAndDepartures(t *testing.T) {
 	}
 }
 
-// TestOldClientsGetNoChunks: of HTTP/1.0, which has none.
+// TestOldClientsGetNoChunks: HTTP/1.0 has no chunked encoding.
 func TestOldClientsGetNoChunks(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		want := w.answer(t, greedy(short))
@@ -148,7 +149,7 @@ func TestOldClientsGetNoChunks(t *testing.T) {
 		}
 		l := &live{frames: r}
 		for {
-			if _, err := l.next(); err == io.EOF { //nolint:errorlint // as frame returns it
+			if _, err := l.next(); err == io.EOF { //nolint:errorlint // frame returns it unwrapped
 				break
 			} else if err != nil {
 				t.Fatal(err)

@@ -38,7 +38,7 @@ func (w *whence) postStream(t *testing.T, a ask, headers ...string) reply {
 	return readAll(t, resp)
 }
 
-// makeStream makes such a stream.
+// makeStream creates a kept stream.
 func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m keptStream) {
 	t.Helper()
 	r := w.postStream(t, a, headers...)
@@ -52,24 +52,24 @@ func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m keptStrea
 type reader struct {
 	t     *testing.T
 	url   string
-	by    http.RoundTripper // nil for a connection of its own
+	by    http.RoundTripper // nil means a new connection
 	last  string            // id of the last event
 	text  strings.Builder
-	names []string // of events that are no deltas
+	names []string // of events that are not deltas
 	err   *refusal // if the stream failed
 
 	resp *http.Response
 	r    *bufio.Reader
 }
 
-// read returns a reader of a stream at an api-service, which is not connected.
+// read returns an unconnected reader of a stream at an api-service.
 func (m keptStream) read(t *testing.T, addr string) *reader {
 	r := &reader{t: t, url: "http://" + addr + m.Events + "?token=" + m.Token}
 	t.Cleanup(r.cut)
 	return r
 }
 
-// connect asks for what the reader does not have, and returns the status.
+// connect requests the events after the reader's cursor, and returns the status.
 func (r *reader) connect() int {
 	r.t.Helper()
 	r.cut()
@@ -142,7 +142,7 @@ func (r *reader) next() (ok bool) {
 	}
 }
 
-// begun connects and reads until there is some text.
+// begun connects and reads up to the first text.
 func (r *reader) begun() *reader {
 	r.t.Helper()
 	if status := r.connect(); status != http.StatusOK {
@@ -156,7 +156,7 @@ func (r *reader) begun() *reader {
 	return r
 }
 
-// rest reads until the connection ends, which must be with the stream.
+// rest reads until the connection ends, which must be at the end of the stream.
 func (r *reader) rest() *reader {
 	r.t.Helper()
 	for r.next() {
@@ -167,12 +167,13 @@ func (r *reader) rest() *reader {
 	return r
 }
 
-// over reports whether the reader has the stream's ending.
+// over reports whether the reader has received the stream's ending.
 func (r *reader) over() bool {
 	return len(r.names) > 0 && (r.names[len(r.names)-1] == "ending" || r.names[len(r.names)-1] == "error")
 }
 
-// completed wants a good ending and all of a text, and that nothing comes after it.
+// completed checks that the stream completed with the whole text, and that nothing follows the
+// ending.
 func (r *reader) completed(want string) {
 	r.t.Helper()
 	if got := r.text.String(); got != want || strings.Join(r.names, " ") != "usage ending" {
@@ -183,11 +184,11 @@ func (r *reader) completed(want string) {
 	}
 }
 
-// failed wants a bad ending.
-func (r *reader) failed(want saying) {
+// failed checks the ending of a failed stream.
+func (r *reader) failed(want statement) {
 	r.t.Helper()
-	if got := r.err.heard(); got != want || strings.Join(r.names, " ") != "error" {
-		r.t.Errorf("the reader heard %q, and events %v; want %q", got, r.names, want)
+	if got := r.err.statement(); got != want || strings.Join(r.names, " ") != "error" {
+		r.t.Errorf("the reader got %q and the events %v, want %q", got, r.names, want)
 	}
 	if status := r.connect(); status != http.StatusNoContent {
 		r.t.Errorf("after the ending the status is %d", status)

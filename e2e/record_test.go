@@ -36,7 +36,7 @@ type record struct {
 	Until   time.Time `json:"until"`
 }
 
-// logged returns the first record that match accepts.
+// logged waits for the first record that match accepts.
 func (p *process) logged(t *testing.T, what string, match func(record) bool) record {
 	t.Helper()
 	var r record
@@ -61,10 +61,10 @@ func (w *whence) ended(t *testing.T, hop, stream string) record {
 	})
 }
 
-// hops are all hops in the order of requests.
+// hops lists all hops in the order of requests.
 var hops = []string{"api-service", "chat-service", "llm-worker/0"}
 
-// clientGone wants every hop to have logged that the client left, with the path that this took.
+// clientGone checks that every hop logged that the client left, with the path of the ending.
 func (w *whence) clientGone(t *testing.T, stream string) {
 	t.Helper()
 	path := "client"

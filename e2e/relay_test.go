@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// A relay is the network between a service and its clients, which can fail.
+// A relay is a network that can fail, between a service and its clients.
 type relay struct {
 	target, addr string
 	conns        sync.WaitGroup
 
-	// passing is read-locked by whoever passes something on, and locked while nothing passes.
+	// passing is read-locked while bytes are forwarded, and locked while the relay is paused.
 	passing sync.RWMutex
 
 	mu   sync.Mutex // guards the following fields
@@ -62,7 +62,7 @@ func (r *relay) reset() {
 	r.cut()
 }
 
-// cut resets all connections that there are. mu is held.
+// cut resets all connections. The caller holds mu.
 func (r *relay) cut() {
 	for conn := range r.open {
 		_ = conn.SetLinger(0)
@@ -70,11 +70,11 @@ func (r *relay) cut() {
 	}
 }
 
-// silence has nothing pass any more, without a word to anybody, until speak.
-func (r *relay) silence() { r.passing.Lock() }
+// pause silently stops forwarding until resume.
+func (r *relay) pause() { r.passing.Lock() }
 
-// speak ends a silence. The connections that have seen it are reset.
-func (r *relay) speak() {
+// resume ends a pause, and resets the connections that it affected.
+func (r *relay) resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut()
@@ -97,7 +97,7 @@ func (r *relay) pass(client *net.TCPConn) {
 	defer r.keep(client)()
 	conn, err := r.dial()
 	if err != nil {
-		return // the client sees it
+		return // the client notices
 	}
 	service := conn.(*net.TCPConn)
 	defer r.keep(service)()
@@ -114,7 +114,7 @@ func (r *relay) dial() (net.Conn, error) {
 	return net.Dial("tcp", r.target)
 }
 
-// A pausingWriter waits while nothing passes.
+// A pausingWriter waits while the relay is paused.
 type pausingWriter struct {
 	io.Writer
 	passing *sync.RWMutex

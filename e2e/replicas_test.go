@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A redisServer is a real one, of the test's own.
+// A redisServer is a real Redis server that the test starts.
 type redisServer struct {
 	file, addr string
 	dir        string
@@ -23,7 +23,7 @@ func startRedis(t *testing.T) *redisServer {
 	return s
 }
 
-// start starts it with what its file has.
+// start starts the server with the data in its file.
 func (s *redisServer) start(t *testing.T) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.addr)
@@ -40,7 +40,7 @@ func (s *redisServer) stop(t *testing.T) {
 	s.process.exit(t)
 }
 
-// replicas are two api-services that share a Redis.
+// replicas starts two api-services that share a Redis.
 func replicas(t *testing.T, pace string, more ...string) (*scene, *redisServer) {
 	t.Helper()
 	server := startRedis(t)
@@ -56,12 +56,12 @@ func TestStreamIsResumedOnTheOtherReplica(t *testing.T) {
 	want := s.answer(t, greedy(long, "max_tokens", 150))
 	m := s.makeStream(t, greedy(long, "max_tokens", 150))
 	if !m.Resumable {
-		t.Error("it says that it cannot be resumed")
+		t.Error("the new stream is not resumable")
 	}
 	here, there := m.read(t, s.addrs[api0]), m.read(t, s.addrs[api1])
 	here.begun()
 	here.cut()
-	here.url = there.url // as through a balancer
+	here.url = there.url // as behind a load balancer
 	here.begun().rest().completed(want)
 	there.begun().rest().completed(want)
 	if r := s.postStream(t, greedy(short), "Idempotency-Key", "k"); r.status != 201 {
@@ -69,7 +69,7 @@ func TestStreamIsResumedOnTheOtherReplica(t *testing.T) {
 	}
 	s.api = s.addrs[api1]
 	if r := s.postStream(t, greedy(short), "Idempotency-Key", "k"); r.status != 200 {
-		t.Errorf("the same key elsewhere: status %d: %s", r.status, r.body)
+		t.Errorf("the same key on the other replica: status %d: %s", r.status, r.body)
 	}
 }
 
@@ -78,13 +78,13 @@ func TestReaderOfAnotherReplicaKeepsAStreamAlive(t *testing.T) {
 	s, _ := replicas(t, "40")
 	m := s.makeStream(t, greedy(long), "X-Leave", "linger:1s")
 	there := m.read(t, s.addrs[api1]).begun()
-	for begun := time.Now(); time.Since(begun) < 6*time.Second; { // longer than anybody lingers
+	for begun := time.Now(); time.Since(begun) < 6*time.Second; { // longer than the linger time
 		if !there.next() {
-			t.Fatal("it ended under its reader")
+			t.Fatal("the stream ended although it had a reader")
 		}
 	}
 	if there.over() {
-		t.Fatal("it ended under its reader:", there.names, there.err.heard())
+		t.Fatal("the stream ended although it had a reader:", there.names, there.err.statement())
 	}
 	there.cut()
 	s.id = m.ID
@@ -93,13 +93,13 @@ func TestReaderOfAnotherReplicaKeepsAStreamAlive(t *testing.T) {
 		t.Error(got)
 	}
 	if there.connect() != 200 {
-		t.Fatal("it cannot be read any more")
+		t.Fatal("the ended stream cannot be read")
 	}
 	there.rest().failed("client_gone: client > api-service/0")
 }
 
-// TestDeadReplicaLosesNothingThatItHasSent: no request is kept, so the stream ends with its api-service.
-func TestDeadReplicaLosesNothingThatItHasSent(t *testing.T) {
+// TestDeadReplicaLosesNoSentEvents: no request is stored, so the stream ends with its api-service.
+func TestDeadReplicaLosesNoSentEvents(t *testing.T) {
 	t.Parallel()
 	s, _ := replicas(t, "40", "--takeover-bytes", "0")
 	want := s.answer(t, greedy(long))
@@ -115,14 +115,14 @@ func TestDeadReplicaLosesNothingThatItHasSent(t *testing.T) {
 	sent := here.text.String()
 	here.url = strings.Replace(here.url, s.addrs[api0], s.addrs[api1], 1)
 	if here.connect() != 200 {
-		t.Fatal("what the dead one has sent is lost")
+		t.Fatal("events that the dead replica sent are lost")
 	}
 	here.rest()
 	there.rest()
 	t.Logf("the ending came %v after the death", time.Since(at).Round(time.Millisecond))
 	for _, r := range []*reader{here, there, m.read(t, s.addrs[api1]).begun().rest()} {
 		if got := r.text.String(); !strings.HasPrefix(got, sent) || !strings.HasPrefix(want, got) {
-			t.Errorf("the dead one had sent %q, the reader has %q", sent, got)
+			t.Errorf("the dead replica had sent %q, but the reader has %q", sent, got)
 		}
 		r.failed("peer_lost: api-service/0 > api-service/1")
 	}
@@ -140,29 +140,29 @@ func TestStreamsOutliveRedis(t *testing.T) {
 	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()
 	server.stop(t)
 	if n := here.text.Len(); !here.next() || here.text.Len() == n {
-		t.Fatal("the reader of the replica that runs the stream hears nothing more")
+		t.Fatal("the reader at the stream's own replica gets no more events")
 	}
 	alone := s.makeStream(t, greedy("What is 2 + 3?"))
 	if alone.Resumable {
-		t.Error("a stream that begins without Redis says that it can be resumed anywhere")
+		t.Error("a stream that began without Redis is resumable")
 	}
 	alone.read(t, s.addrs[api0]).begun().rest().completed("2 + 3 = 5.")
 	if r := s.postStream(t, greedy(short), "Idempotency-Key", "k"); r.status != 503 || r.header.Get("Retry-After") == "" {
 		t.Errorf("with a key: status %d: %s", r.status, r.body)
 	}
 	if status := m.read(t, s.addrs[api1]).connect(); status != 503 {
-		t.Errorf("a new reader elsewhere: status %d", status)
+		t.Errorf("a new reader at the other replica: status %d", status)
 	}
 	server.start(t)
 	here.rest().completed(want)
 	there.rest().completed(want)
 	m.read(t, s.addrs[api1]).begun().rest().completed(want)
 	if again := s.makeStream(t, greedy("What is 2 + 3?")); !again.Resumable {
-		t.Error("with Redis back, a new stream says that it cannot be resumed")
+		t.Error("with Redis back, a new stream is not resumable")
 	}
 }
 
-func TestRedisMustBeConfiguredWhole(t *testing.T) {
+func TestRedisNeedsACompleteConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--redis", "redis://127.0.0.1:1/0"}, {"--redis", "127.0.0.1:1", "--token-key", "k"}} {
 		out, err := exec.Command(binary(t, apiService), args...).CombinedOutput()

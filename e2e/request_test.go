@@ -9,18 +9,19 @@ import (
 	"testing"
 )
 
-// What most tests ask.
+// The model and the prompts of most tests.
 const (
 	model  = "whence-tiny"
-	short  = "What happens when I close the tab?"              // answered with some 50 tokens
-	long   = "Tell me a long story about a fox in the harbor." // answered with some 400
+	short  = "What happens when I close the tab?"              // the answer has about 50 tokens
+	long   = "Tell me a long story about a fox in the harbor." // the answer has about 400 tokens
 	idName = "X-Request-Id"
 )
 
 // An ask is a body of POST /v1/chat/completions.
 type ask map[string]any
 
-// greedy returns a request for the most likely answer. more are further fields, each a name and a value.
+// greedy returns a request for the most likely answer. more has additional fields: names and
+// values.
 func greedy(prompt string, more ...any) ask {
 	a := ask{"model": model, "temperature": 0, "messages": []any{map[string]any{"role": "user", "content": prompt}}}
 	for i := 0; i < len(more); i += 2 {
@@ -38,7 +39,7 @@ func texted(prompt any, more ...any) ask {
 	return a
 }
 
-// send sends a request. An empty id leaves it to the service. The test closes the body.
+// send sends a request. With an empty id the service generates one. The test closes the body.
 func (w *whence) send(t *testing.T, a ask, id string) (*http.Response, error) {
 	return w.sendTo(t, "/v1/chat/completions", a, id)
 }
@@ -95,7 +96,7 @@ func readAll(t *testing.T, resp *http.Response) reply {
 	return reply{resp.StatusCode, resp.Header, body}
 }
 
-// A completion is the body of an answer that is not streamed, or of a refusal.
+// A completion is the body of an unstreamed answer, or of a refusal.
 type completion struct {
 	ID      string
 	Model   string
@@ -139,7 +140,7 @@ func (r *refusal) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// reason returns why the stream ended, or was refused; "" if it was not.
+// reason returns the reason of a failed or refused stream, or "" without an error.
 func (r *refusal) reason() string {
 	if r == nil {
 		return ""
@@ -164,7 +165,7 @@ func (r reply) completion(t *testing.T) completion {
 	return c
 }
 
-// answer asks for a whole answer, which must come.
+// answer requests an unstreamed answer, which must succeed.
 func (w *whence) answer(t *testing.T, a ask) string {
 	t.Helper()
 	r := w.post(t, a)
@@ -175,7 +176,7 @@ func (w *whence) answer(t *testing.T, a ask) string {
 	return c.Choices[0].Message.Content
 }
 
-// works wants the service to answer a good request.
+// works checks that the service answers a valid request.
 func (w *whence) works(t *testing.T) {
 	t.Helper()
 	if text := w.answer(t, greedy("What is 2 + 3?")); text != "2 + 3 = 5." {

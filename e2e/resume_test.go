@@ -19,20 +19,20 @@ func TestReaderIsCutAHundredTimes(t *testing.T) {
 				t.Fatalf("status %d after %q", status, r.last)
 			}
 			if !r.next() {
-				t.Fatalf("no event came after %q", r.last)
+				t.Fatalf("there was no event after %q", r.last)
 			}
 			r.cut()
 		}
 		if cuts < 100 {
-			t.Errorf("only %d cuts: the reader lags behind", cuts)
+			t.Errorf("there were only %d cuts: the reader is too slow", cuts)
 		}
 		r.completed(want)
-		m.read(t, w.api).begun().rest().completed(want) // and one that comes late
+		m.read(t, w.api).begun().rest().completed(want) // a late reader
 		w.idle(t)
 	})
 }
 
-func TestReadersOfOneStreamHearOneStop(t *testing.T) {
+func TestReadersOfOneStreamGetOneStop(t *testing.T) {
 	eachTopology(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence) {
 		m := w.makeStream(t, greedy(long))
 		first, second := m.read(t, w.api).begun(), m.read(t, w.api).begun()
@@ -65,22 +65,22 @@ func TestReadersOfOneStreamHearOneStop(t *testing.T) {
 	})
 }
 
-func TestStreamThatNobodyReadsEndsAfterItsLinger(t *testing.T) {
+func TestUnreadStreamEndsAfterItsLinger(t *testing.T) {
 	eachTopology(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence) {
 		m := w.makeStream(t, greedy(long), "X-Leave", "linger:2s")
 		r := m.read(t, w.api).begun()
-		time.Sleep(3 * time.Second) // it is read, so it does not end
+		time.Sleep(3 * time.Second) // the stream has a reader, so it must not end
 		if !r.next() {
-			t.Fatal("the stream ended under its reader")
+			t.Fatal("the stream ended although it had a reader")
 		}
 		r.cut()
 		begun := time.Now()
 		w.clientGone(t, m.ID)
 		if took := time.Since(begun); took < 1500*time.Millisecond {
-			t.Errorf("it ended %v after its reader had left", took)
+			t.Errorf("the stream ended %v after its reader had left", took)
 		}
 		if r.connect() != http.StatusOK {
-			t.Fatal("it cannot be read any more")
+			t.Fatal("the ended stream cannot be read")
 		}
 		r.rest().failed("client_gone: client > api-service")
 		w.idle(t)
@@ -120,25 +120,25 @@ func TestIdempotencyKeyMakesOneStream(t *testing.T) {
 		}
 		w.ended(t, "llm-worker/0", id(first))
 		if n := strings.Count(w.processes[llmWorker].logs.String(), "stream ended"); w.topology == separate && n != 1 {
-			t.Errorf("%d streams have run", n)
+			t.Errorf("%d streams ran", n)
 		}
 	})
 }
 
-func TestReadersHearThatTheirStreamIsDrained(t *testing.T) {
+func TestReadersGetTheEndingOfADrain(t *testing.T) {
 	eachTopology(t, flags{all: []string{"--drain", "300ms"}, worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence) {
 		m := w.makeStream(t, greedy(long))
 		r, late := m.read(t, w.api).begun(), m.read(t, w.api)
 		p := w.processes[apiService]
 		p.terminate(t)
-		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining") })
-		late.begun() // streams that run can still be read
+		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
+		late.begun() // running streams can still be read
 		if got := w.postStream(t, greedy(short)); got.status != http.StatusServiceUnavailable {
 			t.Errorf("a new stream: status %d: %s", got.status, got.body)
 		}
 		for _, r := range []*reader{r, late} {
-			if got := r.rest().err.heard(); got != "draining: api-service" {
-				t.Errorf("a reader heard %q", got)
+			if got := r.rest().err.statement(); got != "draining: api-service" {
+				t.Errorf("a reader got %q", got)
 			}
 		}
 		p.exit(t)

@@ -22,11 +22,11 @@ const (
 	api0 = "api-service/0"
 	api1 = "api-service/1" // another replica, in front of the same chat-service
 	work = "llm-worker/0"
-	lost = "llm-worker/1" // what a stream is on that moves to llm-worker/0
+	lost = "llm-worker/1" // the first worker of a stream that moves to llm-worker/0
 )
 
-// A scene is a path of separate processes, with two api-services, for one row of the table: a stream, and what ends it.
-// api-service/0 and chat-service may be one process, a gateway.
+// A scene is a path of separate processes, with two api-services, for one row of the table: a
+// stream and its fault. api-service/0 and chat-service may be one process, a gateway.
 type scene struct {
 	*whence // through api-service/0
 	t       *testing.T
@@ -38,8 +38,8 @@ type scene struct {
 	at      time.Time           // of the fault
 }
 
-// stage starts the processes of a row, and returns when they answer. Those of the services are built with faults in them, and
-// leave their spans in the directory traces.
+// stage starts the processes of a row, and returns when they answer. The services have built-in
+// faults, and write their spans to the directory traces.
 func stage(t *testing.T, id, traces string, f flags) *scene {
 	t.Helper()
 	s := &scene{t: t, flags: f, id: id, traces: traces, procs: map[string]*process{}, addrs: map[string]string{}}
@@ -52,7 +52,7 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 	case f.beside:
 		s.start(llmWorker, work, "127.0.0.1:0", f.all, f.worker)
 		s.start(llmWorker, lost, "127.0.0.1:0", f.all, f.left)
-		workers = s.addrs[work] + "," + s.addrs[lost] // of workers with as many streams the second is asked first
+		workers = s.addrs[work] + "," + s.addrs[lost] // among workers with equal load, the second is chosen first
 	default:
 		s.start(llmWorker, work, "127.0.0.1:0", f.all, f.worker)
 		workers = s.addrs[work]
@@ -93,7 +93,7 @@ func (s *scene) healthy(hop string) {
 	s.procs[chatService].logged(s.t, hop+" is healthy", func(r record) bool { return r.Msg == "worker is healthy" && r.Worker == hop })
 }
 
-// freeAddr is where nobody listens yet.
+// freeAddr returns a free address.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,7 +111,7 @@ func (s *scene) start(service, hop, listen string, args ...[]string) {
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }
 
-// open asks for the stream, and returns once there is text.
+// open requests the stream and returns at the first text.
 func (s *scene) open(more ...any) *live {
 	s.t.Helper()
 	resp, err := s.send(s.t, greedy(long, append(more, "stream", true)...), s.id)
@@ -126,14 +126,14 @@ func (s *scene) open(more ...any) *live {
 	return l.begun(s.t)
 }
 
-// occupy takes the worker's one slot.
+// occupy takes the worker's only slot.
 func (s *scene) occupy() {
 	s.t.Helper()
 	s.whence.open(s.t, greedy(long)).begun(s.t)
 }
 
-// flowing asks for the stream on a connection of the row's own, and returns once there are three events.
-func (s *scene) flowing() (*net.TCPConn, *bufio.Reader) {
+// openFlowing requests the stream on a new connection, and returns after three events.
+func (s *scene) openFlowing() (*net.TCPConn, *bufio.Reader) {
 	s.t.Helper()
 	conn := s.dial(s.t, greedy(long, "stream", true), s.id)
 	r := bufio.NewReader(conn)
@@ -149,13 +149,13 @@ func (s *scene) flowing() (*net.TCPConn, *bufio.Reader) {
 	return conn, r
 }
 
-// fault notes the time and does what the row is about.
+// fault records the time and injects the row's fault.
 func (s *scene) fault(f func()) {
 	s.at = time.Now()
 	f()
 }
 
-// whole asks for an answer in one piece, and returns its error.
+// whole requests an unstreamed answer and returns its error.
 func (s *scene) whole(a ask) *refusal {
 	s.t.Helper()
 	resp, err := s.send(s.t, a, s.id)
@@ -165,23 +165,23 @@ func (s *scene) whole(a ask) *refusal {
 	return readAll(s.t, resp).completion(s.t).Error
 }
 
-// A saying is what somebody says of an ending: "reason: origin > ... > hop".
-type saying string
+// A statement is an observer's account of an ending: "reason: origin > ... > hop".
+type statement string
 
-func says(reason string, path []string) saying {
-	return saying(reason + ": " + strings.Join(path, " > "))
+func says(reason string, path []string) statement {
+	return statement(reason + ": " + strings.Join(path, " > "))
 }
 
-// heard is what a client reads.
-func (r *refusal) heard() saying {
+// statement returns the client's account.
+func (r *refusal) statement() statement {
 	if r == nil {
 		return "nothing"
 	}
 	return says(r.reason(), r.Path)
 }
 
-// logged returns what a hop's log says of the stream: once, or it is no ending.
-func (s *scene) logged(hop string) saying {
+// logged returns the account of a hop's log, which must have exactly one ending.
+func (s *scene) logged(hop string) statement {
 	var all []string
 	lines, _ := s.procs[hop].logs.since(0)
 	for _, line := range lines {
@@ -192,14 +192,14 @@ func (s *scene) logged(hop string) saying {
 		switch r.Msg {
 		case "stream ended":
 			all = append(all, r.Reason+": "+r.Path)
-		case "request refused": // never was a stream
+		case "request refused": // refused before the stream began
 			all = append(all, r.Reason+": "+hop)
 		}
 	}
-	return saying(strings.Join(all, " and "))
+	return statement(strings.Join(all, " and "))
 }
 
-// record returns what a hop's ledger says of the stream; nil if it knows nothing.
+// record returns a hop's ledger record of the stream, or nil if there is none.
 func (s *scene) record(hop string) *streamv1.Record {
 	s.t.Helper()
 	if serviceOf(hop) == apiService {
@@ -220,7 +220,7 @@ func (s *scene) record(hop string) *streamv1.Record {
 	return nil
 }
 
-// story is the edge's own part of GET /v1/streams/{id}.
+// story returns the edge's own record in GET /v1/streams/{id}.
 func (s *scene) story(hop string) *streamv1.Record {
 	s.t.Helper()
 	resp, err := s.http.Get("http://" + s.addrs[hop] + "/v1/streams/" + s.id)
@@ -249,25 +249,26 @@ func (s *scene) story(hop string) *streamv1.Record {
 	return nil
 }
 
-// booked is what a hop's ledger says.
-func (s *scene) booked(hop string) saying {
+// booked returns the account of a hop's ledger.
+func (s *scene) booked(hop string) statement {
 	s.t.Helper()
 	r := s.record(hop)
 	switch {
 	case r == nil:
 		return ""
 	case r.GetState() != streamv1.State_STATE_ENDED:
-		return saying(fmt.Sprintf("%v", r.GetState()))
+		return statement(fmt.Sprintf("%v", r.GetState()))
 	}
 	return says(streamerr.Reason(r.GetReason()).String(), r.GetPath())
 }
 
-// counted is what a hop's metrics say: how many streams have ended for the reason and from the kind of origin that is wanted.
-func (s *scene) counted(hop string, want saying) saying {
+// counted returns the account of a hop's metrics: exactly one stream must have ended with the
+// wanted reason and kind of origin.
+func (s *scene) counted(hop string, want statement) statement {
 	s.t.Helper()
 	reason, path, _ := strings.Cut(string(want), ": ")
 	origin, _, _ := strings.Cut(path, " > ")
-	if origin == shop { // labels do not have names that callers give themselves
+	if origin == shop { // names that callers choose are not labels
 		origin = "other"
 	}
 	found := s.scrapeOf(s.t, s.procs[hop])
@@ -275,10 +276,10 @@ func (s *scene) counted(hop string, want saying) saying {
 	if n == 1 {
 		return want
 	}
-	return saying(fmt.Sprintf("%v times %s from %s", n, reason, serviceOf(origin)))
+	return statement(fmt.Sprintf("%v times %s from %s", n, reason, serviceOf(origin)))
 }
 
-// stopped is how long after the fault the engine had stopped, by the worker's ledger.
+// stopped returns the time from the fault until the engine stopped, by the worker's ledger.
 func (s *scene) stopped() time.Duration {
 	s.t.Helper()
 	r := s.record(work)

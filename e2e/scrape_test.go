@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// measured has every service answer scrapes.
+// measured makes every service answer scrapes.
 var measured = []string{"--metrics-listen", "127.0.0.1:0"}
 
-// A scrape is what a service shows to Prometheus.
+// A scrape holds the samples of a service's metrics.
 type scrape struct {
 	text    string
 	samples []sample
@@ -23,7 +23,7 @@ type sample struct {
 	value  float64
 }
 
-// metrics returns the address that a process answers scrapes on.
+// metrics returns the address on which a process answers scrapes.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
 	return p.logged(t, `"serving metrics" in its log`, func(r record) bool { return r.Msg == "serving metrics" }).Addr
@@ -60,7 +60,7 @@ func (w *whence) scrapeOf(t *testing.T, p *process) (s scrape) {
 	return s
 }
 
-// parseSample reads a line such as `name{a="b"} 3`. No label of ours has a comma or a quote in it.
+// parseSample reads a line such as `name{a="b"} 3`. Our label values contain no commas or quotes.
 func parseSample(t *testing.T, line string) sample {
 	t.Helper()
 	series, number, _ := strings.Cut(line, " ")
@@ -78,7 +78,7 @@ func parseSample(t *testing.T, line string) sample {
 	return s
 }
 
-// sum adds up the samples of a name that have the labels, each given as "name=value".
+// sum adds up the samples of a name with all labels, each given as "name=value".
 func (s scrape) sum(name string, labels ...string) float64 {
 	total := 0.0
 next:
@@ -96,7 +96,7 @@ next:
 	return total
 }
 
-// has reports whether there is a metric of the name, in any series.
+// has reports whether a metric has the name.
 func (s scrape) has(name string) bool {
 	for _, sample := range s.samples {
 		if sample.name == name {

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// modulePatience bounds the download of a module's dependencies, and the build and run of its tests.
+// modulePatience bounds the download of a module's dependencies, and the build and run of its
+// tests.
 const modulePatience = 10 * time.Minute
 
-// TestAnthropicGo runs the tests of sdk-anthropic-go: Anthropic's official Go client, in a module of its own.
+// TestAnthropicGo runs the tests of sdk-anthropic-go: Anthropic's official Go client, in a module
+// of its own.
 func TestAnthropicGo(t *testing.T) {
 	t.Parallel()
-	w := run(t, allInOne, flags{worker: []string{"--pace", "100"}}) // slow enough to be stopped
+	w := run(t, allInOne, flags{worker: []string{"--pace", "100"}}) // slow enough for a stop in mid-answer
 	ctx, cancel := context.WithTimeout(t.Context(), modulePatience)
 	defer cancel()
 	if out, err := inModule(ctx, "sdk-anthropic-go", nil, "mod", "download"); err != nil {
@@ -26,7 +28,8 @@ func TestAnthropicGo(t *testing.T) {
 	w.idle(t)
 }
 
-// inModule runs the go command in the module of a directory, whose go.mod and go.sum it must not change.
+// inModule runs the go command in the module of a directory, whose go.mod and go.sum it must not
+// change.
 func inModule(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir

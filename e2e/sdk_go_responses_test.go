@@ -19,7 +19,7 @@ func responded(input string) responses.ResponseNewParams {
 	}
 }
 
-// wholeResponse asks for a response at once.
+// wholeResponse requests an unstreamed response.
 func wholeResponse(t *testing.T, c *openai.Client, p responses.ResponseNewParams) *responses.Response {
 	t.Helper()
 	got, err := c.Responses.New(t.Context(), p)
@@ -29,7 +29,7 @@ func wholeResponse(t *testing.T, c *openai.Client, p responses.ResponseNewParams
 	return got
 }
 
-// sameResponse wants a response to be the same in pieces as at once, and returns it.
+// sameResponse checks that streamed and unstreamed responses are equal, and returns the response.
 func sameResponse(t *testing.T, c *openai.Client, p responses.ResponseNewParams) *responses.Response {
 	t.Helper()
 	want := wholeResponse(t, c, p)
@@ -59,10 +59,10 @@ func sameResponse(t *testing.T, c *openai.Client, p responses.ResponseNewParams)
 		all += item.Arguments.OfString
 	}
 	if last.Type != "response."+string(want.Status) || got.Status != want.Status || got.OutputText() != want.OutputText() || text.String() != all || len(got.Output) != len(want.Output) {
-		t.Errorf("streamed %s %s, at once %s", last.Type, got.RawJSON(), want.RawJSON())
+		t.Errorf("streamed %s %s, unstreamed %s", last.Type, got.RawJSON(), want.RawJSON())
 	}
 	if got.Usage.InputTokens == 0 || got.Usage.InputTokens != want.Usage.InputTokens || got.Usage.OutputTokens != want.Usage.OutputTokens || got.Usage.TotalTokens != got.Usage.InputTokens+got.Usage.OutputTokens {
-		t.Errorf("usage streamed %s, at once %s", got.Usage.RawJSON(), want.Usage.RawJSON())
+		t.Errorf("usage streamed %s, unstreamed %s", got.Usage.RawJSON(), want.Usage.RawJSON())
 	}
 	return want
 }
@@ -107,7 +107,7 @@ func TestOpenAIGoRunsALoopOfToolsOverResponses(t *testing.T) {
 	})
 }
 
-func TestOpenAIGoGetsAResponseThatASchemaSays(t *testing.T) {
+func TestOpenAIGoGetsAResponseUnderASchema(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
 		p := responded("Report the weather.")
@@ -128,12 +128,12 @@ func TestOpenAIGoGetsAResponseThatASchemaSays(t *testing.T) {
 func TestOpenAIGoReadsTheErrorsOfResponses(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
-		behind := responded(short) // which is not stored
+		behind := responded(short) // not stored
 		behind.Background = param.NewOpt(true)
 		_, err := c.Responses.New(t.Context(), behind)
 		e, ok := errors.AsType[*openai.Error](err)
 		if !ok || e.StatusCode != http.StatusBadRequest || e.Param != "background" || e.Type != "invalid_request_error" {
-			t.Errorf("the SDK says %v", err)
+			t.Errorf("the SDK reports %v", err)
 		}
 	})
 }

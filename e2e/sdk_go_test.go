@@ -13,7 +13,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 )
 
-// sdk returns the official client, of which only the address is ours.
+// sdk returns the official client with our address.
 func (w *whence) sdk() openai.Client {
 	return openai.NewClient(option.WithBaseURL(w.url("/v1/")), option.WithAPIKey("unused"), option.WithHTTPClient(w.http), option.WithMaxRetries(0))
 }
@@ -26,7 +26,7 @@ func asked(prompt string, temperature float64) openai.ChatCompletionNewParams {
 	}
 }
 
-// whole asks for an answer at once.
+// whole requests an unstreamed answer.
 func whole(t *testing.T, c *openai.Client, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
 	t.Helper()
 	answer, err := c.Chat.Completions.New(t.Context(), p)
@@ -36,7 +36,7 @@ func whole(t *testing.T, c *openai.Client, p openai.ChatCompletionNewParams) *op
 	return answer
 }
 
-// streamed asks for an answer in pieces, and puts them together as the SDK does.
+// streamed requests a streamed answer, and joins its pieces with the SDK.
 func streamed(t *testing.T, c *openai.Client, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
 	t.Helper()
 	stream := c.Chat.Completions.NewStreaming(t.Context(), p)
@@ -52,7 +52,7 @@ func streamed(t *testing.T, c *openai.Client, p openai.ChatCompletionNewParams) 
 	return &all.ChatCompletion
 }
 
-// same wants an answer to be the same in pieces as at once, and returns it.
+// same checks that streamed and unstreamed answers are equal, and returns the answer.
 func same(t *testing.T, c *openai.Client, p openai.ChatCompletionNewParams) openai.ChatCompletionChoice {
 	t.Helper()
 	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{}
@@ -63,15 +63,15 @@ func same(t *testing.T, c *openai.Client, p openai.ChatCompletionNewParams) open
 		t.Fatalf("%d choices, streamed %d", len(want.Choices), len(got.Choices))
 	}
 	if got.Choices[0].Message.Content != want.Choices[0].Message.Content || got.Choices[0].FinishReason != want.Choices[0].FinishReason {
-		t.Errorf("streamed %q (%s), at once %q (%s)", got.Choices[0].Message.Content, got.Choices[0].FinishReason,
+		t.Errorf("streamed %q (%s), unstreamed %q (%s)", got.Choices[0].Message.Content, got.Choices[0].FinishReason,
 			want.Choices[0].Message.Content, want.Choices[0].FinishReason)
 	}
 	if got.Usage.PromptTokens == 0 || got.Usage.CompletionTokens == 0 || got.Usage.TotalTokens != got.Usage.PromptTokens+got.Usage.CompletionTokens {
 		t.Errorf("usage %+v", got.Usage)
 	}
-	// How many tokens the engine was ahead of a stop string is chance.
+	// The number of tokens by which the engine was ahead of a stop string varies.
 	if got.Usage.PromptTokens != want.Usage.PromptTokens || len(p.Stop.OfStringArray) == 0 && got.Usage.CompletionTokens != want.Usage.CompletionTokens {
-		t.Errorf("usage streamed %+v, at once %s", got.Usage, want.Usage.RawJSON())
+		t.Errorf("usage streamed %+v, unstreamed %s", got.Usage, want.Usage.RawJSON())
 	}
 	return want.Choices[0]
 }
@@ -179,7 +179,7 @@ func TestOpenAIGoUnderstandsRefusals(t *testing.T) {
 	})
 }
 
-func TestOpenAIGoHearsThatAStreamFailed(t *testing.T) {
+func TestOpenAIGoReportsAFailedStream(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "50"}})
 	c := w.sdk()
@@ -193,7 +193,7 @@ func TestOpenAIGoHearsThatAStreamFailed(t *testing.T) {
 	}
 	failed, ok := errors.AsType[*ssestream.StreamError](stream.Err())
 	if !ok {
-		t.Fatalf("the SDK says %v", stream.Err())
+		t.Fatalf("the SDK reports %v", stream.Err())
 	}
 	var body struct{ Error refusal }
 	if err := json.Unmarshal(failed.Event.Data, &body); err != nil || body.Error.reason() != "peer_lost" {
@@ -201,12 +201,12 @@ func TestOpenAIGoHearsThatAStreamFailed(t *testing.T) {
 	}
 }
 
-// wantAPIError wants the SDK's error to say all of this.
+// wantAPIError checks the fields of the SDK's error.
 func wantAPIError(t *testing.T, err error, status int, kind, code, atFault string) {
 	t.Helper()
 	e, ok := errors.AsType[*openai.Error](err)
 	if !ok {
-		t.Errorf("the SDK says %v", err)
+		t.Errorf("the SDK reports %v", err)
 		return
 	}
 	if e.StatusCode != status || e.Type != kind || e.Code != code || e.Param != atFault || e.Message == "" {

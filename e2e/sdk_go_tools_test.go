@@ -10,7 +10,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// weatherTool is one that the model knows nothing of.
+// weatherTool is a tool that the model was not trained on.
 var weatherTool = openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
 	Name: "get_weather",
 	Parameters: shared.FunctionParameters{
@@ -19,7 +19,7 @@ var weatherTool = openai.ChatCompletionFunctionTool(shared.FunctionDefinitionPar
 	},
 })
 
-// wantWeather wants arguments to be valid under the tool's schema.
+// wantWeather checks that arguments are valid under the tool's schema.
 func wantWeather(t *testing.T, arguments string) {
 	t.Helper()
 	var v struct{ City, Unit *string }
@@ -48,7 +48,7 @@ func TestOpenAIGoRunsALoopOfTools(t *testing.T) {
 				wantWeather(t, calls[0].Function.Arguments)
 			}
 			if a, b := answers[0].Message.ToolCalls[0].Function.Arguments, answers[1].Message.ToolCalls[0].Function.Arguments; a != b {
-				t.Errorf("%s: at once %s, streamed %s", name, a, b)
+				t.Errorf("%s: unstreamed %s, streamed %s", name, a, b)
 			}
 			p.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{}
 			p.Messages = append(slices.Clone(p.Messages), answers[0].Message.ToParam(), openai.ToolMessage("Rain.", answers[0].Message.ToolCalls[0].ID))
@@ -59,7 +59,7 @@ func TestOpenAIGoRunsALoopOfTools(t *testing.T) {
 	})
 }
 
-func TestOpenAIGoGetsWhatASchemaSays(t *testing.T) {
+func TestOpenAIGoGetsAnAnswerUnderASchema(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
 		schema := map[string]any{

@@ -10,12 +10,13 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 )
 
-// TestSessionStaysOnItsWorker asks for several conversations over HTTP, whose prompts begin all differently: what names them alone
-// decides who answers.
+// TestSessionStaysOnItsWorker runs several conversations over HTTP whose prompts all begin
+// differently: only the name of the session determines the worker.
 func TestSessionStaysOnItsWorker(t *testing.T) {
 	t.Parallel()
 	w := runFleet(t, 3, flags{worker: []string{"--engine", "sim", "--sim-speed", "100"}, chat: []string{"--policy", "session"}})
-	// on returns who answered a request, once its place is free again: a worker with more than its share is passed over.
+	// on returns the worker that answered a request, once its place is free again: a worker with
+	// more than its share is skipped.
 	on := func(a ask, id string) (worker string, told streamstory.Story) {
 		t.Helper()
 		resp, err := w.send(t, a, id)
@@ -48,7 +49,7 @@ func TestSessionStaysOnItsWorker(t *testing.T) {
 				first = worker
 			}
 			if worker != first {
-				t.Errorf("%s: one of its requests was answered by %s, another by %s", name, first, worker)
+				t.Errorf("%s: %s answered one of its requests, and %s another", name, first, worker)
 			}
 			if told.Tokens.Cached == nil {
 				t.Error("the story does not say how much of the prompt was cached:", told.Tokens)

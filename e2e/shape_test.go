@@ -12,10 +12,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A shape is an object of OpenAI's, as testdata/openai describes it, or of our own words.
+// A shape is the schema of an object: OpenAI's in testdata/openai, or our own.
 type shape struct{ schema *jsonschema.Schema }
 
-// ours are the fields of our own that objects of OpenAI's have here.
+// ours are our own fields in OpenAI's objects.
 var ours = map[string]map[string]any{
 	"Error": {
 		"whence": map[string]any{"type": "object", "required": []any{"reason"}, "additionalProperties": false, "properties": map[string]any{
@@ -35,7 +35,8 @@ var ours = map[string]map[string]any{
 	},
 }
 
-// texts is what the reference says of text completions. A streamed one has no finish_reason until its end, which it does not say.
+// texts describes text completions as OpenAI's reference does. A streamed completion has no
+// finish_reason until its end, which the reference does not say.
 const texts = `{
 	"type": "object", "required": ["id", "object", "created", "model", "choices"],
 	"properties": {
@@ -55,7 +56,8 @@ const texts = `{
 	}
 }`
 
-// vectors is what the reference says of embeddings, whose values are a string where base64 was asked for.
+// vectors describes embeddings as OpenAI's reference does, with a string as the value if base64 was
+// requested.
 const vectors = `{
 	"type": "object", "required": ["object", "data", "model", "usage"],
 	"properties": {
@@ -71,7 +73,7 @@ const vectors = `{
 	}
 }`
 
-// compiled holds the shapes by the names that OpenAI has for them.
+// compiled holds the shapes by OpenAI's names.
 var compiled = sync.OnceValues(func() (map[string]shape, error) {
 	f, err := os.Open("testdata/openai/openapi.json")
 	if err != nil {
@@ -107,7 +109,8 @@ var compiled = sync.OnceValues(func() (map[string]shape, error) {
 	return shapes, nil
 })
 
-// strict makes a JSON schema of what OpenAPI says: null where it is allowed, and no fields that are not described.
+// strict converts an OpenAPI schema to a JSON schema: null where it is allowed, and no undescribed
+// fields.
 func strict(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -137,7 +140,7 @@ func shapeOf(t *testing.T, name string) shape {
 		t.Fatal(err)
 	}
 	if all[name].schema == nil {
-		t.Fatal("nobody describes", name)
+		t.Fatal("there is no schema of", name)
 	}
 	return all[name]
 }
@@ -210,7 +213,7 @@ func TestBodiesHaveTheShapeThatOpenAIDescribes(t *testing.T) {
 		for {
 			f, err := frame(running.frames)
 			if err != nil {
-				t.Fatalf("no error came: %v", err)
+				t.Fatalf("there was no error: %v", err)
 			}
 			data := strings.TrimPrefix(f, "data: ")
 			if strings.HasPrefix(data, `{"error"`) {

@@ -12,8 +12,9 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// TestCallsThatNeverSendTheirRequestEnd opens calls on both gRPC ports of the running services and sends nothing on them. All calls
-// end with DEADLINE_EXCEEDED, requests are answered meanwhile, and the metrics count the calls.
+// TestCallsThatNeverSendTheirRequestEnd opens calls on both gRPC ports of the running services and
+// sends nothing on them. All calls end with DEADLINE_EXCEEDED, requests are answered meanwhile, and
+// the metrics count the calls.
 func TestCallsThatNeverSendTheirRequestEnd(t *testing.T) {
 	t.Parallel()
 	const n = 1000
@@ -35,7 +36,7 @@ func TestCallsThatNeverSendTheirRequestEnd(t *testing.T) {
 		}
 	}
 	if got := w.answer(t, greedy(short)); got == "" {
-		t.Error("no answer beside the silent calls")
+		t.Error("a request was not answered during the silent calls")
 	}
 	for service, opened := range calls {
 		for i, st := range opened {

@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// oneSlot lets one stream run, slowly, and one wait.
+// oneSlot lets one stream run slowly and one stream wait.
 var oneSlot = flags{worker: []string{"--max-running", "1", "--max-queued", "1", "--pace", "20"}}
 
-// freed awaits that the worker has forgotten a stream, and wants every hop to say that the client left.
+// freed waits until the worker has released a stream, and checks that every hop reports that the
+// client left.
 func (w *whence) freed(t *testing.T, stream string) {
 	t.Helper()
 	begun := time.Now()
@@ -99,7 +100,7 @@ func TestClosedWaitingStreamFreesItsPlaceInTheQueue(t *testing.T) {
 			w.clientGone(t, id)
 		}
 		before := runs.text.Len()
-		for runs.text.Len() == before { // the stream that runs is left alone
+		for runs.text.Len() == before { // the running stream is not disturbed
 			if _, err := runs.next(); err != nil {
 				t.Fatal(err)
 			}
@@ -111,18 +112,19 @@ func TestClosedWaitingStreamFreesItsPlaceInTheQueue(t *testing.T) {
 
 func TestConnectionClosedDuringPrefillFreesTheSlot(t *testing.T) {
 	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		prompt := strings.Repeat("the fox in the harbor ", 180) // some 30 steps of the engine
+		prompt := strings.Repeat("the fox in the harbor ", 180) // about 30 steps of the engine
 		l := w.open(t, greedy(prompt))
-		if _, err := l.next(); err != nil { // the role chunk comes once the stream is admitted, before its prefill
+		if _, err := l.next(); err != nil { // the role chunk is sent when the stream is admitted, before its prefill
 			t.Fatal(err)
 		}
 		l.close()
 		if l.text.Len() > 0 {
-			t.Errorf("text came before the prefill: %q", l.text.String())
+			t.Errorf("there was text before the prefill: %q", l.text.String())
 		}
 		w.freed(t, l.id)
 
-		// Closed as soon as it is sent, a request may not get as far as the worker. Whoever saw it says the same.
+		// A request whose connection is closed at once may not reach the worker. Every hop that it
+		// reached must report the same ending.
 		for i := range 10 {
 			id := fmt.Sprint("sent-and-gone-", i)
 			_ = w.dial(t, greedy(prompt, "stream", i%2 == 0), id).Close()
@@ -143,7 +145,7 @@ func TestConnectionClosedDuringPrefillFreesTheSlot(t *testing.T) {
 	})
 }
 
-func TestOneRequestTooManyIsToldToComeBack(t *testing.T) {
+func TestRequestOverTheLimitGetsRetryAfter(t *testing.T) {
 	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
 		runs := w.open(t, greedy(long)).begun(t)
 		waits := w.open(t, greedy(long))
@@ -156,14 +158,15 @@ func TestOneRequestTooManyIsToldToComeBack(t *testing.T) {
 			}
 		}
 		runs.close()
-		waits.begun(t).close() // moved up
+		waits.begun(t).close() // runs now
 		w.freed(t, waits.id)
 		w.clientGone(t, runs.id)
 		w.works(t)
 	})
 }
 
-// dial sends a request by a connection of its own and reads nothing. The connection is closed after the test.
+// dial sends a request on a new connection and reads nothing. The connection is closed after the
+// test.
 func (w *whence) dial(t *testing.T, a ask, id string) *net.TCPConn {
 	t.Helper()
 	conn := w.connect(t)

@@ -30,25 +30,25 @@ import (
 )
 
 var (
-	slowReaders  = flag.Int("slow", 50, "how many `readers` of a byte a second TestSlowReadersHarmNobody has")
-	besideThem   = flag.Int("beside", 10, "how many `streams` that are read at once it has beside them")
-	slowFor      = flag.Duration("slow-for", 10*time.Second, "how `long` their streams run")
-	slowFindings = flag.String("slow-findings", "", "write what TestSlowReadersHarmNobody measured to this `file`")
+	slowReaders  = flag.Int("slow", 50, "number of `readers` of a byte per second in TestSlowReadersHarmNobody")
+	besideThem   = flag.Int("beside", 10, "number of `streams` beside them that are read without delay")
+	slowFor      = flag.Duration("slow-for", 10*time.Second, "`duration` of their streams")
+	slowFindings = flag.String("slow-findings", "", "write the measurements of TestSlowReadersHarmNobody to this `file`")
 )
 
 const (
-	wideContext  = 1 << 17 // of a model whose answers fill buffers
-	atOnce       = 200     // tokens of a message of a stream that is read slowly, so that few messages make much text
+	wideContext  = 1 << 17 // context of a model whose answers fill buffers
+	atOnce       = 200     // tokens per message of a slowly read stream, so that few messages carry much text
 	lumpEvery    = 500 * time.Millisecond
-	normalEvery  = 100 * time.Millisecond // between the tokens of one that is read at once
+	normalEvery  = 100 * time.Millisecond // between the tokens of a stream that is read without delay
 	normalTokens = 100
 	replayBound  = 256 << 20
-	memoryPerOne = 256 << 10 // of a slow reader beside what is kept for it: connection, handler, buffers
+	memoryPerOne = 256 << 10 // per slow reader, in addition to its stored events: connection, handler, buffers
 )
 
-// parrot is an engine whose answer is a matter of the seed alone. Its pace is that of a stream for a slow reader if max_tokens fills
-// more than one lump, unless the temperature is 0: then it has none.
-func parrot(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+// seededEngine is an engine whose answer depends only on the seed. It has the pace of a stream for
+// a slow reader if max_tokens fills more than one message. With temperature 0 it has no pace.
+func seededEngine(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		started := &llmv1.Started{StreamId: stream.ID(ctx), Model: model, PromptTokens: uint32(len(req.GetPrompt()))}
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: started}}, nil) {
@@ -84,8 +84,9 @@ func parrot(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1
 	}
 }
 
-// startParrot runs the path in front of such an engine: a worker in this process, and the two services.
-func startParrot(t *testing.T) *whence {
+// startSeeded runs the path in front of seededEngine: a worker in this process, and the two
+// services.
+func startSeeded(t *testing.T) *whence {
 	t.Helper()
 	dir := wideModel(t, wideContext)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +96,7 @@ func startParrot(t *testing.T) *whence {
 	info := func() *llmv1.WorkerInfo {
 		return &llmv1.WorkerInfo{ContextLength: wideContext, VocabSize: 1 << 16}
 	}
-	s := worker.NewServer(worker.DefaultName, model, parrot, info, slog.New(slog.DiscardHandler))
+	s := worker.NewServer(worker.DefaultName, model, seededEngine, info, slog.New(slog.DiscardHandler))
 	s.SetHealthy(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -104,7 +105,7 @@ func startParrot(t *testing.T) *whence {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() { // when the services have gone
+	t.Cleanup(func() { // after the services have ended
 		cancel()
 		wg.Wait()
 	})
@@ -119,15 +120,15 @@ func startParrot(t *testing.T) *whence {
 	return w
 }
 
-// slowTimeout is --write-timeout: slow readers are there for a while before they are cut.
+// slowTimeout is --write-timeout: slow readers stay for a while before they are disconnected.
 func slowTimeout() time.Duration { return *slowFor / 3 }
 
-// parroted is a request for n tokens.
-func parroted(seed, n int, temperature float64) ask {
+// seededRequest returns a request for n tokens.
+func seededRequest(seed, n int, temperature float64) ask {
 	return greedy(short, "seed", seed, "max_tokens", n, "temperature", temperature)
 }
 
-// narrow are connections that hold little of what was not read.
+// narrow returns a transport whose connections buffer few unread bytes.
 func narrow(t *testing.T) *http.Transport {
 	dialer := &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -141,19 +142,20 @@ func narrow(t *testing.T) *http.Transport {
 	return by
 }
 
-// TestSlowReadersHarmNobody: readers of a byte a second are beside streams that are read at once. Their streams go on, and are
-// read again afterwards, to the last byte; what the api-service keeps for them is bounded. scripts/slowreaders measures more.
+// TestSlowReadersHarmNobody runs readers of a byte per second beside streams that are read without
+// delay. Streams of slow readers continue, and can be read again afterwards to the last byte; the
+// memory that api-service uses for them is bounded. scripts/slowreaders measures more.
 func TestSlowReadersHarmNobody(t *testing.T) {
 	t.Parallel()
-	w := startParrot(t)
+	w := startSeeded(t)
 	api := w.processes[apiService]
 	tokens := int(*slowFor/lumpEvery) * atOnce
 	want := make([]string, mileTexts)
 	for i := range want {
-		want[i] = w.answer(t, parroted(i, tokens, 0))
+		want[i] = w.answer(t, seededRequest(i, tokens, 0))
 	}
 	without := w.gaps(t, *besideThem)
-	before := residence(t, api)
+	before := residentMemory(t, api)
 
 	readers := make([]*reader, *slowReaders)
 	var wg sync.WaitGroup
@@ -163,7 +165,7 @@ func TestSlowReadersHarmNobody(t *testing.T) {
 	entered := make(chan struct{}, len(readers))
 	for i := range readers {
 		wg.Go(func() {
-			m := w.makeStream(t, parroted(i%len(want), tokens, 1), "X-Leave", "detach")
+			m := w.makeStream(t, seededRequest(i%len(want), tokens, 1), "X-Leave", "detach")
 			readers[i] = m.read(t, w.api)
 			readers[i].by = by
 			readers[i].begun()
@@ -182,10 +184,10 @@ func TestSlowReadersHarmNobody(t *testing.T) {
 	with := w.gaps(t, *besideThem)
 	time.Sleep(time.Until(begun.Add(*slowFor)))
 	eventually(t, "all streams have ended, whatever their readers do", func() bool { return w.live(t) == 0 })
-	during := residence(t, api)
+	during := residentMemory(t, api)
 	close(over)
 	wg.Wait()
-	left := leavings(api, len(readers))
+	left := departures(api, len(readers))
 	for i, r := range readers {
 		r.by = nil
 		if r.connect() != http.StatusOK {
@@ -193,14 +195,14 @@ func TestSlowReadersHarmNobody(t *testing.T) {
 		}
 		r.rest().completed(want[i%len(want)])
 	}
-	after := residence(t, api)
-	t.Logf("%d slow readers were there after %v and left so: %v", len(readers), all.Round(time.Millisecond), left)
+	after := residentMemory(t, api)
+	t.Logf("%d slow readers had connected after %v, and left for these reasons: %v", len(readers), all.Round(time.Millisecond), left)
 	if left["slow_reader"] == 0 {
-		t.Errorf("no reader was too slow: %v", left)
+		t.Errorf("no reader was disconnected as too slow: %v", left)
 	}
 	kept := len(readers) * len(want[0])
 	if bound := int64(kept + len(readers)*memoryPerOne + 64<<20); during-before > bound {
-		t.Errorf("the api-service has grown by %d bytes; what is kept is %d", during-before, kept)
+		t.Errorf("api-service has grown by %d bytes, and stores %d bytes", during-before, kept)
 	}
 	if *slowFindings != "" {
 		report := fmt.Sprintf(`%d readers of a byte a second, beside %d streams with a token every %v
@@ -218,7 +220,7 @@ read again, to the last byte         %d of %d
 	}
 }
 
-// live is how many streams run on the api-service.
+// live returns the number of streams that run on api-service.
 func (w *whence) live(t *testing.T) int {
 	t.Helper()
 	var list struct{ Streams []struct{ ID string } }
@@ -228,7 +230,8 @@ func (w *whence) live(t *testing.T) int {
 	return len(list.Streams)
 }
 
-// trickle reads a byte a second until its connection has ended, or over is closed: then it ends it.
+// trickle reads a byte per second until its connection has ended. When over is closed, trickle
+// closes the connection.
 func trickle(body io.Closer, r *bufio.Reader, over <-chan struct{}) {
 	defer body.Close()
 	tick := time.NewTicker(time.Second)
@@ -245,7 +248,7 @@ func trickle(body io.Closer, r *bufio.Reader, over <-chan struct{}) {
 	}
 }
 
-// gaps reads n streams at once, and returns the times between their events.
+// gaps reads n streams concurrently and returns the times between their events.
 func (w *whence) gaps(t *testing.T, n int) []time.Duration {
 	t.Helper()
 	var mu sync.Mutex
@@ -253,7 +256,7 @@ func (w *whence) gaps(t *testing.T, n int) []time.Duration {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			l := w.open(t, parroted(i, normalTokens, 1)).begun(t)
+			l := w.open(t, seededRequest(i, normalTokens, 1)).begun(t)
 			var own []time.Duration
 			for last, size := time.Now(), l.text.Len(); !l.done; {
 				if _, err := l.next(); err != nil {
@@ -284,8 +287,8 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(math.Ceil(q*float64(len(sorted)))))].Round(100 * time.Microsecond)
 }
 
-// leavings counts, by reason, how the first n readers left.
-func leavings(p *process, n int) map[string]int {
+// departures counts the departures of the first n readers by reason.
+func departures(p *process, n int) map[string]int {
 	left := map[string]int{}
 	lines, _ := p.logs.since(0)
 	for _, line := range lines {
@@ -298,12 +301,12 @@ func leavings(p *process, n int) map[string]int {
 	return left
 }
 
-// residence is the memory of a process, in bytes.
-func residence(t *testing.T, p *process) int64 {
+// residentMemory returns the resident memory of a process, in bytes.
+func residentMemory(t *testing.T, p *process) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		t.Skip(err) // only Linux tells it so
+		t.Skip(err) // only Linux has this file
 	}
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A filedSpan is a span as --trace-file has it, in OTLP's JSON.
+// A filedSpan is a span in the file of --trace-file, in OTLP's JSON.
 type filedSpan struct {
 	Attributes filedAttributes
 	Events     []struct {
@@ -64,14 +64,14 @@ func filedSpans(t *testing.T, file string) (all []filedSpan) {
 
 func (s *scene) traceFile(hop string) string {
 	if s.flags.gateway && hop == chatService {
-		hop = api0 // they are one process
+		hop = api0 // both are one process
 	}
 	return filepath.Join(s.traces, strings.ReplaceAll(hop, "/", "-")+".json")
 }
 
-// traced returns what a hop's span says of the stream, once the hop has ended: of its attributes, if the last of its events
-// that has a reason names the same one, and the same origin.
-func (s *scene) traced(t *testing.T, hop string) saying {
+// traced returns the account of a hop's span, once the hop has ended. It is the attributes'
+// account, if the last event with a reason has the same reason and origin.
+func (s *scene) traced(t *testing.T, hop string) statement {
 	t.Helper()
 	var all []string
 	for _, span := range filedSpans(t, s.traceFile(hop)) {
@@ -91,5 +91,5 @@ func (s *scene) traced(t *testing.T, hop string) saying {
 		}
 		all = append(all, said)
 	}
-	return saying(strings.Join(all, " and "))
+	return statement(strings.Join(all, " and "))
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// stream asks for a stream and returns all of its bytes.
+// stream requests a stream and returns all of its bytes.
 func (w *whence) stream(t *testing.T, a ask, id string) reply {
 	t.Helper()
 	a["stream"] = true
@@ -24,7 +24,7 @@ func (w *whence) stream(t *testing.T, a ask, id string) reply {
 	return r
 }
 
-// events are the data of a stream's frames. Between any two frames, and after the last, stands one blank line.
+// events returns the data of a stream's frames. One blank line must follow each frame.
 func events(t *testing.T, body []byte) []string {
 	t.Helper()
 	text, ok := strings.CutSuffix(string(body), "\n\n")
@@ -42,7 +42,7 @@ func events(t *testing.T, body []byte) []string {
 	return frames
 }
 
-func TestChunksComeInTheOrderThatSDKsExpect(t *testing.T) {
+func TestChunksHaveTheOrderThatSDKsExpect(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		for _, withUsage := range []bool{false, true} {
 			a := greedy(short)
@@ -73,7 +73,7 @@ func TestChunksComeInTheOrderThatSDKsExpect(t *testing.T) {
 			}
 			for i, c := range chunks {
 				if u, has := c["usage"]; has != withUsage || u != nil {
-					t.Errorf("chunk %d: usage %v, there %t; want null if it was asked for, else no such field", i, u, has)
+					t.Errorf("chunk %d: usage %v, present %t; want null if usage was requested, otherwise no such field", i, u, has)
 				}
 				wantDelta(t, i, len(chunks), c)
 			}
@@ -81,7 +81,7 @@ func TestChunksComeInTheOrderThatSDKsExpect(t *testing.T) {
 	})
 }
 
-// wantDelta wants chunk i of n to be the role, a piece of text, or the finish.
+// wantDelta checks that chunk i of n is the role, a piece of text, or the finish.
 func wantDelta(t *testing.T, i, n int, c map[string]any) {
 	t.Helper()
 	choices, _ := c["choices"].([]any)
@@ -135,16 +135,16 @@ func TestHeadersKeepProxiesFromBuffering(t *testing.T) {
 		}
 		whole := w.post(t, greedy(short))
 		if got := whole.header.Get("Content-Type"); got != "application/json" {
-			t.Errorf("an answer at once has Content-Type: %s", got)
+			t.Errorf("an unstreamed answer has Content-Type: %s", got)
 		}
 	})
 }
 
-func TestRequestIDsAreEchoedOrMinted(t *testing.T) {
+func TestRequestIDsAreEchoedOrGenerated(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		minted := regexp.MustCompile(`^str-[a-z0-9]{26}$`)
 		seen := map[string]bool{}
-		for _, last := range []string{"1", "2"} { // of ids, and with it whether the answer is streamed
+		for _, last := range []string{"1", "2"} { // last character of the id; also decides whether the answer is streamed
 			for given, echoed := range map[string]bool{
 				"": false, "mine-" + last: true, "A-Z_a.z:09-" + last: true, strings.Repeat("x", 127) + last: true,
 				strings.Repeat("x", 128) + last: false, "no spaces": false, "ümlaut": false, `a"b`: false,
@@ -161,7 +161,7 @@ func TestRequestIDsAreEchoedOrMinted(t *testing.T) {
 				case echoed && id != given:
 					t.Errorf("%q became %q", given, id)
 				case !echoed && (!minted.MatchString(id) || seen[id]):
-					t.Errorf("for %q the id %q was minted", given, id)
+					t.Errorf("for %q the id %q was generated", given, id)
 				case !bytes.Contains(r.body, []byte(`"id":"chatcmpl-`+id+`"`)):
 					t.Errorf("%s is not the id of %s", id, r.body)
 				}

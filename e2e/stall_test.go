@@ -10,7 +10,8 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// hang keeps the worker from doing anything, until resume, which may be called more than once, or the end of the test.
+// hang stops the worker's process until resume, which may be called more than once, or the end of
+// the test.
 func (w *whence) hang(t *testing.T) (resume func()) {
 	t.Helper()
 	worker := w.processes[llmWorker].cmd.Process
@@ -19,7 +20,7 @@ func (w *whence) hang(t *testing.T) (resume func()) {
 	}
 	resume = func() { _ = worker.Signal(syscall.SIGCONT) }
 	t.Cleanup(resume)
-	eventually(t, "the worker does not answer", func() bool { // the signal takes its time
+	eventually(t, "the worker does not answer", func() bool { // the signal is asynchronous
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := w.client.Info(ctx, &workerv1.InfoRequest{})
@@ -28,7 +29,7 @@ func (w *whence) hang(t *testing.T) (resume func()) {
 	return resume
 }
 
-func TestHeadersComeWhileTheWorkerHangs(t *testing.T) {
+func TestHeadersAreSentWhileTheWorkerHangs(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{})
 	want := w.answer(t, greedy(short))
@@ -44,7 +45,7 @@ func TestHeadersComeWhileTheWorkerHangs(t *testing.T) {
 	}
 }
 
-func TestClientThatLeavesAHangingWorkerIsNoted(t *testing.T) {
+func TestClientLeavingAHungWorkerIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "40"}})
 	l := w.open(t, greedy(long)).begun(t)

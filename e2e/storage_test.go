@@ -13,14 +13,14 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// behind asks for a response that is independent of its request.
+// behind returns a request for a background response.
 func behind(input string, tokens int64) responses.ResponseNewParams {
 	p := responded(input)
 	p.Store, p.Background, p.MaxOutputTokens = param.NewOpt(true), param.NewOpt(true), param.NewOpt(tokens)
 	return p
 }
 
-// awaitResponse waits for a response to end.
+// awaitResponse waits until a response has ended.
 func awaitResponse(t *testing.T, c *openai.Client, id string) (r *responses.Response) {
 	t.Helper()
 	eventually(t, "the response ends", func() bool {
@@ -84,7 +84,7 @@ func TestOpenAIGoUsesStoredResponses(t *testing.T) {
 		var again eventTail
 		again.take(t, after(t, &c, id, -1), allEvents)
 		if all.text.String() != want || all.last.Type != "response.completed" || strings.Join(all.raw, "\n") != strings.Join(again.raw, "\n") {
-			t.Errorf("in two pieces\n%s\nat once\n%s", strings.Join(all.raw, "\n"), strings.Join(again.raw, "\n"))
+			t.Errorf("in two parts\n%s\nin one read\n%s", strings.Join(all.raw, "\n"), strings.Join(again.raw, "\n"))
 		}
 		live := wholeResponse(t, &c, behind(long, 900))
 		if got, err := c.Responses.Cancel(t.Context(), live.ID); err != nil || got.Status != responses.ResponseStatusCancelled {
@@ -111,9 +111,9 @@ func (s *scene) sdkOf(hop string) openai.Client {
 	return openai.NewClient(option.WithBaseURL("http://"+s.addrs[hop]+"/v1"), option.WithAPIKey("unused"), option.WithMaxRetries(0))
 }
 
-// TestStoredResponseOutlivesItsApiService: the api-service is killed in mid-stream, and its client reads on behind its
-// last event at the other replica.
-func TestStoredResponseOutlivesItsApiService(t *testing.T) {
+// TestStoredResponseSurvivesItsApiService: the api-service is killed in mid-stream, and its client
+// continues after its last event at the other replica.
+func TestStoredResponseSurvivesItsApiService(t *testing.T) {
 	t.Parallel()
 	s, _ := replicas(t, "40")
 	here, there := s.sdkOf(api0), s.sdkOf(api1)
@@ -140,7 +140,7 @@ func TestStoredResponseOutlivesItsApiService(t *testing.T) {
 		}
 	}
 	if number := all.last.SequenceNumber; number < 1_000_000_000 {
-		t.Errorf("the last event has the number %d, which is not one of the second instance", number)
+		t.Errorf("the last event has the number %d, which is not from the second instance", number)
 	}
 	if got := awaitResponse(t, &there, id); got.OutputText() != want {
 		t.Errorf("%s", got.RawJSON())
@@ -151,7 +151,7 @@ func TestStoredResponseOutlivesItsApiService(t *testing.T) {
 	}
 }
 
-// behindAtOnce asks for the same answer as behind, on the request's connection.
+// behindAtOnce returns the request of behind in the foreground.
 func behindAtOnce(input string, tokens int64) responses.ResponseNewParams {
 	p := behind(input, tokens)
 	p.Background = param.NewOpt(false)
@@ -179,7 +179,7 @@ func TestStoredResponseIsServedByTheOtherReplica(t *testing.T) {
 	if got.Status != responses.ResponseStatusCompleted {
 		t.Errorf("%s", got.RawJSON())
 	}
-	next.PreviousResponseID = param.NewOpt(got.ID) // whose ending is on its way to Redis
+	next.PreviousResponseID = param.NewOpt(got.ID) // its ending may not be in Redis yet
 	if got := wholeResponse(t, &here, next); got.Status != responses.ResponseStatusCompleted {
 		t.Errorf("%s", got.RawJSON())
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestStories runs the files of testdata, each on both topologies: requests, and exactly what is answered.
+// TestStories runs the files of testdata on both topologies: requests with their exact answers.
 //
 //	get, head, post, put, delete, options
 //	    sends the input as a body. Arguments: path, /v1/chat/completions if there is none; type, the Content-Type,
@@ -23,8 +23,9 @@ import (
 //	hold id=…
 //	    starts a stream and keeps it, until release id=…
 //
-// An answer is its status, the headers that say what to do next, and its body, in which what differs from run to run is
-// replaced: <id>, <time>. Of a stream, whose text may come in any pieces, the text is put together in one line.
+// An answer is its status, the headers that a client acts on, and its body, with placeholders for
+// values that differ between runs: <id>, <time>. The text of a stream, which may arrive in any
+// pieces, is joined into one line.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -32,9 +33,9 @@ func TestStories(t *testing.T) {
 		t.Fatal("no stories", err)
 	}
 	for _, topology := range topologies {
-		for _, file := range files { // one after the other: -rewrite writes them
+		for _, file := range files { // sequential, because -rewrite writes the files
 			t.Run(topology+" "+filepath.Base(file), func(t *testing.T) {
-				// Without the cache of prefixes, a usage does not depend on what was asked before.
+				// Without the prefix cache, usage does not depend on earlier requests.
 				w := run(t, topology, flags{worker: []string{"--no-prefix-cache", "--pace", "200"}})
 				s := story{whole: t, w: w, held: map[string]*live{}}
 				datadriven.RunTest(t, file, s.do)
@@ -50,7 +51,7 @@ func TestStories(t *testing.T) {
 }
 
 type story struct {
-	whole *testing.T // what is held outlives the test of one command
+	whole *testing.T // held streams last longer than one command's test
 	w     *whence
 	held  map[string]*live
 }
@@ -111,10 +112,10 @@ func (s story) request(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		d.Fatalf(t, "%v after %q", err, got)
 	}
-	return told(t, resp, string(got))
+	return formatResponse(t, resp, string(got))
 }
 
-// marked is what an argument times repeats.
+// marked matches the text that the argument times repeats.
 var marked = regexp.MustCompile(`«[^»]*»`)
 
 func argument(t *testing.T, d *datadriven.TestData, name, otherwise string) string {
@@ -125,7 +126,7 @@ func argument(t *testing.T, d *datadriven.TestData, name, otherwise string) stri
 	return otherwise
 }
 
-// changing is what differs from run to run.
+// changing lists values that differ between runs, with their placeholders.
 var changing = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -134,8 +135,8 @@ var changing = []struct {
 	{regexp.MustCompile(`"created":\d+`), `"created":<time>`},
 }
 
-// told is a response as it stands in a story.
-func told(t *testing.T, resp *http.Response, body string) string {
+// formatResponse returns a response in the form of the stories.
+func formatResponse(t *testing.T, resp *http.Response, body string) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintln(&b, resp.StatusCode)
@@ -156,7 +157,7 @@ func told(t *testing.T, resp *http.Response, body string) string {
 	return b.String()
 }
 
-// joined is a stream with its text in one line.
+// joined returns a stream with its text joined into one line.
 func joined(t *testing.T, body string) string {
 	t.Helper()
 	var b, text strings.Builder

@@ -34,7 +34,7 @@ type live struct {
 	ending
 }
 
-// An ending is what a client has read of a stream.
+// An ending is a client's view of a stream.
 type ending struct {
 	text   strings.Builder
 	finish string
@@ -43,7 +43,7 @@ type ending struct {
 	done   bool // [DONE] has come
 }
 
-// open asks for a stream, which must start. It is closed after the test.
+// open requests a stream, which must start. The connection is closed after the test.
 func (w *whence) open(t *testing.T, a ask) *live {
 	t.Helper()
 	a["stream"] = true
@@ -66,7 +66,7 @@ func newLive(resp *http.Response) *live {
 // close closes the client's connection if the stream runs.
 func (l *live) close() { _ = l.resp.Body.Close() }
 
-// next reads one event; io.EOF is a body that ended as bodies do.
+// next reads one event. io.EOF means that the body ended normally.
 func (l *live) next() (chunk, error) {
 	var c chunk
 	frame, err := frame(l.frames)
@@ -101,7 +101,7 @@ func (l *live) next() (chunk, error) {
 	return c, nil
 }
 
-// begun reads until there is text.
+// begun reads up to the first text.
 func (l *live) begun(t *testing.T) *live {
 	t.Helper()
 	for l.text.Len() == 0 {
@@ -112,7 +112,7 @@ func (l *live) begun(t *testing.T) *live {
 	return l
 }
 
-// rest reads to the end, which must be that of the body, not of the connection.
+// rest reads to the end, which must be a normal end of the body, not a broken connection.
 func (l *live) rest(t *testing.T) *ending {
 	t.Helper()
 	for {
@@ -124,7 +124,7 @@ func (l *live) rest(t *testing.T) *ending {
 	}
 }
 
-// completed reads to the end, which must be a good one, and returns the text.
+// completed reads to the end of a stream that must complete, and returns the text.
 func (l *live) completed(t *testing.T) string {
 	t.Helper()
 	e := l.rest(t)
@@ -145,9 +145,9 @@ func (l *live) failed(t *testing.T) *refusal {
 }
 
 // errCut is the end of a body in the middle of a frame.
-var errCut = errors.New("the body ends in a frame")
+var errCut = errors.New("the body ends in the middle of a frame")
 
-// frame reads up to a blank line and returns what stands before it.
+// frame reads up to a blank line and returns the text before it.
 func frame(r *bufio.Reader) (string, error) {
 	var b strings.Builder
 	for {

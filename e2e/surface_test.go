@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/client"
 )
 
-// bytesOf puts the tokens of logprobs together.
+// bytesOf joins the bytes of the tokens of logprobs.
 func bytesOf(tokens []openai.ChatCompletionTokenLogprob) string {
 	var b []byte
 	for _, token := range tokens {
@@ -40,7 +40,7 @@ func TestOpenAIGoGetsSeveralChoicesAndTheirLogprobs(t *testing.T) {
 				t.Errorf("choice %d: %q, of tokens %q", i, choice.Message.Content, text)
 			}
 			if got.Choices[i].Message.Content != choice.Message.Content || got.Choices[i].FinishReason != "length" || len(got.Choices[i].Logprobs.Content) != 20 {
-				t.Errorf("choice %d: streamed %q, at once %q", i, got.Choices[i].Message.Content, choice.Message.Content)
+				t.Errorf("choice %d: streamed %q, unstreamed %q", i, got.Choices[i].Message.Content, choice.Message.Content)
 			}
 			for j, token := range choice.Logprobs.Content {
 				if streamed := got.Choices[i].Logprobs.Content[j]; token.Logprob != streamed.Logprob || len(token.TopLogprobs) != 2 || token.TopLogprobs[0].Logprob < token.Logprob {
@@ -49,9 +49,9 @@ func TestOpenAIGoGetsSeveralChoicesAndTheirLogprobs(t *testing.T) {
 			}
 		}
 		if got.Usage.CompletionTokens != want.Usage.CompletionTokens || got.Usage.PromptTokens != want.Usage.PromptTokens {
-			t.Errorf("usage streamed %+v, at once %+v", got.Usage, want.Usage)
+			t.Errorf("usage streamed %+v, unstreamed %+v", got.Usage, want.Usage)
 		}
-		// A seed means the same alone.
+		// A seed gives the same answer in a request of its own.
 		p.N, p.Seed, p.StreamOptions = param.NewOpt[int64](1), param.NewOpt[int64](6), openai.ChatCompletionStreamOptionsParam{}
 		if alone := whole(t, &c, p); alone.Choices[0].Message.Content != want.Choices[1].Message.Content {
 			t.Errorf("%q, as the second choice %q", alone.Choices[0].Message.Content, want.Choices[1].Message.Content)
@@ -60,7 +60,7 @@ func TestOpenAIGoGetsSeveralChoicesAndTheirLogprobs(t *testing.T) {
 	})
 }
 
-func TestOpenAIGoContinuesPromptsAsTheyStand(t *testing.T) {
+func TestOpenAIGoContinuesPromptsWithoutATemplate(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()
 		p := openai.CompletionNewParams{
@@ -84,10 +84,10 @@ func TestOpenAIGoContinuesPromptsAsTheyStand(t *testing.T) {
 		}
 		for i, choice := range want.Choices {
 			if texts[i] != choice.Text || finishes[i] != string(choice.FinishReason) || len(choice.Logprobs.Tokens) < 5 || strings.Join(choice.Logprobs.Tokens, "") != choice.Text && !strings.Contains(strings.Join(choice.Logprobs.Tokens, ""), "\uFFFD") {
-				t.Errorf("choice %d: streamed %q (%s), at once %s", i, texts[i], finishes[i], choice.RawJSON())
+				t.Errorf("choice %d: streamed %q (%s), unstreamed %s", i, texts[i], finishes[i], choice.RawJSON())
 			}
 		}
-		// The same prompts as ids, which /tokenize gives.
+		// The same prompts as ids from /tokenize.
 		var ids [][]int64
 		for _, prompt := range p.Prompt.OfArrayOfStrings {
 			var r struct{ Tokens []int64 }
@@ -107,7 +107,7 @@ func TestOpenAIGoContinuesPromptsAsTheyStand(t *testing.T) {
 	})
 }
 
-func TestSGLangsRouteTellsTheTextSoFar(t *testing.T) {
+func TestSGLangsRouteSendsCumulativeText(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		type answer struct {
 			Text  string
@@ -141,10 +141,10 @@ func TestSGLangsRouteTellsTheTextSoFar(t *testing.T) {
 		}
 		for i, a := range last {
 			if a.Text != whole[i].Text || a.Meta.Finish == nil || a.Meta.Finish.Type != whole[i].Meta.Finish.Type || a.Meta.ID != whole[i].Meta.ID || a.Meta.Completion != whole[i].Meta.Completion {
-				t.Errorf("streamed %+v, at once %+v", a, whole[i])
+				t.Errorf("streamed %+v, unstreamed %+v", a, whole[i])
 			}
 		}
-		// One text is answered by itself, under its rid.
+		// The answer to a single text is an object, with its rid as the id.
 		var one answer
 		r := w.postTo(t, "/generate", ask{"text": "The fox", "rid": "lone", "sampling_params": params})
 		if err := json.Unmarshal(r.body, &one); err != nil || one.Text != whole[0].Text || one.Meta.ID != "lone" || r.header.Get(idName) != "lone" {
@@ -153,7 +153,8 @@ func TestSGLangsRouteTellsTheTextSoFar(t *testing.T) {
 	})
 }
 
-// TestChoicesStopWithTheirClientOnAllWorkers: what has several choices is one stream above, and each has a story.
+// TestChoicesStopWithTheirClientOnAllWorkers: several choices are one stream above chat-service,
+// and each has a story.
 func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
 	eachTopology(t, flags{worker: []string{"--pace", "50"}}, func(t *testing.T, w *whence) {
 		l := w.open(t, greedy(long, "n", 4))
@@ -182,8 +183,9 @@ func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
 	})
 }
 
-// TestChoicesAreReadOnWhereTheyWereCut reads a stream of several prompts through a proxy that cuts its connections.
-func TestChoicesAreReadOnWhereTheyWereCut(t *testing.T) {
+// TestChoicesResumeWhereTheyWereCut reads a stream of several prompts through a proxy that cuts its
+// connections.
+func TestChoicesResumeWhereTheyWereCut(t *testing.T) {
 	eachTopology(t, flags{worker: []string{"--pace", "100"}}, func(t *testing.T, w *whence) {
 		body := texted([]string{"The fox", "Once upon"}, "n", 2, "seed", 3, "temperature", 1, "max_tokens", 30, "logprobs", 1)
 		var whole struct {

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// A tab is what a tab of browser/reader.html has seen of its stream.
+// A tab is the view of a stream in one tab of browser/reader.html.
 type tab struct {
 	ID     string
 	Shown  string // on the page
 	Text   string
 	IDs    []string // of events
-	Names  []string // of events that are no deltas
+	Names  []string // of events that are not deltas
 	Opened int      // connections
 	Error  *refusal // if the stream failed
-	GaveUp bool     // EventSource comes back no more
+	GaveUp bool     // EventSource does not reconnect any more
 }
 
-// tabsPatience bounds one command: some tens of tabs on a machine that does other things, too, and a stream in each.
+// tabsPatience bounds one command: dozens of tabs on a busy machine, with a stream in each.
 const tabsPatience = 2 * time.Minute
 
 // tabs is a browser with tabs, which browser/readers.mjs drives.
@@ -52,17 +52,17 @@ func openBrowser(t *testing.T) *tabs {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close() // which ends it
+		_ = in.Close() // ends the browser
 		hung := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the browser's end: %v", err)
+			t.Errorf("the browser failed: %v", err)
 		}
 		hung.Stop()
 	})
 	return &tabs{t, in, bufio.NewReader(out)}
 }
 
-// do has the browser do something, and returns the tabs if that is the answer.
+// do sends the browser a command, and returns the tabs if the command answers with them.
 func (b *tabs) do(what string, fields map[string]any) []tab {
 	b.t.Helper()
 	command := map[string]any{"do": what}
@@ -82,7 +82,7 @@ func (b *tabs) do(what string, fields map[string]any) []tab {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		line, err := b.out.ReadBytes('\n') // or the end of the browser, at the test's
+		line, err := b.out.ReadBytes('\n') // or the browser has ended with the test
 		answers <- answer{line, err}
 	}()
 	select {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestKeptStreamOutlivesItsApiService: the readers of a stream whose api-service is killed get the whole
-// answer from the other replica, and its ending once.
-func TestKeptStreamOutlivesItsApiService(t *testing.T) {
+// TestKeptStreamSurvivesItsApiService: when the api-service of a stream is killed, its readers get
+// the whole answer and one ending from the other replica.
+func TestKeptStreamSurvivesItsApiService(t *testing.T) {
 	t.Parallel()
 	s, _ := replicas(t, "40")
 	want := s.answer(t, greedy(long, "max_tokens", 150))
@@ -37,11 +37,11 @@ func TestKeptStreamOutlivesItsApiService(t *testing.T) {
 	}
 }
 
-// TestStoppedApiServiceInjectsNothing: an api-service that was only stopped comes back after another one has
-// taken its stream over.
-func TestStoppedApiServiceInjectsNothing(t *testing.T) {
+// TestPausedApiServiceInjectsNothing: a paused api-service comes back after another instance has
+// taken over its stream.
+func TestPausedApiServiceInjectsNothing(t *testing.T) {
 	t.Parallel()
-	s, _ := replicas(t, "15") // the stream outlasts the lease by far
+	s, _ := replicas(t, "15") // the stream lasts much longer than the lease
 	want := s.answer(t, greedy(long, "max_tokens", 200))
 	m := s.makeStream(t, greedy(long, "max_tokens", 200))
 	there := m.read(t, s.addrs[api1]).begun()
@@ -61,8 +61,8 @@ func TestStoppedApiServiceInjectsNothing(t *testing.T) {
 	}
 }
 
-// TestStreamIsStoppedWhileNoApiServiceRunsIt: the client asks another replica before that one has noticed that
-// the stream's api-service is dead.
+// TestStreamIsStoppedWhileNoApiServiceRunsIt: the client sends the DELETE to another replica before
+// that replica has noticed the death of the stream's api-service.
 func TestStreamIsStoppedWhileNoApiServiceRunsIt(t *testing.T) {
 	t.Parallel()
 	s, _ := replicas(t, "40")
@@ -84,12 +84,13 @@ func TestStreamIsStoppedWhileNoApiServiceRunsIt(t *testing.T) {
 		t.Fatal(resp.Status)
 	}
 	there.rest()
-	if got := there.err.heard(); !strings.HasPrefix(string(got), "user_stop: client > api-service/1") {
-		t.Error("the reader heard", got)
+	if got := there.err.statement(); !strings.HasPrefix(string(got), "user_stop: client > api-service/1") {
+		t.Error("the reader got", got)
 	}
 }
 
-// TestDrainingApiServiceHandsItsStreamsOver: streams that last longer than the drain go on at the other replica.
+// TestDrainingApiServiceHandsItsStreamsOver: streams that last longer than the drain continue on
+// the other replica.
 func TestDrainingApiServiceHandsItsStreamsOver(t *testing.T) {
 	t.Parallel()
 	s, _ := replicas(t, "40", "--drain", "300ms")

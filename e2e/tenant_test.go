@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// asTenant sends a request with an API key, under an id.
+// asTenant sends a request with an API key and an id.
 func (w *whence) asTenant(t *testing.T, key, id string, a ask) *http.Response {
 	t.Helper()
 	body, err := json.Marshal(a)
@@ -33,8 +33,9 @@ func (w *whence) asTenant(t *testing.T, key, id string, a ask) *http.Response {
 	return resp
 }
 
-// TestTenantsWaitFairly: one worker with one place, whose streams wait at chat-service. A tenant with one stream does not wait
-// behind all of a greedy one's, an urgent stream goes first, and who is refused hears when to come back.
+// TestTenantsWaitFairly: the streams of a worker with one place wait in chat-service. A tenant with
+// one stream does not wait behind all streams of a greedy tenant, an urgent stream goes first, and
+// a refusal has a Retry-After.
 func TestTenantsWaitFairly(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.yaml")
@@ -78,17 +79,17 @@ func TestTenantsWaitFairly(t *testing.T) {
 	}
 	queue("small", "small", greedy(short))
 	queue("urgent", "urgent", greedy(short, "service_tier", "priority"))
-	// Half of the places are one tenant's at most.
+	// One tenant gets at most half of the places.
 	refused := readAll(t, w.asTenant(t, "greedy", "refused", greedy(short)))
 	after, err := strconv.Atoi(refused.header.Get("Retry-After"))
 	if refused.status != http.StatusTooManyRequests || err != nil || after < 1 || after > 60 {
-		t.Errorf("one stream too many gets %d, Retry-After %q: %s", refused.status, refused.header.Get("Retry-After"), refused.body)
+		t.Errorf("a stream over the limit gets %d, Retry-After %q: %s", refused.status, refused.header.Get("Retry-After"), refused.body)
 	}
-	w.busy(t, 1, 0) // nobody waits at the worker
+	w.busy(t, 1, 0) // no stream waits at the worker
 	first.close()
 	all.Wait()
 	if want := []string{"urgent", "small", "greedy-0", "greedy-1", "greedy-2"}; !slices.Equal(order, want) {
-		t.Errorf("they were answered in the order %q, want %q", order, want)
+		t.Errorf("the streams were answered in the order %q, want %q", order, want)
 	}
 	w.settled(t, order...)
 	s := w.shows(t, want{"whence_streams_queued", []string{"hop=" + chatService}, 0}, want{"whence_streams_running", []string{"hop=" + chatService}, 0},

@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// A certificate is one in files.
+// A certificate is stored in files.
 type certificate struct {
 	cert, key string // files
 	serial    int64
 }
 
-// issue writes a new certificate of the loopback's into the files.
+// issue writes a new certificate for loopback to the files.
 func (c *certificate) issue(t *testing.T) *x509.CertPool {
 	t.Helper()
 	c.serial++
@@ -54,7 +54,7 @@ func (c *certificate) issue(t *testing.T) *x509.CertPool {
 	return pool
 }
 
-// secured is w through an api-service that speaks TLS.
+// secured returns w through an api-service with TLS.
 func (w *whence) secured(t *testing.T, api string, roots *x509.CertPool, h2 bool) *whence {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: h2, Protocols: new(http.Protocols)}
@@ -82,7 +82,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 			t.Errorf("HTTP/2 %t: a whole answer is %q, want %q", h2, got, want)
 		}
 		var wg sync.WaitGroup
-		for range 30 { // an answer that is cut somewhere on the way has no [DONE]
+		for range 30 { // a truncated answer has no [DONE]
 			l := s.open(t, greedy(short))
 			wg.Go(func() {
 				if e := l.rest(t); !e.done || e.text.String() != want {
@@ -93,7 +93,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 		wg.Wait()
 		l := s.open(t, greedy(long)).begun(t)
 		if proto := l.resp.ProtoMajor; (proto == 2) != h2 {
-			t.Errorf("HTTP/2 %t: the response is of HTTP/%d", h2, proto)
+			t.Errorf("HTTP/2 %t: the response is HTTP/%d", h2, proto)
 		}
 		l.close()
 		w.idle(t)
@@ -120,7 +120,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 	if resp, err := w.http.Get("http://" + api + "/healthz"); err == nil {
 		_ = resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
-			t.Error("plain HTTP is answered on the port of TLS")
+			t.Error("plain HTTP is answered on the TLS port")
 		}
 	}
 }

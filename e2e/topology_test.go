@@ -17,10 +17,10 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// overGRPC is the flag with which the streams between services go over gRPC.
+// overGRPC is the flag that sends the streams between services over gRPC.
 const overGRPC = "--link=false"
 
-// awaitLinks waits until the streams of a service go over links to a number of callees.
+// awaitLinks waits until a service has links to a number of callees.
 func awaitLinks(t *testing.T, p *process, callees int) {
 	t.Helper()
 	if slices.Contains(p.args, overGRPC) {
@@ -35,23 +35,24 @@ func awaitLinks(t *testing.T, p *process, callees int) {
 	})
 }
 
-// asGateway has api-service and chat-service run as one process where they would be two.
+// asGateway makes api-service and chat-service one process in the topology separate.
 var asGateway = flag.Bool("gateway", false, "run api-service and chat-service as one process, whence gateway, where they would be two")
 
-// The ways to run Whence.
+// The topologies.
 const (
 	allInOne  = "all-in-one" // one process
-	separate  = "separate"   // one for each service
-	inGateway = "gateway"    // one for api-service and chat-service, and one for llm-worker
+	separate  = "separate"   // one process per service
+	inGateway = "gateway"    // one process for api-service and chat-service, and one for llm-worker
 )
 
-// topologies are those of tests that are about no topology. The test flag -gateway has separate mean inGateway.
+// topologies are the topologies of tests that are not about one topology. With the test flag
+// -gateway, separate means inGateway.
 var topologies = []string{allInOne, separate}
 
 // gatewayCommand is the command of the gateway.
 const gatewayCommand = "whence gateway"
 
-// ofGateway returns flags of chat-service as the gateway has them.
+// ofGateway converts flags of chat-service to flags of the gateway.
 func ofGateway(chat []string) []string {
 	chat = slices.Clone(chat)
 	for i, arg := range chat {
@@ -63,27 +64,28 @@ func ofGateway(chat []string) []string {
 	return chat
 }
 
-// grpcAddress returns where the gateway serves gRPC callers.
+// grpcAddress returns the gateway's address for gRPC callers.
 func (p *process) grpcAddress(t *testing.T) string {
 	t.Helper()
 	return p.logged(t, "where it serves gRPC callers", func(r record) bool { return r.Msg == "listening for gRPC callers" }).Addr
 }
 
-// The services, by the names of their commands and, but for the worker's number, of their hops.
+// The services: the names of their commands, and of their hops, except for the worker's number.
 const (
 	apiService  = "api-service"
 	chatService = "chat-service"
 	llmWorker   = "llm-worker"
 )
 
-// flags are the command lines of the services; all is for each of them. In one process they are one command line.
+// flags are the command lines of the services; all applies to each of them. In one process they are
+// joined into one command line.
 type flags struct {
 	all, api, chat, worker []string
-	roles                  []string // of workers, by their number, where they have any
-	moves                  bool     // of scenes: the stream is on a worker that it will have to leave
-	beside                 bool     // of scenes: that worker and the other one run from the beginning, and that one is asked first
-	left                   []string // of scenes: the command line of that worker, where beside is set
-	gateway                bool     // of scenes: api-service/0 and chat-service are one process
+	roles                  []string // of workers, by number; nil means no roles
+	moves                  bool     // for scenes: the stream begins on a worker that it will have to leave
+	beside                 bool     // for scenes: both workers run from the beginning, and that worker is chosen first
+	left                   []string // for scenes: the command line of that worker, if beside is set
+	gateway                bool     // for scenes: api-service/0 and chat-service are one process
 }
 
 // A whence is the whole path, running.
@@ -91,7 +93,7 @@ type whence struct {
 	topology          string
 	api, chat, worker string              // host:port
 	tls               bool                // of api
-	processes         map[string]*process // by service; the same one three times where there is but one
+	processes         map[string]*process // by service; three times the same process in allInOne
 	http              *http.Client        // closed after the test
 	client            workerv1.WorkerClient
 }
@@ -141,7 +143,7 @@ func run(t *testing.T, topology string, f flags) *whence {
 	return w
 }
 
-// connected makes the clients that a test uses, and awaits that requests can be answered.
+// connected creates the clients of a test, and waits until requests can be answered.
 func (w *whence) connected(t *testing.T) {
 	t.Helper()
 	transport := &http.Transport{}
@@ -161,11 +163,11 @@ func service(t *testing.T, name, listen string, args ...[]string) *process {
 	return start(t, name, all...)
 }
 
-// restart starts a service, which must have ended, again on the same port.
+// restart restarts a service, which must have ended, on the same port.
 func (w *whence) restart(t *testing.T, name string) {
 	t.Helper()
 	p := w.processes[name]
-	again := start(t, p.name, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...) // where it listened
+	again := start(t, p.name, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...) // on its old address
 	again.listening(t)
 	for service, before := range w.processes {
 		if before == p {
@@ -202,7 +204,7 @@ func (w *whence) url(path string) string {
 	return "http://" + w.api + path
 }
 
-// readiness is the status of /readyz, or 0 while nobody listens.
+// readiness returns the status of /readyz, or 0 if the connection fails.
 func (w *whence) readiness() int {
 	resp, err := w.http.Get(w.url("/readyz"))
 	if err != nil {
@@ -213,13 +215,14 @@ func (w *whence) readiness() int {
 	return resp.StatusCode
 }
 
-// ready awaits that requests can be answered.
+// ready waits until requests can be answered.
 func (w *whence) ready(t *testing.T) {
 	t.Helper()
 	eventually(t, "/readyz says ok", func() bool { return w.readiness() == http.StatusOK })
 }
 
-// idle awaits that the worker has neither running nor waiting streams, and holds no KV cache.
+// idle waits until the worker has neither running nor waiting streams, and checks that it reserves
+// no KV cache.
 func (w *whence) idle(t *testing.T) {
 	t.Helper()
 	w.busy(t, 0, 0)
@@ -228,7 +231,7 @@ func (w *whence) idle(t *testing.T) {
 	}
 }
 
-// busy awaits that the worker runs and queues so many streams.
+// busy waits until the worker runs and queues the given numbers of streams.
 func (w *whence) busy(t *testing.T, running, queued uint32) {
 	t.Helper()
 	var load *llmv1.Load
@@ -252,14 +255,14 @@ func (w *whence) load(t *testing.T) *llmv1.Load {
 	return info.GetLoad()
 }
 
-// eventually asks again and again, within patience. It is for what no event tells.
+// eventually polls ok, within patience. It is for conditions without an event.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for begun := time.Now(); !ok(); <-again.C {
 		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("timeout after %v: %s", patience, what)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A collector receives spans by OTLP over HTTP, as one of OpenTelemetry does.
+// A collector receives spans by OTLP over HTTP, like an OpenTelemetry Collector.
 type collector struct {
 	addr string // host:port
 
@@ -27,7 +27,7 @@ type collector struct {
 	spans []span
 }
 
-// A span is what the tests read of one.
+// A span has the fields of an exported span that the tests read.
 type span struct {
 	service, trace, id, parent string
 	attributes                 map[string]string
@@ -66,7 +66,7 @@ func newCollector(t *testing.T) *collector {
 		w.Header().Set("Content-Type", "application/x-protobuf")
 		_, _ = w.Write(b)
 	})
-	mux.HandleFunc("POST /v1/metrics", func(http.ResponseWriter, *http.Request) {}) // the same flag asks for both
+	mux.HandleFunc("POST /v1/metrics", func(http.ResponseWriter, *http.Request) {}) // the same flag exports metrics, too
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	c.addr = s.Listener.Addr().String()
@@ -104,7 +104,7 @@ func attributes(kvs []*commonpb.KeyValue) map[string]string {
 	return all
 }
 
-// of awaits the spans of a stream, one of each of so many hops, and returns them by hop.
+// of waits for the spans of a stream, one from each of n hops, and returns them by hop.
 func (c *collector) of(t *testing.T, stream string, hops int) map[string]span {
 	t.Helper()
 	found := map[string]span{}
@@ -125,7 +125,7 @@ func (c *collector) of(t *testing.T, stream string, hops int) map[string]span {
 	return found
 }
 
-// TestStoppedStreamIsOneTree: three processes, one trace, below the one that the client has begun.
+// TestStoppedStreamIsOneTree: the spans of three processes are one trace, below the client's span.
 func TestStoppedStreamIsOneTree(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -164,9 +164,9 @@ func TestStoppedStreamIsOneTree(t *testing.T) {
 	}
 }
 
-// TestTraceAloneSaysWhoEndedTheStream: events of a span that have a reason agree on it, and on where it began, on every hop that
-// lives to export.
-func TestTraceAloneSaysWhoEndedTheStream(t *testing.T) {
+// TestTraceAloneShowsWhoEndedTheStream: on every surviving hop, all events of a span with a reason
+// agree on the reason and on its origin.
+func TestTraceAloneShowsWhoEndedTheStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags          flags
 		more           []any // of the request
@@ -221,13 +221,14 @@ func TestTraceAloneSaysWhoEndedTheStream(t *testing.T) {
 				}
 			}
 			if said < c.hops {
-				t.Errorf("%d events have a reason on %d hops", said, c.hops)
+				t.Errorf("%d events on %d hops have a reason", said, c.hops)
 			}
 		})
 	}
 }
 
-// TestMoveIsAnEvent: the span of the hop that moves a stream says from whom, to whom and why, and both workers are below it.
+// TestMoveIsAnEvent: the span of the hop that moves a stream has the old worker, the new worker and
+// the reason, and the spans of both workers are below it.
 func TestMoveIsAnEvent(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -263,7 +264,7 @@ func TestMoveIsAnEvent(t *testing.T) {
 	}
 }
 
-// TestTracesOff: nothing is kept.
+// TestTracesOff: without tracing no events are kept.
 func TestTracesOff(t *testing.T) {
 	eachTopology(t, flags{all: []string{"--trace", "off"}}, func(t *testing.T, w *whence) {
 		l := w.open(t, greedy("What is 2 + 3?"))

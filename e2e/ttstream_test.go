@@ -27,7 +27,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
-// shop and cart are services of another team: they have the Thrift twin of our proto, Kitex's code of it, and nothing else of ours.
+// shop and cart are services of another team: they have only the Thrift twin of our proto and
+// Kitex's code generated from it.
 const (
 	shop = "shop"
 	cart = "cart"
@@ -46,7 +47,7 @@ func dialTTStream(t *testing.T, self, addr string) chat.Client {
 	return c
 }
 
-// twinRequest is a request with a long answer.
+// twinRequest returns a request with a long answer.
 func twinRequest(t *testing.T, id string) *twin.GenerateRequest {
 	t.Helper()
 	req := chatRequest(long)
@@ -62,7 +63,7 @@ func twinRequest(t *testing.T, id string) *twin.GenerateRequest {
 	return out
 }
 
-// flowingTT opens a stream, and returns it once there is text.
+// flowingTT opens a stream and returns it at the first text.
 func (s *scene) flowingTT(ctx context.Context, c chat.Client) twinStream {
 	s.t.Helper()
 	st, err := c.Generate(ctx)
@@ -123,7 +124,7 @@ func (s *scene) timedOutTT() *refusal {
 	return overTT(ctx, s.flowingTT(ctx, dialTTStream(s.t, shop, s.chat)))
 }
 
-// canceledTTChain is a stream that shop has with cart, which has it with chat-service, all over TTHeader Streaming.
+// canceledTTChain is a stream from shop over cart to chat-service, all over TTHeader Streaming.
 func (s *scene) canceledTTChain() *refusal {
 	addr := serveCart(s.t, &relayingCart{t: s.t, below: dialTTStream(s.t, cart, s.chat)})
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -132,8 +133,9 @@ func (s *scene) canceledTTChain() *refusal {
 	return overTT(ctx, st)
 }
 
-// canceledMixedChain is a stream that shop has with cart over TTHeader Streaming, which has it with chat-service over Kitex's gRPC.
-// chat-service has it with llm-worker over grpc-go. Kitex's gRPC resets without a cause and a name.
+// canceledMixedChain is a stream from shop to cart over TTHeader Streaming, from cart to
+// chat-service over Kitex's gRPC, and from chat-service to llm-worker over grpc-go. Kitex's gRPC
+// resets without a cause and a name.
 func (s *scene) canceledMixedChain() *refusal {
 	below, err := chat.NewClient("chat-service", client.WithHostPorts(s.chat), client.WithTransportProtocol(transport.GRPC),
 		client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: cart}))
@@ -147,7 +149,8 @@ func (s *scene) canceledMixedChain() *refusal {
 	return overTT(ctx, st)
 }
 
-// byHandTT opens a stream without a client of Kitex, whose connections cannot be broken. dialer makes the connection.
+// byHandTT opens a stream without a Kitex client, because the connections of Kitex's clients cannot
+// be broken. dialer makes the connection.
 func (s *scene) byHandTT(dialer net.Dialer) *net.TCPConn {
 	s.t.Helper()
 	req := chatRequest(long)
@@ -202,8 +205,8 @@ func (s *scene) drainedTT() *refusal {
 	return l
 }
 
-// doomedTT is a stream whose fault is built in.
-func (s *scene) doomedTT() *refusal {
+// builtInFaultTT is a stream with a built-in fault.
+func (s *scene) builtInFaultTT() *refusal {
 	ctx := s.t.Context()
 	st, err := dialTTStream(s.t, shop, s.chat).Generate(ctx)
 	if err != nil {
@@ -216,9 +219,9 @@ func (s *scene) doomedTT() *refusal {
 	return overTT(ctx, st)
 }
 
-// A relayingCart is a Kitex service that passes a stream on, with the context of its handler.
+// A relayingCart is a Kitex service that forwards a stream with the context of its handler.
 type relayingCart struct {
-	twin.Chat // whose other methods are not called
+	twin.Chat // the other methods are not called
 
 	t     *testing.T
 	below chat.Client
@@ -265,7 +268,7 @@ func serveCart(t *testing.T, impl twin.Chat) (addr string) {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = svr.Run() }() // its error is that of the connections that are still open
+	go func() { defer close(ended); _ = svr.Run() }() // the error only says that connections are still open
 	t.Cleanup(func() { close(exit); <-ended; _ = ln.Close() })
 	return ln.Addr().String()
 }

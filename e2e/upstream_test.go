@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// llamaVersion is that of scripts/goldens-engine, too.
+// llamaVersion must equal the version in scripts/goldens-engine.
 const llamaVersion = "3.22.1"
 
-// llamaDir installs llama.cpp, prebuilt for one platform, unless it is there, and returns the directory with the server that
-// asks it. It has no lockfile: npm would not install less than the builds for all platforms and GPUs with one, 725 MB.
+// llamaDir installs llama.cpp, prebuilt for one platform, unless it is installed, and returns the
+// directory of the server that uses it. There is no lockfile: with a lockfile npm would install the
+// builds for all platforms and GPUs, 725 MB.
 func llamaDir(t *testing.T, npm string) string {
 	t.Helper()
 	platform, ok := map[string]string{"linux/amd64": "linux-x64", "linux/arm64": "linux-arm64"}[runtime.GOOS+"/"+runtime.GOARCH]
@@ -47,7 +48,7 @@ func llamaDir(t *testing.T, npm string) string {
 		}
 	}
 	server, err := os.ReadFile(filepath.Join("upstream", "server.mjs"))
-	if err == nil { // beside its packages, where node looks for them
+	if err == nil { // beside its packages, where node looks for modules
 		err = os.WriteFile(filepath.Join(dir, "server.mjs"), server, 0o644)
 	}
 	if err != nil {
@@ -71,7 +72,7 @@ func llamaServer(t *testing.T, kind string, contextLength int) (p *process, url 
 	return p, strings.TrimPrefix(line, says)
 }
 
-// askedOfBoth are answered by the embedded engine and by llama.cpp.
+// askedOfBoth are prompts for the embedded engine and for llama.cpp.
 var askedOfBoth = []string{
 	short, long, "What is Whence?", "What does the chat-service do?", "Define TTFT.", "How do I stop the stream?", "Who are you, please?",
 	"Tell me a short story about Freya.", "Count to 40.", "What is 7 + 8?", "What is 7 multiplied by 8?", "Write the 6 times table up to 20.",
@@ -79,13 +80,13 @@ var askedOfBoth = []string{
 	"Send me emojis. 🚀🌙", "Write fibonacci in Python.", "Give me the capital of Italy in JSON.",
 }
 
-func TestServerBesideTheWorkerAnswersAsTheEmbeddedEngine(t *testing.T) {
+func TestServerBesideTheWorkerAnswersLikeTheEmbeddedEngine(t *testing.T) {
 	t.Parallel()
 	tool(t, "node")
 	embedded := run(t, allInOne, flags{})
-	for _, kind := range []string{"vllm", "llamacpp", "library"} {
+	for kind, engine := range map[string]string{"vllm": "openai", "llamacpp": "openai", "library": "openai", "native": "llamacpp"} {
 		_, url := llamaServer(t, kind, 4*1024) // shared by four
-		beside := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", url}})
+		beside := run(t, separate, flags{worker: []string{"--engine", engine, "--upstream", url}})
 		for _, prompt := range askedOfBoth {
 			want := embedded.post(t, greedy(prompt, "max_tokens", 150)).completion(t)
 			got := beside.post(t, greedy(prompt, "max_tokens", 150)).completion(t)
@@ -117,13 +118,13 @@ func (p *process) ticks(t *testing.T) int {
 func (p *process) busyFor(t *testing.T, d time.Duration) int {
 	t.Helper()
 	before := p.ticks(t)
-	time.Sleep(d) // what is measured is what happens in the meantime
+	time.Sleep(d) // the measured interval
 	return p.ticks(t) - before
 }
 
 func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 	t.Parallel()
-	// With its own context the model would be done before anybody could see that it works.
+	// With the model's own context the answer would end before its CPU use could be observed.
 	const contextLength = 1 << 16
 	dir := wideModel(t, contextLength)
 	llama, url := llamaServer(t, "vllm", 4*contextLength)
@@ -131,7 +132,7 @@ func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 
 	const window = 300 * time.Millisecond
 	l := w.open(t, greedy(long, "ignore_eos", true)).begun(t)
-	eventually(t, "it generates", func() bool { return llama.busyFor(t, window) >= 5 }) // of some 30; others use the machine, too
+	eventually(t, "llama.cpp generates", func() bool { return llama.busyFor(t, window) >= 5 }) // of about 30 on an idle machine
 	l.close()
 	w.idle(t)
 	eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })

@@ -37,8 +37,8 @@ func refuses(status int, code string) http.HandlerFunc {
 	}
 }
 
-// TestCodeOfTheEngineReachesTheClient checks that a provider's own code travels through three services, in streams
-// too, because clients look for it.
+// TestCodeOfTheEngineReachesTheClient checks that a provider's own code travels through three
+// services, in streams too, because clients look for it.
 func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
 	t.Parallel()
 	inStream := `data: {"error":{"message":"no, says the engine","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}` + "\n\n"
@@ -60,9 +60,9 @@ func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
 	}
 }
 
-// TestAnswerWithoutDoneIsWhole checks that neither [DONE] nor a clean end of the response is needed after the finish
-// reason.
-func TestAnswerWithoutDoneIsWhole(t *testing.T) {
+// TestAnswerWithoutDoneIsComplete checks that an answer with a finish reason is complete without
+// [DONE] and without a clean end of the response.
+func TestAnswerWithoutDoneIsComplete(t *testing.T) {
 	t.Parallel()
 	says := func(then func(w http.ResponseWriter)) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -75,7 +75,7 @@ func TestAnswerWithoutDoneIsWhole(t *testing.T) {
 	w := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
 		20: says(func(http.ResponseWriter) {}),
 		21: says(func(http.ResponseWriter) { panic(http.ErrAbortHandler) }),
-		5:  breaksOff("data: [DONE]\n\n"), // all five tokens, and no finish_reason
+		5:  breaksOff("data: [DONE]\n\n"), // all five tokens, but no finish_reason
 	})}})
 	for n, tokens := range map[int]int{20: 2, 21: 2, 5: 5} {
 		l := w.open(t, greedy(short, "max_tokens", n))

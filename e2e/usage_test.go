@@ -13,7 +13,7 @@ import (
 	usagelog "github.com/whence-dev/whence/pkg/usage"
 )
 
-// usageRecords returns the usage records of a file. A line that is being written is left out.
+// usageRecords returns the usage records of a file, without an incomplete last line.
 func usageRecords(t *testing.T, path string) (all []usagelog.Record) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -33,18 +33,18 @@ func usageRecords(t *testing.T, path string) (all []usagelog.Record) {
 	return all
 }
 
-// An accounting is what the usage records of one stream must say.
+// An accounting has the expected usage records of one stream.
 type accounting struct {
 	what   string
 	id     string
 	finals int
-	hops   string // that wrote an orphan record, in the order of their names
+	hops   string // the hops that wrote an orphan record, sorted
 	reason string // of the record that counts
 	origin string // "" for any: the story says it
 	answer *usage // the usage that the client read; nil if it read none
 }
 
-// check compares records with what they must say, and returns what differs, or "".
+// check compares records with the expected ones, and returns the difference, or "".
 func (a accounting) check(records []usagelog.Record) string {
 	own := slices.DeleteFunc(slices.Clone(records), func(r usagelog.Record) bool { return r.ID != a.id })
 	finals := 0
@@ -71,7 +71,7 @@ func (a accounting) check(records []usagelog.Record) string {
 	return ""
 }
 
-// usageBooks are the usage records of a path, and what they must contain.
+// usageBooks are the usage records of a path, and their expected contents.
 type usageBooks struct {
 	t    *testing.T
 	w    *whence
@@ -79,7 +79,7 @@ type usageBooks struct {
 	want []accounting
 }
 
-// recorded waits until the records are as a says.
+// recorded waits until the records match a.
 func (b *usageBooks) recorded(a accounting) {
 	b.t.Helper()
 	differs := "not asked yet"
@@ -117,14 +117,15 @@ func (b *usageBooks) known(a accounting) {
 	}
 }
 
-// TestEveryEndingHasOneUsageRecord: whatever ends a stream, one record counts, with the figures of why and of the answer.
+// TestEveryEndingHasOneUsageRecord: for every kind of ending, one record counts, with the figures
+// of why and of the answer.
 func TestEveryEndingHasOneUsageRecord(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "usage.jsonl")
 	w := run(t, separate, flags{
 		all: []string{"--usage-file", file}, worker: []string{"--pace", "40", "--no-prefix-cache"}, api: []string{"--drain", "100ms"},
 	})
-	joint := w.topology == inGateway // api-service dies with its chat-service
+	joint := w.topology == inGateway // api-service and chat-service die together
 	b := &usageBooks{t: t, w: w, file: file}
 	known := b.known
 
@@ -188,7 +189,7 @@ func TestEveryEndingHasOneUsageRecord(t *testing.T) {
 	}
 }
 
-// TestUsageRecordsNameTenantKeyAndSurface, and neither the key nor the prompt.
+// TestUsageRecordsNameTenantKeyAndSurface: they contain neither the key nor the prompt.
 func TestUsageRecordsNameTenantKeyAndSurface(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -22,8 +22,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// An endingView is an ending as a caller without our library sees it: the code, and reason and path twice, in the status's
-// details and in the trailers.
+// An endingView is the view of an ending by a caller without our library: the code, and the reason
+// and path both in the status's details and in the trailers.
 type endingView struct {
 	code                     string
 	reason, path             string // of google.rpc.ErrorInfo
@@ -43,8 +43,8 @@ func (l *endingView) trailer(md map[string][]string) {
 	l.trailerReason, l.trailPath = strings.Join(md["whence-end-reason"], ","), strings.Join(md["whence-end-path"], ",")
 }
 
-// vanilla are callers that know gRPC and the protos, and nothing else. Each runs a stream until it ends; begun is called once
-// there is text.
+// vanilla are callers that know only gRPC and the protos. Each runs a stream until it ends, and
+// calls begun at the first text.
 var vanilla = []struct {
 	name string
 	call func(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) endingView
@@ -123,7 +123,7 @@ func vanillaKitex(t *testing.T, addr string, req *chatv1.ChatRequest, begun func
 	}
 }
 
-// vanillaGRPCurl reads what grpcurl prints for people.
+// vanillaGRPCurl parses grpcurl's human-readable output.
 func vanillaGRPCurl(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l endingView) {
 	t.Helper()
 	body := fmt.Sprintf(`{"chat":{"stream_id":%q,"model":%q,"messages":[{"role":"user","content":%q}],"sampling":{"temperature":0}}}`,
@@ -137,7 +137,7 @@ func vanillaGRPCurl(t *testing.T, addr string, req *chatv1.ChatRequest, begun fu
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // its status is that of the call
+		_ = cmd.Wait() // its status has the result of the call
 	}()
 	p := &process{name: "grpcurl", exited: ended}
 	p.await(t, printed, "text or an error", func(line string) bool { return strings.Contains(line, `"delta"`) || strings.HasPrefix(line, "ERROR:") })
@@ -182,9 +182,9 @@ func TestCallersWithoutOurLibraryLearnCodeReasonAndPath(t *testing.T) {
 	})
 }
 
-// TestDrainTellsCallersWithoutOurLibrary: a Kitex server that shuts down resets streams with a code of its own, 1000, which
-// other clients cannot read.
-func TestDrainTellsCallersWithoutOurLibrary(t *testing.T) {
+// TestDrainReachesCallersWithoutOurLibrary: a Kitex server that shuts down resets streams with its
+// own code 1000, which other clients do not understand.
+func TestDrainReachesCallersWithoutOurLibrary(t *testing.T) {
 	t.Parallel()
 	for _, v := range vanilla {
 		t.Run(v.name, func(t *testing.T) {

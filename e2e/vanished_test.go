@@ -14,7 +14,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// dialTCP is dialGRPC over one connection, which the test may ruin.
+// dialTCP is dialGRPC over one connection, which the test may break.
 func dialTCP(t *testing.T, addr string) (grpc.ClientConnInterface, *net.TCPConn) {
 	t.Helper()
 	tcp, err := net.Dial("tcp", addr)
@@ -30,7 +30,8 @@ func dialTCP(t *testing.T, addr string) (grpc.ClientConnInterface, *net.TCPConn)
 	return conn, tcp.(*net.TCPConn)
 }
 
-// TestCallersThatVanishAreLost: their machine has lost power, or the network between has gone. Only pings tell.
+// TestCallersThatVanishAreLost: the caller's machine lost power, or the network failed. Only pings
+// detect that.
 func TestCallersThatVanishAreLost(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "5"}})
@@ -48,8 +49,8 @@ func TestCallersThatVanishAreLost(t *testing.T) {
 	if _, err := st.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	deafen(t, chatConn)
-	deafen(t, workerConn)
+	dropIncoming(t, chatConn)
+	dropIncoming(t, workerConn)
 	begun := time.Now()
 	for stream, hop := range map[string]string{"worker": "llm-worker/0", "chat": "chat-service"} {
 		got := w.ended(t, hop, stream)

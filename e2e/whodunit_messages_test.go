@@ -14,7 +14,7 @@ import (
 // messageRows are faults of streams of POST /v1/messages: leaving, failing and draining.
 var messageRows = []row{
 	{name: "client of a message closes its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		m := s.messaging()
+		m := s.openMessage()
 		s.fault(m.close)
 		return nil
 	}},
@@ -34,25 +34,25 @@ var messageRows = []row{
 		return nil
 	}},
 	{name: "DELETE of a message", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
-		m := s.messaging()
+		m := s.openMessage()
 		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
 		return m.failed("api_error")
 	}},
 	{name: "engine fails during a message", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: func(s *scene) *refusal {
-		e := s.messaging().failed("api_error")
+		e := s.openMessage().failed("api_error")
 		s.faultLogged()
 		return e
 	}},
 	{name: "upstream engine fails in the middle of a message", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: func(s *scene) *refusal {
-		return s.messaging().failed("api_error")
+		return s.openMessage().failed("api_error")
 	}},
 	{name: "llm-worker is killed during a message", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
-		m := s.messaging()
+		m := s.openMessage()
 		s.fault(func() { s.procs[work].kill(s.t) })
 		return m.failed("api_error")
 	}},
 	{name: "chat-service is killed during a message", flags: slow, reason: "peer_lost", origin: []string{chatService}, dead: chatService, act: func(s *scene) *refusal {
-		m := s.messaging()
+		m := s.openMessage()
 		s.fault(func() { s.procs[chatService].kill(s.t) })
 		return m.failed("api_error")
 	}},
@@ -78,9 +78,9 @@ func messageOf(prompt string, stream bool) ask {
 	return ask{"model": model, "max_tokens": 900, "temperature": 0, "stream": stream, "messages": []any{map[string]any{"role": "user", "content": prompt}}}
 }
 
-// drainedMessage asks a process to end in the middle of a message.
+// drainedMessage terminates a process in the middle of a message.
 func (s *scene) drainedMessage(hop string) *refusal {
-	m := s.messaging()
+	m := s.openMessage()
 	s.fault(func() { s.procs[hop].terminate(s.t) })
 	s.at = s.at.Add(200 * time.Millisecond)
 	e := m.failed("overloaded_error")
@@ -95,8 +95,8 @@ type messageStream struct {
 	frames *bufio.Reader
 }
 
-// messaging asks for a message, and returns once there is text.
-func (s *scene) messaging() *messageStream {
+// openMessage requests a message and returns at the first text.
+func (s *scene) openMessage() *messageStream {
 	s.t.Helper()
 	resp, err := s.sendTo(s.t, "/v1/messages", messageOf(long, true), s.id)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *scene) messaging() *messageStream {
 
 func (m *messageStream) close() { _ = m.body.Close() }
 
-// next reads one event. The name of the end of the body is "".
+// next reads one event. The name "" means the end of the body.
 func (m *messageStream) next() (name, data string) {
 	m.t.Helper()
 	text, err := frame(m.frames)
@@ -132,7 +132,7 @@ func (m *messageStream) next() (name, data string) {
 	return name, data
 }
 
-// failed reads to the end, which must be one error event of a type, and returns its ending.
+// failed reads to the end, which must be one error event of the type kind, and returns its ending.
 func (m *messageStream) failed(kind string) *refusal {
 	m.t.Helper()
 	for {
@@ -142,7 +142,7 @@ func (m *messageStream) failed(kind string) *refusal {
 			m.t.Fatal("the message ended without an error")
 		case "error":
 			if again, more := m.next(); again != "" {
-				m.t.Fatalf("%s comes after the error", more)
+				m.t.Fatalf("%s follows the error", more)
 			}
 			return m.refusal(kind, data)
 		}

@@ -16,27 +16,27 @@ import (
 // responseRows are faults of streams of POST /v1/responses: leaving, failing and draining.
 var responseRows = []row{
 	{name: "client of a response closes its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		l := s.responding()
+		l := s.openResponse()
 		s.fault(l.close)
 		return nil
 	}},
 	{name: "client closes its WebSocket in a response", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		d := s.talking()
+		d := s.openDialogue()
 		s.fault(func() { d.Raw(wstest.CloseFrame(1001)) })
 		return nil
 	}},
 	{name: "client resets its WebSocket in a response", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		d := s.talking()
+		d := s.openDialogue()
 		s.fault(d.Reset)
 		return nil
 	}},
 	{name: "llm-worker is killed during a response over a WebSocket", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
-		d := s.talking()
+		d := s.openDialogue()
 		s.fault(func() { s.procs[work].kill(s.t) })
 		return d.failed()
 	}},
 	{name: "api-service drains during a response over a WebSocket", flags: drain(slow), reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal {
-		d := s.talking()
+		d := s.openDialogue()
 		s.fault(func() { s.procs[api0].terminate(s.t) })
 		s.at = s.at.Add(200 * time.Millisecond)
 		e := d.failed()
@@ -47,17 +47,17 @@ var responseRows = []row{
 		return e
 	}},
 	{name: "DELETE of a response's stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
-		l := s.responding()
+		l := s.openResponse()
 		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
 		return l.failed(s.t, "cancelled")
 	}},
 	{name: "llm-worker is killed during a response", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
-		l := s.responding()
+		l := s.openResponse()
 		s.fault(func() { s.procs[work].kill(s.t) })
 		return l.failed(s.t, "failed")
 	}},
 	{name: "upstream engine fails in the middle of a response", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: func(s *scene) *refusal {
-		return s.responding().failed(s.t, "failed")
+		return s.openResponse().failed(s.t, "failed")
 	}},
 	{name: "chat-service drains during a response", flags: drain(slow), reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal {
 		return s.drainedResponse(chatService)
@@ -73,9 +73,9 @@ func TestWhodunitOfResponses(t *testing.T) {
 	playFaults(t, *asGateway, responseRows)
 }
 
-// drainedResponse asks a process to end in the middle of a response.
+// drainedResponse terminates a process in the middle of a response.
 func (s *scene) drainedResponse(hop string) *refusal {
-	l := s.responding()
+	l := s.openResponse()
 	s.fault(func() { s.procs[hop].terminate(s.t) })
 	s.at = s.at.Add(200 * time.Millisecond)
 	e := l.failed(s.t, "failed")
@@ -104,8 +104,8 @@ type responseEvent struct {
 	}
 }
 
-// responding asks for a response, and returns once there is text.
-func (s *scene) responding() *response {
+// openResponse requests a response and returns at the first text.
+func (s *scene) openResponse() *response {
 	s.t.Helper()
 	resp, err := s.sendTo(s.t, "/v1/responses", ask{"model": model, "temperature": 0, "stream": true, "store": false, "input": long}, s.id)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *scene) responding() *response {
 
 func (l *response) close() { _ = l.body.Close() }
 
-// next reads one event; a comment is one without a type.
+// next reads one event. A comment is an event without a type.
 func (l *response) next(t *testing.T) (e responseEvent, err error) {
 	t.Helper()
 	text, err := frame(l.frames)
@@ -147,7 +147,8 @@ func (l *response) next(t *testing.T) (e responseEvent, err error) {
 	return e, nil
 }
 
-// failed reads to the end, which must be one event response.failed with a status, and returns its ending.
+// failed reads to the end, which must be one event response.failed with a status, and returns its
+// ending.
 func (l *response) failed(t *testing.T, status string) *refusal {
 	t.Helper()
 	var last responseEvent
@@ -162,7 +163,7 @@ func (l *response) failed(t *testing.T, status string) *refusal {
 		case err != nil:
 			t.Fatalf("the response was cut: %v", err)
 		case last.Whence != nil && e.Type != "":
-			t.Fatalf("%+v comes after the last event %+v", e, last)
+			t.Fatalf("%+v follows the last event %+v", e, last)
 		case e.Type != "":
 			last = e
 		}

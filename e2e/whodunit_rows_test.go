@@ -22,26 +22,27 @@ import (
 
 var (
 	slow = flags{worker: []string{"--pace", "40"}}
-	// unread are the flags of a stream that fills the buffers between the edge and a client that does not read.
+	// unread has the flags of a stream that fills the buffers between the edge and a client that
+	// does not read.
 	unread  = flags{worker: []string{"--pace", "200"}, api: []string{"--max-unsent", "4096", "--write-timeout", "1h"}}
 	oneSlow = flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "1"}}
-	// operated is slow, and has an operator.
+	// operated is slow with an operator's key.
 	operated = flags{worker: slow.worker, api: []string{"--operator-key", "op"}}
 )
 
 // longID makes each event long.
 var longID = strings.Repeat("so-that-events-are-long-", 5)
 
-// rows are the faults of the matrix. Where a stream can be lost in several ways, there are several rows.
+// rows lists the faults of the matrix. A kind of loss with several causes has several rows.
 var rows = []row{
 	{name: "client closes its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		conn, r := s.flowing()
-		s.fault(func() { _ = conn.CloseWrite() }) // a FIN; to close with something unread would be a reset
+		conn, r := s.openFlowing()
+		s.fault(func() { _ = conn.CloseWrite() }) // sends a FIN; closing with unread data would send a reset
 		_, _ = io.Copy(io.Discard, r)
 		return nil
 	}},
 	{name: "client resets its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		conn, _ := s.flowing()
+		conn, _ := s.openFlowing()
 		_ = conn.SetLinger(0)
 		s.fault(func() { _ = conn.Close() })
 		return nil
@@ -60,22 +61,22 @@ var rows = []row{
 		return nil
 	}},
 	{name: "client closes its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		c := s.conversing()
+		c := s.openConversation()
 		s.fault(func() { c.Raw(wstest.CloseFrame(1001)) })
 		return nil
 	}},
 	{name: "client resets its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		c := s.conversing()
+		c := s.openConversation()
 		s.fault(c.Reset)
 		return nil
 	}},
 	{name: "client stops its conversation over a WebSocket", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
-		c := s.conversing()
+		c := s.openConversation()
 		s.fault(func() { c.Say(`{"stop":{}}`) })
 		return s.refusalOver(c, 4003)
 	}},
 	{name: "llm-worker is killed during a conversation over a WebSocket", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
-		c := s.conversing()
+		c := s.openConversation()
 		s.fault(func() { s.procs[work].kill(s.t) })
 		return s.refusalOver(c, 4009)
 	}},
@@ -110,24 +111,24 @@ var rows = []row{
 		return l.failed(s.t)
 	}},
 	{name: "client's connection goes dead", flags: flags{worker: slow.worker, api: []string{"--client-timeout", "1s"}}, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		conn, _ := s.flowing()
-		s.fault(func() { deafen(s.t, conn) })
+		conn, _ := s.openFlowing()
+		s.fault(func() { dropIncoming(s.t, conn) })
 		return nil
 	}},
-	{name: "client reads a byte at a time", id: longID, flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, reason: "slow_reader", origin: []string{api0}, deaf: true, act: (*scene).sip},
+	{name: "client reads a byte at a time", id: longID, flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, reason: "slow_reader", origin: []string{api0}, deaf: true, act: (*scene).readSlowly},
 	{name: "DELETE of a stream that its client does not read", id: longID, flags: unread, reason: "user_stop", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
-		s.neglect()
+		s.requestUnread()
 		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
 		return nil
 	}},
 	{name: "deadline of a stream that its client does not read", id: longID, flags: unread, reason: "deadline", origin: []string{api0}, deaf: true, act: func(s *scene) *refusal {
 		begun := time.Now()
-		s.neglect("timeout", 3)
+		s.requestUnread("timeout", 3)
 		s.at = begun.Add(3 * time.Second)
 		return nil
 	}},
 	{name: "api-service drains while a client does not read", id: longID, flags: drain(unread), reason: "draining", origin: []string{api0}, leaves: api0, deaf: true, act: func(s *scene) *refusal {
-		s.neglect()
+		s.requestUnread()
 		s.fault(func() { s.procs[api0].terminate(s.t) })
 		s.at = s.at.Add(200 * time.Millisecond)
 		s.procs[api0].exit(s.t)
@@ -146,20 +147,20 @@ var rows = []row{
 		wantCode(s.t, started(ctx, s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), s.id), codes.DeadlineExceeded)
 		return nil
 	}},
-	{name: "api-service panics", flags: slow, id: "fault:api-service:panic:1", reason: "internal", origin: []string{api0}, act: (*scene).doomed},
+	{name: "api-service panics", flags: slow, id: "fault:api-service:panic:1", reason: "internal", origin: []string{api0}, act: (*scene).builtInFault},
 	{name: "api-service is killed", flags: slow, reason: "peer_lost", origin: []string{api0}, dead: api0, deaf: true, act: func(s *scene) *refusal { return s.killed(api0) }},
 	{name: "api-service drains", flags: drain(slow), reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.drained(api0) }},
-	{name: "api-service gets a second signal", flags: slow, reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.hurried(api0) }},
+	{name: "api-service gets a second signal", flags: slow, reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.signaledTwice(api0) }},
 	{name: "api-service gets a second signal while a client does not read", id: longID, flags: unread, reason: "draining", origin: []string{api0}, leaves: api0, deaf: true, act: func(s *scene) *refusal {
-		s.neglect()
-		s.hurry(api0)
+		s.requestUnread()
+		s.signalAgain(api0)
 		return nil
 	}},
-	{name: "chat-service panics", flags: slow, id: "fault:chat-service:panic:1", reason: "internal", origin: []string{chatService}, act: (*scene).doomed},
+	{name: "chat-service panics", flags: slow, id: "fault:chat-service:panic:1", reason: "internal", origin: []string{chatService}, act: (*scene).builtInFault},
 	{name: "chat-service is killed", flags: slow, reason: "peer_lost", origin: []string{chatService}, dead: chatService, act: func(s *scene) *refusal { return s.killed(chatService) }},
 	{name: "chat-service drains", flags: drain(slow), reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.drained(chatService) }},
-	{name: "chat-service gets a second signal", flags: slow, reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.hurried(chatService) }},
-	{name: "chat-service's handler cancels with a cause", flags: slow, id: "fault:chat-service:cancel:1", reason: "operator_stop", origin: []string{chatService}, act: (*scene).doomed},
+	{name: "chat-service gets a second signal", flags: slow, reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.signaledTwice(chatService) }},
+	{name: "chat-service's handler cancels with a cause", flags: slow, id: "fault:chat-service:cancel:1", reason: "operator_stop", origin: []string{chatService}, act: (*scene).builtInFault},
 	{name: "client closes while a handler has wrapped its context", flags: slow, id: "fault:chat-service:wrap:1", reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(l.close)
@@ -197,16 +198,16 @@ var rows = []row{
 		l := s.open()
 		s.fault(func() { s.signal(work, syscall.SIGSTOP) })
 		e := l.failed(s.t)
-		s.signal(work, syscall.SIGCONT) // it has a story to tell
+		s.signal(work, syscall.SIGCONT) // so that the worker can report its story
 		return e
 	}},
 	{name: "llm-worker drains", flags: drain(slow), reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.drained(work) }},
-	{name: "llm-worker gets a second signal", flags: slow, reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.hurried(work) }},
-	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomed},
-	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).doomed},
-	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).doomed},
-	{name: "upstream engine closes in mid-answer", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
-	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
+	{name: "llm-worker gets a second signal", flags: slow, reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.signaledTwice(work) }},
+	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).builtInFault},
+	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).builtInFault},
+	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).builtInFault},
+	{name: "upstream engine closes in mid-answer", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
+	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
 	{name: "upstream engine answers 400", upstream: answers(400), reason: "invalid", origin: []string{"engine", work}, still: true, act: (*scene).refused},
 	{name: "upstream engine answers 404", upstream: answers(404), reason: "not_found", origin: []string{"engine", work}, still: true, act: (*scene).refused},
 	{name: "upstream engine answers 429", upstream: answers(429), reason: "overloaded", origin: []string{"engine", work}, still: true, act: (*scene).refused},
@@ -240,8 +241,8 @@ var rows = []row{
 	{name: "TTHeader Streaming caller of a caller over Kitex's gRPC cancels", flags: flags{worker: slow.worker, all: []string{overGRPC}}, path: chain[1:], reason: "peer_reset", origin: []string{"client", chatService}, deaf: true, act: (*scene).canceledMixedChain},
 	{name: "connection of a TTHeader Streaming caller breaks", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).lostTT},
 	{name: "deadline of a TTHeader Streaming caller", flags: slow, path: chain[1:], reason: "deadline", origin: []string{shop, chatService}, deaf: true, act: (*scene).timedOutTT},
-	{name: "chat-service panics under a TTHeader Streaming caller", flags: slow, id: "fault:chat-service:panic:1", path: chain[1:], reason: "internal", origin: []string{chatService}, act: (*scene).doomedTT},
-	{name: "engine fails under a TTHeader Streaming caller", flags: slow, id: "fault:llm-worker:fail:1", path: chain[1:], reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomedTT},
+	{name: "chat-service panics under a TTHeader Streaming caller", flags: slow, id: "fault:chat-service:panic:1", path: chain[1:], reason: "internal", origin: []string{chatService}, act: (*scene).builtInFaultTT},
+	{name: "engine fails under a TTHeader Streaming caller", flags: slow, id: "fault:llm-worker:fail:1", path: chain[1:], reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).builtInFaultTT},
 	{name: "chat-service drains under a TTHeader Streaming caller", flags: drain(slow), path: chain[1:], reason: "draining", origin: []string{chatService}, leaves: chatService, act: (*scene).drainedTT},
 	{name: "operator stops it at chat-service", flags: slow, reason: "operator_stop", origin: []string{"operator", chatService}, act: func(s *scene) *refusal {
 		return s.operated("whence.chat.v1.Chat", chatService)
@@ -252,7 +253,7 @@ var rows = []row{
 	{name: "model does not exist", path: chain[:2], reason: "not_found", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		return s.whole(greedy(short, "model", "nobody"))
 	}},
-	{name: "request is no JSON", path: chain[:1], reason: "invalid", origin: []string{api0}, still: true, act: (*scene).garbled},
+	{name: "request is no JSON", path: chain[:1], reason: "invalid", origin: []string{api0}, still: true, act: (*scene).unreadableRequest},
 	{name: "prompt is too long", path: chain[:2], reason: "invalid", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		return s.whole(greedy(strings.Repeat("the fox in the harbor ", 2000)))
 	}},
@@ -273,15 +274,15 @@ func drain(f flags) flags {
 	return f
 }
 
-// doomed is a stream whose fault is built in.
-func (s *scene) doomed() *refusal {
+// builtInFault is a stream with a built-in fault.
+func (s *scene) builtInFault() *refusal {
 	l := s.open()
 	e := l.failed(s.t)
 	s.faultLogged()
 	return e
 }
 
-// faultLogged sets the time of the fault to that in the log of the faulty process.
+// faultLogged sets the time of the fault to the time in the log of the faulty process.
 func (s *scene) faultLogged() {
 	for _, p := range s.procs {
 		lines, _ := p.logs.since(0)
@@ -293,13 +294,14 @@ func (s *scene) faultLogged() {
 	}
 }
 
-// betrayed is a stream that its engine does not bring to an end.
-func (s *scene) betrayed() *refusal { return s.open().failed(s.t) }
+// engineFailed is a stream whose engine does not complete it.
+func (s *scene) engineFailed() *refusal { return s.open().failed(s.t) }
 
 // refused is a request that does not become a stream.
 func (s *scene) refused() *refusal { return s.whole(greedy(short)) }
 
-// moved is a stream whose worker is lost in mid-stream while another one is healthy: its client must not notice.
+// moved is a stream whose worker is lost in mid-stream while another one is healthy: its client
+// must not notice.
 func (s *scene) moved(why string, lose func()) *refusal {
 	l := s.open("max_tokens", 240)
 	s.start(llmWorker, work, s.addrs[work], s.flags.all, s.flags.worker)
@@ -307,17 +309,17 @@ func (s *scene) moved(why string, lose func()) *refusal {
 	s.fault(lose)
 	got := l.completed(s.t)
 	if want := run(s.t, allInOne, flags{}).answer(s.t, greedy(long, "max_tokens", 240)); got != want {
-		s.t.Errorf("the client reads %q, undisturbed it is %q", got, want)
+		s.t.Errorf("the client reads %q, but the undisturbed text is %q", got, want)
 	}
 	moves := s.record(chatService).GetMoves()
 	if len(moves) != 1 || moves[0].GetFrom() != lost || moves[0].GetTo() != work || streamerr.Reason(moves[0].GetReason()).String() != why {
-		s.t.Errorf("the ledger tells of the moves %v", moves)
+		s.t.Errorf("the ledger has the moves %v", moves)
 	}
 	return nil
 }
 
-// answeredElsewhere runs a stream whose first worker fails while another worker is healthy: its client must not
-// notice.
+// answeredElsewhere runs a stream whose first worker fails while another worker is healthy: its
+// client must not notice.
 func (s *scene) answeredElsewhere(why string, tokens uint32) *refusal {
 	s.at = time.Now()
 	resp, err := s.send(s.t, greedy(long, "max_tokens", 20, "stream", true), s.id)
@@ -329,12 +331,12 @@ func (s *scene) answeredElsewhere(why string, tokens uint32) *refusal {
 	l.completed(s.t)
 	moves := s.record(chatService).GetMoves()
 	if len(moves) != 1 || moves[0].GetFrom() != lost || moves[0].GetTo() != work || streamerr.Reason(moves[0].GetReason()).String() != why || moves[0].GetTokens() != tokens {
-		s.t.Errorf("the ledger tells of the moves %v", moves)
+		s.t.Errorf("the ledger has the moves %v", moves)
 	}
 	return nil
 }
 
-// killed ends a process without a word.
+// killed kills a process.
 func (s *scene) killed(hop string) *refusal {
 	l := s.open()
 	s.fault(func() { s.procs[hop].kill(s.t) })
@@ -344,7 +346,7 @@ func (s *scene) killed(hop string) *refusal {
 	return l.failed(s.t)
 }
 
-// drained asks a process to end, which waits for its streams, but not for long.
+// drained terminates a process, which waits briefly for its streams.
 func (s *scene) drained(hop string) *refusal {
 	l := s.open()
 	s.fault(func() { s.procs[hop].terminate(s.t) })
@@ -374,8 +376,8 @@ func (s *scene) abort(api string) {
 	}
 }
 
-// hurry sends a process a second signal while it drains, and awaits its end.
-func (s *scene) hurry(hop string) {
+// signalAgain sends a process a second signal while it drains, and waits for its end.
+func (s *scene) signalAgain(hop string) {
 	s.t.Helper()
 	p := s.procs[hop]
 	p.terminate(s.t)
@@ -384,10 +386,10 @@ func (s *scene) hurry(hop string) {
 	p.exitWith(s.t, 130)
 }
 
-// hurried is a stream of a process that gets a second signal.
-func (s *scene) hurried(hop string) *refusal {
+// signaledTwice is a stream of a process that gets a second signal.
+func (s *scene) signaledTwice(hop string) *refusal {
 	l := s.open()
-	s.hurry(hop)
+	s.signalAgain(hop)
 	return l.failed(s.t)
 }
 
@@ -407,12 +409,12 @@ func (s *scene) narrow() net.Conn {
 	return conn
 }
 
-// neglect requests the stream, reads nothing, and returns once the edge has stopped writing.
-func (s *scene) neglect(more ...any) {
+// requestUnread requests the stream, reads nothing, and returns once the edge has stopped writing.
+func (s *scene) requestUnread(more ...any) {
 	s.t.Helper()
 	s.ask(s.t, s.narrow(), greedy(long, append(more, "stream", true, "ignore_eos", true)...), s.id)
 	before, same := uint64(0), 0
-	eventually(s.t, "the edge writes no more", func() bool { // a blocked write gives no signal
+	eventually(s.t, "the edge has stopped writing", func() bool { // a blocked write gives no signal
 		time.Sleep(50 * time.Millisecond)
 		if n := s.written(); n == 0 || n != before {
 			before, same = n, 0
@@ -423,23 +425,23 @@ func (s *scene) neglect(more ...any) {
 	})
 }
 
-// written is how many tokens of the stream the edge has written.
+// written returns the number of tokens of the stream that the edge has written.
 func (s *scene) written() uint64 {
 	s.t.Helper()
 	var story struct{ Tokens struct{ Delivered uint64 } }
 	if err := json.Unmarshal(s.get(s.t, "/v1/streams/"+s.id).body, &story); err != nil {
-		return 0 // it is not there yet
+		return 0 // the stream does not exist yet
 	}
 	return story.Tokens.Delivered
 }
 
-// sip reads the stream so slowly that the buffers between fill.
-func (s *scene) sip() *refusal {
+// readSlowly reads the stream so slowly that the buffers between edge and client fill.
+func (s *scene) readSlowly() *refusal {
 	conn := s.narrow()
 	s.at = time.Now()
 	s.ask(s.t, conn, greedy(long, "stream", true), s.id)
 	asked, b := 0, make([]byte, 1)
-	eventually(s.t, "the slow reader is cut", func() bool { // asks every millisecond
+	eventually(s.t, "the slow reader is cut", func() bool { // polls every millisecond
 		if asked++; asked%20 == 0 {
 			_, _ = conn.Read(b)
 		}
@@ -448,7 +450,7 @@ func (s *scene) sip() *refusal {
 	return nil
 }
 
-// grpcurlKilled is a caller that dies.
+// grpcurlKilled kills a grpcurl that reads the stream.
 func (s *scene) grpcurlKilled() *refusal {
 	path := grpcurlPath(s.t)
 	body := fmt.Sprintf(`{"chat":{"stream_id":%q,"model":%q,"messages":[{"role":"user","content":%q}],"sampling":{"temperature":0}}}`, s.id, model, long)
@@ -464,19 +466,19 @@ func (s *scene) grpcurlKilled() *refusal {
 	return nil
 }
 
-// operated is Stop by grpcurl.
+// operated stops the stream with grpcurl.
 func (s *scene) operated(service, hop string) *refusal {
 	l := s.open()
 	if out, ok := grpcurl(s.t, s.addrs[hop], "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, s.id), service+"/Stop"); !ok {
 		s.t.Fatal(out)
 	}
 	e := l.failed(s.t)
-	s.at = s.record(hop).GetStopHeard().AsTime() // grpcurl takes its time
+	s.at = s.record(hop).GetStopHeard().AsTime() // grpcurl needs time to start
 	return e
 }
 
-// garbled is a request that nobody can read.
-func (s *scene) garbled() *refusal {
+// unreadableRequest sends a request that cannot be parsed.
+func (s *scene) unreadableRequest() *refusal {
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url("/v1/chat/completions"), strings.NewReader(`{"model":`))
 	if err != nil {
 		s.t.Fatal(err)

@@ -15,26 +15,26 @@ import (
 
 var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to this `file`")
 
-// A row of the table: a fault, and what everybody must say of it.
+// A row of the table has a fault and the expected ending on every hop.
 type row struct {
 	name     string
 	flags    flags
-	upstream http.HandlerFunc // an engine beside the worker; nil is the embedded one
-	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil is the embedded one
-	id       string           // of the stream; one that begins with fault: names what is built in
+	upstream http.HandlerFunc // an engine beside the worker; nil means the embedded engine
+	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil means the embedded engine
+	id       string           // of the stream; an id with the prefix fault: selects a built-in fault
 	act      func(s *scene) *refusal
 	reason   string
-	origin   []string // who ended the stream; the last is where the ending enters the path
-	path     []string // the hops that the stream crosses; nil is all of them
-	dead     string   // the hop that has not lived to tell
-	leaves   string   // the hop that ends, and can tell by its log only
-	deaf     bool     // the client cannot be told
-	still    bool     // the engine does not run, or cannot be asked
+	origin   []string // origin of the ending; the last element is the point where the ending enters the path
+	path     []string // the hops that the stream crosses; nil means all of them
+	dead     string   // the hop that was killed and cannot report
+	leaves   string   // the hop that ends and can report only in its log
+	deaf     bool     // the client cannot receive the ending
+	still    bool     // the engine does not run, or cannot report
 	gateway  bool     // api-service/0 and chat-service are one process
 }
 
-// inGateway returns r for api-service/0 and chat-service in one process. It reports false if the fault ends the process of
-// chat-service alone, so that there is no such row.
+// inGateway returns r for api-service/0 and chat-service in one process. It reports false if the
+// fault ends only the process of chat-service: a gateway has no such row.
 func (r *row) inGateway() (joined row, ok bool) {
 	joined = *r
 	joined.gateway, joined.flags.gateway = true, true
@@ -42,17 +42,17 @@ func (r *row) inGateway() (joined row, ok bool) {
 	case r.dead == chatService, r.leaves == chatService && r.path == nil:
 		return row{}, false
 	case r.dead == api0:
-		joined.origin = []string{chatService} // the worker has lost the connection of chat-service
+		joined.origin = []string{chatService} // the worker lost the connection from chat-service
 	}
 	return joined, true
 }
 
-// died reports whether a hop has not lived to tell.
+// died reports whether a hop was killed and cannot report.
 func (r *row) died(hop string) bool {
 	return hop == r.dead || r.gateway && r.dead == api0 && hop == chatService
 }
 
-// ends reports whether a hop ends, and can tell by its log only.
+// ends reports whether a hop ends and can report only in its log.
 func (r *row) ends(hop string) bool {
 	return hop == r.leaves || r.gateway && (r.leaves == api0 || r.leaves == chatService) && (hop == api0 || hop == chatService)
 }
@@ -60,8 +60,9 @@ func (r *row) ends(hop string) bool {
 // chain is the path of a stream, in the order of requests.
 var chain = []string{api0, chatService, work}
 
-// want is what a hop must say: the way from the origin to itself.
-func (r *row) want(hop string) saying {
+// want returns the expected statement of a hop: the reason, and the path from the origin to the
+// hop.
+func (r *row) want(hop string) statement {
 	entry := r.origin[len(r.origin)-1]
 	from, to := slices.Index(chain, entry), slices.Index(chain, hop)
 	way := slices.Clone(chain[min(from, to) : max(from, to)+1])
@@ -71,7 +72,7 @@ func (r *row) want(hop string) saying {
 	return says(r.reason, append(slices.Clone(r.origin[:len(r.origin)-1]), way...))
 }
 
-// witnesses are the hops that must tell.
+// witnesses returns the hops that must report.
 func (r *row) witnesses() []string {
 	path := r.path
 	if path == nil {
@@ -80,31 +81,34 @@ func (r *row) witnesses() []string {
 	return slices.DeleteFunc(slices.Clone(path), r.died)
 }
 
-// A finding is a row as it turned out.
+// A finding is the outcome of a row.
 type finding struct {
 	row     *row
-	says    map[string][]saying // by hop: log, ledger, metrics, trace
-	heard   saying
+	says    map[string][]statement // by hop: log, ledger, metrics, trace
+	client  statement
 	stopped time.Duration
 	right   bool
 }
 
-// TestWhodunit plays every fault against separate processes, and wants every hop that is left to name the same reason, the
-// same origin and the path up to itself, once, in its log, its ledger, its metrics and its span.
+// TestWhodunit runs every fault against separate processes. Every surviving hop must report the
+// same reason, the same origin and the path up to itself, once, in its log, its ledger, its metrics
+// and its span.
 //
-// The streams between the processes go over links. With the test flag -gateway api-service/0 and chat-service are one process.
+// The streams between the processes go over links. With the test flag -gateway api-service/0 and
+// chat-service are one process.
 func TestWhodunit(t *testing.T) {
 	t.Parallel()
 	playFaults(t, *asGateway, rows)
 }
 
-// TestWhodunitOverGRPC is TestWhodunit over gRPC, as streams go where a link cannot be made.
+// TestWhodunitOverGRPC is TestWhodunit over gRPC, which carries the streams when a link cannot be
+// made.
 func TestWhodunitOverGRPC(t *testing.T) {
 	t.Parallel()
 	playFaults(t, *asGateway, rows, overGRPC)
 }
 
-// TestWhodunitOfGateway plays some of the faults with api-service/0 and chat-service in one process.
+// TestWhodunitOfGateway runs some of the faults with api-service/0 and chat-service in one process.
 func TestWhodunitOfGateway(t *testing.T) {
 	t.Parallel()
 	some := []string{
@@ -115,14 +119,15 @@ func TestWhodunitOfGateway(t *testing.T) {
 	playFaults(t, true, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(some, r.name) }))
 }
 
-// playFaults plays rows of the table against services with more flags, and reports them.
+// playFaults runs rows of the table against services with additional flags, and reports the
+// findings.
 func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
 	t.Helper()
 	if gateway {
 		rows = rowsInGateway(rows)
 	}
 	binary(t, "whence")
-	_, _ = buildGRPCurl() // while no stream waits to be stopped with it; the rows that need it say if it is missing
+	_, _ = buildGRPCurl() // before any stream waits for a stop by grpcurl; rows that need grpcurl report if it is missing
 	var mu sync.Mutex
 	var found []*finding
 	t.Cleanup(func() {
@@ -134,24 +139,24 @@ func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
 		r := &rows[i]
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			f := &finding{row: r, says: map[string][]saying{}}
+			f := &finding{row: r, says: map[string][]statement{}}
 			traces := t.TempDir()
 			var s *scene
-			t.Cleanup(func() { // once the processes have ended: nobody has anything to add
+			t.Cleanup(func() { // after the processes have ended: their logs are complete
 				if f.right = !t.Failed(); s == nil {
-					return // it never stood
+					return // the scene was never set up
 				}
 				for _, hop := range r.witnesses() {
 					if log := s.logged(hop); log != r.want(hop) {
-						t.Errorf("%s logged %q in the end, want %q", hop, log, r.want(hop))
+						t.Errorf("the final log of %s has %q, want %q", hop, log, r.want(hop))
 						f.right = false
 					}
-					if len(r.path) == 1 { // what is refused at the door is no stream, and has no span
+					if len(r.path) == 1 { // a request that the edge refuses is not a stream and has no span
 						continue
 					}
 					traced := s.traced(t, hop)
 					if f.says[hop] = append(f.says[hop], traced); traced != r.want(hop) {
-						t.Errorf("%s left the span %q, want %q", hop, traced, r.want(hop))
+						t.Errorf("the span of %s has %q, want %q", hop, traced, r.want(hop))
 						f.right = false
 					}
 				}
@@ -188,15 +193,15 @@ func (r *row) withUpstream(t *testing.T) flags {
 }
 
 func investigate(t *testing.T, r *row, s *scene, f *finding) {
-	heard := r.act(s)
-	if f.heard = heard.heard(); !r.deaf && f.heard != r.want(r.witnesses()[0]) {
-		t.Errorf("the client reads %q, want %q", f.heard, r.want(r.witnesses()[0]))
+	err := r.act(s)
+	if f.client = err.statement(); !r.deaf && f.client != r.want(r.witnesses()[0]) {
+		t.Errorf("the client reads %q, want %q", f.client, r.want(r.witnesses()[0]))
 	}
 	for _, hop := range r.witnesses() {
 		want := r.want(hop)
 		eventually(t, hop+" has logged the ending", func() bool { return s.logged(hop) != "" })
-		f.says[hop] = []saying{s.logged(hop)}
-		if !r.ends(hop) && len(r.path) != 1 { // what is refused at the door is no stream, and in no ledger
+		f.says[hop] = []statement{s.logged(hop)}
+		if !r.ends(hop) && len(r.path) != 1 { // a request that the edge refuses is not a stream and is in no ledger
 			f.says[hop] = append(f.says[hop], s.booked(hop), s.counted(hop, want))
 		}
 		for i, said := range f.says[hop] {
@@ -237,14 +242,14 @@ func report(t *testing.T, found []*finding, played int) {
 		if f.stopped != 0 {
 			stopped = f.stopped.Round(10 * time.Microsecond).String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s from %s\t%s\t%s\t%s\n", mark, f.row.name, f.row.reason, strings.Join(f.row.origin, " > "), f.heard, strings.Join(hops, ", "), stopped)
+		fmt.Fprintf(w, "%s\t%s\t%s from %s\t%s\t%s\t%s\n", mark, f.row.name, f.row.reason, strings.Join(f.row.origin, " > "), f.client, strings.Join(hops, ", "), stopped)
 	}
 	_ = w.Flush() // into a string
 	fmt.Fprintf(&b, "%d of %d rows right\n\n", right, played)
 	appendTable(t, *tableFile, b.String())
 }
 
-// appendTable appends a table to a file, or logs it where there is none.
+// appendTable appends a table to a file, or logs it without a file.
 func appendTable(t *testing.T, to, table string) {
 	t.Helper()
 	if to == "" {
@@ -262,7 +267,7 @@ func appendTable(t *testing.T, to, table string) {
 	}
 }
 
-// rowsInGateway returns the rows that there are for a gateway.
+// rowsInGateway returns the rows that exist for a gateway.
 func rowsInGateway(rows []row) (all []row) {
 	for _, r := range rows {
 		if joined, ok := r.inGateway(); ok {
@@ -280,8 +285,8 @@ func names() []string {
 	return all
 }
 
-// TestTheTableInTheDocsIsTheOneThatIsPlayed keeps docs/endings.md; -rewrite writes it.
-func TestTheTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
+// TestEndingsTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
+func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| fault | reason | origin, and the way into the path | in a gateway |\n|---|---|---|---|\n")
 	for _, r := range rows {
@@ -293,10 +298,10 @@ func TestTheTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", r.name, r.reason, apart, gateway)
 	}
-	keepTable(t, "../docs/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
+	keepTable(t, "../docs/reference/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
 }
 
-// keepTable wants a table in a document, between two marks; -rewrite writes it there.
+// keepTable checks that a document has the table between two marks; -rewrite updates it.
 func keepTable(t *testing.T, file, begin, end, table string) {
 	t.Helper()
 	doc, err := os.ReadFile(file)
@@ -307,13 +312,13 @@ func keepTable(t *testing.T, file, begin, end, table string) {
 	written, after, ok2 := strings.Cut(rest, end)
 	switch {
 	case !ok || !ok2:
-		t.Fatalf("%s has no place for the table", file)
+		t.Fatalf("%s has no marks for the table", file)
 	case written == table:
 	case flag.Lookup("rewrite").Value.String() == "true":
 		if err := os.WriteFile(file, []byte(before+begin+table+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s has another table than the tests play; go test ./e2e -run Table -rewrite writes it", file)
+		t.Errorf("the table in %s is not current; go test ./e2e -run Table -rewrite updates it", file)
 	}
 }

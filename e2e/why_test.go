@@ -11,7 +11,7 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 )
 
-// why is GET /v1/streams/{id}.
+// why returns the story of GET /v1/streams/{id}.
 func (w *whence) why(t *testing.T, id string) streamstory.Story {
 	t.Helper()
 	resp, err := w.http.Get(w.url("/v1/streams/" + id))
@@ -26,7 +26,7 @@ func (w *whence) why(t *testing.T, id string) streamstory.Story {
 	return s
 }
 
-// cancel is DELETE /v1/streams/{id} at an api-service.
+// cancel sends DELETE /v1/streams/{id} to an api-service.
 func (w *whence) cancel(t *testing.T, api, id string, headers ...string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodDelete, "http://"+api+"/v1/streams/"+id, nil)
@@ -46,8 +46,8 @@ func (w *whence) cancel(t *testing.T, api, id string, headers ...string) {
 	}
 }
 
-// TestOperatorsHaveAKey checks that top and why work with the operator's key and with the key of the stream's owner,
-// and fail without a key.
+// TestOperatorsHaveAKey checks that top and why work with the operator's key and with the key of
+// the stream's owner, and fail without a key.
 func TestOperatorsHaveAKey(t *testing.T) {
 	t.Parallel()
 	w := run(t, allInOne, flags{api: []string{"--operator-key", "op"}, worker: []string{"--pace", "30"}})
@@ -76,11 +76,11 @@ func TestEveryHopTellsTheSameStory(t *testing.T) {
 		l := w.open(t, greedy(long)).begun(t)
 		id := l.id
 		if s := w.why(t, id); s.State != "live" || len(s.Hops) != 3 || s.Model == "" || s.Tokens.Prompt == 0 {
-			t.Errorf("while it runs: %+v", s)
+			t.Errorf("while the stream runs: %+v", s)
 		}
 		w.cancel(t, w.api, id)
 		if e := l.failed(t); e.reason() != "user_stop" {
-			t.Errorf("the reader was told %s", e.reason())
+			t.Errorf("the reader got %s", e.reason())
 		}
 		w.idle(t)
 		paths := []string{"client > api-service", "client > api-service > chat-service", "client > api-service > chat-service > llm-worker/0"}
@@ -121,7 +121,8 @@ func TestWhyPrintsTheStory(t *testing.T) {
 	}
 }
 
-// TestAnotherReplicaStopsAStream: a client's DELETE may land on an api-service that does not hold the stream.
+// TestAnotherReplicaStopsAStream: a client's DELETE may land on an api-service that does not hold
+// the stream.
 func TestAnotherReplicaStopsAStream(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, paced)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/internal/flags"
 )
 
 // A Config is the configuration of both services. Run sets the connection between them.
@@ -21,6 +22,7 @@ type Config struct {
 // chat-service's has the prefix chat-, except for the shared flags.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, such as api-services of other processes; port 0 takes any; empty: no gRPC callers")
+	flags.Group(fs, flags.Connections, "chat-listen")
 	api, chat := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
 	c.Edge.Flags(api)
 	c.Chat.Flags(chat)
@@ -28,7 +30,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 		switch {
 		case f.Name == ownAddress:
 		case shared[f.Name]:
-			fs.Var(both{f.Value, chat.Lookup(f.Name).Value}, f.Name, f.Usage)
+			flags.Copy(fs, f, f.Name, f.Usage, both{f.Value, chat.Lookup(f.Name).Value})
 		default:
 			fs.Var(f.Value, f.Name, f.Usage)
 		}
@@ -37,7 +39,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 		switch {
 		case shared[f.Name]:
 		case api.Lookup(f.Name) != nil:
-			fs.Var(f.Value, "chat-"+f.Name, "chat-service's --"+f.Name+": "+f.Usage)
+			flags.Copy(fs, f, "chat-"+f.Name, "chat-service's --"+f.Name+": "+f.Usage, f.Value)
 		default:
 			fs.Var(f.Value, f.Name, f.Usage)
 		}
@@ -48,7 +50,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 const ownAddress = "chat"
 
 // shared are the flags that set both services.
-var shared = map[string]bool{"max-streams": true, "drain": true, "link": true}
+var shared = map[string]bool{"max-streams": true, "drain": true, "link": true, "mtls-cert": true, "mtls-key": true, "mtls-ca": true, "mtls-callees": true}
 
 // both sets two flags at once. They have equal defaults.
 type both struct{ api, chat flag.Value }

@@ -9,14 +9,14 @@ import (
 	"github.com/whence-dev/whence/gateway"
 )
 
-// TestFlagsReachTheirServices: a flag of one service has its name, a shared flag sets both services, and other flags that both
-// services have are api-service's, unless they begin with chat-.
+// TestFlagsReachTheirServices: a flag that one service has keeps its name, a shared flag sets both
+// services, and any other flag that both have is api-service's, unless it begins with chat-.
 func TestFlagsReachTheirServices(t *testing.T) {
 	var c gateway.Config
 	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	c.Flags(fs)
 	if err := fs.Parse([]string{
-		"--worker", "w:1", "--max-body", "1000", "--chat-listen", ":0", // of one service
+		"--worker", "w:1", "--max-body", "1000", "--chat-listen", ":0", // flags of one service
 		"--max-streams", "7", "--drain", "3s", // shared
 		"--name", "a", "--chat-name", "c", "--stall-timeout", "5s", "--chat-stall-timeout", "4s", // of each service
 	}); err != nil {
@@ -32,14 +32,15 @@ func TestFlagsReachTheirServices(t *testing.T) {
 		t.Errorf("names %q and %q, stall timeouts %v and %v", c.Edge.Name, c.Chat.Name, c.Edge.Timers.Stall, c.Chat.Timers.Stall)
 	}
 	if fs.Lookup("chat") != nil {
-		t.Error("there is --chat, and no chat-service elsewhere")
+		t.Error("a gateway has the flag --chat, which has no meaning there")
 	}
 	if err := fs.Parse([]string{"--max-streams", "many"}); err == nil {
-		t.Error("--max-streams many is taken")
+		t.Error("--max-streams many is accepted")
 	}
 }
 
-// TestSharedFlagsHaveOneDefault: a flag that sets both services shows api-service's default, which must be chat-service's, too.
+// TestSharedFlagsHaveOneDefault: a flag that sets both services shows api-service's default, which
+// must be chat-service's, too.
 func TestSharedFlagsHaveOneDefault(t *testing.T) {
 	var c gateway.Config
 	c.Flags(flag.NewFlagSet("gateway", flag.ContinueOnError))

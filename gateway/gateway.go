@@ -1,9 +1,9 @@
 // Package gateway is api-service and chat-service in one process, in front of llm-workers.
 //
-// The two hops are joined by function calls (package inprocess): the goroutine that receives a token
-// from a worker also writes it to the client. They remain two hops: paths, records, logs, metrics and
-// traces have both names, and endings are those of two processes. The process drains api-service
-// first, and then chat-service.
+// The two hops are joined by function calls (package inprocess): the goroutine that receives a
+// token from a worker also writes it to the client. They remain two hops: paths, records, logs,
+// metrics and traces have both names, and endings are those of two processes. The process drains
+// api-service first, and then chat-service.
 package gateway
 
 import (
@@ -24,8 +24,8 @@ import (
 // chatTarget stands for the address of the chat-service in api-service's log lines.
 const chatTarget = "in-process:0"
 
-// Run serves HTTP on front, and gRPC callers of chat-service on c.ChatListen if it is not empty, until
-// ctx is done and the streams have drained. A failure of one service ends the other.
+// Run serves HTTP on front, and gRPC callers of chat-service on c.ChatListen if it is not empty,
+// until ctx is done and the streams have drained. A failure of one service ends the other.
 func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) error {
 	c.Edge.Chat = chatTarget
 	if err := c.Validate(); err != nil {

@@ -1,24 +1,16 @@
-// Command llm-worker serves an engine over gRPC: token ids in, token ids out.
+// Command llm-worker serves an engine over gRPC: it takes token ids and returns token ids.
 package main
 
 import (
-	"context"
-	"flag"
-	"log/slog"
-	"net"
+	"github.com/spf13/cobra"
 
-	"github.com/whence-dev/whence/internal/observe"
-	"github.com/whence-dev/whence/internal/process"
+	"github.com/whence-dev/whence/llm-worker/command"
 	"github.com/whence-dev/whence/llm-worker/worker"
 )
 
 func main() {
-	var c worker.Config
-	var watched observe.Config
-	process.Main("llm-worker", worker.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
-		return watched.Run("llm-worker", log, func(out observe.Outputs) error {
-			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
-			return worker.Run(ctx, c, ln, log)
-		})
+	command.New(&worker.Config{}).Main(&cobra.Command{
+		Use:   "llm-worker",
+		Short: "Serve an engine: token ids in, token ids out",
 	})
 }

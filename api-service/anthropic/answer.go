@@ -27,8 +27,8 @@ type stop struct {
 	Sequence *string `json:"stop_sequence"`
 }
 
-// A usage counts tokens. As in Anthropic's API, input_tokens leaves out those that were found in the
-// KV cache.
+// A usage counts tokens. As in Anthropic's API, input_tokens excludes the tokens found in the KV
+// cache.
 type usage struct {
 	Input         uint32        `json:"input_tokens"`
 	CacheCreation uint32        `json:"cache_creation_input_tokens"` // always 0: caching tokens costs nothing
@@ -68,12 +68,12 @@ func newAnswer(s *llmv1.Started) *answer {
 	}
 }
 
-// signatureOf returns the signature of a stream's thinking blocks: its id. It proves nothing; but
-// some clients do not send a thinking block back without a signature, and then the template does not
-// see the reasoning of earlier turns.
+// signatureOf returns the signature of a stream's thinking blocks: the id of the stream. The
+// signature proves nothing, but some clients do not send a thinking block back without a signature,
+// and then the template does not see the reasoning of earlier turns.
 func signatureOf(s *llmv1.Started) string { return s.GetStreamId() }
 
-// stopOf returns why an answer is complete.
+// stopOf returns the stop_reason and stop_sequence of a complete answer.
 func stopOf(end *llmv1.End) stop {
 	reason := "end_turn"
 	switch end.GetFinish() {
@@ -123,13 +123,13 @@ func (m *message) whole() call.Gatherer {
 	})
 }
 
-// invalidInput is the member that holds arguments that are no JSON object. Anthropic's documentation
-// suggests the name to clients that send such arguments back.
+// invalidInput is the member that holds arguments that are not a JSON object. Anthropic's
+// documentation suggests the name to clients that send such arguments back.
 const invalidInput = "INVALID_JSON"
 
-// inputOf returns the arguments of a call. A model may be cut off in the middle of them, and a model
-// that is not guided may write anything. Such arguments become an object with the member
-// invalidInput, because an input must be an object, also in the client's next request.
+// inputOf returns the arguments of a call. A model may be cut off in the middle of the arguments,
+// and a model that is not guided may write anything. Such arguments become an object with the
+// member invalidInput, because an input must be an object, also in the client's next request.
 func inputOf(made *chatv1.ToolCall) json.RawMessage {
 	arguments := bytes.TrimSpace([]byte(made.GetArguments()))
 	switch {

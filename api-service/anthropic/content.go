@@ -108,7 +108,7 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 }
 
 // A conversation collects the turns of a body's messages. Consecutive messages of one role become
-// one turn, as in Anthropic's API, and a message without content becomes none.
+// one turn, as in Anthropic's API, and a message without content is left out.
 type conversation struct {
 	transcript.Transcript
 	images []image.Source
@@ -152,7 +152,7 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 	return nil
 }
 
-// addTo adds a block, which is not a tool_result, of a message of a role.
+// addTo adds a block of a message with a role. The block is not a tool_result.
 func (b *block) addTo(c *conversation, param, role string) error {
 	switch {
 	case b.kind == "thinking" && role == "assistant":
@@ -211,8 +211,8 @@ func (b *block) toolUse() (*chatv1.ToolCall, error) {
 	return made, err
 }
 
-// toolResult parses the result of a call. Chat templates have no place for is_error: the text of the
-// result says it.
+// toolResult parses the result of a call. It drops is_error: chat templates have no place for it,
+// and the text of the result tells the model.
 func (b *block) toolResult(to *transcript.Turn) error {
 	if err := strict.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
 		return err

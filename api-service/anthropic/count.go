@@ -7,7 +7,8 @@ import (
 
 // A Count is a body of POST /v1/messages/count_tokens.
 type Count struct {
-	// Request is for the tokens of the prompt that POST /v1/messages would make of the same fields.
+	// Request asks for the tokens of the prompt that POST /v1/messages would make from the same
+	// fields.
 	Request *chatv1.TokenizeRequest
 	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
 	// name in the body.

@@ -20,8 +20,8 @@ const (
 	toolUse  blockKind = "tool_use"
 )
 
-// events are the encoder of one stream. Anthropic's answer is a sequence of content blocks, of which
-// one is open at a time: a delta of another kind closes it and opens the next.
+// events are the encoder of one stream. Anthropic's answer is a sequence of content blocks, of
+// which one is open at a time: a delta of another kind closes the open block and opens the next.
 type events struct {
 	m         *message
 	lines     call.Lines
@@ -62,8 +62,8 @@ func (e *events) start(s *llmv1.Started) {
 	e.lines.End(append(b, '}'))
 }
 
-// delta encodes a delta, which may be several merged ones. Its first tool calls may continue the open
-// block, so they come before its text; text that preceded them would have closed the block.
+// delta encodes a delta, which may be several merged deltas. Its first tool calls may continue the
+// open block, so they come before its text; earlier text would have closed the block.
 func (e *events) delta(d *chatv1.Delta) {
 	calls := d.GetToolCalls()
 	for len(calls) > 0 && calls[0].GetId() == "" {
@@ -110,7 +110,7 @@ func (e *events) text(piece string) {
 	e.piece(`{"type":"text_delta","text":`, piece)
 }
 
-// into makes sure that the open block is of a kind that is not a call.
+// into ensures that a block of kind, which is not a call, is open.
 func (e *events) into(kind blockKind) {
 	if e.open != kind {
 		e.close()

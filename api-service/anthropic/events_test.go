@@ -13,7 +13,7 @@ import (
 )
 
 // blocksOf returns the content blocks of a stream, each as its type and its joined deltas. It fails
-// the test if a delta is not one of the open block.
+// the test if a delta does not belong to the open block.
 func blocksOf(t *testing.T, items ...*chatv1.GenerateResponse) []string {
 	t.Helper()
 	lines := sse.Encoder{Identity: true}
@@ -59,7 +59,7 @@ func blocksOf(t *testing.T, items ...*chatv1.GenerateResponse) []string {
 	return all
 }
 
-func TestPiecesOfOneDeltaComeIntoTheirBlocks(t *testing.T) {
+func TestPiecesOfOneDeltaGoIntoTheirBlocks(t *testing.T) {
 	first := &chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: `{"x":1`}}}
 	rest := &chatv1.ToolCallDelta{Arguments: "}"}
 	second := &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "g", Arguments: "{}"}

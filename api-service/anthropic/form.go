@@ -35,7 +35,7 @@ var Form = call.Form{
 	Ping: func(lines call.Lines) { lines.End(append(lines.BeginEvent("ping"), `{"type":"ping"}`...)) },
 }
 
-// kindOf returns error.type. Only those kinds that a client may retry elsewhere, or later, are
+// kindOf returns error.type. Only errors after which a client may retry, elsewhere or later, are
 // overloaded_error.
 func kindOf(status int, err *streamerr.Error) string {
 	switch err.Reason {
@@ -64,8 +64,8 @@ func kindOf(status int, err *streamerr.Error) string {
 	}
 }
 
-// tooLong begins the message of an error about the length of the prompt. Anthropic's API has no code
-// for it, so its clients look for these words.
+// tooLong begins the message of an error about the length of the prompt. Anthropic's API has no
+// code for this error, so its clients look for these words.
 const tooLong = "prompt is too long: "
 
 // appendError appends the error object.
@@ -83,7 +83,7 @@ func appendError(b []byte, status int, err *streamerr.Error, id string) []byte {
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings, numbers and valid JSON
+		panic(err) // cannot happen: structs of strings, numbers and valid JSON
 	}
 	return b
 }

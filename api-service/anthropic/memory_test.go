@@ -32,7 +32,7 @@ func TestManyBlocksAreParsedInLinearMemory(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsLetGoFreesItsTexts(t *testing.T) {
+func TestAReleasedRequestFreesItsTexts(t *testing.T) {
 	const size = 2 << 20
 	parse := func() *call.Call {
 		return parser.Parse(t, `{`+hi+`,"system":"`+strings.Repeat("s", size)+`","metadata":{"user_id":"u"}}`)

@@ -3,7 +3,7 @@
 //
 // Parsing is as strict as in package openai: a field that cannot be honoured is refused by name.
 // Fields that clients of this API send by habit, and that have no effect here, are ignored; the
-// tables in this package list them, and docs/api.md prints the tables.
+// tables in this package list them, and docs/reference/fields.md prints the tables.
 package anthropic
 
 import (
@@ -28,11 +28,11 @@ import (
 // VersionHeader names the version of the API that a client speaks.
 const VersionHeader = "anthropic-version"
 
-// versions are those whose requests, events and errors are the ones of this package. The events of
-// older versions are others.
+// versions are the API versions whose requests, events and errors this package implements. Older
+// versions have other events.
 var versions = []string{"2023-06-01", "2026-10-21"}
 
-// CheckVersion refuses a version of the API that is not known. A request may name none.
+// CheckVersion refuses an unknown version of the API. A request may leave the version out.
 func CheckVersion(version string) error {
 	if version != "" && !slices.Contains(versions, version) {
 		return streamerr.InvalidParam(VersionHeader, "%s is %.32q; it must be %s", VersionHeader, version, strings.Join(versions, " or "))
@@ -46,11 +46,11 @@ type message struct {
 	stream       bool
 	system       string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
-	images       []image.Source      // those of the messages
+	images       []image.Source      // of the messages
 	guide        string              // name of the field that asks for a guide
 	variables    map[string]any      // of the chat template
 	variablesBy  string              // name of the field that sets variables
-	hideThinking bool                // reasoning is announced, and its text left out
+	hideThinking bool                // reasoning blocks are sent without their text
 }
 
 type setter = strict.Setter[*message]
@@ -116,10 +116,10 @@ var created = counted.And(strict.Table[*message]{
 	Refused: []string{"container", "diagnostics", "inference_geo"},
 })
 
-// Fields returns what happens to each field of POST /v1/messages.
+// Fields returns how each field of POST /v1/messages is treated: honoured, ignored or refused.
 func Fields() map[string]string { return created.Fields() }
 
-// CountFields returns what happens to each field of POST /v1/messages/count_tokens.
+// CountFields returns how each field of POST /v1/messages/count_tokens is treated.
 func CountFields() map[string]string { return counted.Fields() }
 
 func newMessage() *message {
@@ -167,8 +167,8 @@ func (m *message) parse(body []byte, table *strict.Table[*message], lenient []st
 	return nil
 }
 
-// prependSystem prepends the system prompt to the messages. If the first message has the role system,
-// both become one.
+// prependSystem prepends the system prompt to the messages. If the first message has the role
+// system, prependSystem merges both.
 func (m *message) prependSystem() {
 	if m.system == "" {
 		return
@@ -207,7 +207,7 @@ func words(allowed ...string) setter {
 const maxSession = 256
 
 // setMetadata parses the user's id, which names the conversation for the choice of a worker. An id
-// that is too long for that is replaced by its digest.
+// that is too long is replaced by its digest.
 func setMetadata(m *message, param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
 	if err == nil {
@@ -222,8 +222,8 @@ func setMetadata(m *message, param string, raw json.RawMessage) error {
 	return err
 }
 
-// setThinking parses whether the model thinks before it answers. Chat templates know the variable
-// under one of two names. A budget is checked and not enforced: models here have none.
+// setThinking parses whether the model thinks before it answers. Chat templates use one of two
+// names for this variable. A budget is checked but not enforced: models here have no budgets.
 func setThinking(m *message, param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
 	if err != nil {
@@ -251,7 +251,7 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 	return err
 }
 
-// setOutputConfig parses the form of the answer, and the effort, which is a variable of the chat
+// setOutputConfig parses the format of the answer, and the effort, which is a variable of the chat
 // template.
 func setOutputConfig(m *message, param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
@@ -290,7 +290,7 @@ func (m *message) setFormat(param string, raw json.RawMessage) error {
 		return err
 	}
 	m.request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
-	if m.guide == "" { // tool_choice may have asked for a call; the chat-service decides whether both are possible
+	if m.guide == "" { // otherwise tool_choice has asked for a call; the chat-service decides whether both are possible
 		m.guide = param
 	}
 	return nil
@@ -320,7 +320,7 @@ func (m *message) param(inner string) string {
 		return "tool_choice.disable_parallel_tool_use"
 	}
 	if at := inMessages.FindStringSubmatch(name); at != nil {
-		// The number matches, so it is one.
+		// The regular expression matches only digits, so Atoi cannot fail.
 		if i, _ := strconv.Atoi(at[1]); i < len(m.origins) {
 			return m.origins[i].At
 		}

@@ -17,10 +17,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var parser calltest.Parser = anthropic.Parse
 
-// hi are the fields that a request must have.
+// hi has the fields that a request must have.
 const hi = `"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]`
 
-func TestRequestsBecomeTheInternalOne(t *testing.T) {
+func TestRequestsAreConverted(t *testing.T) {
 	for body, want := range map[string]string{
 		hi: `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9}}`,
 		hi + `,"system":"Be kind.","temperature":0.5,"top_p":0.9,"top_k":40,"stop_sequences":["a","b"]`: `{"model":"m","messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Hi"}],
@@ -76,7 +76,7 @@ func TestMessagesBecomeTurns(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
+func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 	user := func(content string) string {
 		return `"model":"m","max_tokens":9,"messages":[{"role":"user","content":` + content + `}]`
 	}
@@ -142,7 +142,7 @@ func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestAnInputThatIsNoObjectCanBeSentBack(t *testing.T) {
+func TestAnInputThatIsNotAnObjectCanBeSentBack(t *testing.T) {
 	for arguments, want := range map[string]string{
 		``: `{}`, " ": `{}`, ` {"x": 1}`: `{"x":1}`, `{"x": "1`: `{"INVALID_JSON":"{\"x\": \"1"}`, `[1]`: `{"INVALID_JSON":"[1]"}`, `null`: `{"INVALID_JSON":"null"}`,
 	} {
@@ -160,7 +160,7 @@ func TestAnInputThatIsNoObjectCanBeSentBack(t *testing.T) {
 	}
 }
 
-func TestALenientServiceIgnoresWhatItDoesNotHonour(t *testing.T) {
+func TestALenientServiceIgnoresUnsupportedFields(t *testing.T) {
 	const body = `{` + hi + `,"container":"c","novelty":1,"temperature":2}`
 	for _, test := range []struct {
 		lenient []string
@@ -168,7 +168,7 @@ func TestALenientServiceIgnoresWhatItDoesNotHonour(t *testing.T) {
 	}{
 		{nil, "container"},
 		{[]string{"container"}, "novelty"},
-		{[]string{"container", "novelty", "temperature"}, "temperature"}, // --lenient does not touch honoured fields
+		{[]string{"container", "novelty", "temperature"}, "temperature"}, // --lenient does not affect honoured fields
 	} {
 		if _, err := anthropic.Parse([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
 			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)

@@ -25,7 +25,7 @@ func setTools(m *message, param string, raw json.RawMessage) error {
 	return nil
 }
 
-// toolOf parses a tool that the client runs. Tools that Anthropic's servers run have a type of their
+// toolOf parses a tool that the client runs. Tools that Anthropic's servers run have types of their
 // own.
 func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
 	fields, err := strict.Object(at, raw)
@@ -41,7 +41,7 @@ func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
 			return nil, streamerr.InvalidParam(at+".type", "%s.type is %q; only custom tools are supported", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 		}
 	}
-	// A required call is always strict, other calls never are; and arguments are always streamed.
+	// A required call is always strict, other calls never are, and arguments are always streamed.
 	if err := strict.Only(at, fields, "type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers"); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// begin is how the streams of these tests begin.
+// begin is the first item of the streams in these tests.
 var begin = calltest.Started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
 
 const messageStart = `event: message_start
@@ -27,7 +27,7 @@ type script struct {
 	body   string // more fields of the request
 	items  []*chatv1.GenerateResponse
 	events string
-	whole  string // from content on
+	whole  string // the body, from content on
 }
 
 var scripts = map[string]script{
@@ -163,7 +163,7 @@ func TestErrorsHaveTheAPIsOwnFormWithTheEndingBeside(t *testing.T) {
 	}
 	for _, test := range []struct {
 		err    streamerr.Error
-		status int // of the refusal before; 0 is the reason's own
+		status int // of the refusal; 0 means the status of the reason
 		want   int
 		kind   string
 	}{
@@ -202,7 +202,8 @@ func TestErrorsHaveTheAPIsOwnFormWithTheEndingBeside(t *testing.T) {
 	}
 }
 
-// TestLongPromptHasTheWordsOfAnthropic checks the words by which clients decide to make the conversation shorter.
+// TestLongPromptHasTheWordsOfAnthropic checks the words by which clients decide to shorten the
+// conversation.
 func TestLongPromptHasTheWordsOfAnthropic(t *testing.T) {
 	long := streamerr.InvalidParam("messages", "they are 9 tokens long").WithCode(streamerr.CodeContextLength)
 	_, body := anthropic.Form.Refusal(http.StatusBadRequest, long, "s")

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// MaxPrompts is the maximum number of prompts in a body. It is the chat-service's limit, so that
-// larger requests are refused at no cost.
+// MaxPrompts is the maximum number of prompts in a body. It equals the chat-service's limit, so
+// that larger requests are refused early.
 const MaxPrompts = 64
 
 // CheckPrompts refuses more than MaxPrompts prompts.
@@ -28,42 +28,45 @@ type Call struct {
 	Request *chatv1.ChatRequest
 	// ID is the stream's id from the body; "" leaves it to the headers.
 	ID      string
-	Images  []image.Source // those of Request, which are empty until an image.Fetcher fills them in
+	Images  []image.Source // images of Request, which are empty until an image.Fetcher fills them in
 	Stream  bool           // the answer is events, not one body
 	Timeout time.Duration  // maximum duration of the answer; 0 means no limit
-	// DefaultTokens says that the max_tokens of Request is the API's default, and not in the body.
+	// DefaultTokens reports that the max_tokens of Request is the API's default rather than a value
+	// of the body.
 	DefaultTokens bool
 	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
 	// name in the body.
 	Param func(inner string) string
-	// Events returns a new encoder of the answer as events, Whole a new gatherer of the answer as
-	// one body.
+	// Events returns a new encoder of the answer as events, and Whole a new gatherer of the answer
+	// as one body.
 	Events func() Writer
 	Whole  func() Gatherer
 	// Failure and Done, if not nil, replace those of the API's Form, for an API whose last event
 	// depends on the events that the encoder of Events has encoded.
 	Failure func(err *streamerr.Error, id string, lines Lines)
 	Done    func() string
-	// Store is how the answer is to be stored, so that later requests can read it; nil if it is not.
+	// Store says how to store the answer, so that later requests can read it; nil means that it is
+	// not stored.
 	Store *Storage
-	// EndedAt returns the time at which the answer ended, once it has ended, and the same time to all of its
-	// callers; nil means that the API tells no such time.
+	// EndedAt returns the time at which the answer ended, once it has ended, and always the same
+	// time. nil means that the API has no such time.
 	EndedAt func() time.Time
-	// Earlier is the id of the stored answer that the request continues; "" means none. The edge calls
-	// Continue with the conversation up to that answer, before it uses Request. The images that Continue
-	// returns take the place of Images.
+	// Earlier is the id of the stored answer that the request continues; "" means none. The edge
+	// calls Continue with the conversation up to that answer, before it uses Request. The images
+	// that Continue returns replace Images.
 	Earlier  string
 	Continue func(conversation []json.RawMessage) ([]image.Source, error)
-	// Forget frees what Param needs of the request's messages. LetGo calls it; nil means nothing.
+	// Forget frees the memory that Param needs of the request's messages. LetGo calls it; it may be
+	// nil.
 	Forget func()
 }
 
-// A Storage is how an API wants an answer to be stored.
+// A Storage says how an API wants an answer to be stored.
 type Storage struct {
-	// Background says that the answer is independent of the request's connection.
+	// Background reports that the answer is independent of the request's connection.
 	Background bool
-	// Memo returns what the API needs besides the stream's items to tell the answer again
-	// (replay.Head.Memo). began is when the stream began.
+	// Memo returns the data that the API needs, besides the stream's items, to return the answer
+	// again (replay.Head.Memo). began is when the stream began.
 	Memo func(began time.Time) string
 }
 
@@ -71,25 +74,25 @@ type Storage struct {
 // order.
 type Writer func(out *chatv1.GenerateResponse, lines Lines)
 
-// Lines takes the data lines of events. A line is encoded in place: it is appended to the buffer
-// that Begin returns, and the longer buffer is given to End. BeginEvent is Begin for an event with a
-// name.
+// Lines takes the data lines of events. A line is encoded in place: the caller appends it to the
+// buffer that Begin returns, and passes the longer buffer to End. BeginEvent is Begin for an event
+// with a name.
 type Lines interface {
 	Begin() []byte
 	BeginEvent(name string) []byte
 	End(line []byte)
 }
 
-// Answered marks that the answer is complete with the last line: what follows is its usage and its
-// terminator. Writers call it once the finish reason is written. Lines may have no use for it.
+// Answered marks that the last line completes the answer; only its usage and its terminator follow.
+// Writers call Answered once the finish reason is written. Lines may ignore it.
 func Answered(lines Lines) {
 	if marked, ok := lines.(interface{ Answered() }); ok {
 		marked.Answered()
 	}
 }
 
-// A Gatherer collects the items of a stream, in order. It returns the body of the answer with the
-// End, and nil before.
+// A Gatherer collects the items of a stream, in order. With the End it returns the body of the
+// answer, and before nil.
 type Gatherer func(out *chatv1.GenerateResponse) (body []byte)
 
 // Apart reports whether each delta must name its choice: the stream has several choices, or
@@ -99,8 +102,8 @@ func (c *Call) Apart() bool {
 	return Choices(c.Request) > 1 || s != nil && s.Logprobs != nil
 }
 
-// LetGo frees what only the hop below needs of a request, once that hop has admitted it: texts, tools
-// and variables of the template can be long, and a stream lasts.
+// LetGo frees the parts of a request that only the hop below needs, once that hop has admitted it:
+// texts, tools and variables of the template can be long, and a stream may last long.
 func (c *Call) LetGo() {
 	r := c.Request
 	r.Messages, r.Prompts, r.Tools, r.TemplateVariables, r.Session, c.Images = nil, nil, nil, "", "", nil

@@ -6,7 +6,7 @@ import (
 	"github.com/whence-dev/whence/internal/answer"
 )
 
-// A Choice is one answer of a stream, whose deltas are joined.
+// A Choice is one answer of a stream, joined from its deltas.
 type Choice struct {
 	answer.Answer
 	Tokens []*chatv1.TokenLogprob // if the request asks for log-probabilities

@@ -1,9 +1,11 @@
-// Package delivery tells whether clients get tokens as they are sent, or in the bursts of a proxy that collects them.
+// Package delivery detects whether clients get tokens as they are sent, or in bursts because a
+// proxy buffers them.
 //
-// The edge counts the pauses between the events that it writes, a client those between the events that it reads, and says so
-// when the stream is over. What came in bursts and was not sent in bursts was collected between. An answer that the edge itself
-// sent in few events, because the engine makes several tokens at once or the reader is slow, is told apart by the tokens that
-// came from below.
+// The edge counts the pauses between the events that it writes. A client counts the pauses between
+// the events that it reads, and reports them when the stream has ended. If events arrived in bursts
+// but were not sent in bursts, a proxy has buffered them. The edge itself may send an answer in few
+// events, because the engine produces several tokens at once or the reader is slow: Judge
+// recognizes that by the number of tokens from below.
 package delivery
 
 import (
@@ -13,20 +15,20 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// A Delivery is one answer to one reader, as it is written. A nil Delivery takes everything.
+// A Delivery measures the delivery of one answer to one reader. A nil Delivery ignores all calls.
 type Delivery struct {
-	// Head is the stream's, with the credentials that made it. Open removes the memo.
+	// Head is the head of the stream, with the owner. Open removes the memo.
 	Head replay.Head
-	// Kept says that readers need those, or a token.
+	// Kept reports that readers need the owner's credentials or a token.
 	Kept bool
-	// Part is set before the first event if the reader had some already.
+	// Part reports that the reader already had some events. It is set before the first event.
 	Part bool
 
 	mu     sync.Mutex // guards the following fields
 	events uint32
-	last   time.Duration // when an event was sent
+	last   time.Duration // when the last event was sent
 	gaps   Gaps
-	ended  time.Time // zero while it is being written
+	ended  time.Time // zero until Close
 	told   bool
 }
 
@@ -45,7 +47,8 @@ func (d *Delivery) Sent(at time.Duration, n int) {
 	}
 }
 
-// Tell notes that the reader has told what it saw, and returns what was sent; first is false if it has done so before.
+// Tell records the report of the reader. It returns the gaps and the number of the sent events.
+// first is false if the reader has reported before.
 func (d *Delivery) Tell() (sent Gaps, events uint32, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,33 +57,33 @@ func (d *Delivery) Tell() (sent Gaps, events uint32, first bool) {
 	return d.gaps, d.events, first
 }
 
-// Keep is how long after its end a delivery can be told about.
+// Keep is how long after its end a delivery accepts a report.
 const Keep = time.Minute
 
-// maxEnded is how many ended deliveries are kept at most; with more, the oldest are forgotten.
+// maxEnded bounds the ended deliveries that are kept; beyond it the oldest are dropped.
 const maxEnded = 10000
 
-// A Book holds the deliveries of an edge, for each stream that of the reader who came last. The zero value is ready for use, and all
-// methods are safe for concurrent use.
+// A Book holds the deliveries of an edge: for each stream that of the latest reader. The zero value
+// is ready to use, and all methods are safe for concurrent use.
 type Book struct {
 	mu    sync.Mutex // guards the following fields
 	byID  map[string]*Delivery
-	ended []*Delivery // in the order in which they ended
+	ended []*Delivery // in the order of their ends
 }
 
-// Open takes a delivery in. The caller closes it when nothing more is written.
+// Open adds a delivery. The caller calls Close when the last event is written.
 func (b *Book) Open(d *Delivery) *Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byID == nil {
 		b.byID = map[string]*Delivery{}
 	}
-	d.Head.Memo = "" // it may be large, and the log does not charge for it here
+	d.Head.Memo = "" // the memo may be large, and the log does not charge for this copy
 	b.byID[d.Head.ID] = d
 	return d
 }
 
-// Close notes that nothing more is written.
+// Close records the end of a delivery.
 func (b *Book) Close(d *Delivery) {
 	now := time.Now()
 	d.mu.Lock()
@@ -92,11 +95,11 @@ func (b *Book) Close(d *Delivery) {
 	b.forget(now)
 }
 
-// forget drops what ended too long ago, or is too much. mu is held.
+// forget drops ended deliveries that are too old or too many. mu is held.
 func (b *Book) forget(now time.Time) {
 	n := 0
 	for ; n < len(b.ended) && (len(b.ended)-n > maxEnded || now.Sub(b.ended[n].ended) > Keep); n++ {
-		if old := b.ended[n]; b.byID[old.Head.ID] == old { // else a later reader's stands there
+		if old := b.ended[n]; b.byID[old.Head.ID] == old { // otherwise the delivery of a later reader has replaced it
 			delete(b.byID, old.Head.ID)
 		}
 		b.ended[n] = nil
@@ -104,7 +107,7 @@ func (b *Book) forget(now time.Time) {
 	b.ended = b.ended[n:]
 }
 
-// Find returns the delivery of a stream to the reader who came last, or nil.
+// Find returns the delivery of a stream to its latest reader, or nil.
 func (b *Book) Find(id string) *Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()

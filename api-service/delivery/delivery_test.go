@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// sent returns the pauses of events that were sent, each so long after the one before.
+// sent returns the gaps of events with these pauses between them.
 func sent(t *testing.T, pauses ...time.Duration) (g delivery.Gaps, events uint32) {
 	t.Helper()
 	var d delivery.Delivery
@@ -36,7 +36,7 @@ func each(n int, pause time.Duration) (all []time.Duration) {
 	return all
 }
 
-// bursts returns pauses of events that come so many at once.
+// bursts returns the pauses of n events that arrive in bursts of at events.
 func bursts(n, at int, pause time.Duration) (all []time.Duration) {
 	for i := range n - 1 {
 		if (i+1)%at == 0 {
@@ -166,13 +166,13 @@ func TestDeliveriesAreKeptForAMinute(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if b.Find("s") != first {
-			t.Error("a live one is forgotten")
+			t.Error("a live delivery is dropped")
 		}
 		second := open() // another reader of the stream
 		b.Close(first)
 		time.Sleep(delivery.Keep + 1)
 		if b.Find("s") != second {
-			t.Error("the end of one is that of another")
+			t.Error("the end of one delivery ends another")
 		}
 		b.Close(second)
 		time.Sleep(delivery.Keep)
@@ -180,10 +180,10 @@ func TestDeliveriesAreKeptForAMinute(t *testing.T) {
 			t.Error("forgotten too early")
 		}
 		if _, _, first := second.Tell(); !first {
-			t.Error("nobody has told before")
+			t.Error("the first report counts as a repeated one")
 		}
 		if _, _, first := second.Tell(); first {
-			t.Error("told twice")
+			t.Error("a second report counts as the first")
 		}
 		time.Sleep(time.Nanosecond)
 		if b.Find("s") != nil {
@@ -192,7 +192,7 @@ func TestDeliveriesAreKeptForAMinute(t *testing.T) {
 	})
 }
 
-// BenchmarkSent is what an event costs.
+// BenchmarkSent measures the cost of recording an event.
 func BenchmarkSent(b *testing.B) {
 	var d delivery.Delivery
 	b.ReportAllocs()

@@ -2,7 +2,8 @@ package delivery
 
 import "time"
 
-// bounds of the pauses between two events; longer ones are counted behind the last.
+// bounds are the upper bounds of the counted pauses between two events; longer pauses are counted
+// in one more element.
 var bounds = [...]time.Duration{
 	1 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
@@ -19,7 +20,7 @@ func (g *Gaps) add(gap time.Duration) {
 	g[i]++
 }
 
-// over is how many pauses are at least as long as a bound.
+// over returns the number of pauses that are at least as long as a bound.
 func (g *Gaps) over(bound int) (n uint32) {
 	for _, more := range g[bound+1:] {
 		n += more

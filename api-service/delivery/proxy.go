@@ -2,13 +2,14 @@ package delivery
 
 import "strings"
 
-// own is the edge's name in the header Server, and unnamed a proxy that does not say its own.
+// own is the edge's own name in the header Server, and unnamed the name for a proxy that does not
+// name itself.
 const (
 	own     = "whence"
 	unnamed = "a proxy"
 )
 
-// signs are request headers that proxies add; some say whose.
+// signs are request headers that a particular proxy adds.
 var signs = []struct{ header, name string }{
 	{"CF-Ray", "Cloudflare"},
 	{"X-Amz-Cf-Id", "CloudFront"},
@@ -18,11 +19,12 @@ var signs = []struct{ header, name string }{
 	{"X-Amzn-Trace-Id", "AWS's load balancer"},
 }
 
-// hints are those that say only that there is one.
+// hints are request headers that show that there is a proxy, but not which.
 var hints = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP"}
 
-// Proxy names who stands between edge and client, by the headers of the client's request as they came here, and those of the
-// response as the client saw them; "" is nobody who can be seen.
+// Proxy returns the name of the proxy between the edge and the client, from the headers of the
+// client's request as they arrived here, and from the headers of the response as the client saw
+// them. It returns "" if no proxy is visible.
 func Proxy(request func(header string) string, r Report) string {
 	if server := clean(r.Server); server != "" && server != own {
 		return server
@@ -45,7 +47,8 @@ func Proxy(request func(header string) string, r Report) string {
 	return ""
 }
 
-// pseudonym is who the last proxy of a Via says it is: of `1.1 google, 1.1 varnish (Varnish/7.1)`, varnish.
+// pseudonym returns the name of the last proxy in a Via header: varnish for `1.1 google, 1.1
+// varnish (Varnish/7.1)`.
 func pseudonym(via string) string {
 	last := via[strings.LastIndexByte(via, ',')+1:]
 	fields := strings.Fields(clean(last))
@@ -55,10 +58,10 @@ func pseudonym(via string) string {
 	return fields[1]
 }
 
-// maxName bounds a name that a header gives, in bytes.
+// maxName bounds a name from a header, in bytes.
 const maxName = 64
 
-// clean returns text as it can be shown and logged.
+// clean returns the printable part of text, for display and logs.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -11,16 +11,16 @@ import (
 // MaxReport bounds a report, in bytes.
 const MaxReport = 4 << 10
 
-// A Report is what a client tells of the events that it saw.
+// A Report is a client's report of the events that it saw.
 type Report struct {
 	Gaps        Gaps
-	Server, Via string // headers of the response that it read
+	Server, Via string // headers of the response, as the client read them
 }
 
-// maxGaps bounds the counts of a report.
+// maxGaps bounds each count of a report.
 const maxGaps = 1 << 24
 
-// Parse reads a report: {"gaps":[…],"server":"…","via":"…"}, strictly.
+// Parse parses a report strictly: {"gaps":[…],"server":"…","via":"…"}.
 func Parse(body []byte) (Report, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// logEvery is how often a warning is logged that many streams may bring about.
+// logEvery is the minimum time between two log lines of a warning that many streams may cause.
 const logEvery = time.Minute
 
-// Seldom limits how often a warning is logged.
+// Seldom limits the rate of a warning in the log.
 type Seldom struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// Due reports whether the warning may be logged at now, and takes that for done.
+// Due reports whether the warning may be logged at now, and counts it as logged.
 func (s *Seldom) Due(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

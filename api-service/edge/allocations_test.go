@@ -9,8 +9,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// TestTokenIsEncodedWithoutAllocations covers a token of the first choice, of another choice, and of
-// reasoning. BenchmarkToken counts the allocations of the whole way to the socket.
+// TestTokenIsEncodedWithoutAllocations covers a token of the first choice, of another choice, and
+// of reasoning. BenchmarkToken counts the allocations of the whole path to the socket.
 func TestTokenIsEncodedWithoutAllocations(t *testing.T) {
 	c, err := openai.ParseChat([]byte(`{"model":"m","n":2,"stream":true,"messages":[{"role":"user","content":"x"}]}`))
 	if err != nil {

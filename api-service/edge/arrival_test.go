@@ -19,7 +19,8 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// connect opens a connection on which every wait is bounded, by much less than the edge waits for a request.
+// connect opens a connection on which every wait is bounded, by much less than the edge's read
+// timeout.
 func connect(t *testing.T, url string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -31,15 +32,15 @@ func connect(t *testing.T, url string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// TestLargeBodyIsRefusedWhenItIsAnnounced checks on every route that the edge neither asks for the body nor waits for
-// it.
+// TestLargeBodyIsRefusedWhenItIsAnnounced checks on every route that the edge neither asks for the
+// body nor waits for it.
 func TestLargeBodyIsRefusedWhenItIsAnnounced(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = time.Minute })
 	for _, length := range []string{"10001", "67108864", "1000000000000"} {
 		for _, also := range []string{"", "Expect: 100-continue\r\n", "Content-Type: multipart/form-data; boundary=x\r\n"} {
 			for _, route := range []string{"POST /v1/chat/completions", "POST /v1/streams/x/seen", "GET /healthz", "DELETE /v1/streams/x", "POST /nowhere"} {
 				conn, r := connect(t, url)
-				for range 2 { // on a connection that has had a request before, too
+				for range 2 { // also on a connection that has served a request before
 					if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 						t.Fatal(err)
 					}
@@ -65,8 +66,9 @@ func TestLargeBodyIsRefusedWhenItIsAnnounced(t *testing.T) {
 	}
 }
 
-// TestClientThatSendsALargeBodyReadsWhy: a client that sends all of the body first finds the response, and no reset.
-func TestClientThatSendsALargeBodyReadsWhy(t *testing.T) {
+// TestClientThatSendsALargeBodyReadsTheRefusal checks that a client that sends the whole body first reads
+// the response, and not a reset.
+func TestClientThatSendsALargeBodyReadsTheRefusal(t *testing.T) {
 	url, _ := start(t, nil)
 	for what, c := range map[string]struct {
 		head, rest string
@@ -89,7 +91,8 @@ func TestClientThatSendsALargeBodyReadsWhy(t *testing.T) {
 	}
 }
 
-// TestHeadersAreBounded: just below the bound a request is answered, just above it is 431.
+// TestHeadersAreBounded checks that a request just below the bound is answered, and that a request
+// just above it gets 431.
 func TestHeadersAreBounded(t *testing.T) {
 	url, _ := start(t, nil)
 	for size, want := range map[int]int{63 << 10: http.StatusOK, 65 << 10: http.StatusRequestHeaderFieldsTooLarge} {
@@ -107,8 +110,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLargeBodyIsRefusedBehindTLS checks that the edge neither asks for the body nor waits for it behind the TLS
-// front.
+// TestLargeBodyIsRefusedBehindTLS checks that the edge behind the TLS front neither asks for the
+// body nor waits for it.
 func TestLargeBodyIsRefusedBehindTLS(t *testing.T) {
 	like := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
 	like.Close()

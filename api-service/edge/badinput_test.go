@@ -14,16 +14,16 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// A badInput is a request, or something that is none, and the status of its answer.
+// A badInput is a request, possibly malformed, and the status of its answer.
 type badInput struct {
-	raw  string // as sent; "" for a request of path and body
+	raw  string // the bytes to send; "" for a request with path and body
 	path string
 	head string // further header lines
 	body string
 	want int
 }
 
-// bytes returns what is sent.
+// bytes returns the bytes to send.
 func (b badInput) bytes() string {
 	if b.raw != "" {
 		return b.raw
@@ -43,10 +43,10 @@ const (
 // with returns goodBody with further members.
 func with(members string) string { return strings.TrimSuffix(goodBody, "}") + "," + members + "}" }
 
-// maxRefusal bounds the body of a refusal, in bytes: an error does not send a request back.
+// maxRefusal bounds the body of a refusal, in bytes: an error does not echo the request.
 const maxRefusal = 4 << 10
 
-// longInputs are requests in which the text that is wrong is long.
+// longInputs are requests whose invalid text is long.
 func longInputs() map[string]badInput {
 	all := map[string]badInput{}
 	long := strings.Repeat("canary ", 1000)
@@ -177,8 +177,8 @@ func badBytes() map[string]badInput {
 	return all
 }
 
-// TestBadInputIsRefused: each is answered at once, with the status that says whose fault it is, and costs the
-// service nothing.
+// TestBadInputIsRefused checks that each input is answered at once, with a status that says whose
+// fault it is, and leaves nothing behind in the service.
 func TestBadInputIsRefused(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = 2 * time.Second })
 	addr := strings.TrimPrefix(url, "http://")
@@ -215,7 +215,7 @@ func sendRaw(t *testing.T, addr, text string) (status int, body []byte, err erro
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = io.Copy(conn, strings.NewReader(text)) // the service may close the connection before it has all
+		_, _ = io.Copy(conn, strings.NewReader(text)) // the service may close the connection before it has read everything
 	}()
 	defer func() { _ = conn.Close(); <-sent }()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

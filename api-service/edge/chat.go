@@ -20,11 +20,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A parser reads a body that asks for a stream. lenient names fields that it ignores instead of
-// refusing them.
+// A parser reads a body that asks for a stream. lenient names fields that the parser ignores
+// instead of refusing them.
 type parser func(body []byte, lenient ...string) (*call.Call, error)
 
-// openAI is the parser of a body of OpenAI's.
+// openAI returns the parser for OpenAI's chats, completions or streams.
 func openAI(parse func(body []byte, lenient ...string) (*openai.Chat, error)) parser {
 	return func(body []byte, lenient ...string) (*call.Call, error) {
 		in, err := parse(body, lenient...)
@@ -35,7 +35,7 @@ func openAI(parse func(body []byte, lenient ...string) (*openai.Chat, error)) pa
 	}
 }
 
-// answer is the handler of requests whose response carries the answer, such as POST
+// answer returns the handler of requests whose response carries the answer, such as POST
 // /v1/chat/completions.
 func (e *Edge) answer(parse parser) app.HandlerFunc {
 	return func(conn context.Context, c *app.RequestContext) { e.answerCall(conn, c, parse) }
@@ -44,7 +44,7 @@ func (e *Edge) answer(parse parser) app.HandlerFunc {
 // answerCall answers a request. conn is done when the client closes its connection.
 func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse parser) {
 	id := exchange.ID(c)
-	in, policy, _, err := e.readCall(c, parse, e.config.Leave)
+	in, policy, _, err := e.readCall(conn, c, parse, e.config.Leave)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -64,7 +64,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		return
 	}
 	if in.Stream && r.outlives {
-		e.relay(ctx, conn, c, in, r, e.delivers(c, id, kept))
+		e.relay(ctx, conn, c, in, r, e.delivers(conn, id, kept))
 		return
 	}
 	client, release := e.take(ctx, conn, c, r, nil)
@@ -84,14 +84,15 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 			finish()
 		}
 	}()
-	a := e.newAnswer(ctx, c, client, in, r, e.delivers(c, id, kept))
+	a := e.newAnswer(ctx, c, client, in, r, e.delivers(conn, id, kept))
 	handed = true
 	e.stream(c, a, finish)
 }
 
-// beginAnswer admits the stream of a request, and gets what the request refers to. The limits of the caller's key come
-// first: a request over a limit reads no earlier conversation, fetches no image and keeps no answer. find, which may be
-// nil, is asked first for the conversation.
+// beginAnswer admits the stream of a request, and loads what the request refers to. The limits of
+// the caller's key come first: a request over a limit reads no earlier conversation, fetches no
+// image and keeps no answer. find, which may be nil, is the first place to look for the
+// conversation.
 func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, find storage.Finder) (ctx context.Context, r *run, kept *replay.Head, err error) {
 	traced := exchange.Traced(conn, c)
 	grant, err := e.meter.Enter(traced, c)
@@ -103,7 +104,7 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 			grant.End(0)
 		}
 	}()
-	if err = e.continueEarlier(conn, c, in, find); err == nil {
+	if err = e.continueEarlier(conn, in, find); err == nil {
 		err = e.fill(conn, in)
 	}
 	if err != nil {
@@ -112,7 +113,7 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 	if kept, err = e.keepAnswer(conn, c, in, p); err != nil {
 		return nil, nil, nil, err
 	}
-	in.Request.Gathered = !in.Stream && kept == nil // otherwise readers of the log see each piece
+	in.Request.Gathered = !in.Stream && kept == nil // a kept answer is not gathered, because readers of the log see each delta
 	if ctx, r, err = e.begin(traced, c, grant, in, p, kept); err != nil && kept != nil {
 		e.replay.Forget(conn, kept.ID, kept.Epoch)
 	}
@@ -120,9 +121,9 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 }
 
 // take takes over the connection of the client that asked for r. The client leaves when it closes
-// its connection, does not read or vanishes. Its connection is reset when it leaves, or does not
-// read the ending of the stream of ctx. left, which may be nil, is called when the client leaves. The
-// caller calls release when the client has been answered.
+// its connection, does not read, or vanishes. The connection is reset when the client leaves, or
+// does not read the ending of the stream of ctx. left, which may be nil, is called when the client
+// leaves. The caller calls release when the client has been answered.
 func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run, left func()) (client *clientconn.Conn, release func()) {
 	client = clientconn.Take(c)
 	r.enter(client.Extent, func() {
@@ -148,12 +149,12 @@ func (e *Edge) bounds() clientconn.Bounds {
 // readCall reads a request for a stream and returns it, its leave policy and its body. The policy
 // comes from the request's header, then from its key, then from otherwise. conn is done when the
 // client closes its connection.
-func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) { return e.parse(body, parse) })
+func (e *Edge) readCall(conn context.Context, c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
+	in, body, err := read(conn, e, c, func(body []byte) (*call.Call, error) { return e.parse(body, parse) })
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
-	policy, err := permit(c, caller, in, otherwise)
+	policy, err := permit(c, exchange.Caller(conn), in, otherwise)
 	return in, policy, body, err
 }
 
@@ -162,8 +163,8 @@ func (e *Edge) parse(body []byte, parse parser) (*call.Call, error) {
 	return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
 }
 
-// permit completes a request of a caller with what the headers of c and the caller's key say, and returns its
-// leave policy. It refuses what the key does not allow.
+// permit completes a caller's request from the headers of c and the caller's key, and returns its
+// leave policy. permit refuses requests that the key does not allow.
 func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwise leave.Policy) (policy leave.Policy, err error) {
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return otherwise, err
@@ -191,8 +192,8 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 	return caller.Entry.Policy(asked, otherwise)
 }
 
-// fill gets the images of a request if its model takes images. Otherwise they stay empty, and the
-// refusal of the chat-service names the engine.
+// fill fetches the images of a request if its model takes images. Otherwise the images stay empty,
+// and the chat-service's refusal names the engine.
 func (e *Edge) fill(ctx context.Context, in *call.Call) error {
 	if len(in.Images) == 0 {
 		return nil
@@ -207,16 +208,16 @@ func (e *Edge) fill(ctx context.Context, in *call.Call) error {
 	return err
 }
 
-// read returns a request's caller, body, and parsed input.
-func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, caller access.Caller, body []byte, err error) {
-	if caller, err = e.maker(c); err != nil {
-		return in, caller, nil, err
+// read returns the body of a request that makes a stream, and the parsed input.
+func read[In any](conn context.Context, e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, body []byte, err error) {
+	if err = exchange.Caller(conn).Make(); err != nil {
+		return in, nil, err
 	}
 	if body, err = e.desk.Body(c); err != nil {
-		return in, caller, nil, err
+		return in, nil, err
 	}
 	in, err = parse(body)
-	return in, caller, body, err
+	return in, body, err
 }
 
 // complete answers with one body.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/connlimit"
+	"github.com/whence-dev/whence/api-service/edge/admin"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/api-service/gate"
@@ -20,11 +22,13 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 	"github.com/whence-dev/whence/pkg/usage"
@@ -41,53 +45,58 @@ type Config struct {
 	// SocketLifetime bounds a WebSocket of /v1/responses; 0 means DefaultSocketLifetime.
 	SocketLifetime time.Duration
 	WriteTimeout   time.Duration // for one write to a client; after it the reader is too slow
-	// ClientTimeout is how long a client may acknowledge none of the data sent to it; after it the
-	// client has gone. 0 means no bound.
+	// ClientTimeout is how long a client may acknowledge none of the data sent to it before it
+	// counts as gone. 0 means no bound.
 	ClientTimeout time.Duration
-	// Maximum bytes that wait in the kernel for a slow client before writes to it block; 0 means no
-	// bound.
+	// MaxUnsent is the maximum number of bytes that wait in the kernel for a slow client before
+	// writes to it block; 0 means no bound.
 	MaxUnsent    int
-	HeadersAfter time.Duration // how long a stream's status waits for the request to be found valid
+	HeadersAfter time.Duration // how long the status of a stream waits for the request to be accepted
 	KeepAlive    time.Duration // time without an event after which a reader gets a comment; 0 means never
-	Leave        leave.Policy  // for streams whose request reads them
+	Leave        leave.Policy  // for streams that the requesting client reads
 	LeaveEvents  leave.Policy  // for streams of POST /v1/streams
-	Replay       replay.Limits // of the replay log, for readers that come late or come back
-	// StoreResponses stores responses of requests that do not say whether theirs is to be stored.
+	Replay       replay.Limits // of the replay log, for readers that join late or reconnect
+	// StoreResponses stores the responses of requests that leave out store.
 	StoreResponses bool
-	// URL of the Redis server that shares the replay log between instances; "" keeps the log in
-	// memory.
+	// Redis is the URL of the Redis server that shares the replay log between instances; "" keeps
+	// the log in memory.
 	Redis         string
-	RedisLease    time.Duration // without Redis, until other instances take its streams over; 0 is redislog.DefaultLease
-	TakeoverBytes int           // maximum bytes of a request that Redis keeps for a takeover; 0 keeps none
+	RedisLease    time.Duration // how long an instance may not reach Redis before others take its streams over; 0 means redislog.DefaultLease
+	TakeoverBytes int           // maximum bytes of a request that Redis keeps for a takeover; 0 keeps no requests
 	Keys          string        // YAML file of API keys and tenants; "" accepts every caller
-	// Requests of keys with limits are refused while Redis does not answer. Otherwise each instance applies the
-	// limits to its own counts.
+	// RefuseUncounted refuses the requests of keys with limits while Redis does not answer. Without
+	// it, each instance applies the limits to its own counts.
 	RefuseUncounted bool
 	TokenKey        string        // signs read tokens; equal on all instances; "" means a random key
-	TokenTTL        time.Duration // of read tokens; 0 is DefaultTokenTTL
+	TokenTTL        time.Duration // of read tokens; 0 means DefaultTokenTTL
 	OperatorKey     string        // lists, shows and stops the streams of all owners; "" means none
+	Admin           admin.Config  // the listener of operators
 	Origins         gate.List     // origins whose pages may read answers, besides this service's own
 	Hosts           gate.List     // host names of this service, besides those of loopback
 	Lenient         gate.List     // fields of bodies that are ignored instead of refused
 	Timers          rpc.Timers
 	TLS             front.Config // uses the timeouts above
-	// TrustForwarded takes the last address of X-Forwarded-For as the client's address: all
-	// connections come from a trusted proxy.
+	// TrustForwarded takes the last address of X-Forwarded-For as the client's address. It requires
+	// that all connections come from a trusted proxy.
 	TrustForwarded bool
+	Connections    connlimit.Config    // bounds those of the public listener, and names proxies
 	Metrics        *metrics.Metrics    // nil for none
 	Traces         *streamtrace.Tracer // nil for none
 	Usage          *usage.Log          // nil for none
 	Grace          time.Duration       // for streams that run when the process drains
+	MTLS           mtls.Config         // of the connections to chat-services
 	Link           bool                // streams go over the links of chat-services that have them
-	// Connect connects to a chat-service, for programs that bring their own transport; nil means
-	// Kitex clients.
+	// Connect connects to a chat-service, for programs with their own transport; nil means Kitex
+	// clients.
 	Connect chats.Connect
 	Stage   Stage // a middleware around the chat-service, for programs that embed this service; nil means none
-	// The stage passes items on unchanged. Otherwise no instance can take its streams over.
+	// StagePasses promises that the stage passes items on unchanged. Without it no instance can
+	// take the streams over.
 	StagePasses bool
 }
 
-// A Stage is a middleware for every stream of the service. See stream.Stage for what it must not do.
+// A Stage is a middleware for every stream of the service. See stream.Stage for what a stage must
+// not do.
 type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.
@@ -106,19 +115,20 @@ const (
 	DefaultKeepAlive     = 15 * time.Second
 	DefaultTokenTTL      = time.Hour
 	DefaultTakeoverBytes = 1 << 20
-	// DefaultSocketLifetime is OpenAI's.
+	// DefaultSocketLifetime is the same as OpenAI's.
 	DefaultSocketLifetime = time.Hour
 
-	idleTimeout = 2 * time.Minute // of an idle connection between requests
+	idleTimeout = 2 * time.Minute // of a connection between requests
 )
 
-// DefaultLeaveEvents gives a reader time to come back.
+// DefaultLeaveEvents gives a reader time to reconnect.
 var DefaultLeaveEvents = leave.Policy{Kind: leave.Linger, For: 30 * time.Second}
 
 // DefaultTimers are longer than those of the hops below.
 var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Second}
 
-// maxMemo returns the maximum bytes of a memo. The other half of a stream's bytes is for its answer.
+// maxMemo returns the maximum bytes of a memo: half of the bytes of a stream. The other half is for
+// the answer.
 func (c *Config) maxMemo() int { return c.Replay.WithDefaults().StreamBytes / 2 }
 
 // Flags adds the flags of c to fs.
@@ -131,6 +141,11 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	process.TimerFlags(fs, &c.Timers)
 	c.TLS.Flags(fs)
 	process.LinkFlag(fs, &c.Link)
+	c.MTLS.Flags(fs)
+	c.MTLS.CallerFlags(fs)
+	flags.Group(fs, flags.Connections, "name", "chat", "link", "tls-cert", "tls-key", "mtls-cert", "mtls-key", "mtls-ca", "mtls-callees")
+	flags.Group(fs, flags.Limits, "max-streams")
+	flags.Group(fs, flags.Timeouts)
 	c.HTTPFlags(fs)
 }
 
@@ -149,6 +164,11 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
 	fs.Var(&c.Hosts, "host", "host `name` of a listener on loopback, besides localhost and its addresses; repeated, or separated by commas")
 	fs.Var(&c.Lenient, "lenient", "ignore this `field` of requests instead of refusing it, such as container or messages[].cache_control; repeated, or separated by commas")
+	c.Admin.Flags(fs)
+	c.Connections.Flags(fs)
+	flags.Group(fs, flags.Limits, "max-body", "max-unsent", "max-images", "image-bytes", "max-connections", "max-connections-per-address")
+	flags.Group(fs, flags.Access, "trust-forwarded", "trusted-proxy", "admin-listen", "no-console", "cors-origin", "host", "lenient", "image-urls", "image-any-port")
+	flags.Group(fs, flags.Timeouts)
 	c.streamFlags(fs)
 }
 
@@ -168,9 +188,12 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
 	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists workers and the streams of all owners, and shows and stops every stream. Without it and --keys, lists are open")
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
+	flags.Group(fs, flags.Access, "keys", "refuse-uncounted", "token-key", "token-ttl", "operator-key")
+	flags.Group(fs, flags.Kept)
+	flags.Secret(fs, "redis", "token-key", "operator-key")
 }
 
-// maxMaxBody bounds MaxBody, so that a request fits into the chat-service's message limit.
+// maxMaxBody bounds MaxBody, so that every request fits into the chat-service's message limit.
 const maxMaxBody = 3 << 20
 
 // Validate checks c.
@@ -213,7 +236,16 @@ func (c *Config) Validate() error {
 	if err := gate.CheckHosts(c.Hosts); err != nil {
 		return fmt.Errorf("--host: %w", err)
 	}
+	if err := c.Connections.Validate(); err != nil {
+		return err
+	}
+	if err := c.Admin.Validate(c.OperatorKey); err != nil {
+		return err
+	}
 	if err := c.TLS.Validate(); err != nil {
+		return err
+	}
+	if err := c.MTLS.Validate(); err != nil {
 		return err
 	}
 	if err := c.Images.Validate(); err != nil {
@@ -222,8 +254,27 @@ func (c *Config) Validate() error {
 	return c.Timers.Validate()
 }
 
+// connect returns the Connect of c. several tells whether there may be several chat-services.
+func (c *Config) connect(several bool, log *slog.Logger) (chats.Connect, error) {
+	if c.Connect != nil {
+		return c.Connect, nil
+	}
+	identity, err := c.MTLS.Open(log)
+	if err != nil {
+		return nil, err
+	}
+	if c.Link {
+		return chats.OverLinks(identity, log, several), nil
+	}
+	return chats.OverKitex(identity), nil
+}
+
 // Run serves on ln until ctx is done and the streams have drained.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
+	if c.TrustForwarded { // all connections come from proxies
+		c.Connections.PerAddress = 0
+	}
+	c.TLS.Proxies, c.TLS.TrustForwarded = c.Connections.Proxies, c.TrustForwarded
 	c.TrustForwarded = c.TrustForwarded || c.TLS.On()
 	e, err := New(c, log)
 	if err != nil {
@@ -240,13 +291,13 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer unwatch() //nolint:errcheck // only a second call could fail
-	// Callers may ask about running streams until they have drained.
+	// Keep discovering until the streams have drained: callers may still ask about running streams.
 	finding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { e.chats.Run(finding) })
 	defer wg.Wait()
 	defer stop()
-	c.TLS.Name = c.Name
+	c.TLS.Name, c.TLS.Connections = c.Name, e.connections
 	c.TLS.ReadTimeout, c.TLS.WriteTimeout, c.TLS.ClientTimeout = c.ReadTimeout, c.WriteTimeout, c.ClientTimeout
-	return front.Run(ctx, c.TLS, ln, log, e.Serve)
+	return e.besideAdmin(ctx, func(ctx context.Context) error { return front.Run(ctx, c.TLS, ln, log, e.Serve) })
 }

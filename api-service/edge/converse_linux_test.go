@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestHalfOpenConversationIsFoundByTCP: there are no pings. The client's machine does not acknowledge the
-// answer.
+// TestHalfOpenConversationIsFoundByTCP covers a conversation without pings whose client's machine
+// does not acknowledge the answer.
 func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
 	var log logbook
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout, c.MaxBody = 0, 300*time.Millisecond, 1<<20 })
@@ -24,10 +24,11 @@ func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
 	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "the client's machine has not answered for 300ms")
 }
 
-// TestHalfOpenConversationIsFoundByPings: TCP alone would not notice between turns, because there is
-// nothing to acknowledge. A ping is what the client's machine does not acknowledge, and its program does
-// not answer: the first that notices ends the stream. That a ping without an answer is enough is
-// TestClientThatDoesNotAnswerPingsHasGone, whose client's machine acknowledges everything.
+// TestHalfOpenConversationIsFoundByPings: between turns TCP alone notices nothing, because there is
+// no data to acknowledge. A ping is neither acknowledged by the client's machine nor answered by
+// its program; the stream ends as soon as either is noticed.
+// TestClientThatDoesNotAnswerPingsHasGone checks that a missing pong is enough: there the client's
+// machine acknowledges everything.
 func TestHalfOpenConversationIsFoundByPings(t *testing.T) {
 	var log logbook
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 50*time.Millisecond, 300*time.Millisecond })
@@ -40,7 +41,8 @@ func TestHalfOpenConversationIsFoundByPings(t *testing.T) {
 	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "has not answered")
 }
 
-// TestConversationOverTLSThatIsNotRead: the front resets the client when the edge has given it up.
+// TestConversationOverTLSThatIsNotRead checks that the front resets the client when the edge has
+// given it up.
 func TestConversationOverTLSThatIsNotRead(t *testing.T) {
 	cert, key, roots := writeCertificate(t)
 	plain, chat := start(t, func(c *edge.Config) {
@@ -59,7 +61,7 @@ func TestConversationOverTLSThatIsNotRead(t *testing.T) {
 			before, same = tokens, 0
 		}
 		if time.Since(begun) > 20*time.Second {
-			t.Fatal("the edge writes on and on")
+			t.Fatal("the edge does not stop writing")
 		}
 	}
 	send(t, operator, "DELETE", url+"/v1/streams/talk")

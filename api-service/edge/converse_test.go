@@ -93,7 +93,7 @@ func turnOf(out *chatv1.GenerateResponse) *chatv1.ConverseResponse {
 	}
 }
 
-// chatOf is the first message of a conversation, and turnWith a later one.
+// chatOf returns the first message of a conversation, and turnWith a later one.
 func chatOf(script string) *chatv1.ConverseRequest {
 	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Chat{Chat: &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: script}}}}}
 }
@@ -102,7 +102,7 @@ func turnWith(script string) *chatv1.ConverseRequest {
 	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Turn{Turn: &chatv1.Turn{Messages: []*chatv1.Message{{Role: "user", Content: script}}}}}
 }
 
-// say sends a message as text.
+// say sends a message in a text frame.
 func say(t *testing.T, c *wstest.Client, in *chatv1.ConverseRequest) {
 	t.Helper()
 	b, err := protojson.Marshal(in)
@@ -112,7 +112,8 @@ func say(t *testing.T, c *wstest.Client, in *chatv1.ConverseRequest) {
 	c.Send(wstest.Text, b)
 }
 
-// converse opens a conversation whose stream is called talk, with a first message unless its script is empty.
+// converse opens a conversation whose stream has the id "talk". An empty script sends no first
+// message.
 func converse(t *testing.T, url, script string, headers ...string) *wstest.Client {
 	t.Helper()
 	c, refused := wstest.Dial(t, url+"/v1/converse", append([]string{"X-Request-Id", "talk"}, headers...)...)
@@ -125,7 +126,7 @@ func converse(t *testing.T, url, script string, headers ...string) *wstest.Clien
 	return c
 }
 
-// wantEnd wants a conversation to end with a reason, a path and a close code.
+// wantEnd checks the reason, the path and the close code of a conversation's ending.
 func wantEnd(t *testing.T, e wstest.Ending, reason, path string, code int) {
 	t.Helper()
 	type jsonEnding struct {
@@ -154,7 +155,7 @@ func TestConversationOverAWebSocket(t *testing.T) {
 	c := converse(t, url, "start m say one end x")
 	c.Until("turn_end")
 	say(t, c, turnWith("start m say two end x"))
-	say(t, c, turnWith("start m say three end x")) // waits until the second is answered
+	say(t, c, turnWith("start m say three end x")) // sent early: the turn waits until the second turn is answered
 	c.Until("turn_end")
 	c.Until("turn_end")
 	c.Say("{}")
@@ -202,11 +203,12 @@ func TestBinaryConversation(t *testing.T) {
 	wantEnd(t, e, "completed", "engine > chat-service > api-service", 1000)
 }
 
-// TestClientThatLeavesAConversation: each way to leave stops the engine, or the wait for the next turn.
+// TestClientThatLeavesAConversation checks that every way to leave stops the engine, or the wait
+// for the next turn.
 func TestClientThatLeavesAConversation(t *testing.T) {
 	leaving := map[string]struct {
 		leave func(c *wstest.Client)
-		says  string // in the log
+		says  string // a part of the log line
 	}{
 		"a close frame": {func(c *wstest.Client) {
 			c.Raw(wstest.CloseFrame(1001))
@@ -250,7 +252,7 @@ func TestClientThatDoesNotAnswerPingsHasGone(t *testing.T) {
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 20*time.Millisecond, 2*time.Second })
 	c := converse(t, url, "start m say hi wait 1m")
 	pings := 0
-	for begun := time.Now(); pings < 3; { // answered
+	for begun := time.Now(); pings < 3; { // the client answers these pings
 		opcode, payload, err := c.Read()
 		if err != nil || time.Since(begun) > 20*time.Second {
 			t.Fatal(err)
@@ -283,8 +285,9 @@ func TestClientThatDoesNotReadAConversationIsTooSlow(t *testing.T) {
 	}
 }
 
-// TestConversationsEndForOthersReasons: the client reads the ending and the code of the reason.
-func TestConversationsEndForOthersReasons(t *testing.T) {
+// TestConversationsEndWithTheReasonOfTheirStream checks that the client reads the ending and the close code
+// of its reason.
+func TestConversationsEndWithTheReasonOfTheirStream(t *testing.T) {
 	const long = "start m say hi wait 1m"
 	for name, c := range map[string]struct {
 		script, headers string
@@ -369,7 +372,8 @@ func TestConversationsEndForOthersReasons(t *testing.T) {
 	}
 }
 
-// TestClientThatSendsALongMessageSlowlyIsAlive: no pong can come within the message.
+// TestClientThatSendsALongMessageSlowlyIsAlive: the client cannot send a pong in the middle of a
+// message.
 func TestClientThatSendsALongMessageSlowlyIsAlive(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 20*time.Millisecond, 2*time.Second })
 	c := converse(t, url, "start m end x")
@@ -382,17 +386,18 @@ func TestClientThatSendsALongMessageSlowlyIsAlive(t *testing.T) {
 	wantEnd(t, c.End(), "completed", "engine > chat-service > api-service", 1000)
 }
 
-func TestConversationWithoutARequestIsNotWaitedFor(t *testing.T) {
+func TestConversationWithoutARequestTimesOut(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = 1500 * time.Millisecond })
 	wantEnd(t, converse(t, url, "").End(), "deadline", "api-service", 4006)
-	c := converse(t, url, "start m end x") // the time of the request is not that of the turns
+	c := converse(t, url, "start m end x") // the read timeout applies to the first request, not to the turns
 	c.Until("turn_end")
-	time.Sleep(1700 * time.Millisecond) // longer than the time of the request
+	time.Sleep(1700 * time.Millisecond) // longer than the read timeout
 	c.Say("{}")
 	wantEnd(t, c.End(), "completed", "engine > chat-service > api-service", 1000)
 }
 
-// TestDrainEndsConversations: one that waits for its client at once, and one that is answered after the grace.
+// TestDrainEndsConversations: a conversation that waits for its client ends at once, and a
+// conversation that is being answered ends after the grace.
 func TestDrainEndsConversations(t *testing.T) {
 	for name, c := range map[string]struct{ script, until string }{
 		"before the request": {"", ""},
@@ -401,7 +406,7 @@ func TestDrainEndsConversations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var client *wstest.Client
-			t.Run("edge", func(edgeT *testing.T) { // which drains at its end
+			t.Run("edge", func(edgeT *testing.T) { // the edge drains at the end of this subtest
 				url, chat := start(edgeT, func(c *edge.Config) { c.Grace = 50 * time.Millisecond })
 				chat.stays = true
 				if client = converse(t, url, c.script); c.until != "" {
@@ -476,7 +481,8 @@ func TestHandshakesAreRefused(t *testing.T) {
 	}
 }
 
-// TestKeysOfConversations: a conversation belongs to the tenant of its key, wherever the key stood.
+// TestKeysOfConversations checks that a conversation belongs to the tenant of its key, in a header
+// or in the protocols.
 func TestKeysOfConversations(t *testing.T) {
 	url, chat := start(t, keyFile(t, twoTenants))
 	c := converse(t, url, "start m say hi wait 1m", "Sec-WebSocket-Protocol", "whence.v1, whence.key."+base64.RawURLEncoding.EncodeToString([]byte("me")))
@@ -489,8 +495,8 @@ func TestKeysOfConversations(t *testing.T) {
 	wantEnd(t, c.End(), "user_stop", "client > api-service", 4003)
 }
 
-// TestMessageJustBeforeTheEndCounts: what the client has asked for wins over the end of its connection,
-// which comes with the same packet.
+// TestMessageJustBeforeTheEndCounts: a message that the client has sent wins over the end of the
+// connection that arrives in the same packet.
 func TestMessageJustBeforeTheEndCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		last         []byte

@@ -32,7 +32,8 @@ func converseTLS(t *testing.T, url, script string, roots *x509.CertPool) *wstest
 	return c
 }
 
-// TestConversationOverTLS: the front passes on what both sides send, and how the conversation ends.
+// TestConversationOverTLS checks that the front passes on the messages of both sides, and how the
+// conversation ends.
 func TestConversationOverTLS(t *testing.T) {
 	cert, key, roots := writeCertificate(t)
 	plain, chat := start(t, func(c *edge.Config) {

@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A said is a message of the server of a dialogue.
-type said struct {
+// A serverMessage is a message of the server of a dialogue.
+type serverMessage struct {
 	Type     string
 	Status   int
 	Delta    string
@@ -45,8 +45,8 @@ func create(c *wstest.Client, script, more string) {
 	c.Say(`{"type":"response.create","model":"m","input":"` + script + `"` + more + `}`)
 }
 
-// hear returns the next message.
-func hear(t *testing.T, c *wstest.Client) (m said) {
+// receiveMessage returns the next message.
+func receiveMessage(t *testing.T, c *wstest.Client) (m serverMessage) {
 	t.Helper()
 	opcode, payload := c.Next()
 	if opcode != wstest.Text || json.Unmarshal(payload, &m) != nil {
@@ -55,11 +55,12 @@ func hear(t *testing.T, c *wstest.Client) (m said) {
 	return m
 }
 
-// hearEnd reads to the end of a response, or to an error, and returns the types of the messages before it, too.
-func hearEnd(t *testing.T, c *wstest.Client) (m said, types []string) {
+// receiveEnd reads to the end of a response, or to an error. It also returns the types of the
+// messages before it.
+func receiveEnd(t *testing.T, c *wstest.Client) (m serverMessage, types []string) {
 	t.Helper()
 	for {
-		m = hear(t, c)
+		m = receiveMessage(t, c)
 		types = append(types, m.Type)
 		switch m.Type {
 		case "response.completed", "response.failed", "response.incomplete", "error":
@@ -68,18 +69,18 @@ func hearEnd(t *testing.T, c *wstest.Client) (m said, types []string) {
 	}
 }
 
-// wantRefused reads to an error, and wants its status, code and param.
+// wantRefused reads to an error, and checks its status, code and param.
 func wantRefused(t *testing.T, c *wstest.Client, status int, code, param string) {
 	t.Helper()
-	if m, _ := hearEnd(t, c); m.Type != "error" || m.Status != status || m.Error.Code != code || m.Error.Param != param {
+	if m, _ := receiveEnd(t, c); m.Type != "error" || m.Status != status || m.Error.Code != code || m.Error.Param != param {
 		t.Errorf("%+v; want %d %s %s", m, status, code, param)
 	}
 }
 
-// wantText reads to the end of a response, and wants its text.
+// wantText reads to the end of a response, and checks its text.
 func wantText(t *testing.T, c *wstest.Client, text string) storedResponse {
 	t.Helper()
-	m, _ := hearEnd(t, c)
+	m, _ := receiveEnd(t, c)
 	if m.Type != "response.completed" || m.Response.text() != text || m.Whence.Reason != "completed" {
 		t.Fatalf("%+v; want %s", m, text)
 	}
@@ -93,7 +94,7 @@ func TestADialogueContinuesResponsesThatAreNotStored(t *testing.T) {
 	url, chat := startLogging(t, &log, nil)
 	c := dialogue(t, url, "X-Request-Id", "mine")
 	create(c, "start m say one end x", `,"store":false,"stream":true`)
-	m, types := hearEnd(t, c)
+	m, types := receiveEnd(t, c)
 	want := []string{
 		"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
 		"response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed",
@@ -137,7 +138,7 @@ func TestAFailedTurnForgetsWhatItContinued(t *testing.T) {
 			create(c, "start m say one end x", "")
 			first := wantText(t, c, "one")
 			create(c, f.script, previous(first.ID))
-			if m, _ := hearEnd(t, c); m.Type != f.kind {
+			if m, _ := receiveEnd(t, c); m.Type != f.kind {
 				t.Errorf("%+v", m)
 			}
 			create(c, "start m end x", previous(first.ID))
@@ -181,7 +182,7 @@ func TestBadMessagesLeaveADialogueUsable(t *testing.T) {
 		`{"type":"response.create","model":"m","input":"x","stream_id":"a"}`:   {streamerr.CodeUnknownField, "stream_id"},
 	} {
 		c.Say(message)
-		if m, _ := hearEnd(t, c); m.Status != http.StatusBadRequest || m.Error.Param != want[1] || want[0] != "" && m.Error.Code != want[0] || m.Error.Whence.Reason != "invalid" {
+		if m, _ := receiveEnd(t, c); m.Status != http.StatusBadRequest || m.Error.Param != want[1] || want[0] != "" && m.Error.Code != want[0] || m.Error.Whence.Reason != "invalid" {
 			t.Errorf("%s: %+v", message, m)
 		}
 	}
@@ -195,7 +196,7 @@ func TestResponsesOfADialogueRunOneAfterAnother(t *testing.T) {
 	url, chat := start(t, nil)
 	c := dialogue(t, url)
 	create(c, "start m say one hold x end x", "")
-	for hear(t, c).Type != "response.output_text.delta" {
+	for receiveMessage(t, c).Type != "response.output_text.delta" {
 	}
 	for range 16 {
 		create(c, "start m say more end x", "")
@@ -216,12 +217,12 @@ func TestAWarmUpIsContinued(t *testing.T) {
 	url, chat := start(t, nil)
 	c := dialogue(t, url)
 	c.Say(`{"type":"response.create","model":"m","generate":false,"input":[],"instructions":"none"}`)
-	m, _ := hearEnd(t, c)
+	m, _ := receiveEnd(t, c)
 	if m.Type != "response.completed" || len(m.Response.Output) > 0 {
 		t.Fatalf("%+v", m)
 	}
 	c.Say(`{"type":"response.create","model":"m","generate":false,"input":"start m say hello end x"` + previous(m.Response.ID) + `}`)
-	m, _ = hearEnd(t, c)
+	m, _ = receiveEnd(t, c)
 	if n := len(chat.begun); n != 0 {
 		t.Errorf("%d streams have begun", n)
 	}
@@ -239,8 +240,8 @@ func TestAClientThatClosesItsDialogueEndsTheResponse(t *testing.T) {
 			url, chat := startLogging(t, &log, nil)
 			c := dialogue(t, url)
 			create(c, "start m say hi wait 1m", "")
-			m := hear(t, c)
-			for hear(t, c).Type != "response.output_text.delta" {
+			m := receiveMessage(t, c)
+			for receiveMessage(t, c).Type != "response.output_text.delta" {
 			}
 			leave(c)
 			if cause := <-chat.causes; streamerr.As(cause).Reason != streamerr.ClientGone {
@@ -255,8 +256,8 @@ func TestAStoredResponseOutlivesItsDialogueWithDetach(t *testing.T) {
 	url, chat := start(t, nil)
 	c := dialogue(t, url, "X-Leave", "detach")
 	create(c, "start m say hel hold x say lo end x", `,"store":true`)
-	m := hear(t, c)
-	for hear(t, c).Type != "response.output_text.delta" {
+	m := receiveMessage(t, c)
+	for receiveMessage(t, c).Type != "response.output_text.delta" {
 	}
 	c.Reset()
 	close(chat.release)
@@ -269,13 +270,13 @@ func TestADialogueEndsAtItsLimit(t *testing.T) {
 	url, chat := start(t, func(c *edge.Config) { c.SocketLifetime = 200 * time.Millisecond })
 	c := dialogue(t, url)
 	create(c, "start m say one hold x end x", "")
-	for hear(t, c).Type != "response.output_text.delta" {
+	for receiveMessage(t, c).Type != "response.output_text.delta" {
 	}
 	time.Sleep(300 * time.Millisecond) // longer than the limit
 	close(chat.release)
 	wantText(t, c, "one")
 	e := c.End()
-	var m said
+	var m serverMessage
 	if err := json.Unmarshal([]byte(e.Last()), &m); err != nil || m.Status != http.StatusBadRequest || m.Error.Code != streamerr.CodeSocketLimit || e.Code != 4006 {
 		t.Errorf("%v %+v", err, e)
 	}
@@ -285,15 +286,15 @@ func TestDrainEndsDialogues(t *testing.T) {
 	for name, script := range map[string]string{"between responses": "start m say hi end x", "in a response": "start m say hi wait 1m"} {
 		t.Run(name, func(t *testing.T) {
 			var c *wstest.Client
-			t.Run("edge", func(edgeT *testing.T) { // which drains at its end
+			t.Run("edge", func(edgeT *testing.T) { // the edge drains at the end of this subtest
 				url, chat := start(edgeT, func(c *edge.Config) { c.Grace = 50 * time.Millisecond })
 				chat.stays = true
 				c = dialogue(t, url)
 				create(c, script, "")
-				for hear(t, c).Type != "response.output_text.delta" {
+				for receiveMessage(t, c).Type != "response.output_text.delta" {
 				}
 			})
-			m, _ := hearEnd(t, c)
+			m, _ := receiveEnd(t, c)
 			if e := c.End(); e.Code != 1012 || len(e.Messages) > 0 {
 				t.Errorf("%+v", e)
 			}

@@ -1,8 +1,9 @@
 // Package edge is api-service: HTTP on one side, whence.chat.v1.Chat on the other.
 //
-// A request's status waits, for a short time, until the chat-service has accepted the request; then
-// the headers are sent. After that a stream ends with the last event of its API, such as
-// [DONE], if and only if it completed, otherwise with one event that has the error; if even
+// The status of a request waits, for a short time, until the chat-service has accepted the request;
+// then the headers are sent. After that a stream ends with the last event of its API, such as
+// [DONE], if and only if it completed. Otherwise it ends with one event that has the error. If even
+// that event cannot be written, the body is truncated. When the client leaves, the engine stops.
 // that event cannot be written, the body is truncated. When the client goes, the engine stops.
 package edge
 
@@ -25,6 +26,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/anthropic"
+	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/converse"
@@ -72,16 +74,18 @@ type Edge struct {
 	images  *image.Fetcher
 	replay  replay.Log
 	keyring *follow.Keyring
-	guard   *access.Guard
+	guard   *access.Guard // of the public listener
 	meter   *meter.Meter
-	repeats bool // a request may be sent again after its stream has started
+	repeats bool // a request may be sent again after its stream has started, so it must be kept until the end
 
-	runs       runs
-	clock      coarse.Clock // of the clients' connections and their requests
-	deliveries delivery.Book
+	runs        runs
+	connections *connlimit.Limiter // of the public listener
+	clock       coarse.Clock       // of the clients' connections and their requests
+	deliveries  delivery.Book
 
 	operator *operate.Operator
 	storage  *storage.Service
+	reports  *reports.Reports
 
 	dialogues dialogue.Service
 
@@ -96,10 +100,19 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	ring, err := keys.Load(c.Keys)
+	ring, err := keys.Load(c.Keys, log)
 	if err != nil {
 		return nil, err
 	}
+	e, err := newEdge(c, ring, log)
+	if err != nil {
+		ring.Close()
+	}
+	return e, err
+}
+
+// newEdge returns an edge for the callers of ring, which the edge closes.
+func newEdge(c Config, ring *keys.Ring, log *slog.Logger) (*Edge, error) {
 	e := &Edge{made: make(chan struct{})}
 	defer close(e.made)
 	kept, err := e.newReplay(c, log)
@@ -114,10 +127,11 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
-	if c.Link && c.Connect == nil {
-		c.Connect = chats.OverLinks(log, len(source.Static()) != 1)
+	connect, err := c.connect(len(source.Static()) != 1, log)
+	if err != nil {
+		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
-	fleet, err := chats.NewOver(c.Connect, c.Name, source, log)
+	fleet, err := chats.NewOver(connect, c.Name, source, log)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
@@ -126,21 +140,26 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	keyring := follow.NewKeyring(c.TokenKey)
 	e.config, e.log, e.chats, e.hop = c, log, fleet, hop
 	e.chat, e.images = e.staged(fleet.Start), image.New(c.Images)
-	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics}
+	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Proxies: c.Connections.Proxies, Log: log, Metrics: records.Metrics}
 	e.replay, e.keyring = kept, keyring
 	e.guard = &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring}
-	e.meter = &meter.Meter{Guard: e.guard, Book: book}
+	if c.Admin.On() {
+		e.guard.Role = access.ForCallers
+	}
+	e.meter = &meter.Meter{Book: book}
 	e.repeats = fleet.Resumes() || c.Stage != nil
 	e.readers = &readers.Readers{
-		Name: c.Name, Log: log, Desk: e.desk, Guard: e.guard, Keyring: keyring, Replay: kept, Ledger: records, Deliveries: &e.deliveries,
+		Name: c.Name, Log: log, Desk: e.desk, Keyring: keyring, Replay: kept, Ledger: records, Deliveries: &e.deliveries,
 		Enter: e.enter, TokenTTL: c.TokenTTL, KeepAlive: c.KeepAlive, ClientTimeout: c.ClientTimeout, WriteTimeout: c.WriteTimeout,
 		Live: stream.Set{Max: c.MaxStreams},
 	}
 	if c.TokenTTL == 0 {
 		e.readers.TokenTTL = DefaultTokenTTL
 	}
-	e.operator = &operate.Operator{Desk: e.desk, Guard: e.guard, Meter: e.meter, Hop: hop, Chats: fleet, Replay: kept, Lenient: c.Lenient}
-	e.storage = &storage.Service{Desk: e.desk, Guard: e.guard, Replay: kept, Readers: e.readers, Stop: e.operator.Stop}
+	e.operator = &operate.Operator{Desk: e.desk, Meter: e.meter, Hop: hop, Chats: fleet, Replay: kept, Lenient: c.Lenient}
+	e.storage = &storage.Service{Desk: e.desk, Replay: kept, Readers: e.readers, Stop: e.operator.Stop}
+	e.connections = connlimit.New(c.Connections, records.Metrics, log)
+	e.reports = &reports.Reports{Desk: e.desk, Hop: hop, Deliveries: &e.deliveries, Log: log}
 	e.heir = &heir.Heir{Hop: hop, Chats: fleet, Replay: kept, Log: log, Run: e.resume}
 	return e, nil
 }
@@ -154,7 +173,7 @@ func newBook(c Config, ring *keys.Ring, log *slog.Logger) (*quota.Book, error) {
 	return quota.New(q)
 }
 
-// staged returns an engine below the stage of the Config.
+// staged wraps an engine in the stage of the Config.
 func (e *Edge) staged(engine chats.Starter) chats.Starter {
 	if e.config.Stage == nil {
 		return engine
@@ -162,9 +181,10 @@ func (e *Edge) staged(engine chats.Starter) chats.Starter {
 	return e.config.Stage(engine.Engine()).Starter()
 }
 
-// Close closes the connections to chat-services, and the replay log. Streams must have ended.
+// Close closes the connections to chat-services, and the replay log. All streams must have ended.
 func (e *Edge) Close() error {
 	e.chats.Close()
+	e.guard.Keys.Close()
 	ledger.At(e.hop).Settle()
 	return errors.Join(e.replay.Close(), e.meter.Book.Close())
 }
@@ -177,8 +197,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	// The only transport that detects disconnects at once.
-	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(socket.Transport))
+	h := e.public(ln.Addr(), overSockets(polled)...)
 	var following sync.WaitGroup
 	defer following.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -202,15 +221,36 @@ func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
 // maxKeptBody is the size of a body's buffer that a connection keeps for its next request, in bytes.
 const maxKeptBody = 1 << 10
 
-// server returns the HTTP server, which listens at addr.
-func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.Hertz {
-	reached := addr
-	if e.config.TrustForwarded {
-		reached = nil // by proxies, which use names of their own
+// overSockets are the options of a server on a listener of package pollnet.
+func overSockets(polled net.Listener) []hertzconfig.Option {
+	// The only transport that detects disconnects at once.
+	return []hertzconfig.Option{server.WithListener(polled), server.WithTransport(socket.Transport)}
+}
+
+// public returns the HTTP server of the public listener, which listens at addr.
+func (e *Edge) public(addr net.Addr, transport ...hertzconfig.Option) *server.Hertz {
+	if e.config.TrustForwarded || len(e.config.Connections.Proxies) > 0 {
+		addr = nil // clients reach proxies, which use names of their own
 	}
-	e.guard.Loopback = gate.Loopback(reached)
+	limiter := e.connections
+	if e.config.TLS.On() {
+		limiter = nil // the front's
+	}
+	h, pages := e.server(addr, e.guard, limiter, transport...)
+	e.routes(h, pages)
+	return h
+}
+
+// server returns an HTTP server without routes, for the callers of guard. reached is the address by
+// which clients reach its listener, or nil if proxies do. limiter bounds the connections; nil means no
+// bound.
+func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.Limiter, transport ...hertzconfig.Option) (*server.Hertz, *gate.Gate) {
+	guard.Loopback = gate.Loopback(reached)
 	arrival := httpd.Arrival{Within: e.config.ReadTimeout, MaxBody: e.config.MaxBody}
 	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Clock: &e.clock}
+	if limiter != nil {
+		accepted.Enter = limiter.Enter
+	}
 	h := server.New(append(transport,
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			ctx, err := socket.Accept(context.Background(), conn, accepted)
@@ -227,7 +267,7 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
 		server.WithMaxKeepBodySize(maxKeptBody),
 		server.WithMaxHeaderBytes(httpd.MaxHeader),
-		// Otherwise Hertz writes such bodies to files before a handler sees the request.
+		// Without this, Hertz writes multipart bodies to files before a handler sees the request.
 		server.WithDisablePreParseMultipartForm(true),
 		server.WithWriteTimeout(e.config.WriteTimeout),
 		server.WithIdleTimeout(idleTimeout),
@@ -237,14 +277,17 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 		server.WithDisablePrintRoute(true),
 	)...)
 	h.Name = "whence"
-	pages := gate.New(reached, e.config.Origins, e.config.Hosts)
-	e.readers.Gate = pages
-	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(pages, exposed), e.authenticate())
-	e.routes(h, pages)
-	return h
+	origins := e.config.Origins
+	if guard.Role == access.ForOperators {
+		// Without a key, on loopback, pages of these origins would have the rights of operators.
+		origins = nil
+	}
+	pages := gate.New(reached, origins, e.config.Hosts)
+	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(pages, exposed), e.authenticate(guard))
+	return h, pages
 }
 
-// dismiss lets readers read endings for half of the goodbye. Then it ends the remaining readers,
+// dismiss gives readers half of the goodbye to read endings. Then it ends the remaining readers,
 // such as readers of other instances' streams, which will reconnect to another instance. It returns
 // the rest of the goodbye.
 func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
@@ -255,7 +298,9 @@ func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 	return time.Until(until)
 }
 
+// routes adds the routes of the public listener.
 func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
+	e.readers.Gate = g
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
 	h.POST("/v1/embeddings", e.embeddings)
@@ -267,16 +312,22 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{
-		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Log: e.log, Maker: e.maker, Admit: e.count,
+		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Log: e.log, Admit: e.count,
 		Bounds: e.bounds(), KeepAlive: e.config.KeepAlive, ReadTimeout: e.config.ReadTimeout, MaxMessage: e.config.MaxBody,
 	}
 	h.GET("/v1/converse", conversations.Handle)
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
-	told := reports.Reports{Desk: e.desk, Hop: e.hop, Guard: e.guard, Deliveries: &e.deliveries, Caller: e.readers.Caller, Log: e.log}
-	h.POST("/v1/streams/:id/seen", told.Seen)
+	h.POST("/v1/streams/:id/seen", e.reports.Seen)
 	e.operator.Routes(h)
 	e.storage.Routes(h)
-	pages.Routes(h)
+	e.lastRoutes(h, e.guard)
+}
+
+// lastRoutes adds the console, if the listener of guard serves it, and the answers to requests without a route.
+func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
+	if e.hasConsole(guard) {
+		pages.Routes(h)
+	}
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
 		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()).WithCode(streamerr.CodeUnknownURL))
@@ -292,7 +343,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 // LogTo redirects the log lines of Hertz, its Kitex client and the Redis client, in the whole
 // process, to w, one line at a time.
 func LogTo(w io.Writer) {
-	hlog.SetSilentMode(true) // about broken or nonsensical connections: any client could fill the log
+	hlog.SetSilentMode(true) // no lines about broken or malformed connections: any client could fill the log
 	hlog.SetLevel(hlog.LevelInfo)
 	hlog.SetOutput(w)
 	kitexrpc.LogTo(w)

@@ -44,15 +44,15 @@ func TestMain(m *testing.M) {
 type scriptedChat struct {
 	chatv1.UnimplementedChatServer
 	hop    rpc.Hop
-	begun  chan struct{} // a stream has come
-	causes chan error    // a stream was stopped
+	begun  chan struct{} // a stream has begun
+	causes chan error    // the causes of stopped streams
 	claim  atomic.Pointer[llmv1.Claim]
 	// The last request.
 	request atomic.Pointer[chatv1.ChatRequest]
 	stop    atomic.Pointer[streamv1.Stop] // of the last unary Stop
-	// What "hold x" waits for.
+	// release ends the wait of the word "hold".
 	release chan struct{}
-	stays   bool // until the edge has drained, at the end of the test
+	stays   bool // the chat-service runs until the edge has drained, at the end of the test
 }
 
 func (s *scriptedChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -152,13 +152,13 @@ func item(req *chatv1.ChatRequest, word, arg string) *chatv1.GenerateResponse {
 	}
 }
 
-// script returns the first message of a request. A request with a prompt has none, and gets a
-// script of its own.
+// script returns the first message of a request. A request with a prompt has no messages, and gets
+// a fixed script.
 func script(req *chatv1.ChatRequest) string {
 	if len(req.GetMessages()) == 0 {
 		return "start m say one say two end x"
 	}
-	for _, m := range slices.Backward(req.GetMessages()) { // a conversation may go on with another script
+	for _, m := range slices.Backward(req.GetMessages()) { // a conversation may continue with another script
 		if word, _, _ := strings.Cut(m.GetContent(), " "); word == "start" || word == "fail" {
 			return m.GetContent()
 		}
@@ -290,7 +290,7 @@ func TestEndWithoutEndingIsNoCleanEnd(t *testing.T) {
 	}
 }
 
-func TestHeadersDoNotWaitForever(t *testing.T) {
+func TestHeadersAreSentAfterATimeout(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
 	resp, body := post(t, url, "wait 100ms fail overloaded", true)
 	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, ": keep-alive\ndata: {\"error\":") {
@@ -432,7 +432,7 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 	for name, set := range map[string]func(*http.Request) string{
 		"body":   func(*http.Request) string { return `,"timeout":0.2` },
 		"header": func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "0.2"); return `,"timeout":3600` },
-		"tiny":   func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "1e-10"); return "" }, // under a nanosecond, and no 0
+		"tiny":   func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "1e-10"); return "" }, // less than a nanosecond, but not 0
 	} {
 		req, _ := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", nil)
 		req.Header.Set("Content-Type", "application/json")
@@ -449,7 +449,7 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 		}
 		select {
 		case <-chat.begun:
-		default: // it was over before chat-service heard of it
+		default: // the stream was over before chat-service got it
 			continue
 		}
 		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.Deadline || cause.Path.String() != "api-service" {
@@ -469,8 +469,8 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 	}
 }
 
-// TestMethodsThatARouteTakesAreTold: those of this route, each once.
-func TestMethodsThatARouteTakesAreTold(t *testing.T) {
+// TestRefusedMethodListsTheAllowedMethods checks that a 405 lists the methods of its route, each once.
+func TestRefusedMethodListsTheAllowedMethods(t *testing.T) {
 	url, _ := start(t, nil)
 	for path, want := range map[string]string{
 		"/": "GET, HEAD", "/v1/streams": "GET, POST", "/v1/streams/x": "DELETE, GET", "/v1/streams/x/events": "GET", "/v1/streams/x/token": "POST",

@@ -17,11 +17,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embeddings is POST /v1/embeddings: a stream of one item. It ends when its client leaves, whatever the policy for
-// other streams, because its result cannot be read later.
+// embeddings handles POST /v1/embeddings: a stream of one item. The stream ends when its client
+// leaves, whatever the policy for other streams, because its result cannot be read later.
 func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	id := exchange.ID(c)
-	in, err := e.readEmbeddings(c)
+	in, err := e.readEmbeddings(conn, c)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -56,14 +56,15 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	exchange.Completed(ctx, client, body, o)
 }
 
-func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error) {
-	in, caller, _, err := read(e, c, openai.ParseEmbeddings)
+func (e *Edge) readEmbeddings(conn context.Context, c *app.RequestContext) (*openai.Embeddings, error) {
+	in, _, err := read(conn, e, c, openai.ParseEmbeddings)
 	if err != nil {
 		return nil, err
 	}
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, err
 	}
+	caller := exchange.Caller(conn)
 	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Embeddings answers by the first text: "wait" waits to be stopped, "fail REASON" fails, all else has a vector.
+// Embeddings answers by the first text: "wait" waits for a stop, "fail REASON" fails, and any other
+// text gets a vector.
 func (s *scriptedChat) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (resp *chatv1.EmbeddingsResponse, err error) {
 	engine := stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (*chatv1.EmbeddingsResponse, error) {
 		word, arg, _ := strings.Cut(req.GetInputs()[0].GetText(), " ")
@@ -77,7 +78,8 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 	}
 }
 
-// A unary call cannot carry the cause of its end, but the chat-service receives it all the same.
+// TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause: a unary call cannot carry the cause of
+// its end, but the chat-service still receives the cause.
 func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
 	url, chat := start(t, nil)
 	const wait = `{"model":"m","input":"wait"}`
@@ -89,7 +91,7 @@ func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
 				t.Errorf("%v, want %v [%s]", e, reason, path)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("nobody stops the chat-service with %v", reason)
+			t.Fatalf("the chat-service gets no stop with %v", reason)
 		}
 	}
 	ctx, leave := context.WithCancel(t.Context())
@@ -98,7 +100,7 @@ func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
 		leave()
 	}()
 	if _, _, err := embed(t, ctx, url, wait); err == nil {
-		t.Error("it was answered")
+		t.Error("the request was answered")
 	}
 	heard(streamerr.ClientGone, "client > api-service")
 

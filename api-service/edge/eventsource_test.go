@@ -9,8 +9,9 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// TestEventSourceComesBackAfterARefusalThatPasses: a browser's EventSource ends for good with any status but 200.
-func TestEventSourceComesBackAfterARefusalThatPasses(t *testing.T) {
+// TestEventSourceReconnectsAfterATemporaryRefusal: a browser's EventSource gives up for good after
+// any status but 200.
+func TestEventSourceReconnectsAfterATemporaryRefusal(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) {
 		c.Redis, c.TokenKey = "redis://127.0.0.1:1/0", "for tests" // no server listens there
 	})

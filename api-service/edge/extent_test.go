@@ -12,30 +12,30 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A tale is what the edge tells of a stream.
-type tale struct{ State, Reason, Extent string }
+// A streamStory is the part of a stream's story that these tests check.
+type streamStory struct{ State, Reason, Extent string }
 
-// taleOf waits until the story of a stream is as wanted, and returns it.
-func taleOf(t *testing.T, url, id string, is func(tale) bool) tale {
+// awaitStory waits until the story of a stream satisfies is, and returns it.
+func awaitStory(t *testing.T, url, id string, is func(streamStory) bool) streamStory {
 	t.Helper()
 	for {
-		var told tale
-		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, ""))), &told); err != nil {
+		var got streamStory
+		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, ""))), &got); err != nil {
 			t.Fatal(err)
 		}
-		if is(told) {
-			return told
+		if is(got) {
+			return got
 		}
 		select {
 		case <-time.After(time.Millisecond):
 		case <-t.Context().Done():
-			t.Fatal(told)
+			t.Fatal(got)
 		}
 	}
 }
 
-// readUntil sends a request for a stream, and reads the answer until it has count pieces of text. leave
-// closes the connection.
+// readUntil sends a request for a stream, and reads the answer until it contains piece count times.
+// leave closes the connection.
 func readUntil(t *testing.T, url, path, id, body, piece string, count int) (leave func()) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -84,7 +84,7 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 				t.Error(cause)
 			}
 			extent, _, _ := strings.Cut(want, " ")
-			if got := taleOf(t, url, "s", func(told tale) bool { return told.State == "ended" }); got.Extent != extent || got.Reason != "client_gone" {
+			if got := awaitStory(t, url, "s", func(s streamStory) bool { return s.State == "ended" }); got.Extent != extent || got.Reason != "client_gone" {
 				t.Errorf("%+v, want %s", got, extent)
 			}
 			log.line(t, "stream ended", "hop=api-service", "extent="+extent)
@@ -100,19 +100,19 @@ func messagesRoute(script string) (path, body string) {
 	return "/v1/messages", messages(script, `,"stream":true`)
 }
 
-// TestClientThatLeavesWithTheWholeAnswerHasCompleted checks a client that waits neither for the usage
-// nor for the terminator.
+// TestClientThatLeavesWithTheWholeAnswerHasCompleted covers a client that waits neither for the
+// usage nor for the terminator.
 func TestClientThatLeavesWithTheWholeAnswerHasCompleted(t *testing.T) {
 	var log logbook
 	url, chat := startLogging(t, &log, nil)
 	body := strings.TrimSuffix(asking("start m say one finish 0 finish 1 hold x end x"), "}") + `,"n":2,"stream":true}`
 	leave := readUntil(t, url, "/v1/chat/completions", "s", body, `"finish_reason":"stop"`, 2)
 	leave()
-	if got := taleOf(t, url, "s", func(told tale) bool { return told.Extent != "" }); got.State != "live" || got.Extent != "answer" {
+	if got := awaitStory(t, url, "s", func(s streamStory) bool { return s.Extent != "" }); got.State != "live" || got.Extent != "answer" {
 		t.Errorf("before the end: %+v", got)
 	}
 	close(chat.release)
-	if got := taleOf(t, url, "s", func(told tale) bool { return told.State == "ended" }); got.Extent != "answer" || got.Reason != "completed" {
+	if got := awaitStory(t, url, "s", func(s streamStory) bool { return s.State == "ended" }); got.Extent != "answer" || got.Reason != "completed" {
 		t.Errorf("%+v, want completed", got)
 	}
 	if len(chat.causes) > 0 {
@@ -120,12 +120,13 @@ func TestClientThatLeavesWithTheWholeAnswerHasCompleted(t *testing.T) {
 	}
 }
 
-// TestClientThatReadsToTheEndHasNotLeft checks that closing a connection after the terminator is no leaving.
+// TestClientThatReadsToTheEndHasNotLeft checks that closing a connection after the terminator does
+// not count as leaving.
 func TestClientThatReadsToTheEndHasNotLeft(t *testing.T) {
 	url, _ := start(t, nil)
 	path, body := chatRoute("start m say one end x")
 	readUntil(t, url, path, "s", body, "[DONE]", 1)()
-	if got := taleOf(t, url, "s", func(told tale) bool { return told.State == "ended" }); got.Extent != "" || got.Reason != "completed" {
+	if got := awaitStory(t, url, "s", func(s streamStory) bool { return s.State == "ended" }); got.Extent != "" || got.Reason != "completed" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/sglang"
 )
 
-// TestTheDocsListTheFieldsOfEachSurface keeps the table of fields in docs/api.md.
+// TestTheDocsListTheFieldsOfEachSurface checks the table of fields in docs/reference/fields.md.
 func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| route | honoured | ignored | refused |\n|---|---|---|---|\n")
@@ -41,12 +41,12 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 		}
 		table.WriteString("\n")
 	}
-	doc, err := os.ReadFile("../../docs/api.md")
+	doc, err := os.ReadFile("../../docs/reference/fields.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(doc), "<!-- fields -->\n")
 	if got, _, ok := strings.Cut(rest, "<!-- end -->"); !ok || got != table.String() {
-		t.Errorf("docs/api.md must have between <!-- fields --> and <!-- end -->:\n%s", table.String())
+		t.Errorf("docs/reference/fields.md must have between <!-- fields --> and <!-- end -->:\n%s", table.String())
 	}
 }

@@ -59,7 +59,7 @@ func asking(script string) string {
 	return `{"model":"m","messages":[{"role":"user","content":"` + script + `"}]}`
 }
 
-// makeStream makes a stream, which must start.
+// makeStream creates a stream, which must start.
 func makeStream(t *testing.T, url, script string, headers ...string) keptStream {
 	t.Helper()
 	resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), headers...)
@@ -71,7 +71,7 @@ func makeStream(t *testing.T, url, script string, headers ...string) keptStream 
 	return m
 }
 
-// An event is one frame of a reader.
+// An event is one server-sent event of a reader.
 type event struct{ id, name, data string }
 
 func (e event) text() string {
@@ -152,7 +152,7 @@ func TestStreamIsFollowedResumedAndOver(t *testing.T) {
 			rest, _ := events(t, resp)
 			want := len(all) - i - 1
 			if i < 2 {
-				want = 3 // what is left of the text comes in one
+				want = 3 // the rest of the text arrives in one event
 			}
 			if len(rest) != want || rest[len(rest)-1] != all[4] {
 				t.Errorf("after %s by %s: %+v", e.id, how, rest)
@@ -189,7 +189,7 @@ func TestForgottenStreamIsGone(t *testing.T) {
 func TestRefusedRequestMakesNoStream(t *testing.T) {
 	url, _ := start(t, nil)
 	for script, want := range map[string]int{"fail invalid": 400, "fail overloaded": 429, "wait 20ms fail not_found": 404} {
-		for range 2 { // the key is free again
+		for range 2 { // the idempotency key is free again
 			resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), "Idempotency-Key", script)
 			if body := whole(t, resp); resp.StatusCode != want || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
 				t.Errorf("%s: %d %s", script, resp.StatusCode, body)
@@ -216,7 +216,7 @@ func TestLateRefusalIsTheEndingOfAStream(t *testing.T) {
 	}
 }
 
-func TestIDIsNeverTheClients(t *testing.T) {
+func TestClientCannotChooseTheIDOfAKeptStream(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, "start m end x", "X-Request-Id", "guess-me")
 	if !strings.HasPrefix(m.ID, "str-") {
@@ -240,11 +240,11 @@ func TestIdempotencyKeyMakesOneStream(t *testing.T) {
 	}
 	somebody := makeStream(t, url, "start m end x", "Idempotency-Key", "k", "Authorization", "Bearer other")
 	if somebody.ID == m.ID {
-		t.Error("somebody else's key is mine")
+		t.Error("two owners share an idempotency key")
 	}
 }
 
-func TestOnlyWhoMayReadsAStream(t *testing.T) {
+func TestOnlyAuthorizedCallersReadAStream(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, story, "Authorization", "Bearer me")
 	for name, c := range map[string]struct {
@@ -266,7 +266,7 @@ func TestOnlyWhoMayReadsAStream(t *testing.T) {
 	}
 }
 
-func TestNobodyReadsWithoutATokenThroughAProxy(t *testing.T) {
+func TestReadersThroughAProxyNeedAToken(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	m := makeStream(t, url, "start m end x")
 	for query, want := range map[string]int{"": 404, "?token=" + m.Token: 200} {
@@ -308,19 +308,19 @@ func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 func TestStreamLingersForItsReaders(t *testing.T) {
 	url, chat := start(t, func(c *edge.Config) { c.LeaveEvents = leave.Policy{Kind: leave.Linger, For: 2 * time.Second} })
 	m := makeStream(t, url, "start m say one wait 1m")
-	for range 3 { // longer than it lingers
+	for range 3 { // longer than the stream lingers
 		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = whole(t, resp) // until the time is up
+		_ = whole(t, resp) // reads until the linger time is over
 		cancel()
 	}
 	select {
 	case cause := <-chat.causes:
-		t.Fatal("it ended under its readers", cause)
+		t.Fatal("the stream ended while it had readers", cause)
 	default:
 	}
 	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
@@ -336,7 +336,7 @@ func TestStreamLingersForItsReaders(t *testing.T) {
 	}
 }
 
-// leaveInMidStream makes a plain stream, reads its first text, and leaves.
+// leaveInMidStream begins a plain stream, reads its first text, and leaves.
 func leaveInMidStream(t *testing.T, url, script, policy string) http.Header {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -375,7 +375,7 @@ func ended(t *testing.T, url, id string, headers ...string) (s struct {
 	return s
 }
 
-func TestPlainStreamsHavePoliciesToo(t *testing.T) {
+func TestPlainStreamsHaveLeavePolicies(t *testing.T) {
 	url, chat := start(t, nil)
 	script := "start m say one wait 100ms say two say three end x"
 
@@ -410,9 +410,9 @@ func TestPlainStreamsHavePoliciesToo(t *testing.T) {
 	}
 }
 
-// TestReaderComesBackToTheEndingOfAStreamThatIsNotKept: under "cancel" a reader that leaves ends the stream and its events are dropped,
-// but a reader that comes back gets the stream's ending.
-func TestReaderComesBackToTheEndingOfAStreamThatIsNotKept(t *testing.T) {
+// TestReaderThatReconnectsGetsTheEndingOfADroppedStream: under "cancel" a reader that leaves ends
+// the stream, and the stream's events are dropped. A reader that reconnects still gets the ending.
+func TestReaderThatReconnectsGetsTheEndingOfADroppedStream(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, "start m say one wait 1m", "X-Leave", "cancel")
 	ctx, leave := context.WithCancel(t.Context())
@@ -425,12 +425,12 @@ func TestReaderComesBackToTheEndingOfAStreamThatIsNotKept(t *testing.T) {
 	leave()
 	_ = resp.Body.Close()
 	ended(t, url, m.ID)
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the events are dropped after the end
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the events are dropped a moment after the end
 		resp := ask(t, http.MethodGet, url+m.Events, "")
 		body := whole(t, resp)
 		if resp.StatusCode == http.StatusGone {
 			if e, ok := streamerr.ParseJSON([]byte(body)); !ok || e.Reason != streamerr.ClientGone || e.Path.String() != "client > api-service" {
-				t.Errorf("the second reader is told %s", body)
+				t.Errorf("the second reader gets %s", body)
 			}
 			return
 		}
@@ -460,7 +460,8 @@ func TestDrainedStreamOfManyReadersIsDropped(t *testing.T) {
 	}
 }
 
-// TestStreamThatIsNotKeptIsReadOnce: a key whose policy keeps nothing reads an answer while it comes, or soon after, and not again.
+// TestStreamThatIsNotKeptIsReadOnce: with a key whose policy keeps nothing, an answer can be read
+// while it is generated, or soon after, but only once.
 func TestStreamThatIsNotKeptIsReadOnce(t *testing.T) {
 	for _, policy := range []string{"drain", "cancel"} {
 		url, _ := start(t, keyFile(t, "keys: [{key: one, tenant: a, leave: "+policy+"}]"))
@@ -473,7 +474,7 @@ func TestStreamThatIsNotKeptIsReadOnce(t *testing.T) {
 				t.Errorf("%s, %s: the first reader has %q", policy, name, text)
 			}
 			if name == "after its end" {
-				continue // the stream keeps what is left of the time for its first reader
+				continue // the stream is kept for its first reader for the rest of the time
 			}
 			ended(t, url, m.ID, bearer("one")...)
 			for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the run closes after its reader has the ending
@@ -511,7 +512,7 @@ func TestSilenceIsFilledWithComments(t *testing.T) {
 	}
 }
 
-func TestReaderThatDoesNotReadIsCutAlone(t *testing.T) {
+func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
 	var log lines
 	url, chat := startLogging(t, &log, func(c *edge.Config) {
 		c.WriteTimeout, c.MaxUnsent = time.Second, 1<<16
@@ -553,7 +554,7 @@ func TestReaderThatDoesNotReadIsCutAlone(t *testing.T) {
 	<-chat.causes
 }
 
-// lines keeps what is logged.
+// lines collects log lines.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -565,7 +566,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// await waits for a reader that has left for this reason.
+// await waits for the log line of a reader that has left for this reason.
 func (l *lines) await(t *testing.T, reason string) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
@@ -583,9 +584,10 @@ func (l *lines) await(t *testing.T, reason string) {
 	}
 }
 
-// TestRestThatWasOnItsWayIsCompleted: a stream is stopped when all of its answer has been sent. Where the hops below have
-// completed it, so does the edge; where they fail, who has stopped it finds nothing new in it.
-func TestRestThatWasOnItsWayIsCompleted(t *testing.T) {
+// TestItemsInFlightAtAStopCompleteTheStream stops a stream after its whole answer has been sent. If the
+// hops below completed the stream, the edge completes it too. If they failed, the stop delivers no
+// new tokens.
+func TestItemsInFlightAtAStopCompleteTheStream(t *testing.T) {
 	stopsAt := func(c *edge.Config) {
 		c.Stage = func(next stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
 			return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {

@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-func TestPagesOfStrangersAreKeptOut(t *testing.T) {
+func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 	const friend = "https://app.example"
 	url, _ := start(t, func(c *edge.Config) { c.Origins, c.Hosts = []string{friend}, []string{"whence.test"} })
 	request := func(method, path, host string, headers ...string) (*http.Response, string) {

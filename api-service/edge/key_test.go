@@ -11,7 +11,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-func TestKeysSayWhoMayAskAndForWhat(t *testing.T) {
+func TestKeysDecideWhatACallerMayDo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	if err := os.WriteFile(path, []byte(`
 keys:
@@ -33,7 +33,7 @@ keys:
 		{"DELETE", "/v1/streams/x/events?token=x", "", 405}, {"POST", "/abort_request", "", 401}, {"GET", "/nowhere", "", 401},
 		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "four", 401}, {"GET", "/favicon.ico", "", 200},
 		{"GET", "/v1/streams/events?token=x", "", 401}, {"DELETE", "/v1/streams/seen?token=x", "", 401}, {"GET", "/v1/streams/x/events?token=x", "", 404},
-		{"GET", "/v1/streams", "op", 200}, {"GET", "/v1/models", "op", 200}, {"DELETE", "/v1/streams/x", "op", 404}, // the operator looks, and stops, and makes nothing
+		{"GET", "/v1/streams", "op", 200}, {"GET", "/v1/models", "op", 200}, {"DELETE", "/v1/streams/x", "op", 404}, // the operator lists and stops streams, but creates none
 		{"POST", "/v1/chat/completions", "op", 403}, {"POST", "/v1/streams", "op", 403}, {"POST", "/generate", "op", 403},
 	} {
 		var headers []string
@@ -48,7 +48,11 @@ keys:
 		if resp.StatusCode == http.StatusForbidden && (resp.Header.Get("WWW-Authenticate") != "" || !strings.Contains(body, `"reason":"forbidden"`)) {
 			t.Errorf("%v: %v %s", request, resp.Header, body)
 		}
-		if resp.StatusCode == http.StatusUnauthorized && (resp.Header.Get("WWW-Authenticate") != "Bearer" || resp.Header.Get("X-Request-Id") == "" || !strings.Contains(body, `"reason":"unauthenticated"`)) {
+		challenge := "Bearer"
+		if request.key != "" {
+			challenge = `Bearer error="invalid_token"`
+		}
+		if resp.StatusCode == http.StatusUnauthorized && (resp.Header.Get("WWW-Authenticate") != challenge || resp.Header.Get("X-Request-Id") == "" || !strings.Contains(body, `"reason":"unauthenticated"`)) {
 			t.Errorf("%v: %v %s", request, resp.Header, body)
 		}
 	}
@@ -94,9 +98,9 @@ keys:
 	}
 }
 
-// TestKeysBoundLeavingPolicies checks that a stream has its key's leaving policy, unless the request asks for another
-// allowed policy.
-func TestKeysBoundLeavingPolicies(t *testing.T) {
+// TestKeysBoundLeavePolicies checks that a stream has the leave policy of its key, unless the
+// request asks for another policy that the key allows.
+func TestKeysBoundLeavePolicies(t *testing.T) {
 	keyed := keyFile(t, `keys:
   - {key: one, tenant: a}
   - {key: two, tenant: b, leave: drain}

@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// overLink has the edge reach its chat-service over a link.
+// overLink makes the edge reach its chat-service over a link.
 func overLink(c *edge.Config) { c.Link, c.MaxStreams = true, 100 }
 
 // request returns the text of a request for a stream.
@@ -26,7 +26,7 @@ func request(script string, headers ...string) string {
 		len(body), strings.Join(append(headers, ""), "\r\n"), body)
 }
 
-// sendText writes the text of requests.
+// sendText writes text to a connection.
 func sendText(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -34,7 +34,7 @@ func sendText(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-// receive reads the next response, without its body.
+// receive reads the head of the next response.
 func receive(t *testing.T, r *bufio.Reader) *http.Response {
 	t.Helper()
 	resp, err := http.ReadResponse(r, nil)
@@ -50,8 +50,8 @@ func handlers() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*Edge).answerCall")
 }
 
-// TestOpenStreamsKeepNoHandler: over a link, the handlers of open streams return. The streams go on, and their connections
-// serve the next requests.
+// TestOpenStreamsKeepNoHandler checks that the handlers of open streams over a link return. The
+// streams continue, and their connections serve the next requests.
 func TestOpenStreamsKeepNoHandler(t *testing.T) {
 	const streams = 20
 	url, chat := start(t, overLink)
@@ -95,7 +95,8 @@ func TestOpenStreamsKeepNoHandler(t *testing.T) {
 	}
 }
 
-// TestPipelinedRequestWaitsForTheAnswerBefore sends several requests at once, and one more while the first is answered.
+// TestPipelinedRequestWaitsForTheAnswerBefore sends several requests at once, and another while the
+// first is answered.
 func TestPipelinedRequestWaitsForTheAnswerBefore(t *testing.T) {
 	url, chat := start(t, overLink)
 	conn, r := connect(t, url)
@@ -112,7 +113,8 @@ func TestPipelinedRequestWaitsForTheAnswerBefore(t *testing.T) {
 	}
 }
 
-// TestPipelinedRequestOfAClientThatLeaves: the client leaves while its second request waits, which is not served.
+// TestPipelinedRequestOfAClientThatLeaves: the client leaves while its second request waits. The
+// second request is not served.
 func TestPipelinedRequestOfAClientThatLeaves(t *testing.T) {
 	url, chat := start(t, overLink)
 	conn, r := connect(t, url)
@@ -132,7 +134,8 @@ func TestPipelinedRequestOfAClientThatLeaves(t *testing.T) {
 	}
 }
 
-// TestConnectionIsClosedBehindTheLastAnswer: requests of HTTP/1.0, and requests that say so.
+// TestConnectionIsClosedBehindTheLastAnswer covers requests of HTTP/1.0, and requests with
+// Connection: close.
 func TestConnectionIsClosedBehindTheLastAnswer(t *testing.T) {
 	url, _ := start(t, overLink)
 	for _, text := range []string{
@@ -149,8 +152,8 @@ func TestConnectionIsClosedBehindTheLastAnswer(t *testing.T) {
 	}
 }
 
-// TestNextRequestMayUseTheIDAgain: a stream has ended before the next request of its connection begins, so neither the id nor
-// the place among the live streams is taken.
+// TestNextRequestMayUseTheIDAgain: a stream has ended before the next request of its connection
+// begins, so both the id and the place among the live streams are free.
 func TestNextRequestMayUseTheIDAgain(t *testing.T) {
 	const requests = 30
 	url, _ := start(t, func(c *edge.Config) { c.Link, c.MaxStreams = true, 1 })

@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// TestKeysHaveLimits: a request over a limit gets 429 with the time to wait, and the others learn what is left.
+// TestKeysHaveLimits checks that a request over a limit gets 429 with the time to wait, and that
+// other requests learn the rest of the limit.
 func TestKeysHaveLimits(t *testing.T) {
 	keyed := keyFile(t, `
 tenants:
@@ -47,7 +48,7 @@ keys:
 	if h := first.Header; h.Get("x-ratelimit-limit-requests") != "2" || h.Get("x-ratelimit-remaining-requests") != "1" || h.Get("x-ratelimit-reset-requests") == "" {
 		t.Error(h)
 	}
-	whole(t, ask(t, "POST", url+"/tokenize", `{"prompt":"x"}`, bearer("requests")...)) // counts, too
+	whole(t, ask(t, "POST", url+"/tokenize", `{"prompt":"x"}`, bearer("requests")...)) // counts as well
 	limited("requests", "2 requests per minute", chats("requests"))
 	limited("requests of other kinds", "2 requests per minute", ask(t, "POST", url+"/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"x"}]}`, bearer("requests")...))
 	served("tokens", chats("tokens"))
@@ -63,7 +64,7 @@ keys:
 	limited("streams", "1 streams at a time", chats("streams"))
 	close(chat.release)
 	served("streams", running)
-	for { // the place is free when the stream's handler has returned
+	for { // the place is free once the stream's handler has returned
 		resp := chats("streams")
 		if resp.StatusCode == http.StatusOK {
 			served("streams", resp)
@@ -73,8 +74,8 @@ keys:
 	}
 }
 
-// TestLimitsAreCheckedFirst: a request over a limit does not reach the stored conversations, and a request that is
-// refused after the check gives its place back.
+// TestLimitsAreCheckedFirst checks that a request over a limit does not reach the stored
+// conversations, and that a request that is refused after the check gives its place back.
 func TestLimitsAreCheckedFirst(t *testing.T) {
 	keyed := keyFile(t, `keys: [{key: requests, tenant: a, requests_per_minute: 1}, {key: streams, tenant: b, streams: 1}]`)
 	url, chat := start(t, keyed)
@@ -97,7 +98,7 @@ func TestLimitsAreCheckedFirst(t *testing.T) {
 	if body := whole(t, again); again.StatusCode != http.StatusOK || again.Header.Get("X-Request-Id") != made.ID {
 		t.Errorf("the same request again: status %d: %s", again.StatusCode, body)
 	}
-	for range 2 { // the refused request keeps no stream that the next one would find
+	for range 2 { // the refused request kept no stream that the next request would find
 		other := ask(t, "POST", url+"/v1/streams", asking(running), append(bearer("streams"), "Idempotency-Key", "other")...)
 		if body := whole(t, other); other.StatusCode != http.StatusTooManyRequests {
 			t.Errorf("another request: status %d: %s", other.StatusCode, body)
@@ -137,8 +138,9 @@ func TestKeysBoundRequests(t *testing.T) {
 	}
 }
 
-// TestKeysAreLoadedAgain: a new key is valid without a restart, and a file that cannot be used changes nothing.
-func TestKeysAreLoadedAgain(t *testing.T) {
+// TestKeysAreReloaded checks that a new key is valid without a restart, and that an invalid file
+// changes nothing.
+func TestKeysAreReloaded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -158,7 +160,7 @@ func TestKeysAreLoadedAgain(t *testing.T) {
 		t.Helper()
 		for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
 			if time.Since(begun) > 20*time.Second {
-				t.Fatal("it does not happen that", what)
+				t.Fatal("timeout: this did not happen:", what)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func TestEndedStreamsAreListedNewestFirst(t *testing.T) {
 	}
 }
 
-func TestWorkersAreAskedOfTheChatService(t *testing.T) {
+func TestWorkersAreThoseOfTheChatService(t *testing.T) {
 	url, _ := start(t, nil)
 	status, body := get(t, url+"/v1/workers")
 	if status != http.StatusOK || !strings.HasPrefix(body, `{"workers":[{"name":"","target":"h:1","state":"down",`) {

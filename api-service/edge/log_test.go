@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// libraries is where they log, over all tests: where cannot be changed while they run.
+// libraries is the log of the libraries, shared by all tests: their output cannot be redirected
+// while they run.
 var libraries logLines
 
-// logLines keeps lines of a log.
+// logLines collects log lines.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -25,7 +26,7 @@ func (h *logLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// about returns the lines with a word.
+// about returns the lines that contain word.
 func (h *logLines) about(word string) (lines []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,7 +38,8 @@ func (h *logLines) about(word string) (lines []string) {
 	return lines
 }
 
-// TestStrangersCannotFillTheLog: port scanners and clients that hang up are no affair of an operator.
+// TestStrangersCannotFillTheLog: port scanners and clients that hang up must not concern an
+// operator.
 func TestStrangersCannotFillTheLog(t *testing.T) {
 	url, _ := start(t, nil)
 	for _, says := range []string{"\x16\x03\x01\r\n\r\n", "GET / HTT", "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"} {

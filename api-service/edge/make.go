@@ -30,18 +30,18 @@ const (
 	tokenHeader       = "X-Read-Token"
 )
 
-// exposed are the response headers that pages of other origins may read, besides X-Request-Id.
+// exposed lists the response headers that pages of other origins may read, besides X-Request-Id.
 const exposed = tokenHeader + ", Location, Retry-After, Server, Via, request-id"
 
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255
 
-// keep begins the replay log of a stream. key and body are those of an idempotent request, or
-// empty.
+// keep begins the replay log of a stream. key and body are the idempotency key of the request and
+// the digest of its body, or empty.
 func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, body string) (*replay.Head, error) {
 	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
 	if key != "" {
-		key = follow.Digest(owner, key) // owners do not share keys
+		key = follow.Digest(owner, key) // each owner has its own keys
 	}
 	head := replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
 	if in.Store != nil {
@@ -62,38 +62,36 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, bod
 	return &h, nil
 }
 
-// keepAnswer begins the replay log of the answer to a request, if its policy or its API keeps the answer.
+// keepAnswer begins the replay log of the answer to a request, if its policy or its API keeps the
+// answer.
 func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy) (*replay.Head, error) {
 	if !p.Keeps() && in.Store == nil {
-		return nil, nil //nolint:nilnil // there is no log, which is no error
+		return nil, nil //nolint:nilnil // no log is needed, which is no error
 	}
 	return e.keep(exchange.Traced(conn, c), in, p, "", "")
 }
 
 // continueEarlier adds the conversation that a request continues. find may be nil.
-func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *call.Call, find storage.Finder) error {
+func (e *Edge) continueEarlier(conn context.Context, in *call.Call, find storage.Finder) error {
 	if in.Earlier == "" {
 		return nil
 	}
-	caller, err := e.caller(c)
-	if err != nil {
-		return err
-	}
-	conversation, err := e.storage.Conversation(conn, caller, in.Earlier, find)
+	conversation, err := e.storage.Conversation(conn, exchange.Caller(conn), in.Earlier, find)
 	if err == nil {
 		in.Images, err = in.Continue(conversation)
 	}
 	if err != nil {
 		return err
 	}
-	if size := proto.Size(in.Request); int64(size) > e.config.MaxBody { // a client that sends all of it has the same bound
+	if size := proto.Size(in.Request); int64(size) > e.config.MaxBody { // the same bound as for a client that sends the whole conversation
 		return streamerr.InvalidParam("previous_response_id", "the conversation has %d bytes with its earlier items; at most %d are allowed", size, e.config.MaxBody)
 	}
 	return nil
 }
 
-// answerBehind answers a request whose answer does not depend on the request's connection: with the events, which
-// the client can read again behind the last one that it got, or with the answer as it is now.
+// answerBehind answers a request whose stream does not depend on the request's connection. The
+// response is either the stream of events, which the client can resume after the last event that it
+// received, or the answer in its current state.
 func (e *Edge) answerBehind(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, kept *replay.Head) {
 	if refused := e.background(ctx, in, r); refused != nil {
 		e.replay.Forget(conn, kept.ID, kept.Epoch)
@@ -106,32 +104,29 @@ func (e *Edge) answerBehind(ctx, conn context.Context, c *app.RequestContext, in
 	}
 }
 
-// offerToken adds a read token to the headers of a response. It is called for a stream that has
-// started, or whose headers are sent with status 200 before it starts, and never for a refused
-// stream.
+// offerToken adds a read token to the headers of a response. The stream has started, or its headers
+// are sent with status 200 before it starts. A refused stream gets no token.
 func (e *Edge) offerToken(to *protocol.ResponseHeader, h replay.Head) {
 	to.Set(tokenHeader, e.readers.Made(h).Token)
 }
 
-// delivers begins the record of how a stream is sent to one reader. kept is the head of a stream
-// that can be read again, or nil.
-func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *delivery.Delivery {
-	d := &delivery.Delivery{Head: replay.Head{ID: id}}
+// delivers begins the record of how a stream is sent to the caller of conn. kept is the head of a
+// stream that can be read again, or nil.
+func (e *Edge) delivers(conn context.Context, id string, kept *replay.Head) *delivery.Delivery {
+	d := &delivery.Delivery{Head: replay.Head{ID: id, Owner: exchange.Caller(conn).Owner}}
 	if kept != nil {
 		d.Head, d.Kept = *kept, true
-	} else if caller, err := e.caller(c); err == nil { // otherwise the request would have been refused
-		d.Head.Owner = caller.Owner
 	}
 	return e.deliveries.Open(d)
 }
 
-// makeStream is POST /v1/streams: a stream that runs independently of the request that made it. The
-// client cannot choose its id, because without keys the id of a stream that was made without
+// makeStream handles POST /v1/streams: it creates a stream that runs independently of its request.
+// The client cannot choose the id: without keys, the id of a stream that was created without
 // credentials is enough to read it.
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
-	in, policy, body, err := e.readCall(c, openAI(openai.ParseStream), e.config.LeaveEvents)
+	in, policy, body, err := e.readCall(conn, c, openAI(openai.ParseStream), e.config.LeaveEvents)
 	key := string(c.GetHeader(idempotencyHeader))
 	if err == nil && len(key) > maxKey {
 		err = streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey)
@@ -160,9 +155,10 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", e.readers.Made(*head).JSON())
 }
 
-// beginStream begins a kept stream, unless a stream with the idempotency key is kept: then the run is nil, and head is
-// that stream's. A request over a limit of its key finds the stream that an earlier try has begun, because a client
-// whose response was lost would otherwise wait for its own stream to end. Such a request fetches no image.
+// beginStream begins a kept stream, unless a stream with the idempotency key is kept. Then the run
+// is nil, and head is that of the kept stream. A request over a limit of its key still finds the
+// stream that an earlier try has begun, because a client that lost the response would otherwise
+// wait for its own stream to end. Such a request fetches no image.
 func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, key, digest string) (ctx context.Context, r *run, head *replay.Head, err error) {
 	traced, id := exchange.Traced(conn, c), in.Request.GetStreamId()
 	grant, over := e.meter.Enter(traced, c)
@@ -198,7 +194,7 @@ func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call
 	return ctx, r, head, err
 }
 
-// background runs a stream in a goroutine of the edge, which Serve waits for, and returns when the
+// background runs a stream in a goroutine of the edge, which Drain waits for, and returns when the
 // stream has started. If the stream is refused in time, background returns the error.
 func (e *Edge) background(ctx context.Context, in *call.Call, r *run) *streamerr.Error {
 	r.admitted = make(chan struct{})

@@ -10,10 +10,11 @@ import (
 )
 
 // Handler returns the handler of one client connection, for programs with their own connections,
-// such as connections in memory. Its context must end when the client closes the connection. addr
-// is the address that clients connect to. Find must run in the meantime. Drain ends the streams.
+// such as connections in memory. The context of a connection must end when the client closes it.
+// addr is the address that clients connect to. Find must run in the meantime. Drain ends the
+// streams.
 func (e *Edge) Handler(addr net.Addr) (func(ctx context.Context, conn network.Conn) error, error) {
-	h := e.server(addr)
+	h := e.public(addr)
 	return h.Serve, h.Init()
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// messages is a request of Anthropic's API for a script.
+// messages returns a request of Anthropic's API for a script.
 func messages(script string, more string) string {
 	return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"` + script + `"}]` + more + `}`
 }
@@ -30,7 +30,7 @@ type apiError struct {
 	}
 }
 
-// wantError wants body to be an error in Anthropic's form.
+// wantError checks that body is an error in Anthropic's form.
 func wantError(t *testing.T, body, kind, reason, path string) {
 	t.Helper()
 	var got apiError
@@ -158,7 +158,8 @@ func TestALenientServiceAcceptsMoreFields(t *testing.T) {
 			whole(t, resp)
 		}
 	}
-	// A field of the answer's own is never left out, and a field that is not named is refused.
+	// A field with a meaning of its own is never ignored, and a field that --lenient does not name
+	// is refused.
 	for _, field := range []string{`"other":1`, `"role":7`} {
 		resp := ask(t, http.MethodPost, url+"/v1/messages", strings.Replace(messages("x", ""), `"content"`, field+`,"novelty":1,"content"`, 1))
 		if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {

@@ -13,7 +13,8 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 )
 
-// TestClientCannotForgeItsAddress: nginx puts what it knows behind what the client says, HAProxy below it, in a line of its own.
+// TestClientCannotForgeItsAddress: nginx appends the address that it knows to the client's header,
+// and HAProxy adds a header line of its own.
 func TestClientCannotForgeItsAddress(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	for name, lines := range map[string]string{
@@ -21,7 +22,8 @@ func TestClientCannotForgeItsAddress(t *testing.T) {
 		"below":  "X-Forwarded-For: forged\r\nX-Forwarded-For: 192.0.2.7\r\n",
 		"alone":  "X-Forwarded-For: 192.0.2.7\r\n",
 		"port":   "X-Forwarded-For: 192.0.2.7:4711\r\n",
-		// An entry that is not an address is ignored; the peer is then the connection's.
+		// An entry that is not an address is ignored; the peer is then the address of the
+		// connection.
 		"word": "X-Forwarded-For: unknown\r\n",
 		"zone": "X-Forwarded-For: fe80::1%anything goes\r\n",
 		"long": "X-Forwarded-For: " + strings.Repeat("9", 5000) + "\r\n",

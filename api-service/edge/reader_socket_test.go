@@ -41,7 +41,7 @@ func readOver(t *testing.T, base string, m keptStream, query string) *wstest.Cli
 	return c
 }
 
-// TestReaderOverAWebSocket: events have the ids and the data of the server-sent events.
+// TestReaderOverAWebSocket checks that events have the same ids and data as the server-sent events.
 func TestReaderOverAWebSocket(t *testing.T) {
 	base, _ := start(t, nil)
 	m := makeStream(t, base, "start m say one say two wait 50ms say three end x")
@@ -71,13 +71,14 @@ func TestReaderOverAWebSocketReadsTheFailure(t *testing.T) {
 	if last := all[len(all)-1]; e.Code != 4009 || e.Text != "peer_lost" || last.Event != "error" || !strings.Contains(string(last.Data), `"path":["chat-service","api-service"]`) {
 		t.Errorf("%d %+v", e.Code, last)
 	}
-	e = readOver(t, base, m, "&last_event_id="+all[len(all)-1].ID).End() // which has the error already
+	e = readOver(t, base, m, "&last_event_id="+all[len(all)-1].ID).End() // the reader has the error already
 	if len(e.Messages) > 0 || e.Code != 4009 || e.Text != "peer_lost" {
-		t.Errorf("a reader that comes back gets %+v", e)
+		t.Errorf("a reader that reconnects gets %+v", e)
 	}
 }
 
-// TestReadersOverWebSocketsLeave: a reader leaves without ending the stream, unless its policy says so.
+// TestReadersOverWebSocketsLeave: a reader that leaves does not end the stream, unless the policy
+// says so.
 func TestReadersOverWebSocketsLeave(t *testing.T) {
 	base, chat := start(t, nil)
 	for policy, ends := range map[string]bool{"linger:2s": true, "detach": false} {
@@ -123,10 +124,11 @@ func TestReadersOverWebSocketsAreChecked(t *testing.T) {
 	}
 }
 
-// TestReadersOverWebSocketsReadADrain: the stream ends with the process that runs it, and its readers are told.
+// TestReadersOverWebSocketsReadADrain: the stream ends with the process that runs it, and its
+// readers read the ending.
 func TestReadersOverWebSocketsReadADrain(t *testing.T) {
 	var c *wstest.Client
-	t.Run("edge", func(edgeT *testing.T) { // which drains at its end
+	t.Run("edge", func(edgeT *testing.T) { // the edge drains at the end of this subtest
 		base, chat := start(edgeT, func(c *edge.Config) { c.Grace = 50 * time.Millisecond })
 		chat.stays = true
 		c = readOver(t, base, makeStream(edgeT, base, "start m say one wait 1m"), "")
@@ -139,7 +141,7 @@ func TestReadersOverWebSocketsReadADrain(t *testing.T) {
 	}
 }
 
-// TestCloseFrameJustBeforeTheEndCounts: the reader has left with a close frame, and not without a word.
+// TestCloseFrameJustBeforeTheEndCounts: the log says that the reader left with a close frame.
 func TestCloseFrameJustBeforeTheEndCounts(t *testing.T) {
 	var log logbook
 	base, _ := startLogging(t, &log, nil)

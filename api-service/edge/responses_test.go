@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// response is a request of OpenAI's Responses API for a script.
+// response returns a request of OpenAI's Responses API for a script.
 func response(script string, more string) string {
 	return `{"model":"m","input":"` + script + `"` + more + `}`
 }

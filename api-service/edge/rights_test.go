@@ -17,7 +17,7 @@ import (
 
 const running = "start m say one wait 1m end x"
 
-// keyFile writes a key file, and has an edge use it.
+// keyFile writes a key file, and makes an edge use it.
 func keyFile(t *testing.T, text string) func(*edge.Config) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.yaml")
@@ -38,7 +38,7 @@ func bearer(key string) []string {
 	return []string{"Authorization", "Bearer " + key}
 }
 
-// wantStatus asks with a key, and wants a status.
+// wantStatus sends a request with a key, and checks the status.
 func wantStatus(t *testing.T, method, url, body, key string, want int) {
 	t.Helper()
 	resp := ask(t, method, url, body, bearer(key)...)
@@ -47,7 +47,7 @@ func wantStatus(t *testing.T, method, url, body, key string, want int) {
 	}
 }
 
-// wantListed wants a stream to be in a caller's list, or not.
+// wantListed checks whether a stream is in a caller's list.
 func wantListed(t *testing.T, key, list, id string, want bool) {
 	t.Helper()
 	if strings.Contains(list, id) != want {
@@ -64,7 +64,7 @@ func TestStreamsBelongToTheirOwners(t *testing.T) {
 	for _, mode := range []struct {
 		name   string
 		change func(*edge.Config)
-		makers [2]string // of two streams, the second without credentials where that is possible
+		makers [2]string // make two streams, the second without credentials where that is possible
 		want   map[string]rights
 	}{
 		{"on loopback", nil, [2]string{"me", ""}, map[string]rights{
@@ -100,10 +100,10 @@ func TestStreamsBelongToTheirOwners(t *testing.T) {
 					body := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "", bearer(caller)...))
 					wantListed(t, caller, body, kept.ID, open || want.own == 200)
 					wantListed(t, caller, body, plain, open || want.own == 200)
-					// Streams that were made without credentials are in no list but an operator's.
+					// Streams that were created without credentials are only in an operator's list.
 					wantListed(t, caller, body, anybodys.ID, open || want.anybodys == 200 && (mode.makers[1] != "" || caller == "op"))
 				}
-				// A reader of a stream that runs is not answered to the end; the status is enough.
+				// A reader of a running stream gets no complete answer; the status is enough.
 				resp := ask(t, http.MethodGet, url+kept.Events, "", bearer(caller)...)
 				if _ = resp.Body.Close(); resp.StatusCode != want.read {
 					t.Errorf("%q reads: %d, want %d", caller, resp.StatusCode, want.read)
@@ -124,9 +124,9 @@ func TestStreamsBelongToTheirOwners(t *testing.T) {
 	}
 }
 
-// TestForeignStreamsAreAnsweredLikeNone checks that a request for another owner's stream reveals nothing, on the
-// instance that runs the stream and on another instance.
-func TestForeignStreamsAreAnsweredLikeNone(t *testing.T) {
+// TestStreamsOfOtherOwnersLookUnknown checks that a request for another owner's stream reveals
+// nothing, on the instance that runs the stream and on another instance.
+func TestStreamsOfOtherOwnersLookUnknown(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	for name, change := range map[string]func(*edge.Config){
 		"keys":          keyed,
@@ -153,7 +153,7 @@ func TestForeignStreamsAreAnsweredLikeNone(t *testing.T) {
 							resp := ask(t, r[0], at+strings.Replace(r[1], "ID", id, 1), strings.Replace(r[2], "ID", id, 1), bearer(caller)...)
 							body := whole(t, resp)
 							resp.Header.Del("Date")
-							if resp.Header.Get("X-Request-Id") != id { // else a new one
+							if resp.Header.Get("X-Request-Id") != id { // the response has a new id otherwise
 								resp.Header.Del("X-Request-Id")
 							}
 							return strings.ReplaceAll(fmt.Sprint(resp.StatusCode, resp.Header, body), id, "ID")
@@ -171,8 +171,8 @@ func TestForeignStreamsAreAnsweredLikeNone(t *testing.T) {
 	}
 }
 
-// TestTenantsOwnTheirStreams checks that all keys of a tenant are one owner, in any spelling of the header, also for
-// idempotency.
+// TestTenantsOwnTheirStreams checks that all keys of a tenant are one owner, whatever the spelling
+// of the header, and that they share idempotency keys.
 func TestTenantsOwnTheirStreams(t *testing.T) {
 	url, _ := start(t, keyFile(t, twoTenants))
 	m := makeStream(t, url, running, append(bearer("me"), "Idempotency-Key", "k")...)
@@ -202,7 +202,7 @@ func TestCredentialsAreComparedInOneForm(t *testing.T) {
 	}
 }
 
-// plainStream begins a stream that is read by the request that made it, and returns its id.
+// plainStream begins a stream that only its own request reads, and returns its id.
 func plainStream(t *testing.T, url string, headers ...string) string {
 	t.Helper()
 	resp := ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(running), "{", `{"stream":true,`, 1), headers...)
@@ -213,8 +213,8 @@ func plainStream(t *testing.T, url string, headers ...string) string {
 	return resp.Header.Get("X-Request-Id")
 }
 
-// TestOwnersStopAtAnyInstance checks that an instance without the stream asks the hops below with the caller's owner,
-// and stops no other stream.
+// TestOwnersStopAtAnyInstance checks that an instance without the stream asks the hops below with
+// the caller's owner, and stops no other stream.
 func TestOwnersStopAtAnyInstance(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	var chat string
@@ -232,9 +232,9 @@ func TestOwnersStopAtAnyInstance(t *testing.T) {
 	}
 }
 
-// TestIDsAreNoRights checks that reusing the id of another owner's stream at another instance gives no right to that
-// stream.
-func TestIDsAreNoRights(t *testing.T) {
+// TestReusedIDGivesNoRights checks that reusing the id of another owner's stream at another
+// instance gives no right to that stream.
+func TestReusedIDGivesNoRights(t *testing.T) {
 	for name, change := range map[string]func(*edge.Config){"keys": keyFile(t, twoTenants), "operator": func(c *edge.Config) { c.OperatorKey = "op" }} {
 		t.Run(name, func(t *testing.T) {
 			var chat string
@@ -269,8 +269,9 @@ func TestIDsAreNoRights(t *testing.T) {
 	}
 }
 
-// TestOperatorsStopIsTheOperators covers the instance that runs the stream, and another instance.
-func TestOperatorsStopIsTheOperators(t *testing.T) {
+// TestOperatorsStopIsRecordedAsOperatorStop covers the instance that runs the stream, and another
+// instance.
+func TestOperatorsStopIsRecordedAsOperatorStop(t *testing.T) {
 	var chat string
 	operated := keyFile(t, twoTenants)
 	url, service := start(t, func(c *edge.Config) { operated(c); c.OperatorKey, chat = "op", c.Chat })
@@ -282,12 +283,13 @@ func TestOperatorsStopIsTheOperators(t *testing.T) {
 			t.Fatal(resp.StatusCode, body)
 		}
 		if cause := streamerr.As(<-service.causes); cause.Reason != streamerr.OperatorStop || !strings.HasPrefix(want, cause.Path.String()) {
-			t.Errorf("the chat-service hears %v along %v; want operator_stop along %s", cause, cause.Path, want)
+			t.Errorf("the chat-service got the stop %v along %v; want operator_stop along %s", cause, cause.Path, want)
 		}
 	}
 }
 
-// TestReadTokenIsForOneStreamOfItsID: no token for a refused request, and none that outlives its stream's id.
+// TestReadTokenIsForOneStreamOfItsID: a refused request gets no token, and a token is not valid for
+// a later stream of the same id.
 func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	url, _ := start(t, func(c *edge.Config) { keyed(c); c.Replay.TTL = 200 * time.Millisecond })
@@ -310,14 +312,14 @@ func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 			_ = whole(t, resp)
 			return resp.StatusCode
 		}
-		for resp.StatusCode != http.StatusOK { // the refused stream gives its id back a moment after its client was told
+		for resp.StatusCode != http.StatusOK { // the refused stream frees its id a moment after its client got the refusal
 			resp, _ = post("you", id, "start m say mine end x", streamed)
 		}
 		token := resp.Header.Get("X-Read-Token")
 		if status := read(token); token == "" || status != http.StatusOK {
 			t.Fatalf("the token %q of a stream (stream %t) reads it: %d", token, streamed, status)
 		}
-		for read(token) != http.StatusGone { // its time is over
+		for read(token) != http.StatusGone { // the log keeps the stream until its TTL is over
 			time.Sleep(10 * time.Millisecond)
 		}
 		if resp, body := post("me", id, "start m say secret end x", streamed); resp.StatusCode != http.StatusOK || read(resp.Header.Get("X-Read-Token")) != http.StatusOK {
@@ -329,7 +331,8 @@ func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 	}
 }
 
-// TestTokenMayExpireUnderItsReader, who reads on; one that comes back needs a new one, which takes the key.
+// TestTokenMayExpireUnderItsReader: the reader continues to read. A reader that reconnects needs a
+// new token, and to get it the owner's key.
 func TestTokenMayExpireUnderItsReader(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TokenTTL = time.Second })
 	m := makeStream(t, url, "start m "+strings.Repeat("say x wait 100ms ", 20)+"end x", "Authorization", "Bearer me")
@@ -365,9 +368,9 @@ func TestTokenMayExpireUnderItsReader(t *testing.T) {
 	}
 }
 
-// TestReaderOfAnEarlierStreamIsNotALaterOnes: a kept stream is read while a plain stream of another owner runs under the same id. The
-// latter ends when its own reader leaves.
-func TestReaderOfAnEarlierStreamIsNotALaterOnes(t *testing.T) {
+// TestReaderOfAnEarlierStreamDoesNotKeepALaterOne: a kept stream is read while a plain stream of
+// another owner runs under the same id. The plain stream ends when its own reader leaves.
+func TestReaderOfAnEarlierStreamDoesNotKeepALaterOne(t *testing.T) {
 	url, chat := start(t, keyFile(t, twoTenants))
 	resp := ask(t, http.MethodPost, url+"/v1/chat/completions", asking("start m say x end x"), append(bearer("you"), "X-Request-Id", "chosen", "X-Leave", "detach")...)
 	if body := whole(t, resp); resp.StatusCode != http.StatusOK {
@@ -387,6 +390,6 @@ func TestReaderOfAnEarlierStreamIsNotALaterOnes(t *testing.T) {
 			t.Error(cause)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the stream goes on without its reader")
+		t.Error("the stream continues without its reader")
 	}
 }

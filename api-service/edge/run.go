@@ -37,8 +37,8 @@ type run struct {
 	engine   chats.Starter
 	id       string
 	recorder *follow.Recorder // writes the stream's events into the replay log; nil if the stream is not kept
-	epoch    string           // of that log
-	stored   bool             // later requests read the log, whatever the leave policy is
+	epoch    string           // identifies that log
+	stored   bool             // later requests read the log, whatever the leave policy
 	// outlives reports that the stream continues after the client that asked for it has left.
 	outlives bool
 	watch    *leave.Watch
@@ -49,20 +49,20 @@ type run struct {
 	absent   atomic.Bool                  // the client that asked for the stream does not read it, or has left
 	leave    func(cause *streamerr.Error) // records that this client has left; nil if it was absent from the start
 	taken    func() extent.Extent         // how much of the answer this client has
-	admitted chan struct{}                // closed when the stream has started; nil if there is no waiter
-	carrier  loop.Carrier                 // of the goroutine that passes items on
+	admitted chan struct{}                // closed when the stream has started; nil if no goroutine waits for that
+	carrier  loop.Carrier                 // the carrier of the goroutine that passes items on
 
 	// Owned by the goroutine that drives the stream.
 	started bool
-	held    []*chatv1.GenerateResponse // items that came after the stop
+	held    []*chatv1.GenerateResponse // items that arrived after the stop
 	size    int                        // of held, in bytes of text
 }
 
-// maxHeld bounds the items held after a stop, in bytes. Little is in flight then; a callee that
+// maxHeld bounds the items held after a stop, in bytes. Few items are in flight then; a callee that
 // sends more does not obey the stop.
 const maxHeld = 64 << 10
 
-// runs are the live streams, by id.
+// runs are the live streams by id.
 type runs struct {
 	mu   sync.Mutex
 	byID map[string]*run
@@ -90,15 +90,16 @@ func (r *runs) find(id string) *run {
 // enter counts a reader of the stream of h, if the stream runs here.
 func (e *Edge) enter(h replay.Head) (leave func(cause *streamerr.Error)) {
 	own := e.runs.find(h.ID)
-	if own == nil || own.epoch != h.Epoch { // otherwise another stream with the same id runs
+	if own == nil || own.epoch != h.Epoch { // another stream with the same id may run
 		return func(*streamerr.Error) {}
 	}
 	return own.watch.Enter()
 }
 
-// begin admits the stream of request c. Its context has the values of the request's, but does not
-// end with it. With a head, which replay.Begin has returned, the stream's events are kept. The
-// caller calls close, which ends the grant. After an error the caller ends the grant.
+// begin admits the stream of the request c. The stream's context has the values of the request's
+// context, but does not end with it. With a head, which replay.Begin has returned, the stream's
+// events are kept. The caller calls close, which ends the grant. After an error the caller ends the
+// grant.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, grant *quota.Grant, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
 	r := &run{edge: e, engine: e.chat}
 	if err := r.keepEvents(in, head); err != nil {
@@ -155,8 +156,9 @@ func (e *Edge) count(conn context.Context, c *app.RequestContext, id *string, cl
 	return ctx, end, err
 }
 
-// admit admits a stream under its id, with the claim of its caller. Its context has the values of the request's, but
-// does not end with it. end ends the grant. After an error the caller ends it.
+// admit admits a stream under its id, with the claim of its caller. The stream's context has the
+// values of the request's context, but does not end with it. end ends the grant. After an error the
+// caller ends the grant.
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, grant *quota.Grant, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
 	ctx, remove, err := e.hop.Begin(context.WithoutCancel(conn), id, claim.GetOwner(), e.desk.Peer(c), clientconn.Gone)
 	if err != nil {
@@ -174,8 +176,8 @@ func (e *Edge) admit(conn context.Context, c *app.RequestContext, grant *quota.G
 }
 
 // enter records that the client that asked for the stream is reading it. taken returns how much of
-// the answer it has. left is called when the client leaves; nothing is written to the client after
-// that. A client that has the whole answer does not end the stream.
+// the answer the client has. left is called when the client leaves; nothing is written to the
+// client after that. A client that has the whole answer does not end the stream.
 func (r *run) enter(taken func() extent.Extent, left func()) {
 	leave := r.watch.Enter()
 	r.taken = taken
@@ -184,13 +186,13 @@ func (r *run) enter(taken func() extent.Extent, left func()) {
 			return
 		}
 		has := taken()
-		if r.control.Cause() == nil { // otherwise the client has stayed to the end
+		if r.control.Cause() == nil { // the client of a stopped stream counts as having stayed to the end
 			r.record.Left(has)
 		}
 		if r.outlives {
 			r.edge.log.Info("reader left", "stream", r.id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text(), "extent", ledger.Word(has))
 		}
-		if extent.Whole(has) && cause.Reason == streamerr.ClientGone { // a reset connection drops what the kernel has accepted
+		if extent.Whole(has) && cause.Reason == streamerr.ClientGone { // a reset connection drops bytes that the kernel has accepted
 			cause = nil
 		}
 		r.carrier.Wait() // the policy may ask Redis
@@ -202,7 +204,7 @@ func (r *run) enter(taken func() extent.Extent, left func()) {
 // kept reports that the stream's events go into the replay log.
 func (r *run) kept() bool { return r.recorder != nil }
 
-// finish closes a run after its client has been told the ending, or has left.
+// finish closes a run after the client has read the ending, or has left.
 func (r *run) finish(ctx context.Context) {
 	if r.kept() && !r.started {
 		r.edge.replay.Forget(ctx, r.id, r.epoch) // the stream was refused
@@ -227,8 +229,8 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 	return o
 }
 
-// start is drive without a goroutine that waits: while other goroutines carry the stream, over is false,
-// and a new goroutine calls ended with the outcome.
+// start is drive without a waiting goroutine: while other goroutines carry the stream, over is
+// false, and a new goroutine calls ended with the outcome.
 func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error, ended func(rpc.Outcome)) (o rpc.Outcome, over bool) {
 	o, over = rpc.DriveStarter(loop.With(ctx, &r.carrier), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
 		starts := out.GetStarted() != nil && !r.started
@@ -240,7 +242,7 @@ func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 		}
 		err := r.deliver(out, write)
 		if starts && r.admitted != nil {
-			close(r.admitted) // now the log has the start: the waiter reads it
+			close(r.admitted) // the log has the start now, which the waiter reads
 		}
 		return err
 	}, func(o rpc.Outcome) {
@@ -260,16 +262,16 @@ func (r *run) noteFailure(ctx context.Context, in *call.Call, o rpc.Outcome) {
 	}
 	drains := o.Err.Reason == streamerr.Draining && o.Err.Path.Origin() == r.edge.hop.Name
 	if !drains || !r.edge.replay.HandOver(context.WithoutCancel(ctx), r.id, r.epoch) {
-		// Its error does not matter: the log always has room for endings.
+		// The error of Fail does not matter: the log always has room for endings.
 		_ = r.recorder.Fail(exchange.Outward(in.Param, o.Err))
 	}
 }
 
 // deliver passes an item on. Its errors are those of a send.
 //
-// Items that come after a stop were in flight already. If they are the rest of the answer, the
-// stream has completed on every hop below, and so it completes here. Otherwise they are dropped, so
-// that a stopped stream that can be read again gets no new tokens.
+// Items that arrive after a stop were in flight already. If they are the rest of the answer, the
+// stream has completed on every hop below, and so it completes here. Otherwise they are dropped: a
+// stopped stream that can be read again gets no new tokens.
 func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if !r.kept() {
 		return r.pass(out, write)
@@ -291,8 +293,8 @@ func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateR
 	return r.pass(out, write)
 }
 
-// pass records an item, and writes it to the client that asked for the stream, if the client is
-// there.
+// pass records an item, and writes it to the client that asked for the stream, unless the client
+// has left.
 func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if err := r.keep(out); err != nil {
 		return err
@@ -324,19 +326,19 @@ func (r *run) keep(out *chatv1.GenerateResponse) error {
 	bytes, err := r.recorder.Record(out)
 	switch {
 	case errors.Is(err, replay.ErrUnknown):
-		return rpc.ErrUndelivered // the leave policy has dropped it
+		return rpc.ErrUndelivered // the leave policy has dropped the log
 	case errors.Is(err, replay.ErrFull):
 		return noRoom(err)
 	case err != nil:
 		return err
 	}
-	if r.absent.Load() { // otherwise they are counted when they are written
+	if r.absent.Load() { // otherwise the bytes are counted when they are written
 		r.record.OutBytes(bytes)
 	}
 	return nil
 }
 
-// noRoom ends or refuses a stream that does not fit into the replay log.
+// noRoom returns the error that ends or refuses a stream that does not fit into the replay log.
 func noRoom(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "the replay log has no room for the stream", RetryAfter: time.Second, Cause: err}
 }

@@ -31,7 +31,7 @@ func read(t *testing.T, url, script string, headers ...string) string {
 	return resp.Header.Get("X-Request-Id")
 }
 
-// tell reports what was seen of a stream.
+// tell sends a reader's report about a stream.
 func tell(t *testing.T, url, id, report string, headers ...string) (status int, v verdict) {
 	t.Helper()
 	resp := ask(t, http.MethodPost, url+"/v1/streams/"+id+"/seen", report, headers...)
@@ -41,7 +41,7 @@ func tell(t *testing.T, url, id, report string, headers ...string) (status int, 
 	return resp.StatusCode, v
 }
 
-func TestProxyThatCollectsIsNamedOnceAMinute(t *testing.T) {
+func TestBufferingProxyIsLoggedOnceAMinute(t *testing.T) {
 	var log lines
 	url, _ := startLogging(t, &log, nil)
 	for range 2 {
@@ -65,7 +65,7 @@ func TestProxyThatCollectsIsNamedOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestReaderThatReadsAsItIsSentHasNoProxy(t *testing.T) {
+func TestPromptReaderHasNoBufferingProxy(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, paced)
 	if _, text := events(t, ask(t, http.MethodGet, url+m.Events, "")); text != strings.Repeat("x", 10) {
@@ -76,7 +76,8 @@ func TestReaderThatReadsAsItIsSentHasNoProxy(t *testing.T) {
 	}
 }
 
-// TestDeliveryOverAWebSocketIsCounted: as that of server-sent events is.
+// TestDeliveryOverAWebSocketIsCounted checks that a WebSocket is measured as server-sent events
+// are.
 func TestDeliveryOverAWebSocketIsCounted(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, paced)
@@ -86,7 +87,7 @@ func TestDeliveryOverAWebSocketIsCounted(t *testing.T) {
 	}
 }
 
-func TestOnlyReadersTellHowAStreamCame(t *testing.T) {
+func TestOnlyReadersReportTheDelivery(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	plain, mine := read(t, url, "start m say x end x"), read(t, url, "start m say x end x", "Authorization", "Bearer me")
 	kept := makeStream(t, url, "start m say x end x")
@@ -104,7 +105,7 @@ func TestOnlyReadersTellHowAStreamCame(t *testing.T) {
 		{plain, `{}`, nil, 400},
 		{plain, smooth, []string{"Content-Type", "text/plain"}, 415},
 		{plain, `{"gaps":[0,0,0,0,0,0,0,0,0,0],"via":"` + strings.Repeat("x", 5000) + `"}`, nil, 413},
-		{plain, smooth, nil, 200}, // none of those before was a report
+		{plain, smooth, nil, 200}, // the requests above were no reports
 		{mine, smooth, []string{"Authorization", "Bearer me"}, 200},
 		{kept.ID + "/seen?token=" + kept.Token + "&", smooth, nil, 200},
 	} {

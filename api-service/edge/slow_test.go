@@ -13,8 +13,8 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// TestRequestThatDribblesIsNotWaitedFor: a byte now and then is no progress.
-func TestRequestThatDribblesIsNotWaitedFor(t *testing.T) {
+// TestRequestThatDribblesTimesOut: a byte now and then does not extend the read timeout.
+func TestRequestThatDribblesTimesOut(t *testing.T) {
 	const bound = 300 * time.Millisecond
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = bound })
 	post := "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -43,7 +43,7 @@ func TestRequestThatDribblesIsNotWaitedFor(t *testing.T) {
 					}
 				}
 			}()
-			got, err := io.ReadAll(conn) // up to the end of the connection, however it comes
+			got, err := io.ReadAll(conn) // up to the end of the connection, clean or not
 			_ = conn.Close()
 			<-over
 			if took := time.Since(begun); took > 10*bound || !strings.HasPrefix(string(got), c.want) {
@@ -53,8 +53,8 @@ func TestRequestThatDribblesIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestTimeOfRequestsIsNotThatOfAnswers: neither a long answer nor a pause between two requests counts.
-func TestTimeOfRequestsIsNotThatOfAnswers(t *testing.T) {
+// TestReadTimeoutBoundsOnlyRequests: neither a long answer nor a pause between two requests counts.
+func TestReadTimeoutBoundsOnlyRequests(t *testing.T) {
 	const bound = 100 * time.Millisecond
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = bound })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -74,6 +74,6 @@ func TestTimeOfRequestsIsNotThatOfAnswers(t *testing.T) {
 		if got := whole(t, resp); resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.StatusCode, got)
 		}
-		time.Sleep(2 * bound) // what is under test is that this is no matter
+		time.Sleep(2 * bound) // the pause under test
 	}
 }

@@ -40,7 +40,8 @@ func readSlowly(t *testing.T, url, request string, pause time.Duration) string {
 	return string(all)
 }
 
-// TestSlowReaderGetsTheSameBytes: what a client leaves behind comes later, complete and in order.
+// TestSlowReaderGetsTheSameBytes: the bytes that the client has not taken at once arrive later,
+// complete and in order.
 func TestSlowReaderGetsTheSameBytes(t *testing.T) {
 	url, _ := start(t, unboundedWrites)
 	for name, c := range map[string]struct{ script, headers string }{

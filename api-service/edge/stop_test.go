@@ -10,8 +10,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStopOfAnotherInstancesStreamCarriesABudget stops a stream that only chat-service knows. Its grace must be what a call of this
-// edge would give to chat-service, so that the stream ends within the grace of the edge, whichever instance was asked.
+// TestStopOfAnotherInstancesStreamCarriesABudget stops a stream that only chat-service knows. The
+// stop must carry the grace that a call of this edge would give to chat-service, so that the stream
+// ends within the grace of the edge, whichever instance was asked.
 func TestStopOfAnotherInstancesStreamCarriesABudget(t *testing.T) {
 	url, chat := start(t, nil)
 	id := "elsewhere"

@@ -38,7 +38,7 @@ func (r storedResponse) text() string {
 	return all.String()
 }
 
-// fetch sends a request about responses, and wants a status.
+// fetch sends a request about responses, and checks the status.
 func fetch(t *testing.T, method, url, body string, status int, headers ...string) (r storedResponse) {
 	t.Helper()
 	resp := ask(t, method, url, body, headers...)
@@ -82,7 +82,7 @@ func TestABackgroundResponseIsPolled(t *testing.T) {
 	}
 }
 
-// TestABackgroundStreamIsResumed: a client leaves in the middle, and reads on behind its last event.
+// TestABackgroundStreamIsResumed: a client leaves in mid-stream, and resumes after its last event.
 func TestABackgroundStreamIsResumed(t *testing.T) {
 	base, chat := start(t, nil)
 	resp := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x say lo end x", `,"background":true,"stream":true`))
@@ -103,7 +103,7 @@ func TestABackgroundStreamIsResumed(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	close(chat.release)
-	id = id[:len(id)/2] // created and in_progress have it
+	id = id[:len(id)/2] // created and in_progress have the id
 	at := base + "/v1/responses/" + id
 	awaitStatus(t, at, "completed")
 	all := whole(t, ask(t, http.MethodGet, at+"?stream=true", ""))
@@ -122,7 +122,7 @@ func TestABackgroundStreamIsResumed(t *testing.T) {
 		}
 	}
 	fetch(t, http.MethodGet, at+"?stream=maybe", "", http.StatusBadRequest)
-	if got := whole(t, ask(t, http.MethodGet, at, `{"stream":true}`)); got != all { // as openai-go asks
+	if got := whole(t, ask(t, http.MethodGet, at, `{"stream":true}`)); got != all { // openai-go sends such a request
 		t.Errorf("%q, want %q", got, all)
 	}
 }
@@ -203,7 +203,7 @@ func TestAResponseIsStoredIfItsRequestSaysSo(t *testing.T) {
 	fetch(t, http.MethodGet, base+"/v1/responses/none", "", http.StatusNotFound)
 }
 
-// TestTheLeavePolicyDecidesAboutAStoredResponse whose client has left.
+// TestTheLeavePolicyDecidesAboutAStoredResponse covers a stored response whose client has left.
 func TestTheLeavePolicyDecidesAboutAStoredResponse(t *testing.T) {
 	for policy, want := range map[string]string{"": "cancelled", "cancel": "cancelled", "detach": "completed", "drain": "completed", "linger:1h": "completed"} {
 		t.Run(policy, func(t *testing.T) {
@@ -311,7 +311,8 @@ func TestResponsesThatCannotBeStoredAreRefused(t *testing.T) {
 	fetch(t, http.MethodPost, base+"/v1/responses", response("fail not_found", `,"background":true`), http.StatusNotFound)
 }
 
-// TestAReadTokenIsNoOwner: with the token of a response that has an owner, other callers read its events alone.
+// TestAReadTokenIsNoOwner: with the token of a response that has an owner, other callers can only
+// read the events.
 func TestAReadTokenIsNoOwner(t *testing.T) {
 	base, chat := start(t, nil)
 	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x say lo end x", `,"background":true`), http.StatusOK, bearer("me")...)
@@ -339,7 +340,7 @@ func TestAReadTokenIsNoOwner(t *testing.T) {
 	}
 }
 
-// TestAReadTokenStandsForAnOwnerWithoutCredentials on a listener that other machines reach.
+// TestAReadTokenStandsForAnOwnerWithoutCredentials covers a listener that other machines reach.
 func TestAReadTokenStandsForAnOwnerWithoutCredentials(t *testing.T) {
 	base, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	resp := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hel hold x", `,"background":true,"stream":true`))

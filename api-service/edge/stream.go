@@ -54,8 +54,8 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 	return a
 }
 
-// write writes an item without waiting for the client. waits says that a part of it is left to
-// Flush or Serve of the client.
+// write writes an item without waiting for the client. waits reports that the client has not taken
+// all of it; Flush or Serve of the client writes the rest.
 func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	a.encode(out, &a.lines)
 	mark := clientconn.Mark{Extent: a.extent.Take(out), At: a.lines.AnsweredAt(), Last: out.GetEnd() != nil}
@@ -74,10 +74,10 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	return a.client.WriteMarked(encoded, events, mark)
 }
 
-// stream answers the request c with server-sent events. The goroutine that carries an item waits for a
-// client that does not take it, so a client that reads slowly slows the stream down. If other
-// goroutines carry the items, the handler of c leaves, and must not use c any more. finish is called when the
-// client has been answered.
+// stream answers the request c with server-sent events. The goroutine that carries an item waits
+// until the client has taken it, so a slow client slows the stream down. If other goroutines carry
+// the items, the handler of c leaves, and must not use c any more. finish is called when the client
+// has been answered.
 func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 	a.client.Detach(c)
 	ended := make(chan struct{})
@@ -117,8 +117,9 @@ func (a *answer) send(out *chatv1.GenerateResponse) error {
 }
 
 // relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream
-// and writes to the client, and Serve waits for that goroutine. The handler writes only what a slow
-// client leaves behind. So a slow client slows down neither the stream nor its other readers.
+// and writes to the client, and Drain waits for that goroutine. The handler writes only the bytes
+// that a slow client has not taken at once. So a slow client slows down neither the stream nor its
+// other readers.
 func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	defer e.deliveries.Close(d)
 	present, leave := context.WithCancel(conn)
@@ -149,7 +150,7 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 // tell ends the answer with the outcome of the stream.
 func (a *answer) tell(o rpc.Outcome) {
 	switch opened := a.client.EndComments(); {
-	case o.Err == nil: // the last event said so
+	case o.Err == nil: // the last event says that the stream completed
 		o.Told(a.ctx, a.form.LastEvent(a.call))
 		a.lines.Finish()
 		a.flush()
@@ -164,7 +165,7 @@ func (a *answer) tell(o rpc.Outcome) {
 	}
 }
 
-// flush writes the encoded bytes, and reports whether the client has taken them. Otherwise it
+// flush writes the encoded bytes, and reports whether the client has taken them. If not, flush
 // truncates the body: a failed stream never ends cleanly.
 func (a *answer) flush() (taken bool) {
 	encoded, size := a.lines.Take()

@@ -25,7 +25,8 @@ func (e *Edge) newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	return redislog.New(shared)
 }
 
-// maxRequest returns the maximum bytes of a request that is kept for other instances.
+// maxRequest returns the maximum bytes of a request that is kept for other instances; 0 keeps no
+// requests.
 func (c *Config) maxRequest() int {
 	if c.Redis == "" || c.Stage != nil && !c.StagePasses {
 		return 0
@@ -43,7 +44,8 @@ func (e *Edge) takeOver(o replay.Orphan) {
 	})
 }
 
-// room reports whether there is room for a stream of another instance. While the edge is being made there is none.
+// room reports whether there is room for a stream of another instance. There is none until New has
+// returned.
 func (e *Edge) room() bool {
 	select {
 	case <-e.made:
@@ -53,7 +55,7 @@ func (e *Edge) room() bool {
 	}
 }
 
-// resume is heir.Heir.Run.
+// resume implements heir.Heir.Run.
 func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, engine chats.Starter) error {
 	in := q.Call()
 	r := &run{edge: e, engine: e.staged(engine)}
@@ -75,7 +77,8 @@ func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, eng
 	return nil
 }
 
-// stopped stops a stream that another instance wants to stop. fenced ends one that another instance has.
+// stopped stops a stream on behalf of another instance. fenced ends a stream that another instance
+// has taken over.
 func (e *Edge) stopped(h replay.Head, cause string) { e.stopRun(h, heir.StopCause(cause)) }
 func (e *Edge) fenced(h replay.Head)                { e.stopRun(h, heir.Fenced(e.hop.Name)) }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// writeCertificate writes a certificate of 127.0.0.1 and its key to files.
+// writeCertificate writes a certificate for 127.0.0.1 and its key to files.
 func writeCertificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
 	t.Helper()
 	lender := httptest.NewTLSServer(http.NotFoundHandler())
@@ -128,19 +128,19 @@ func openUnreadTLS(t *testing.T, unread, operator *http.Client, url, timeout str
 			before, same = tokens, 0
 		}
 		if time.Since(begun) > 20*time.Second {
-			t.Fatal("the edge writes on and on")
+			t.Fatal("the edge does not stop writing")
 		}
 	}
 }
 
-// TestNothingWaitsForATLSClientThatDoesNotRead is about clients behind the TLS front: one that
-// leaves its response unread while its connection is read, and one that reads nothing of its
-// connection any more. At the end of each test the edge drains.
+// TestNothingWaitsForATLSClientThatDoesNotRead covers clients behind the TLS front: one leaves its
+// response unread while its connection is read, the other reads nothing from its connection. At the
+// end of each test the edge drains.
 func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 	cert, key, roots := writeCertificate(t)
 	for proto, c := range map[string]struct {
 		h2   bool
-		conn bool // nothing of the connection is read
+		conn bool // nothing is read from the connection
 	}{"HTTP/1.1": {false, true}, "HTTP/2 stream": {true, false}, "HTTP/2 connection": {true, true}} {
 		for reason, timeout := range map[string]string{"user_stop": "3600", "deadline": "2", "drain": "3600"} {
 			t.Run(proto+" "+reason, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 				for send(t, operator, http.MethodGet, url+"/v1/streams") != `{"streams":[]}` {
 					time.Sleep(5 * time.Millisecond)
 					if time.Since(begun) > 20*time.Second {
-						t.Fatal("still live")
+						t.Fatal("the stream is still live")
 					}
 				}
 			})

@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// maxUnreadEvents is how far a reader of the benchmark may be behind, so that no stream ends
-	// for a slow reader.
+	// maxUnreadEvents is how many events a reader of the benchmark may be behind, so that no stream
+	// ends with SLOW_READER.
 	maxUnreadEvents = 500
 	// eventLines is the number of line ends of an event and its chunk.
 	eventLines = 4
 )
 
-// startCounting runs an edge whose chat-service is a loop that says tokens tokens per stream, the
-// same message each time, with a pause before each if pace is not 0. read has the number of lines
-// that the reader of a stream has read, by the stream's id.
+// startCounting runs an edge whose chat-service is a loop that sends tokens messages per stream,
+// the same message each time, with a pause of pace before each. read maps a stream's id to the
+// number of lines that its reader has read.
 func startCounting(b *testing.B, tokens int, pace time.Duration, read *sync.Map) (addr string) {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,8 +87,7 @@ func startCounting(b *testing.B, tokens int, pace time.Duration, read *sync.Map)
 	return ln.Addr().String()
 }
 
-// readStream asks for a stream and reads it to its end. It adds the lines that it has read to
-// lines.
+// readStream asks for a stream and reads it to its end. It adds the number of lines read to lines.
 func readStream(b *testing.B, addr, headers string, lines *atomic.Int64) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -119,8 +118,8 @@ func processTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkToken reports what one token costs from the chat-service's message to the client's
-// socket, the client included: an operation is a token. Allocations are those of the whole process;
+// BenchmarkToken measures the cost of one token from the chat-service's message to the client's
+// socket, client included: one operation is one token. Allocations are those of the whole process;
 // the message itself is not allocated.
 func BenchmarkToken(b *testing.B) {
 	for name, headers := range map[string]string{"plain": "", "kept": "X-Leave: detach\r\n"} {

@@ -7,12 +7,13 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/edge/dialogue"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/responses"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// prepareDialogues makes the service of OpenAI's Responses API over WebSockets.
+// prepareDialogues sets up the service of OpenAI's Responses API over WebSockets.
 func (e *Edge) prepareDialogues(g *gate.Gate) {
 	s := &e.dialogues
 	s.Name, s.Desk, s.Gate, s.Log, s.Run = e.hop.Name, e.desk, g, e.log, e.runTurn
@@ -20,11 +21,16 @@ func (e *Edge) prepareDialogues(g *gate.Gate) {
 	s.Live.Max = e.config.MaxStreams
 }
 
-// runTurn is dialogue.Service.Run: it runs the response that a message of a WebSocket asks for. An error is a
-// refusal: the client has been told nothing. The request of the WebSocket, c, tells the caller and the policy.
+// runTurn implements dialogue.Service.Run: it runs the response that a message of a WebSocket asks
+// for. An error is a refusal: the client has not been told anything yet. c is the request that
+// opened the WebSocket; it names the caller and the policy.
 func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.Turn) error {
-	caller, err := e.maker(c)
+	conn, err := exchange.Identify(conn, c, e.guard) // again: the key may have expired since the last turn
 	if err != nil {
+		return err
+	}
+	caller := exchange.Caller(conn)
+	if err := caller.Make(); err != nil {
 		return err
 	}
 	in, err := e.parse(t.Body, responses.Parser(e.config.StoreResponses))
@@ -36,7 +42,7 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 		return err
 	}
 	if !t.Generates {
-		if err := e.continueEarlier(conn, c, in, t.Earlier); err != nil {
+		if err := e.continueEarlier(conn, in, t.Earlier); err != nil {
 			return err
 		}
 		return t.Prepare(in)
@@ -51,7 +57,7 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 	t.Begin(ctx, in, r.leave)
 	t.End(ctx, r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
 		waits, err := t.Write(out)
-		if err == nil && waits && !r.outlives { // a slow client does not slow down the other readers of its stream
+		if err == nil && waits && !r.outlives { // a slow client must not slow down the other readers of its stream
 			r.carrier.Wait()
 			err = t.Flush()
 		}

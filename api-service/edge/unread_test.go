@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 )
 
-// A logbook is a log that is read while it is written.
+// A logbook is a log that can be read while it is written.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -27,7 +27,7 @@ func (l *logbook) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// line waits for a line that has all words.
+// line waits for a line that contains all words.
 func (l *logbook) line(t *testing.T, words ...string) string {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
@@ -48,7 +48,8 @@ func (l *logbook) line(t *testing.T, words ...string) string {
 	return ""
 }
 
-// openUnread sends a request on a connection that is never read from, and returns once the edge has stopped writing to it.
+// openUnread sends a request on a connection that is never read, and returns once the edge has
+// stopped writing to it.
 func openUnread(t *testing.T, url, script string, streamed bool, headers string) {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
@@ -73,13 +74,13 @@ func openUnread(t *testing.T, url, script string, streamed bool, headers string)
 			before, same = tokens, 0
 		}
 		if time.Since(begun) > 20*time.Second {
-			t.Fatal("the edge writes on and on:", story)
+			t.Fatal("the edge does not stop writing:", story)
 		}
 	}
 }
 
-// unboundedWrites lifts the write timeout, so that only the cause under test can end a write to a client that does
-// not read.
+// unboundedWrites lifts the write timeout, so that only the cause under test ends a write to a
+// client that does not read.
 func unboundedWrites(c *edge.Config) {
 	c.WriteTimeout, c.ClientTimeout, c.MaxUnsent = time.Hour, time.Hour, 4096
 	c.Grace = 50 * time.Millisecond
@@ -103,7 +104,7 @@ func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log logbook
-			url, _ := startLogging(t, &log, unboundedWrites) // at the end of the test, the edge drains
+			url, _ := startLogging(t, &log, unboundedWrites) // the edge drains at the end of the test
 			openUnread(t, url, c.script, c.streamed, c.headers)
 			if c.stop != nil {
 				c.stop(t, url)
@@ -116,7 +117,7 @@ func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
 				if got := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "")); got == `{"streams":[]}` {
 					return
 				} else if time.Since(begun) > 20*time.Second {
-					t.Fatal("still live:", got)
+					t.Fatal("the stream is still live:", got)
 				}
 			}
 		})
@@ -131,7 +132,8 @@ func stopUnread(t *testing.T, url string) {
 	}
 }
 
-// TestReaderThatDoesNotReadHoldsNobodyUp: the client that asked for a kept stream does not read it, and another reader gets all of it.
+// TestReaderThatDoesNotReadHoldsNobodyUp: the client that asked for a kept stream does not read it,
+// but another reader gets all of it.
 func TestReaderThatDoesNotReadHoldsNobodyUp(t *testing.T) {
 	for name, script := range map[string]string{
 		"it stays":       "start m pour 200 end x",
@@ -153,14 +155,14 @@ func TestReaderThatDoesNotReadHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// maxUnread is more than the edge and the kernel hold for a client that does not read.
+// maxUnread is more than the edge and the kernel buffer for a client that does not read.
 const maxUnread = 1 << 20
 
-// TestReadersThatDoNotReadDoNotHoldADrainUp: readers of a stream that has ended are dismissed.
+// TestReadersThatDoNotReadDoNotHoldADrainUp: a drain ends the readers of a stream that has ended.
 func TestReadersThatDoNotReadDoNotHoldADrainUp(t *testing.T) {
 	url, _ := start(t, unboundedWrites)
 	m := makeStream(t, url, "start m pour 3000 end x")
-	_, _ = events(t, ask(t, http.MethodGet, url+m.Events, "")) // it has ended
+	_, _ = events(t, ask(t, http.MethodGet, url+m.Events, "")) // the stream has ended
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 2048) })
 	}}

@@ -16,13 +16,12 @@ import (
 
 var updateWire = flag.Bool("update-wire", false, "write testdata/wire.txt")
 
-// changing matches what differs from one run to the next: dates, times, tokens, epochs and random
-// ids.
+// changing matches the parts that differ between runs: dates, times, tokens, epochs and random ids.
 var changing = []struct{ pattern, with string }{
 	{`Date: [^\r]+`, "Date: D"},
 	{`"created":[0-9]+`, `"created":0`},
 	{`"e2e_latency":[-+.e0-9]+`, `"e2e_latency":0`},
-	{`[0-9a-f]+\r\n(data: [^\n]*"e2e_latency":)`, "N\r\n$1"}, // its digits change lengths
+	{`[0-9a-f]+\r\n(data: [^\n]*"e2e_latency":)`, "N\r\n$1"}, // the number of digits changes lengths
 	{`(?s)Content-Length: [0-9]+(\r\n.*"e2e_latency":)`, "Content-Length: N$1"},
 	{`X-Read-Token: [^\r]+`, "X-Read-Token: T"},
 	{`id: [a-z0-9]{10}\.`, "id: epoch."},
@@ -50,8 +49,8 @@ func exchangeRaw(t *testing.T, url, request string) string {
 	return string(answer)
 }
 
-// TestBytesOfAnswers compares all bytes that clients get with those of earlier versions: headers,
-// framing and events.
+// TestBytesOfAnswers compares all bytes that clients get with the bytes of earlier versions:
+// headers, framing and events.
 func TestBytesOfAnswers(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) {
 		c.HeadersAfter, c.KeepAlive = 1600*time.Millisecond, 1600*time.Millisecond

@@ -1,8 +1,9 @@
-// Package extent tells how much of an answer a client has when it leaves: nothing, a part, a part
-// with a whole tool call, or everything but the terminator of the stream.
+// Package extent determines how much of an answer a client has when it leaves: nothing, a part, a
+// part with a whole tool call, or everything except the terminator of the stream.
 //
-// A Tracker reads the items of a stream before they are sent, and returns the extent that the client
-// reaches with each of them. The connection of the client knows which of the items it has taken.
+// A Tracker reads the items of a stream before they are sent, and returns the extent that the
+// client reaches with each item. The connection of the client knows which of the items the client
+// has taken.
 package extent
 
 import (
@@ -22,8 +23,8 @@ const (
 	Answer   = streamv1.Extent_EXTENT_ANSWER
 )
 
-// Whole reports whether a client with e lacks nothing of the answer. EXTENT_UNSPECIFIED is that of a
-// client that has the terminator of the stream, too.
+// Whole reports whether a client with e has the whole answer. A client with EXTENT_UNSPECIFIED has
+// the terminator of the stream, too.
 func Whole(e Extent) bool { return e == Answer || e == streamv1.Extent_EXTENT_UNSPECIFIED }
 
 // A Tracker follows one stream. The zero value is for a stream with one choice. It is not safe for
@@ -37,7 +38,7 @@ type Tracker struct {
 	calls    map[uint32]*input // the current tool call, by choice; nil until there is one
 }
 
-// Take returns the extent that a client has reached once it has all items up to out.
+// Take returns the extent of a client that has received all items up to out.
 func (t *Tracker) Take(out *chatv1.GenerateResponse) Extent {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Delta:
@@ -71,7 +72,7 @@ func (t *Tracker) TakeTurn(out *chatv1.ConverseResponse) Extent {
 
 func (t *Tracker) reach(e Extent) { t.reached = max(t.reached, e) }
 
-// ended returns the extent of a choice that is complete, of a stream that is not.
+// ended returns the extent after the end of a choice, while other choices continue.
 func ended(finish llmv1.Finish) Extent {
 	if finish == llmv1.Finish_FINISH_TOOL_CALLS {
 		return ToolCall
@@ -86,7 +87,7 @@ func (t *Tracker) delta(d *chatv1.Delta) Extent {
 		current := t.calls[d.GetChoice()]
 		if current == nil || current.call != c.GetIndex() {
 			if current != nil {
-				reached = ToolCall // the call before is over, also if it has no arguments
+				reached = ToolCall // the previous call is complete, even without arguments
 			}
 			if t.calls == nil {
 				t.calls = map[uint32]*input{}
@@ -101,16 +102,16 @@ func (t *Tracker) delta(d *chatv1.Delta) Extent {
 	return reached
 }
 
-// An input is the part of a call's arguments that has come: a JSON object, of which only the
-// structure counts.
+// An input is the received part of a call's arguments: a JSON object, of which only the structure
+// matters.
 type input struct {
 	call    uint32 // the number of the call
-	depth   int    // of open objects and arrays
-	quoted  bool   // within a string
-	escaped bool   // behind a backslash
+	depth   int    // number of open objects and arrays
+	quoted  bool   // inside a string
+	escaped bool   // after a backslash
 }
 
-// take takes a piece, and reports whether the object is complete with it.
+// take adds a piece, and reports whether it completes the object.
 func (i *input) take(piece string) (whole bool) {
 	for at := range len(piece) {
 		switch c := piece[at]; {

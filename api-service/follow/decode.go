@@ -14,8 +14,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Decoder decodes the log of a stream with a memo into the items that its Recorder has recorded. An item is
-// one piece of the log, however the log has merged them. Its zero value is for the beginning of the log.
+// A Decoder decodes the log of a stream with a memo into the items that the Recorder recorded. A
+// piece of the log decodes to the same item, however the log has merged the pieces. The zero value
+// is for the beginning of the log.
 type Decoder struct {
 	usage *llmv1.Usage
 }
@@ -28,7 +29,7 @@ type Visitor struct {
 	Failed func(*streamerr.Error)
 }
 
-// errForm reports an event that no Recorder of a stream with a memo has written.
+// errForm reports an event that the Recorder of a stream with a memo cannot have written.
 var errForm = errors.New("follow: an event of the stream cannot be read")
 
 // Decode passes the items in an event to v.
@@ -55,7 +56,7 @@ func (d *Decoder) Decode(e replay.Event, v Visitor) (err error) {
 			return errForm
 		}
 		if implied := failure.WithCode(""); implied.APICode() == failure.Code {
-			failure = implied // the object has a code for each error
+			failure = implied // the error object has a code for every error
 		}
 		v.Failed(failure)
 		return nil
@@ -64,7 +65,7 @@ func (d *Decoder) Decode(e replay.Event, v Visitor) (err error) {
 	}
 }
 
-// decodePieces passes the items of pieces that the log may have merged to item.
+// decodePieces passes to item the items of pieces, which the log may have merged.
 func decodePieces(data string, item func(*chatv1.GenerateResponse)) error {
 	rest, marked := strings.CutPrefix(data, mark)
 	if !marked {
@@ -84,7 +85,7 @@ func decodePieces(data string, item func(*chatv1.GenerateResponse)) error {
 	return nil
 }
 
-// delta returns the delta that a Recorder has encoded as the piece.
+// delta returns the delta that a Recorder encodes as the piece.
 func (p *piece) delta() *chatv1.Delta {
 	d := &chatv1.Delta{Choice: p.Index, Text: p.Text, Reasoning: p.Reasoning, Logprobs: openai.ParseLogprobs(p.Logprobs)}
 	for _, c := range p.Calls {

@@ -20,8 +20,8 @@ func item(d *chatv1.Delta) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
 }
 
-// TestReadersGetTheBytesThatAreStored: each of two readers that keep up gets the bytes that the recorder
-// has encoded, with no more than a frame around them.
+// TestReadersGetTheBytesThatAreStored: two readers that keep up both get the bytes that the
+// recorder has encoded, with no more than a frame around them.
 func TestReadersGetTheBytesThatAreStored(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -65,15 +65,15 @@ func TestReadersGetTheBytesThatAreStored(t *testing.T) {
 	}
 }
 
-// An answer is what a reader makes of the deltas that it gets: for each choice its text, reasoning, calls
-// and finish.
+// An answer is the result of all deltas that a reader gets: for each choice its text, reasoning,
+// calls and finish.
 type answer struct {
 	text, reasoning, finish string
 	calls                   []string
 }
 
-// TestSlowReadersGetTheSameAnswer: readers from each cursor, of logs that have merged the rest in any
-// way, get the same answer.
+// TestSlowReadersGetTheSameAnswer: readers from every cursor get the same answer, however the log
+// has merged the rest.
 func TestSlowReadersGetTheSameAnswer(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -89,7 +89,7 @@ func TestSlowReadersGetTheSameAnswer(t *testing.T) {
 		if err := recorder.Fail(&streamerr.Error{Reason: streamerr.PeerLost}); err != nil {
 			t.Fatal(err)
 		}
-		var whole []string // of each event as it is
+		var whole []string // the data of each event by itself
 		for after := range uint64(n) {
 			reader := open(t, l, "s")
 			one := replay.NewMemory(replay.Limits{})
@@ -100,7 +100,8 @@ func TestSlowReadersGetTheSameAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The log has only this event, of the first delta in the page: the rest of the page without the next one.
+			// The data of the first delta alone: the data of the page without the data of the next
+			// page.
 			first := p.Events[0].Data
 			if after+1 < uint64(n) {
 				next, err := reader.Read(t.Context(), after+1)
@@ -200,7 +201,7 @@ func read(t *testing.T, deltas []string) map[int]answer {
 	return all
 }
 
-// TestRecordingTextCostsNoAllocation: nor does recording reasoning, calls, or text that names its choice.
+// TestRecordingTextCostsNoAllocation also covers reasoning, calls, and text that names its choice.
 func TestRecordingTextCostsNoAllocation(t *testing.T) {
 	for name, d := range map[string]*chatv1.Delta{
 		"text": {Text: " token\n"}, "reasoning": {Reasoning: "because"},

@@ -8,9 +8,9 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// appendData appends the data of an event that a reader gets: one line of JSON. An event with one delta,
-// and text of any length, is copied from the log. Other deltas that the log has merged are decoded and
-// joined.
+// appendData appends the data of an event in the form for readers: one line of JSON. An event with
+// one delta, or with text of any length, is copied from the log. Other deltas that the log has
+// merged are decoded and joined.
 func appendData(b []byte, e replay.Event) []byte {
 	switch {
 	case e.Kind != replay.Delta:
@@ -40,7 +40,7 @@ func (m Receipt) JSON() []byte {
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings
+		panic(err) // cannot happen: structs of strings
 	}
 	return b
 }

@@ -77,7 +77,7 @@ func TestTokensAreForOneStreamAndSomeTime(t *testing.T) {
 			t.Errorf("a stream that is not kept has a token: %t, %v", valid, err)
 		}
 		if !k.Known("s", token) || k.Known("t", token) || k.Known("s", "") {
-			t.Error("tokens tell of streams that are not theirs")
+			t.Error("a token is known for another stream")
 		}
 		time.Sleep(time.Hour)
 		if valid, err := k.Check("s", "e", token); valid || reason(err) != streamerr.Unauthenticated || k.Known("s", token) {
@@ -98,7 +98,7 @@ func reason(err error) streamerr.Reason {
 
 func TestDigestsDoNotRunTogether(t *testing.T) {
 	if follow.Digest("", "") != "" || follow.Digest("ab", "c") == follow.Digest("a", "bc") || follow.Digest("a") != follow.Digest("a") {
-		t.Error("digests are not what they should be")
+		t.Error("digests of different parts are equal, or the digest of no part is not empty")
 	}
 }
 
@@ -154,7 +154,7 @@ type page struct {
 	text  strings.Builder
 	ids   []string
 	kinds []string
-	left  int // writes until an error
+	left  int // number of writes until an error
 }
 
 var errGone = errors.New("gone")
@@ -181,7 +181,7 @@ func open(t *testing.T, l replay.Log, id string) replay.Reader {
 	return r
 }
 
-func TestReaderThatComesBackGetsTheRestOnce(t *testing.T) {
+func TestReaderThatReconnectsGetsTheRestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := replay.NewMemory(replay.Limits{})
 		defer l.Close()
@@ -237,7 +237,7 @@ func TestReaderThatLagsGetsLargerEvents(t *testing.T) {
 	})
 }
 
-func TestReaderThatLeavesIsLetGo(t *testing.T) {
+func TestReaderThatLeavesEndsFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := replay.NewMemory(replay.Limits{})
 		defer l.Close()
@@ -252,7 +252,7 @@ func TestReaderThatLeavesIsLetGo(t *testing.T) {
 	})
 }
 
-func TestMadeIsJSON(t *testing.T) {
+func TestReceiptIsJSON(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))
 	got := string(follow.Receipt{ID: "s", Events: "/e", ExpiresAt: at, Token: "t", Resumable: true}.JSON())
 	if want := `{"id":"s","events":"/e","expires_at":"2026-01-02T02:04:05Z","read_token":"t","resumable":true}`; got != want {
@@ -260,7 +260,7 @@ func TestMadeIsJSON(t *testing.T) {
 	}
 }
 
-func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
+func TestPiecesOfSeveralChoicesNameTheirChoice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := replay.NewMemory(replay.Limits{})
 		defer l.Close()
@@ -329,7 +329,8 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 	}
 }
 
-// TestALogWithAMemoIsReadByAllReaders: readers of events get the pieces of a stored answer, and its model and time.
+// TestALogWithAMemoIsReadByAllReaders: readers of events also get the pieces of a stored answer,
+// with its model and time.
 func TestALogWithAMemoIsReadByAllReaders(t *testing.T) {
 	l := replay.NewMemory(replay.Limits{})
 	defer l.Close()

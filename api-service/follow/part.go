@@ -59,7 +59,7 @@ func appendParts(b []byte, data string) []byte {
 	case first < 0: // only text
 		b = append(append(b, `{"text":"`...), data...)
 		return append(b, `"}`...)
-	case first == 0 && strings.IndexByte(data[1:], fence) == len(data)-2: // one delta
+	case first == 0 && strings.IndexByte(data[1:], fence) == len(data)-2: // a single delta
 		return append(b, data[1:len(data)-1]...)
 	}
 	var all part
@@ -69,7 +69,7 @@ func appendParts(b []byte, data string) []byte {
 		var p part
 		if i%2 == 0 {
 			b = append(b, piece...)
-		} else if json.Unmarshal([]byte(piece), &p) == nil { // a Recorder has written it
+		} else if json.Unmarshal([]byte(piece), &p) == nil { // cannot fail: a Recorder has written the object
 			b = jsontext.Text(b, p.Text)
 			reasoning.WriteString(p.Reasoning)
 			for _, c := range p.Calls {
@@ -79,7 +79,7 @@ func appendParts(b []byte, data string) []byte {
 	}
 	all.Reasoning = reasoning.String()
 	b = append(b, '"')
-	// The object of the joined parts follows its empty text.
+	// The joined text is in b already, so only the other members are appended.
 	return append(append(b, all.appendMembers(nil)[len(`"text":""`):]...), '}')
 }
 
@@ -92,7 +92,7 @@ func (p *part) add(next part) {
 	}
 }
 
-// call adds a piece of a call to the piece before it, if both are of the same call.
+// call appends a piece of a call to the previous piece, if both belong to the same call.
 func (p *part) call(c callPart) {
 	if n := len(p.Calls); n > 0 && p.Calls[n-1].Index == c.Index {
 		p.Calls[n-1].Arguments += c.Arguments

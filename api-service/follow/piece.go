@@ -16,8 +16,8 @@ type piece struct {
 	Index uint32 `json:"index"`
 	part
 	Logprobs []openai.TokenLogprob `json:"logprobs,omitempty"`
-	Finish   string                `json:"finish,omitempty"` // why the choice is complete, in its last piece
-	Model    string                `json:"model,omitempty"`  // in the first piece of a generation, of a stream with a memo
+	Finish   string                `json:"finish,omitempty"` // the finish reason of the choice, in its last piece
+	Model    string                `json:"model,omitempty"`  // in the first piece of a generation, if the stream has a memo
 }
 
 // mark is the byte before a piece in the log. No text contains it.
@@ -42,12 +42,12 @@ func appendStart(b []byte, model string) []byte {
 	return append(append(b, mark...), marshal(piece{Model: model})...)
 }
 
-// appendPieces appends the JSON object of pieces that the log has merged: one piece for each choice, in
-// the order in which the choices come first.
+// appendPieces appends the JSON object of pieces that the log has merged: one piece for each
+// choice, in the order in which the choices first appear.
 func appendPieces(b []byte, data string) []byte {
 	b = append(b, `{"choices":[`...)
 	rest := data[len(mark):]
-	if !strings.Contains(rest, mark) { // one piece
+	if !strings.Contains(rest, mark) { // a single piece
 		b = append(b, rest...)
 	} else {
 		for i, p := range joinPieces(rest) {
@@ -66,7 +66,7 @@ func joinPieces(data string) (pieces []*piece) {
 	for one := range strings.SplitSeq(data, mark) {
 		var next piece
 		if json.Unmarshal([]byte(one), &next) != nil {
-			continue // this does not happen: a Recorder has written it
+			continue // cannot happen: a Recorder has written the piece
 		}
 		p := known[next.Index]
 		if p == nil {

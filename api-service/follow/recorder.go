@@ -12,13 +12,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Recorder encodes the items of one stream and appends them to its replay log. An item with text
-// alone costs no allocation. One goroutine uses it.
+// A Recorder encodes the items of one stream and appends them to the replay log. An item with only
+// text costs no allocation. One goroutine uses a Recorder.
 type Recorder struct {
 	log     *replay.Writer
 	apart   bool
 	notes   bool
-	whole   bool // the items can be decoded again
+	whole   bool // a Decoder can decode the items
 	started bool
 	endedAt func() time.Time
 	part    part   // reused
@@ -27,10 +27,10 @@ type Recorder struct {
 }
 
 // NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice
-// (call.Apart). If the head of the stream has a form, each delta gets a note (package position), so that
-// another instance can continue the stream. If the head has a memo, a Decoder can decode the log: each delta
-// is a piece of its own, each generation begins with a piece that has the model, and the closing event has the
-// time that endedAt returns. A nil endedAt is time.Now.
+// (call.Apart). If the head of the stream has a form, each delta gets a note (package position), so
+// that another instance can continue the stream. If the head has a memo, a Decoder can decode the
+// log: each delta is a piece of its own, each generation begins with a piece that has the model,
+// and the closing event has the time that endedAt returns. A nil endedAt means time.Now.
 func NewRecorder(log *replay.Writer, apart bool, endedAt func() time.Time) *Recorder {
 	whole := log.Head().Memo != ""
 	if endedAt == nil {
@@ -39,8 +39,8 @@ func NewRecorder(log *replay.Writer, apart bool, endedAt func() time.Time) *Reco
 	return &Recorder{log: log, apart: apart || whole, notes: log.Head().Form != "", whole: whole, endedAt: endedAt}
 }
 
-// Record appends an item. It returns the number of bytes that it has added to the log, which is 0
-// for items that readers do not get, and the errors of replay.Writer.
+// Record appends an item. It returns the number of bytes added to the log, which is 0 for items
+// that readers do not get. Its errors are those of replay.Writer.
 func (r *Recorder) Record(out *chatv1.GenerateResponse) (bytes int, err error) {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
@@ -82,7 +82,7 @@ type ending struct {
 	Reason string   `json:"reason"`
 	Finish string   `json:"finish,omitempty"`
 	Path   []string `json:"path"`
-	At     int64    `json:"ended_at,omitempty"` // seconds since 1970, of a stream with a memo
+	At     int64    `json:"ended_at,omitempty"` // seconds since 1970, if the stream has a memo
 }
 
 // Completed returns the data of the closing event of a stream that completed:
@@ -91,7 +91,7 @@ func Completed(m *llmv1.End) []byte { return marshal(endingOf(m)) }
 
 func endingOf(m *llmv1.End) ending {
 	e := ending{Reason: streamerr.Reason(m.GetReason()).String(), Path: m.GetPath()}
-	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // otherwise each choice has its own finish
+	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // otherwise each choice has its own finish reason
 		e.Finish = openai.Finish(m.GetFinish())
 	}
 	return e
@@ -109,7 +109,7 @@ func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
 	)
 }
 
-// appendDelta appends a delta of a stream with one text, in the form that the log stores.
+// appendDelta appends a delta of a stream with a single text, in the form that the log stores.
 func (r *Recorder) appendDelta(b []byte, d *chatv1.Delta) []byte {
 	if d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
 		return jsontext.Text(b, d.GetText())
@@ -119,7 +119,7 @@ func (r *Recorder) appendDelta(b []byte, d *chatv1.Delta) []byte {
 	return append(b, '}', fence)
 }
 
-// partOf returns the part in a delta. It is valid until the next call.
+// partOf returns the part of a delta. It is valid until the next call.
 func (r *Recorder) partOf(d *chatv1.Delta) *part {
 	r.part = part{Text: d.GetText(), Reasoning: d.GetReasoning(), Calls: r.part.Calls[:0]}
 	for _, c := range d.GetToolCalls() {

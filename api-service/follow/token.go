@@ -24,7 +24,7 @@ const timeSize = 8
 // A Keyring signs read tokens and checks them.
 //
 // A token is an expiry, the epoch of the stream's log, and an HMAC over both and the stream's id.
-// An id may be used again, an epoch never is: a token reads only the stream that it was made for,
+// An id may be reused, but an epoch never is: a token reads only the stream that it was made for,
 // and no earlier or later stream with the same id.
 type Keyring struct{ key []byte }
 
@@ -67,21 +67,21 @@ func (k *Keyring) open(id, token string) (expires int64, epoch string, ok bool) 
 }
 
 // Check reports whether a token is valid for the stream with this id and this epoch. The error
-// means that it was valid, and has expired.
+// means that the token was valid, but has expired.
 func (k *Keyring) Check(id, epoch, token string) (valid bool, err error) {
 	expires, of, ok := k.open(id, token)
 	switch {
 	case !ok || epoch == "" || of != epoch:
 		return false, nil
 	case time.Now().Unix() >= expires:
-		return false, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: TokenParam, Message: "the token has expired; POST /v1/streams/{id}/token makes another one"}
+		return false, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: TokenParam, Message: "the token has expired; POST /v1/streams/{id}/token issues a new token"}
 	default:
 		return true, nil
 	}
 }
 
-// Known reports whether a token proves that a stream with this id was kept once, even if no record
-// of it is left.
+// Known reports whether a token proves that a stream with this id once existed, even if no record
+// of the stream is left.
 func (k *Keyring) Known(id, token string) bool {
 	expires, _, ok := k.open(id, token)
 	return ok && time.Now().Unix() < expires

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/api-service/sglang"
 )
 
-// forms are the forms of the roots of routes. All other routes use OpenAI's form.
+// forms are the forms by the roots of routes. All other routes use OpenAI's form.
 var forms = map[string]*call.Form{
 	"/v1/messages":   &anthropic.Form,
 	"/generate":      &sglang.Form,

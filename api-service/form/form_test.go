@@ -45,10 +45,10 @@ func TestSGLangsErrorsHaveTheEndingBeside(t *testing.T) {
 	}
 }
 
-// document returns the lines of docs/api.md between two comments, without the head of the table.
+// document returns the lines of docs/reference/errors.md between two comments, without the head of the table.
 func document(t *testing.T, name string) []string {
 	t.Helper()
-	doc, err := os.ReadFile("../../docs/api.md")
+	doc, err := os.ReadFile("../../docs/reference/errors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func document(t *testing.T, name string) []string {
 	table, _, ok := strings.Cut(rest, "\n<!-- end of "+name+" -->")
 	rows := strings.Split(table, "\n")
 	if !ok || len(rows) < 3 {
-		t.Fatalf("docs/api.md has no table between <!-- %s --> and <!-- end of %s -->", name, name)
+		t.Fatalf("docs/reference/errors.md has no table between <!-- %s --> and <!-- end of %s -->", name, name)
 	}
 	return rows[2:]
 }
 
-// TestTheTableOfErrorsIsWhatRoutesAnswer compares all columns of the table but the meaning.
+// TestTheTableOfErrorsIsWhatRoutesAnswer compares all columns of the table except the meaning.
 func TestTheTableOfErrorsIsWhatRoutesAnswer(t *testing.T) {
 	var want []string
 	for _, n := range slices.Sorted(maps.Keys(streamv1.Reason_name)) {
@@ -80,7 +80,7 @@ func TestTheTableOfErrorsIsWhatRoutesAnswer(t *testing.T) {
 		got[i] = line[:strings.LastIndex(strings.TrimSuffix(line, "|"), "|")+1]
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("docs/api.md has\n%s\nand routes answer\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("docs/reference/errors.md has\n%s\nand routes answer\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -105,11 +105,11 @@ func row(t *testing.T, name string, e *streamerr.Error) string {
 	if err := json.Unmarshal(body, &theirs); err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("| %s | %s | `%s` | %s | %s `%s` |", name, told(status), ours.Error.Type, code, told(other), theirs.Error.Type)
+	return fmt.Sprintf("| %s | %s | `%s` | %s | %s `%s` |", name, shown(status), ours.Error.Type, code, shown(other), theirs.Error.Type)
 }
 
-// told returns a status that a client can get, or a dash.
-func told(status int) string {
+// shown returns a status that a client can get, or a dash.
+func shown(status int) string {
 	if status == streamerr.StatusClientClosed {
 		return "–"
 	}
@@ -134,6 +134,6 @@ func TestTheTableOfCodesIsComplete(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if len(want) == 0 || !slices.Equal(got, want) {
-		t.Errorf("docs/api.md has the codes %v, and the code has %v", got, want)
+		t.Errorf("docs/reference/errors.md has the codes %v, and the code has %v", got, want)
 	}
 }

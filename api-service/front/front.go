@@ -27,16 +27,23 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/pkg/drain"
 )
 
 // A Config configures TLS. The zero value disables it.
 type Config struct {
 	Name          string        // the edge's name in paths and logs
-	Cert, Key     string        // PEM files; read again after a change
+	Cert, Key     string        // PEM files; reloaded after a change
 	ReadTimeout   time.Duration // for a request's header
 	WriteTimeout  time.Duration // for one write to a client
 	ClientTimeout time.Duration // for a client's acknowledgement
+	// Connections bounds the connections of clients; nil means no bound.
+	Connections *connlimit.Limiter
+	// Proxies are the addresses whose X-Forwarded-For has the client's address. TrustForwarded
+	// believes every address.
+	Proxies        connlimit.Proxies
+	TrustForwarded bool
 }
 
 // Flags adds the flags of c that the edge does not have.
@@ -57,14 +64,14 @@ func (c *Config) Validate() error {
 func (c *Config) On() bool { return c.Cert != "" }
 
 const (
-	idleTimeout   = 2 * time.Minute // of an idle connection between requests
+	idleTimeout   = 2 * time.Minute // of a connection between requests
 	maxHeader     = 64 << 10
 	maxConcurrent = 250 // maximum streams per HTTP/2 connection
 	// stopWait bounds the graceful close of connections whose requests have all been answered.
 	stopWait = 300 * time.Millisecond
 )
 
-// Run runs serve: on ln without TLS, otherwise behind the front, on a loopback listener. It returns
+// Run runs serve: without TLS on ln, otherwise behind the front on a loopback listener. It returns
 // when serve has returned.
 func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, serve func(context.Context, net.Listener) error) error {
 	if !c.On() {
@@ -98,9 +105,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		},
 		ErrorLog: log.New(lines{logger}, "", 0),
 	}
-	group, ctx := errgroup.WithContext(ctx) // a failure of one ends the other
+	group, ctx := errgroup.WithContext(ctx) // a failure of one goroutine ends the other
 	group.Go(func() error {
-		defer srv.Close() //nolint:errcheck // its listener's error would be Serve's
+		defer srv.Close() //nolint:errcheck // Serve reports the error of its listener
 		if err := serve(ctx, inner); err != nil {
 			return err
 		}
@@ -110,7 +117,11 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		return nil
 	})
 	group.Go(func() error {
-		if err := srv.ServeTLS(listener{ln, c.ClientTimeout}, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		var accepting net.Listener = listener{ln, c.ClientTimeout}
+		if c.Connections != nil {
+			accepting = c.Connections.Listener(accepting)
+		}
+		if err := srv.ServeTLS(accepting, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("https server: %w", err)
 		}
 		return nil
@@ -131,7 +142,7 @@ type pair struct {
 // checkEvery is the minimum time between checks of the files; only handshakes check them.
 const checkEvery = time.Second
 
-// get is tls.Config.GetCertificate. If the files cannot be read, or do not match, the old
+// get implements tls.Config.GetCertificate. If the files cannot be read, or do not match, the old
 // certificate stays in use.
 func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
@@ -165,7 +176,7 @@ func (p *pair) changed() bool {
 }
 
 // lines receives the log lines of net/http: failed handshakes and departed clients, which do not
-// matter to an operator.
+// concern an operator.
 type lines struct{ log *slog.Logger }
 
 func (l lines) Write(b []byte) (int, error) {

@@ -11,11 +11,13 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/form"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -38,8 +40,11 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 			r.SetURL(target)
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
+			if client := c.behindProxy(r.In); client != "" {
+				r.Out.Header.Set("X-Forwarded-For", client)
+			}
 		},
-		FlushInterval: -1, // each event at once
+		FlushInterval: -1, // flush each event at once
 		ErrorLog:      log.New(lines{logger}, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			refuse(ctx, c, w, r, err, logger)
@@ -48,14 +53,27 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := &writer{ResponseWriter: w, rc: http.NewResponseController(w)}
 		if r.ProtoMajor == 1 {
-			// Otherwise an answer that begins before the request was read truncates the request.
+			// Without this, an answer that begins before the request was read would truncate the
+			// request.
 			_ = out.rc.EnableFullDuplex()
-			out.timeout = c.WriteTimeout // HTTP/2 bounds writes itself
+			out.timeout = c.WriteTimeout // the server bounds writes over HTTP/2 itself
 		}
 		defer out.end()
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { out.follow(info.Conn) }}
 		proxy.ServeHTTP(out, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	})
+}
+
+// behindProxy returns the address of the client that a trusted proxy names, or "". The edge takes the last
+// address of X-Forwarded-For, so the proxy's own must not follow.
+func (c *Config) behindProxy(r *http.Request) string {
+	if !c.TrustForwarded {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !c.Proxies.Trusts(net.TCPAddrFromAddrPort(from)) {
+			return ""
+		}
+	}
+	return connlimit.Forwarded(r.Header.Values("X-Forwarded-For"))
 }
 
 // refuse answers a request that the edge did not answer.
@@ -86,7 +104,7 @@ func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Reque
 }
 
 // A writer writes to one client. A write over HTTP/1 takes at most timeout. A write that waits for
-// a client that does not read ends when the edge resets its connection; the edge does so to end
+// a client that does not read ends when the edge resets its connection, as the edge does to end
 // such a stream.
 type writer struct {
 	http.ResponseWriter
@@ -95,7 +113,7 @@ type writer struct {
 
 	mu     sync.Mutex // guards the following fields
 	edge   net.Conn   // to the edge; nil until connected
-	client net.Conn   // of a WebSocket, which the server has given up; nil otherwise
+	client net.Conn   // of a WebSocket, which the server no longer owns; nil otherwise
 	timer  *time.Timer
 	ended  bool
 }
@@ -120,7 +138,7 @@ func (w *writer) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// FlushError implements the interface that http.ResponseController looks for.
+// FlushError implements the interface that http.ResponseController uses.
 func (w *writer) FlushError() error {
 	defer w.watch()()
 	return w.rc.Flush()
@@ -165,7 +183,7 @@ func (h hijackedConn) CloseWrite() error {
 // Unwrap gives http.ResponseController access to the methods of the original writer.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// watch watches a write until ends is called.
+// watch watches a write until the caller calls ends.
 func (w *writer) watch() (ends func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,18 +202,18 @@ func (w *writer) look() {
 	case !wasReset(w.edge):
 		w.timer.Reset(lookEvery)
 	case w.client != nil:
-		reset(w.client) // makes the write fail, and the read of the client's messages
+		reset(w.client) // makes the write fail, and the read of the client's messages, too
 	default:
 		_ = w.rc.SetWriteDeadline(time.Now()) // makes the write fail
 	}
 }
 
-// reset resets a connection, so that nothing of it waits for a client that does not read.
+// reset resets a connection, so that none of its data waits for a client that does not read.
 func reset(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // else it is closed
 	}
 	_ = conn.Close()

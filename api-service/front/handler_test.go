@@ -14,14 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestRequestThatTheEdgeDoesNotAnswerGetsATypedError covers an edge that no longer listens, and a connection that
-// breaks before the answer.
+// TestRequestThatTheEdgeDoesNotAnswerGetsATypedError covers an edge that no longer listens, and a
+// connection that breaks before the answer.
 func TestRequestThatTheEdgeDoesNotAnswerGetsATypedError(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,8 +70,8 @@ func TestRequestThatTheEdgeDoesNotAnswerGetsATypedError(t *testing.T) {
 	}
 }
 
-// A stalledWriter is a response to a client that does not read: a write waits until its deadline is set to
-// a time in the past.
+// A stalledWriter is a response to a client that does not read: a write blocks until its deadline
+// is set to a time in the past.
 type stalledWriter struct {
 	header http.Header
 	waits  chan struct{} // closed with the first write
@@ -101,7 +102,7 @@ func TestWriteToAClientThatDoesNotReadEndsWhenTheEdgeResets(t *testing.T) {
 	defer ln.Close()
 	u := &stalledWriter{http.Header{}, make(chan struct{}), make(chan struct{})}
 	edge := make(chan error, 1)
-	go func() { // an edge that resets the connection once the write waits
+	go func() { // an edge that resets the connection once the write blocks
 		conn, err := ln.Accept()
 		if err != nil {
 			edge <- err
@@ -128,5 +129,45 @@ func TestWriteToAClientThatDoesNotReadEndsWhenTheEdgeResets(t *testing.T) {
 	}()
 	if err := <-edge; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClientsBehindTrustedProxiesKeepTheirAddress: the edge gets the address that a trusted proxy names as the last one of
+// X-Forwarded-For, and otherwise the address of the connection.
+func TestClientsBehindTrustedProxiesKeepTheirAddress(t *testing.T) {
+	got := make(chan string, 1)
+	edge := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got <- strings.Join(r.Header.Values("X-Forwarded-For"), " | ")
+	}))
+	defer edge.Close()
+	var proxies connlimit.Proxies
+	if err := proxies.Set("192.0.2.0/24"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		config     Config
+		from       string
+		lines      []string
+		want, what string
+	}{
+		{Config{Proxies: proxies}, "192.0.2.1:4711", []string{"forged, 198.51.100.7"}, "198.51.100.7", "a trusted proxy"},
+		{Config{Proxies: proxies}, "192.0.2.1:4711", []string{"203.0.113.1", "198.51.100.7:99"}, "198.51.100.7:99", "a trusted proxy with a line of its own"},
+		{Config{Proxies: proxies}, "[::ffff:192.0.2.1]:4711", []string{"198.51.100.7"}, "198.51.100.7", "a trusted proxy, as an IPv6 address"},
+		{Config{Proxies: proxies}, "192.0.2.1:4711", []string{"unknown"}, "192.0.2.1", "a trusted proxy without an address"},
+		{Config{Proxies: proxies}, "192.0.2.1:4711", nil, "192.0.2.1", "a trusted proxy without the header"},
+		{Config{Proxies: proxies}, "198.51.100.9:4711", []string{"203.0.113.1"}, "198.51.100.9", "a client that forges its address"},
+		{Config{}, "192.0.2.1:4711", []string{"203.0.113.1"}, "192.0.2.1", "no trusted proxies"},
+		{Config{TrustForwarded: true}, "198.51.100.9:4711", []string{"198.51.100.7"}, "198.51.100.7", "all are trusted"},
+	} {
+		transport := &http.Transport{}
+		h := handler(t.Context(), &c.config, edge.Listener.Addr(), transport, slog.New(slog.DiscardHandler))
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil)
+		req.RemoteAddr = c.from
+		req.Header["X-Forwarded-For"] = c.lines
+		h.ServeHTTP(httptest.NewRecorder(), req)
+		transport.CloseIdleConnections()
+		if peer := <-got; peer != c.want {
+			t.Errorf("%s: X-Forwarded-For is %q, want %q", c.what, peer, c.want)
+		}
 	}
 }

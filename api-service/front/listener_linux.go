@@ -21,7 +21,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok && l.timeout > 0 {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
-				// Otherwise the kernel's own timeout applies: minutes.
+				// Otherwise the kernel's own timeout of several minutes applies.
 				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.timeout.Milliseconds()))
 			})
 		}
@@ -44,5 +44,5 @@ func wasReset(conn net.Conn) (reset bool) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		reset = err == nil && info.State == unix.BPF_TCP_CLOSE
 	})
-	return reset || err != nil // err: the transport has closed the connection
+	return reset || err != nil // an error means that the transport has closed the connection
 }

@@ -1,9 +1,9 @@
 // Package gate decides which web pages may call this service.
 //
-// A browser sends requests to any address that a page names. Its same-origin policy keeps pages of
+// A browser sends requests to any address that a page names. The same-origin policy keeps pages of
 // other sites from reading the answers, and an allow-list makes exceptions (CORS). DNS rebinding
-// gets around the policy: a page's own DNS name is pointed at this machine, so the page has the
-// same origin. But its requests have that name as their Host, which the gate checks.
+// circumvents the policy: the DNS name of the page is pointed at this machine, so that the page has
+// the same origin. But its requests have that name as their Host, which the gate checks.
 package gate
 
 import (
@@ -21,7 +21,7 @@ type List []string
 // String returns the list in the syntax of Set.
 func (l *List) String() string { return strings.Join(*l, ",") }
 
-// Set adds to the list.
+// Set adds items to the list.
 func (l *List) Set(text string) error {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -64,9 +64,9 @@ type Gate struct {
 	hosts   map[string]bool // nil means any host
 }
 
-// New returns the gate of a listener. Hosts are checked on loopback only: a public listener has
-// names that it does not know, and DNS rebinding targets listeners that others cannot reach. A nil
-// listen does not count as loopback.
+// New returns the gate of a listener. It checks hosts only on loopback: a public listener has names
+// that it does not know, and DNS rebinding targets listeners that others cannot reach. A nil listen
+// does not count as loopback.
 func New(listen net.Addr, origins, hosts List) *Gate {
 	g := &Gate{origins: map[string]bool{}}
 	for _, origin := range origins {
@@ -91,7 +91,7 @@ func Loopback(addr net.Addr) bool {
 func (g *Gate) Origin(origin string) bool { return g.origins[origin] }
 
 // Socket reports whether a page of an origin may open a WebSocket at host, the Host of its request.
-// Browsers do not apply their same-origin policy to WebSockets. Programs that are no browsers send no
+// Browsers do not apply the same-origin policy to WebSockets. Programs other than browsers send no
 // Origin.
 func (g *Gate) Socket(origin, host string) bool {
 	if origin == "" || g.Origin(origin) {
@@ -105,7 +105,7 @@ var errHost = errors.New("this service is not reached by that name")
 
 // Host reports whether a request with this Host is meant for the listener.
 func (g *Gate) Host(host string) error {
-	if g.hosts == nil || host == "" { // HTTP/1.0 clients may send none; browsers always do
+	if g.hosts == nil || host == "" { // HTTP/1.0 clients may send no Host; browsers always send one
 		return nil
 	}
 	name, _, err := net.SplitHostPort(host)

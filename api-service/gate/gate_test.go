@@ -66,7 +66,7 @@ func TestOnLoopbackTheHostMustBeThisMachine(t *testing.T) {
 func TestOnlyListedOriginsMayRead(t *testing.T) {
 	g := gate.New(listening("0.0.0.0"), gate.List{"https://a.example"}, nil)
 	if !g.Origin("https://a.example") {
-		t.Error("the listed one may not")
+		t.Error("a listed origin may not read")
 	}
 	for _, origin := range []string{"", "null", "http://a.example", "https://a.example:444", "https://b.a.example", "https://a.example.evil"} {
 		if g.Origin(origin) {

@@ -23,7 +23,7 @@ var (
 	errPort      = errors.New("the port is not allowed")
 )
 
-// dialer returns a dialer that connects to public addresses alone. Control sees the address that the
+// dialer returns a dialer that connects only to public addresses. Control gets the address that the
 // socket connects to, after the name was resolved.
 func dialer() *net.Dialer {
 	return &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
@@ -35,8 +35,8 @@ func dialer() *net.Dialer {
 	}}
 }
 
-// newFetcher returns a fetcher that connects with d. It uses no proxy, which would resolve names
-// itself, and keeps no connections and no cookies.
+// newFetcher returns a fetcher that connects with d. The fetcher uses no proxy, which would resolve
+// names itself, and keeps no connections and no cookies.
 func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
 	f := &Fetcher{limits: limits, places: newPlaces()}
 	f.client = &http.Client{
@@ -45,7 +45,7 @@ func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
 			MaxResponseHeaderBytes: maxHeaders,
 		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			req.Header.Del("Referer") // it would tell one server the URL at another
+			req.Header.Del("Referer") // it would reveal one server's URL to another
 			switch {
 			case len(via) > maxRedirects:
 				return errRedirects
@@ -61,8 +61,8 @@ func newFetcher(limits Limits, d *net.Dialer) *Fetcher {
 	return f
 }
 
-// reserved are ranges that netip's predicates do not know and that are not the public Internet, or
-// that lead to addresses that are not.
+// reserved are ranges outside the public Internet that netip's predicates do not cover, and ranges
+// that lead to such addresses.
 var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32" /* Azure's metadata */, "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
@@ -78,9 +78,9 @@ func prefixes(all ...string) []netip.Prefix {
 	return parsed
 }
 
-// public reports whether an address is one of the public Internet. Addresses of loopback, of private
-// and local networks (also RFC 4193), of clouds' metadata services, and those of tunnels that contain
-// another address are not.
+// public reports whether an address belongs to the public Internet. Loopback, private and local
+// networks (also RFC 4193), the metadata services of clouds, and tunnel addresses that contain
+// another address do not.
 func public(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsValid() && a.Zone() == "" && a.IsGlobalUnicast() && !a.IsPrivate() &&

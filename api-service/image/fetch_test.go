@@ -39,8 +39,7 @@ func limits(change ...func(*Limits)) Limits {
 	return l
 }
 
-// near returns a fetcher that may connect to the addresses of servers, and otherwise to public
-// addresses alone.
+// near returns a fetcher that may connect to the addresses of servers, besides public addresses.
 func near(l Limits, servers ...*httptest.Server) *Fetcher {
 	d := dialer()
 	guard := d.Control
@@ -62,8 +61,8 @@ func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// refused fetches an image and checks the refusal: it names the field and says, and says nothing of
-// the URL.
+// refused fetches an image and checks the refusal: it must name the field and contain says, but no
+// part of the URL.
 func refused(t *testing.T, f *Fetcher, url, says string) {
 	t.Helper()
 	s := FromURL("messages[0].content[0]", url)
@@ -73,18 +72,18 @@ func refused(t *testing.T, f *Fetcher, url, says string) {
 		t.Errorf("%s: %v, want %q", url, err, says)
 	}
 	if err != nil && (strings.Contains(fmt.Sprintf("%+v", e), "secret") || strings.Contains(err.Error(), "127.0.0.1") || e.Cause != nil) {
-		t.Errorf("the error has a part of the URL: %v", err)
+		t.Errorf("the error contains a part of the URL: %v", err)
 	}
 	if len(s.To.GetData()) > 0 {
-		t.Error("the image is there all the same")
+		t.Error("the image is set although it was refused")
 	}
 }
 
-func TestImagesAreFetchedAndTheirTypesAreTold(t *testing.T) {
+func TestImagesAreFetchedAndTheirTypesAreDetected(t *testing.T) {
 	var header atomic.Pointer[http.Header]
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		header.Store(&r.Header)
-		w.Header().Set("Content-Type", "text/html") // it lies
+		w.Header().Set("Content-Type", "text/html") // the wrong type
 		_, _ = w.Write(png)
 	})
 	all := []Source{FromURL("a", s.URL+"/x.gif?secret=1"), FromBase64("b", base64.StdEncoding.EncodeToString(gif))}
@@ -172,7 +171,7 @@ func TestServersThatDoNotServeAnImageAreRefused(t *testing.T) {
 	}
 }
 
-func TestSlowServerIsNotAwaited(t *testing.T) {
+func TestSlowServerTimesOut(t *testing.T) {
 	for name, first := range map[string][]byte{"before its header": nil, "in the middle": png} {
 		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if first != nil {
@@ -208,7 +207,7 @@ func TestEveryRedirectIsChecked(t *testing.T) {
 	var s *httptest.Server
 	s = serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Referer") != "" {
-			t.Error("a server was told of another URL")
+			t.Error("a server learned another URL")
 		}
 		to := map[string]string{
 			"/private": private.URL + "/secret", "/file": "file:///secret", "/metadata": "http://169.254.169.254/secret",
@@ -235,7 +234,8 @@ func TestEveryRedirectIsChecked(t *testing.T) {
 	refused(t, only, secure.URL+"/secret", "redirected to a URL that is not https:")
 }
 
-// A zone answers DNS queries for every name with the next of its addresses, and then with the last.
+// A zone answers DNS queries for every name with its addresses, one per query; the last address
+// repeats.
 type zone struct {
 	mu        sync.Mutex
 	addresses []netip.Addr
@@ -251,7 +251,8 @@ func (z *zone) next() netip.Addr {
 	return first
 }
 
-// dial is a net.Resolver's Dial. A connection that is no PacketConn has messages with their lengths.
+// dial implements net.Resolver.Dial. On a connection that is not a PacketConn, each message has a
+// length prefix.
 func (z *zone) dial(context.Context, string, string) (net.Conn, error) {
 	here, there := net.Pipe()
 	go func() {
@@ -286,7 +287,7 @@ func (z *zone) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // TestNameThatResolvesDifferentlyTheSecondTimeIsRefused: a check of the name before the connection
-// would have seen the public address alone.
+// would have seen only the public address.
 func TestNameThatResolvesDifferentlyTheSecondTimeIsRefused(t *testing.T) {
 	private := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a private address was reached") })
 	_, port, _ := net.SplitHostPort(private.Listener.Addr().String())
@@ -370,8 +371,8 @@ func TestPortsAreThoseOfTheScheme(t *testing.T) {
 	}
 }
 
-// TestTenantsHaveAShareOfThePlaces: a tenant whose servers do not answer leaves places for others, and learns that the service
-// is busy rather than that its request is wrong.
+// TestTenantsHaveAShareOfThePlaces: a tenant whose servers do not answer leaves places for others,
+// and its requests are refused as OVERLOADED rather than INVALID.
 func TestTenantsHaveAShareOfThePlaces(t *testing.T) {
 	asked := make(chan struct{}, maxOwned)
 	slow := serve(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -1,10 +1,11 @@
 // Package image gets the images that requests name: from the request itself, or from https URLs.
 //
 // Parsers return a Source for each image, and a Fetcher fills in the images. A Fetcher bounds the
-// number of images, their bytes together, the pixels of each, and the time. It connects to public addresses alone: the
-// check is made on the address of each connection, after the name was resolved, so neither a redirect
-// nor a name that resolves differently the second time gets around it. The type of an image is what
-// its bytes say. Errors name the field, and never contain a URL or a part of one.
+// number of images, their total bytes, the pixels of each, and the time. It connects only to public
+// addresses: it checks the address of each connection, after the name was resolved, so neither a
+// redirect nor a name that resolves differently the second time circumvents the check. The type of
+// an image is detected from its bytes. Errors name the field, and never contain a URL or a part of
+// one.
 package image
 
 import (
@@ -25,7 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Source says where an image comes from. Either URL or Base64 is set.
+// A Source is where an image comes from. Either URL or Base64 is set.
 type Source struct {
 	Param  string // the field of the request
 	URL    string // https: or data:
@@ -36,16 +37,16 @@ type Source struct {
 // FromURL returns the source of an image and the image, which is empty until a Fetcher fills it in.
 func FromURL(param, url string) Source { return Source{Param: param, URL: url, To: &llmv1.Image{}} }
 
-// FromBase64 is FromURL for an image that is in the request.
+// FromBase64 is FromURL for an image that is part of the request.
 func FromBase64(param, data string) Source {
 	return Source{Param: param, Base64: data, To: &llmv1.Image{}}
 }
 
-// Types are the media types of images that engines take.
+// Types are the media types of images that engines support.
 var Types = []string{"image/png", "image/jpeg", "image/webp", "image/gif"}
 
-// maxRequest bounds a request with its images, in bytes: less than what a message between the services
-// may have.
+// maxRequest bounds a request with its images, in bytes. It is below the limit of a message between
+// the services.
 const maxRequest = 4<<20 - 64<<10
 
 // CheckSize refuses a request that is too large with its images. param is the field of one of them,
@@ -57,7 +58,7 @@ func CheckSize(param string, size int) error {
 	return streamerr.InvalidParam(param, "the request has %d bytes with its images; at most %d are allowed", size, maxRequest)
 }
 
-// Uncounted refuses an image where tokens are counted without an engine.
+// Uncounted refuses an image in a request that counts tokens without an engine.
 func Uncounted(s Source) error {
 	return streamerr.InvalidParam(s.Param, "%s is an image, and only the engine knows how many tokens it takes", s.Param).WithCode(streamerr.CodeUnsupportedValue)
 }
@@ -71,11 +72,11 @@ const (
 
 // Limits bound the images of one request.
 type Limits struct {
-	Count   int           // images; 0 refuses all, and so does the zero value
+	Count   int           // number of images; 0 refuses all
 	Bytes   int64         // of all images together, decoded
 	Timeout time.Duration // for all images together
 	URLs    string        // None, HTTPS or HTTP
-	AnyPort bool          // URLs may name another port than that of their scheme
+	AnyPort bool          // URLs may name ports other than the default port of their scheme
 }
 
 // Flags adds the flags of l to fs.
@@ -124,7 +125,8 @@ type Fetcher struct {
 // New returns a fetcher with valid limits.
 func New(limits Limits) *Fetcher { return newFetcher(limits, dialer()) }
 
-// Fill gets all images of a request of a tenant, one after another. ctx is done when the client leaves.
+// Fill gets all images of a tenant's request, one after another. ctx is done when the client
+// leaves.
 func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 	if err := f.count(all); err != nil {
 		return err
@@ -151,12 +153,12 @@ func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 		}
 		s.To.Data = data
 		left -= int64(len(data))
-		s.To, s.URL, s.Base64 = nil, "", "" // the parser's memory of the request may last as long as the stream
+		s.To, s.URL, s.Base64 = nil, "", "" // release the parser's memory of the request: the source may live as long as the stream
 	}
 	return nil
 }
 
-// enter checks the URLs of a request, and waits for a place if there are any to fetch.
+// enter checks the URLs of a request, and waits for a place if any must be fetched.
 func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (release func(), err error) {
 	var first *Source
 	for i := range all {
@@ -186,10 +188,10 @@ func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (relea
 	}
 }
 
-// fetched reports whether the image is at another server.
+// fetched reports whether the image must be fetched from another server.
 func (s *Source) fetched() bool { return s.URL != "" && !strings.HasPrefix(s.URL, "data:") }
 
-// count refuses too many images.
+// count refuses more images than the limit.
 func (f *Fetcher) count(all []Source) error {
 	switch n := len(all); {
 	case n > 0 && f.limits.Count == 0:
@@ -245,7 +247,7 @@ func (f *Fetcher) fetch(ctx context.Context, s *Source, limit int64) ([]byte, er
 	if err != nil {
 		return nil, f.failed(ctx, s, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
+	defer resp.Body.Close() //nolint:errcheck // the body was only read
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		return nil, streamerr.InvalidParam(s.Param, "%s cannot be fetched: its server answered with status %d", s.Param, resp.StatusCode)
@@ -264,7 +266,7 @@ func (f *Fetcher) fetch(ctx context.Context, s *Source, limit int64) ([]byte, er
 	}
 }
 
-// check refuses a URL that is not fetched.
+// check refuses a URL that may not be fetched.
 func (f *Fetcher) check(s *Source) error {
 	u, err := url.Parse(s.URL)
 	switch {
@@ -286,14 +288,15 @@ func (f *Fetcher) allows(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && f.limits.URLs == HTTP
 }
 
-// reaches reports whether a URL's port is one that images are fetched from. Other ports are those of other services.
+// reaches reports whether images may be fetched from a URL's port. Other ports belong to other
+// services.
 func (f *Fetcher) reaches(u *url.URL) bool {
 	own := map[string]string{"https": "443", "http": "80"}[u.Scheme]
 	return f.limits.AnyPort || u.Port() == "" || u.Port() == own
 }
 
-// failed returns the error for a fetch that failed. The text of err may have a URL, so only its kind
-// is told.
+// failed returns the error for a fetch that failed. The text of err may contain a URL, so the error
+// has only the kind of failure.
 func (f *Fetcher) failed(ctx context.Context, s *Source, err error) error {
 	why := "its server cannot be reached, or broke the connection"
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// MaxPixels bounds the pixels of an image. Engines decode an image before they scale it down, so an image of few bytes
-// may take gigabytes of their memory.
+// MaxPixels bounds the pixels of an image. Engines decode an image before they scale it down, so an
+// image of few bytes may take gigabytes of their memory.
 const MaxPixels = 50_000_000
 
 // checkPixels refuses an image with too many pixels, by its header.
@@ -33,10 +33,10 @@ func checkPixels(param, mediaType string, data []byte) error {
 	}
 }
 
-// webp returns the dimensions of a WebP image; 0 if its header is not valid. The header is that of the container and
-// of the first chunk: VP8 (lossy), VP8L (lossless) or VP8X (extended).
+// webp returns the dimensions of a WebP image, or 0 if its header is not valid. It reads the header
+// of the container and of the first chunk: VP8 (lossy), VP8L (lossless) or VP8X (extended).
 func webp(data []byte) (width, height int64) {
-	const header = 20 // RIFF, its size, WEBP, the name and the size of the first chunk
+	const header = 20 // RIFF, size, WEBP, name and size of the first chunk
 	if len(data) < header+10 {
 		return 0, 0
 	}

@@ -28,7 +28,7 @@ func TestPixelsAreBounded(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		data []byte
-		want string // "" for an image that is taken
+		want string // "" for an accepted image
 	}{
 		"PNG":              {png, ""},
 		"large PNG":        {sized(50_000, 1000), ""},

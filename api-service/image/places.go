@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// maxRequests bounds the requests that are fetching images at the same time. Further ones wait, for at most
-	// Limits.Timeout.
+	// maxRequests bounds the requests that fetch images at the same time. Further requests wait,
+	// for at most Limits.Timeout.
 	maxRequests = 64
-	// maxOwned bounds those of one tenant, so that a tenant whose servers are slow leaves places for the others.
+	// maxOwned bounds the places of one tenant, so that a tenant whose servers are slow leaves
+	// places for others.
 	maxOwned = maxRequests / 4
 )
 
-// places are those of the requests that are fetching images.
+// places are the places of requests that fetch images.
 type places struct {
 	all chan struct{}
 
@@ -27,7 +28,7 @@ type places struct {
 // A share is the places of one tenant.
 type share struct {
 	places chan struct{}
-	users  int // requests that have a place or wait for one
+	users  int // number of requests that have a place or wait for one
 }
 
 func newPlaces() *places {
@@ -84,7 +85,7 @@ func (p *places) leave(tenant string) {
 	}
 }
 
-// busy refuses a request that has got no place.
+// busy refuses a request that has not got a place in time.
 func busy(s *Source) error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Param: s.Param, Message: s.Param + " cannot be fetched now: too many images are being fetched; try again later", RetryAfter: time.Second}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Accounts returns the accounts that a request with the key counts for: the key's and its tenant's. A nil Entry has
-// none.
+// Accounts returns the accounts that a request with the key counts for: the account of the key and
+// that of its tenant. A nil Entry has no accounts.
 func (e *Entry) Accounts() []quota.Account {
 	if e == nil {
 		return nil
@@ -22,7 +22,7 @@ func (e *Entry) Accounts() []quota.Account {
 	}
 }
 
-// Model refuses a model that the key may not ask for. A nil Entry may ask for all.
+// Model refuses a model that the key may not request. A nil Entry allows all models.
 func (e *Entry) Model(name string) error {
 	switch {
 	case e == nil || len(e.Models) == 0 || slices.Contains(e.Models, name):
@@ -34,8 +34,8 @@ func (e *Entry) Model(name string) error {
 	}
 }
 
-// Sampling bounds the max_tokens of a request, which may be nil. A request for more is INVALID; a request that names
-// none gets the bound, or what its API gives it by default, if that is less.
+// Sampling bounds the max_tokens of a request, which may be nil. A request for more is INVALID. A
+// request without max_tokens gets the bound, or the default of its API if that is lower.
 func (e *Entry) Sampling(s *llmv1.Sampling, byDefault bool) (*llmv1.Sampling, error) {
 	switch {
 	case e == nil || e.MaxTokens == 0:
@@ -54,7 +54,7 @@ func (e *Entry) Sampling(s *llmv1.Sampling, byDefault bool) (*llmv1.Sampling, er
 	return s, nil
 }
 
-// Timeout bounds the timeout of a request, in which 0 means none.
+// Timeout bounds the timeout of a request; 0 means no timeout.
 func (e *Entry) Timeout(asked time.Duration) time.Duration {
 	if e == nil || e.Deadline == 0 || asked > 0 && asked <= e.Deadline {
 		return asked

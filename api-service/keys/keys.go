@@ -1,13 +1,16 @@
-// Package keys reads the file of API keys: the tenant of each key, and the limits of keys and tenants.
+// Package keys reads the file of API keys and of the issuers of tokens: the tenant of each key and token, and the limits of
+// keys, tokens and tenants.
 package keys
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/whence-dev/whence/api-service/issuer"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/quota"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -28,57 +32,72 @@ const Header = "Authorization"
 // MaxWeight bounds a tenant's weight.
 const MaxWeight = 1000
 
-// An Entry is the tenant and the limits of one key. Several keys of one tenant own the same
-// streams.
+// An Entry has the tenant and the limits of one key. All keys of a tenant own the same streams.
 type Entry struct {
-	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. One of
-	// them is there.
+	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. Exactly
+	// one of them is set.
 	Key    string `yaml:"key"`
 	SHA256 string `yaml:"sha256"`
 	// ID names the key in usage records; "" means the first 12 hex digits of its digest.
 	ID string `yaml:"id"`
-	// Tenant owns the streams that are made with the key.
+	// Tenant owns the streams that are created with the key.
 	Tenant string `yaml:"tenant"`
-	// Weight is the tenant's share among tenants; 0 is 1.
-	Weight uint32 `yaml:"weight"`
-	// Tier is the most urgent service_tier that the key's streams get; "" is default.
-	Tier string `yaml:"tier"`
-	// Leave is the policy of requests without X-Leave; nil is the policy of the flags.
-	Leave *leave.Policy `yaml:"leave"`
-	// Leaves are the policies that X-Leave may ask for, and every policy within one of them. If
-	// there are none, Leave is the limit; without Leave there is no limit.
-	Leaves []leave.Policy `yaml:"leaves"`
-	// Limits are those of the key alone; the tenant's hold besides.
-	Limits quota.Limits `yaml:",inline"`
-	// Models are the models that the key may ask for; none means all.
-	Models []string `yaml:"models"`
-	// MaxTokens bounds the max_tokens of a request, and is its default; 0 means no bound.
-	MaxTokens uint32 `yaml:"max_tokens"`
-	// Deadline bounds the time that a stream may take; 0 means no bound.
-	Deadline time.Duration `yaml:"deadline"`
 	// Expires is when the key stops being valid; zero means never. Streams that run then go on.
 	Expires time.Time `yaml:"expires"`
 
-	tier   llmv1.Tier
+	Terms `yaml:",inline"`
+
 	shared quota.Limits // of the tenant, over all its keys
 }
 
-// A File holds entries, and the limits of tenants over all their keys.
+// Terms are what the streams of a key, or of the callers of an issuer, get and may ask for.
+type Terms struct {
+	// Weight is the tenant's share among tenants; 0 is 1.
+	Weight uint32 `yaml:"weight"`
+	// Tier is the most urgent service_tier that the key's streams get; "" means default.
+	Tier string `yaml:"tier"`
+	// Leave is the policy of requests without X-Leave; nil means the policy of the flags.
+	Leave *leave.Policy `yaml:"leave"`
+	// Leaves are the policies that X-Leave may name; every policy within one of them is allowed,
+	// too. If the list is empty, Leave is the limit; without Leave there is no limit.
+	Leaves []leave.Policy `yaml:"leaves"`
+	// Limits are those of the key alone; the limits of the tenant apply as well.
+	Limits quota.Limits `yaml:",inline"`
+	// Models are the models that the key may request; an empty list means all.
+	Models []string `yaml:"models"`
+	// MaxTokens bounds the max_tokens of a request, and is its default; 0 means no bound.
+	MaxTokens uint32 `yaml:"max_tokens"`
+	// Deadline bounds the duration of a stream; 0 means no bound.
+	Deadline time.Duration `yaml:"deadline"`
+
+	tier llmv1.Tier
+}
+
+// A File holds entries, the issuers of tokens, and the limits of tenants over all their keys and tokens.
 type File struct {
 	Tenants map[string]quota.Limits `yaml:"tenants"`
 	Keys    []*Entry                `yaml:"keys"`
+	Issuers []*Issuer               `yaml:"issuers"`
 }
 
-// A Ring maps keys to entries. A nil Ring accepts every caller, without a tenant. A Ring of a file can be replaced
-// while it is in use.
+// A Ring identifies callers by their keys and tokens. A nil Ring accepts every caller, without a tenant. A Ring of a file
+// can be replaced while it is in use.
 type Ring struct {
-	text    []byte   // of the file, as it was read last; owned by Follow
-	unused  []string // tenants with limits, to which no key belongs; owned by Follow
-	entries atomic.Pointer[map[[sha256.Size]byte]*Entry]
+	text    []byte // of the file, as it was read last; owned by Follow
+	table   atomic.Pointer[table]
+	fetcher *issuer.Fetcher
 }
 
-// Load reads the YAML file at path; an empty path returns a nil ring.
-func Load(path string) (*Ring, error) {
+// A table is what a file says.
+type table struct {
+	keys    map[[sha256.Size]byte]*Entry
+	issuers map[string]*Issuer // by the iss of their tokens
+	tenants map[string]quota.Limits
+	weights map[string]uint32 // of tenants with keys
+}
+
+// Load reads the YAML file at path; an empty path returns a nil ring. The caller closes the ring.
+func Load(path string, log *slog.Logger) (*Ring, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -86,86 +105,106 @@ func Load(path string) (*Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
-	ring, err := Parse(text)
+	ring, err := Parse(text, log)
 	if err != nil {
 		return nil, fmt.Errorf("keys in %s: %w", path, err)
 	}
-	ring.text = text
 	return ring, nil
 }
 
-// Parse reads a file's text.
-func Parse(text []byte) (*Ring, error) {
-	entries, unused, err := parse(text)
-	if err != nil {
+// Parse reads a file's text. It calls no issuer: the first token of each does.
+func Parse(text []byte, log *slog.Logger) (*Ring, error) {
+	ring := &Ring{text: text, fetcher: issuer.NewFetcher(log)}
+	if err := ring.replace(text); err != nil {
+		ring.Close()
 		return nil, err
 	}
-	r := &Ring{unused: unused}
-	r.entries.Store(&entries)
-	return r, nil
+	return ring, nil
 }
 
-// parse returns the entries of a file, and the tenants with limits to which no key belongs: their last key may have been
-// revoked.
-func parse(data []byte) (entries map[[sha256.Size]byte]*Entry, unused []string, err error) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
+// Close ends the ring's calls to issuers.
+func (r *Ring) Close() {
+	if r != nil {
+		r.fetcher.Close()
+	}
+}
+
+// replace has the ring use a file's text.
+func (r *Ring) replace(text []byte) error {
+	t, err := parse(text, r.fetcher, r.table.Load())
+	if err == nil {
+		r.table.Store(t)
+	}
+	return err
+}
+
+// parse reads a file's text. before, which may be nil, is the table that the new one replaces.
+func parse(text []byte, f *issuer.Fetcher, before *table) (*table, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	var file File
 	if err := dec.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
+		return nil, withoutText(err)
 	}
-	if file.Keys == nil {
-		return nil, nil, errors.New("the file has no keys; write keys: [] to refuse every caller")
+	if file.Keys == nil && len(file.Issuers) == 0 {
+		return nil, errors.New("the file has no keys and no issuers; write keys: [] to refuse every caller")
 	}
 	for tenant, limits := range file.Tenants {
 		if err := limits.Check(); err != nil {
-			return nil, nil, fmt.Errorf("tenants: %q: %w", tenant, err)
-		}
-		if !slices.ContainsFunc(file.Keys, func(e *Entry) bool { return e != nil && e.Tenant == tenant }) {
-			unused = append(unused, tenant)
+			return nil, fmt.Errorf("tenants: %q: %w", tenant, err)
 		}
 	}
-	slices.Sort(unused)
-	entries, err = file.entries()
-	return entries, unused, err
+	t := &table{
+		keys: make(map[[sha256.Size]byte]*Entry, len(file.Keys)), issuers: map[string]*Issuer{},
+		tenants: file.Tenants, weights: map[string]uint32{},
+	}
+	if err := t.addKeys(file.Keys); err != nil {
+		return nil, err
+	}
+	return t, t.addIssuers(file.Issuers, f, before)
 }
 
-// entries returns the entries of a file by their digests.
-func (file *File) entries() (map[[sha256.Size]byte]*Entry, error) {
-	entries := make(map[[sha256.Size]byte]*Entry, len(file.Keys))
-	weights, ids := map[string]uint32{}, map[string]bool{}
-	for i, e := range file.Keys {
-		if e == nil {
-			return nil, fmt.Errorf("keys[%d] is empty", i)
+// unused returns the tenants with limits to which no key belongs, and no token can: their last key may have been revoked.
+func (t *table) unused() (tenants []string) {
+	for tenant := range t.tenants {
+		if _, keyed := t.weights[tenant]; !keyed && !t.named(tenant) {
+			tenants = append(tenants, tenant)
 		}
-		e.shared = file.Tenants[e.Tenant]
+	}
+	slices.Sort(tenants)
+	return tenants
+}
+
+// addKeys adds the entries of a file.
+func (t *table) addKeys(entries []*Entry) error {
+	ids := map[string]bool{}
+	for i, e := range entries {
+		if e == nil {
+			return fmt.Errorf("keys[%d] is empty", i)
+		}
+		e.shared = t.tenants[e.Tenant]
 		digest, err := e.check()
 		if err != nil {
-			return nil, fmt.Errorf("keys[%d]: %w", i, err)
+			return fmt.Errorf("keys[%d]: %w", i, err)
 		}
-		if entries[digest] != nil {
-			return nil, fmt.Errorf("keys[%d]: the key appears more than once", i)
+		if t.keys[digest] != nil {
+			return fmt.Errorf("keys[%d]: the key appears more than once", i)
 		}
-		if was, known := weights[e.Tenant]; known && was != e.Weight {
-			return nil, fmt.Errorf("keys[%d]: the tenant %q has the weights %d and %d", i, e.Tenant, was, e.Weight)
+		if was, known := t.weights[e.Tenant]; known && was != e.Weight {
+			return fmt.Errorf("keys[%d]: the tenant %q has the weights %d and %d", i, e.Tenant, was, e.Weight)
 		}
-		weights[e.Tenant] = e.Weight
+		t.weights[e.Tenant] = e.Weight
 		e.ID = nameOf(e.ID, digest)
 		if ids[e.ID] {
-			return nil, fmt.Errorf("keys[%d]: the id %q appears more than once", i, e.ID)
+			return fmt.Errorf("keys[%d]: the id %q appears more than once", i, e.ID)
 		}
-		ids[e.ID], entries[digest] = true, e
+		ids[e.ID], t.keys[digest] = true, e
 	}
-	return entries, nil
+	return nil
 }
 
-const (
-	// maxTenant and maxID bound a tenant's name and a key's id, in bytes.
-	maxTenant = 64
-	maxID     = 64
-	// idDigits is the number of hex digits of a key's digest that name the key.
-	idDigits = 12
-)
+// idDigits is the number of hex digits of a key's digest that name the key.
+const idDigits = 12
 
 // nameOf returns the id of a key.
 func nameOf(id string, digest [sha256.Size]byte) string {
@@ -190,26 +229,13 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 	switch {
 	case (e.Key == "") == (e.SHA256 == ""):
 		return digest, errors.New("there must be either key or sha256")
-	case e.Tenant == "" || len(e.Tenant) > maxTenant:
-		return digest, fmt.Errorf("tenant must have 1 to %d bytes", maxTenant)
-	case len(e.ID) > maxID:
-		return digest, fmt.Errorf("id has %d bytes; it must have at most %d", len(e.ID), maxID)
-	case e.Weight > MaxWeight:
-		return digest, fmt.Errorf("weight is %d; it must be at most %d", e.Weight, MaxWeight)
+	case e.Tenant == "" || len(e.Tenant) > issuer.MaxTenant:
+		return digest, fmt.Errorf("tenant must have 1 to %d bytes", issuer.MaxTenant)
+	case len(e.ID) > issuer.MaxID:
+		return digest, fmt.Errorf("id has %d bytes; it must have at most %d", len(e.ID), issuer.MaxID)
 	}
-	if err := e.Limits.Check(); err != nil {
+	if err := e.Terms.check(); err != nil {
 		return digest, err
-	}
-	if e.Deadline < 0 {
-		return digest, fmt.Errorf("deadline is %v; it must not be negative", e.Deadline)
-	}
-	e.Weight = max(e.Weight, 1)
-	if e.tier, err = ParseTier(e.Tier); err != nil {
-		return digest, fmt.Errorf("tier is %.64q; it must be flex, default or priority", e.Tier)
-	}
-	e.tier = orDefault(e.tier)
-	if e.Leave != nil && !e.allows(*e.Leave) {
-		return digest, fmt.Errorf("leave is %v, which leaves does not allow", e.Leave)
 	}
 	if e.SHA256 == "" {
 		if strings.TrimSpace(e.Key) == "" {
@@ -225,6 +251,28 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 		return digest, errors.New("sha256 is the digest of an empty key; give the digest of a key")
 	}
 	return digest, nil
+}
+
+// check completes the terms.
+func (t *Terms) check() (err error) {
+	if t.Weight > MaxWeight {
+		return fmt.Errorf("weight is %d; it must be at most %d", t.Weight, MaxWeight)
+	}
+	if err := t.Limits.Check(); err != nil {
+		return err
+	}
+	if t.Deadline < 0 {
+		return fmt.Errorf("deadline is %v; it must not be negative", t.Deadline)
+	}
+	t.Weight = max(t.Weight, 1)
+	if t.tier, err = ParseTier(t.Tier); err != nil {
+		return fmt.Errorf("tier is %.64q; it must be flex, default or priority", t.Tier)
+	}
+	t.tier = orDefault(t.tier)
+	if e := (&Entry{Terms: *t}); t.Leave != nil && !e.allows(*t.Leave) {
+		return fmt.Errorf("leave is %v, which leaves does not allow", t.Leave)
+	}
+	return nil
 }
 
 // ParseTier parses a service_tier. "" and auto name no tier.
@@ -243,7 +291,7 @@ func ParseTier(word string) (llmv1.Tier, error) {
 	}
 }
 
-// orDefault returns the tier of a request that names none.
+// orDefault returns the default tier for a request without a tier.
 func orDefault(tier llmv1.Tier) llmv1.Tier {
 	if tier == llmv1.Tier_TIER_UNSPECIFIED {
 		return llmv1.Tier_TIER_DEFAULT
@@ -251,32 +299,39 @@ func orDefault(tier llmv1.Tier) llmv1.Tier {
 	return tier
 }
 
-// Find returns the entry of the key in a header, or nil without a ring. A header without a key of
-// the ring is UNAUTHENTICATED.
-func (r *Ring) Find(header string) (*Entry, error) {
+// A Holder is a caller that has presented a key or a token.
+type Holder struct {
+	Entry    *Entry // nil without a ring, and for tokens that only operate
+	Operates bool   // the token has the rights of the operator's key
+}
+
+// Find returns the holder of the key or the token in a header. A header without a key of the ring, and without a valid token
+// of its issuers, is UNAUTHENTICATED.
+func (r *Ring) Find(ctx context.Context, header string) (Holder, error) {
 	if r == nil {
-		return nil, nil
+		return Holder{}, nil
 	}
 	scheme, key, _ := strings.Cut(header, " ")
 	key = strings.TrimSpace(key)
 	switch {
 	case header == "":
-		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the header " + Header + " with an API key is missing"}
+		return Holder{}, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the header " + Header + " with an API key is missing"}
 	case !strings.EqualFold(scheme, "bearer"), key == "":
-		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: Header + " must be Bearer and an API key"}
+		return Holder{}, issuer.Invalid(Header + " must be Bearer and an API key")
 	}
-	e := (*r.entries.Load())[sha256.Sum256([]byte(key))]
+	t := r.table.Load()
+	e := t.keys[sha256.Sum256([]byte(key))]
 	switch {
 	case e == nil:
-		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: "the API key is not known"}
+		return t.verify(ctx, key)
 	case !e.Expires.IsZero() && !time.Now().Before(e.Expires):
-		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: "the API key has expired"}
+		return Holder{}, issuer.Invalid("the API key has expired")
 	}
-	return e, nil
+	return Holder{Entry: e}, nil
 }
 
-// Claim returns the claim of a stream in a tier. A request that names no tier gets the default
-// tier, or the key's tier if that is less urgent. A nil Entry allows any tier, without a tenant.
+// Claim returns the claim of a stream in a tier. A request without a tier gets the default tier, or
+// the key's tier if that is less urgent. A nil Entry allows any tier, without a tenant.
 func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	if e == nil {
 		return &llmv1.Claim{Tier: tier}, nil
@@ -290,9 +345,9 @@ func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	return &llmv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier, Key: e.ID}, nil
 }
 
-// Policy returns the leaving policy of a request: the policy that it asks for, unless asked is nil,
-// else the key's, else otherwise. A request for more than the key allows is FORBIDDEN. If otherwise
-// exceeds the key's limit, the first policy of Leaves replaces it.
+// Policy returns the leave policy of a request: asked if it is not nil, else the key's policy, else
+// otherwise. A request for more than the key allows is FORBIDDEN. If otherwise exceeds the key's
+// limit, the first policy of Leaves replaces it.
 func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Policy, error) {
 	switch {
 	case asked != nil && !e.allows(*asked):
@@ -314,7 +369,7 @@ func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Polic
 // Keeps reports whether the key allows that answers are kept after their readers have left.
 func (e *Entry) Keeps() bool { return e.allows(leave.Policy{Kind: leave.Linger, For: 1}) }
 
-// limits returns the policies that bound the key's; an empty list means no bound.
+// limits returns the policies that bound the policies of the key; an empty list means no bound.
 func (e *Entry) limits() []leave.Policy {
 	switch {
 	case e == nil:

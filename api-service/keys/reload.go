@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// readEvery is how often a key file is read. It is small, and its text says more surely than its time whether it has
-// changed.
+// readEvery is the time between reads of a key file. The file is small, and its text shows changes
+// more reliably than its modification time.
 const readEvery = time.Second
 
-// Follow loads the file of a ring again whenever it has changed, and on SIGHUP, until ctx is done. A file that cannot
-// be used is refused, and the keys stay as they are. Streams of keys that are gone run to their end.
+// Follow reloads the file of a ring whenever it has changed, and on SIGHUP, until ctx is done. An
+// invalid file is refused, and the keys stay as they are. Streams of removed keys run to their end.
 func (r *Ring) Follow(ctx context.Context, path string, log *slog.Logger) {
 	if r == nil {
 		return
@@ -49,28 +49,23 @@ func (r *Ring) Follow(ctx context.Context, path string, log *slog.Logger) {
 		if err != nil {
 			log.Error("the key file is refused, and the keys stay as they are", "file", path, "err", err)
 		} else {
-			log.Info("keys are loaded", "file", path, "keys", len(*r.entries.Load()))
+			t := r.table.Load()
+			log.Info("keys are loaded", "file", path, "keys", len(t.keys), "issuers", len(t.issuers))
 			r.warn(log, path)
 		}
 	}
 }
 
-func (r *Ring) replace(text []byte) error {
-	entries, unused, err := parse(text)
-	if err != nil {
-		return err
-	}
-	r.entries.Store(&entries)
-	r.unused = unused
-	return nil
-}
-
 // warn logs what a valid file may not mean to say.
 func (r *Ring) warn(log *slog.Logger, path string) {
-	if len(*r.entries.Load()) == 0 {
+	t := r.table.Load()
+	if len(t.keys)+len(t.issuers) == 0 {
 		log.Warn("the key file has no keys, so every caller is refused", "file", path)
 	}
-	if len(r.unused) > 0 {
-		log.Warn("the key file has limits of tenants to which no key belongs", "file", path, "tenants", r.unused)
+	if unused := t.unused(); len(unused) > 0 {
+		log.Warn("the key file has limits of tenants to which no key belongs", "file", path, "tenants", unused)
+	}
+	if shared := t.claimable(); len(shared) > 0 {
+		log.Warn("tokens of an issuer may name tenants that have keys, and then own their streams; tenant_prefix keeps them apart", "file", path, "tenants", shared)
 	}
 }

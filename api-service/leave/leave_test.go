@@ -35,7 +35,7 @@ func TestPoliciesAreReadAndWritten(t *testing.T) {
 	}
 }
 
-// A stream notes what its watch does to it.
+// A stream records the calls of its watch.
 type stream struct {
 	mu      sync.Mutex
 	cause   *streamerr.Error
@@ -106,7 +106,7 @@ func TestAStreamWaitsForItsFirstReader(t *testing.T) {
 	})
 }
 
-func TestLingerWaitsForSomebodyToComeBack(t *testing.T) {
+func TestLingerWaitsForAReaderToReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s stream
 		w := s.watch(leave.Policy{Kind: leave.Linger, For: 10 * time.Second})
@@ -134,7 +134,7 @@ func TestReadersOfOtherInstancesCount(t *testing.T) {
 			s := stream{seen: true, ago: time.Second}
 			w := s.watch(p)
 			w.Enter()(slow)
-			time.Sleep(time.Minute) // seen each time
+			time.Sleep(time.Minute) // a reader is seen each time
 			if s.reason() != streamerr.Unspecified {
 				t.Fatal(p, "it ended under a reader elsewhere", s.cause)
 			}
@@ -148,9 +148,9 @@ func TestReadersOfOtherInstancesCount(t *testing.T) {
 	})
 }
 
-// TestEndedStreamIsKeptOnlyWhereThePolicyKeepsIt: what a stream said is dropped after its end, once its last reader has left, or when
-// the time for its first reader is over.
-func TestEndedStreamIsKeptOnlyWhereThePolicyKeepsIt(t *testing.T) {
+// TestEndedStreamIsKeptOnlyIfThePolicyKeepsIt: the events of a stream are dropped after its end,
+// once its last reader has left, or when the time for its first reader is over.
+func TestEndedStreamIsKeptOnlyIfThePolicyKeepsIt(t *testing.T) {
 	for kind, keeps := range map[leave.Kind]bool{leave.Cancel: false, leave.Drain: false, leave.Linger: true, leave.Detach: true} {
 		policy := leave.Policy{Kind: kind, For: 20 * time.Second}
 		for name, read := range map[string]func(w *leave.Watch, check func(dropped bool)){
@@ -198,8 +198,9 @@ func TestEndedStreamIsKeptOnlyWhereThePolicyKeepsIt(t *testing.T) {
 	}
 }
 
-// TestReadersOfOtherInstancesKeepWhatIsDropped as long as they read.
-func TestReadersOfOtherInstancesKeepWhatIsDropped(t *testing.T) {
+// TestReadersOfOtherInstancesDelayTheDrop: events are dropped only after the last reader elsewhere
+// has left.
+func TestReadersOfOtherInstancesDelayTheDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []leave.Kind{leave.Cancel, leave.Drain} {
 			s := stream{seen: true, ago: time.Second}
@@ -219,7 +220,8 @@ func TestReadersOfOtherInstancesKeepWhatIsDropped(t *testing.T) {
 	})
 }
 
-// TestDrainWaitsForItsFirstReader: without a reader, what a drained stream says is dropped while the stream runs on.
+// TestDrainWaitsForItsFirstReader: if no reader arrives, the events of a drained stream are dropped
+// while the stream continues.
 func TestDrainWaitsForItsFirstReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s stream
@@ -236,7 +238,7 @@ func TestDrainWaitsForItsFirstReader(t *testing.T) {
 	})
 }
 
-func TestDetachAndDrainRunOn(t *testing.T) {
+func TestDetachAndDrainLetTheStreamContinue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []leave.Kind{leave.Detach, leave.Drain} {
 			var s stream

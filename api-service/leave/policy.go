@@ -1,4 +1,4 @@
-// Package leave decides what happens to a stream that has no reader left.
+// Package leave decides what happens to a stream when its last reader has left.
 //
 // A Policy comes from the request or from a flag. A Watch counts the readers of one stream and
 // enforces the policy.
@@ -21,9 +21,9 @@ type Kind uint8
 // The kinds of policies.
 const (
 	Cancel Kind = iota // the stream ends
-	Linger             // the stream ends unless a reader comes back in time
+	Linger             // the stream ends unless a reader reconnects in time
 	Detach             // the stream runs to its end, and its events are kept
-	Drain              // the stream runs to its end, so that its usage is known, and its events are dropped
+	Drain              // the stream runs to its end, so that its usage is known, but its events are dropped
 )
 
 var words = [...]string{Cancel: "cancel", Linger: "linger", Detach: "detach", Drain: "drain"}

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// firstReader is how long a stream whose policy is Cancel or Drain waits for its first reader.
+	// firstReader is how long a stream with policy Cancel or Drain waits for its first reader.
 	firstReader = 30 * time.Second
 	// elsewhere is how long a reader of another instance counts as present after it was last seen.
 	elsewhere = 3 * time.Second
-	// origin is the origin of the ending: the reader has left.
+	// origin is the origin of the ending: the reader that has left.
 	origin = "client"
 )
 
-// A Stream is what a Watch needs of its stream.
+// A Stream has the functions through which a Watch acts on its stream.
 type Stream struct {
 	// Stop ends the stream. It is not called after End, but a call may still be running then.
 	Stop func(cause *streamerr.Error)
@@ -24,7 +24,7 @@ type Stream struct {
 	// End, and more than once.
 	Drop func()
 	// Seen returns how long ago a reader of another instance read the stream; ok is false if there
-	// was none. A nil Seen means that there are no other instances.
+	// was no such reader. A nil Seen means that there are no other instances.
 	Seen func() (ago time.Duration, ok bool)
 }
 
@@ -37,8 +37,8 @@ type Watch struct {
 
 	mu      sync.Mutex // guards the following fields
 	readers int
-	begun   bool             // there was a reader
-	cause   *streamerr.Error // why the last one has left
+	begun   bool             // there has been a reader
+	cause   *streamerr.Error // why the last reader has left
 	timer   *time.Timer
 	over    bool
 }
@@ -110,12 +110,12 @@ func (w *Watch) left(cause *streamerr.Error) {
 	}
 }
 
-// unread ends or drops the stream, unless there is a reader after all.
+// unread ends or drops the stream, unless it has a reader after all.
 func (w *Watch) unread() {
 	var ago time.Duration
 	var read bool
 	if w.stream.Seen != nil {
-		ago, read = w.stream.Seen() // may ask over a network, so without mu
+		ago, read = w.stream.Seen() // Seen may ask over a network, so mu is not held
 	}
 	w.mu.Lock()
 	if w.readers > 0 || w.over && !w.drops() {
@@ -142,8 +142,8 @@ func (w *Watch) unread() {
 }
 
 // End records that the stream has ended. If the policy drops the stream's events, that happens now,
-// or when the last reader has left. A stream that had no reader yet keeps the rest of its time for
-// the first reader.
+// or when the last reader has left. A stream that has not had a reader waits for the rest of the
+// time for its first reader.
 func (w *Watch) End() {
 	w.mu.Lock()
 	w.over = true

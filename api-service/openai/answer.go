@@ -27,7 +27,7 @@ func Finish(finish llmv1.Finish) string {
 	return "stop"
 }
 
-// Usage is the usage object.
+// A usage is the usage object.
 type usage struct {
 	PromptTokens     uint32             `json:"prompt_tokens"`
 	CompletionTokens uint32             `json:"completion_tokens"`
@@ -61,7 +61,7 @@ func usageOf(u *llmv1.Usage) *usage {
 // Usage returns the usage object.
 func Usage(u *llmv1.Usage) []byte { return marshal(usageOf(u)) }
 
-// completionID returns the id of an answer, made from the stream's.
+// completionID returns the id of an answer, which is derived from the stream's id.
 func completionID(stream string) string { return "chatcmpl-" + stream }
 
 type completion struct {
@@ -106,18 +106,18 @@ type model struct {
 
 	// Not OpenAI's.
 	ContextLength uint32       `json:"context_length"`
-	Parent        string       `json:"parent,omitempty"` // the model whose adapter it is, as vLLM has it
+	Parent        string       `json:"parent,omitempty"` // the base model of an adapter, as in vLLM
 	Aliases       []string     `json:"aliases,omitempty"`
 	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
 	Embeddings    bool         `json:"embeddings,omitempty"`
-	Images        bool         `json:"images,omitempty"` // requests may have images
+	Images        bool         `json:"images,omitempty"` // whether requests may have images
 	Workers       modelWorkers `json:"workers"`
 }
 
 type modelWorkers struct {
 	Healthy uint32 `json:"healthy"`
 	Known   uint32 `json:"known"`
-	Problem string `json:"problem,omitempty"` // why none is healthy
+	Problem string `json:"problem,omitempty"` // why no worker is healthy
 }
 
 func modelOf(m *chatv1.Model) model {
@@ -145,7 +145,7 @@ func Model(m *chatv1.Model) []byte { return marshal(modelOf(m)) }
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings and numbers
+		panic(err) // cannot happen: structs of strings and numbers
 	}
 	return b
 }

@@ -43,7 +43,7 @@ func parse(t *testing.T, b []byte) chunk {
 	return c
 }
 
-func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
+func TestChunksHaveTheFormThatSDKsExpect(t *testing.T) {
 	for _, usage := range []bool{false, true} {
 		c := openai.NewChunks(started, usage)
 		for _, step := range []struct {
@@ -98,7 +98,7 @@ func TestCompletionHasTheRequiredFields(t *testing.T) {
 	}
 }
 
-func TestAnswersSayWhatWasThoughtAndCalled(t *testing.T) {
+func TestAnswersHaveReasoningAndToolCalls(t *testing.T) {
 	reasoned := proto.CloneOf(ended)
 	reasoned.Finish, reasoned.Usage.ReasoningTokens = llmv1.Finish_FINISH_TOOL_CALLS, proto.Uint32(2)
 	deltas := []*chatv1.Delta{

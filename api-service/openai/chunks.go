@@ -10,9 +10,9 @@ import (
 )
 
 // Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each
-// choice AppendRole, then AppendDelta for each piece of text, then AppendFinish; then, if the
-// request asked for it, AppendUsage. One goroutine uses it for one stream. The constant parts of a
-// chunk are encoded once.
+// choice AppendRole, then AppendDelta for each piece of text, then AppendFinish; and at the end
+// AppendUsage, if the request asked for it. One goroutine uses a Chunks for one stream. The
+// constant parts of a chunk are encoded once.
 type Chunks struct {
 	head  []byte // the part before the choices
 	tail  []byte // the part after the choices
@@ -22,7 +22,7 @@ type Chunks struct {
 	before, behind []byte
 }
 
-// NewChunks returns the encoder of one chat's chunks. With usage, each chunk has a null usage.
+// NewChunks returns the encoder of a chat's chunks. With usage, each chunk has a null usage.
 func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 	return newChunks(completionID(started.GetStreamId()), "chat.completion.chunk", started.GetModel(), usage)
 }

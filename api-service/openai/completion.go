@@ -75,8 +75,8 @@ func setPrompt(c *Chat, param string, raw json.RawMessage) (err error) {
 }
 
 // prompts parses a string, an array of strings, an array of token ids, or an array of such arrays;
-// an empty array yields no prompts. list reports an array of prompts, whose length check has
-// accepted.
+// an empty array yields no prompts. list reports that the input is an array of prompts, whose
+// length check has accepted.
 func prompts(param string, raw json.RawMessage, check func(n int) error) (all []*chatv1.Prompt, list bool, err error) {
 	if raw[0] == '"' {
 		s, err := text(param, raw)

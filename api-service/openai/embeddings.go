@@ -62,7 +62,7 @@ var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.Raw
 	"user": func(*Embeddings, string, json.RawMessage) error { return nil }, // has no effect on a vector
 }
 
-// ParseEmbeddings parses a body. Its errors are those of ParseChat.
+// ParseEmbeddings parses a body. Its errors are as those of ParseChat.
 func ParseEmbeddings(body []byte) (*Embeddings, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestInputsOfAllFormsAreRead(t *testing.T) {
 	}
 	for input, c := range map[string]struct {
 		want  []*chatv1.Prompt
-		param string // of what is wrong with the first input
+		param string // the field that errors about the first input name
 	}{
 		`"a"`:         {[]*chatv1.Prompt{word("a")}, "input"},
 		`["a","b"]`:   {[]*chatv1.Prompt{word("a"), word("b")}, "input[0]"},
@@ -45,7 +45,7 @@ func TestInputsOfAllFormsAreRead(t *testing.T) {
 	}
 }
 
-func TestEmbeddingsThatAreWrongAreRefusedByField(t *testing.T) {
+func TestInvalidEmbeddingsAreRefusedByField(t *testing.T) {
 	for body, param := range map[string]string{
 		``:                                 "",
 		`[]`:                               "",

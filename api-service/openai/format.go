@@ -35,7 +35,7 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if c.guide == "" { // tool_choice may have asked for a call; the chat-service decides whether both are possible
+	if c.guide == "" { // otherwise tool_choice has asked for a call; the chat-service decides whether both are possible
 		c.guide = param
 	}
 	c.Request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
@@ -86,7 +86,7 @@ func setReasoningEffort(c *Chat, param string, raw json.RawMessage) error {
 	variables := map[string]json.RawMessage{}
 	if c.Request.GetTemplateVariables() != "" {
 		if err := json.Unmarshal([]byte(c.Request.GetTemplateVariables()), &variables); err != nil {
-			return err // parsed before
+			return err // cannot fail: the member was parsed before
 		}
 	}
 	if _, ok := variables[param]; !ok {

@@ -22,10 +22,10 @@ type TokenLogprob struct {
 type logprob struct {
 	Token   string  `json:"token"`
 	Logprob float32 `json:"logprob"`
-	Bytes   []int   `json:"bytes"` // null for a token that adds nothing to the text
+	Bytes   []int   `json:"bytes"` // null for a token that adds no text
 }
 
-// NewLogprobs returns the log-probabilities of some tokens, or nil if there are none.
+// NewLogprobs returns the log-probabilities of tokens, or nil if there are none.
 func NewLogprobs(tokens []*chatv1.TokenLogprob) *Logprobs {
 	if len(tokens) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func likelyOf(t *chatv1.TokenLogprob) logprob {
 type textLogprobs struct {
 	Tokens  []string             `json:"tokens"`
 	Likely  []float32            `json:"token_logprobs"`
-	Top     []map[string]float32 `json:"top_logprobs"` // the token itself is in it, likely or not
+	Top     []map[string]float32 `json:"top_logprobs"` // the token itself is always in it
 	Offsets []int                `json:"text_offset"`  // in characters, from the beginning of the choice
 }
 
@@ -73,7 +73,7 @@ func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
 			likeliest := map[string]float32{t.GetToken(): t.GetLogprob()}
 			for _, l := range t.GetTop() {
 				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known {
-					// Different parts of characters have the same string.
+					// Parts of different characters may have the same string.
 					likeliest[l.GetToken()] = l.GetLogprob()
 				}
 			}
@@ -81,7 +81,7 @@ func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
 		}
 		at := int(*o)
 		if b := t.GetBytes(); len(b) > 0 && !utf8.RuneStart(b[0]) && at > 0 {
-			at-- // within the character that the previous token has begun
+			at-- // inside the character that the previous token has begun
 		}
 		p.Offsets = append(p.Offsets, at)
 		for _, b := range t.GetBytes() {

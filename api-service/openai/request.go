@@ -31,10 +31,10 @@ type Chat struct {
 	Stream       bool
 	IncludeUsage bool
 	Timeout      time.Duration // maximum duration of the answer; 0 means no limit
-	completion   bool          // it has a prompt
-	// defaultTokens says that the number of tokens is the default of completions.
+	completion   bool          // the body has a prompt
+	// defaultTokens reports that the number of tokens is the default of completions.
 	defaultTokens bool
-	maxTokens     string  // name of the field that set it
+	maxTokens     string  // name of the field that set the number of tokens
 	bestOf        int64   // 0 if absent
 	logprobs      bool    // of chats
 	topLogprobs   *uint32 // of chats
@@ -89,7 +89,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	"response_format":  setResponseFormat,
 	"reasoning_effort": setReasoningEffort,
 
-	// Not OpenAI's; vLLM and SGLang use these names.
+	// Not in OpenAI's API; vLLM and SGLang use these names.
 	"chat_template_kwargs": setTemplateKwargs,
 	"separate_reasoning": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := boolean(param, raw)
@@ -138,7 +138,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	},
 	"spaces_between_special_tokens": onlyTrue,
 
-	// Not OpenAI's; several gateways use this name. In seconds.
+	// Not in OpenAI's API; several gateways use this name. In seconds.
 	"timeout": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Timeout, err = timeout(param, raw)
 		return err
@@ -175,10 +175,10 @@ var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 	Refused: []string{"audio", "prediction", "web_search_options", "moderation"},
 })
 
-// ChatFields returns what happens to each field of chat completions.
+// ChatFields returns how each field of chat completions is treated: honoured, ignored or refused.
 func ChatFields() map[string]string { return chatFields.Fields() }
 
-// CompletionFields returns what happens to each field of completions.
+// CompletionFields returns how each field of completions is treated.
 func CompletionFields() map[string]string { return completionFields.Fields() }
 
 // ParseChat parses a body of chat completions. lenient names fields that are ignored instead of

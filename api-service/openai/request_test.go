@@ -162,7 +162,7 @@ func FuzzParseChat(f *testing.F) {
 			t.Error(c.Request)
 		}
 		if _, err := proto.Marshal(c.Request); err != nil {
-			t.Error(err) // such as invalid UTF-8, which could not cross to the chat-service
+			t.Error(err) // for example, invalid UTF-8 could not cross to the chat-service
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestStreamIsImplied(t *testing.T) {
 	}
 }
 
-func TestShortestTimeoutIsNotNone(t *testing.T) {
+func TestShortestTimeoutIsNotTakenForNoTimeout(t *testing.T) {
 	c, err := openai.ParseChat([]byte(`{` + hello + `,"timeout":1e-10}`))
 	if err != nil || c.Timeout <= 0 {
 		t.Error(c, err)

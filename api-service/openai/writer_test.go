@@ -34,7 +34,7 @@ func items(messages ...proto.Message) (all []*chatv1.GenerateResponse) {
 	return all
 }
 
-// whole writes a stream as the one body that a request gets.
+// whole returns the answer to a request in one body.
 func whole(t *testing.T, body string, parse func([]byte, ...string) (*openai.Chat, error), stream ...*chatv1.GenerateResponse) (answer []byte) {
 	t.Helper()
 	for _, data := range written(t, body, parse, false, stream...) {
@@ -76,7 +76,7 @@ func token(text string, likely float32, top ...*chatv1.TokenLogprob) *chatv1.Tok
 	return &chatv1.TokenLogprob{Token: strings.ToValidUTF8(text, "\uFFFD"), Bytes: []byte(text), Logprob: likely, Top: top}
 }
 
-// several is a stream of two choices, each of two tokens.
+// several returns a stream of two choices, each of two tokens.
 func several() []*chatv1.GenerateResponse {
 	return items(started,
 		&chatv1.Delta{Choice: 1, Text: "né", Logprobs: []*chatv1.TokenLogprob{token("n", -1, token("n", -1), token("x", -2)), token("\xc3", -0.5)}},
@@ -91,7 +91,7 @@ func created(t *testing.T, data string) string {
 	before, rest, _ := strings.Cut(data, `"created":`)
 	_, rest, ok := strings.Cut(rest, ",")
 	if !ok {
-		t.Errorf("%s says not when it was created", data)
+		t.Errorf("%s lacks the time of its creation", data)
 	}
 	return before + rest
 }
@@ -243,7 +243,7 @@ func FuzzParseStream(f *testing.F) {
 	})
 }
 
-func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
+func TestWholeAnswerLacksTheTextBeforeARestart(t *testing.T) {
 	tokens := []*chatv1.TokenLogprob{token("lost", -1)}
 	again := items(started,
 		&chatv1.Delta{Choice: 0, Text: "lost", Reasoning: "lost", ToolCalls: []*chatv1.ToolCallDelta{{Id: "1", Name: "lost"}}, Logprobs: tokens},

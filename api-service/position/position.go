@@ -1,5 +1,5 @@
-// Package position records which part of an answer its readers have received, so that another instance
-// can continue the answer behind exactly that part.
+// Package position records the part of an answer that readers have received, so that another
+// instance can continue the answer exactly after that part.
 //
 // Each delta in the replay log of a stream has a note, which AppendNote makes: the ids of the delta's
 // tokens, and the bytes of its text. Read adds up the notes of a log.
@@ -27,8 +27,8 @@ type Choice struct {
 const (
 	noteDelta   = 'd' // the numbers of appendDelta
 	noteEnd     = 'e' // a ChoiceEnd
-	noteStart   = 's' // the beginning of a generation, which tells nothing of the answer
-	noteUnknown = 'x' // a delta behind which no instance can continue the answer
+	noteStart   = 's' // the beginning of a generation, which has no part of the answer
+	noteUnknown = 'x' // a delta after which no instance can continue the answer
 )
 
 // AppendNote appends the note of an item that is a Started, a Delta or a ChoiceEnd.
@@ -50,8 +50,8 @@ func AppendNote(b []byte, out *chatv1.GenerateResponse) []byte {
 	return append(b, noteUnknown)
 }
 
-// appendDelta appends: choice, bytes of text, bytes of reasoning, number of pieces of tool calls, call and
-// bytes of arguments of each piece, and the ids of the tokens.
+// appendDelta appends: choice, bytes of text, bytes of reasoning, number of pieces of tool calls,
+// then call and bytes of arguments of each piece, and the ids of the tokens.
 func appendDelta(b []byte, d *chatv1.Delta) []byte {
 	b = binary.AppendUvarint(b, uint64(d.GetChoice()))
 	b = binary.AppendUvarint(b, uint64(len(d.GetText())))
@@ -67,11 +67,11 @@ func appendDelta(b []byte, d *chatv1.Delta) []byte {
 	return b
 }
 
-// errUnknown reports a log whose notes do not say how to continue the stream.
+// errUnknown reports a log whose notes do not suffice to continue the stream.
 var errUnknown = errors.New("the events do not say which tokens they are")
 
-// Read returns the part of an answer with a number of choices that the notes of its deltas describe. It
-// fails if the answer cannot be continued exactly.
+// Read returns the part of an answer with the given number of choices that the notes of its deltas
+// describe. It fails if the answer cannot be continued exactly.
 func Read(choices int, notes iter.Seq[string]) ([]Choice, error) {
 	all := make([]Choice, choices)
 	for note := range notes {

@@ -27,7 +27,7 @@ func TestNotesAddUp(t *testing.T) {
 		note(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{Model: "m"}}}),
 		delta(&chatv1.Delta{Text: "é", Tokens: 2, Ids: []uint32{7, 1 << 20}}),
 		delta(&chatv1.Delta{Choice: 1, Reasoning: "hm", Tokens: 1, Ids: []uint32{9}}),
-		delta(&chatv1.Delta{Text: "b"}), // held back by a stage: its token was counted before
+		delta(&chatv1.Delta{Text: "b"}), // a stage held this text back: its token was counted before
 		delta(&chatv1.Delta{Tokens: 1, Ids: []uint32{0}, ToolCalls: []*chatv1.ToolCallDelta{{Id: "c", Name: "f"}, {Index: 3, Arguments: `{"a`}}}),
 		note(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: end}}),
 		delta(&chatv1.Delta{Tokens: 1, Ids: []uint32{5}, ToolCalls: []*chatv1.ToolCallDelta{{Index: 3, Arguments: `":1}`}}}),

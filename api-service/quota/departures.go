@@ -6,25 +6,25 @@ import (
 	"sync"
 )
 
-// A departure is the end of a stream, as the server is told of it.
+// A departure is the end of a stream, as reported to the server.
 type departure struct {
 	accounts []Account
 	stream   string
 	tokens   int
-	unsure   bool // an earlier call has failed, and may have reached the server
+	unsure   bool // an earlier call has failed, but may have reached the server
 }
 
 // maxDepartures bounds the departures that wait for the server.
 const maxDepartures = 10_000
 
-// departures are those that the server has not been told of, because it did not answer.
+// departures are the departures that the server has not received, because it did not answer.
 type departures struct {
 	mu      sync.Mutex
 	waiting []departure
-	sending bool // a goroutine sends them
+	sending bool // a goroutine sends the departures
 }
 
-// add has a departure wait. It returns false if there is no room.
+// add queues a departure. It returns false if there is no room.
 func (d *departures) add(one departure) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +42,8 @@ func (d *departures) any() bool {
 	return len(d.waiting) > 0
 }
 
-// claim reports whether departures wait that nobody sends. The caller sends them.
+// claim reports whether departures wait and no goroutine sends them. After true the caller sends
+// them.
 func (d *departures) claim() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,7 +54,7 @@ func (d *departures) claim() bool {
 	return true
 }
 
-// take removes the departure that has waited longest. Without one, the claim has ended.
+// take removes the departure that has waited longest. If there is none, the claim ends.
 func (d *departures) take() (one departure, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,14 +66,15 @@ func (d *departures) take() (one departure, ok bool) {
 	return one, true
 }
 
-// release puts a departure back that could not be sent, and ends the claim.
+// release puts back a departure that could not be sent, and ends the claim.
 func (d *departures) release(one departure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sending, d.waiting = false, slices.Insert(d.waiting, 0, one)
 }
 
-// depart tells the server of the end of a stream. While the server does not answer, the departure waits.
+// depart reports the end of a stream to the server. While the server does not answer, the departure
+// waits.
 func (b *Book) depart(d departure) {
 	if b.asks() {
 		err := b.tell(d)
@@ -93,7 +95,7 @@ func (b *Book) tell(d departure) error {
 	return b.shared.leave(ctx, d)
 }
 
-// sendMissed tells the server of the departures that wait, until one fails.
+// sendMissed sends the waiting departures to the server, until a call fails.
 func (b *Book) sendMissed() {
 	if !b.missed.claim() {
 		return

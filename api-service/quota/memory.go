@@ -26,7 +26,7 @@ type count struct {
 
 func newMemory() *memory { return &memory{run: rand.Text(), counts: map[string]*count{}} }
 
-// name returns a name for a stream that no instance uses again.
+// name returns a unique name for a stream, over all instances.
 func (m *memory) name() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *memory) leave(accounts []Account, stream string, tokens int, now time.T
 // A running is a stream that counts for an account.
 type running struct{ account, stream string }
 
-// running returns the streams of all accounts, those of one account in a row.
+// running returns the streams of all accounts, grouped by account.
 func (m *memory) running() (all []running) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +84,7 @@ func (m *memory) running() (all []running) {
 	return all
 }
 
-// ended returns the streams of a batch that have ended.
+// ended returns the streams of a batch that have ended meanwhile.
 func (m *memory) ended(batch []running) (all []running) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *memory) count(name string, now time.Time) *count {
 	return c
 }
 
-// sweep drops the counts that say nothing any more, once a minute. mu is held.
+// sweep drops idle counts, once a minute. mu is held.
 func (m *memory) sweep(now time.Time) {
 	this := now.Unix() / int64(minute.Seconds())
 	if this == m.swept {

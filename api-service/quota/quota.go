@@ -1,13 +1,14 @@
 // Package quota bounds what tenants and API keys may use: requests and tokens per minute, and streams at a time.
 //
-// A minute is a window that slides: it covers the current minute of the clock, and the part of the minute before
-// that began less than 60 s ago, whose use is taken as even. A request counts when it is admitted. Tokens count when
-// their stream has ended, because nobody knows before how many there will be: an account over its limit gets no new
-// streams until the window has moved on.
+// A minute is a sliding window: it covers the current minute of the clock, and the part of the
+// previous minute that began less than 60 s ago, whose use is assumed to be even. A request counts
+// when it is admitted. Tokens count when their stream has ended, because their number is not known
+// before: an account over its limit gets no new streams until the window has moved on.
 //
-// Instances of api-service share the counts through a Redis server. Each instance also counts for itself. While the
-// server does not answer, each instance applies the limits to its own counts, or refuses everything, as configured.
-// The streams that end meanwhile are charged when the server answers again.
+// Instances of api-service share the counts through a Redis server. Each instance also counts for
+// itself. While the server does not answer, each instance applies the limits to its own counts or
+// refuses all requests, depending on the configuration. Streams that end meanwhile are charged when
+// the server answers again.
 package quota
 
 import (
@@ -41,17 +42,17 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// An Account is what a tenant or an API key has used.
+// An Account is a tenant or an API key with its limits.
 type Account struct {
 	Name   string // unique among all accounts
-	Whose  string // for people: "API key" or "tenant"
+	Whose  string // for error messages: "API key" or "tenant"
 	Limits Limits
 }
 
 // A Config describes a Book.
 type Config struct {
 	Redis  string // URL of the server that shares the counts; "" counts in memory
-	Closed bool   // refuse all requests with limits while the server does not answer
+	Closed bool   // refuse all requests of accounts with limits while the server does not answer
 	Log    *slog.Logger
 }
 
@@ -62,11 +63,11 @@ type Book struct {
 	shared *server // nil without Redis
 	missed departures
 
-	downUntil atomic.Int64    // unix nanoseconds until which the server is not asked; 0 while it answers
+	downUntil atomic.Int64    // time, in Unix nanoseconds, until which the server is not called; 0 while it answers
 	closing   context.Context //nolint:containedctx // it ends with the Book, not with a call
 	close     context.CancelFunc
 	beats     sync.WaitGroup
-	leaves    sync.WaitGroup // calls of the server that grants do not wait for
+	leaves    sync.WaitGroup // calls of the server that End does not wait for
 }
 
 // New returns a Book. The server need not be up. The caller closes the Book.
@@ -100,15 +101,15 @@ func (b *Book) Close() error {
 }
 
 const (
-	// serverTimeout bounds an answer of the server, and downTime is how long the server is not asked after it has
-	// failed: requests must not wait for a server that is down.
+	// serverTimeout bounds an answer of the server. downTime is how long the server is not called
+	// after a failure: requests must not wait for a server that is down.
 	serverTimeout = 250 * time.Millisecond
 	downTime      = time.Second
-	// streamLease is how long a stream counts after the last sign of life of its instance, and streamBeat the time
-	// between signs.
+	// streamLease is how long a stream counts after the last beat of its instance, and streamBeat
+	// the time between beats.
 	streamLease = 30 * time.Second
 	streamBeat  = 10 * time.Second
-	// maxBatch bounds the streams of one call, so that it is done in time.
+	// maxBatch bounds the streams of one call, so that the call completes in time.
 	maxBatch = 500
 )
 
@@ -121,8 +122,9 @@ type Grant struct {
 	once     sync.Once
 }
 
-// Admit counts a request, and a running stream until End, or refuses the request with OVERLOADED. Without accounts
-// that have limits, the Grant is nil. The Grant of a refused request is for Headers alone.
+// Admit counts a request, and a running stream until End, or refuses the request with OVERLOADED.
+// If no account has limits, the Grant is nil. The Grant of a refused request serves only for
+// Headers.
 func (b *Book) Admit(ctx context.Context, all []Account) (*Grant, error) {
 	var accounts []Account
 	for _, a := range all {
@@ -145,7 +147,7 @@ func (b *Book) Admit(ctx context.Context, all []Account) (*Grant, error) {
 	return g, nil
 }
 
-// enter counts on the server and here.
+// enter counts on the server and in this instance.
 func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused refusal, err error) {
 	if !b.asks() {
 		if b.shared != nil && b.config.Closed {
@@ -171,7 +173,7 @@ func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused ref
 
 var errNoServer = &streamerr.Error{Reason: streamerr.Unavailable, Message: "the limits of this API key cannot be checked now, because redis does not answer", RetryAfter: downTime}
 
-// asks reports whether the server is to be asked.
+// asks reports whether the server should be called.
 func (b *Book) asks() bool { return b.shared != nil && time.Now().UnixNano() >= b.downUntil.Load() }
 
 // answered records whether the server has answered, and logs a change.
@@ -193,8 +195,8 @@ func (b *Book) answered(err error) {
 	}
 }
 
-// End ends the stream of a grant, and charges its tokens. Calls after the first do nothing. End does not wait for
-// the server.
+// End ends the stream of a grant, and charges its tokens. Later calls do nothing. End does not wait
+// for the server.
 func (g *Grant) End(tokens int) {
 	if g == nil {
 		return
@@ -208,7 +210,8 @@ func (g *Grant) End(tokens int) {
 	})
 }
 
-// keepStreams tells the server that the streams of this instance still run, until the Book is closed.
+// keepStreams extends the leases of this instance's streams on the server, until the Book is
+// closed.
 func (b *Book) keepStreams() {
 	tick := time.NewTicker(streamBeat)
 	defer tick.Stop()
@@ -222,14 +225,15 @@ func (b *Book) keepStreams() {
 	}
 }
 
-// beat extends the leases of all streams of this instance, and tells the server of departures that it has missed.
+// beat extends the leases of all streams of this instance, and sends missed departures to the
+// server.
 func (b *Book) beat() {
 	for batch := range slices.Chunk(b.own.running(), maxBatch) {
 		ctx, cancel := context.WithTimeout(b.closing, serverTimeout)
 		err := b.shared.keep(ctx, batch)
 		cancel()
 		b.answered(err)
-		for _, r := range b.own.ended(batch) { // the server may have been told before the call, which adds them again
+		for _, r := range b.own.ended(batch) { // their departure may have reached the server before this call, which has added them again
 			b.depart(departure{accounts: []Account{{Name: r.account}}, stream: r.stream})
 		}
 		if err != nil {
@@ -241,7 +245,7 @@ func (b *Book) beat() {
 	}
 }
 
-// A refusal names the account and the limit that it has reached.
+// A refusal names an account and the limit that it has reached.
 type refusal struct {
 	account int // -1 for none
 	limit   limit

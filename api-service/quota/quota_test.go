@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// serve starts a redis-server, and returns its address and what stops it.
+// serve starts a redis-server, and returns its address and a function that stops it.
 func serve(t *testing.T) (addr string, stop func()) {
 	t.Helper()
 	file, err := exec.LookPath("redis-server")
@@ -85,7 +85,7 @@ func refusedFor(t *testing.T, err error) string {
 	return e.Message
 }
 
-// books are two instances with one server, and one instance twice without a server.
+// books returns two instances that share a server, and one instance without a server, twice.
 func books(t *testing.T) map[string][2]*Book {
 	addr, _ := serve(t)
 	shared := Config{Redis: "redis://" + addr + "/0"}
@@ -113,7 +113,7 @@ func requestsAreBounded(t *testing.T, both [2]*Book) {
 			g, err := both[i%2].Admit(t.Context(), account("requests", Limits{Requests: 7}))
 			if refusedFor(t, err) == "" {
 				admitted.Add(1)
-				g.End(1 << 30) // which nobody counts
+				g.End(1 << 30) // tokens are not limited here
 			}
 		})
 	}
@@ -194,7 +194,7 @@ func eachAccountIsBounded(t *testing.T, both [2]*Book) {
 	g.End(0)
 	told = map[string]string{}
 	g.Headers(func(key, value string) { told[key] = value })
-	if told["x-ratelimit-remaining-requests"] != "98" { // the refused one does not count
+	if told["x-ratelimit-remaining-requests"] != "98" { // the refused request does not count
 		t.Error(told)
 	}
 }
@@ -209,7 +209,8 @@ func TestNoLimits(t *testing.T) {
 	g.End(1)
 }
 
-// TestServerRollsTheWindow: the use of the minute before counts in part, and earlier use does not count.
+// TestServerRollsTheWindow: the use of the previous minute counts in part, and earlier use does not
+// count.
 func TestServerRollsTheWindow(t *testing.T) {
 	addr, _ := serve(t)
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
@@ -234,7 +235,8 @@ func TestServerRollsTheWindow(t *testing.T) {
 	}
 }
 
-// TestStreamsOfADeadInstanceStopCounting when their lease is over.
+// TestStreamsOfADeadInstanceStopCounting checks that streams stop counting when their lease has
+// expired.
 func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
 	addr, _ := serve(t)
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
@@ -255,8 +257,8 @@ func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
 	g.End(0)
 }
 
-// TestBeatRestoresStreams that a Redis server without persistence has lost, of more accounts and streams than fit into
-// one call. A stream that ends during the beat does not count again.
+// TestBeatRestoresStreams: a Redis server without persistence has lost the streams of more accounts
+// and streams than fit into one call. A stream that ends during the beat does not count again.
 func TestBeatRestoresStreams(t *testing.T) {
 	addr, _ := serve(t)
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
@@ -291,7 +293,8 @@ func TestBeatRestoresStreams(t *testing.T) {
 	await(t, "all streams have ended on the server", func() bool { return db.Exists(t.Context(), streamsKey("lost"), streamsKey("lost-3")).Val() == 0 })
 }
 
-// TestMissedDeparturesAreSent: streams that end while the server does not answer are charged when it answers again, once.
+// TestMissedDeparturesAreSent: streams that end while the server does not answer are charged once,
+// when the server answers again.
 func TestMissedDeparturesAreSent(t *testing.T) {
 	addr, _ := serve(t)
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
@@ -313,7 +316,7 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 		if n := db.ZCard(t.Context(), streamsKey("missed")).Val(); n != 1 {
 			t.Fatalf("%d streams count while the server is not asked", n)
 		}
-		if unsure { // the call has reached the server, and its answer has not come
+		if unsure { // the call has reached the server, but its answer has not arrived
 			b.missed.waiting[0].unsure = true
 			if err := b.tell(departure{accounts: limit, stream: g.stream, tokens: 60}); err != nil {
 				t.Fatal(err)
@@ -326,7 +329,7 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 			t.Errorf("%d streams count, and %d departures wait", n, len(b.missed.waiting))
 		}
 	}
-	if got := tokens(); !strings.Contains(got, "120") && got != "60 60" { // a minute may have ended
+	if got := tokens(); !strings.Contains(got, "120") && got != "60 60" { // a minute may have ended meanwhile
 		t.Errorf("charged are %s", got)
 	}
 	b.downUntil.Store(time.Now().Add(time.Hour).UnixNano())
@@ -342,7 +345,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begun) > 20*time.Second {
-			t.Fatal("it does not happen that", what)
+			t.Fatal("timeout: this did not happen:", what)
 		}
 	}
 }
@@ -400,7 +403,7 @@ func (l *lockedLines) String() string {
 	return l.text.String()
 }
 
-// TestWindow: after the wait, and not before, there is room.
+// TestWindow checks that there is room after the wait, and not before.
 func TestWindow(t *testing.T) {
 	for _, w := range []window{{0, 0}, {10, 0}, {0, 10}, {4, 20}, {30, 5}, {1, 1}} {
 		for _, limit := range []float64{0, 1, 5, 9} {

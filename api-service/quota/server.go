@@ -13,8 +13,9 @@ import (
 // keyPrefix begins the names of all keys.
 const keyPrefix = "whence:quota:1:"
 
-// A server shares the counts between instances. For each account it has a hash with the use of two minutes, and a
-// sorted set of the streams that run, each with the time, in milliseconds, until which it counts.
+// A server shares the counts between instances. For each account it has a hash with the use of two
+// minutes, and a sorted set of the running streams, each with the time, in milliseconds, at which
+// its lease ends.
 type server struct{ db *redis.Client }
 
 // newServer returns the server at a redis:// URL.
@@ -29,8 +30,8 @@ func newServer(url string) (*server, error) {
 
 func (s *server) close() error { return s.db.Close() }
 
-// use is the part that the scripts share. now is the time in milliseconds. roll returns the use of an account in the
-// current minute, as count and the two windows, and set stores it.
+// use is the Lua code that the scripts share. now is the time in milliseconds. roll returns the use
+// of an account in the current minute, as the count and the two windows, and set stores it.
 const use = `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -49,9 +50,10 @@ local function set(key, u)
 end`
 
 var (
-	// enter counts a request and a stream of the accounts, unless one of them has no room. Its keys are the hash and
-	// the set of each account. It returns the number of the account that has no room, from 1, or 0; the number of
-	// the limit; the milliseconds since the minute began; and the windows and the streams of each account.
+	// enter counts a request and a stream of the accounts, unless an account has no room. Its keys
+	// are the hash and the set of each account. It returns the number of the account without room,
+	// from 1, or 0; the number of the limit; the milliseconds since the minute began; and the
+	// windows and the streams of each account.
 	enter = redis.NewScript(use + `
 local stream, lease = ARGV[1], tonumber(ARGV[2])
 local at = now % 60000
@@ -83,8 +85,8 @@ for i = 1, #KEYS / 2 do
 end
 return out`)
 
-	// leave charges tokens to the accounts, and ends a stream. ARGV[3] is 1 if an earlier call may have done so: then
-	// only the accounts are charged in which the stream still counts.
+	// leave charges tokens to the accounts, and ends a stream. ARGV[3] is 1 if an earlier call may
+	// have done so: then only the accounts are charged in which the stream still counts.
 	leave = redis.NewScript(use + `
 for i = 1, #KEYS / 2 do
   local counted = redis.call('ZREM', KEYS[2*i], ARGV[1])
@@ -96,8 +98,9 @@ for i = 1, #KEYS / 2 do
 end
 return 1`)
 
-	// keep has streams count for another lease, and again if the server has lost them. Its keys are the sets of the
-	// accounts; its arguments are the lease, and for each stream the number of its key and its name.
+	// keep extends the leases of streams, and restores streams that the server has lost. Its keys
+	// are the sets of the accounts; its arguments are the lease, and for each stream the number of
+	// its key and its name.
 	keep = redis.NewScript(use + `
 local lease = tonumber(ARGV[1])
 for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[tonumber(ARGV[i])], now + lease, ARGV[i+1]) end
@@ -114,7 +117,7 @@ func keysOf(accounts []Account) (keys []string) {
 	return keys
 }
 
-// enter counts a request and a stream of the accounts, unless one of them has no room.
+// enter counts a request and a stream of the accounts, unless an account has no room.
 func (s *server) enter(ctx context.Context, accounts []Account, stream string) (states []state, refused refusal, err error) {
 	args := []any{stream, streamLease.Milliseconds()}
 	for _, a := range accounts {
@@ -146,7 +149,7 @@ func (s *server) leave(ctx context.Context, d departure) error {
 	return leave.Run(ctx, s.db, keysOf(d.accounts), d.stream, d.tokens, unsure).Err()
 }
 
-// keep has streams count for another lease.
+// keep extends the leases of streams.
 func (s *server) keep(ctx context.Context, batch []running) error {
 	args, numbers := []any{streamLease.Milliseconds()}, map[string]int{}
 	var keys []string

@@ -5,7 +5,7 @@ import "time"
 // minute is the length of a window.
 const minute = time.Minute
 
-// A window counts the use of the current minute of the clock, and of the minute before.
+// A window counts the use of the current minute of the clock, and of the previous minute.
 type window struct{ now, before float64 }
 
 // sum returns the use of the last 60 s. at is the time since the current minute began.
@@ -13,13 +13,13 @@ func (w window) sum(at time.Duration) float64 {
 	return w.now + w.before*(1-float64(at)/float64(minute))
 }
 
-// wait returns the time until sum is at most limit, if nothing more is used. at is the time since the current minute
-// began.
+// wait returns the time until sum is at most limit, if there is no further use. at is the time
+// since the current minute began.
 func (w window) wait(limit float64, at time.Duration) time.Duration {
 	if w.sum(at) <= limit {
 		return 0
 	}
-	if w.now <= limit { // within this minute, while the one before fades
+	if w.now <= limit { // the limit is met within this minute, as the share of the previous one shrinks
 		return time.Duration((1-(limit-w.now)/w.before)*float64(minute)) - at
 	}
 	return minute - at + time.Duration((1-max(limit, 0)/w.now)*float64(minute))
@@ -28,7 +28,7 @@ func (w window) wait(limit float64, at time.Duration) time.Duration {
 // roll returns the window after a number of minutes.
 func (w window) roll(minutes int64) window {
 	switch {
-	case minutes <= 0: // or the clock was set back
+	case minutes <= 0: // the same minute, or the clock was set back
 		return w
 	case minutes == 1:
 		return window{before: w.now}
@@ -37,14 +37,14 @@ func (w window) roll(minutes int64) window {
 	}
 }
 
-// A state is what an account has used.
+// A state is the use of an account.
 type state struct {
 	at               time.Duration // since the current minute began
 	requests, tokens window
-	streams          int // that run, without the one that is asked for
+	streams          int // running streams, without the requested one
 }
 
-// full returns the limit that leaves no room for one more request, or 0.
+// full returns the limit that leaves no room for another request, or 0.
 func (s state) full(l Limits) limit {
 	switch {
 	case l.Requests > 0 && s.requests.sum(s.at)+1 > float64(l.Requests):

@@ -2,18 +2,22 @@
 package redisclient
 
 import (
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
+// errURL does not quote the URL, which may have a password. Errors of the URL parser do.
+var errURL = errors.New("the URL is malformed; write redis://USER:PASSWORD@HOST:PORT/DATABASE, rediss:// for TLS, or unix:///SOCKET, with special characters of the password percent-encoded")
+
 // Options returns the options for the server at a redis:// URL. timeout bounds each step of a call. Calls are not
 // retried: streams continue without the server.
 func Options(url string, timeout time.Duration) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, err
+		return nil, errURL
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
 	o.MaxRetries, o.DialerRetries = -1, 1

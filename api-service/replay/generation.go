@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// generationSize is the distance between the numbers of two generations. A log has fewer events than
-// this: Limits.StreamBytes is below 2^31, and an event is charged eventCost bytes.
+// generationSize is the distance between the numbers of two generations. A log has fewer events
+// than generationSize: Limits.StreamBytes is below 2^31, and an event is charged eventCost bytes.
 const generationSize = 1_000_000_000
 
 // Seams are the positions of the last events of a log's earlier generations, in their order.
@@ -43,7 +43,8 @@ func (s Seams) until(after, to uint64) uint64 {
 	return to
 }
 
-// Lost reports whether an earlier instance has shown the event with this number and has not stored it.
+// Lost reports whether an earlier instance has shown readers the event with this number without
+// storing it.
 func (s Seams) Lost(seq uint64) bool {
 	generation := seq / generationSize
 	return generation < uint64(len(s)) && seq%generationSize > s[generation]

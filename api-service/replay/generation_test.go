@@ -8,7 +8,8 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// resumed returns a log with a stream of three deltas that another instance has begun, and its writer.
+// resumed returns a log with a stream of three deltas that another instance began, and the writer
+// of the next generation.
 func resumed(t *testing.T) (*replay.Memory, *replay.Writer) {
 	t.Helper()
 	m := replay.NewMemory(replay.Limits{})
@@ -23,7 +24,7 @@ func resumed(t *testing.T) (*replay.Memory, *replay.Writer) {
 	return m, w
 }
 
-func TestResumedStreamGoesOnInANewGeneration(t *testing.T) {
+func TestResumedStreamContinuesInANewGeneration(t *testing.T) {
 	m, w := resumed(t)
 	defer m.Close()
 	out := w.Outbox()
@@ -69,7 +70,8 @@ func TestResumedStreamGoesOnInANewGeneration(t *testing.T) {
 	if err != nil || len(p.Events) != 4 || p.Events[0].Seq != 3 || p.Events[0].Data != "abc" || p.Events[1].Data != "d" {
 		t.Errorf("a reader gets deltas of both generations in one event: %+v, %v", p.Events, err)
 	}
-	// The first generation has shown event 4 and has not stored it: it is not the event at that position now.
+	// The first generation has shown event 4 without storing it; the event now at that position is
+	// another one.
 	for _, lost := range []uint64{4, 6, 7, 1_000_000_000, 1_000_000_003, 1_000_000_007, 2_000_000_004} {
 		if _, err := r.Read(t.Context(), lost); !errors.Is(err, replay.ErrAhead) {
 			t.Errorf("the cursor %d gets %v", lost, err)

@@ -2,11 +2,11 @@ package replay
 
 import "time"
 
-// Limits bound a log. Zero fields have their defaults.
+// Limits bound a log. A zero field means its default.
 type Limits struct {
-	Bytes       int           // over all streams; owners above their share make room
+	Bytes       int           // over all streams; when full, owners above their share lose streams
 	StreamBytes int           // per stream; an append past it fails with ErrFull
-	TTL         time.Duration // for which an ended stream is kept
+	TTL         time.Duration // how long an ended stream is kept
 }
 
 // Defaults of Limits.

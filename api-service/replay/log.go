@@ -1,4 +1,5 @@
-// Package replay keeps the events of streams, so that readers can start late, come back, and be several.
+// Package replay keeps the events of streams, so that several readers can read a stream, start
+// late, and reconnect.
 //
 // The log of a stream is a sequence of events, numbered from 1, that ends with one closing event. A
 // reader holds a cursor: the number of the last event that it has received. Nothing is queued per
@@ -22,13 +23,14 @@
 //
 // # Generations
 //
-// A stream can be taken over by another instance that shares the log. Each takeover begins a generation
-// of events. The number of an event is its generation (from 0) times 1e9, plus its position in the log
-// (from 1). So numbers grow, and a number that an earlier instance has shown to a reader and has not
-// stored never names another event: a cursor with such a number is refused with ErrAhead.
+// Another instance that shares the log can take a stream over. Each takeover begins a generation of
+// events. The number of an event is its generation (from 0) times 1e9, plus its position in the log
+// (from 1). So numbers grow, and the number of an event that an earlier instance has shown to a
+// reader without storing it never names another event: a cursor with such a number is refused with
+// ErrAhead.
 //
-// Memory keeps the log in the process. Package redislog shares it between processes. Package replaytest
-// tests what every log must do.
+// Memory keeps the log in the process. Package redislog shares the log between processes. Package
+// replaytest tests the contract of every log.
 package replay
 
 import (
@@ -42,10 +44,10 @@ import (
 // A Kind is the type of an event. Readers see it as the event's name.
 type Kind string
 
-// The kinds of events. The last event of a stream is an Ending or a Failure, and no other event is.
+// The kinds of events. The last event of a stream is an Ending or a Failure; no earlier event is.
 const (
 	Delta   Kind = "delta" // Data can be concatenated with the Data of other deltas
-	Usage   Kind = "usage" // JSON, as in all kinds that follow
+	Usage   Kind = "usage" // JSON, as in all later kinds
 	Ending  Kind = "ending"
 	Failure Kind = "error"
 )
@@ -55,7 +57,7 @@ func (k Kind) Closing() bool { return k == Ending || k == Failure }
 
 // An Event is one entry in the log of a stream.
 type Event struct {
-	Seq  uint64 // from 1; an event with several deltas has the number of the last. Append sets it
+	Seq  uint64 // from 1; an event with several merged deltas has the number of the last; set by Append
 	Kind Kind
 	Data string
 	// Note is for an instance that takes the stream over, not for readers. Only deltas have notes, and
@@ -69,7 +71,7 @@ func (e *Event) Generation() uint64 { return e.Seq / generationSize }
 // A Head describes a stream.
 type Head struct {
 	ID    string // unguessable
-	Epoch string // identifies this log of the stream; a cursor names the epoch of its log
+	Epoch string // identifies this log of the stream; a cursor contains the epoch of its log
 	Owner string // digest of the credentials that created the stream; "" if there were none
 	Key   string // digest of the idempotency key; "" if there was none
 	Body  string // digest of the request
@@ -78,11 +80,11 @@ type Head struct {
 	// Form names the form of Request and of the notes of the events. "" means that no other instance
 	// can continue the stream.
 	Form string
-	// Request is what another instance needs to continue the stream, besides its events. Begin stores
-	// it; the heads that readers get have none. The log never parses it.
+	// Request is the data, besides the events, with which another instance can continue the stream.
+	// Begin stores it; the heads that readers get lack it. The log never parses it.
 	Request string
-	// Memo is what an API needs, besides the events, to answer questions about the stream for as long as
-	// the log has it. The heads that readers get have it. The log never parses it.
+	// Memo is the data, besides the events, with which an API answers questions about the stream
+	// for as long as the log keeps it. The heads that readers get have it. The log never parses it.
 	Memo string
 	// Shared is set by Begin. If true, every instance that shares the log can read the stream.
 	Shared bool
@@ -91,17 +93,17 @@ type Head struct {
 // NewEpoch returns an epoch that no other log has.
 func NewEpoch() string { return strings.ToLower(rand.Text()[:10]) }
 
-// An Orphan is a stream whose instance has died or has handed it over, for the instance that takes the
-// stream over.
+// An Orphan is a stream whose instance has died or has handed it over, as the instance that takes
+// it over receives it.
 type Orphan struct {
 	Head       Head // with the request; Edge is the instance that ran the stream
 	Age        time.Duration
-	HandedOver bool    // the instance that ran the stream has stopped it, and has handed it over
+	HandedOver bool    // the instance that ran the stream has stopped it and has handed it over
 	Deltas     []Event // all events so far, with their notes
-	Stop       string  // the cause with which the stream is to end at once; "" for none
+	Stop       string  // the cause with which the stream must end at once; "" for none
 }
 
-// Errors of a log. Errors of the server that a log is built on come besides them.
+// Errors of a log. A log that is built on a server also returns errors of the server.
 var (
 	ErrUnknown = errors.New("replay: no such stream is kept")
 	ErrTaken   = errors.New("replay: a stream with this id is kept")
@@ -118,29 +120,32 @@ type Log interface {
 	Begin(ctx context.Context, h Head) (Head, error)
 	// Writer returns the writer of a stream that began here under this epoch, or ErrUnknown.
 	Writer(id, epoch string) (*Writer, error)
-	// Append is Writer followed by Writer.Append. A caller that appends per token keeps the Writer.
+	// Append is Writer followed by Writer.Append. A caller that appends each token keeps the
+	// Writer.
 	Append(id, epoch string, events ...Event) error
-	// Forget drops the log of a stream that began here under this epoch, with its Key. Its readers get
-	// ErrUnknown. Forget leaves the log of a later stream with the same id alone.
+	// Forget drops the log and the Key of a stream that began here under this epoch. Its readers
+	// get ErrUnknown. Forget does not affect a later stream with the same id.
 	Forget(ctx context.Context, id, epoch string)
-	// Erase drops the log of a stream that has ended, wherever it ran. It returns false if the stream has not
-	// ended. A stream that is not kept is erased already.
+	// Erase drops the log of a stream that has ended, on whichever instance it ran. It returns
+	// false if the stream has not ended. A stream that is not kept counts as erased.
 	Erase(ctx context.Context, id, epoch string) (bool, error)
-	// Open returns a reader of a stream, wherever the stream began. The caller closes the reader.
+	// Open returns a reader of a stream, on whichever instance the stream began. The caller closes
+	// the reader.
 	Open(ctx context.Context, id string) (Reader, error)
-	// Seen returns how long ago a reader of another instance had the stream open. ok is false if there
-	// was no such reader.
+	// Seen returns how long ago a reader of another instance had the stream open. ok is false if
+	// there was no such reader.
 	Seen(ctx context.Context, id string) (ago time.Duration, ok bool)
-	// HandOver leaves a stream that began or was taken over here to another instance that shares the
-	// log. It returns false if there is no such instance, or if the stream cannot be taken over. After
-	// true the stream has no writer here, and its readers continue to read it.
+	// HandOver leaves a stream that began or was taken over here to another instance that shares
+	// the log. It returns false if there is no such instance, or if the stream cannot be taken
+	// over. After HandOver has returned true, the stream has no writer here, and its readers
+	// continue to read it.
 	HandOver(ctx context.Context, id, epoch string) bool
-	// Retire has this instance take over no more streams.
+	// Retire makes this instance take over no more streams.
 	Retire()
-	// Stop asks the instance that runs a stream, or the next one that takes it over, to end the stream
-	// with the cause. heard says that the running instance hears of the stop from below; then only the
-	// next one is asked. Stop returns false if there is no such live stream, or if no other instance
-	// shares the log.
+	// Stop asks the instance that runs a stream, or the next instance that takes it over, to end
+	// the stream with the cause. heard means that the running instance learns of the stop from the
+	// hops below; then Stop asks only the next instance. Stop returns false if there is no such
+	// live stream, or if no other instance shares the log.
 	Stop(ctx context.Context, id, cause string, heard bool, allowed func(Head) bool) bool
 	// Close frees the log. All streams have their closing events, and all readers are closed.
 	Close() error
@@ -159,9 +164,10 @@ type Page struct {
 	Events []Event
 	// Ended reports that no event follows Events.
 	Ended bool
-	// Missed is why a part of the log could not be read now; nil if there was no such part. The stream may continue.
+	// Missed is the reason why a part of the log could not be read now, or nil. The stream may
+	// continue.
 	Missed error
-	// More is readable, once, when there may be more to read. It is nil if Ended is true.
+	// More receives one value when there may be more to read. It is nil if Ended is true.
 	More <-chan struct{}
 }
 

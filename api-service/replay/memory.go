@@ -14,8 +14,9 @@ import (
 // an append reserves its bytes before it stores anything. The shares of owners are computed when the
 // log is full, while other streams append, so a share can be off by the appends of that moment.
 type Memory struct {
-	// Evicted is called with the head of an ended stream that was dropped to make room, without its memo. It
-	// must not wait, nor use the log. It may be nil, and is set before the log is used.
+	// Evicted is called with the head, without the memo, of an ended stream that was dropped to
+	// make room. It must neither wait nor use the log. It may be nil, and is set before the log is
+	// used.
 	Evicted func(Head)
 
 	limits Limits
@@ -78,9 +79,9 @@ func (m *Memory) add(h Head, seams Seams) *memoryStream {
 	return s
 }
 
-// Resume adds a stream that another instance has begun, with its deltas so far, and returns the writer of
-// its next generation. The last seam is the position of the last delta. Resume fails with ErrTaken,
-// ErrFull, or with errGap if the deltas are not all that the stream had.
+// Resume adds a stream that another instance began, with its deltas so far, and returns the writer
+// of its next generation. The last seam is the position of the last delta. Resume fails with
+// ErrTaken, with ErrFull, or with errGap if deltas are missing.
 func (m *Memory) Resume(h Head, seams Seams, deltas []Event) (*Writer, error) {
 	if len(seams) == 0 || seams[len(seams)-1] != uint64(len(deltas)) {
 		return nil, errGap
@@ -143,8 +144,8 @@ func (m *Memory) Append(id, epoch string, events ...Event) error {
 // Forget implements Log.
 func (m *Memory) Forget(_ context.Context, id, epoch string) { m.Drop(id, epoch) }
 
-// Drop is Forget, and returns the head of the dropped stream, without its memo. ok is false if there is no such
-// stream.
+// Drop is Forget, and returns the head of the dropped stream, without its memo. ok is false if
+// there is no such stream.
 func (m *Memory) Drop(id, epoch string) (h Head, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,7 +239,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// end starts the time for which an ended stream is kept. mu and the lock of the stream are held.
+// end starts the TTL of an ended stream. mu and the lock of the stream are held.
 func (m *Memory) end(s *memoryStream) {
 	s.phase, s.end = phaseEnded, time.Now()
 	m.ended = append(m.ended, s)
@@ -248,7 +249,7 @@ func (m *Memory) end(s *memoryStream) {
 	}
 }
 
-// expire forgets the ended streams whose time has passed, and sets the timer for the next one.
+// expire forgets the ended streams whose TTL has passed, and sets the timer for the next stream.
 func (m *Memory) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

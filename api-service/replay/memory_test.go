@@ -80,7 +80,7 @@ func TestHeadsAloneFillTheLog(t *testing.T) {
 	t.Error("a thousand live streams fit into 100 kB")
 }
 
-func TestMemoryForgetsInTimeWithoutBeingAsked(t *testing.T) {
+func TestMemoryForgetsEndedStreamsAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := replay.NewMemory(replay.Limits{TTL: time.Minute})
 		defer m.Close()

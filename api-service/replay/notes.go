@@ -2,8 +2,8 @@ package replay
 
 import "strings"
 
-// notes are the notes of the deltas of one stream. Their zero value is for deltas without notes, and takes
-// no more memory.
+// notes are the notes of the deltas of one stream. The zero value is for deltas without notes, and
+// takes no extra memory.
 type notes struct {
 	text strings.Builder
 	ends []uint32 // the end of each delta's note in text; empty if no delta has a note

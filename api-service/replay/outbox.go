@@ -1,11 +1,12 @@
 package replay
 
-// An Outbox holds the events of one stream until they are written to a server that other instances read.
-// Readers in this process see an event once it is written, so that they are never ahead of the server.
-// If the server is down, Release lets them see everything at once. One goroutine uses the outbox.
+// An Outbox holds the events of one stream until they are written to a server that other instances
+// read. Readers in this process see an event only once it is written, so that they are never ahead
+// of the server. If the server is down, Release lets readers see everything at once. One goroutine
+// uses the outbox.
 type Outbox struct{ stream *memoryStream }
 
-// Outbox returns the outbox of the stream, and hides all events that follow from readers until Show or
+// Outbox returns the outbox of the stream, and hides all later events from readers until Show or
 // Release. It is called once.
 func (w *Writer) Outbox() *Outbox {
 	s := w.stream
@@ -15,8 +16,8 @@ func (w *Writer) Outbox() *Outbox {
 	return &Outbox{s}
 }
 
-// Shipped reports whether the outbox of the stream is empty: all events are shown to readers because they
-// are written.
+// Shipped reports whether the outbox of the stream is empty: all events are written, and so are
+// shown to readers.
 func (w *Writer) Shipped() bool {
 	s := w.stream
 	s.mu.Lock()
@@ -24,7 +25,7 @@ func (w *Writer) Shipped() bool {
 	return s.held && s.shown == s.last()
 }
 
-// Continued reports whether the stream has begun here, or has events of this instance.
+// Continued reports whether the stream began here, or has events of this instance.
 func (w *Writer) Continued() bool {
 	s := w.stream
 	s.mu.Lock()
@@ -42,9 +43,9 @@ func (o *Outbox) Seams() Seams { return o.stream.seams }
 // Ready receives a value after an event was appended or the stream was forgotten.
 func (o *Outbox) Ready() <-chan struct{} { return o.stream.ready }
 
-// Unwritten appends at most n deltas, of those that follow the event with number after, to events, and
-// the other events if no delta is left. Each delta is an event of its own, with its note. closing reports
-// that the closing event is among them. over reports that no event is or will be left.
+// Unwritten appends to events at most n of the deltas after the event with number after, and the
+// other events if no delta is left. Each delta is an event of its own, with its note. closing
+// reports that the closing event is among them. over reports that no event is left, now or later.
 func (o *Outbox) Unwritten(events []Event, after uint64, n int) (unwritten []Event, closing, over bool) {
 	s := o.stream
 	s.mu.Lock()
@@ -59,7 +60,7 @@ func (o *Outbox) Unwritten(events []Event, after uint64, n int) (unwritten []Eve
 	position = max(position, v.dropped)
 	to := position + uint64(n)
 	if to >= s.deltas() {
-		to = last // what follows the deltas belongs together
+		to = last // the events after the deltas are written together
 	}
 	unwritten = v.merged(events, position, to, 0)
 	for i := range unwritten[len(events):] {
@@ -71,8 +72,8 @@ func (o *Outbox) Unwritten(events []Event, after uint64, n int) (unwritten []Eve
 	return unwritten, len(unwritten) > 0 && unwritten[len(unwritten)-1].Kind.Closing(), false
 }
 
-// Show lets readers see the events up to the one with number upto. After Release, readers are held back
-// again once the server has every event.
+// Show lets readers see the events up to number upto. After Release, it holds readers back again
+// once the server has every event.
 func (o *Outbox) Show(upto uint64) {
 	s := o.stream
 	s.mu.Lock()
@@ -87,7 +88,7 @@ func (o *Outbox) Show(upto uint64) {
 	s.wakeReaders()
 }
 
-// Release lets readers see every event, including those that follow.
+// Release lets readers see every event, now and later.
 func (o *Outbox) Release() {
 	s := o.stream
 	s.mu.Lock()

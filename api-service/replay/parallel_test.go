@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestParallelStreamsStayWithinBounds runs owners that fill a small log in parallel, while readers read
-// every stream. The log never exceeds its bound, the accounts add up at the end, and every reader gets
-// either the whole text of its stream or the failure of an evicted one.
+// TestParallelStreamsStayWithinBounds runs owners that fill a small log in parallel, while readers
+// read every stream. The log must not exceed its bound, the accounts must add up at the end, and
+// every reader must get either the whole text of its stream or the failure of an evicted stream.
 func TestParallelStreamsStayWithinBounds(t *testing.T) {
 	const owners, rounds, deltas = 6, 40, 60
 	m := NewMemory(Limits{Bytes: 60_000, StreamBytes: 20_000})
@@ -52,7 +52,7 @@ func TestParallelStreamsStayWithinBounds(t *testing.T) {
 				if err != nil {
 					last.Kind = Failure
 				}
-				if err := w.Append(last); errors.Is(err, ErrFull) { // it was evicted after its last delta
+				if err := w.Append(last); errors.Is(err, ErrFull) { // the stream was evicted after its last delta
 					last.Kind = Failure
 					err = w.Append(last)
 					if err != nil {
@@ -70,7 +70,8 @@ func TestParallelStreamsStayWithinBounds(t *testing.T) {
 	}
 }
 
-// readToTheEnd reads a stream of n bytes. Its log may fail or be evicted; then the reader gets no ending.
+// readToTheEnd reads a stream of n bytes. If the log fails or the stream is evicted, the reader
+// gets no ending.
 func readToTheEnd(t *testing.T, r Reader, n int) {
 	defer r.Close()
 	var text int
@@ -103,8 +104,8 @@ func readToTheEnd(t *testing.T, r Reader, n int) {
 	}
 }
 
-// TestTokensCostNoAllocation: appending a delta and reading it allocate nothing but the growth of the
-// stream's buffer.
+// TestTokensCostNoAllocation checks that appending a delta and reading it allocate nothing except
+// for the growth of the stream's buffer.
 func TestTokensCostNoAllocation(t *testing.T) {
 	m := NewMemory(Limits{})
 	defer m.Close()
@@ -132,9 +133,9 @@ func TestTokensCostNoAllocation(t *testing.T) {
 	}
 }
 
-// TestPageKeepsItsTextWhileTheStreamGoesOn: a page shares the bytes of the log, so neither later deltas,
-// nor an eviction, nor Forget may change it.
-func TestPageKeepsItsTextWhileTheStreamGoesOn(t *testing.T) {
+// TestPageKeepsItsTextWhileTheStreamContinues: a page shares the bytes of the log, so neither later
+// deltas nor an eviction nor Forget may change the page.
+func TestPageKeepsItsTextWhileTheStreamContinues(t *testing.T) {
 	m := NewMemory(Limits{})
 	defer m.Close()
 	w, err := m.Add(Head{ID: "s", Epoch: "e"})
@@ -164,8 +165,8 @@ func TestPageKeepsItsTextWhileTheStreamGoesOn(t *testing.T) {
 	}
 }
 
-// TestEndOfAnEvictedStreamIsCharged: an eviction gives back the charge of the head, which a stream that
-// has ended has again.
+// TestEndOfAnEvictedStreamIsCharged: an eviction refunds the charge of the head, and a stream that
+// ends is charged for its head again.
 func TestEndOfAnEvictedStreamIsCharged(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()

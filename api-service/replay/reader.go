@@ -13,7 +13,7 @@ type memoryReader struct {
 	events []Event       // reused by each Read
 	more   chan struct{} // capacity 1
 
-	waiting bool // guarded by stream.mu: the last Read has handed out more, and nothing was sent since
+	waiting bool // guarded by stream.mu: the last Read has returned more, and no value was sent since
 }
 
 // open adds a reader to the stream.
@@ -36,11 +36,11 @@ func (r *memoryReader) Close() {
 	s.readers = slices.DeleteFunc(s.readers, func(other *memoryReader) bool { return other == r })
 }
 
-// wake lets the reader know that there may be more to read. The lock of the stream is held.
+// wake tells the reader that there may be more to read. The lock of the stream is held.
 func (r *memoryReader) wake() {
 	if r.waiting {
 		r.waiting = false
-		r.more <- struct{}{} // it is empty: wait has taken what an earlier wake sent
+		r.more <- struct{}{} // never blocks: wait has taken the value of an earlier wake
 	}
 }
 
@@ -50,7 +50,7 @@ func (r *memoryReader) wait() <-chan struct{} {
 	if !r.waiting {
 		r.waiting = true
 		select {
-		case <-r.more: // the wake of an earlier page that the caller did not wait for
+		case <-r.more: // the value of an earlier page for which the caller did not wait
 		default:
 		}
 	}
@@ -81,7 +81,7 @@ func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
 	}
 	v := s.section()
 	s.mu.Unlock()
-	clear(r.events) // a reader that waits keeps no old text alive
+	clear(r.events) // a waiting reader must not keep old text alive
 	r.events = v.merged(r.events[:0], position, to, MaxMerged)
 	p.Events = r.events
 	return p, nil

@@ -56,8 +56,8 @@ func (a *account) end(s *memoryStream) {
 	a.ended = append(a.ended, s)
 }
 
-// closeAccount removes a stream that is being forgotten from the account of its owner. mu and the lock of the stream
-// are held.
+// closeAccount removes a stream that is being forgotten from the account of its owner. mu and the
+// lock of the stream are held.
 func (m *Memory) closeAccount(s *memoryStream) {
 	a := s.account
 	n := s.bytes.Swap(0)
@@ -140,21 +140,22 @@ func (m *Memory) evictOne(owner string, n int64, s *memoryStream) bool {
 		}
 		return true
 	case running == nil, running == m.accounts[owner] && (s == nil || largest == s):
-		return false // the stream that needs the room is the one to evict
+		return false // the stream that needs the room would be evicted itself
 	default:
 		m.evict(largest)
 		return true
 	}
 }
 
-// largest returns the owner's running stream whose eviction frees the most, and the newest of several. It
-// returns nil if all of them are evicted. The stream s counts with n more bytes. Memory.mu is held.
+// largest returns the owner's running stream whose eviction frees the most bytes, and the newest of
+// several such streams. It returns nil if all streams are evicted already. The stream s counts with
+// n more bytes. Memory.mu is held.
 func (a *account) largest(s *memoryStream, n int64) (largest *memoryStream) {
 	var most int64
 	for r := range a.running {
 		bytes := r.bytes.Load() - r.memoSize
 		if bytes == 0 {
-			continue // it is evicted
+			continue // evicted already
 		}
 		if r == s {
 			bytes += n
@@ -166,8 +167,8 @@ func (a *account) largest(s *memoryStream, n int64) (largest *memoryStream) {
 	return largest
 }
 
-// evict drops the text of a running stream. The stream ends at its next event, and its readers get that
-// ending, for which the stream keeps its memo and the charge of the memo. mu is held.
+// evict drops the text of a running stream. The stream ends at its next event, and its readers get
+// that ending. For the ending the stream keeps its memo and the charge of the memo. mu is held.
 func (m *Memory) evict(s *memoryStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +177,7 @@ func (m *Memory) evict(s *memoryStream) {
 	s.account.bytes.Add(-n)
 }
 
-// compact removes forgotten streams from ended once they are most of it. mu is held.
+// compact removes forgotten streams from ended when they are more than half of it. mu is held.
 func (m *Memory) compact() {
 	if m.stale > len(m.ended)/2 {
 		m.ended = slices.DeleteFunc(m.ended, func(s *memoryStream) bool { return s.phase == phaseForgotten })

@@ -13,7 +13,7 @@ func text(n int) Event { return Event{Kind: Delta, Data: strings.Repeat("x", n)}
 
 var closed = Event{Kind: Failure, Data: "{}"}
 
-// keep begins a stream of an owner, and has it say n bytes.
+// keep begins a stream of an owner, and appends n bytes.
 func keep(t *testing.T, m *Memory, owner, id string, n int) {
 	t.Helper()
 	if _, err := m.Begin(t.Context(), Head{ID: id, Owner: owner, Began: time.Now()}); err != nil {
@@ -24,8 +24,9 @@ func keep(t *testing.T, m *Memory, owner, id string, n int) {
 	}
 }
 
-// TestGreedyOwnerMakesRoom checks that after one owner has filled the log with running streams, another owner still
-// has room: the greedy owner's largest stream ends, the newest of several largest, and its readers get its ending.
+// TestGreedyOwnerMakesRoom: after one owner has filled the log with running streams, another owner
+// still has room. The largest stream of the greedy owner ends, the newest of several equally large,
+// and its readers get its ending.
 func TestGreedyOwnerMakesRoom(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()
@@ -34,7 +35,7 @@ func TestGreedyOwnerMakesRoom(t *testing.T) {
 	keep(t, m, "greedy", "newer", 40_000)
 	keep(t, m, "modest", "mine", 20_000)
 	if err := m.Append("newer", "", text(1)); !errors.Is(err, ErrFull) {
-		t.Errorf("the largest and newest stream of the greedy owner goes on: %v", err)
+		t.Errorf("the largest and newest stream of the greedy owner continues: %v", err)
 	}
 	for _, id := range []string{"small", "older", "mine"} {
 		if err := m.Append(id, "", text(1)); err != nil {
@@ -62,7 +63,8 @@ func TestGreedyOwnerMakesRoom(t *testing.T) {
 	}
 }
 
-// TestEvictedStreamDoesNotComplete: a stream whose text was dropped ends with a failure, even if its answer was complete.
+// TestEvictedStreamDoesNotComplete: a stream whose text was dropped ends with a failure, even if
+// its answer was complete.
 func TestEvictedStreamDoesNotComplete(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()
@@ -79,7 +81,8 @@ func TestEvictedStreamDoesNotComplete(t *testing.T) {
 	}
 }
 
-// TestGreedyOwnerIsRefusedFirst: while its streams run, the owner that keeps most begins no further one.
+// TestGreedyOwnerIsRefusedFirst: while its streams run, the owner that keeps the most cannot begin
+// another stream.
 func TestGreedyOwnerIsRefusedFirst(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()
@@ -99,9 +102,9 @@ func TestGreedyOwnerIsRefusedFirst(t *testing.T) {
 	keep(t, m, "modest", "too", 10_000)
 }
 
-// TestEndedStreamsGoBeforeThoseThatRun checks that ended streams are evicted first, except those of owners within
-// their share.
-func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
+// TestEndedStreamsAreEvictedBeforeRunningOnes also checks that owners within their share lose
+// nothing.
+func TestEndedStreamsAreEvictedBeforeRunningOnes(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()
 	keep(t, m, "modest", "over", 10_000)
@@ -124,8 +127,8 @@ func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
 	}
 }
 
-// TestSharesHold takes random steps and checks that the log stays within its bound, accounts add up, and owners
-// within their share lose nothing.
+// TestSharesHold takes random steps and checks that the log stays within its bound, that accounts
+// add up, and that owners within their share lose nothing.
 func TestSharesHold(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -148,16 +151,16 @@ func TestSharesHold(t *testing.T) {
 	}
 }
 
-// A walk does random things to a log.
+// A walk takes random steps on a log.
 type walk struct {
 	m   *Memory
 	r   *rand.Rand
-	ids []string // of streams that have begun, and have no ending yet
+	ids []string // of streams that have begun and have not ended
 
 	ended []string
 }
 
-// step takes one random step, and returns the owner that it was for.
+// step takes one random step, and returns the owner whose stream it used.
 func (w *walk) step(t *testing.T, i int) (owner string) {
 	if w.r.IntN(10) < 3 || len(w.ids) == 0 {
 		owner, id := fmt.Sprint("owner", min(w.r.IntN(6), w.r.IntN(6))), fmt.Sprint(i)
@@ -182,7 +185,7 @@ func (w *walk) step(t *testing.T, i int) (owner string) {
 		if len(w.ended) == 0 {
 			break
 		}
-		last := w.ended[len(w.ended)-1] // the oldest one is not the interesting one
+		last := w.ended[len(w.ended)-1] // the newest: expiry and eviction drop the oldest anyway
 		w.ended = w.ended[:len(w.ended)-1]
 		if k := w.m.stream(last); k != nil {
 			owner = k.head.Owner
@@ -203,7 +206,7 @@ func (m *Memory) stream(id string) *memoryStream {
 	return m.streams[id]
 }
 
-// cost returns the bytes for which a stream should be charged. Nothing else uses the log meanwhile.
+// cost returns the bytes that a stream should be charged. Nothing else uses the log meanwhile.
 func (s *memoryStream) cost() int {
 	if s.evicted && s.phase == phaseLive {
 		return len(s.memo)
@@ -242,7 +245,7 @@ func (m *Memory) audit() error {
 			return fmt.Errorf("the forgotten stream %s has its memo", s.head.ID)
 		}
 	}
-	// Endings have room beyond the bound.
+	// Closing events have room beyond the bound.
 	if bound := m.limits.Bytes + len(m.streams)*(headCost+len(closed.Data)+eventCost); sum != int(m.bytes.Load()) || sum > bound {
 		return fmt.Errorf("%d bytes are kept, by accounts %d; the bound is %d", m.bytes.Load(), sum, bound)
 	}
@@ -252,7 +255,7 @@ func (m *Memory) audit() error {
 	return nil
 }
 
-// snapshot returns how much each owner keeps.
+// snapshot returns the bytes that each owner keeps.
 func (m *Memory) snapshot() map[string]int {
 	all := map[string]int{}
 	for of, a := range m.accounts {

@@ -22,20 +22,20 @@ const (
 // A memoryStream is the log of one stream.
 type memoryStream struct {
 	head     Head  // without the memo
-	memoSize int64 // is charged until the stream is forgotten
-	seams    Seams // of the generations before the one that is written here
+	memoSize int64 // charged until the stream is forgotten
+	seams    Seams // of the generations before the current one
 	account  *account
-	writer   Writer // of this stream, so that handing it out allocates nothing
-	// bytes is the charge of the stream. It is memoSize between the eviction of a live stream and its
-	// closing event. It changes with mu held.
+	writer   Writer // of this stream, so that returning it allocates nothing
+	// bytes is the charge of the stream. Between the eviction of a live stream and its closing
+	// event bytes is memoSize. It changes with mu held.
 	bytes atomic.Int64
 
 	mu    sync.Mutex // guards the following fields; Memory.mu is taken first
 	phase phase
-	end   time.Time // when the closing event came
+	end   time.Time // when the closing event was appended
 	memo  string    // "" once the stream is forgotten
-	// text holds the data of all deltas after the dropped ones. It only grows, so a substring of it is
-	// valid without the lock.
+	// text holds the data of all deltas after the dropped ones. It only grows, so a substring of
+	// text is valid without the lock.
 	text    strings.Builder
 	ends    []uint32      // the end of each delta in text; it only grows, like text
 	notes   notes         // of the deltas in text
@@ -43,9 +43,9 @@ type memoryStream struct {
 	rest    []Event       // the events after the deltas
 	evicted bool          // the text was dropped to make room
 	cause   error         // why the stream must end; nil while it may continue
-	held    bool          // readers see the events up to shown, not those after it
+	held    bool          // readers see only the events up to shown
 	shown   uint64        // a position
-	ready   chan struct{} // capacity 1: the outbox has something to do; nil without an outbox
+	ready   chan struct{} // capacity 1: the outbox has work; nil without an outbox
 	readers []*memoryReader
 }
 
@@ -69,7 +69,7 @@ func (s *memoryStream) addDelta(data, note []byte) {
 	s.endDelta()
 }
 
-// endDelta ends a delta where text ends. mu is held.
+// endDelta ends a delta at the end of text. mu is held.
 func (s *memoryStream) endDelta() {
 	s.ends = append(s.ends, uint32(s.text.Len())) // Limits.StreamBytes keeps it in range
 }
@@ -93,8 +93,8 @@ func (s *memoryStream) drop() {
 	s.ends, s.rest, s.notes = nil, nil, notes{}
 }
 
-// evict drops the deltas of a live stream, which must then end with a Failure. It returns the charge
-// that the stream no longer has. mu is held.
+// evict drops the deltas of a live stream, which must then end with a Failure. It returns the
+// number of bytes by which the charge has dropped. mu is held.
 func (s *memoryStream) evict() int64 {
 	s.evicted, s.dropped = true, s.deltas()
 	s.text.Reset()
@@ -105,7 +105,8 @@ func (s *memoryStream) evict() int64 {
 	return s.bytes.Swap(s.memoSize) - s.memoSize
 }
 
-// announce tells the readers, or the outbox that holds them back, that there are new events. mu is held.
+// announce tells the readers, or the outbox that holds them back, that there are new events. mu is
+// held.
 func (s *memoryStream) announce() {
 	s.wakeOutbox()
 	if !s.held {
@@ -116,7 +117,7 @@ func (s *memoryStream) announce() {
 func (s *memoryStream) wakeOutbox() {
 	select {
 	case s.ready <- struct{}{}:
-	default: // the outbox is due already, or there is none
+	default: // the outbox has a value already, or there is no outbox
 	}
 }
 
@@ -126,8 +127,8 @@ func (s *memoryStream) wakeReaders() {
 	}
 }
 
-// A section is a part of a stream's log. It is a view: it shares the bytes of the stream, which do not
-// change, and needs no lock.
+// A section is a part of a stream's log. It is a view: it shares the bytes of the stream, which do
+// not change, and needs no lock.
 type section struct {
 	text    string
 	ends    []uint32
@@ -136,7 +137,7 @@ type section struct {
 	seams   Seams
 }
 
-// section returns the log of the stream as it is now. mu is held.
+// section returns the current log of the stream. mu is held.
 func (s *memoryStream) section() section {
 	return section{text: s.text.String(), ends: s.ends, dropped: s.dropped, rest: s.rest, seams: s.seams}
 }
@@ -149,8 +150,8 @@ func (v *section) offset(position uint64) int {
 	return int(v.ends[position-v.dropped-1])
 }
 
-// merged appends the events at the positions in (after, to] to events. Deltas of one generation that follow each other
-// become one event of at most maxBytes; a larger delta is an event of its own.
+// merged appends the events at the positions in (after, to] to events. Consecutive deltas of one
+// generation become one event of at most maxBytes; a larger delta is an event of its own.
 func (v *section) merged(events []Event, after, to uint64, maxBytes int) []Event {
 	deltas := v.dropped + uint64(len(v.ends))
 	after = max(after, v.dropped)

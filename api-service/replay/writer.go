@@ -7,9 +7,9 @@ import "errors"
 // It is safe for concurrent use.
 //
 // Append and Delta return ErrUnknown if the stream's log was dropped, even if a later stream has
-// the same id, and ErrClosed after the closing event, or for a delta after an event of another
-// kind. With ErrFull nothing was added. Any other error says why the stream must end: then Failure
-// is the only closing event that the log takes.
+// the same id. They return ErrClosed after the closing event, and for a delta after an event of
+// another kind. After ErrFull nothing was added. Any other error is the reason why the stream must
+// end: then the log takes only a Failure as the closing event.
 type Writer struct {
 	memory *Memory
 	stream *memoryStream
@@ -22,8 +22,8 @@ func (w *Writer) Head() Head {
 	return w.stream.describe()
 }
 
-// Delta appends one delta with its note, which may be empty. It copies both, and allocates nothing but the growth of the stream's
-// buffer.
+// Delta appends one delta with its note, which may be empty. It copies both, and allocates nothing
+// except for the growth of the stream's buffer.
 func (w *Writer) Delta(data, note []byte) error {
 	s, size := w.stream, int64(len(data)+len(note)+eventCost)
 	s.mu.Lock()
@@ -39,8 +39,7 @@ func (w *Writer) Delta(data, note []byte) error {
 	return err
 }
 
-// Append appends events. Deltas come before events of all other kinds. A closing event always has
-// room.
+// Append appends events. Deltas precede events of all other kinds. A closing event always has room.
 func (w *Writer) Append(events ...Event) error {
 	b := batchOf(events)
 	if b.closing {
@@ -68,8 +67,8 @@ var errNoRoom = errors.New("replay: full")
 // A batch describes events that are appended together.
 type batch struct {
 	size            int64 // their charge, in bytes
-	deltas          bool  // there is a Delta
-	closing, failed bool  // there is a closing event; it is a Failure
+	deltas          bool  // the batch has a Delta
+	closing, failed bool  // the batch has a closing event; it is a Failure
 }
 
 func batchOf(events []Event) (b batch) {
@@ -103,7 +102,7 @@ func (w *Writer) check(b batch) error {
 		return ErrUnknown
 	case s.phase == phaseEnded, b.deltas && len(s.rest) > 0:
 		return ErrClosed
-	case s.cause != nil && !b.failed: // a stream whose text is gone does not end as a complete one
+	case s.cause != nil && !b.failed: // a stream whose text was dropped must not end as complete
 		return s.cause
 	case !b.closing && s.bytes.Load()+b.size > int64(w.memory.limits.StreamBytes):
 		return ErrFull
@@ -112,8 +111,8 @@ func (w *Writer) check(b batch) error {
 	}
 }
 
-// appendSlowly appends events with the lock of the whole log: it makes room for them, or ends the
-// stream.
+// appendSlowly appends events while it holds the lock of the whole log: it makes room for the
+// events, or ends the stream.
 func (w *Writer) appendSlowly(b batch, events []Event) error {
 	m, s := w.memory, w.stream
 	m.mu.Lock()
@@ -125,13 +124,13 @@ func (w *Writer) appendSlowly(b batch, events []Event) error {
 	defer s.mu.Unlock()
 	if err := w.check(b); err != nil {
 		if !b.closing {
-			m.bytes.Add(-b.size) // the bytes were reserved, and the stream has ended since
+			m.bytes.Add(-b.size) // release the reservation: the stream has ended meanwhile
 		}
 		return err
 	}
 	if b.closing {
 		if s.evicted {
-			b.size += headCost // the eviction has given it back
+			b.size += headCost // the eviction had refunded it
 		}
 		m.bytes.Add(b.size)
 	}

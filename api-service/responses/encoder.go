@@ -19,7 +19,7 @@ type Encoder struct {
 	output
 	request  *chatv1.ChatRequest
 	repeated []byte           // what the response repeats of its request
-	endedAt  func() time.Time // is called once the stream has ended
+	endedAt  func() time.Time // called once the stream has ended
 
 	model   string
 	created int64  // in seconds since 1970; 0 before the stream has started, unless the response is stored
@@ -98,7 +98,7 @@ func (e *Encoder) announce(name string) {
 // done returns the name of the last event.
 func (e *Encoder) done() string { return e.last }
 
-// begin begins an event, and end ends it with a brace that the caller has appended.
+// begin begins an event. end ends an event with the closing brace, which the caller has appended.
 func (e *Encoder) begin(name string) []byte {
 	number := e.Add()
 	b := e.scratch[:0]
@@ -148,10 +148,10 @@ func (e *Encoder) opened(it *item) {
 	}
 }
 
-// contents are the names of the events about an item's content, without their last word.
+// contents are the names of the events about an item's content, without the last word.
 var contents = map[itemKind]string{message: "response.output_text.", reasoning: "response.reasoning_text.", functionCall: "response.function_call_arguments."}
 
-// deltas are the names of the events that a token becomes: a token allocates no name.
+// deltas are the names of the events for tokens, made once so that a token allocates no name.
 var deltas = map[itemKind]string{message: contents[message] + "delta", reasoning: contents[reasoning] + "delta", functionCall: contents[functionCall] + "delta"}
 
 func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
@@ -162,7 +162,7 @@ func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
 	e.end(append(b, '}'))
 }
 
-// closed encodes the end of an item. The arguments of a call that is cut off are not done.
+// closed encodes the end of an item. Arguments of a call that was cut off get no done event.
 func (e *Encoder) closed(it *item) {
 	switch it.kind {
 	case functionCall:

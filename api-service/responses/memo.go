@@ -16,12 +16,12 @@ import (
 // IDPrefix begins the ids of responses. The id of the stream follows.
 const IDPrefix = "resp_"
 
-// storage is the part of a body that says whether and how the response is stored.
+// storage is the part of a body that decides whether and how the response is stored.
 type storage struct {
 	stores   bool              // the value of a missing store
-	store    *bool             // nil if it is missing
-	previous string            // the id of the response that this one continues
-	input    json.RawMessage   // the field; nil if it is not needed any more
+	store    *bool             // nil if the field is missing
+	previous string            // the id of the response that this response continues
+	input    json.RawMessage   // the field; nil once it is no longer needed
 	earlier  []json.RawMessage // the conversation up to the previous response
 }
 
@@ -42,7 +42,8 @@ func (r *body) decideStorage() error {
 	return nil
 }
 
-// follow has the request continue a conversation. The instructions of the earlier requests are not part of it.
+// follow makes the request continue a conversation. The instructions of the earlier requests are
+// not part of the conversation.
 func (r *body) follow(earlier []json.RawMessage) (images []image.Source, err error) {
 	r.request.Messages, r.origins, images, err = conversation.ParseAfter(earlier, "previous_response_id", "input", r.input)
 	if r.memo != nil {
@@ -54,7 +55,7 @@ func (r *body) follow(earlier []json.RawMessage) (images []image.Source, err err
 	return images, err
 }
 
-// kept returns how the response is stored, or nil if it is not.
+// kept returns how the response is stored, or nil if it is not stored.
 func (r *body) kept() *call.Storage {
 	if r.memo == nil {
 		return nil
@@ -73,14 +74,14 @@ func (r *body) encodeMemo(began time.Time) string {
 	return string(marshal(m))
 }
 
-// A Memo is what is needed besides the items of its stream to replay a stored response.
+// A Memo is the data that is needed besides the items of its stream to replay a stored response.
 type Memo struct {
 	Model      string              `json:"model"`
 	Background bool                `json:"background,omitempty"`
 	Tier       llmv1.Tier          `json:"tier,omitempty"`
 	Encrypts   bool                `json:"encrypts,omitempty"`
 	Functions  map[string]function `json:"functions,omitempty"`
-	// Settings are what the response repeats of its request, as an object.
+	// Settings are the fields of the request that the response repeats, as an object.
 	Settings json.RawMessage `json:"settings"`
 	// Input has the items of the conversation that the response answers, without instructions.
 	Input []json.RawMessage `json:"input"`
@@ -95,8 +96,8 @@ func ParseMemo(text string) (*Memo, error) {
 	return m, nil
 }
 
-// Encoder returns an encoder of the response to the stream with this id, which began at a time. It leaves out
-// the events with a number below from. endedAt is called once the stream has ended.
+// Encoder returns an encoder of the response to the stream with this id, which began at began. It
+// leaves out the events with a number below from. endedAt is called once the stream has ended.
 func (m *Memo) Encoder(id string, began time.Time, from int64, endedAt func() time.Time) *Encoder {
 	e := &Encoder{
 		output:  output{stream: id, encrypts: m.Encrypts, functions: m.Functions},

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// setStreamOptions accepts padding against eavesdroppers, and the delivery of summaries, of which
-// there are none: neither has an effect on an answer.
+// setStreamOptions accepts padding against eavesdroppers, and the delivery of summaries. Neither
+// has an effect on an answer: there are no summaries.
 func setStreamOptions(_ *body, param string, raw json.RawMessage) error {
 	_, err := strict.Members(param, raw, "include_obfuscation", "reasoning_summary_delivery")
 	return err
@@ -61,14 +61,14 @@ func setTopLogprobs(r *body, param string, raw json.RawMessage) error {
 	return nil
 }
 
-// withLogprobs asks for log-probabilities with at least n alternatives to each token.
+// withLogprobs requests log-probabilities with at least n alternatives to each token.
 func (r *body) withLogprobs(param string, n uint32) {
 	r.logprobs = param
 	r.request.Sampling.Logprobs = new(max(n, r.request.GetSampling().GetLogprobs()))
 }
 
-// setReasoning parses how the model reasons. The effort is a variable of the chat template. No
-// summaries are made; clients ask for them by habit, and get the reasoning itself.
+// setReasoning parses how the model reasons. The effort is a variable of the chat template. There
+// are no summaries; clients ask for them by habit, and get the reasoning itself.
 func setReasoning(r *body, param string, raw json.RawMessage) error {
 	members, err := strict.Members(param, raw, "effort", "summary", "generate_summary")
 	if err != nil {
@@ -102,7 +102,7 @@ const (
 	maxMetadataValue = 512 // bytes
 )
 
-// setMetadata parses the client's own notes, which the response repeats.
+// setMetadata parses the client's own metadata, which the response repeats.
 func setMetadata(r *body, param string, raw json.RawMessage) error {
 	members, err := strict.Object(param, raw)
 	if err != nil {
@@ -130,8 +130,8 @@ func setMetadata(r *body, param string, raw json.RawMessage) error {
 // anyObject is the schema of the format json_object.
 const anyObject = `{"type":"object"}`
 
-// setText parses the form of the answer. Verbosity is for models that are trained on it; it has no
-// effect here.
+// setText parses the format of the answer. Verbosity is for models that are trained on it, and has
+// no effect here.
 func setText(r *body, param string, raw json.RawMessage) error {
 	members, err := strict.Members(param, raw, "format", "verbosity")
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *body) setFormat(param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if r.guide == "" { // tool_choice may have asked for a call; the chat-service decides whether both are possible
+	if r.guide == "" { // otherwise tool_choice has asked for a call; the chat-service decides whether both are possible
 		r.guide = param
 	}
 	r.request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}

@@ -22,7 +22,7 @@ const (
 // prefixes begin the ids of items.
 var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCall: "fc_"}
 
-// A status is that of a response or of an item.
+// A status is the status of a response or of an item.
 type status string
 
 const (
@@ -43,11 +43,11 @@ type item struct {
 	text     strings.Builder // of a message, of reasoning, or the arguments of a call
 	logprobs []openai.TokenLogprob
 	call     *chatv1.ToolCallDelta // the first piece of a call
-	function function              // that is called
+	function function              // the called function
 	encrypts bool                  // reasoning has an encrypted_content
 }
 
-// A listener is told how an output grows.
+// A listener receives the changes of an output.
 type listener interface {
 	opened(*item)
 	grew(it *item, piece string, tokens []openai.TokenLogprob)
@@ -61,20 +61,20 @@ type output struct {
 	encrypts bool
 	// functions are the functions of namespaces, by the names that the model knows.
 	functions map[string]function
-	to        listener // nil is none
+	to        listener // nil means none
 	items     []*item
-	open      *item // nil is none
+	open      *item // nil means none
 	called    bool  // the answer has a call
 
-	// White space before a message, and its tokens. It opens no message, because models write it
-	// between calls. The model's context bounds it.
+	// White space before a message, and its tokens. White space alone opens no message, because
+	// models write it between calls. The model's context bounds its size.
 	space  []byte
 	tokens []openai.TokenLogprob
 }
 
-// add adds a delta, which may be several merged ones. Its first calls may continue the open item, so
-// they come before its text; text that preceded them would have closed the item. Log-probabilities
-// are those of the text: reasoning and calls have none in this API.
+// add adds a delta, which may be several merged deltas. Its first calls may continue the open item,
+// so they come before its text; earlier text would have closed the item. Log-probabilities belong
+// to the text: reasoning and calls have none in this API.
 func (o *output) add(d *chatv1.Delta) {
 	calls := d.GetToolCalls()
 	for len(calls) > 0 && calls[0].GetId() == "" {
@@ -95,8 +95,8 @@ func (o *output) add(d *chatv1.Delta) {
 	}
 }
 
-// arguments adds a piece of the arguments of the open call. chat-service sends the pieces of one call
-// after the other.
+// arguments adds a piece of the arguments of the open call. chat-service sends the pieces of one
+// call in order, and before those of the next call.
 func (o *output) arguments(c *chatv1.ToolCallDelta) {
 	if c.GetArguments() != "" && o.open != nil && o.open.kind == functionCall && o.open.call.GetIndex() == c.GetIndex() {
 		o.grow(o.open, c.GetArguments(), nil)
@@ -123,7 +123,8 @@ func (o *output) addText(d *chatv1.Delta) {
 	}
 }
 
-// into makes sure that the open item is of a kind that is not a call.
+// into returns the open item of kind, which is not a call. If another item is open, into closes
+// that and opens a new item.
 func (o *output) into(kind itemKind) *item {
 	if o.open == nil || o.open.kind != kind {
 		o.close(completed)

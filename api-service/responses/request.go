@@ -3,7 +3,7 @@
 //
 // Parsing is as strict as in package openai: a field that cannot be honoured is refused by name. Fields that
 // clients of this API send by habit, and that have no effect here, are ignored; the tables in this
-// package list them, and docs/api.md prints the tables.
+// package list them, and docs/reference/fields.md prints the tables.
 package responses
 
 import (
@@ -36,16 +36,16 @@ type body struct {
 
 	instructions string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
-	images       []image.Source      // those of the messages
-	allowed      []string            // names of the tools that tool_choice allows; nil is all
-	functions    map[string]function // those of namespaces, by the names that the model knows
+	images       []image.Source      // of the messages
+	allowed      []string            // names of the tools that tool_choice allows; nil means all
+	functions    map[string]function // functions of namespaces, by the names that the model knows
 	toolOrigins  []string            // for each tool of request, the field that it comes from
 	guide        string              // name of the field that asks for a guide
 	session      string              // name of the field that identifies the conversation
 	logprobs     string              // name of the field that asks for log-probabilities
 
-	memo     *Memo    // of a response that is stored, until it has been encoded
-	settings settings // what the response repeats of the request
+	memo     *Memo    // of a stored response, until it has been encoded
+	settings settings // the fields of the request that the response repeats
 	repeated []byte   // settings as members of the response, each with a comma before it
 
 	encoder *Encoder // of the stream's events
@@ -79,7 +79,7 @@ var fields = strict.Table[*body]{
 			r.settings.MaxOutputTokens = r.request.GetSampling().MaxTokens
 			return err
 		},
-		// It counts calls of tools that OpenAI's servers run. There are none here.
+		// This field counts calls of tools that OpenAI's servers run. There are none here.
 		"max_tool_calls": func(r *body, param string, raw json.RawMessage) (err error) {
 			r.settings.MaxToolCalls, err = strict.Count(param, raw, 1)
 			return err
@@ -145,7 +145,7 @@ var fields = strict.Table[*body]{
 	Refused: []string{"context_management", "conversation", "moderation", "prompt"},
 }
 
-// Fields returns what happens to each field of POST /v1/responses.
+// Fields returns how each field of POST /v1/responses is treated: honoured, ignored or refused.
 func Fields() map[string]string { return fields.Fields() }
 
 // Parser returns a parser of bodies of POST /v1/responses. stores is the value of a missing field store.
@@ -209,7 +209,7 @@ func (r *body) instruct() {
 }
 
 // setSession parses the fields that identify the conversation; a session affects only the choice of
-// the worker. prompt_cache_key overrides user, in whatever order they come.
+// the worker. prompt_cache_key overrides user, in whatever order they appear.
 func setSession(r *body, param string, raw json.RawMessage) error {
 	v, err := strict.String(param, raw)
 	if err != nil {
@@ -260,7 +260,7 @@ func (r *body) param(inner string) string {
 	case name == "logprobs" && r.logprobs != "":
 		return r.logprobs
 	}
-	// The numbers match, so they are numbers.
+	// The regular expression matches only digits, so Atoi cannot fail.
 	if at := inMessages.FindStringSubmatch(name); at != nil {
 		if i, _ := strconv.Atoi(at[1]); i < len(r.origins) {
 			from := r.origins[i]

@@ -15,10 +15,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var parser calltest.Parser = responses.Parser(false)
 
-// hi are the fields that a request must have.
+// hi has the fields that a request must have.
 const hi = `"model":"m","input":"Hi"`
 
-func TestRequestsBecomeTheInternalOne(t *testing.T) {
+func TestRequestsAreConverted(t *testing.T) {
 	const user = `"model":"m","messages":[{"role":"user","content":"Hi"}]`
 	for body, want := range map[string]string{
 		hi: user + `,"sampling":{}`,
@@ -62,8 +62,8 @@ func TestRequestsBecomeTheInternalOne(t *testing.T) {
 	}
 }
 
-// codex is a request as Codex sends it in the middle of a turn, without the tools that its
-// configuration can leave out.
+// codex is a request as Codex sends it in the middle of a turn, without the tools that can be
+// switched off in its configuration.
 const codex = `{"model":"m","instructions":"You are Codex.","input":[
 	{"type":"message","role":"developer","content":[{"type":"input_text","text":"<permissions>"}]},
 	{"type":"message","role":"user","content":[{"type":"input_text","text":"# AGENTS.md"},{"type":"input_text","text":"<environment_context>"}],"internal_chat_message_metadata_passthrough":{"turn_id":"t"}},
@@ -87,7 +87,7 @@ func TestCodexIsUnderstood(t *testing.T) {
 		"toolChoice":{"mode":"TOOL_MODE_AUTO"},"parallelToolCalls":true,"sampling":{},"templateVariables":"{\"reasoning_effort\":\"medium\"}","session":"0199"}`)
 }
 
-func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
+func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 	for body, param := range map[string]string{
 		`"input":"Hi"`:                                                        "model",
 		`"model":"m"`:                                                         "input",
@@ -152,7 +152,7 @@ func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestALenientServiceLeavesOutWhatItDoesNotHonour(t *testing.T) {
+func TestALenientServiceLeavesOutUnsupportedFields(t *testing.T) {
 	const body = `{` + hi + `,"moderation":{},"novelty":1,"tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"local_shell"}]}`
 	for _, test := range []struct {
 		lenient []string
@@ -160,7 +160,7 @@ func TestALenientServiceLeavesOutWhatItDoesNotHonour(t *testing.T) {
 	}{
 		{nil, "moderation"},
 		{[]string{"moderation"}, "novelty"},
-		{[]string{"moderation", "novelty", "tools"}, "tools[0].type"}, // --lenient does not touch honoured fields
+		{[]string{"moderation", "novelty", "tools"}, "tools[0].type"}, // --lenient does not affect honoured fields
 		{[]string{"moderation", "novelty", "tools.web_search"}, "tools[2].type"},
 	} {
 		if _, err := responses.Parser(false)([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
@@ -189,7 +189,7 @@ func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsLetGoFreesItsInput(t *testing.T) {
+func TestAReleasedRequestFreesItsInput(t *testing.T) {
 	const size = 2 << 20
 	heap := func() uint64 {
 		var s runtime.MemStats

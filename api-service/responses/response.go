@@ -9,8 +9,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// settings are what a response repeats of its request. A value that the request leaves to the engine
-// is null.
+// settings are the fields of its request that a response repeats. A value that the request leaves
+// to the engine is null.
 type settings struct {
 	Background         bool              `json:"background"`
 	Instructions       *string           `json:"instructions"`
@@ -41,7 +41,7 @@ type textSettings struct {
 	Format json.RawMessage `json:"format"`
 }
 
-// defaults returns the settings of a request that has none.
+// defaults returns the settings of an empty request.
 func defaults() settings {
 	return settings{
 		Metadata: map[string]string{}, ParallelToolCalls: true, Text: textSettings{json.RawMessage(`{"type":"text"}`)},
@@ -56,8 +56,8 @@ func (s *settings) members() []byte {
 	return b[:len(b)-1]
 }
 
-// A usage counts tokens. The details are required by clients: reasoning_tokens is 0 if nothing
-// counts them.
+// A usage counts tokens. Clients require the details: reasoning_tokens is 0 if reasoning is not
+// counted.
 type usage struct {
 	Input         uint32        `json:"input_tokens"`
 	InputDetails  inputDetails  `json:"input_tokens_details"`
@@ -82,8 +82,8 @@ func usageOf(u *llmv1.Usage) *usage {
 	}
 }
 
-// A result is the part of a response that changes while it is made. Its zero value is that of a
-// response in progress.
+// A result is the part of a response that changes while the response is generated. The zero value
+// is the result of a response in progress.
 type result struct {
 	completedAt *int64
 	problem     *problem
@@ -101,7 +101,7 @@ type problem struct {
 	Message string `json:"message"`
 }
 
-// resultOf returns the status of a response that has ended, and the rest of the result.
+// resultOf returns the status and the result of a response that has ended.
 func resultOf(end *llmv1.End, endedAt func() time.Time) (status, result) {
 	r := result{usage: usageOf(end.GetUsage())}
 	switch end.GetFinish() {
@@ -117,10 +117,10 @@ func resultOf(end *llmv1.End, endedAt func() time.Time) (status, result) {
 	}
 }
 
-// tiers are the words for the priority of a stream.
+// tiers are the service tiers in OpenAI's spelling.
 var tiers = map[llmv1.Tier]string{llmv1.Tier_TIER_FLEX: "flex", llmv1.Tier_TIER_PRIORITY: "priority"}
 
-// AppendResponse appends the response object as it is now.
+// AppendResponse appends the current response object.
 func (e *Encoder) AppendResponse(b []byte) []byte {
 	with, r := e.status, e.result
 	tier, ok := tiers[e.request.GetClaim().GetTier()]
@@ -144,7 +144,7 @@ func (e *Encoder) AppendResponse(b []byte) []byte {
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings, numbers and valid JSON
+		panic(err) // cannot happen: structs of strings, numbers and valid JSON
 	}
 	return b
 }

@@ -99,8 +99,8 @@ func (r *body) addNamespace(at string, raw json.RawMessage) error {
 	return nil
 }
 
-// addFunction parses a function, which may be in a namespace. A required call is always strict, other
-// calls never are.
+// addFunction parses a function, which may be in a namespace. A required call is always strict;
+// other calls never are.
 func (r *body) addFunction(at string, raw json.RawMessage, namespace, about string) error {
 	members, err := strict.Members(at, raw, "type", "name", "description", "parameters", "strict", "defer_loading")
 	if err != nil {
@@ -147,7 +147,7 @@ var toolModes = map[string]chatv1.ToolMode{
 	"none": chatv1.ToolMode_TOOL_MODE_NONE, "auto": chatv1.ToolMode_TOOL_MODE_AUTO, "required": chatv1.ToolMode_TOOL_MODE_REQUIRED,
 }
 
-// setToolChoice parses a word, a function by name, or the tools that are allowed.
+// setToolChoice parses a mode, a function by name, or the allowed tools.
 func setToolChoice(r *body, param string, raw json.RawMessage) error {
 	choice := &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
 	if raw[0] == '"' {
@@ -238,13 +238,13 @@ func allowedTools(param string, raw json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// allowTools takes out of the request the tools that tool_choice does not allow, so that the model
+// allowTools removes from the request the tools that tool_choice does not allow, so that the model
 // does not see them.
 func (r *body) allowTools() error {
 	if r.allowed == nil {
 		return nil
 	}
-	allowed := make(map[string]bool, len(r.allowed)) // by name: whether there is such a tool
+	allowed := make(map[string]bool, len(r.allowed)) // by name: whether the request has such a tool
 	for _, name := range r.allowed {
 		allowed[name] = false
 	}

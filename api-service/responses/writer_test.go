@@ -17,10 +17,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// begin is how the streams of these tests begin.
+// begin is the first item of the streams in these tests.
 var begin = calltest.Started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
 
-// A script is a stream. Its events are in testdata, in a file of its name.
+// A script is a stream. Its events are in the file of testdata with its name.
 type script struct {
 	body   string // more fields of the request
 	items  []*chatv1.GenerateResponse
@@ -86,8 +86,8 @@ var scripts = map[string]script{
 // times are the members whose values are times.
 var times = regexp.MustCompile(`"(created_at|completed_at)":\d+`)
 
-// TestStreamsAreWrittenAsEvents compares the events with testdata; a file that is missing is what
-// the test prints.
+// TestStreamsAreWrittenAsEvents compares the events with testdata. For a missing file the test
+// prints the contents.
 func TestStreamsAreWrittenAsEvents(t *testing.T) {
 	for name, s := range scripts {
 		c := parser.Parse(t, "{"+hi+s.body+`,"stream":true}`)
@@ -137,9 +137,9 @@ type event struct {
 	}
 }
 
-// checkEvents wants what holds for every stream: events have the numbers 0, 1, 2 and so on and their
-// type as their name, each item's events have its id and index, the deltas of an item are its text,
-// and the last event is the only one that ends the stream.
+// checkEvents checks the rules for every stream: events have the numbers 0, 1, 2 and so on, and
+// their type as their name; each item's events have its id and index; the deltas of an item join to
+// its text; and only the last event ends the stream.
 func checkEvents(t *testing.T, name, text string) {
 	t.Helper()
 	var all []event
@@ -184,7 +184,8 @@ func checkEvents(t *testing.T, name, text string) {
 	}
 }
 
-// TestAnAnswerIsTheSameAtOnceAndInPieces compares the last event's response with the one body.
+// TestAnAnswerIsTheSameAtOnceAndInPieces compares the response in the last event with the answer in
+// one body.
 func TestAnAnswerIsTheSameAtOnceAndInPieces(t *testing.T) {
 	for name, s := range scripts {
 		if s.failed != nil {
@@ -220,8 +221,8 @@ func TestARestartedAnswerIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestPiecesOfOneDeltaComeIntoTheirItems wants the kinds and texts of a stream's items.
-func TestPiecesOfOneDeltaComeIntoTheirItems(t *testing.T) {
+// TestPiecesOfOneDeltaGoIntoTheirItems checks the kinds and texts of a stream's items.
+func TestPiecesOfOneDeltaGoIntoTheirItems(t *testing.T) {
 	first := &chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f", Arguments: `{"x":1`})}
 	rest := &chatv1.ToolCallDelta{Arguments: "}"}
 	second := &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "g", Arguments: "{}"}
@@ -265,8 +266,8 @@ func TestPiecesOfOneDeltaComeIntoTheirItems(t *testing.T) {
 	}
 }
 
-// TestALateRefusalIsAFailedResponse refuses a request whose status has been sent: clients act on the
-// failure of a response, and some of them ignore an event that is not about a response.
+// TestALateRefusalIsAFailedResponse refuses a request whose status has been sent. Clients act on
+// the failure of a response, and some of them ignore an event that is not about a response.
 func TestALateRefusalIsAFailedResponse(t *testing.T) {
 	c := parser.Parse(t, "{"+hi+`,"stream":true}`)
 	c.Events()
@@ -295,12 +296,12 @@ func TestALateRefusalIsAFailedResponse(t *testing.T) {
 		t.Errorf("the ending is %+v", w)
 	}
 	if !strings.HasPrefix(created, "event: response.created\n") || strings.Count(created, "event: ") != 1 || !strings.Contains(created, `"id":"resp_s"`) {
-		t.Errorf("before the failure comes %s", created)
+		t.Errorf("the events before the failure are %s", created)
 	}
 }
 
-// TestAnAnswerIsCompleteBeforeTheLastEvent wants the mark behind the last item: a client that leaves
-// there has the whole answer.
+// TestAnAnswerIsCompleteBeforeTheLastEvent checks the mark after the last item: a client that
+// leaves there has the whole answer.
 func TestAnAnswerIsCompleteBeforeTheLastEvent(t *testing.T) {
 	lines := sse.Encoder{Identity: true}
 	write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()
@@ -349,7 +350,7 @@ func TestACallOfANamespaceIsNamedAsTheClientNamesIt(t *testing.T) {
 		{"type":"namespace","name":"`+long+`","tools":[{"type":"function","name":"search"}]}]}`)
 	short := c.Request.GetTools()[1].GetName()
 	if len(short) > 64 {
-		t.Errorf("the model is to write %q", short)
+		t.Errorf("the model knows the function as %q", short)
 	}
 	text := eventsOf(c, script{items: []*chatv1.GenerateResponse{
 		calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "n__f"}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "x__f"}, &chatv1.ToolCallDelta{Index: 2, Id: "c", Name: short})}),

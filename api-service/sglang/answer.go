@@ -27,12 +27,12 @@ type answer struct {
 type meta struct {
 	ID               string     `json:"id"`
 	Finish           *finish    `json:"finish_reason"`
-	PromptTokens     uint32     `json:"prompt_tokens"` // of several prompts each is told with its end
+	PromptTokens     uint32     `json:"prompt_tokens"` // with several prompts, each answer gets its own with its end
 	CompletionTokens uint32     `json:"completion_tokens"`
 	CachedTokens     uint32     `json:"cached_tokens"`
 	Likely           []likely   `json:"output_token_logprobs,omitempty"`
 	Top              [][]likely `json:"output_top_logprobs,omitempty"`
-	Latency          float64    `json:"e2e_latency,omitempty"` // seconds, once it is complete
+	Latency          float64    `json:"e2e_latency,omitempty"` // in seconds, once the answer is complete
 }
 
 // A finish is the reason why an answer is complete.
@@ -75,7 +75,7 @@ func (a *answers) start(s *llmv1.Started) {
 	}
 }
 
-// add appends a piece to its answer, and returns the answer.
+// add appends a delta to the answer of its choice, and returns the answer.
 func (a *answers) add(d *chatv1.Delta) *answer {
 	one := &a.all[d.GetChoice()]
 	one.text.WriteString(d.GetText())
@@ -102,7 +102,7 @@ func (a *answers) likely(t *chatv1.TokenLogprob) likely {
 	return l
 }
 
-// restart empties an answer that is restarted.
+// restart discards the text of an answer that is restarted.
 func (a *answers) restart(choice uint32) {
 	one := &a.all[choice]
 	one.text.Reset()
@@ -180,7 +180,7 @@ func (g *generate) whole() call.Gatherer {
 				a.end(lone(m.End))
 			}
 			if g.batch {
-				all := make([]*answer, len(a.all)) // they must not be copied
+				all := make([]*answer, len(a.all)) // pointers: an answer must not be copied
 				for i := range a.all {
 					all[i] = &a.all[i]
 				}
@@ -195,7 +195,7 @@ func (g *generate) whole() call.Gatherer {
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings and numbers
+		panic(err) // cannot happen: structs of strings and numbers
 	}
 	return b
 }

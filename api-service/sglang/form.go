@@ -9,7 +9,7 @@ import (
 //
 //	{"error":{"message","whence":{"reason","origin","path","param","code"}}}
 //
-// A failed stream ends with such a data line. Other than SGLang's, it has no [DONE] behind it.
+// A failed stream ends with such a data line, and unlike SGLang's without [DONE] after it.
 var Form = call.Form{
 	Done:    done,
 	Refusal: func(status int, err *streamerr.Error, _ string) (int, []byte) { return status, errorBody(err) },

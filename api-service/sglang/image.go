@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// images parses image_data into the prompts: the images of the prompt, or, of several prompts, an
-// array with those of each. The prompts themselves have the placeholders.
+// images parses image_data into the prompts: the images of the prompt or, for several prompts, an
+// array with the images of each prompt. The text of the prompts contains the placeholders.
 func (g *generate) images() (all []image.Source, err error) {
 	const param = "image_data"
 	raw, prompts := g.imageData, g.request.GetPrompts()
@@ -35,8 +35,8 @@ func (g *generate) images() (all []image.Source, err error) {
 	return all, err
 }
 
-// imagesOf parses the images of one prompt: null, a string, or an array of strings. SGLang also takes
-// names of files, and tensors; they are refused.
+// imagesOf parses the images of one prompt: null, a string, or an array of strings. SGLang also
+// accepts file names and tensors; here both are refused.
 func imagesOf(param string, raw json.RawMessage, to *chatv1.Prompt) (all []image.Source, err error) {
 	if strict.Null(raw) {
 		return nil, nil

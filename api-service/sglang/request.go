@@ -29,8 +29,8 @@ type generate struct {
 	request    *chatv1.ChatRequest
 	stream     bool
 	batch      bool     // the answer is a list
-	rids       []string // one per prompt, or the stream's
-	ridList    bool     // rids are those of the prompts
+	rids       []string // one per prompt, or one for the stream
+	ridList    bool     // rids has one id per prompt
 	logprobs   bool
 	top        uint32
 	withText   bool   // logprobs include the text of tokens
@@ -42,7 +42,7 @@ type setter = strict.Setter[*generate]
 
 // generateFields are the fields of a body.
 var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
-	// Not SGLang's: an SGLang serves one model.
+	// Not in SGLang's API: an SGLang serves one model.
 	"model": func(g *generate, param string, raw json.RawMessage) (err error) {
 		g.request.Model, err = strict.String(param, raw)
 		return err
@@ -58,7 +58,7 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 		return strict.Each(prefixed(param, fields), g.request, sampling)
 	},
 	"image_data": func(g *generate, _ string, raw json.RawMessage) error {
-		g.imageData = raw // parsed when the prompts are known
+		g.imageData = raw // parsed once the prompts are known
 		return nil
 	},
 	"stream": func(g *generate, param string, raw json.RawMessage) (err error) {
@@ -75,7 +75,7 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 		return err
 	},
 	"logprob_start_len": func(_ *generate, param string, raw json.RawMessage) error {
-		_, err := strict.Integer(param, raw, -1, -1) // prompts have no logprobs
+		_, err := strict.Integer(param, raw, -1, -1) // log-probabilities of prompts are not supported
 		return err
 	},
 	"return_text_in_logprobs": func(g *generate, param string, raw json.RawMessage) (err error) {
@@ -84,7 +84,7 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 	},
 }, Ignored: []string{"log_metrics"}}
 
-// Fields returns what happens to each field of a body.
+// Fields returns how each field of a body is treated: honoured, ignored or refused.
 func Fields() map[string]string { return generateFields.Fields() }
 
 // prefixed returns the fields of an object under their full paths.
@@ -96,8 +96,8 @@ func prefixed(param string, fields map[string]json.RawMessage) map[string]json.R
 	return named
 }
 
-// Parse parses a body. lenient names fields that are ignored instead of refused. Its errors are *streamerr.Error with reason INVALID, whose Param is the
-// invalid field.
+// Parse parses a body. lenient names fields that are ignored instead of refused. Its errors are
+// *streamerr.Error with reason INVALID, whose Param is the invalid field.
 func Parse(body []byte, lenient ...string) (*call.Call, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {

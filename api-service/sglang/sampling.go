@@ -15,7 +15,7 @@ import (
 // samplingSetter parses one of the sampling_params.
 type samplingSetter = func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error
 
-// sampling are the supported sampling_params. Those that constrain the answer, such as regex, are
+// sampling are the supported sampling_params. Constraints on the answer, such as regex, are
 // missing, and so are refused.
 var sampling = map[string]samplingSetter{
 	"sampling_params.max_new_tokens":     count(1, func(s *llmv1.Sampling, n uint32) { s.MaxTokens = &n }),

@@ -128,7 +128,7 @@ func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all 
 	return all
 }
 
-func TestEventsHoldAllTheTextSoFar(t *testing.T) {
+func TestEventsHaveTheWholeTextSoFar(t *testing.T) {
 	usage := &llmv1.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: 1}
 	got := written(t, `{"text":"a","rid":"s","stream":true,"return_logprob":true,"top_logprobs_num":1}`, started,
 		delta(0, "x", &chatv1.TokenLogprob{Id: 5, Token: "x", Logprob: -1, Top: []*chatv1.TokenLogprob{{Id: 6, Logprob: -0.5}}}), delta(0, "y"),
@@ -181,7 +181,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
+func TestWholeAnswerLacksTheTextBeforeARestart(t *testing.T) {
 	again := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}
 	usage := &llmv1.Usage{PromptTokens: 3, CompletionTokens: 1}
 	got := written(t, `{"text":"a","rid":"s","return_logprob":true}`, started,

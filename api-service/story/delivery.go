@@ -11,7 +11,7 @@ import (
 // sent.
 type Delivery struct {
 	Verdict string `json:"verdict"` // "flowing", "buffered", "merged" or "unclear"
-	// Proxy is the proxy between the edge and the client: "" if none is visible.
+	// Proxy is the name of the proxy between the edge and the client; "" if none is visible.
 	Proxy  string `json:"proxy,omitempty"`
 	Tokens uint32 `json:"tokens"`
 	Sent   Pace   `json:"sent"`
@@ -21,7 +21,7 @@ type Delivery struct {
 // A Pace is the histogram of pauses between events with text.
 type Pace struct {
 	Events uint32 `json:"events"`
-	Bursts uint32 `json:"bursts"` // of those that came at once
+	Bursts uint32 `json:"bursts"` // number of groups of events that arrived at once
 	// Pauses of less than 1, 5, 10, 25, 50, 100, 250, 500 and 1000 ms, and longer ones.
 	Gaps []uint32 `json:"gaps"`
 }

@@ -8,7 +8,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-func TestDeliveryIsTold(t *testing.T) {
+func TestStoryHasTheDelivery(t *testing.T) {
 	for verdict, want := range map[streamv1.Verdict]string{
 		streamv1.Verdict_VERDICT_BUFFERED: "nginx/1.22.1 between client and api-service collects tokens: 60 events, sent in 59 bursts, came in 2",
 		streamv1.Verdict_VERDICT_MERGED:   "300 tokens were sent in 60 events",

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// Messages counts a hop's messages: from below, and to its caller.
+// Messages counts a hop's messages: those received from below, and those sent to its caller.
 type Messages struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
@@ -19,7 +19,7 @@ type Messages struct {
 
 // An Event is one event of a stream on a hop. Only the first and the last messages are recorded.
 type Event struct {
-	AtMS float64 `json:"at_ms"` // from Began on
+	AtMS float64 `json:"at_ms"` // since Began
 	// Kind is send or recv for a message; send_header, recv_header, send_rst, recv_rst, send_trailer,
 	// recv_trailer, move or handover for other events.
 	Kind string `json:"kind"`
@@ -34,7 +34,7 @@ type Event struct {
 // A Message has the fields of an event that is a message.
 type Message struct {
 	Index  uint64 `json:"index"` // in its direction
-	Bytes  uint32 `json:"bytes"` // 0 where it is not known
+	Bytes  uint32 `json:"bytes"` // 0 if not known
 	Tokens uint32 `json:"tokens"`
 }
 
@@ -56,8 +56,8 @@ func events(r *streamv1.Record) []Event {
 	return all
 }
 
-// printEvents writes a line for each event that is not a message. Of the messages between two such
-// events it writes the first and the last sent message, and the number of messages between them.
+// printEvents writes a line for each event that is not a message. Between two such events it writes
+// the first and the last sent message, and the number of messages between them.
 func (h *Hop) printEvents(b *strings.Builder) {
 	var first, last *Event
 	flush := func() {

@@ -12,7 +12,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// traced is a record with a header, four of 10,000 messages, and a trailer.
+// traced returns a record with a header, four of 10,000 messages, and a trailer.
 func traced() *streamv1.Record {
 	event := func(ms int, kind streamv1.EventKind, side streamv1.Side) *streamv1.Event {
 		return &streamv1.Event{At: durationpb.New(time.Duration(ms)*time.Millisecond + 345*time.Microsecond), Kind: kind, Side: side}
@@ -32,7 +32,7 @@ func traced() *streamv1.Record {
 	}
 }
 
-func TestEventsAreWhatWasAgreed(t *testing.T) {
+func TestEventsHaveTheDocumentedJSON(t *testing.T) {
 	body := string(story.New([]*streamv1.Record{traced()}).JSON())
 	for _, want := range []string{
 		`"messages":{"received":10001,"sent":10000}`,
@@ -47,8 +47,8 @@ func TestEventsAreWhatWasAgreed(t *testing.T) {
 	}
 }
 
-func TestPrintTellsEventsAndCountsWhatIsBetweenMessages(t *testing.T) {
-	var s story.Story // as `why` reads it
+func TestPrintWritesEventsAndCountsMessages(t *testing.T) {
+	var s story.Story // as the command why reads it
 	if err := json.Unmarshal(story.New([]*streamv1.Record{traced()}).JSON(), &s); err != nil {
 		t.Fatal(err)
 	}

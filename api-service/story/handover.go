@@ -10,10 +10,10 @@ import (
 // A Handover is the transfer of a prompt from the worker that has read it to another worker, or the
 // failure after which the other worker read the prompt itself.
 type Handover struct {
-	From   string  `json:"from,omitempty"` // not there if nobody was to be asked
+	From   string  `json:"from,omitempty"` // missing if no worker could be asked
 	To     string  `json:"to"`
-	Reason string  `json:"reason"` // "completed", or why it failed
-	AtMS   float64 `json:"at_ms"`  // from the hop's Began on
+	Reason string  `json:"reason"` // "completed", or why the handover failed
+	AtMS   float64 `json:"at_ms"`  // since the hop's Began
 	TookMS float64 `json:"took_ms"`
 }
 
@@ -33,7 +33,7 @@ func (h *Handover) text() string {
 	case h.Reason == streamerr.Completed.String():
 		return fmt.Sprintf("prompt read by %s for %s in %.1f ms", h.From, h.To, h.TookMS)
 	case h.From == "":
-		return fmt.Sprintf("prompt read by %s itself: nobody else was there to read it (%s)", h.To, h.Reason)
+		return fmt.Sprintf("prompt read by %s itself: no other worker was available (%s)", h.To, h.Reason)
 	default:
 		return fmt.Sprintf("prompt read by %s itself: %s failed to after %.1f ms (%s)", h.To, h.From, h.TookMS, h.Reason)
 	}

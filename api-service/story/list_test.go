@@ -39,7 +39,7 @@ func TestQueryChoosesEndings(t *testing.T) {
 	}
 }
 
-func TestQueryRefusesWhatItDoesNotUnderstand(t *testing.T) {
+func TestQueryRefusesUnknownParameters(t *testing.T) {
 	for raw, param := range map[string]string{
 		"state=stopped": "state", "state=": "state", "state=Ended": "state",
 		"state=ended&reason=": "reason", "state=ended&reason=bored": "reason", "state=ended&reason=USER_STOP": "reason", "state=ended&reason=unspecified": "reason",
@@ -68,7 +68,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-func TestWorkersAreTold(t *testing.T) {
+func TestWorkersAreListed(t *testing.T) {
 	body := story.Workers([]*chatv1.Worker{
 		{
 			Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: 3, Said: at(0),

@@ -14,7 +14,7 @@ import (
 type Query struct {
 	Ended  bool             // list ended streams, newest first, instead of running ones
 	Limit  int              // maximum number of ended streams
-	After  ledger.Cursor    // the end of the page of live streams before
+	After  ledger.Cursor    // the end of the previous page of live streams
 	reason streamerr.Reason // Unspecified for any
 	hop    string           // in the path of the ending; "" for any
 }

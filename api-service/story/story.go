@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/whence-dev/whence/api-service/strict"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/printable"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -53,7 +55,7 @@ func tokens(r *streamv1.Record) Tokens {
 // A Hop is one hop's part. Times are from the hop's own clock.
 type Hop struct {
 	Hop     string   `json:"hop"`
-	Stream  string   `json:"stream,omitempty"` // its id there, where it is one of several that the stream is
+	Stream  string   `json:"stream,omitempty"` // the stream's id on this hop, if the hop ran it as one of several streams
 	State   string   `json:"state"`
 	Peer    string   `json:"peer,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
@@ -65,9 +67,18 @@ type Hop struct {
 	// time from then until the hop below had stopped. Null if that did not happen.
 	StopHeardMS     *float64 `json:"stop_heard_ms"`
 	StopConfirmedMS *float64 `json:"stop_confirmed_ms"`
-	TokensIn        uint32   `json:"tokens_in"`
-	TokensOut       uint32   `json:"tokens_out"`
-	Moves           []Move   `json:"moves,omitempty"`
+	// FirstTokenMS is the time from Began until the hop sent the first token, PerTokenMS the mean
+	// time per token after that, and LongestGapMS the longest time between two messages with tokens.
+	// Null if there was none, and on hops that time no messages (--trace off).
+	FirstTokenMS *float64 `json:"first_token_ms"`
+	PerTokenMS   *float64 `json:"per_token_ms"`
+	LongestGapMS *float64 `json:"longest_gap_ms"`
+	TokensIn     uint32   `json:"tokens_in"`
+	TokensOut    uint32   `json:"tokens_out"`
+	// ReceivedPace and SentPace are absent before the first token.
+	ReceivedPace *TokenPace `json:"received_pace,omitempty"`
+	SentPace     *TokenPace `json:"sent_pace,omitempty"`
+	Moves        []Move     `json:"moves,omitempty"`
 	// Handovers are present if one worker was to read the prompt for another.
 	Handovers []Handover `json:"handovers,omitempty"`
 	// Leave is the policy for a stream without a reader, on the hop that knows the readers.
@@ -81,13 +92,13 @@ type Hop struct {
 type Move struct {
 	From   string  `json:"from"`
 	To     string  `json:"to"`
-	Reason string  `json:"reason"` // how the former lost it
-	AtMS   float64 `json:"at_ms"`  // from Began on
-	Tokens uint32  `json:"tokens"` // delivered by then
+	Reason string  `json:"reason"` // why the stream was lost
+	AtMS   float64 `json:"at_ms"`  // since Began
+	Tokens uint32  `json:"tokens"` // number of tokens delivered before the move
 }
 
-// New returns a story of the hops' records, outermost first. There is at least one record. The
-// first record has the ending and the figures.
+// New returns the story that the hops' records tell, outermost hop first. There is at least one
+// record. The first record has the ending and the figures.
 func New(records []*streamv1.Record) *Story {
 	first := records[0]
 	s := &Story{
@@ -168,7 +179,7 @@ var aborts = map[string]func(rid *string, param string, raw json.RawMessage) err
 	},
 }
 
-// Print writes the story for people, hop by hop.
+// Print writes the story for people, hop by hop. The text cannot control a terminal.
 func (s *Story) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s", s.ID, s.State)
@@ -205,11 +216,11 @@ func (s *Story) Print(w io.Writer) error {
 			b.WriteByte('\n')
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, printable.Text(b.String()))
 	return err
 }
 
-// extents describe for people how much of the answer a client had when it left.
+// extents describe in words how much of the answer a client had when it left.
 var extents = map[string]string{
 	"nothing":   "the client left before the first token",
 	"part":      "the client left with a part of the answer",
@@ -248,7 +259,9 @@ func hop(r *streamv1.Record) Hop {
 		Hop: r.GetHop(), State: state(r), Peer: r.GetPeer(), Reason: reason(r), Path: r.GetPath(), Message: r.GetMessage(),
 		Began: began.Format(time.RFC3339Nano), TookMS: ms(end.Sub(began)),
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
-		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves, Handovers: handovers(r), Leave: r.GetLeave(),
+		FirstTokenMS: durationMS(r.GetFirstToken()), PerTokenMS: durationMS(r.GetPerToken()), LongestGapMS: durationMS(r.GetLongestGap()),
+		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), ReceivedPace: newTokenPace(r.GetReceivedPace()), SentPace: newTokenPace(r.GetSentPace()),
+		Moves: moves, Handovers: handovers(r), Leave: r.GetLeave(),
 		Trace: r.GetTraceId(), Messages: Messages{r.GetMessagesReceived(), r.GetMessagesSent()}, Events: events(r),
 	}
 }
@@ -272,12 +285,20 @@ func since(from, to *timestamppb.Timestamp) *float64 {
 	return &d
 }
 
+func durationMS(p *durationpb.Duration) *float64 {
+	if p == nil {
+		return nil
+	}
+	d := ms(p.AsDuration())
+	return &d
+}
+
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings and numbers
+		panic(err) // cannot happen: structs of strings and numbers
 	}
 	return b
 }

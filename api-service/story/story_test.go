@@ -23,6 +23,7 @@ func records() []*streamv1.Record {
 			StreamId: "id", Hop: "api-service", State: streamv1.State_STATE_ENDED, Peer: "client:1", Model: "m", Began: at(0), StopHeard: at(100),
 			StopConfirmed: at(102), Ended: at(103), Reason: streamv1.Reason_REASON_CLIENT_GONE, Path: []string{"client", "api-service"},
 			Message: "gone", PromptTokens: 7, TokensIn: 10, TokensOut: 8, Leave: "detach",
+			FirstToken: durationpb.New(20 * time.Millisecond), PerToken: durationpb.New(1500 * time.Microsecond), LongestGap: durationpb.New(9 * time.Millisecond),
 		},
 		{
 			StreamId: "id", Hop: "llm-worker/0", State: streamv1.State_STATE_LIVE, Began: at(1), PromptTokens: 7, TokensIn: 10, TokensOut: 9,
@@ -30,15 +31,17 @@ func records() []*streamv1.Record {
 	}
 }
 
-func TestStoryIsTheFirstHopsEndingAndAllHopsParts(t *testing.T) {
+func TestStoryHasTheFirstHopsEndingAndAllHops(t *testing.T) {
 	s := story.New(records())
 	if s.State != "ended" || s.Reason != "client_gone" || s.Origin != "client" || s.Tokens != (story.Tokens{Prompt: 7, Generated: 10, Delivered: 8, Wasted: 2}) {
 		t.Errorf("%+v", s)
 	}
 	if h := s.Hops[0]; h.TookMS != 103 || *h.StopHeardMS != 100 || *h.StopConfirmedMS != 2 || h.Began != "2026-01-02T03:04:05Z" {
 		t.Errorf("%+v", h)
+	} else if *h.FirstTokenMS != 20 || *h.PerTokenMS != 1.5 || *h.LongestGapMS != 9 {
+		t.Errorf("first token after %v ms, %v ms per token, longest gap %v ms", *h.FirstTokenMS, *h.PerTokenMS, *h.LongestGapMS)
 	}
-	if h := s.Hops[1]; h.State != "live" || h.Reason != "" || h.StopHeardMS != nil {
+	if h := s.Hops[1]; h.State != "live" || h.Reason != "" || h.StopHeardMS != nil || h.FirstTokenMS != nil {
 		t.Errorf("%+v", h)
 	}
 }
@@ -46,9 +49,9 @@ func TestStoryIsTheFirstHopsEndingAndAllHopsParts(t *testing.T) {
 func TestCachedTokensAreThoseOfTheFirstHop(t *testing.T) {
 	told := records()
 	if s := story.New(told); s.Tokens.Cached != nil || strings.Contains(string(s.JSON()), "cached") {
-		t.Error("nobody has told:", s.Tokens)
+		t.Error("no hop has reported cached tokens:", s.Tokens)
 	}
-	told[1].CachedTokens = new(uint32(3)) // of a worker; the answer is not complete yet
+	told[1].CachedTokens = new(uint32(3)) // reported by a worker; the answer is not complete yet
 	if s := story.New(told); s.Tokens.Cached != nil {
 		t.Error(s.Tokens)
 	}
@@ -60,7 +63,7 @@ func TestCachedTokensAreThoseOfTheFirstHop(t *testing.T) {
 	}
 }
 
-func TestPrintTellsPeople(t *testing.T) {
+func TestPrintWritesTheStory(t *testing.T) {
 	var b strings.Builder
 	if err := story.New(records()).Print(&b); err != nil {
 		t.Fatal(err)
@@ -75,7 +78,7 @@ func TestPrintTellsPeople(t *testing.T) {
 	}
 }
 
-func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
+func TestMovesAppearOnTheHopThatMadeThem(t *testing.T) {
 	told := []*streamv1.Record{
 		{StreamId: "id", Hop: "api-service", Began: at(0), PromptTokens: 7, TokensIn: 23, TokensOut: 20},
 		{
@@ -84,7 +87,7 @@ func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
 		},
 		{StreamId: "id", Hop: "llm-worker/0", Began: at(2), PromptTokens: 7, TokensIn: 10},
 		{StreamId: "id", Hop: "llm-worker/1", Began: at(52), TokensIn: 13},
-		{StreamId: "id", Hop: "llm-worker/2", Began: at(53)}, // refused it
+		{StreamId: "id", Hop: "llm-worker/2", Began: at(53)}, // refused the stream
 	}
 	s := story.New(told)
 	if want := (story.Move{From: "llm-worker/0", To: "llm-worker/1", Reason: "peer_lost", AtMS: 50, Tokens: 8}); len(s.Hops[1].Moves) != 1 || s.Hops[1].Moves[0] != want {
@@ -99,7 +102,7 @@ func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
 	}
 }
 
-func TestHandoversSayWhoHasReadThePrompt(t *testing.T) {
+func TestHandoversNameTheWorkerThatReadThePrompt(t *testing.T) {
 	told := records()
 	told[0].Handovers = []*streamv1.Handover{
 		{From: "w/0", To: "w/1", Reason: streamv1.Reason_REASON_COMPLETED, At: at(20), Took: durationpb.New(12 * time.Millisecond)},
@@ -116,7 +119,7 @@ func TestHandoversSayWhoHasReadThePrompt(t *testing.T) {
 	}
 	for _, want := range []string{
 		"prompt read by w/0 for w/1 in 12.0 ms\n", "prompt read by w/2 itself: w/0 failed to after 1.0 ms (peer_lost)\n",
-		"prompt read by w/2 itself: nobody else was there to read it (unavailable)\n",
+		"prompt read by w/2 itself: no other worker was available (unavailable)\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())
@@ -145,7 +148,7 @@ func TestListIsNeverNull(t *testing.T) {
 	}
 }
 
-func TestStoryOfAStreamOfSeveralNamesThem(t *testing.T) {
+func TestStoryNamesTheStreamsOfItsChoices(t *testing.T) {
 	record := func(id, hop string, in, out uint32) *streamv1.Record {
 		return &streamv1.Record{StreamId: id, Hop: hop, Began: timestamppb.Now(), Ended: timestamppb.Now(), PromptTokens: in, TokensIn: in, TokensOut: out}
 	}
@@ -156,5 +159,13 @@ func TestStoryOfAStreamOfSeveralNamesThem(t *testing.T) {
 	var b strings.Builder
 	if err := s.Print(&b); err != nil || !strings.Contains(b.String(), "in 6, out 5, as s.1\n") {
 		t.Error(b.String(), err)
+	}
+}
+
+func TestHopsHaveTheirPace(t *testing.T) {
+	sent := &streamv1.TokenPace{First: durationpb.New(12 * time.Millisecond), P50: durationpb.New(30 * time.Millisecond), P95: durationpb.New(45 * time.Millisecond), Longest: durationpb.New(700 * time.Millisecond)}
+	s := story.New([]*streamv1.Record{{StreamId: "id", Hop: "api-service", Began: at(0), SentPace: sent}})
+	if got := s.Hops[0]; got.ReceivedPace != nil || got.SentPace == nil || *got.SentPace != (story.TokenPace{FirstMS: 12, P50MS: 30, P95MS: 45, LongestMS: 700}) {
+		t.Errorf("%+v, %+v", got.ReceivedPace, got.SentPace)
 	}
 }

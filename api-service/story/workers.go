@@ -8,8 +8,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// A Worker is one entry of GET /v1/workers. Its own report is as old as Said; before the first
-// report these fields are zero.
+// A Worker is one entry of GET /v1/workers. The worker's own report is from the time Said; before
+// the first report its fields are zero.
 type Worker struct {
 	Name           string `json:"name"`
 	Target         string `json:"target"`
@@ -21,16 +21,16 @@ type Worker struct {
 	Role           string `json:"role,omitempty"`     // "both", "prefill" or "decode"
 	Upstream       string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
 	ContextLength  uint32 `json:"context_length"`
-	Continues      bool   `json:"continues"` // answers that were begun elsewhere
-	Embeds         bool   `json:"embeds"`    // it makes vectors
-	Streams        uint32 `json:"streams"`   // of the chat-service that was asked, now
-	Running        uint32 `json:"running"`   // of everybody, when Said, like what follows
+	Continues      bool   `json:"continues"` // can continue answers that another worker began
+	Embeds         bool   `json:"embeds"`    // computes embeddings
+	Streams        uint32 `json:"streams"`   // from the chat-service that was asked, now
+	Running        uint32 `json:"running"`   // from all callers, at the time Said, like the following fields
 	Queued         uint32 `json:"queued"`
 	MaxRunning     uint32 `json:"max_running"`
 	MaxQueued      uint32 `json:"max_queued"`
 	KVUsedTokens   uint64 `json:"kv_used_tokens"`
 	KVTotalTokens  uint64 `json:"kv_total_tokens"`
-	KVCachedTokens uint64 `json:"kv_cached_tokens"` // of these, prefixes that later prompts can find
+	KVCachedTokens uint64 `json:"kv_cached_tokens"` // the part of the KV cache that later prompts can reuse
 	Said           string `json:"said,omitempty"`   // RFC 3339, UTC
 }
 
@@ -51,7 +51,7 @@ func worker(w *chatv1.Worker) Worker {
 	if w.GetSaid() != nil {
 		said = w.GetSaid().AsTime().Format(time.RFC3339Nano)
 	}
-	model := w.GetModel() // the model that it is configured for
+	model := w.GetModel() // the model that the worker is configured for
 	if model == "" {
 		model = info.GetModel()
 	}
@@ -65,7 +65,7 @@ func worker(w *chatv1.Worker) Worker {
 	}
 }
 
-// role returns a worker's role; a worker that has not reported one takes whole streams.
+// role returns a worker's role. A worker that has not reported a role takes whole streams.
 func role(info *llmv1.WorkerInfo) string {
 	if info == nil {
 		return ""

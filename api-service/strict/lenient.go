@@ -9,9 +9,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Lenient parses a body. If parse refuses a field within another one as unknown or unsupported, and
-// names has the field, Lenient parses again without the field. A name is a path of members, in which
-// [] stands for every element of an array, such as messages[].cache_control. Fields of the body itself
+// Lenient parses a body. If parse refuses a nested field as unknown or unsupported, and names has
+// the field, Lenient parses again without the field. A name is a path of members, in which []
+// stands for every element of an array, such as messages[].cache_control. Fields of the body itself
 // are left to Table.Parse. A field that parse accepts is never left out.
 func Lenient[T any](body []byte, names []string, parse func(body []byte) (T, error)) (T, error) {
 	for {
@@ -27,21 +27,21 @@ func Lenient[T any](body []byte, names []string, parse func(body []byte) (T, err
 		if !ok {
 			return v, err
 		}
-		body = shorter // without a field that names has, so that the loop ends
+		body = shorter // the body has one listed field less, so the loop ends
 	}
 }
 
-// index is the place in an array, in the name of a field.
+// index matches the index of an array element in the name of a field.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// refused returns the path of a field that was refused as such, and not because of its value.
+// refused returns the path of a field that was refused because of its name rather than its value.
 func refused(err error) (path string, ok bool) {
 	e := streamerr.As(err)
 	ok = e.Param != "" && (e.Code == streamerr.CodeUnknownField || e.Code == streamerr.CodeUnsupportedField)
 	return index.ReplaceAllLiteralString(e.Param, "[]"), ok
 }
 
-// cut returns a JSON value without the members that have a path. ok is false if there are none.
+// cut returns a JSON value without the members with this path. ok is false if there are none.
 func cut(body []byte, path string) (shorter []byte, ok bool) {
 	c := cutter{dec: json.NewDecoder(bytes.NewReader(body)), body: body, path: path}
 	if c.value("") != nil || c.from == 0 {
@@ -51,12 +51,12 @@ func cut(body []byte, path string) (shorter []byte, ok bool) {
 	return shorter, json.Valid(shorter)
 }
 
-// A cutter copies a JSON value without the members that have a path.
+// A cutter copies a JSON value without the members with one path.
 type cutter struct {
 	dec  *json.Decoder
 	body []byte
 	path string
-	kept []byte // of the body up to from
+	kept []byte // the kept part of body up to from
 	from int    // end of the last member that was cut; 0 if none was
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// knows is a table of bodies with fields within fields.
+// knows is a table of bodies with nested fields.
 var knows = strict.Table[*string]{Honoured: map[string]strict.Setter[*string]{
 	"list": func(_ *string, param string, raw json.RawMessage) error {
 		items, err := strict.Array(param, raw)
@@ -32,7 +32,7 @@ var knows = strict.Table[*string]{Honoured: map[string]strict.Setter[*string]{
 	},
 }}
 
-func TestLenientLeavesOutWhatItNames(t *testing.T) {
+func TestLenientLeavesOutTheNamedFields(t *testing.T) {
 	parse := func(body []byte) (string, error) {
 		text := string(body)
 		fields, err := strict.Fields(body)
@@ -45,7 +45,7 @@ func TestLenientLeavesOutWhatItNames(t *testing.T) {
 	for body, test := range map[string]struct {
 		names []string
 		want  string // the body that is accepted
-		param string // of the refusal
+		param string // the field that is refused
 	}{
 		`{"list":[{"type":1}]}`: {nil, `{"list":[{"type":1}]}`, ""},
 		`{"list":[{"x":1}]}`:    {nil, "", "list[0].x"},
@@ -76,7 +76,7 @@ func spaceless(t *testing.T, body string) string {
 	return v
 }
 
-// FuzzLenient compares bodies without the members a[].x with those that encoding/json makes.
+// FuzzLenient compares bodies without the members a[].x with the results of encoding/json.
 func FuzzLenient(f *testing.F) {
 	for _, s := range []string{`{"a":[{"x":1},{"b":2,"x":[{}]}]}`, `{"a":{"x":1}}`, `{"a":[[{"x":1}]],"x":{"x":1}}`, `{"a":[{"x":1,"x":2}]}`, `{"a":[{"x":1,"b":"\"x\":"} , {"b":0 , "x" : 1 }]}`} {
 		f.Add(s)

@@ -10,15 +10,15 @@ import (
 // MaxNesting bounds the nesting of the values of a body.
 const MaxNesting = 200
 
-// A scanner splits JSON into raw values without reflection. What it does not accept is left to
-// encoding/json, for the error.
+// A scanner splits JSON into raw values without reflection. encoding/json parses what a scanner
+// rejects, and reports the error.
 type scanner struct {
 	text []byte
 	at   int // index of the next byte
 }
 
-// members returns the members of an object, which are parts of text. twice is the name of a member that
-// it has twice, if there is one: readers of JSON do not agree which of the two counts.
+// members returns the members of an object, which are parts of text. twice is the name of a
+// repeated member, if there is one: JSON parsers disagree which of the two counts.
 func members(text []byte) (fields map[string]json.RawMessage, twice *string, ok bool) {
 	s := scanner{text: text}
 	s.space()
@@ -33,7 +33,7 @@ func members(text []byte) (fields map[string]json.RawMessage, twice *string, ok 
 	return fields, twice, ok && s.at == len(text)
 }
 
-// nested reports whether values of text, which may be no JSON, nest deeper than MaxNesting.
+// nested reports whether values in text, which may be invalid JSON, nest deeper than MaxNesting.
 func nested(text []byte) bool {
 	depth := 0
 	for s := (scanner{text: text}); s.at < len(text); {
@@ -86,7 +86,7 @@ func (s *scanner) next() byte {
 	return s.text[s.at]
 }
 
-// take passes the next byte if it is c.
+// take skips the next byte if it is c.
 func (s *scanner) take(c byte) bool {
 	if s.next() != c {
 		return false
@@ -101,7 +101,7 @@ func (s *scanner) space() {
 	}
 }
 
-// object passes an object, and calls member with each of its members. A nil member is not called.
+// object skips an object, and calls member, which may be nil, with each of its members.
 func (s *scanner) object(depth int, member func(name string, value []byte)) bool {
 	if !s.take('{') {
 		return false
@@ -141,7 +141,7 @@ func (s *scanner) object(depth int, member func(name string, value []byte)) bool
 	}
 }
 
-// array passes an array, and calls element with each of its elements. A nil element is not called.
+// array skips an array, and calls element, which may be nil, with each of its elements.
 func (s *scanner) array(depth int, element func(value []byte)) bool {
 	if !s.take('[') {
 		return false
@@ -167,7 +167,7 @@ func (s *scanner) array(depth int, element func(value []byte)) bool {
 	}
 }
 
-// value passes a value with the white space around it, and returns it without.
+// value skips a value and the white space around it, and returns the value.
 func (s *scanner) value(depth int) (value []byte, ok bool) {
 	s.space()
 	start := s.at
@@ -200,7 +200,7 @@ func (s *scanner) word(w string) bool {
 	return true
 }
 
-// quoted passes a string.
+// quoted skips a string.
 func (s *scanner) quoted() bool {
 	if !s.take('"') {
 		return false
@@ -220,7 +220,7 @@ func (s *scanner) quoted() bool {
 	return false
 }
 
-// escape passes what follows a backslash.
+// escape skips the rest of an escape sequence.
 func (s *scanner) escape() bool {
 	if s.at == len(s.text) {
 		return false
@@ -244,7 +244,7 @@ func (s *scanner) escape() bool {
 	}
 }
 
-// number passes a number.
+// number skips a number.
 func (s *scanner) number() bool {
 	s.take('-')
 	if !s.take('0') && !s.digits() {
@@ -262,7 +262,7 @@ func (s *scanner) number() bool {
 	return true
 }
 
-// digits passes one or more digits.
+// digits skips one or more digits.
 func (s *scanner) digits() bool {
 	start := s.at
 	for digit(s.next()) {
@@ -273,7 +273,7 @@ func (s *scanner) digits() bool {
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// unquote returns the text of a string that a scanner has passed.
+// unquote returns the text of a string that a scanner has accepted.
 func unquote(quoted []byte) (text string, ok bool) {
 	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
 		return string(quoted[1 : len(quoted)-1]), true
@@ -282,7 +282,7 @@ func unquote(quoted []byte) (text string, ok bool) {
 	return text, ok
 }
 
-// numeral returns the text of a number, or "" if raw is none.
+// numeral returns the text of a number, or "" if raw is not a number.
 func numeral(raw []byte) string {
 	s := scanner{text: raw}
 	if !s.number() || s.at < len(raw) {

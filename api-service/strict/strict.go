@@ -60,7 +60,7 @@ func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, erro
 	return v, nil
 }
 
-// repeated is the refusal of an object that has a member twice.
+// repeated returns the refusal of an object with a repeated member.
 func repeated(param string) error {
 	return streamerr.InvalidParam(param, "%s must appear exactly once", param)
 }
@@ -181,7 +181,7 @@ func Members(param string, raw json.RawMessage, names ...string) (map[string]jso
 	return fields, err
 }
 
-// OneOf refuses a word that is not allowed.
+// OneOf refuses a word that is not in allowed.
 func OneOf(param, word string, allowed ...string) error {
 	if slices.Contains(allowed, word) {
 		return nil

@@ -39,7 +39,7 @@ func TestFieldsAreReadInTheOrderOfTheirNames(t *testing.T) {
 	if err := strict.Each(fields, &read, setters); err != nil || !slices.Equal(read, []string{"a", "b", "c"}) {
 		t.Error(read, err)
 	}
-	delete(setters, "n") // even if it says nothing
+	delete(setters, "n") // even if its value is null
 	if err := strict.Each(fields, &read, setters); err == nil || streamerr.As(err).Param != "n" {
 		t.Error(err)
 	}
@@ -62,7 +62,7 @@ func FuzzIDs(f *testing.F) {
 	})
 }
 
-func TestMembersThatNobodyKnowsAreRefusedInTheOrderOfTheirNames(t *testing.T) {
+func TestUnknownMembersAreRefusedInTheOrderOfTheirNames(t *testing.T) {
 	fields := map[string]json.RawMessage{"type": nil, "zeta": nil, "beta": nil}
 	if err := strict.Only("p", fields, "type"); streamerr.As(err).Param != "p.beta" {
 		t.Error(err)
@@ -72,7 +72,7 @@ func TestMembersThatNobodyKnowsAreRefusedInTheOrderOfTheirNames(t *testing.T) {
 	}
 }
 
-// FuzzScan compares objects and arrays with those of encoding/json.
+// FuzzScan compares objects and arrays with the results of encoding/json.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{
 		`{}`, ` { } `, `{"a":1,"b":[1,{"c":"\u00e9\n"}],"a":-0.5e+3}`, `{"\u0061":null,"\ud800":true}`, `{"a":01}`, `{"a":1,}`, `{,}`, `{"a"}`, `{"a":}`, `{a:1}`,
@@ -128,7 +128,7 @@ func TestNestingIsBounded(t *testing.T) {
 
 func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }
 
-// FuzzScalars compares strings, numbers and booleans in an array with those of encoding/json.
+// FuzzScalars compares strings, numbers and booleans in an array with the results of encoding/json.
 func FuzzScalars(f *testing.F) {
 	for _, s := range []string{
 		`"a"`, `"\u00e9\ud83d\ude00\ud800"`, `"\"\\\/\b\f\n\r\t"`, `""`, "\"\xff\"", `0`, `-0`, `9223372036854775807`, `9223372036854775808`, `-9223372036854775808`, `1.0`, `1e2`, `1e400`, `-1.5E-3`,
@@ -155,7 +155,7 @@ func FuzzScalars(f *testing.F) {
 	})
 }
 
-// compare compares what parse makes of raw with what encoding/json does.
+// compare compares the result of parse for raw with that of encoding/json.
 func compare[T comparable](t *testing.T, raw json.RawMessage, parse func(param string, raw json.RawMessage) (T, error)) {
 	t.Helper()
 	var want T

@@ -11,7 +11,7 @@ import (
 // A Setter parses one field of a body into to. The field is not null.
 type Setter[T any] = func(to T, param string, raw json.RawMessage) error
 
-// A Table lists the fields of one kind of bodies. A field that is in no list is unknown.
+// A Table lists the fields of one kind of body. A field in no list is unknown.
 type Table[T any] struct {
 	Honoured map[string]Setter[T]
 	Ignored  []string // have no effect on an answer here
@@ -27,9 +27,9 @@ func (t Table[T]) And(more Table[T]) Table[T] {
 	return more
 }
 
-// Parse calls, for every honoured field that is not null, the setter of its name. Fields come in the
-// order of their names, so that the same body always gets the same error. Refused and unknown fields
-// are refused by name, unless lenient has them: then they are ignored.
+// Parse calls, for every honoured field that is not null, the setter of its name, in the order of
+// the names, so that the same body always gets the same error. Refused and unknown fields are
+// refused by name, unless lenient has them: then they are ignored.
 func (t *Table[T]) Parse(fields map[string]json.RawMessage, to T, lenient []string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		raw := fields[name]
@@ -52,7 +52,7 @@ func (t *Table[T]) Parse(fields map[string]json.RawMessage, to T, lenient []stri
 	return nil
 }
 
-// Fields returns what happens to each field: "honoured", "ignored" or "refused".
+// Fields returns how each field is treated: "honoured", "ignored" or "refused".
 func (t *Table[T]) Fields() map[string]string {
 	all := make(map[string]string, len(t.Honoured)+len(t.Ignored)+len(t.Refused))
 	for name := range t.Honoured {

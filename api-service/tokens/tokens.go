@@ -14,7 +14,7 @@ import (
 // A body holds the fields of both requests.
 type body struct {
 	request    *chatv1.TokenizeRequest
-	prompt     bool     // there is one
+	prompt     bool     // the body has a prompt
 	special    *bool    // nil if absent
 	generation bool     // add_generation_prompt
 	tokens     []uint32 // to detokenize; nil if absent
@@ -35,7 +35,7 @@ func flag(at func(*body) *bool) setter {
 	}
 }
 
-// only accepts a boolean that does not change the behaviour.
+// only accepts a boolean only if it has the supported value.
 func only(want bool) setter {
 	return func(_ *body, param string, raw json.RawMessage) error {
 		v, err := strict.Boolean(param, raw)
@@ -114,7 +114,7 @@ func Tokenized(resp *chatv1.TokenizeResponse) []byte {
 	}{len(resp.GetIds()), resp.GetContextLength(), append([]uint32{}, resp.GetIds()...), resp.GetStrings()})
 }
 
-// ParseDetokenize parses the body of POST /detokenize. Its errors are those of ParseTokenize.
+// ParseDetokenize parses the body of POST /detokenize. Its errors are as those of ParseTokenize.
 func ParseDetokenize(data []byte) (*chatv1.DetokenizeRequest, error) {
 	b := &body{request: &chatv1.TokenizeRequest{}}
 	fields, err := strict.Fields(data)
@@ -140,7 +140,7 @@ func Detokenized(resp *chatv1.DetokenizeResponse) []byte {
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain structs of strings and numbers
+		panic(err) // cannot happen: structs of strings and numbers
 	}
 	return b
 }

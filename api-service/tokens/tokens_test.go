@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestWhatTokenizeAsks(t *testing.T) {
+func TestTokenizeRequestsAreParsed(t *testing.T) {
 	hi := []*chatv1.Message{{Role: "user", Content: "hi"}}
 	for body, want := range map[string]*chatv1.TokenizeRequest{
 		`{"prompt":"x"}`: {Text: "x", AddSpecial: true},
@@ -48,7 +48,7 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestAnswersAreVLLMs(t *testing.T) {
+func TestAnswersHaveTheFormOfVLLM(t *testing.T) {
 	if got := string(tokens.Tokenized(&chatv1.TokenizeResponse{Ids: []uint32{5}, ContextLength: 9, Strings: []string{"<é>"}})); got != `{"count":1,"max_model_len":9,"tokens":[5],"token_strs":["\u003cé\u003e"]}` {
 		t.Error(got)
 	}

@@ -12,14 +12,14 @@ import (
 // Paragraph separates texts that are merged into one turn.
 const Paragraph = "\n\n"
 
-// An Origin is the field that a message of the request comes from, and the fields that its calls
-// come from.
+// An Origin is the field that a message of the request comes from, and the fields that the calls of
+// the message come from.
 type Origin struct {
 	At    string
 	Calls []string
 }
 
-// A Transcript is the turns of a body so far. The zero value has none.
+// A Transcript has the turns of a body so far. The zero value is empty.
 type Transcript struct {
 	turns []*Turn
 }
@@ -31,7 +31,7 @@ type Turn struct {
 	Content, Reasoning Passage
 }
 
-// Begin begins a turn that comes from a field.
+// Begin begins a turn that comes from the field at.
 func (s *Transcript) Begin(at, role string) *Turn {
 	t := &Turn{Origin: Origin{At: at}, Message: &chatv1.Message{Role: role}}
 	s.turns = append(s.turns, t)
@@ -74,7 +74,7 @@ type Passage struct {
 	apart bool // a paragraph separates the next piece from the text
 }
 
-// Separate has a paragraph separate the next piece from the text, if there is any.
+// Separate puts a paragraph between the text, if there is any, and the next piece.
 func (p *Passage) Separate() { p.apart = p.text.Len() > 0 }
 
 // Write appends a piece.
@@ -86,7 +86,7 @@ func (p *Passage) Write(piece string) {
 	p.text.WriteString(piece)
 }
 
-// mark returns the length of the text in bytes. What follows is appended there.
+// mark returns the length of the text in bytes, including the separator of the next piece.
 func (p *Passage) mark() int {
 	if p.apart {
 		p.text.WriteString(Paragraph)

@@ -1,7 +1,7 @@
 // Package web is the console at "/": a chat whose streams can be stopped and inspected, the streams
 // of the instance, and the workers, in plain HTML, CSS and ES modules.
 //
-// The page uses only the public endpoints (docs/api.md), has no build step and no dependency, and
+// The page uses only the public endpoints (docs/reference/http-api.md), has no build step and no dependency, and
 // loads nothing from another host, so that it works under ContentSecurityPolicy and without a
 // network.
 package web
@@ -21,7 +21,7 @@ import (
 //go:embed index.html assets/*.js assets/*.css assets/*.svg
 var embedded embed.FS
 
-// ContentSecurityPolicy is the strictest policy that the page works under; serve it with every
+// ContentSecurityPolicy is the strictest policy under which the page works. Serve it with every
 // File.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -29,7 +29,7 @@ const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 // Icon is the path of the page's icon.
 const Icon = "/assets/favicon.svg"
 
-// contentTypes is our own table because the one in package mime depends on the machine.
+// contentTypes is a table of our own because the table of package mime depends on the machine.
 var contentTypes = map[string]string{
 	".css":  "text/css; charset=utf-8",
 	".html": "text/html; charset=utf-8",
@@ -37,12 +37,12 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// A File is one file of the page. URLs carry no version, so serve it with "Cache-Control:
-// no-cache": the browser asks again each time, and the ETag saves the bytes.
+// A File is one file of the page. URLs have no version, so serve each File with "Cache-Control:
+// no-cache": the browser asks again each time, and the ETag saves the transfer.
 type File struct {
-	Path        string // of the URL, such as "/" or "/assets/app.js"
+	Path        string // path of the URL, such as "/" or "/assets/app.js"
 	ContentType string
-	ETag        string // strong, in quotes, made of the content
+	ETag        string // strong, in quotes, derived from the content
 	Body        []byte // shared: do not change it
 }
 
@@ -74,7 +74,7 @@ var files = sync.OnceValue(func() []File {
 		return nil
 	})
 	if err != nil {
-		panic(fmt.Sprintf("web: read embedded files: %v", err)) // they are part of the binary
+		panic(fmt.Sprintf("web: read embedded files: %v", err)) // cannot happen: the files are part of the binary
 	}
 	slices.SortFunc(all, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return all

@@ -39,8 +39,9 @@ func TestEveryFileHasATypeAndAnETag(t *testing.T) {
 	}
 }
 
-// TestClientsFilesAreTheClients: embedding does not reach beyond its directory, so what the page shares with the client is copied.
-func TestClientsFilesAreTheClients(t *testing.T) {
+// TestCopiesEqualTheClientsFiles: the page has copies of files of the client, because embedding
+// does not reach beyond its directory.
+func TestCopiesEqualTheClientsFiles(t *testing.T) {
 	for _, name := range []string{"gaps.js", "sse.js"} {
 		theirs, err := os.ReadFile(filepath.Join("../../clients/js/src", name))
 		if err != nil {
@@ -119,7 +120,7 @@ func TestReferencesAreEmbedded(t *testing.T) {
 	for _, f := range Files() {
 		for _, ref := range references(f) {
 			if strings.HasPrefix(ref, "#/") {
-				continue // a view
+				continue // the fragment of a view
 			}
 			if id, ok := strings.CutPrefix(ref, "#"); ok {
 				if !bytes.Contains(f.Body, []byte(`id="`+id+`"`)) {
@@ -147,7 +148,7 @@ func TestReferencesAreEmbedded(t *testing.T) {
 func TestNothingLeavesTheHost(t *testing.T) {
 	external := regexp.MustCompile(`(?i)[a-z][a-z0-9+.-]*://|["'(=]\s*//[a-z]`)
 	for _, f := range Files() {
-		body := bytes.ReplaceAll(f.Body, []byte("http://www.w3.org/2000/svg"), nil) // a name, never fetched
+		body := bytes.ReplaceAll(f.Body, []byte("http://www.w3.org/2000/svg"), nil) // an XML namespace, never fetched
 		if found := external.Find(body); found != nil {
 			t.Errorf("%s has an external URL: %s", f.Path, found)
 		}

@@ -14,12 +14,12 @@ import (
 
 // A bench holds the resources of a comparison.
 type bench struct {
-	dir        string // for files of this run
+	dir        string // files of this run
 	self       string // this command
 	bin, other string // directories of Whence's commands: of this checkout, and of another one or ""
 	model      string // directory
 	files      uint64 // open files that a process may have
-	most       int    // maximum streams of a scenario
+	most       int    // maximum number of streams of a scenario
 	options    *options
 	engine     *engine
 }
@@ -100,7 +100,7 @@ func command(dir string, args ...string) (string, error) {
 }
 
 // compare runs all scenarios. A system that does not start, such as a proxy that is not installed,
-// is left out and noted.
+// is left out and listed.
 func (b *bench) compare(ctx context.Context, chosen []scenario) (*report, error) {
 	rep := b.newReport()
 	for i := range chosen {
@@ -113,7 +113,7 @@ func (b *bench) compare(ctx context.Context, chosen []scenario) (*report, error)
 	return rep, nil
 }
 
-// scenario runs the rounds of one scenario. Each round begins with another system.
+// scenario runs the rounds of one scenario. Each round begins with a different system.
 func (b *bench) scenario(ctx context.Context, s *scenario, rep *report) error {
 	rounds, window := b.options.times()
 	var systems []system

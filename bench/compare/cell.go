@@ -20,23 +20,24 @@ const (
 	openClients = 500
 )
 
-// A cell is what one round measured of one system in one scenario. Times are in microseconds.
+// A cell holds the measurements of one system in one round of one scenario. Times are in
+// microseconds.
 type cell struct {
 	Scenario string             `json:"scenario"`
 	System   string             `json:"system"`
 	Round    int                `json:"round"`
-	Seconds  float64            `json:"seconds"` // measured
-	Tokens   int64              `json:"tokens"`  // received in this time
+	Seconds  float64            `json:"seconds"` // of the measurement
+	Tokens   int64              `json:"tokens"`  // received during the measurement
 	Requests int64              `json:"requests"`
-	CPU      map[string]float64 `json:"cpu"`       // of each process in this time, in microseconds
-	Latency  quantiles          `json:"latency"`   // from when a token was due to when it was received
-	TTFT     quantiles          `json:"ttft"`      // from when a request was due to its first token
-	Stop     quantiles          `json:"stop"`      // from when a client left to when the engine stopped
-	StopLast float64            `json:"stop_last"` // from when the first client left to when the engine stopped for the last
-	Memory   float64            `json:"memory"`    // bytes of an open stream
+	CPU      map[string]float64 `json:"cpu"`       // of each process during the measurement, in microseconds
+	Latency  quantiles          `json:"latency"`   // from a token's due time until its arrival
+	TTFT     quantiles          `json:"ttft"`      // from a request's due time until its first token
+	Stop     quantiles          `json:"stop"`      // from a client's departure until the engine stopped
+	StopLast float64            `json:"stop_last"` // from the first departure until the engine stopped the last stream
+	Memory   float64            `json:"memory"`    // bytes per open stream
 	Wasted   int64              `json:"wasted"`    // tokens generated for clients that had left
 	Left     int                `json:"left"`      // clients
-	Unheard  int                `json:"unheard"`   // clients that left before the engine had their request
+	Unheard  int                `json:"unheard"`   // clients that left before the engine had received their request
 	Failed   int64              `json:"failed"`    // streams
 	Problems []string           `json:"problems"`  // of some of them
 }
@@ -99,7 +100,8 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 	return c, ctx.Err()
 }
 
-// leave has all clients leave, waits until the engine has stopped their streams, and fills in what became of them.
+// leave makes all clients leave, waits until the engine has stopped their streams, and records the
+// outcomes.
 func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []*load.Load) {
 	for _, l := range loads {
 		l.Stop()
@@ -115,8 +117,8 @@ func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []
 	c.departures(sum.Left, b.engine.ended)
 }
 
-// storm measures what the processes spend from when all clients leave until a moment after the engine has stopped: a service
-// also has records and a log line to write.
+// storm measures the CPU time from the moment when all clients leave until shortly after the engine
+// has stopped: a service also has records and a log line to write.
 func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Recorder, loads []*load.Load) error {
 	spent, err := b.spent(r)
 	if err != nil {
@@ -151,7 +153,7 @@ func (s *scenario) begin(ctx context.Context, addr string, rec *load.Recorder) (
 	return all
 }
 
-// open waits until every stream has had its first token, and a moment more.
+// open waits until every stream has received its first token, and a moment longer.
 func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 	if s.pace.Prefill == 0 && s.life == 0 {
 		for deadline := time.Now().Add(openWithin); ; pause(ctx, 5*time.Millisecond) {
@@ -163,7 +165,7 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 				return err
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("of %d streams only %d have begun: %w", s.streams, n, errors.Join(rec.Summary().Errors...))
+				return fmt.Errorf("only %[2]d of %[1]d streams have begun: %[3]w", s.streams, n, errors.Join(rec.Summary().Errors...))
 			}
 		}
 	}
@@ -171,7 +173,7 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 	return nil
 }
 
-// window measures what the processes spend and the clients receive in a time.
+// window measures the CPU time of the processes and the tokens of the clients over a time window.
 func (b *bench) window(c *cell, r *deployment, rec *load.Recorder, length time.Duration) error {
 	rec.Measure(true)
 	defer rec.Measure(false)
@@ -190,7 +192,7 @@ func (b *bench) window(c *cell, r *deployment, rec *load.Recorder, length time.D
 	return err
 }
 
-// spent returns the CPU time that each process has spent, in microseconds.
+// spent returns the CPU time that each process has used, in microseconds.
 func (b *bench) spent(r *deployment) (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, p := range append([]*process.Process{b.engine.Process}, r.procs...) {
@@ -205,7 +207,7 @@ func (b *bench) spent(r *deployment) (map[string]float64, error) {
 	return all, err
 }
 
-// departures fills in how soon the engine stopped after clients had left, and how many tokens it made for nobody.
+// departures computes the stop latency after each departure, and the number of wasted tokens.
 func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) {
 	h := load.NewHistogram()
 	var first, last time.Time

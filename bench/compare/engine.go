@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/bench/relay"
 )
 
-// serveEngine is the process of the engine, with its two faces at two addresses.
+// serveEngine runs the process of the engine, with its two interfaces on two addresses.
 func serveEngine(sse, worker string) error {
 	e := &paced.Engine{}
 	front, err := net.Listen("tcp", sse)
@@ -36,7 +36,7 @@ func serveEngine(sse, worker string) error {
 	return <-failed
 }
 
-// serveRelay and serveEdge are the processes of the relay on grpc-go.
+// serveRelay and serveEdge run the two processes of the relay on grpc-go.
 func serveRelay(listen, worker string) error {
 	ln, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -94,7 +94,7 @@ func (e *engine) set(ctx context.Context, p paced.Pace) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // the status says all
+	defer resp.Body.Close() //nolint:errcheck // only the status is needed
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the engine answers %s", resp.Status)
 	}
@@ -133,7 +133,7 @@ func (e *engine) idle(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d streams run %v after their clients have left", running, idleWithin)
+			return fmt.Errorf("%d streams still run %v after their clients have left", running, idleWithin)
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):

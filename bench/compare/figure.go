@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A figure is a quantity of several rounds: their median, and the least and the greatest of them. N
-// is 0 if no round has it.
+// A figure is a quantity over several rounds: the median, the minimum and the maximum. N is the
+// number of rounds that have a value.
 type figure struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
@@ -38,11 +38,11 @@ type row struct {
 	Latency99 figure            `json:"latency_p99"`
 	TTFT50    figure            `json:"ttft_p50"` // these four in microseconds, less direct's in the same round
 	TTFT99    figure            `json:"ttft_p99"`
-	Memory    figure            `json:"memory"`   // bytes of an open stream
-	Stop50    figure            `json:"stop_p50"` // from leaving to the engine's stop, in microseconds
+	Memory    figure            `json:"memory"`   // bytes per open stream
+	Stop50    figure            `json:"stop_p50"` // from a departure until the engine's stop, in microseconds
 	Stop99    figure            `json:"stop_p99"`
-	StopLast  figure            `json:"stop_last"` // from the first client's leaving to the engine's last stop, in microseconds
-	Wasted    figure            `json:"wasted"`    // tokens generated for each client that had left
+	StopLast  figure            `json:"stop_last"` // from the first departure until the engine's last stop, in microseconds
+	Wasted    figure            `json:"wasted"`    // tokens generated per departed client
 	Failed    int64             `json:"failed"`    // streams, over all rounds
 }
 

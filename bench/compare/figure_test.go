@@ -27,7 +27,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestRatiosAreOfOneRound: a slow hour of the machine makes a round's costs high and its ratio right.
+// TestRatiosAreOfOneRound: in a slow hour of the machine the costs of a round are high, but the
+// ratio is right.
 func TestRatiosAreOfOneRound(t *testing.T) {
 	s := &scenario{name: "s"}
 	var cells []*cell
@@ -79,8 +80,8 @@ func TestDeparturesFindTheirEndings(t *testing.T) {
 	c.departures([]load.Departure{
 		{Stream: 1, At: at, Received: 10},
 		{Stream: 2, At: at, Received: 10},
-		{Stream: 3, At: at},              // which the engine never saw
-		{Stream: 4, At: at, Received: 5}, // which was complete before its client left
+		{Stream: 3, At: at},              // the engine never received the request
+		{Stream: 4, At: at, Received: 5}, // complete before its client left
 	}, map[uint64]paced.Ending{
 		1: {Stream: 1, At: at.Add(2 * time.Millisecond), Generated: 13, Stopped: true},
 		2: {Stream: 2, At: at.Add(5 * time.Millisecond), Generated: 10, Stopped: true},

@@ -21,8 +21,8 @@ type report struct {
 	Date    time.Time         `json:"date"`
 	Rounds  int               `json:"rounds"`
 	Window  time.Duration     `json:"window"`
-	LeftOut map[string]string `json:"left_out"` // systems that did not start, and why
-	Says    map[string]string `json:"says"`     // scenarios, in words
+	LeftOut map[string]string `json:"left_out"` // systems that did not start, with the reason
+	Says    map[string]string `json:"says"`     // descriptions of the scenarios
 	Rows    []row             `json:"rows"`
 	Cells   []*cell           `json:"cells"`
 }
@@ -54,7 +54,7 @@ func machine() string {
 	return fmt.Sprintf("%s, %d cores, Linux %s, %s", model, runtime.NumCPU(), strings.TrimSpace(string(release)), runtime.Version())
 }
 
-// leaveOut notes a system that did not start.
+// leaveOut records a system that did not start.
 func (r *report) leaveOut(system string, err error) { r.LeftOut[system] = err.Error() }
 
 func (r *report) missing(system string) bool { return r.LeftOut[system] != "" }
@@ -98,7 +98,7 @@ func (r *report) publish(o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	changed, err := replaceSection(string(page), "![CPU of each system, divided by nginx's](images/performance.svg)\n\n"+text)
+	changed, err := replaceSection(string(page), "![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"+text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.docs, err)
 	}
@@ -132,7 +132,7 @@ type column struct {
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Machine: %s; load average before the run %s. Commit %s, %s.\n", r.Machine, r.Load, r.Commit, r.Date.Format("2 January 2006, 15:04 MST"))
-	fmt.Fprintf(&b, "Each figure is the median of %d interleaved rounds of %v, with the least and the greatest of them.\n", r.Rounds, r.Window)
+	fmt.Fprintf(&b, "Each figure is the median of %d interleaved rounds of %v, with the minimum and the maximum.\n", r.Rounds, r.Window)
 	b.WriteString("Where streams have no end, all clients leave at once after the measurement, and the stop figures are those of that leave.\n")
 	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
 		reason, _, _ := strings.Cut(r.LeftOut[name], "\n")

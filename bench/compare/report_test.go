@@ -14,12 +14,12 @@ func TestSectionIsReplacedAndTheRestKept(t *testing.T) {
 	}
 	for _, bad := range []string{"", sectionBegin, sectionEnd + sectionBegin} {
 		if _, err := replaceSection(bad, "new"); err == nil {
-			t.Errorf("%q has no markers, and is changed", bad)
+			t.Errorf("%q has no markers, but was changed", bad)
 		}
 	}
 }
 
-func TestTablesShowWhatWasMeasured(t *testing.T) {
+func TestTablesShowTheMeasurements(t *testing.T) {
 	r := report{
 		Machine: "M", Commit: "c", Date: time.Unix(0, 0).UTC(), Rounds: 3, Window: time.Second,
 		LeftOut: map[string]string{"HAProxy": "not installed\nreally"}, Says: map[string]string{"spread": "200 streams"},
@@ -39,7 +39,7 @@ func TestTablesShowWhatWasMeasured(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, "memory") {
-		t.Errorf("a column without figures:\n%s", got)
+		t.Errorf("there is a column without figures:\n%s", got)
 	}
 }
 
@@ -53,6 +53,6 @@ func TestScenariosAreChosenByName(t *testing.T) {
 		t.Errorf("--quick: %d scenarios, %v", len(got), err)
 	}
 	if _, err := (&options{only: "nothing"}).scenarios(); err == nil {
-		t.Error("--only nothing is taken")
+		t.Error("--only nothing is accepted")
 	}
 }

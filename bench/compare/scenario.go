@@ -18,13 +18,13 @@ type scenario struct {
 	streams int           // clients of a closed loop
 	tokens  int           // of an answer; 0 for answers without an end
 	prompt  string        // of each request
-	life    time.Duration // the mean time until a client leaves; 0 means never
+	life    time.Duration // mean time until a client leaves; 0 means never
 	rate    float64       // requests a second of an open loop, instead of the closed loop
 	unread  int           // additional clients that read nothing
 	beside  *load.Request // additional requests, besideRate per second, that are not measured
 
 	ttft   bool // measure the time to first token with requests beside the streams
-	memory bool // measure the memory of an open stream; the system is started anew for each cell
+	memory bool // measure the memory of an open stream; the system is restarted for each cell
 	storm  bool // measure only the leaving of all clients at once
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/bench/paced"
 )
 
-// TestMain lets the test binary be the processes that the comparison starts by its own name.
+// TestMain lets the test binary run as the processes that the comparison starts from its own
+// binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && (os.Args[1] == "engine" || os.Args[1] == "relay" || os.Args[1] == "edge") {
 		fmt.Fprintln(os.Stderr, run(context.Background(), os.Args[1:], os.Stdout))
@@ -19,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestComparisonMeasuresEverySystem runs a few streams over every system that is installed: all tokens arrive, the CPU of all
-// processes is counted, and the histograms are filled. It looks at no time.
+// TestComparisonMeasuresEverySystem runs a few streams over every installed system: all tokens
+// arrive, the CPU of all processes is counted, and the histograms are filled. It checks no times.
 func TestComparisonMeasuresEverySystem(t *testing.T) {
 	chosen := []scenario{
 		{name: "streams", says: "a few streams, and a client that reads nothing", streams: 4, unread: 1, pace: paced.Pace{Period: 10 * time.Millisecond}, ttft: true, memory: true},

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/bench/process"
 )
 
-// A system is what stands between the clients and the engine.
+// A system is a path between the clients and the engine.
 type system struct {
 	name  string
 	start func(b *bench) (*deployment, error)
@@ -43,9 +43,9 @@ func (b *bench) systems() []system {
 	return all
 }
 
-// A deployment is the processes of a system that runs.
+// A deployment holds the processes of a running system.
 type deployment struct {
-	addr  string // that clients use
+	addr  string // for the clients
 	procs []*process.Process
 }
 
@@ -65,7 +65,7 @@ func (r *deployment) add(b *bench, name, file string, args ...string) error {
 	return nil
 }
 
-// addService is add for a service of Whence, which serves its profiles if they are wanted.
+// addService is add for a service of Whence, which serves profiles if --profiles is set.
 func (r *deployment) addService(b *bench, name, file string, args ...string) error {
 	if b.options.profiles == "" {
 		return r.add(b, name, file, args...)
@@ -82,7 +82,7 @@ func (r *deployment) addService(b *bench, name, file string, args ...string) err
 	return p.Listening(admin)
 }
 
-// whenReady waits for the last process that was added, at the address of the clients.
+// whenReady waits until the last added process answers at the address of the clients.
 func (r *deployment) whenReady() (*deployment, error) {
 	if err := r.procs[len(r.procs)-1].Ready(r.addr); err != nil {
 		for _, p := range r.procs {
@@ -106,7 +106,7 @@ func addresses(n int) ([]string, error) {
 	return all, nil
 }
 
-// tool returns the path of a program that the system may keep out of users' PATH.
+// tool returns the path of a program, which may be in a directory outside the user's PATH.
 func tool(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -187,7 +187,7 @@ func startHAProxy(b *bench) (*deployment, error) {
 		return nil, err
 	}
 	config := filepath.Join(b.dir, "haproxy.cfg")
-	sides := 2*b.streamsAtMost() + 200 // of a connection, each with a file
+	sides := 2*b.streamsAtMost() + 200 // of connections; each side has a file
 	if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, min(b.files-200, uint64(sides))/2, r.addr, b.engine.sse), 0o600); err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func startRelay(b *bench) (*deployment, error) {
 	if err := r.add(b, "relay", b.self, "relay", addrs[0], b.engine.worker); err != nil {
 		return nil, err
 	}
-	if err := r.procs[0].Listening(addrs[0]); err != nil { // else the edge backs off for a second
+	if err := r.procs[0].Listening(addrs[0]); err != nil { // otherwise the edge backs off for a second
 		r.end()
 		return nil, err
 	}
@@ -217,8 +217,8 @@ func startRelay(b *bench) (*deployment, error) {
 	return r.whenReady()
 }
 
-// startWhence starts api-service and chat-service from a directory of commands, with their defaults, except that they take as
-// many streams as there will be, and except for flags.
+// startWhence starts api-service and chat-service from a directory of commands, with flags and a
+// limit for all streams of the run. All other settings are defaults.
 func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 	addrs, err := addresses(2)
 	if err != nil {

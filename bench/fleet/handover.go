@@ -9,8 +9,8 @@ import (
 	by "github.com/whence-dev/whence/chat-service/route/policy"
 )
 
-// handover compares workers that do both with such as read prompts for others and such as answer, on long prompts of which no two
-// begin alike. Here every token counts, from the first request on.
+// handover compares workers for both phases with separate prefill and decode workers, on long
+// prompts with nothing in common. Every token counts, from the first request on.
 func (c *options) handover(ctx context.Context, prefill int) error {
 	l := longPrompts(c.requests, c.rate, c.seed)
 	_, err := fmt.Fprintf(c.out, `
@@ -37,7 +37,8 @@ func (c *options) handover(ctx context.Context, prefill int) error {
 	return err
 }
 
-// longPrompts is requests with nothing in common: 2,000 to 8,000 tokens each, and answers of 128.
+// longPrompts returns requests with nothing in common: prompts of 2,000 to 8,000 tokens, and
+// answers of 128 tokens.
 func longPrompts(requests int, rate float64, seed uint64) load {
 	random := rand.New(rand.NewPCG(seed, 3))
 	l := load{name: "long prompts", says: fmt.Sprintf("%d requests, %g a second: prompts of 2,000 to 8,000 tokens with nothing in common, 128 tokens of answer", requests, rate)}

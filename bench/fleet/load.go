@@ -19,11 +19,11 @@ type load struct {
 type conversation struct {
 	at     time.Duration // of simulated time
 	id     string        // of the session; empty means none
-	prefix []uint32      // the prefix that it shares with other conversations
+	prefix []uint32      // prefix shared with other conversations
 	turns  []turn
 }
 
-// A turn is a question, the length of its answer, and the time that its reader thinks about it.
+// A turn is a question, the length of its answer, and the time until the reader continues.
 type turn struct {
 	ask    []uint32
 	answer int // tokens
@@ -41,8 +41,8 @@ func tokens(random *rand.Rand, n int) []uint32 {
 	return ids
 }
 
-// sharedPrefix returns questions about few documents: 64 prefixes of 4,096 tokens, drawn uniformly,
-// and 256 tokens of its own per request.
+// sharedPrefix returns questions about few documents: one of 64 prefixes of 4,096 tokens, drawn
+// uniformly, then 256 tokens that no other request has.
 func sharedPrefix(requests int, rate float64, seed uint64) load {
 	random := rand.New(rand.NewPCG(seed, 1))
 	documents := make([][]uint32, 64)
@@ -60,8 +60,9 @@ func sharedPrefix(requests int, rate float64, seed uint64) load {
 	return l
 }
 
-// trace has the shape of the traces that Mooncake published: conversations of several turns, shared
-// prefixes with a power-law distribution, and turns with a long-tailed length.
+// trace returns a load with the shape of the traces that Mooncake published: conversations of
+// several turns, shared prefixes with a power-law distribution, and turns with a long-tailed
+// length.
 func trace(requests int, rate float64, seed uint64) load {
 	random := rand.New(rand.NewPCG(seed, 2))
 	prefixes := make([][]uint32, 200)

@@ -18,21 +18,21 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
-// options are those of the command line.
+// options are the options of the command line.
 type options struct {
 	workers, kvTokens, requests int
 	warming                     int // requests that are not counted
-	together                    int // conversations at a time, whenever they were to begin; 0 is all of them, each at its time
+	together                    int // concurrent conversations, regardless of their start times; 0 starts each at its time
 	slow, rate                  float64
 	seed                        uint64
 	out                         io.Writer
 }
 
-// A policy is one that is compared.
+// A policy is a routing policy of the comparison.
 type policy struct {
 	name, called string
-	quiet        bool // workers tell nothing
-	prefill      int  // how many workers read prompts for the others; 0 for none: all do both
+	quiet        bool // workers send no KV events
+	prefill      int  // number of prefill workers; 0 means that all workers do both
 }
 
 var policies = []policy{
@@ -85,20 +85,20 @@ func (c *options) compare(ctx context.Context, l load) error {
 	return err
 }
 
-// A result is what came of a load.
+// A result holds the measurements of a load.
 type result struct {
 	slow float64
 
 	mu                       sync.Mutex // guards the following fields
 	warming                  int        // requests that are not counted, until the caches are warm
-	first, gaps              []float64  // times to first tokens and between others, in milliseconds of simulated time
-	handed                   int        // prompts that one worker has read for another
+	first, gaps              []float64  // times to first token and between later tokens, in milliseconds of simulated time
+	handed                   int        // prompts that one worker read for another
 	prompt, cached, expected int        // tokens
 	failed                   int
-	err                      error // of one that failed
+	err                      error // of one failed request
 }
 
-// percentile returns the time that p of a hundred stay below.
+// percentile returns the p-th percentile of times.
 func percentile(times []float64, p float64) float64 {
 	slices.Sort(times)
 	if len(times) == 0 {
@@ -107,10 +107,10 @@ func percentile(times []float64, p float64) float64 {
 	return times[min(len(times)-1, int(float64(len(times))*p/100))]
 }
 
-// ratio returns tokens as a part of those of all prompts.
+// ratio returns tokens as a fraction of the tokens of all prompts.
 func (r *result) ratio(tokens int) float64 { return float64(tokens) / float64(max(1, r.prompt)) }
 
-// measure runs a load by a policy, on a fleet of its own.
+// measure runs a load with a policy, on a new fleet.
 func (c *options) measure(ctx context.Context, p policy, l load) (r *result, err error) {
 	f, err := start(ctx, c, p)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *options) measure(ctx context.Context, p policy, l load) (r *result, err
 	return r, nil
 }
 
-// real is how long a simulated time takes here.
+// real converts simulated time to real time.
 func (r *result) real(simulated time.Duration) time.Duration {
 	return time.Duration(float64(simulated) * r.slow)
 }
@@ -157,7 +157,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// talk has one conversation.
+// talk runs one conversation.
 func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
 	said := slices.Clone(c.prefix)
 	for _, t := range c.turns {
@@ -178,7 +178,7 @@ func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
 	}
 }
 
-// ask notes what came of one request.
+// ask sends one request and records its outcome.
 func (r *result) ask(ctx context.Context, pool *route.Pool, req *workerv1.TokenRequest) (answer []uint32, ok bool) {
 	begun := time.Now()
 	var first, last time.Duration

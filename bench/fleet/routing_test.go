@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPromptsGoWhereTheirPrefixIs looks at caches alone, for times depend on the machine.
+// TestPromptsGoWhereTheirPrefixIs checks only cache hits, because times depend on the machine.
 func TestPromptsGoWhereTheirPrefixIs(t *testing.T) {
 	c := &options{workers: 4, kvTokens: 96 << 10, requests: 240, warming: 80, together: 3, rate: 28, slow: 0.1, seed: 1, out: io.Discard}
 	l := sharedPrefix(c.requests, c.rate, c.seed)
@@ -21,17 +21,17 @@ func TestPromptsGoWhereTheirPrefixIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.failed > 0 || len(r.first) != 160 {
-			t.Errorf("%s: %d failed, the last with %v; %d are counted", p.called, r.failed, r.err, len(r.first))
+			t.Errorf("%s: %d requests failed, the last with %v; %d were measured", p.called, r.failed, r.err, len(r.first))
 		}
 		found[p.called] = r.ratio(r.cached)
 		if off := r.ratio(r.expected) - r.ratio(r.cached); p.called == "kv, events" && (off > 0.1 || off < -0.1) {
-			t.Errorf("%s: %.2f of the tokens were expected in caches, %.2f were there", p.called, r.ratio(r.expected), r.ratio(r.cached))
+			t.Errorf("%s: %.2f of the tokens were expected in caches, but %.2f were cached", p.called, r.ratio(r.expected), r.ratio(r.cached))
 		}
 	}
 	t.Log(found)
-	// Events come late on a busy machine, and what was forecast does not.
+	// On a busy machine events are late, but forecasts are not.
 	if found["kv, events"] < 0.6 || found["kv, events"] < 2*found["round-robin"] || found["kv, events"] < found["kv, approximate"]-0.1 {
-		t.Errorf("of all prompts was found in caches: %v", found)
+		t.Errorf("cached fractions of all prompts: %v", found)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestLoadsDependOnTheirSeedAlone(t *testing.T) {
 	for _, make := range []func(int, float64, uint64) load{sharedPrefix, trace, longPrompts} {
 		a, b, c := make(50, 10, 1), make(50, 10, 1), make(50, 10, 2)
 		if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a, c) {
-			t.Errorf("%s: the seed does not decide", a.name)
+			t.Errorf("%s: equal seeds make different loads", a.name)
 		}
 		n := 0
 		for _, conv := range a.conversations {
@@ -57,7 +57,7 @@ func TestPromptsAreHandedOver(t *testing.T) {
 	for prefill, handed := range map[int]int{0: 0, 2: 12} {
 		r, err := c.measure(t.Context(), policy{name: "least-loaded", prefill: prefill}, longPrompts(c.requests, c.rate, c.seed))
 		if err != nil || r.failed > 0 || r.handed != handed || len(r.first) != 12 || len(r.gaps) < 12*64 || r.cached != 0 {
-			t.Errorf("with %d that read for others: %+v, %v", prefill, r, err)
+			t.Errorf("with %d prefill workers: %+v, %v", prefill, r, err)
 		}
 	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/whence-dev/whence/llm-worker/worker"
 )
 
-// context of the simulated model, in tokens.
+// contextLength is the context of the simulated model, in tokens.
 const contextLength = 32 << 10
 
-// A fleet is workers of this process, and the pool that chooses among them.
+// A fleet holds workers in this process and the pool that chooses among them.
 type fleet struct {
 	pool *route.Pool
 	end  func() error
 }
 
-// start starts workers and waits until all of them are healthy and tell what they are to tell.
+// start starts workers and waits until all of them are healthy.
 func start(ctx context.Context, c *options, p policy) (*fleet, error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
@@ -82,7 +82,7 @@ func start(ctx context.Context, c *options, p policy) (*fleet, error) {
 	defer tick.Stop()
 	for {
 		healthy, known := pool.Count()
-		if healthy == known { // events tell all blocks first, so a worker that is followed later has told no less
+		if healthy == known { // the first event lists all blocks, so following a worker late loses nothing
 			return f, nil
 		}
 		select {

@@ -20,8 +20,8 @@ func (l *Load) Stop() {
 	l.all.Wait()
 }
 
-// afterFailure is the wait of a closed-loop client after a failed stream, so that a system that
-// refuses is not flooded.
+// afterFailure is the backoff of a closed-loop client after a failed stream, so that a system that
+// refuses streams is not flooded.
 const afterFailure = 20 * time.Millisecond
 
 // opening is the number of connections opened at a time: more would overflow a listener's backlog.

@@ -55,8 +55,9 @@ func TestEveryTokenArrivesAndIsMeasured(t *testing.T) {
 	}
 }
 
-// TestOpenLoopCountsTheWaitForAClient: one client, and a server that takes 50 ms for a request, while requests are due every
-// millisecond. A generator that begins to measure when it sends would report 50 ms for each of them.
+// TestOpenLoopCountsTheWaitForAClient: there is one client and a server that takes 50 ms per
+// request, and requests are due every millisecond. A generator that measures from the time of
+// sending would report 50 ms for each request.
 func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
 	const takes = 50 * time.Millisecond
 	_, addr := start(t, paced.Pace{}, func(h http.Handler) http.Handler {
@@ -70,15 +71,15 @@ func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
 	await(t, "four answers", func() bool { return r.Requests() >= 4 })
 	l.Stop()
 	sum := r.Summary()
-	// Only one request can be due at a time while the one before waits for the client: the generator sends late requests
-	// first, so each is at least one answer late.
+	// Only one request can be due at a time while the previous request waits for the client: the
+	// generator sends late requests first, so each is late by at least one answer.
 	if late := time.Duration(sum.TTFT.ValueAtQuantile(75)) * time.Microsecond; late < 2*takes*9/10 {
-		t.Errorf("the third of four requests was answered %v after it was due, want twice %v", late, takes)
+		t.Errorf("the 75th percentile is %v after the due time, want twice %v", late, takes)
 	}
 }
 
-// TestSlowServerDelaysEveryTokenThatWasDue: a server stalls for a while, and the tokens that the engine could not write in that
-// time are late by it, not only the first of them.
+// TestSlowServerDelaysEveryTokenThatWasDue: after a server has stalled, all tokens that the engine
+// could not write meanwhile are late, not only the first one.
 func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
 	const stall = 200 * time.Millisecond
 	_, addr := start(t, paced.Pace{Period: time.Millisecond}, func(h http.Handler) http.Handler {
@@ -91,9 +92,10 @@ func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
 	l := load.Closed(t.Context(), addr, 1, r, func() load.Request { return load.Request{Tokens: 100, Prompt: "Hello."} })
 	await(t, "an answer", func() bool { return r.Requests() >= 1 })
 	l.Stop()
-	// 80 tokens were due at 1 ms each after a stall of 200 ms: all of them are late by more than 100 ms.
+	// 80 tokens were due at 1 ms each after a stall of 200 ms: all of them are late by more than
+	// 100 ms.
 	if late := time.Duration(r.Summary().Latency.ValueAtQuantile(50)) * time.Microsecond; late < stall/2 {
-		t.Errorf("the median token was late by %v, want more than %v", late, stall/2)
+		t.Errorf("the median latency of a token is %v, want more than %v", late, stall/2)
 	}
 }
 
@@ -162,7 +164,7 @@ func TestRefusalsAndCutStreamsFail(t *testing.T) {
 			await(t, "failure", func() bool { return r.Summary().Failed > 0 })
 			l.Stop()
 			if n := r.Requests(); n > 0 {
-				t.Errorf("%d requests count as answered", n)
+				t.Errorf("%d requests are counted as completed", n)
 			}
 		})
 	}

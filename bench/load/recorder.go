@@ -16,7 +16,7 @@ import (
 
 const (
 	maxLatency = time.Minute // longer latencies count as this
-	digits     = 3           // significant ones of a latency
+	digits     = 3           // significant digits of a latency
 	shards     = 8
 )
 
@@ -133,7 +133,7 @@ func (r *Recorder) Summary() Summary {
 // shard returns the shard of a new connection.
 func (r *Recorder) shard() *shard { return &r.shards[r.next.Add(1)%shards] }
 
-// add counts the tokens of one read, all of which came at the same time.
+// add counts the tokens of one read, which arrived together.
 func (s *shard) add(latencies []time.Duration, measure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestSilenceCountsFromTheLastData: a stream may take longer than silence, but not without data.
+// TestSilenceCountsFromTheLastData: a stream may last longer than the silence timeout as long as
+// data arrives.
 func TestSilenceCountsFromTheLastData(t *testing.T) {
 	for name, test := range map[string]struct {
 		gap  time.Duration
@@ -38,7 +39,7 @@ func TestSilenceCountsFromTheLastData(t *testing.T) {
 				c.net = client
 				c.in.Reset(c)
 				if got := c.stream(t.Context(), Request{Tokens: tokens, Prompt: "Hello."}, time.Now()); got != test.want {
-					t.Errorf("the stream completes: %t; errors: %v", got, r.Summary().Errors)
+					t.Errorf("completed: %t; errors: %v", got, r.Summary().Errors)
 				}
 			})
 		})

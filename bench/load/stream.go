@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// bufferSize of a connection, in bytes, twice.
+	// bufferSize is the size of each of a connection's two buffers, in bytes.
 	bufferSize = 2 << 10
 	// silence is the time without data after which a stream has failed.
 	silence = 30 * time.Second
@@ -49,7 +49,7 @@ type conn struct {
 	batch  []time.Duration // latencies of the tokens of one read
 	clock  paced.Reader
 	tokens int
-	stays  func() bool // whether the client has no reason to leave
+	stays  func() bool // reports whether the client has no reason to leave
 }
 
 func (r *Recorder) conn(addr string) *conn {
@@ -70,13 +70,14 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 // renew sets the deadline of a read to silence after the last data. It reports false if the client
-// has to leave, or has waited that long. So the deadline costs nothing while data comes.
+// must leave or the silence has passed. It runs only when a read times out, so the deadline costs
+// nothing while data arrives.
 func (c *conn) renew() bool {
 	until := c.at.Add(silence)
 	if !c.stays() || !time.Now().Before(until) || c.net.SetReadDeadline(until) != nil {
 		return false
 	}
-	return c.stays() // the deadline may have overwritten that of a client that leaves
+	return c.stays() // this deadline may have overwritten the deadline with which a client leaves
 }
 
 // flush records the tokens of the previous read.
@@ -89,7 +90,7 @@ func (c *conn) flush() {
 
 func (c *conn) close() {
 	if c.net != nil {
-		_ = c.net.Close() // the client leaves, whatever is unread
+		_ = c.net.Close() // the client leaves with unread data
 		c.net = nil
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The text of each token is the time of a clock: a space and five digits, which count Ticks since
-// the epoch modulo Ticks. So a reader knows when a token was due, whatever is between it and the
-// engine.
+// The text of each token is the time of a clock: a space and five digits, which count ticks since
+// the epoch modulo Ticks. So a reader knows when a token was due, through any system between reader
+// and engine.
 const (
 	Tick  = 20 * time.Microsecond
 	Ticks = 100_000 // before the count wraps around: two seconds

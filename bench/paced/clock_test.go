@@ -31,7 +31,8 @@ func TestReaderFindsTheTimeOfEachToken(t *testing.T) {
 	}
 }
 
-// TestModelDecodesTheClock: what the worker sends as ids arrives as the text that the other face sends.
+// TestModelDecodesTheClock: the ids that the worker sends decode to the text that the SSE interface
+// sends.
 func TestModelDecodesTheClock(t *testing.T) {
 	all, err := files()
 	if err != nil {

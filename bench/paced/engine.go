@@ -1,4 +1,4 @@
-// Package paced is an engine for comparisons. It makes tokens at a fixed pace, and each token's
+// Package paced is an engine for comparisons. It generates tokens at a fixed pace, and each token's
 // text is the time at which the token was due, so that a reader can compute the latency of each
 // token.
 //
@@ -16,8 +16,8 @@ import (
 
 // A Pace is the pace of streams that begin after it was set.
 type Pace struct {
-	Period  time.Duration `json:"period"`  // between two tokens of a stream; 0 makes them as fast as they are read
-	InStep  bool          `json:"in_step"` // tokens of all streams are due at the same times; else each stream has a random phase
+	Period  time.Duration `json:"period"`  // between two tokens of a stream; 0 generates as fast as the reader reads
+	InStep  bool          `json:"in_step"` // tokens of all streams are due at the same times; otherwise each stream has a random phase
 	Prefill time.Duration `json:"prefill"` // before the first token
 }
 
@@ -32,8 +32,8 @@ type Ending struct {
 // maxEndings bounds the unread endings that an engine keeps. Above it, the oldest half is dropped.
 const maxEndings = 1 << 20
 
-// An Engine makes tokens. The zero value makes them as fast as they are read. It is safe for
-// concurrent use.
+// An Engine generates tokens. The zero value generates them as fast as they are read. It is safe
+// for concurrent use.
 type Engine struct {
 	mu      sync.Mutex
 	pace    Pace
@@ -74,7 +74,7 @@ func (e *Engine) end(ended Ending) {
 	e.endings = append(e.endings, ended)
 }
 
-// run makes the tokens of one stream: it calls emit with the due time of each token, in ticks,
+// run generates the tokens of one stream: it calls emit with the due time of each token, in ticks,
 // until there are n, emit returns false, or stop is closed. A late token keeps its due time, and
 // the next tokens follow at once until the stream is on time again; so time spent waiting for a
 // slow reader counts as latency.

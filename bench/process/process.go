@@ -42,11 +42,11 @@ func Start(dir, name, file string, args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() //nolint:errcheck // the process has its own
+	defer log.Close() //nolint:errcheck // the process has its own descriptor
 	p := &Process{Name: name, cmd: exec.Command(file, args...), log: log.Name(), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "WHENCE_") { // settings of the user's own Whence
+		if !strings.HasPrefix(v, "WHENCE_") { // not the settings of the user's own Whence
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
@@ -54,7 +54,7 @@ func Start(dir, name, file string, args ...string) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // a failed process shows as one that is not ready
+		_ = p.cmd.Wait() // the wait for readiness reports a failed process
 		close(p.exited)
 	}()
 	return p, nil
@@ -69,7 +69,7 @@ func (p *Process) Ready(addr string) error {
 		if err != nil {
 			return err
 		}
-		defer resp.Body.Close() //nolint:errcheck // the status says all
+		defer resp.Body.Close() //nolint:errcheck // only the status is needed
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("status %d", resp.StatusCode)
 		}
@@ -128,7 +128,7 @@ func (p *Process) Stopped() bool {
 	return strings.HasPrefix(rest, "T")
 }
 
-// Output returns all that the process has written.
+// Output returns the whole output of the process.
 func (p *Process) Output() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -182,7 +182,7 @@ func (p *Process) CPU() (total time.Duration, err error) {
 }
 
 // CPUTime reads the CPU clock of a process, or of this one if pid is 0, as clock_getcpuclockid(3)
-// names it. It counts nanoseconds, where /proc/PID/stat counts hundredths of a second.
+// names it. The clock counts nanoseconds, while /proc/PID/stat counts hundredths of a second.
 func CPUTime(pid int) (time.Duration, error) {
 	const scheduler = 2
 	var t unix.Timespec
@@ -213,7 +213,7 @@ func (p *Process) RSS() (total int64, err error) {
 	return total, err
 }
 
-// FreeAddr returns an address of loopback that nothing listens on.
+// FreeAddr returns a free loopback address.
 func FreeAddr() (string, error) {
 	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -223,8 +223,8 @@ func FreeAddr() (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// RaiseFileLimit lets this process and those that it starts open as many files as the system
-// allows. Go raises only its own.
+// RaiseFileLimit lets this process and its children open as many files as the system allows. Go
+// raises only the limit of its own process.
 func RaiseFileLimit() (uint64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/whence-dev/whence/bench/process"
 )
 
-// TestDescendantsAreCounted: a shell whose child works costs what the child costs, and after its end nothing is measured.
+// TestDescendantsAreCounted: the CPU time of a shell includes its child, and an ended process has
+// no CPU time.
 func TestDescendantsAreCounted(t *testing.T) {
 	p, err := process.Start(t.TempDir(), "shell", "sh", "-c", "sh -c 'while :; do :; done' & trap \"kill $!\" TERM; wait")
 	if err != nil {
@@ -37,6 +38,6 @@ func TestEndedProcessHasNoCPU(t *testing.T) {
 	}
 	p.End()
 	if _, err := p.CPU(); err == nil {
-		t.Error("the CPU of a process that has ended is counted")
+		t.Error("an ended process has a CPU time")
 	}
 }

@@ -1,7 +1,7 @@
-// Package relay is the path as a Go programmer would first write it, for comparison: an edge that
+// Package relay is the simplest path that a Go programmer would write, for comparison: an edge that
 // converts server-sent events to a gRPC call, and a relay that forwards the call to a worker,
-// message by message, on grpc-go and net/http. It does not render, tokenise, retry, time out or
-// count.
+// message by message, on grpc-go and net/http. It has no templates, tokenizer, retries, timeouts or
+// metrics.
 package relay
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// keep makes kept streams at the first edge, and reads them at the second.
+// keep creates kept streams at the first edge and reads them at the second edge.
 func (s *stand) keep(ctx context.Context, n int) error {
 	maker, err := client.New("http://"+s.edges[0].addr, client.Options{})
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *reader) follow(ctx context.Context, st *client.Stream) {
 	}
 }
 
-// takenOver kills the api-service of kept streams, whose readers are at another one.
+// takenOver kills the api-service of kept streams whose readers are connected to another instance.
 func takenOver(_ context.Context, s *stand) ([]finding, error) {
 	return s.strike(s.edges[0], syscall.SIGKILL, 2*time.Second)
 }

@@ -1,11 +1,13 @@
-// Command trust injects faults into separate processes under load, and compares what each fault costs with its
-// published bound.
+// Command trust injects faults into separate processes under load, and compares what each fault
+// costs with its published bound.
 //
 //	trust [--streams N] [--only ROW] [--docs FILE]
 //
-// Run it with scripts/trust. Each row starts services of its own: a simulated engine, so that a text that moves to another
-// worker can be compared with the undisturbed one, chat-service and api-service. It fills them with streams, injects the fault, and
-// follows every stream to its end. The command fails if a row misses a bound.
+// Run it with scripts/trust. Each row starts its own services: api-service, chat-service and
+// workers with a simulated engine, whose answers are deterministic, so that the text of a moved
+// stream can be compared with the undisturbed text. The row fills the services with streams,
+// injects the fault, and follows every stream to its end. The command fails if a row misses a
+// bound.
 package main
 
 import (
@@ -45,8 +47,8 @@ type options struct {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var o options
 	fs := flag.NewFlagSet("trust", flag.ContinueOnError)
-	fs.IntVar(&o.streams, "streams", 500, "`streams` that run when a fault strikes")
-	fs.StringVar(&o.only, "only", "", "play the rows whose names `contain` this")
+	fs.IntVar(&o.streams, "streams", 500, "number of `streams` that run when a fault is injected")
+	fs.StringVar(&o.only, "only", "", "run only the rows whose names `contain` this")
 	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the table")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -77,13 +79,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	for _, f := range all {
 		if !f.within() {
-			err = errors.Join(err, fmt.Errorf("%s: %s is %s, not within %s", f.row, f.what, f.said(f.got), f.said(f.bound)))
+			err = errors.Join(err, fmt.Errorf("%s: %s is %s, over the bound of %s", f.row, f.what, f.said(f.got), f.said(f.bound)))
 		}
 	}
 	return err
 }
 
-// play plays the chosen rows, one after another.
+// play runs the selected rows, one after another.
 func play(ctx context.Context, b *builds, o *options) (all []finding, err error) {
 	for _, r := range rows {
 		if !strings.Contains(r.name, o.only) {
@@ -103,14 +105,14 @@ func play(ctx context.Context, b *builds, o *options) (all []finding, err error)
 	return all, nil
 }
 
-// A finding is one figure of a row.
+// A finding is one measured figure of a row.
 type finding struct {
 	row, what  string
 	got, bound float64
 	unit       unit
 }
 
-// A unit says how a figure is written.
+// A unit is the unit of a figure.
 type unit int
 
 const (
@@ -122,7 +124,7 @@ const (
 
 func (f *finding) within() bool { return f.got <= f.bound }
 
-// said writes a figure.
+// said formats a figure.
 func (f *finding) said(n float64) string {
 	switch f.unit {
 	case millis:
@@ -150,7 +152,7 @@ func print(out io.Writer, all []finding) error {
 	return errors.Join(err, w.Flush())
 }
 
-// The table of --docs stands between these lines.
+// The markers around the table in the file of --docs.
 const (
 	docsBegin = "<!-- trust -->\n"
 	docsEnd   = "<!-- end of trust -->\n"

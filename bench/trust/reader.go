@@ -27,26 +27,26 @@ func bodyOf(tokens int) []byte {
 	return fmt.Appendf(nil, `{"model":%q,"stream":true,"temperature":0,"seed":1,"ignore_eos":true,"max_tokens":%d,"messages":[{"role":"user","content":%q}]}`, model, tokens, prompt)
 }
 
-// An ending is how a stream ended for its reader.
+// An ending is the reader's view of how a stream ended.
 type ending int
 
 const (
 	running   ending = iota
-	completed        // with the finish and [DONE]
+	completed        // with a finish_reason and [DONE]
 	failed           // with one error
 	refused          // with a status
-	left             // the reader has gone
+	left             // the reader left
 	cut              // without any of these
 )
 
-// A reader reads one stream, and remembers when something came.
+// A reader reads one stream and records the times of its events.
 type reader struct {
 	id     string
-	want   string // the whole text; "" is not compared
-	flows  func() // is called with the first text; may be nil
+	want   string // the whole text; "" disables the comparison
+	flows  func() // called at the first text; may be nil
 	text   strings.Builder
 	events int
-	chosen bool // a finish_reason has come
+	chosen bool // a finish_reason has arrived
 
 	asked, begun, last, over time.Time // begun is zero without a first token
 	gap                      time.Duration
@@ -100,7 +100,8 @@ func (r *reader) answer(resp *http.Response) error {
 	}
 }
 
-// event takes the data of one event. Whatever comes after an ending makes it none, and so does [DONE] without a finish.
+// event handles the data of one event. Data after an ending is an error, and so is [DONE] without a
+// finish_reason.
 func (r *reader) event(data string, at time.Time) error {
 	if r.ending != cut {
 		was := r.ending
@@ -141,7 +142,7 @@ func (r *reader) event(data string, at time.Time) error {
 	return nil
 }
 
-// token takes text.
+// token handles the text of a delta.
 func (r *reader) token(text string, at time.Time) {
 	r.text.WriteString(text)
 	r.events++
@@ -156,8 +157,8 @@ func (r *reader) token(text string, at time.Time) {
 	r.last = at
 }
 
-// wrong reports whether the reader has text that is not a beginning of what it should be, or, of a completed stream,
-// not all of it.
+// wrong reports whether the text is not a prefix of the wanted text, or, for a completed stream,
+// not the whole text.
 func (r *reader) wrong() bool {
 	if r.want == "" {
 		return false

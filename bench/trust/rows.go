@@ -14,19 +14,20 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A row is a fault.
+// A row is one fault of the table.
 type row struct {
 	name   string
 	layout layout
-	kept   bool // the streams are kept in a Redis server, and read at another edge
+	kept   bool // the streams are kept in Redis and read at another edge
 	tokens int  // of each stream
-	// play plays the fault while the streams of s run, and returns its figures. Those that every row has are added.
+	// play injects the fault while the streams of s run, and returns the figures of the row. common
+	// adds the figures that every row has.
 	play func(ctx context.Context, s *stand) ([]finding, error)
-	// spared says that every stream completes.
+	// spared means that every stream must complete.
 	spared bool
 }
 
-// rows are the faults, with the bounds of docs/reliability.md.
+// rows lists the faults, with the bounds of docs/explanation/reliability.md.
 var rows = []row{
 	{name: "clients leave", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 400, play: clientsLeave},
 	{name: "worker killed, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
@@ -44,6 +45,10 @@ var rows = []row{
 	}},
 	{name: "api-service killed", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: edgeKilled},
 	{name: "api-service killed, its streams are kept", layout: layout{workers: 1, chats: 1, edges: 2}, kept: true, tokens: 500, spared: true, play: takenOver},
+	partitioned("packets to a worker are dropped, another is there", workerHop, (*wire).drop, 10*time.Second),
+	partitioned("connections to a worker are rejected, another is there", workerHop, (*wire).reject, 500*time.Millisecond),
+	partitioned("packets to a chat-service are dropped, another is there", chatHop, (*wire).drop, 10*time.Second),
+	partitioned("connections to a chat-service are rejected, another is there", chatHop, (*wire).reject, 500*time.Millisecond),
 	{name: "worker drains, another is there", layout: layout{workers: 2, chats: 1, edges: 1, worker: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.drain(s.workers[0], time.Second)
 	}},
@@ -54,7 +59,7 @@ var rows = []row{
 	{name: "ten times as many requests are opened and aborted in 10 s", layout: layout{workers: 1, chats: 1, edges: 1}, play: openAndAbort},
 }
 
-// play starts the services of a row, plays it, and ends the services.
+// play starts the services of a row, injects its fault, and stops the services.
 func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 	defer s.end()
 	l := r.layout
@@ -87,12 +92,12 @@ func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 	return all, nil
 }
 
-// common are the figures of every row.
+// common returns the figures that every row has.
 func (s *stand) common(ctx context.Context, r row) []finding {
 	s.finish()
 	hangs, untold, wrong, broken := 0, 0, 0, 0
 	for _, one := range s.readers {
-		if one.ending == left { // finish has made it leave, here or in the row
+		if one.ending == left { // finish made the reader leave, here or in the row
 			hangs++
 		}
 		if one.ending == cut && (r.kept || !s.dead(s.edges[0])) {
@@ -121,14 +126,14 @@ func (s *stand) common(ctx context.Context, r row) []finding {
 	return append(all, finding{what: "live streams 5 s afterwards", got: s.remaining(ctx)})
 }
 
-// remaining returns how many streams the services still count as live, after 5 s at most.
+// remaining returns the number of streams that the services still count as live, after at most 5 s.
 func (s *stand) remaining(ctx context.Context) (live float64) {
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		live = 0
 		for _, p := range s.alive() {
 			n, err := s.scrape(ctx, p, "whence_streams_live{")
 			if err != nil {
-				n = 1 // it does not answer
+				n = 1 // the service does not answer
 			}
 			live += n
 		}
@@ -140,7 +145,7 @@ func (s *stand) remaining(ctx context.Context) (live float64) {
 
 func (s *stand) dead(p *service) bool { return !slices.Contains(s.alive(), p) }
 
-// frozen returns the processes that are stopped.
+// frozen returns the stopped processes.
 func (s *stand) frozen() (all []*service) {
 	for _, p := range s.alive() {
 		if p.Stopped() {
@@ -150,7 +155,8 @@ func (s *stand) frozen() (all []*service) {
 	return all
 }
 
-// strike sends a signal to a service, and measures the longest pause of a stream. All streams go on.
+// strike sends a signal to a service and measures the longest pause of a stream. All streams
+// continue.
 func (s *stand) strike(p *service, signal syscall.Signal, bound time.Duration) ([]finding, error) {
 	if err := p.Signal(signal); err != nil {
 		return nil, err
@@ -169,7 +175,7 @@ func (s *stand) longest() (gap time.Duration) {
 
 func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// drain sends SIGTERM to a service, and measures when it has ended.
+// drain sends SIGTERM to a service and measures the time until it has ended.
 func (s *stand) drain(p *service, grace time.Duration) ([]finding, error) {
 	at := time.Now()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -187,7 +193,7 @@ func (s *stand) drain(p *service, grace time.Duration) ([]finding, error) {
 	}, nil
 }
 
-// stops reads from the log of the worker when each stream stopped, and how many tokens it had by then.
+// stops reads from the worker's log when each stream stopped, and how many tokens it had generated.
 func (s *stand) stops() map[string]stop {
 	all := map[string]stop{}
 	for line := range strings.Lines(s.workers[0].Output()) {
@@ -213,8 +219,9 @@ var (
 	generated = regexp.MustCompile(`"completion_tokens":(\d+)`)
 )
 
-// clientsLeave opens further streams, one after another, and has the client of each leave as soon as it has text. They are
-// a fifth as many as those that run on, and at most 100, so that they have left while those run.
+// clientsLeave opens additional streams, one after another, whose clients leave as soon as they
+// have text. There are a fifth as many as streams that continue, and at most 100, so that all have
+// left while the other streams run.
 func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
 	n := min(max(1, s.streams/5), 100)
 	type departure struct {
@@ -232,7 +239,7 @@ func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
 		case <-flowing:
 		case <-time.After(within):
 			leave()
-			return nil, fmt.Errorf("%s has no text within %v", d.r.id, within)
+			return nil, fmt.Errorf("%s received no text within %v", d.r.id, within)
 		}
 		time.Sleep(10 * time.Millisecond)
 		d.at = time.Now()
@@ -257,7 +264,7 @@ func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
 	return []finding{{what: "client leaves until the engine has stopped, p99", unit: millis, got: inMillis(took[len(took)*99/100]), bound: 100}}, nil
 }
 
-// lastWorkerKilled kills the only worker and starts it again.
+// lastWorkerKilled kills the only worker and restarts it.
 func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
 	at := time.Now()
 	if err := s.workers[0].Signal(syscall.SIGKILL); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/bench/process"
 )
 
-// builds are the services of this checkout.
+// builds holds the built services of this checkout.
 type builds struct {
 	dir    string
 	commit string
@@ -48,22 +48,24 @@ func (b *builds) close() { _ = os.RemoveAll(b.dir) }
 type service struct {
 	*process.Process
 	addr, metrics string
+	links         string // "" for an api-service
 	kind          string
 	args          []string
 }
 
-// A stand is the processes and the streams of one row.
+// A stand holds the processes and the streams of one row.
 type stand struct {
 	builds  *builds
 	streams int
 
-	want    string // the text of every stream of tokens
-	tokens  int    // of every stream
+	want    string // the text of every stream
+	tokens  int    // per stream
 	http    *http.Client
 	workers []*service
 	chats   []*service
 	edges   []*service
 	others  []*process.Process // such as Redis
+	wires   []*wire            // to the services of layout.wired
 
 	reading sync.WaitGroup
 	begun   atomic.Int64 // streams with text
@@ -72,13 +74,14 @@ type stand struct {
 	leave   context.CancelFunc
 }
 
-// A layout says how many services of each kind a row has, and their further flags.
+// A layout has the number of services of each kind, and their additional flags.
 type layout struct {
 	workers, chats, edges int
 	worker, chat, edge    []string
+	wired                 hop // the services of this hop are called through wires
 }
 
-// start starts services, and returns when requests are answered.
+// start starts services and returns when they answer requests.
 func (s *stand) start(ctx context.Context, l layout) error {
 	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
 	for i := range l.workers {
@@ -87,13 +90,21 @@ func (s *stand) start(ctx context.Context, l layout) error {
 			return err
 		}
 	}
+	workers, err := s.addrsOf(s.workers, l.wired == workerHop)
+	if err != nil {
+		return err
+	}
 	for i := range l.chats {
-		if err := s.add(&s.chats, "chat-service", i, append([]string{"--worker", addrsOf(s.workers), "--max-streams", "20000"}, l.chat...)...); err != nil {
+		if err := s.add(&s.chats, "chat-service", i, append([]string{"--worker", workers, "--max-streams", "20000"}, l.chat...)...); err != nil {
 			return err
 		}
 	}
+	chats, err := s.addrsOf(s.chats, l.wired == chatHop)
+	if err != nil {
+		return err
+	}
 	for i := range l.edges {
-		if err := s.add(&s.edges, "api-service", i, append([]string{"--chat", addrsOf(s.chats), "--max-streams", "20000"}, l.edge...)...); err != nil {
+		if err := s.add(&s.edges, "api-service", i, append([]string{"--chat", chats, "--max-streams", "20000"}, l.edge...)...); err != nil {
 			return err
 		}
 	}
@@ -112,18 +123,28 @@ func (s *stand) start(ctx context.Context, l layout) error {
 	})
 }
 
-func addrsOf(all []*service) string {
+// addrsOf returns the addresses at which services are called: if wired, those of wires to them.
+func (s *stand) addrsOf(all []*service, wired bool) (string, error) {
 	var addrs []string
 	for _, p := range all {
-		addrs = append(addrs, p.addr)
+		if !wired {
+			addrs = append(addrs, p.addr)
+			continue
+		}
+		w, err := newWire(p.addr, p.links)
+		if err != nil {
+			return "", err
+		}
+		s.wires = append(s.wires, w)
+		addrs = append(addrs, w.addr())
 	}
-	return strings.Join(addrs, ",")
+	return strings.Join(addrs, ","), nil
 }
 
 // add starts a service.
 func (s *stand) add(to *[]*service, kind string, n int, args ...string) error {
 	p := &service{kind: kind}
-	for _, addr := range []*string{&p.addr, &p.metrics} {
+	for _, addr := range []*string{&p.addr, &p.metrics, &p.links} {
 		free, err := process.FreeAddr()
 		if err != nil {
 			return err
@@ -131,7 +152,12 @@ func (s *stand) add(to *[]*service, kind string, n int, args ...string) error {
 		*addr = free
 	}
 	p.args = append([]string{"--listen", p.addr, "--metrics-listen", p.metrics, "--name", kind + "/" + strconv.Itoa(n), "--log-level", "warn"}, args...)
-	*to = append(*to, p) // before it runs, so that end ends it
+	if kind == "api-service" {
+		p.links = ""
+	} else {
+		p.args = append(p.args, "--link-port", p.links[strings.LastIndexByte(p.links, ':')+1:])
+	}
+	*to = append(*to, p) // before the start, so that end also stops a service that fails to start
 	return s.launch(p)
 }
 
@@ -143,7 +169,7 @@ func (s *stand) launch(p *service) (err error) {
 	return p.Listening(p.addr)
 }
 
-// end ends everything.
+// end stops all processes.
 func (s *stand) end() {
 	if s.leave != nil {
 		s.leave()
@@ -155,19 +181,22 @@ func (s *stand) end() {
 	for _, all := range [][]*service{s.edges, s.chats, s.workers} {
 		for _, p := range all {
 			if p.Process == nil {
-				continue // it could not be started
+				continue // the process was never started
 			}
-			_ = p.Signal(syscall.SIGCONT) // a frozen process ends, too
+			_ = p.Signal(syscall.SIGCONT) // so that a frozen process ends, too
 			p.End()
 		}
 	}
 	for _, p := range s.others {
 		p.End()
 	}
+	for _, w := range s.wires {
+		w.end()
+	}
 }
 
-// fill opens the streams of a row, and returns when all have text. A stream is read undisturbed first, for the text that
-// all must have.
+// fill opens the streams of a row and returns when all have text. Before that it reads one stream
+// undisturbed, to get the expected text.
 func (s *stand) fill(ctx context.Context, r row) error {
 	s.tokens = r.tokens
 	reading, leave := context.WithCancel(ctx)
@@ -185,7 +214,7 @@ func (s *stand) fill(ctx context.Context, r row) error {
 	return s.await(ctx, "all streams have text", func() bool { return int(s.begun.Load()) >= s.streams })
 }
 
-// run has a goroutine read one of the streams.
+// run reads one of the streams on a new goroutine.
 func (s *stand) run(read func()) {
 	s.reading.Go(func() {
 		read()
@@ -193,34 +222,34 @@ func (s *stand) run(read func()) {
 	})
 }
 
-// allRun fails if a stream has ended before its fault.
+// allRun returns an error if a stream has ended before the fault.
 func (s *stand) allRun() error {
 	if n := s.over.Load(); n > 0 {
-		return fmt.Errorf("%d of %d streams have ended before the fault: the machine is too slow for so many", n, s.streams)
+		return fmt.Errorf("%d of %d streams have ended before the fault: the machine is too slow for this number", n, s.streams)
 	}
 	return nil
 }
 
-// open opens streams at the first edge, some at a time.
+// open opens n streams at the first edge, in batches.
 func (s *stand) open(ctx context.Context, n int) {
 	for i := range n {
 		r := &reader{id: "trust-" + strconv.Itoa(len(s.readers)), want: s.want, flows: func() { s.begun.Add(1) }}
 		s.readers = append(s.readers, r)
 		s.run(func() { r.read(ctx, s.http, s.edges[0].addr, s.tokens) })
 		if i%50 == 49 {
-			time.Sleep(50 * time.Millisecond) // the engine's steps stay spread
+			time.Sleep(50 * time.Millisecond) // keeps the steps of the engine spread out
 		}
 	}
 }
 
-// within bounds every wait of a row. What takes so long hangs.
+// within bounds every wait of a row. A wait that takes longer counts as a hang.
 const within = time.Minute
 
-// await asks again and again.
+// await polls ok until it returns true, or fails after within.
 func (s *stand) await(ctx context.Context, what string, ok func() bool) error {
 	for until := time.Now().Add(within); !ok(); {
 		if time.Now().After(until) {
-			return fmt.Errorf("not within %v: %s", within, what)
+			return fmt.Errorf("timeout after %v: %s", within, what)
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -231,7 +260,7 @@ func (s *stand) await(ctx context.Context, what string, ok func() bool) error {
 	return nil
 }
 
-// finish waits until every reader has an ending. Those that hang are made to leave.
+// finish waits until every reader has an ending. Readers that hang are made to leave.
 func (s *stand) finish() {
 	ended := make(chan struct{})
 	go func() {
@@ -246,7 +275,7 @@ func (s *stand) finish() {
 	}
 }
 
-// scrape returns the sum of the samples of a service whose lines begin with a prefix.
+// scrape returns the sum of the service's samples whose lines begin with a prefix.
 func (s *stand) scrape(ctx context.Context, p *service, prefix string) (sum float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // a frozen process does not answer
 	defer cancel()
@@ -276,7 +305,7 @@ func (s *stand) scrape(ctx context.Context, p *service, prefix string) (sum floa
 	return sum, nil
 }
 
-// alive are the services that have not ended.
+// alive returns the services that have not ended.
 func (s *stand) alive() (all []*service) {
 	for _, kind := range [][]*service{s.workers, s.chats, s.edges} {
 		for _, p := range kind {

@@ -11,11 +11,11 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestRowsFindEveryStream plays two rows with a few streams: every stream is found with its text and its ending. It
-// looks at no time.
+// TestRowsFindEveryStream runs two rows with a few streams: every stream has its text and its
+// ending. It checks no times.
 func TestRowsFindEveryStream(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds the services")
+		t.Skip("this test builds the services")
 	}
 	b, err := build(t.Context())
 	if err != nil {
@@ -46,8 +46,8 @@ func TestRowsFindEveryStream(t *testing.T) {
 	}
 }
 
-// TestMissedBoundsAreTold: a figure over its bound is marked, wherever it is shown.
-func TestMissedBoundsAreTold(t *testing.T) {
+// TestMissedBoundsAreReported: a figure over its bound is marked in every output.
+func TestMissedBoundsAreReported(t *testing.T) {
 	all := []finding{{row: "r", what: "pause", unit: millis, got: 501.2, bound: 500}, {row: "r", what: "streams", got: 0, bound: 0}}
 	var out strings.Builder
 	if err := print(&out, all); err != nil {
@@ -91,7 +91,7 @@ func TestEndingsAreStrict(t *testing.T) {
 	}
 }
 
-// TestHangingStreamsAreFound, also if the row itself has waited for them.
+// TestHangingStreamsAreFound: a hanging stream is found even if the row itself has waited for it.
 func TestHangingStreamsAreFound(t *testing.T) {
 	s := &stand{readers: []*reader{{ending: left}, {ending: completed}, {ending: left}}}
 	s.finish()
@@ -101,8 +101,8 @@ func TestHangingStreamsAreFound(t *testing.T) {
 	}
 }
 
-// TestServicesThatDoNotStartAreNoObstacle to the end of a row.
-func TestServicesThatDoNotStartAreNoObstacle(t *testing.T) {
+// TestFailedServicesDoNotBlockTheEndOfARow: a stand ends although a service did not start.
+func TestFailedServicesDoNotBlockTheEndOfARow(t *testing.T) {
 	s := &stand{builds: &builds{dir: t.TempDir()}}
 	if err := s.add(&s.workers, "llm-worker", 0); err == nil || len(s.workers) != 1 {
 		t.Errorf("%v, with %d workers", err, len(s.workers))
@@ -110,7 +110,7 @@ func TestServicesThatDoNotStartAreNoObstacle(t *testing.T) {
 	s.end()
 }
 
-// TestFaultsStrikeRunningStreams: a row whose streams have ended before its fault shows nothing.
+// TestFaultsStrikeRunningStreams: a row whose streams ended before the fault is an error.
 func TestFaultsStrikeRunningStreams(t *testing.T) {
 	s := &stand{streams: 2}
 	if err := s.allRun(); err != nil {
@@ -119,6 +119,6 @@ func TestFaultsStrikeRunningStreams(t *testing.T) {
 	s.run(func() {})
 	s.reading.Wait()
 	if err := s.allRun(); err == nil {
-		t.Error("a stream has ended before the fault, which is not found")
+		t.Error("allRun does not report a stream that ended before the fault")
 	}
 }

@@ -1,18 +1,22 @@
-// Package admit holds streams back until a worker has room for them, and admits them in a fair order: the most urgent
-// tier first, within a tier the tenant with the least service for its weight, and within a tenant the oldest stream.
+// Package admit queues streams until a worker has room for them, and admits them in a fair order:
+// the most urgent tier first, within a tier the tenant with the least service for its weight, and
+// within a tenant the oldest stream.
 //
-// A worker has its own queue, but knows neither tenants nor the load of other workers: a stream in a worker's queue
-// waits behind all earlier streams, and stays there even if another worker falls idle. This queue is bounded in
-// streams and in prompt tokens. When there is room, a waiting stream goes to the worker that the policy chooses. A
-// stream that is stopped leaves the queue at once.
+// A worker has a queue of its own, but knows neither tenants nor the load of other workers: a
+// stream in a worker's queue waits behind all earlier streams, and stays there even if another
+// worker becomes idle. The queue of this package is bounded in streams and in prompt tokens. When
+// there is room, a waiting stream goes to the worker that the policy chooses. A stream that is
+// stopped leaves the queue immediately.
 //
-// The order is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024): tokens
-// are charged when they have been served, so the length of an answer need not be known in advance.
+// The order follows virtual token counters (Sheng et al., Fairness in Serving Large Language
+// Models, 2024): tokens are charged when they are served, so the length of an answer need not be
+// known in advance.
 //
-// While no worker is healthy there is no room, and streams wait: those that are in the queue, those that come, and those that were
-// admitted but reached no worker, which take their places in the queue again, a few times. They wait for Options.Outage, counted from
-// when the last worker became unhealthy. Then they end UNAVAILABLE, and until a worker is healthy again new streams end so at once.
-// A stream that no healthy worker can serve ends at once, and holds up nobody.
+// While no worker is healthy there is no room, and streams wait: streams in the queue, new streams,
+// and streams that were admitted but reached no worker, which return to their place in the queue a
+// few times. They wait for Options.Outage, counted from when the last worker became unhealthy. Then
+// they end with UNAVAILABLE, and new streams end with UNAVAILABLE at once until a worker is healthy
+// again. A stream that no healthy worker can serve ends at once and blocks no other stream.
 //
 // Deliberately absent: preemption of a running stream.
 package admit
@@ -30,35 +34,36 @@ import (
 // An Engine answers token ids.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// Options say how a Queue works.
+// Options configure a Queue.
 type Options struct {
-	// MaxStreams is how many streams wait at most; further streams are OVERLOADED.
+	// MaxStreams is the maximum number of waiting streams; further streams end with OVERLOADED.
 	MaxStreams int
-	// MaxTokens is how many tokens the prompts of the waiting streams may have together.
+	// MaxTokens is the maximum number of prompt tokens of all waiting streams together.
 	MaxTokens int
-	// Room returns how many streams may run together, negative for no limit, and whether any worker is healthy. It must not block.
+	// Room returns the maximum number of concurrent streams (negative means no limit), and whether
+	// any worker is healthy. It must not block.
 	Room func() (places int, healthy bool)
-	// Outage is how long streams wait while no worker is healthy.
+	// Outage is the maximum time that streams wait while no worker is healthy.
 	Outage time.Duration
-	// Admitted, if set, is called with the time that a stream has waited. It must not block.
+	// Admitted, if set, is called with the waiting time of each admitted stream. It must not block.
 	Admitted func(waited time.Duration)
 }
 
-// lookEvery is how often a Queue looks for room that came from elsewhere: a worker that was found or is healthy again, or another
-// chat-service that has fewer streams.
+// lookEvery is how often a Queue checks for room that appears without its doing: a worker joined or
+// became healthy, or another chat-service has fewer streams.
 const lookEvery = 250 * time.Millisecond
 
-// A Queue is where the streams of one model wait.
+// A Queue holds the waiting streams of one model.
 type Queue struct {
 	opts     Options
 	turnover stream.Turnover
 
 	mu      sync.Mutex         // guards the following fields
-	tenants map[string]*tenant // those that have a stream here, and some that had
+	tenants map[string]*tenant // tenants with a stream, and some without
 	running int
 	waiting int
-	tokens  int       // of the prompts that wait
-	down    time.Time // since when no worker is healthy; zero while one is
+	tokens  int       // of the waiting prompts
+	down    time.Time // when the last worker became unhealthy; zero while a worker is healthy
 }
 
 // New returns an empty queue.
@@ -66,7 +71,7 @@ func New(opts Options) *Queue {
 	return &Queue{opts: opts, tenants: make(map[string]*tenant)}
 }
 
-// Run looks for room, and for the end of an outage, until ctx is done.
+// Run checks for room and for the end of an outage until ctx is done.
 func (q *Queue) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -90,7 +95,7 @@ func (q *Queue) look() {
 	q.forget()
 }
 
-// Load returns how many streams run, and how many wait.
+// Load returns the numbers of running and waiting streams.
 func (q *Queue) Load() (running, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// worker is an engine that takes a second for a token.
+// worker is an engine that takes a second for each token.
 type worker struct {
 	mu      sync.Mutex
-	order   []string // tenants, as their streams began
+	order   []string // tenants in the order in which their streams began
 	tokens  map[string]int
 	running int
 	dead    bool // it cannot be reached
@@ -45,7 +45,7 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			yield(nil, &streamerr.Error{Reason: streamerr.Unavailable, Path: streamerr.NewPath("w/0"), Message: "the worker refuses connections"})
 			return
 		}
-		if req.GetModel() == "large" { // no worker's context is long enough
+		if req.GetModel() == "large" { // longer than any worker's context
 			yield(nil, streamerr.New(streamerr.Unavailable, "no healthy worker for this request"))
 			return
 		}
@@ -80,7 +80,7 @@ func (w *worker) count(f func()) {
 	f()
 }
 
-// A place is a queue before a worker, in a synctest bubble.
+// A place is a queue before a worker in a synctest bubble.
 type place struct {
 	*worker
 	queue  *Queue
@@ -105,12 +105,12 @@ func newPlace(room int, opts Options) *place {
 	return p
 }
 
-// ask asks for a stream, and returns when it runs or waits. Its ending comes on the channel.
+// ask starts a stream, and returns when it runs or waits. The channel receives its ending.
 func (p *place) ask(ctx context.Context, claim *llmv1.Claim, prompt, tokens int) <-chan error {
 	return p.askOf(ctx, "", claim, prompt, tokens)
 }
 
-// askOf is ask with the name of a model.
+// askOf is ask for a named model.
 func (p *place) askOf(ctx context.Context, model string, claim *llmv1.Claim, prompt, tokens int) <-chan error {
 	ended := make(chan error, 1)
 	p.begun++
@@ -137,7 +137,7 @@ func in(tenant string, tier llmv1.Tier) *llmv1.Claim {
 	return &llmv1.Claim{Tenant: tenant, Tier: tier}
 }
 
-func TestTheContractOfEngines(t *testing.T) {
+func TestQueueKeepsTheContract(t *testing.T) {
 	streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		p := newPlace(-1, Options{})
 		ask := func(model string, tokens uint32) *workerv1.TokenRequest {
@@ -156,8 +156,8 @@ func TestTheContractOfEngines(t *testing.T) {
 	})
 }
 
-// TestTenantsGetTheirShares: two tenants that always want more get tokens by their weights, whatever the length of their
-// answers, and one that asks for little is hardly held up by them.
+// Two tenants that always want more get tokens in proportion to their weights, whatever the length
+// of their answers. A tenant that asks for little hardly waits.
 func TestTenantsGetTheirShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(4, Options{})
@@ -172,7 +172,7 @@ func TestTenantsGetTheirShares(t *testing.T) {
 		if err := <-small; err != nil {
 			t.Error(err)
 		}
-		if waited := time.Since(arrived); waited > 12*time.Second { // a place comes free, and then its own token
+		if waited := time.Since(arrived); waited > 12*time.Second { // until a place is free, then its own token
 			t.Errorf("the small tenant waited %v", waited)
 		}
 		time.Sleep(180 * time.Second)
@@ -190,8 +190,9 @@ func TestTenantsGetTheirShares(t *testing.T) {
 	})
 }
 
-// One that asks again as soon as it has its answer has nothing here for a moment each time. That is no reason to forget what it has had.
-func TestWhoAsksAgainAndAgainHasNoMoreThanItsShare(t *testing.T) {
+// A tenant that asks again after each answer has no stream for a moment each time. Its counter must
+// survive that.
+func TestTenantWithoutPausesGetsOnlyItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -216,15 +217,16 @@ func TestWhoAsksAgainAndAgainHasNoMoreThanItsShare(t *testing.T) {
 	})
 }
 
-func TestTheUrgentComeFirstAndNobodyStarves(t *testing.T) {
+func TestUrgentTierGoesFirstAndNoTierStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})
-		p.ask(t.Context(), of("", 0), 0, 5) // runs
+		p.ask(t.Context(), of("", 0), 0, 5) // occupies the place
 		p.ask(t.Context(), in("flex", llmv1.Tier_TIER_FLEX), 0, 20)
 		p.ask(t.Context(), in("plain", llmv1.Tier_TIER_UNSPECIFIED), 0, 20)
 		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
 		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
-		// From second 30 on plain is as urgent as urgent, and has had less; flex is from second 60 on.
+		// From second 30 on plain counts as urgent and has had less service; flex does so from
+		// second 60 on.
 		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
 		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
 		p.all.Wait()
@@ -238,17 +240,18 @@ func TestTheUrgentComeFirstAndNobodyStarves(t *testing.T) {
 	})
 }
 
-// Those who are nobody in particular are one tenant: within it, too, the urgent must not starve the others.
+// All requests without a tenant share one tenant. Within it, too, the urgent tier must not starve
+// the others.
 func TestNoTierOfATenantStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})
-		p.ask(t.Context(), nil, 0, 5) // runs
+		p.ask(t.Context(), nil, 0, 5) // occupies the place
 		for _, tier := range []llmv1.Tier{
 			llmv1.Tier_TIER_FLEX, llmv1.Tier_TIER_UNSPECIFIED, llmv1.Tier_TIER_PRIORITY,
 			llmv1.Tier_TIER_PRIORITY, llmv1.Tier_TIER_PRIORITY, llmv1.Tier_TIER_PRIORITY,
 		} {
 			p.ask(t.Context(), in("", tier), 0, 20)
-			time.Sleep(time.Millisecond) // so that one came first
+			time.Sleep(time.Millisecond) // so that the first stream arrives first
 		}
 		p.all.Wait()
 		if want := []string{"1", "4", "5", "3", "2", "6", "7"}; !slices.Equal(p.order, want) {
@@ -282,7 +285,7 @@ func TestWaitingEndsAtOnce(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsIsBounded(t *testing.T) {
+func TestQueueIsBounded(t *testing.T) {
 	const prompt = 100
 	for name, test := range map[string]struct {
 		opts   Options
@@ -299,7 +302,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlace(1, test.opts)
 				ctx, cancel := context.WithCancel(t.Context())
-				for range 10 { // one place comes free every three seconds
+				for range 10 { // one place becomes free every three seconds
 					<-p.ask(ctx, of("", 0), 0, 3)
 				}
 				p.ask(ctx, of("", 0), 0, 1000)
@@ -324,7 +327,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	}
 }
 
-func TestRoomThatComesFromElsewhereIsFound(t *testing.T) {
+func TestRoomThatAppearsLaterIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(0, Options{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -333,7 +336,7 @@ func TestRoomThatComesFromElsewhereIsFound(t *testing.T) {
 		if running, _ := p.queue.Load(); running != 0 {
 			t.Fatal("it runs without room")
 		}
-		p.queue.mu.Lock() // which Room is called under
+		p.queue.mu.Lock() // Room is called under this lock
 		p.room = 1
 		p.queue.mu.Unlock()
 		time.Sleep(lookEvery)

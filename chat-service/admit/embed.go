@@ -8,11 +8,11 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// An EmbedEngine makes vectors of token ids.
+// An EmbedEngine computes vectors of token ids.
 type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
-// EmbedStage is Stage for embedding requests, which take places at the workers like other requests. The tokens of
-// their texts are charged.
+// EmbedStage is Stage for embedding requests, which occupy places at workers like other requests.
+// The tokens of their inputs are charged.
 func (q *Queue) EmbedStage(next EmbedEngine) EmbedEngine {
 	return func(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 		tokens := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestRequestsForVectorsWaitForRoom(t *testing.T) {
+func TestEmbeddingRequestsWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{MaxStreams: 2, MaxTokens: 10, Room: func() (int, bool) { return 1, true }})
 		e := q.EmbedStage(stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
@@ -25,7 +25,7 @@ func TestRequestsForVectorsWaitForRoom(t *testing.T) {
 			}
 			return time.Since(begun), err
 		}
-		go ask(t.Context(), 100) // which takes the place
+		go ask(t.Context(), 100) // occupies the place
 		synctest.Wait()
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
 		defer ctl.Release()

@@ -14,7 +14,7 @@ import (
 
 const outage = 30 * time.Second
 
-// during runs a test with a queue that looks for room while it runs.
+// during runs a test with a queue whose Run runs meanwhile.
 func during(t *testing.T, room int, test func(t *testing.T, p *place)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,25 +30,25 @@ func during(t *testing.T, room int, test func(t *testing.T, p *place)) {
 	})
 }
 
-// health says whether a worker is healthy from now on, as probes find out.
+// health sets whether a worker is healthy, as probes would find.
 func (p *place) health(healthy bool) {
-	p.queue.mu.Lock() // which Room is called under
+	p.queue.mu.Lock() // Room is called under this lock
 	p.ill = !healthy
 	p.queue.mu.Unlock()
 }
 
-// reach says whether the worker can be reached from now on.
+// reach sets whether the worker can be reached.
 func (p *place) reach(reachable bool) { p.count(func() { p.dead = !reachable }) }
 
 func TestStreamsWaitWhileNoWorkerIsHealthy(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
-		first := p.ask(t.Context(), nil, 3, 5) // runs, and has its tokens before the worker falls ill
+		first := p.ask(t.Context(), nil, 3, 5) // runs, and has its tokens before the worker becomes unhealthy
 		waiting := []<-chan error{p.ask(t.Context(), nil, 3, 1), p.ask(t.Context(), nil, 3, 1)}
 		p.health(false)
 		if err := <-first; err != nil {
 			t.Error(err)
 		}
-		waiting = append(waiting, p.ask(t.Context(), nil, 3, 1)) // a new stream waits, too
+		waiting = append(waiting, p.ask(t.Context(), nil, 3, 1)) // a new stream waits as well
 		time.Sleep(outage / 2)
 		synctest.Wait()
 		if running, n := p.queue.Load(); running != 0 || n != 3 {
@@ -70,7 +70,7 @@ func TestStreamsWaitWhileNoWorkerIsHealthy(t *testing.T) {
 	})
 }
 
-func TestLongOutageEndsWhatWaits(t *testing.T) {
+func TestLongOutageEndsWaitingStreams(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
 		p.health(false)
 		time.Sleep(outage / 3)
@@ -83,9 +83,9 @@ func TestLongOutageEndsWhatWaits(t *testing.T) {
 				t.Errorf("after %v: %v, retry after %v; want UNAVAILABLE after %v", waited, err, e.RetryAfter, wants)
 			}
 		}
-		check(<-ended, outage-outage/3) // counted from when the worker fell ill
+		check(<-ended, outage-outage/3) // counted from when the worker became unhealthy
 		began = time.Now()
-		check(<-p.ask(t.Context(), nil, 3, 1), 0) // no stream waits for a worker that may never come
+		check(<-p.ask(t.Context(), nil, 3, 1), 0) // no stream waits for a worker that may never come back
 		p.health(true)
 		time.Sleep(lookEvery)
 		if err := <-p.ask(t.Context(), nil, 3, 1); err != nil {
@@ -94,7 +94,7 @@ func TestLongOutageEndsWhatWaits(t *testing.T) {
 	})
 }
 
-// TestStreamThatReachesNoWorkerWaits: a worker that is gone has places until a probe finds it gone.
+// A worker that is gone has places until a probe finds that it is gone.
 func TestStreamThatReachesNoWorkerWaits(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
 		p.reach(false)
@@ -126,8 +126,8 @@ func TestStreamThatReachesNoWorkerWaits(t *testing.T) {
 	})
 }
 
-// TestWorkerThatIsHealthyAndTakesNothing bounds how often a stream tries to reach a worker whose probes succeed.
-func TestWorkerThatIsHealthyAndTakesNothing(t *testing.T) {
+// A stream tries only a few times to reach a worker whose probes succeed but whose calls fail.
+func TestRetriesOfAHealthyWorkerThatFailsCallsAreBounded(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
 		p.reach(false)
 		err := <-p.ask(t.Context(), of("a", 1), 3, 1)
@@ -140,10 +140,10 @@ func TestWorkerThatIsHealthyAndTakesNothing(t *testing.T) {
 	})
 }
 
-// TestStreamThatFitsNoWorkerHoldsUpNobody: the healthy worker takes other streams.
-func TestStreamThatFitsNoWorkerHoldsUpNobody(t *testing.T) {
+// The healthy worker takes other streams meanwhile.
+func TestStreamThatFitsNoWorkerDoesNotBlockOthers(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
-		first := p.ask(t.Context(), nil, 3, 1) // so that the others wait for its place
+		first := p.ask(t.Context(), nil, 3, 1) // occupies the place, so the others wait
 		began := time.Now()
 		large := p.askOf(t.Context(), "large", nil, 3, 1)
 		small := p.ask(t.Context(), nil, 3, 1)
@@ -169,8 +169,8 @@ func TestStreamThatFitsNoWorkerHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestStreamOnHoldHoldsUpNobody: a stream that lost its worker waits for the probes, and the streams behind it are sent.
-func TestStreamOnHoldHoldsUpNobody(t *testing.T) {
+// A stream that lost its worker waits for the probes, while the streams behind it are sent.
+func TestStreamOnHoldDoesNotBlockOthers(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
 		p.reach(false)
 		lost := p.ask(t.Context(), nil, 3, 1)
@@ -188,7 +188,7 @@ func TestStreamOnHoldHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestReturnedStreamsCountAgainstTheBound: a stream that finds the queue full ends with the failure that it had.
+// If a returned stream finds the queue full, it ends with the failure that it had.
 func TestReturnedStreamsCountAgainstTheBound(t *testing.T) {
 	during(t, -1, func(t *testing.T, p *place) {
 		p.queue.opts.MaxStreams = 2

@@ -10,20 +10,22 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// agesAfter is how long a stream waits until it counts as one tier more urgent, and then again, so that no tier starves.
+// agesAfter is the waiting time after which a stream counts as one tier more urgent, repeatedly, so
+// that no tier starves.
 const agesAfter = 30 * time.Second
 
-// share is the part of the queue that one named tenant may fill, so that there is room for others to wait.
+// share is the part of the queue that one named tenant may occupy, so that other tenants can wait
+// too.
 const share = 0.5
 
-// maxGone is how many tenants without a stream are remembered at most.
+// maxGone is the maximum number of tenants without a stream that are remembered.
 const maxGone = 256
 
-// maxReturns is how often a stream is put back into the queue at most. Each time it is on hold for twice as long as the time before,
-// 3.75 s in all: probes have then found out about a worker that is gone.
+// maxReturns is how often a stream may return to the queue. Each time it is on hold for twice as
+// long, 3.75 s in all. By then the probes have found a worker that is gone.
 const maxReturns = 4
 
-// tiers is how many tiers there are; tier 0 is the least urgent.
+// tiers is the number of tiers; tier 0 is the least urgent.
 const tiers = 3
 
 // A tenant shares the workers with other tenants. All requests without a tenant share one.
@@ -31,10 +33,10 @@ type tenant struct {
 	name    string
 	weight  float64
 	waiting [tiers][]*ticket // in order of arrival
-	tokens  int              // of the prompts that wait
+	tokens  int              // of the waiting prompts
 	running int
-	// served counts the tokens of prompts and answers that the tenant was served, divided by its weight. The tenant with the
-	// lowest counter is next.
+	// served is the number of prompt and answer tokens that the tenant was served, divided by its
+	// weight. The tenant with the lowest counter is next.
 	served float64
 }
 
@@ -49,8 +51,9 @@ func (t *tenant) queued() (n int) {
 	return n
 }
 
-// head returns the tenant's next stream in a tier: the oldest of the streams of that tier, and of those that have waited long enough
-// to count as that urgent. Streams that were returned and are on hold do not count. It returns nil if there is none.
+// head returns the tenant's next stream in a tier: the oldest stream of that tier, or of a lower
+// tier if it has waited long enough to count as that urgent. It skips streams on hold, and returns
+// nil if there is none.
 func (t *tenant) head(tier int, now time.Time) (first *ticket) {
 	for below := 0; below <= tier; below++ {
 		oldest := t.oldest(tier-below, now)
@@ -71,11 +74,11 @@ func (t *tenant) oldest(tier int, now time.Time) *ticket {
 	return nil
 }
 
-// remove takes a waiting stream out of its line.
+// remove takes a stream out of its line.
 func (t *tenant) remove(waiting *ticket) {
 	line := t.waiting[waiting.tier]
-	if line[0] == waiting { // nearly always
-		line[0] = nil // a slice that moves on keeps what is before it
+	if line[0] == waiting { // almost always
+		line[0] = nil // otherwise the slice's array would keep the ticket alive
 		t.waiting[waiting.tier] = line[1:]
 		return
 	}
@@ -94,15 +97,15 @@ func tierOf(c *llmv1.Claim) int {
 	}
 }
 
-// enter takes a place, or says why there is none.
+// enter takes a place at a worker or in the queue, or returns why there is neither.
 func (q *Queue) enter(claim *llmv1.Claim, tokens int) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
 	t := &ticket{tier: tierOf(claim), tokens: tokens, arrived: now, ready: make(chan struct{})}
 	t.tenant = q.tenant(claim)
-	q.dispatch(now)     // there may be room that nobody has noticed yet, and the streams that wait come first
-	if q.hasRoom(now) { // then the streams that wait are all on hold
+	q.dispatch(now)     // there may be unnoticed room, and the waiting streams come first
+	if q.hasRoom(now) { // all waiting streams are on hold
 		q.admit(t)
 		return t, nil
 	}
@@ -118,13 +121,13 @@ func (q *Queue) enter(claim *llmv1.Claim, tokens int) (*ticket, error) {
 	return t, nil
 }
 
-// full says why a stream cannot wait.
+// full returns why a stream cannot wait, or nil.
 func (q *Queue) full(t *ticket) error {
 	var err *streamerr.Error
 	switch {
 	case q.waiting >= q.opts.MaxStreams:
 		err = streamerr.New(streamerr.Overloaded, "%d streams run and %d wait; no more are taken", q.running, q.waiting)
-	case q.tokens+t.tokens > q.opts.MaxTokens && q.waiting > 0: // the only one that waits may have any prompt
+	case q.tokens+t.tokens > q.opts.MaxTokens && q.waiting > 0: // a prompt of any length may wait alone
 		err = streamerr.New(streamerr.Overloaded, "prompts of %d tokens wait; one of %d more is not taken", q.tokens, t.tokens)
 	case t.tenant.name != "" && (float64(t.tenant.queued()) >= math.Ceil(share*float64(q.opts.MaxStreams)) ||
 		t.tenant.tokens > 0 && float64(t.tenant.tokens+t.tokens) > share*float64(q.opts.MaxTokens)):
@@ -136,7 +139,7 @@ func (q *Queue) full(t *ticket) error {
 	return err
 }
 
-// leave gives a place back.
+// leave releases a place.
 func (q *Queue) leave(t *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,16 +150,17 @@ func (q *Queue) leave(t *ticket) {
 	case queued:
 		t.tenant.remove(t)
 		q.unqueue(t)
-	case expired: // it has no place any more
+	case expired: // its place was released before
 	}
 	q.dispatch(time.Now())
 	q.forget()
 }
 
-// restore puts a stream that reached no worker back into the queue, at the place of its arrival. It reports false if the stream ends
-// with why: a healthy worker is there and why is not the loss of a worker, so another attempt would fail as this one did; or the
-// stream was returned maxReturns times, or for as long as an outage may last; or the queue is full. Only the stream itself is held
-// back for a moment, in which the probes find out about the worker. Its place goes to the next stream.
+// restore returns a stream that reached no worker to its place in the queue. It returns false if
+// the stream must end with why: there is a healthy worker and why is not the loss of a worker, so
+// another attempt would fail the same way; the stream has returned maxReturns times, or for as long
+// as an outage may last; or the queue is full. The stream is on hold for a moment, in which probes
+// find out about the worker. Its place at the workers goes to the next stream.
 func (q *Queue) restore(t *ticket, why *streamerr.Error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,7 +175,7 @@ func (q *Queue) restore(t *ticket, why *streamerr.Error) bool {
 		return false
 	}
 	q.vacate(t)
-	t.tenant.served -= float64(t.tokens) / t.tenant.weight // nobody has read its prompt
+	t.tenant.served -= float64(t.tokens) / t.tenant.weight // no worker has read its prompt
 	t.state, t.ready, t.notBefore = queued, make(chan struct{}), now.Add(lookEvery<<t.returns)
 	t.returns++
 	q.queue(t)
@@ -179,14 +183,14 @@ func (q *Queue) restore(t *ticket, why *streamerr.Error) bool {
 	return true
 }
 
-// charge adds tokens of a stream's answer to its tenant's service counter.
+// charge adds answer tokens of a stream to its tenant's service counter.
 func (q *Queue) charge(t *ticket, tokens int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.tenant.served += float64(tokens) / t.tenant.weight
 }
 
-// dispatch admits the streams that are next, as long as there is room.
+// dispatch admits waiting streams in order while there is room.
 func (q *Queue) dispatch(now time.Time) {
 	for q.waiting > 0 && q.hasRoom(now) {
 		t := q.next(now)
@@ -199,7 +203,8 @@ func (q *Queue) dispatch(now time.Time) {
 	}
 }
 
-// hasRoom reports whether one more stream may run. It notes when an outage begins and ends.
+// hasRoom reports whether another stream may run. It records the beginning and the end of an
+// outage.
 func (q *Queue) hasRoom(now time.Time) bool {
 	places, healthy := q.opts.Room()
 	switch {
@@ -211,12 +216,12 @@ func (q *Queue) hasRoom(now time.Time) bool {
 	return healthy && (places < 0 || q.running < places)
 }
 
-// outlasted reports whether no worker has been healthy for longer than streams wait for one.
+// outlasted reports whether the outage has lasted longer than streams wait.
 func (q *Queue) outlasted(now time.Time) bool {
 	return !q.down.IsZero() && now.Sub(q.down) >= q.opts.Outage
 }
 
-// expire ends the streams that wait if an outage lasts for too long.
+// expire ends the waiting streams if an outage has lasted too long.
 func (q *Queue) expire(now time.Time) {
 	if !q.outlasted(now) {
 		return
@@ -244,13 +249,13 @@ func (q *Queue) admit(t *ticket) {
 	}
 }
 
-// vacate takes a stream off its worker's place.
+// vacate releases a stream's place at the workers.
 func (q *Queue) vacate(t *ticket) {
 	q.running--
 	t.tenant.running--
 }
 
-// queue puts a stream into the line of its tenant and tier, which is in order of arrival.
+// queue inserts a stream into the line of its tenant and tier, in order of arrival.
 func (q *Queue) queue(t *ticket) {
 	line := t.tenant.waiting[t.tier]
 	i := len(line)
@@ -269,12 +274,15 @@ func (q *Queue) unqueue(t *ticket) {
 	q.tokens -= t.tokens
 }
 
-// next returns the stream to admit next: in the most urgent tier with a waiting stream, the oldest stream of the tenant that was
-// served least. Streams on hold do not count. It returns nil if there is no other stream.
+// next returns the stream to admit next: in the most urgent tier with a waiting stream, the oldest
+// stream of the tenant with the least service. It skips streams on hold, and returns nil if there
+// is none.
 func (q *Queue) next(now time.Time) *ticket {
 	for tier := tiers - 1; tier >= 0; tier-- {
 		var best *ticket
-		wanted := false // by a stream of the tier itself: else those that have waited long have nobody to pass but their equals
+		// wanted means that a stream of this tier itself waits. Aged streams of lower tiers need
+		// not be admitted early if there is none.
+		wanted := false
 		for _, t := range q.tenants {
 			wanted = wanted || t.oldest(tier, now) != nil
 			if head := t.head(tier, now); head != nil && (best == nil || before(head, best)) {
@@ -288,8 +296,9 @@ func (q *Queue) next(now time.Time) *ticket {
 	return nil
 }
 
-// before reports whether stream a goes before stream b of the same tier: its tenant has a lower service counter; or
-// an equal one and fewer running streams, whose tokens are not charged yet; or else a arrived first.
+// before reports whether stream a goes before stream b of the same tier: its tenant has the lower
+// service counter, or else fewer running streams (whose tokens are not charged yet), or else a
+// arrived first.
 func before(a, b *ticket) bool {
 	return cmp.Or(
 		cmp.Compare(a.tenant.served, b.tenant.served),
@@ -298,8 +307,8 @@ func before(a, b *ticket) bool {
 	) < 0
 }
 
-// tenant returns the tenant of a claim. The service counter of a returning tenant is raised to the lowest counter
-// among the active tenants: a tenant neither pays for its absence nor saves up for its return.
+// tenant returns the tenant of a claim. The service counter of a returning tenant is raised to the
+// lowest counter of the active tenants, so that a tenant cannot save up service while it is absent.
 func (q *Queue) tenant(claim *llmv1.Claim) *tenant {
 	t := q.tenants[claim.GetTenant()]
 	if t == nil {
@@ -324,9 +333,9 @@ func (q *Queue) minServed() float64 {
 	return least
 }
 
-// forget drops the tenants without a stream whose counters are no higher than those of a new tenant. The others are
-// remembered until then: a tenant that sends its next request after each answer is absent for a moment each time, and
-// would always come first if it were forgotten.
+// forget drops the tenants without a stream whose counters are no higher than a new tenant's. The
+// others are kept: a tenant that sends its next request after each answer is absent for a moment
+// each time, and would always come first if it were forgotten.
 func (q *Queue) forget() {
 	least, gone := q.minServed(), 0
 	for name, t := range q.tenants {

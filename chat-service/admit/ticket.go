@@ -10,33 +10,33 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A ticket is one stream's place, in the queue and then with a worker. A stream that reaches no worker takes its place in the queue
-// again, a few times.
+// A ticket is one stream's place, first in the queue and then at a worker. A stream that reaches no
+// worker returns to the queue, a few times.
 type ticket struct {
 	tenant  *tenant
 	tier    int
 	tokens  int // of the prompt
 	arrived time.Time
 
-	// Owned by the queue's lock until ready is closed, and then by the stream's goroutine.
-	ready     chan struct{} // closed when the stream may run, or has waited for too long
+	// Owned by the queue's lock until ready is closed, then by the stream's goroutine.
+	ready     chan struct{} // closed when the stream may run or has expired
 	state     state
-	returns   int       // how often the stream took its place in the queue again
-	returned  time.Time // when it did so for the first time
-	notBefore time.Time // the stream is on hold until then: it has just reached no worker
+	returns   int       // number of returns to the queue
+	returned  time.Time // time of the first return
+	notBefore time.Time // the stream is on hold until then, because it has just reached no worker
 }
 
-// A state is how far a stream has come.
+// A state is the progress of a ticket.
 type state uint8
 
 const (
 	queued  state = iota
-	running       // it has a place with a worker
+	running       // it has a place at a worker
 	expired       // no worker was healthy for too long
 )
 
-// admitted returns an engine that runs attempt once the stream has a place. served returns the number of tokens in an
-// item.
+// admitted returns an engine that runs attempt once the stream has a place. served returns the
+// number of answer tokens in an item.
 func admitted[Out any](ctx context.Context, q *Queue, claim *llmv1.Claim, tokens int, served func(Out) int, attempt func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		t, err := q.enter(claim, tokens)
@@ -55,8 +55,8 @@ func admitted[Out any](ctx context.Context, q *Queue, claim *llmv1.Claim, tokens
 	}
 }
 
-// run passes on the items of attempt. It reports true if the stream reached no worker and has taken its place in the
-// queue again.
+// run passes on the items of attempt. It returns true if the stream reached no worker and is back
+// in the queue.
 func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int, attempt iter.Seq2[Out, error], yield func(Out, error) bool) (again bool) {
 	begun := false
 	for out, err := range attempt {
@@ -76,8 +76,8 @@ func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int
 	return false
 }
 
-// lostWorker reports whether an error is the loss of a worker that the stream was sent to. UNAVAILABLE without an origin is the
-// pool's own: no worker was asked.
+// lostWorker reports whether an error is the loss of a worker that the stream was sent to.
+// UNAVAILABLE without an origin comes from the pool: no worker was called.
 func lostWorker(why *streamerr.Error) bool {
 	switch why.Reason {
 	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining:
@@ -89,10 +89,10 @@ func lostWorker(why *streamerr.Error) bool {
 	}
 }
 
-// wait returns nil when the stream may run, and otherwise why it ends.
+// wait returns nil when the stream may run, or the error with which it ends.
 func (q *Queue) wait(ctx context.Context, t *ticket) error {
 	select {
-	case <-t.ready: // at once, most of the time
+	case <-t.ready: // usually at once
 	default:
 		select {
 		case <-t.ready:
@@ -106,7 +106,8 @@ func (q *Queue) wait(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// retryAfterOutage is the Retry-After once no worker was healthy for Options.Outage. A worker takes seconds to start.
+// retryAfterOutage is the Retry-After after an outage of Options.Outage. A worker takes seconds to
+// start.
 const retryAfterOutage = 5 * time.Second
 
 func (q *Queue) unavailable() error {

@@ -17,12 +17,12 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// replayStep is how many tokens of an answer that began elsewhere are replayed at a time: a long answer must not hold up a stop, nor
-// become one delta.
+// replayStep is the number of tokens per step when an answer from another chat-service is replayed.
+// A long answer must neither delay a stop nor become one delta.
 const replayStep = 256
 
-// answer asks the worker for one answer to the prompt, and yields it as deltas. Leaving the loop over the worker's messages is what
-// stops the worker.
+// answer requests one answer to the prompt from the worker, and yields it as deltas. Leaving the
+// loop over the worker's messages stops the worker.
 func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		p.start(ctx, worker.Starter(), req, yield, nil)
@@ -50,12 +50,12 @@ func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *worke
 type answerRun struct {
 	*tokenPrompt
 	post     *postprocess.Processor
-	answered []uint32 // by another chat-service
+	answered []uint32 // token ids that another chat-service has delivered
 	yield    func(*chatv1.GenerateResponse, error) bool
 }
 
-// carry takes a message of the worker through the stages and to the reader. It reports false when the answer is over, or its
-// reader has left.
+// carry takes a message of the worker through the stages to the reader. It returns false when the
+// answer is over, or its reader has left.
 func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
@@ -69,14 +69,14 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 		if cause == nil {
 			return a.send(delta, end)
 		}
-		if a.send(delta, nil) { // the worker was told to stop: no hop may say that the answer is complete
+		if a.send(delta, nil) { // the worker was told to stop, so no hop may report the answer as complete
 			a.yield(nil, cause)
 		}
 		return false
 	case *workerv1.GenerateResponse_End:
 		return a.send(a.post.End(m.End))
 	default:
-		return true // a message of a later version
+		return true // a message of a newer version
 	}
 }
 
@@ -88,7 +88,8 @@ func (m *Model) adapter(name string) string {
 	return ""
 }
 
-// begin yields Started, the text of the prompt if it is asked for, and again what another chat-service has delivered.
+// begin yields Started, the text of the prompt if requested, and the part that another chat-service
+// has delivered.
 func (a *answerRun) begin(started *llmv1.Started) bool {
 	started.Model = cmp.Or(a.model.adapter(a.req.GetModel()), started.GetModel())
 	if !a.send(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: started}}, nil) {
@@ -106,7 +107,8 @@ func (a *answerRun) begin(started *llmv1.Started) bool {
 	return true
 }
 
-// send yields a delta and an end, each of which may be nil. It reports false after an end, or if the reader has left.
+// send yields a delta and an end, either of which may be nil. It returns false after an end, or if
+// the reader has left.
 func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
 	if delta != nil && !a.yield(delta, nil) {
 		return false
@@ -131,11 +133,11 @@ func (p *tokenPrompt) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.
 	}
 }
 
-// request returns the worker's request for one choice. The prompt continues with the tokens that were answered
+// request returns the worker's request for one choice. Its prompt includes the tokens answered
 // before.
 func (p *tokenPrompt) request(id string, choice int, answered []uint32) *workerv1.TokenRequest {
 	sampling := p.sampling
-	if choice > 0 && sampling != nil && sampling.Seed != nil { // as if each prompt were asked by itself
+	if choice > 0 && sampling != nil && sampling.Seed != nil { // as if each prompt were sent on its own
 		sampling = proto.CloneOf(sampling)
 		*sampling.Seed += uint64(choice)
 	}
@@ -150,7 +152,7 @@ func (p *tokenPrompt) request(id string, choice int, answered []uint32) *workerv
 	}
 }
 
-// postprocess returns how the answer's tokens become deltas.
+// postprocess returns the options for turning the answer's tokens into deltas.
 func (p *tokenPrompt) postprocess() postprocess.Options {
 	m, req := p.model, p.req
 	opts := postprocess.Options{
@@ -159,7 +161,8 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 	}
 	if p.thinks {
 		opts.Reasoning = reasoning.New(p.opened)
-		opts.CountReasoning = m.Markup.Counts && len(req.GetStop()) == 0 // stop strings hold text of several tokens back
+		// stop strings hold back the text of several tokens
+		opts.CountReasoning = m.Markup.Counts && len(req.GetStop()) == 0
 	}
 	if p.calls() {
 		opts.Shown = m.Markup.special
@@ -171,8 +174,8 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 	return opts
 }
 
-// complete stands in for the worker when the answer so far fills the available room and only its End is missing.
-// prompt and answered are numbers of tokens.
+// complete replaces the worker when the answer so far fills the available room and only its End is
+// missing. prompt and answered are numbers of tokens.
 func complete(prompt, answered int) TokenEngine {
 	return func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
@@ -189,7 +192,8 @@ func complete(prompt, answered int) TokenEngine {
 	}
 }
 
-// claim returns the claim of a stream on the worker. That of one of several choices names the whole stream.
+// claim returns the claim of a stream on the worker. The claim of one of several choices names the
+// whole stream.
 func (p *tokenPrompt) claim(id string) *llmv1.Claim {
 	claim, whole := p.req.GetClaim(), p.req.GetStreamId()
 	if id == whole {

@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// modelWith returns whence-tiny with another chat template, and with further tokens.
+// modelWith returns whence-tiny with another chat template and additional tokens.
 func modelWith(t testing.TB, template string, special bool, tokens ...string) *chat.Model {
 	t.Helper()
 	dir := fstest.MapFS{"chat_template.jinja": {Data: []byte(template)}}
@@ -83,7 +83,7 @@ func tooled(content string) *chatv1.ChatRequest {
 	return req
 }
 
-func TestCallsArePartedFromTextHoweverTokensCome(t *testing.T) {
+func TestCallsAreSeparatedFromTextForAnyTokenBoundaries(t *testing.T) {
 	m := model(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
@@ -117,8 +117,8 @@ func TestWithoutToolsCallsAreText(t *testing.T) {
 	}
 }
 
-// TestFirstCallEndsAnAnswerWithoutParallelCalls checks that the answer ends with the token that completes the call's
-// arguments, for any text behind it.
+// TestFirstCallEndsAnAnswerWithoutParallelCalls checks that the answer ends with the token that
+// completes the call's arguments, whatever text follows.
 func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 	m := model(t)
 	call, _, _ := strings.Cut(twoCalls, "\n</tool_call>")
@@ -146,7 +146,7 @@ func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 	}
 }
 
-func TestCallThatIsCutShortIsGivenWhenTheStreamFails(t *testing.T) {
+func TestIncompleteCallIsDeliveredWhenTheStreamFails(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("Hm. <tool_call>\n{\"name\": \"get_we", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
 	a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
@@ -157,7 +157,7 @@ func TestCallThatIsCutShortIsGivenWhenTheStreamFails(t *testing.T) {
 
 const thinking = "{{ messages[0].content }}{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}{# </think> #}"
 
-func TestThoughtsArePartedAndCounted(t *testing.T) {
+func TestReasoningIsSeparatedAndCounted(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	const says = "is it\n</think>\n\nyes"
 	ids := m.Tokenizer.Encode(says, false)
@@ -168,7 +168,7 @@ func TestThoughtsArePartedAndCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		req           *chatv1.ChatRequest
 		thought, text string
-		counted       int // -1 for not
+		counted       int // -1 if reasoning is not counted
 	}{
 		"as it is":      {user("x"), "is it", "yes", len(m.Tokenizer.Encode("is it\n</think>", false))},
 		"not separated": {whole, "", says, -1},
@@ -185,7 +185,7 @@ func TestThoughtsArePartedAndCounted(t *testing.T) {
 	}
 }
 
-func TestSpecialTokensReachTheParserAndNobodyElse(t *testing.T) {
+func TestSpecialTokensReachOnlyTheParser(t *testing.T) {
 	const template = `{{ tools }}{{ messages[0].content }} ipython "parameters": `
 	m := modelWith(t, template, true, "<|python_tag|>")
 	ids := m.Tokenizer.Encode("Hm.<|python_tag|>{\"name\": \"get_time\", \"parameters\": {\"a\": 1}}", false)
@@ -208,7 +208,7 @@ func TestRequiredCallsBecomeAGuide(t *testing.T) {
 	schema := &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"object"}`}}}}
 	for name, c := range map[string]struct {
 		change func(*chatv1.ChatRequest)
-		want   []string // what stands before values
+		want   []string // the text before each value
 	}{
 		"any":                {func(r *chatv1.ChatRequest) { r.ToolChoice = choice("") }, []string{"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ", "<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
 		"one":                {func(r *chatv1.ChatRequest) { r.ToolChoice = choice("get_time") }, []string{"<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
@@ -240,7 +240,7 @@ func TestRequiredCallsBecomeAGuide(t *testing.T) {
 	}
 }
 
-func TestWhatIsGuidedDoesNotThink(t *testing.T) {
+func TestGuidedAnswerBeginsAfterTheReasoning(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	req := user("x")
 	req.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
@@ -248,12 +248,12 @@ func TestWhatIsGuidedDoesNotThink(t *testing.T) {
 	if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.asked.Load().GetSampling().GetGuide().GetForms()[0].GetBefore(); got != "</think>\n\n" {
+	if got := p.asked.Load().GetSampling().GetGuide(); got.GetFreeUntil() != "</think>" || got.GetForms()[0].GetBefore() != "\n\n" {
 		t.Errorf("%q", got)
 	}
 }
 
-func TestToolsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
+func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 	m := model(t)
 	without := model(t)
 	if err := without.UseToolFormat("none"); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A transcript is an answer as the caller has it: the part that is certain, and the rest.
+// A transcript is the answer as the caller has it: the part that is final, and the remainders.
 type transcript struct {
 	answer.Answer
 	ids    []uint32
@@ -57,7 +57,7 @@ func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *transcript {
 	return h
 }
 
-// said is an answer without the ids of its calls, which are made anew each time.
+// said returns the answer without the ids of its calls, which are random.
 func (h *transcript) said() string {
 	s := fmt.Sprintf("%q %q", h.Reasoning(), h.Text())
 	for _, call := range h.Calls() {
@@ -66,7 +66,7 @@ func (h *transcript) said() string {
 	return s
 }
 
-// begins reports whether all of h is in the whole answer, where it was.
+// begins reports whether all of h is a prefix of the whole answer.
 func (h *transcript) begins(whole *transcript) bool {
 	if !strings.HasPrefix(whole.Reasoning(), h.Reasoning()) || !strings.HasPrefix(whole.Text(), h.Text()) || len(h.Calls()) > len(whole.Calls()) {
 		return false
@@ -79,8 +79,8 @@ func (h *transcript) begins(whole *transcript) bool {
 	return true
 }
 
-// goOn is a worker that goes on with what p says.
-func goOn(p *parrot) chat.TokenEngine {
+// continuation returns a worker that continues what p says.
+func continuation(p *parrot) chat.TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		n := int(req.GetGenerated())
 		if !slices.Equal(req.GetPrompt()[len(req.GetPrompt())-n:], p.ids[:n]) {
@@ -103,8 +103,9 @@ func goOn(p *parrot) chat.TokenEngine {
 	}
 }
 
-// TestAnswerThatGoesOnElsewhereIsTheSame ends answers after any token, and has another pipeline go on with what is certain of them.
-func TestAnswerThatGoesOnElsewhereIsTheSame(t *testing.T) {
+// TestMovedAnswerIsTheSame ends answers after every token, and lets another pipeline
+// continue from their final part.
+func TestMovedAnswerIsTheSame(t *testing.T) {
 	plain, thinks := model(t), modelWith(t, thinking, false, "<think>", "</think>")
 	r := rand.New(rand.NewPCG(5, 6))
 	for name, c := range map[string]struct {
@@ -130,7 +131,7 @@ func checkGoesOn(t *testing.T, m *chat.Model, says string, req *chatv1.ChatReque
 	t.Helper()
 	tells := func(e chat.TokenEngine) chat.TokenEngine {
 		if likely {
-			return tellingEngine(e)
+			return engineWithLogprobs(e)
 		}
 		return e
 	}
@@ -152,7 +153,7 @@ func checkGoesOn(t *testing.T, m *chat.Model, says string, req *chatv1.ChatReque
 	}
 	for i := range 2 * (len(p.ids) + 1) {
 		at := i / 2
-		if p.step = nil; i%2 == 1 { // which tokens come together changes what is counted, but not what is said
+		if p.step = nil; i%2 == 1 { // token boundaries change the counts but not the text
 			p.step = func() int { return 1 + r.IntN(4) }
 		}
 		cut := &parrot{ids: p.ids[:at], step: p.step, fail: streamerr.New(streamerr.Draining, "it has to go")}
@@ -166,7 +167,7 @@ func checkGoesOn(t *testing.T, m *chat.Model, says string, req *chatv1.ChatReque
 		if !begun.begins(whole) {
 			t.Fatalf("after %d: %s is no beginning of %s", at, begun.said(), whole.said())
 		}
-		on := listen(t, chat.New(m, tells(goOn(p))), asks(begun.ids))
+		on := listen(t, chat.New(m, tells(continuation(p))), asks(begun.ids))
 		counts := proto.Equal(on.end, whole.end) && begun.tokens+on.tokens == whole.tokens
 		if all := slices.Concat(begun.likely, on.likely); !slices.Equal(all[:min(len(all), len(whole.likely))], whole.likely) || len(all) != len(whole.likely) && p.step == nil || likely == (len(all) == 0) {
 			t.Fatalf("after %d: log-probabilities\n %v, then\n %v; want\n %v", at, begun.likely, on.likely, whole.likely)
@@ -188,7 +189,7 @@ func stopAt(stops ...string) *chatv1.ChatRequest {
 	return with(user("x"), func(r *chatv1.ChatRequest) { r.Stop = stops })
 }
 
-func TestAnswerThatHasAllItMayHaveIsOnlyEnded(t *testing.T) {
+func TestCompleteAnswerOnlyGetsItsEnd(t *testing.T) {
 	m := model(t)
 	ids := m.Tokenizer.Encode("one two three", false)
 	req := with(user("x"), func(r *chatv1.ChatRequest) {
@@ -211,7 +212,7 @@ func TestLongAnswerIsReplayedInPieces(t *testing.T) {
 	})
 	p := &parrot{ids: ids, finish: llmv1.Finish_FINISH_STOP}
 	deltas, told := 0, []uint32(nil)
-	for out, err := range chat.New(m, goOn(p))(t.Context(), req) {
+	for out, err := range chat.New(m, continuation(p))(t.Context(), req) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +229,7 @@ func TestLongAnswerIsReplayedInPieces(t *testing.T) {
 	}
 }
 
-func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
+func TestInvalidAnsweredFieldsAreRefusedByName(t *testing.T) {
 	m := model(t)
 	for _, c := range []struct {
 		param  string
@@ -254,8 +255,8 @@ func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
 	}
 }
 
-// TestChoicesGoOnElsewhere has another pipeline go on with two choices, of which one has ended.
-func TestChoicesGoOnElsewhere(t *testing.T) {
+// TestChoicesContinueOnAnotherChatService lets another pipeline continue two choices, one of which has ended.
+func TestChoicesContinueOnAnotherChatService(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("one two three", false), finish: llmv1.Finish_FINISH_STOP}
 	req := with(user("x"), func(r *chatv1.ChatRequest) {
@@ -267,7 +268,7 @@ func TestChoicesGoOnElsewhere(t *testing.T) {
 	var tokens [3]uint32
 	var ends [3]*chatv1.ChoiceEnd
 	var usage *llmv1.Usage
-	for out, err := range chat.New(m, goOn(p))(t.Context(), req) {
+	for out, err := range chat.New(m, continuation(p))(t.Context(), req) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func model(t testing.TB) *chat.Model {
 	return m
 }
 
-// A parrot is a worker that says the same whatever it is asked, in items of a few tokens.
+// A parrot is a worker that always gives the same answer, in items of a few tokens.
 type parrot struct {
 	ids     []uint32
 	step    func() int    // tokens of the next item; 1 if nil
@@ -172,7 +172,7 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 	}
 }
 
-func TestChoicesShareOnePromptAndHaveSeedsOfTheirOwn(t *testing.T) {
+func TestChoicesShareOnePromptAndHaveTheirOwnSeeds(t *testing.T) {
 	m := model(t)
 	render, rendered := m.Render, 0
 	m.Render = func(in prompt.Input) (string, error) {
@@ -200,7 +200,7 @@ func TestChoicesShareOnePromptAndHaveSeedsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestTextIsWhatTheTokensDecodeToHoweverTheyAreCut(t *testing.T) {
+func TestTextIsTheSameForAnyTokenBoundaries(t *testing.T) {
 	m := model(t)
 	want := "Korean 안녕하세요, emoji 👩‍👩‍👧‍👦❄️, and the end\n"
 	ids := m.Tokenizer.Encode(want, false)
@@ -226,7 +226,7 @@ func TestStopStringEndsTheAnswerAndTheWorker(t *testing.T) {
 	if end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || tokens > uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 {
 		t.Error(end.GetUsage(), tokens, p.sent.Load())
 	}
-	if end.GetUsage().GetCachedTokens() != 5 { // the worker's own usage is not seen any more
+	if end.GetUsage().GetCachedTokens() != 5 { // the worker's own usage arrives too late
 		t.Error(end.GetUsage())
 	}
 	if p.live.Load() != 0 {
@@ -234,7 +234,7 @@ func TestStopStringEndsTheAnswerAndTheWorker(t *testing.T) {
 	}
 }
 
-func TestMinTokensPutsOffStopStrings(t *testing.T) {
+func TestMinTokensDelaysStopStrings(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("a b c d a b c d a b c d", false)}
 	req := user("x")
@@ -244,7 +244,7 @@ func TestMinTokensPutsOffStopStrings(t *testing.T) {
 	}
 }
 
-func TestWhatIsHeldBackIsNotLostWhenTheStreamFails(t *testing.T) {
+func TestHeldBackTextIsDeliveredWhenTheStreamFails(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("almost a sto", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
 	req := user("x")

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// A Composition is a request that comes in pieces.
+// A Composition is a request that arrives in pieces.
 type Composition struct {
 	First *chatv1.ChatRequest
 	Later *stream.Inbox[*chatv1.ComposeRequest]
@@ -21,8 +21,8 @@ type Composition struct {
 // GetClaim returns the claim of the request, for the records of its stream.
 func (c *Composition) GetClaim() *llmv1.Claim { return c.First.GetClaim() }
 
-// Compose answers a request as next would have answered it at once, when it is complete: the caller has said so, or will say
-// nothing more.
+// Compose gives the answer that next gives to the composed request. The request is complete when
+// the caller says so, or half-closes.
 func Compose(next Engine) stream.Engine[*Composition, *chatv1.GenerateResponse] {
 	return func(ctx context.Context, c *Composition) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
@@ -40,7 +40,7 @@ func Compose(next Engine) stream.Engine[*Composition, *chatv1.GenerateResponse] 
 	}
 }
 
-// compose awaits the whole request.
+// compose waits for the whole request.
 func compose(ctx context.Context, c *Composition) (*chatv1.ChatRequest, error) {
 	whole := conversation.NewComposition(c.First)
 	for {

@@ -15,7 +15,7 @@ import (
 // MaxComposed bounds a conversation and a composed request, in bytes.
 const MaxComposed = conversation.MaxBytes
 
-// A Conversation is a request whose turns come one after another.
+// A Conversation is a request whose turns arrive one after another.
 type Conversation struct {
 	First *chatv1.ChatRequest
 	Later *stream.Inbox[*chatv1.ConverseRequest]
@@ -24,7 +24,8 @@ type Conversation struct {
 // GetClaim returns the claim of the whole conversation, for the records of its stream.
 func (c *Conversation) GetClaim() *llmv1.Claim { return c.First.GetClaim() }
 
-// Converse answers each turn as next would answer the conversation so far. Package conversation decides what follows what.
+// Converse answers each turn as next answers the conversation so far. Package conversation decides
+// what follows each message.
 func Converse(next Engine) stream.Engine[*Conversation, *chatv1.ConverseResponse] {
 	return func(ctx context.Context, c *Conversation) iter.Seq2[*chatv1.ConverseResponse, error] {
 		return func(yield func(*chatv1.ConverseResponse, error) bool) {
@@ -47,12 +48,12 @@ type turns struct {
 	later   *stream.Inbox[*chatv1.ConverseRequest]
 	yield   func(*chatv1.ConverseResponse, error) bool
 	machine *conversation.Machine
-	request *chatv1.ChatRequest // to be answered; nil while the caller's next turn is awaited
-	over    bool                // or the reader has left
+	request *chatv1.ChatRequest // the request to answer; nil while the caller's next turn is awaited
+	over    bool                // the conversation is over, or its reader has left
 }
 
-// step gives an event to the machine, and executes its actions. It reports false when the conversation is over, or its reader has
-// left.
+// step feeds an event to the machine and executes its actions. It returns false when the
+// conversation is over, or its reader has left.
 func (t *turns) step(e conversation.Event) bool {
 	if t.over {
 		return false
@@ -77,7 +78,7 @@ func (t *turns) step(e conversation.Event) bool {
 	return !t.over
 }
 
-// answer has the conversation so far answered, and returns the event that the end of the answer is.
+// answer has next answer the conversation so far, and returns the event for the end of the answer.
 func (t *turns) answer() conversation.Event {
 	for out, err := range t.next(t.ctx, t.request) {
 		if err != nil {

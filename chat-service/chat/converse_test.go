@@ -28,7 +28,8 @@ func turn(contents ...string) *chatv1.ConverseRequest {
 	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Turn{Turn: t}}
 }
 
-// conversation is one whose later messages have all come, and its end, too, if it is over.
+// conversation returns a conversation whose later messages have all arrived, and its end too if it
+// is over.
 func conversation(first *chatv1.ChatRequest, over bool, later ...*chatv1.ConverseRequest) *chat.Conversation {
 	c := &chat.Conversation{First: first, Later: stream.NewInbox[*chatv1.ConverseRequest](100, 2*chat.MaxComposed)}
 	for _, in := range later {
@@ -42,8 +43,8 @@ func conversation(first *chatv1.ChatRequest, over bool, later ...*chatv1.Convers
 	return c
 }
 
-// hear ranges over a conversation. What it returns are the answers, and the turns' ends.
-func hear(t *testing.T, e stream.Engine[*chat.Conversation, *chatv1.ConverseResponse], c *chat.Conversation) (answers []string, turns []*chatv1.TurnEnd, end *llmv1.End, err error) {
+// readTurns ranges over a conversation. It returns the answers and the ends of the turns.
+func readTurns(t *testing.T, e stream.Engine[*chat.Conversation, *chatv1.ConverseResponse], c *chat.Conversation) (answers []string, turns []*chatv1.TurnEnd, end *llmv1.End, err error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -62,12 +63,12 @@ func hear(t *testing.T, e stream.Engine[*chat.Conversation, *chatv1.ConverseResp
 	return answers, turns, end, nil
 }
 
-func TestConversationAnswersEachTurnAsIfAllHadBeenAskedAtOnce(t *testing.T) {
+func TestTurnIsAnsweredLikeOneRequestWithTheWholeConversation(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("So it is.", false)}
 	first := user("Is it?")
 	first.StreamId = "talk"
-	answers, turns, end, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?"), turn("Still?", "Really?")))
+	answers, turns, end, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?"), turn("Still?", "Really?")))
 	if err != nil || len(answers) != 3 || answers[0] != "So it is." || answers[2] != "So it is." {
 		t.Fatal(answers, err)
 	}
@@ -96,14 +97,14 @@ func TestConversationAnswersEachTurnAsIfAllHadBeenAskedAtOnce(t *testing.T) {
 	}
 }
 
-// TestConversationThatWasBegunElsewhereGoesOnOnce: the beginning of an answer belongs to the first turn alone.
-func TestConversationThatWasBegunElsewhereGoesOnOnce(t *testing.T) {
+// The beginning of an answer belongs to the first turn only.
+func TestMovedConversationReplaysOnlyItsFirstAnswer(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode(" and on.", false)}
 	first := with(user("Is it?"), func(r *chatv1.ChatRequest) {
 		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: m.Tokenizer.Encode("It goes on", false)}
 	})
-	answers, _, _, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?")))
+	answers, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?")))
 	if err != nil || len(answers) != 2 || answers[0] != "It goes on and on." || answers[1] != " and on." {
 		t.Errorf("%q, %v", answers, err)
 	}
@@ -112,10 +113,10 @@ func TestConversationThatWasBegunElsewhereGoesOnOnce(t *testing.T) {
 	}
 }
 
-func TestConversationCountsWhatItThought(t *testing.T) {
+func TestConversationCountsReasoning(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	p := &parrot{ids: m.Tokenizer.Encode("hm</think>yes", false)}
-	_, turns, end, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(user("Is it?"), true, turn("And now?")))
+	_, turns, end, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("Is it?"), true, turn("And now?")))
 	if err != nil || len(turns) != 2 || turns[0].GetUsage().GetReasoningTokens() == 0 {
 		t.Fatal(turns, err)
 	}
@@ -124,17 +125,17 @@ func TestConversationCountsWhatItThought(t *testing.T) {
 	}
 }
 
-func TestConversationIsNoLongerThanOneThatIsAskedAtOnce(t *testing.T) {
+func TestConversationIsBoundedLikeOneRequest(t *testing.T) {
 	m := modelWith(t, "{{ messages[-1].content }}", false)
 	p := &parrot{ids: m.Tokenizer.Encode("So.", false)}
-	long := strings.Repeat("word ", chat.MaxComposed/10) // half of it
-	answers, _, _, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(user("a"), true, turn(long, "b"), turn(long, "c"), turn("d")))
+	long := strings.Repeat("word ", chat.MaxComposed/10) // half the limit
+	answers, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("a"), true, turn(long, "b"), turn(long, "c"), turn("d")))
 	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "turn.messages" || len(answers) != 2 {
 		t.Errorf("%d answers, %v", len(answers), err)
 	}
 }
 
-func TestConversationEndsWithTheTurnThatCannotBeAnswered(t *testing.T) {
+func TestInvalidTurnEndsTheConversation(t *testing.T) {
 	m := model(t)
 	for name, c := range map[string]struct {
 		later  *chatv1.ConverseRequest
@@ -148,13 +149,13 @@ func TestConversationEndsWithTheTurnThatCannotBeAnswered(t *testing.T) {
 		"nothing that is known": {&chatv1.ConverseRequest{}, streamerr.Invalid, ""},
 	} {
 		p := &parrot{ids: m.Tokenizer.Encode("Yes.", false)}
-		answers, _, _, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(user("x"), false, c.later, turn("never answered")))
+		answers, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("x"), false, c.later, turn("never answered")))
 		if e := streamerr.As(err); err == nil || e.Reason != c.reason || e.Param != c.param || len(answers) != 1 {
 			t.Errorf("%s: %v (param %q) after %q", name, err, e.Param, answers)
 		}
 	}
 	p := &parrot{ids: m.Tokenizer.Encode("Yes.", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
-	if _, _, _, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(user("x"), true)); !errors.Is(err, streamerr.PeerLost) {
+	if _, _, _, err := readTurns(t, chat.Converse(chat.New(m, p.generate)), conversation(user("x"), true)); !errors.Is(err, streamerr.PeerLost) {
 		t.Error(err)
 	}
 }

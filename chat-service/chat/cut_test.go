@@ -9,8 +9,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// cut is the rule of package stopstring for a whole text: it ends before the stop string that ends first, the longest of
-// those that end there.
+// cut applies the rule of package stopstring to a whole text: the answer ends before the stop
+// string that ends first, and the longest wins if several end there.
 func cut(text string, stops []string) (answer, matched string) {
 	for end := range len(text) + 1 {
 		for _, stop := range stops {
@@ -25,9 +25,9 @@ func cut(text string, stops []string) (answer, matched string) {
 	return text, ""
 }
 
-// TestAnyTokensInAnyItemsAreTheWholeTextCutAtItsStop reads answers of random tokens, characters cut in half and special
-// tokens among them, with stop strings that mostly are somewhere in them.
-func TestAnyTokensInAnyItemsAreTheWholeTextCutAtItsStop(t *testing.T) {
+// TestRandomAnswersAreCutAtTheirStop reads answers of random tokens, including partial characters
+// and special tokens, with stop strings that mostly occur in them.
+func TestRandomAnswersAreCutAtTheirStop(t *testing.T) {
 	m := model(t)
 	r := rand.New(rand.NewPCG(21, 22))
 	phrases := []string{"The quick brown fox. ", "이제 그만 하자 👩‍💻🚀", "a\n\nb\n\n\nc", "aabaabaaab", "🙂🙃"}
@@ -67,7 +67,7 @@ func TestAnyTokensInAnyItemsAreTheWholeTextCutAtItsStop(t *testing.T) {
 	}
 }
 
-// part is some characters of text, with one of another text behind them now and then.
+// part returns some characters of text, and sometimes one character of another text.
 func part(r *rand.Rand, text string) string {
 	runes := []rune(text)
 	if len(runes) == 0 {

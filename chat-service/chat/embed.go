@@ -13,17 +13,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An EmbedEngine makes vectors of texts.
+// An EmbedEngine computes vectors of texts.
 type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
 const (
 	maxInputs = 2048
-	// maxEmbedSize bounds a request to a worker, in bytes: gRPC servers take 4 MiB.
+	// maxEmbedSize bounds a request to a worker, in bytes, because gRPC servers accept 4 MiB.
 	maxEmbedSize = 4<<20 - 4<<10
 )
 
-// Embed returns the engine that makes vectors of texts with m over worker. Texts are tokenised with what the model puts around
-// every text; ids are taken as they are.
+// Embed returns an engine that computes vectors of texts with m over worker. Texts are tokenised
+// with the special tokens that the model adds to every text; token ids are passed on unchanged.
 func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
 	return func(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
 		return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
@@ -49,13 +49,13 @@ func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.Embe
 	}
 }
 
-// embedRequest makes token ids of the inputs. Many texts take their time, in which the stream may be stopped.
+// embedRequest tokenises the inputs. This takes time for many texts, so the loop checks for a stop.
 func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest) (*workerv1.EmbedRequest, error) {
 	if n := len(req.GetInputs()); n == 0 || n > maxInputs {
 		return nil, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
 	}
 	if adapter := m.adapter(req.GetModel()); adapter != "" {
-		return nil, streamerr.InvalidParam("model", "%q is an adapter, and makes no vectors; ask for %q", adapter, m.Name)
+		return nil, streamerr.InvalidParam("model", "%q is an adapter and makes no embeddings; use %q", adapter, m.Name)
 	}
 	asked := &workerv1.EmbedRequest{StreamId: req.GetStreamId(), Model: m.Name, Dimensions: req.Dimensions, Claim: req.GetClaim()}
 	length := m.Context()
@@ -80,7 +80,7 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 		asked.Inputs = append(asked.Inputs, &workerv1.TokenIds{Ids: ids})
 	}
 	if size := proto.Size(asked); size > maxEmbedSize {
-		return nil, streamerr.InvalidParam("inputs", "the tokens of all inputs take %d bytes, and a request holds %d: ask for fewer at once", size, maxEmbedSize)
+		return nil, streamerr.InvalidParam("inputs", "the tokens of all inputs take %d bytes; a request to a worker can have at most %d: send fewer inputs", size, maxEmbedSize)
 	}
 	return asked, nil
 }

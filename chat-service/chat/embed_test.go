@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestTextsBecomeTheIdsOfTheModel(t *testing.T) {
+func TestTextsAreTokenisedForEmbedding(t *testing.T) {
 	m := model(t)
 	var asked *workerv1.EmbedRequest
 	e := chat.Embed(m, stream.Unary(func(_ context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {

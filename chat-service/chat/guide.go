@@ -11,11 +11,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// anyArguments is the schema of a tool that has none.
+// anyArguments is the schema for a tool without a schema.
 const anyArguments = `{"type":"object"}`
 
-// guide returns the request's sampling with a guide for the allowed forms of the answer: a tool call if the request
-// requires one, else the requested form, or also a tool call if the request has tools.
+// guide returns the request's sampling with a guide for the allowed forms of the answer: a tool
+// call if the request requires one; otherwise the requested form, or also a tool call if the
+// request has tools.
 func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
@@ -37,15 +38,17 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 		return nil, err
 	}
 	sampling.Guide.Forms = append(sampling.Guide.Forms, calls...)
-	if p.opened { // a guided answer has no reasoning
+	if p.opened && sampling.GetGuide().GetFreeUntil() == "" { // the model reasons first, and then answers in a form
+		sampling.Guide.FreeUntil = reasoning.Close
 		for _, form := range sampling.Guide.Forms {
-			form.Before = reasoning.Close + "\n\n" + form.GetBefore()
+			form.Before = "\n\n" + form.GetBefore()
 		}
 	}
 	return sampling, nil
 }
 
-// calls returns the forms of tool calls: one for each tool, or only that of the tool that tool_choice names.
+// calls returns the forms of tool calls: one for each tool, or one for the tool that tool_choice
+// names.
 func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error) {
 	name := p.req.GetToolChoice().GetName()
 	if required && name != "" && !slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {

@@ -13,7 +13,7 @@ import (
 
 var shown = &llmv1.Image{Data: []byte(seeingtest.PNG), MediaType: seeingtest.MediaType}
 
-func TestWorkersGetImagesTheirConversationAndTheirPlace(t *testing.T) {
+func TestWorkersGetImagesWithConversationAndPosition(t *testing.T) {
 	m, err := chat.Load(seeingtest.FS(), "seeing", "")
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestWorkersGetImagesTheirConversationAndTheirPlace(t *testing.T) {
 		t.Errorf("the conversation is %s", asked.GetConversation())
 	}
 
-	// Prompts have their placeholders, and no conversation.
+	// Raw prompts contain their placeholders, and have no conversation.
 	raw := &chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "a" + seeingtest.Text}, Images: []*llmv1.Image{shown}}}}
 	if _, _, err := readWhole(t, chat.New(m, p.generate), raw); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestWorkersGetImagesTheirConversationAndTheirPlace(t *testing.T) {
 		t.Error(asked)
 	}
 
-	// Requests without images are as ever.
+	// Requests without images are unchanged.
 	if _, _, err := readWhole(t, chat.New(m, p.generate), user("Hi")); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestWorkersGetImagesTheirConversationAndTheirPlace(t *testing.T) {
 	}
 }
 
-// TestImagesOfARequestFitIntoAMessage: also those of all turns of a conversation together.
+// The images of all turns of a conversation together must fit into one message.
 func TestImagesOfARequestFitIntoAMessage(t *testing.T) {
 	m, err := chat.Load(seeingtest.FS(), "seeing", "")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestImagesOfARequestFitIntoAMessage(t *testing.T) {
 	}
 }
 
-func TestModelWhoseTemplateHasNoPlaceForImagesRefusesThem(t *testing.T) {
+func TestImagesAreRefusedIfTheTemplateTakesNone(t *testing.T) {
 	req := user("Look")
 	req.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown}}
 	p := &parrot{}

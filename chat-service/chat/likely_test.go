@@ -16,10 +16,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// telling has a parrot say how likely its tokens are: the n-th minus n, with two others in its place.
-func telling(p *parrot) chat.TokenEngine { return tellingEngine(p.generate) }
+// withLogprobs makes a parrot send log-probabilities: minus n for the n-th token, with two alternatives.
+func withLogprobs(p *parrot) chat.TokenEngine { return engineWithLogprobs(p.generate) }
 
-func tellingEngine(next chat.TokenEngine) chat.TokenEngine {
+func engineWithLogprobs(next chat.TokenEngine) chat.TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			n := -float32(req.GetGenerated())
@@ -42,7 +42,7 @@ func tellingEngine(next chat.TokenEngine) chat.TokenEngine {
 	}
 }
 
-// readLikely is read, with the tokens of the deltas.
+// readLikely is read, and also returns the tokens of the deltas.
 func readLikely(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens []*chatv1.TokenLogprob, end *llmv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
@@ -58,8 +58,9 @@ func readLikely(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text stri
 	return text, tokens, end
 }
 
-// TestLogprobsAreThoseOfTheTextThatIsShown reads answers of random tokens, with stop strings that mostly are somewhere in them.
-func TestLogprobsAreThoseOfTheTextThatIsShown(t *testing.T) {
+// TestLogprobsMatchTheDeliveredText reads answers of random tokens, with stop strings that mostly
+// occur in them.
+func TestLogprobsMatchTheDeliveredText(t *testing.T) {
 	m := model(t)
 	r := rand.New(rand.NewPCG(3, 9))
 	stopped := 0
@@ -80,7 +81,7 @@ func TestLogprobsAreThoseOfTheTextThatIsShown(t *testing.T) {
 			}
 		}
 		p := &parrot{ids: ids, step: func() int { return 1 + r.IntN(4) }}
-		text, tokens, end := readLikely(t, chat.New(m, telling(p)), req)
+		text, tokens, end := readLikely(t, chat.New(m, withLogprobs(p)), req)
 		var spelled []byte
 		for i, token := range tokens {
 			if token.GetId() != ids[i] || token.GetLogprob() != -float32(i+1) || len(token.GetTop()) != 2 || token.GetTop()[1].GetId() != 5 || token.GetTop()[0].GetToken() != token.GetToken() {
@@ -102,7 +103,7 @@ func TestLogprobsAreThoseOfTheTextThatIsShown(t *testing.T) {
 		if strings.Contains(whole, "\uFFFD") {
 			continue // bytes and text cannot be compared
 		}
-		// All that is shown is spelled, and the last token begins in it.
+		// The tokens spell all of the delivered text, and the last token begins in it.
 		var last int
 		if n := len(tokens); n > 0 {
 			last = len(tokens[n-1].GetBytes())
@@ -116,7 +117,7 @@ func TestLogprobsAreThoseOfTheTextThatIsShown(t *testing.T) {
 	}
 }
 
-// lossy makes text of bytes, with one U+FFFD however many of them are none.
+// lossy decodes bytes, with one U+FFFD for each run of invalid bytes.
 func lossy(b []byte) string {
 	s := strings.ToValidUTF8(string(b), "\uFFFD")
 	for strings.Contains(s, "\uFFFD\uFFFD") {
@@ -132,7 +133,7 @@ func TestSpecialTokensHaveANameAndNoBytes(t *testing.T) {
 	ids := append(append(m.Tokenizer.Encode("hi", false), end), half[0])
 	req := user("x")
 	req.Sampling = &llmv1.Sampling{Logprobs: new(uint32(0))}
-	text, tokens, _ := readLikely(t, chat.New(m, telling(&parrot{ids: ids})), req)
+	text, tokens, _ := readLikely(t, chat.New(m, withLogprobs(&parrot{ids: ids})), req)
 	if len(tokens) != len(ids) {
 		t.Fatal(tokens)
 	}
@@ -144,12 +145,12 @@ func TestSpecialTokensHaveANameAndNoBytes(t *testing.T) {
 		t.Error(last)
 	}
 	req.KeepSpecial = true
-	if text, tokens, _ := readLikely(t, chat.New(m, telling(&parrot{ids: ids})), req); !strings.HasPrefix(text, "hi<|im_end|>") || string(tokens[len(ids)-2].GetBytes()) != "<|im_end|>" {
+	if text, tokens, _ := readLikely(t, chat.New(m, withLogprobs(&parrot{ids: ids})), req); !strings.HasPrefix(text, "hi<|im_end|>") || string(tokens[len(ids)-2].GetBytes()) != "<|im_end|>" {
 		t.Error(text, tokens)
 	}
 }
 
-func TestTheLastTokensAreToldWhereverTheAnswerIsParted(t *testing.T) {
+func TestLastTokensHaveLogprobsInAllPartsOfTheAnswer(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	end, _ := m.Tokenizer.TokenID("<|im_end|>")
 	thought := append(m.Tokenizer.Encode("hm</think>yes", false), end)
@@ -160,7 +161,7 @@ func TestTheLastTokensAreToldWhereverTheAnswerIsParted(t *testing.T) {
 		ids   []uint32
 	}{"thoughts": {m, user("x"), thought}, "calls": {model(t), tooled("x"), called}} {
 		c.req.Sampling = &llmv1.Sampling{Logprobs: new(uint32(0))}
-		if _, tokens, _ := readLikely(t, chat.New(c.model, telling(&parrot{ids: c.ids})), c.req); len(tokens) != len(c.ids) {
+		if _, tokens, _ := readLikely(t, chat.New(c.model, withLogprobs(&parrot{ids: c.ids})), c.req); len(tokens) != len(c.ids) {
 			t.Errorf("%s: %d tokens are told of %d", name, len(tokens), len(c.ids))
 		}
 	}
@@ -184,7 +185,7 @@ func TestPromptsNeedNoTemplate(t *testing.T) {
 			got, _, end, err := read(t, chat.New(m, p.generate), req)
 			want := " "
 			if echo {
-				want = c.echo + want // and what stops the answer does not stop the prompt
+				want = c.echo + want // the stop string applies to the answer, not to the prompt
 			}
 			if err != nil || got != want || end.GetMatchedStop() != "time a" {
 				t.Errorf("%s: %q, %v, %v", name, got, end, err)

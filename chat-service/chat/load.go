@@ -10,19 +10,21 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// imageConfig is what config.json says of the token that stands for an image in prompts: under a
-// name that depends on the model.
+// imageConfig is the part of config.json about the token that stands for an image in prompts. Its
+// name depends on the model.
 type imageConfig struct {
 	ID    *uint32 `json:"image_token_id"`
 	Index *uint32 `json:"image_token_index"`
 }
 
-// textConfig is what config.json says of a model of text; of one that also sees or hears, it says that in a part of its own.
+// textConfig is the part of config.json about the text model. Multimodal models have it in an
+// object of its own.
 type textConfig struct {
 	ContextLength int `json:"max_position_embeddings"`
 }
 
-// Load reads a model from a Hugging Face directory: config.json, tokenizer.json and tokenizer_config.json.
+// Load reads a model from a Hugging Face directory: config.json, tokenizer.json and
+// tokenizer_config.json.
 func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	var config struct {
 		textConfig
@@ -38,7 +40,7 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	}
 	context := cmp.Or(config.ContextLength, config.Text.ContextLength)
 	if context <= 0 {
-		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must say how many tokens the context holds", context)
+		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must be the context length in tokens", context)
 	}
 	b, err = fs.ReadFile(fsys, "tokenizer.json")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-func TestContextIsThatOfTheText(t *testing.T) {
+func TestContextLengthIsThatOfTheTextModel(t *testing.T) {
 	dir := fstest.MapFS{}
 	for _, name := range []string{"tokenizer_config.json", "tokenizer.json"} {
 		b, err := fs.ReadFile(whencetiny.FS(), name)

@@ -13,18 +13,19 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// Markup is how a model writes reasoning and tool calls. The zero value is for a model that writes text alone.
+// Markup describes how a model writes reasoning and tool calls. The zero value is for a model that
+// writes only text.
 type Markup struct {
-	Calls  *toolcall.Format // nil if it calls no tools
-	Thinks bool             // it may think between tags before it answers
-	// Counts says that its tags are tokens, so that the tokens between them can be counted.
+	Calls  *toolcall.Format // nil if the model calls no tools
+	Thinks bool             // the model may think between tags before it answers
+	// Counts means that the tags are tokens, so that the tokens between them can be counted.
 	Counts bool
 
-	special []uint32 // tokens that decoding would leave out, but that a parser needs
-	hidden  []string // their text
+	special []uint32 // tokens that decoding would omit but a parser needs
+	hidden  []string // the texts of special
 }
 
-// markupOf detects the markup of a model by its chat template.
+// markupOf detects the markup of a model from its chat template.
 func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 	w := Markup{Thinks: strings.Contains(t.Source(), reasoning.Close)}
 	_, opens := tok.TokenID(reasoning.Open)
@@ -33,9 +34,9 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 	format := toolcall.Detect(t.Source())
 	switch {
 	case format == nil && t.ShowsTools() && strings.Contains(t.Source(), "<|im_start|>"):
-		format = toolcall.Hermes // as prompt tells such a model of its tools
+		format = toolcall.Hermes // package prompt describes tools to such a model in this format
 	case format != nil && !t.ShowsTools() && !format.Thinks:
-		format = nil // it would never hear of them
+		format = nil // the prompt would not describe the tools
 	}
 	w.use(format, tok)
 	return w
@@ -53,10 +54,10 @@ func (w *Markup) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
 	}
 }
 
-// ToolFormatAuto is the name of whatever the chat template says.
+// ToolFormatAuto is the name for the format that the chat template uses.
 const ToolFormatAuto = "auto"
 
-// UseToolFormat says in which format the model writes calls, by name; "none" is in none.
+// UseToolFormat sets the format of tool calls by name. With "none" the model calls no tools.
 func (m *Model) UseToolFormat(name string) error {
 	switch name {
 	case "", ToolFormatAuto:
@@ -73,13 +74,13 @@ func (m *Model) UseToolFormat(name string) error {
 	return nil
 }
 
-// An Offer is the part of a request that says which tools the model may call.
+// An Offer is the part of a request that lists the tools that the model may call.
 type Offer interface {
 	GetTools() []*chatv1.Tool
 	GetToolChoice() *chatv1.ToolChoice
 }
 
-// Offered returns the tools that the prompt of a request holds.
+// Offered returns the tools to describe in the prompt of a request.
 func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 	mode := req.GetToolChoice().GetMode()
 	switch {
@@ -88,12 +89,12 @@ func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
 	case m.Markup.Calls == nil:
-		return nil, streamerr.InvalidParam("tools", "%s has no way to call tools that is known; --tool-format of chat-service can name one", m.Name).WithCode(streamerr.CodeUnsupportedField)
+		return nil, streamerr.InvalidParam("tools", "the tool call format of %s is unknown; set it with --tool-format of chat-service", m.Name).WithCode(streamerr.CodeUnsupportedField)
 	}
 	return req.GetTools(), nil
 }
 
-// separates reports whether reasoning is to be parted from the answer.
+// separates reports whether reasoning must be separated from the answer.
 func separates(req *chatv1.ChatRequest) bool {
 	return req.SeparateReasoning == nil || req.GetSeparateReasoning()
 }

@@ -8,14 +8,15 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// parameters says what the parameters of tools are. The schema of a tool is read when the tool is called for the first time: few
-// are, of the many that requests offer.
+// parameters knows the types of tool parameters. It parses the schema of a tool at the tool's first
+// call, because requests offer many tools of which few are called.
 type parameters struct {
 	tools []*chatv1.Tool
 	read  map[string]map[string]toolcall.Value
 }
 
-// takes returns what a tool takes as a parameter. What its schema leaves open may be anything.
+// takes returns the kind of value that a tool's parameter takes, or the zero Value if the schema
+// does not say.
 func (p *parameters) takes(tool, parameter string) toolcall.Value {
 	of, known := p.read[tool]
 	if !known {
@@ -30,7 +31,7 @@ func (p *parameters) takes(tool, parameter string) toolcall.Value {
 	return of[parameter]
 }
 
-// values returns what the properties of an object's schema are.
+// values returns the kinds of value of the properties of an object's schema.
 func values(schema string) map[string]toolcall.Value {
 	var object struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -48,7 +49,7 @@ func values(schema string) map[string]toolcall.Value {
 	return of
 }
 
-// A property is the part of a schema that tells text from everything else.
+// A property is the part of a schema that distinguishes text from other values.
 type property struct {
 	Type  oneOrMore  `json:"type"`
 	Enum  []any      `json:"enum"`
@@ -56,7 +57,7 @@ type property struct {
 	OneOf []property `json:"oneOf"`
 }
 
-// oneOrMore is a name of a type, or a list of them.
+// oneOrMore is a type name, or a list of type names.
 type oneOrMore []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -69,7 +70,8 @@ func (o *oneOrMore) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(o))
 }
 
-// types returns the names of the types that a value may have; "" stands for those that are not said.
+// types returns the names of the types that a value may have; "" stands for types that are not
+// specified.
 func (s *property) types() (all []string) {
 	either := slices.Concat(s.AnyOf, s.OneOf)
 	switch {

@@ -7,8 +7,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// Where calls are XML nothing but the tool's schema tells a text that looks like a number from a number.
-func TestParametersInXMLAreWhatTheSchemaSays(t *testing.T) {
+// In XML calls, only the tool's schema can distinguish text that looks like a number from a number.
+func TestXMLParametersHaveTheTypesOfTheSchema(t *testing.T) {
 	m := model(t)
 	const zip, null = "<tool_call>\n<function=f>\n<parameter=a>\n0123\n</parameter>\n</function>\n</tool_call>", "<tool_call><function=f><parameter=a>null</parameter></function></tool_call>"
 	const number = "<tool_call><function=f><parameter=a>12</parameter></function></tool_call>"
@@ -24,7 +24,7 @@ func TestParametersInXMLAreWhatTheSchemaSays(t *testing.T) {
 		{`{"anyOf":[{"type":"string"},{"type":"null"}]}`, number, `"12"`},
 		{`{"oneOf":[{"type":"string"},{"type":"number"}]}`, number, `12`},
 		{`{"anyOf":[{"type":"string"},{}]}`, number, `12`},
-		{`{"type":"number"}`, zip, `"0123"`}, // which is none
+		{`{"type":"number"}`, zip, `"0123"`}, // not a number in JSON
 		{`{"type":7}`, number, `12`},
 		{`{}`, number, `12`},
 		{`true`, number, `12`},

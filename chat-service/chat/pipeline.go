@@ -3,10 +3,11 @@
 //	ChatRequest ─> validate ─> prepare (render, guide, tokenise) ─> one worker stream for each choice
 //	     Deltas <─ merge choices <─ restart <─ postprocess (detokenise, stop strings, reasoning, tool calls) <─ Tokens
 //
-// A request's prompts are rendered and tokenised once, however many choices each of them has. An answer that began elsewhere
-// (ChatRequest.answered, answered_choices) is replayed through postprocess, so that all its stages are where they were.
+// A request's prompts are rendered and tokenised once, whatever the number of choices. An answer
+// that another chat-service began (ChatRequest.answered, answered_choices) is replayed through
+// postprocess, so that all stages resume in the right state.
 //
-// Converse and Compose make of the pipeline engines over requests that come in several messages.
+// Converse and Compose extend the pipeline to requests of several messages.
 package chat
 
 import (
@@ -34,28 +35,28 @@ type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 // A TokenStarter is a TokenEngine that needs no goroutine while a stream runs over links.
 type TokenStarter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// A Model is what the pipeline must know of a model.
+// A Model is everything that the pipeline needs to know about a model.
 type Model struct {
 	Name          string
 	OwnedBy       string
 	ContextLength int // tokens of prompt and answer together
 	Tokenizer     *tokenizer.Tokenizer
-	Checksum      string // of the tokenizer, as tokenizer.Checksum has it
+	Checksum      string // checksum of the tokenizer, from tokenizer.Checksum
 	Render        prompt.Renderer
-	// Conversation returns a conversation for engines that render it themselves.
+	// Conversation serialises a conversation for engines that render it themselves.
 	Conversation func(prompt.Input) (string, error)
-	ImageToken   *uint32 // the token that stands for an image in prompts; nil if it is unknown
+	ImageToken   *uint32 // the token that stands for an image in prompts; nil if unknown
 	Markup       Markup
-	Adapters     []string // LoRA adapters of the model, which requests name like models
-	EOS          []uint32 // tokens that end an answer, beside those that the worker knows
+	Adapters     []string // LoRA adapters of the model; requests use them like model names
+	EOS          []uint32 // tokens that end an answer, besides those that the worker knows
 	Restarts     restart.Options
 
-	// WorkerContext returns the number of tokens that the context of a worker holds now, or 0 if it is unknown. If it is nil, the
-	// worker's context is ContextLength.
+	// WorkerContext returns the current context length of the workers in tokens, or 0 if unknown.
+	// If it is nil, the context length is ContextLength.
 	WorkerContext func() int
 }
 
-// Context returns how many tokens a prompt and its answer may have together now.
+// Context returns the current maximum length of a prompt and its answer together, in tokens.
 func (m *Model) Context() int {
 	if worker := m.workerContext(); worker > 0 {
 		return min(worker, m.ContextLength)
@@ -73,7 +74,8 @@ func (m *Model) workerContext() int {
 // New returns the pipeline for m over worker.
 func New(m *Model, worker TokenEngine) Engine { return NewStarter(m, worker.Starter()).Engine() }
 
-// NewStarter is New for Starters. A stream with several choices, and a gathered one, keep a goroutine.
+// NewStarter is New for Starters. A stream with several choices, or a gathered stream, keeps a
+// goroutine.
 func NewStarter(m *Model, worker TokenStarter) Starter {
 	ranged := restart.Watch(worker.Engine())
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
@@ -113,8 +115,8 @@ func (m *Model) merged(ctx context.Context, worker TokenEngine, prompts []*token
 	})
 }
 
-// choice answers a prompt once. id names the stream on the hops below, and number is added to the seed. answered is the part that
-// another chat-service has delivered.
+// choice generates one answer to a prompt. id names the stream on the hops below, and number is
+// added to the seed. answered is the part that another chat-service has delivered.
 func (m *Model) choice(ctx context.Context, worker TokenEngine, p *tokenPrompt, id string, number int, answered *chatv1.AnsweredChoice) iter.Seq2[*chatv1.GenerateResponse, error] {
 	if end := answered.GetEnd(); end != nil {
 		return p.ended(id, end)

@@ -15,25 +15,25 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A tokenPrompt holds the token ids of a prompt and everything that its answers need. The answers of all choices share it,
-// and it is immutable.
+// A tokenPrompt holds the token ids of a prompt and everything that its answers need. The answers
+// of all choices share it, so it is immutable.
 type tokenPrompt struct {
 	model    *Model
 	req      *chatv1.ChatRequest
 	ids      []uint32
 	sampling *llmv1.Sampling
-	room     int            // the most tokens that an answer may have
-	echo     string         // the text with which each answer begins
-	from     string         // the field that the prompt comes from: "prompt" or "messages"
+	room     int            // maximum tokens of the answer
+	echo     string         // the text that each answer begins with
+	from     string         // the field of the prompt: "prompt" or "messages"
 	tools    []*chatv1.Tool // the tools in the prompt
 	thinks   bool           // reasoning is separated from text
-	opened   bool           // the prompt ends where the model begins to think
+	opened   bool           // the prompt ends inside the model's reasoning
 
 	images       []*llmv1.Image
 	conversation string // for engines that render it themselves; empty without images
 }
 
-// prepare makes token ids of a request's prompts, or of its conversation.
+// prepare tokenises a request's prompts or its conversation.
 func (m *Model) prepare(req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
 	if len(req.GetPrompts()) == 0 {
 		p, err := m.prepareMessages(req)
@@ -53,7 +53,7 @@ func (m *Model) prepare(req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
 	return all, nil
 }
 
-// preparePrompt prepares a prompt that is completed as it is.
+// preparePrompt prepares a raw prompt.
 func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*tokenPrompt, error) {
 	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText(), images: text.GetImages()}
 	if p.ids == nil {
@@ -99,8 +99,8 @@ func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*tokenPrompt, error) {
 	return p, p.fit()
 }
 
-// maxShown bounds the images of a prompt, and what goes to the worker beside them, in bytes: less than what a message may have. It
-// bounds the images of a conversation, too, however many turns it has.
+// maxShown bounds the size of a prompt with images in a request to a worker, in bytes, below the
+// maximum size of a message. For a conversation it bounds the images of all turns together.
 const maxShown = 4<<20 - 64<<10
 
 // checkSize refuses a prompt with images that does not fit into a message to a worker.
@@ -108,7 +108,7 @@ func (p *tokenPrompt) checkSize() error {
 	if len(p.images) == 0 {
 		return nil
 	}
-	size := len(p.conversation) + 5*len(p.ids) // no id has more bytes
+	size := len(p.conversation) + 5*len(p.ids) // maximum size of an encoded id
 	for _, image := range p.images {
 		size += len(image.GetData())
 	}
@@ -118,7 +118,8 @@ func (p *tokenPrompt) checkSize() error {
 	return nil
 }
 
-// beforeImages returns the number of tokens before the first image; 0 if it is unknown where that is.
+// beforeImages returns the number of tokens before the first image, or 0 if its position is
+// unknown.
 func (p *tokenPrompt) beforeImages() uint32 {
 	if len(p.images) == 0 || p.model.ImageToken == nil {
 		return 0
@@ -126,8 +127,8 @@ func (p *tokenPrompt) beforeImages() uint32 {
 	return uint32(max(0, slices.Index(p.ids, *p.model.ImageToken)))
 }
 
-// fit refuses a prompt that leaves no room in the context, and adds to the sampling what the worker does not know:
-// the model's end tokens, and a context limit below the worker's.
+// fit refuses a prompt that leaves no room in the context. It adds to the sampling what the worker
+// does not know: the model's end tokens, and a context limit below the worker's.
 func (p *tokenPrompt) fit() error {
 	m := p.model
 	asked, length := int(p.sampling.GetMaxTokens()), m.Context()
@@ -167,7 +168,7 @@ func (p *tokenPrompt) fit() error {
 	return nil
 }
 
-// checkIDs refuses token ids of an answer that are none of the model's.
+// checkIDs refuses token ids that are not in the model's vocabulary.
 func (p *tokenPrompt) checkIDs(field string, ids []uint32) error {
 	size := p.model.Tokenizer.VocabSize()
 	for _, id := range ids {
@@ -178,14 +179,14 @@ func (p *tokenPrompt) checkIDs(field string, ids []uint32) error {
 	return nil
 }
 
-// calls reports whether the answer is searched for tool calls or channels. The completion of a raw prompt is always
-// plain text.
+// calls reports whether the answer is parsed for tool calls or channels. The completion of a raw
+// prompt is always plain text.
 func (p *tokenPrompt) calls() bool {
 	format := p.model.Markup.Calls
 	return p.from != "prompt" && format != nil && (len(p.tools) > 0 || format.Thinks)
 }
 
-// known reports whether a tool is in the request.
+// known reports whether the request has a tool of this name.
 func (p *tokenPrompt) known(tool string) bool {
 	return slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == tool })
 }

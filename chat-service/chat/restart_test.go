@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// breaking is a worker that loses its first n answers in the middle.
+// breaking returns a worker that loses its first n answers midway.
 func breaking(ids []uint32, n int32) chat.TokenEngine {
 	var asked atomic.Int32
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
@@ -28,7 +28,7 @@ func breaking(ids []uint32, n int32) chat.TokenEngine {
 	}
 }
 
-// gather joins the valid parts of each choice.
+// gather joins the final parts of each choice.
 func gather(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) (all [2]answer.Answer, restarted int, end *llmv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
@@ -50,7 +50,7 @@ func gather(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) (all [2]answer
 	return all, restarted, end
 }
 
-func TestGatheredAnswerIsReadAnewByAllStages(t *testing.T) {
+func TestRestartedAnswerPassesAllStagesAgain(t *testing.T) {
 	m := model(t)
 	for name, c := range map[string]struct {
 		said string
@@ -76,7 +76,7 @@ func TestGatheredAnswerIsReadAnewByAllStages(t *testing.T) {
 	}
 }
 
-func TestEachChoiceIsStartedAnewByItself(t *testing.T) {
+func TestEachChoiceRestartsOnItsOwn(t *testing.T) {
 	m := model(t)
 	req := user("x")
 	req.StreamId, req.N, req.Gathered = "s", 2, true

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStopWinsOverAStopString: the token with the stop string was on its way when the stream was stopped. The worker was told the
+// The token with the stop string was on its way when the stream was stopped. The worker got the
 // cause of the stop, so the answer must not count as complete.
 func TestStopWinsOverAStopString(t *testing.T) {
 	m := model(t)

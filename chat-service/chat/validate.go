@@ -16,8 +16,8 @@ const (
 	maxSession  = 256  // bytes
 )
 
-// validate refuses a request that no later step could make sense of. The template checks the conversation, and the worker checks
-// the sampling.
+// validate refuses a request that no later step could handle. The template checks the conversation,
+// and the worker checks the sampling.
 func validate(req *chatv1.ChatRequest) error {
 	for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check, checkAnswered, checkSession} {
 		if err := check(req); err != nil {
@@ -46,11 +46,11 @@ func checkAnswered(req *chatv1.ChatRequest) error {
 	case req.GetAnswered() == nil && told == 0:
 		return nil
 	case !req.GetTellIds():
-		return streamerr.InvalidParam("answered", "an answer that was begun elsewhere goes on only where tell_ids is set")
+		return streamerr.InvalidParam("answered", "an answer that was begun elsewhere can continue only if tell_ids is set")
 	case n > 1 && req.GetAnswered() != nil:
-		return streamerr.InvalidParam("answered", "the request has %d choices; answered_choices has what was answered of each", n)
+		return streamerr.InvalidParam("answered", "the request has %d choices; use answered_choices instead", n)
 	case told > 0 && (n == 1 || told != n):
-		return streamerr.InvalidParam("answered_choices", "there are %d answered choices of a request with %d; there must be one for each, or answered for a single choice", told, n)
+		return streamerr.InvalidParam("answered_choices", "there are %d answered choices for %d choices; there must be one for each choice (use answered for a single choice)", told, n)
 	}
 	return nil
 }
@@ -77,7 +77,8 @@ func checkPrompts(req *chatv1.ChatRequest) error {
 	return nil
 }
 
-// checkPrompt refuses what is neither text nor token ids, in the field at.
+// checkPrompt refuses a prompt that is neither valid text nor token ids. at is the name of its
+// field.
 func checkPrompt(at string, p *chatv1.Prompt) error {
 	switch c := p.GetContent().(type) {
 	case *chatv1.Prompt_Text:
@@ -96,7 +97,7 @@ func checkPrompt(at string, p *chatv1.Prompt) error {
 
 func checkSession(req *chatv1.ChatRequest) error {
 	if n := len(req.GetSession()); n > maxSession {
-		return streamerr.InvalidParam("session", "what names the session is %d bytes long; it must be at most %d", n, maxSession)
+		return streamerr.InvalidParam("session", "session is %d bytes long; it can have at most %d", n, maxSession)
 	}
 	return nil
 }

@@ -6,19 +6,19 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
-// A baton is a lock that passes from choice to choice in the order of arrival, so that no choice starves. A choice that
-// waits for it waits for a slow reader: that is the backpressure on its worker. Without a wait it costs no more than a
-// mutex. The zero value is free.
+// A baton is a lock that choices get in the order of arrival, so that no choice starves. A choice
+// waits for it while a slow reader has a message; this is the backpressure on the choice's worker.
+// Without contention it costs no more than a mutex. The zero value is free.
 type baton struct {
 	mu      sync.Mutex // guards the following fields
 	held    bool
 	waiting []signal // bounded by the number of choices
 }
 
-// A signal wakes a choice that waits for the baton. Its capacity is 1.
+// A signal wakes a choice that waits for the baton. It has capacity 1.
 type signal chan struct{}
 
-// take waits for the baton. ready is the choice's own signal. carrier is told of a wait.
+// take waits for the baton. ready is the choice's own signal. carrier is notified before a wait.
 func (b *baton) take(ready signal, carrier *loop.Carrier) {
 	b.mu.Lock()
 	if !b.held {
@@ -32,7 +32,7 @@ func (b *baton) take(ready signal, carrier *loop.Carrier) {
 	<-ready
 }
 
-// give passes the baton on.
+// give passes the baton to the next choice.
 func (b *baton) give() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,12 +1,15 @@
-// Package choices merges the several answers of one request into one stream: n answers to each of its prompts.
+// Package choices merges several answers to one request into one stream: n answers to each of its
+// prompts.
 //
-// Each answer is a choice, and below this package a separate stream with its own worker and seed; its id is the whole
-// stream's id with the choice's number appended. Above there is one stream: one Started, deltas that name their
-// choice, a ChoiceEnd for each choice, and one ending. The first choice that fails ends the whole stream with the
-// same ending; the other choices are stopped with the same cause.
+// Each answer is a choice. Below this package a choice is a separate stream with its own worker and
+// seed; its id is the id of the whole stream followed by the choice's number. Above this package
+// there is one stream: one Started, deltas with the number of their choice, a ChoiceEnd for each
+// choice, and one ending. The first choice that fails ends the whole stream with its ending, and
+// the other choices are stopped with the same cause.
 //
-// The goroutine that receives a choice's token carries it to the reader, one choice at a time, in the order of arrival:
-// no choice starves, and a slow reader slows down all workers. All goroutines have ended when the reader leaves.
+// The goroutine that receives a choice's token carries it to the reader, one choice at a time, in
+// the order of arrival: no choice starves, and a slow reader slows down all workers. All goroutines
+// have ended when Merge returns to its reader.
 package choices
 
 import (
@@ -26,13 +29,13 @@ import (
 type Source func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error]
 
 const (
-	// MaxEach is how many answers there may be to one prompt.
+	// MaxEach is the maximum number of answers to one prompt.
 	MaxEach = 16
-	// Max is how many choices a stream may have.
+	// Max is the maximum number of choices of a stream.
 	Max = 64
 )
 
-// Check refuses a request that has too many choices.
+// Check refuses a request with too many choices.
 func Check(req *chatv1.ChatRequest) error {
 	prompts := max(1, len(req.GetPrompts()))
 	switch {
@@ -49,18 +52,18 @@ func Check(req *chatv1.ChatRequest) error {
 	return nil
 }
 
-// Count returns how many choices a request has.
+// Count returns the number of choices of a request.
 func Count(req *chatv1.ChatRequest) int {
 	return Each(req) * max(1, len(req.GetPrompts()))
 }
 
-// ID returns the id that the stream of one of several choices has on the hops below.
+// ID returns the id that the stream of a choice has on the hops below.
 func ID(of string, choice int) string { return of + "." + strconv.Itoa(choice) }
 
-// Each returns how many answers each prompt of a request gets.
+// Each returns the number of answers to each prompt of a request.
 func Each(req *chatv1.ChatRequest) int { return max(1, int(req.GetN())) }
 
-// Merge returns the stream of a request with several choices, which Check must have accepted.
+// Merge returns the stream of a request with several choices. Check must have accepted the request.
 func Merge(ctx context.Context, req *chatv1.ChatRequest, source Source) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		if cause := stream.Cause(ctx); cause != nil {
@@ -77,7 +80,7 @@ func Merge(ctx context.Context, req *chatv1.ChatRequest, source Source) iter.Seq
 	}
 }
 
-// OfPrompt names the prompt in an error that refuses one of several prompts.
+// OfPrompt adds the number of the prompt to an error that refuses one of several prompts.
 func OfPrompt(err error, prompt int) error {
 	e := streamerr.As(err)
 	rest, of := strings.CutPrefix(e.Param, "prompt")

@@ -27,17 +27,17 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A fake answers each choice with so many words, one each pace.
+// A fake answers each choice with this many words, one per pace.
 type fake struct {
-	words   int     // 0 is for ever
-	thought *uint32 // of them; nil where nobody counts
+	words   int     // 0 means no end
+	thought *uint32 // reasoning words; nil if they are not counted
 	pace    func(choice string) time.Duration
 	fail    func(choice string, word int) error // word 0 is before Started
-	hold    func(choice string) <-chan struct{} // Started comes when it is closed
+	hold    func(choice string) <-chan struct{} // Started is sent when the channel is closed
 
 	mu     sync.Mutex
 	asked  []*chatv1.ChatRequest
-	causes map[string]error // of those that were stopped
+	causes map[string]error // causes of the stopped choices
 	live   int
 }
 
@@ -161,7 +161,7 @@ func TestChoicesKeepTheContract(t *testing.T) {
 	})
 }
 
-// read ranges over a stream, and returns the words of each choice in the order in which they came.
+// read ranges over a stream, and returns the words of each choice, and the order of arrival.
 func read(ctx context.Context, e engine, req *chatv1.ChatRequest) (texts map[uint32]string, order []uint32, ends int, end *llmv1.End, err error) {
 	texts = map[uint32]string{}
 	ctx, ctl := stream.WithControl(stream.WithID(ctx, req.GetStreamId()), time.Second)
@@ -183,7 +183,7 @@ func read(ctx context.Context, e engine, req *chatv1.ChatRequest) (texts map[uin
 	return texts, order, ends, end, nil
 }
 
-func TestChoicesAreStreamsOfTheirOwnBelow(t *testing.T) {
+func TestChoicesAreSeparateStreamsOnTheHopsBelow(t *testing.T) {
 	f := newFake(3)
 	texts, _, ends, end, err := read(t.Context(), merged(f.generate), asking(2, "a", "b"))
 	if err != nil || len(texts) != 4 || ends != 4 || end.GetUsage().GetPromptTokens() != 14 || end.GetUsage().GetCompletionTokens() != 12 || end.GetFinish() != 0 {
@@ -216,7 +216,7 @@ func TestUsageIsThatOfAllChoices(t *testing.T) {
 	}
 }
 
-func TestSlowReaderTakesFromAllChoicesInTurn(t *testing.T) {
+func TestSlowReaderGetsAllChoicesInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(50)
 		slow := func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
@@ -261,7 +261,7 @@ func TestFirstChoiceThatFailsEndsAll(t *testing.T) {
 	})
 }
 
-func TestRefusalOfOneIsThatOfTheWhole(t *testing.T) {
+func TestRefusedChoiceRefusesTheWholeStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(3)
 		f.fail = func(id string, word int) error {
@@ -282,8 +282,8 @@ func TestRefusalOfOneIsThatOfTheWhole(t *testing.T) {
 	})
 }
 
-// TestChoiceThatWaitsForTheOthersPlaceIsNotWaitedFor: a server may admit the second only when the first has ended.
-func TestChoiceThatWaitsForTheOthersPlaceIsNotWaitedFor(t *testing.T) {
+// A server may admit the second choice only after the first has ended.
+func TestStartedDoesNotWaitForAQueuedChoice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(3)
 		place := make(chan struct{})
@@ -312,7 +312,7 @@ func TestChoiceThatWaitsForTheOthersPlaceIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestReaderThatHasEnoughStopsAllChoices(t *testing.T) {
+func TestReaderThatLeavesStopsAllChoices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(0)
 		items := 0
@@ -362,7 +362,7 @@ func TestPanicOfAChoiceIsTheStreams(t *testing.T) {
 	t.Error("no panic, but", err)
 }
 
-// TestChoiceWithoutAnEndingEndsTheStream: a choice that breaks the contract of engines must not leave its reader waiting.
+// A choice that breaks the contract of engines must not leave its reader waiting.
 func TestChoiceWithoutAnEndingEndsTheStream(t *testing.T) {
 	for name, words := range map[string]int{"at once": 0, "behind some words": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -437,7 +437,8 @@ func BenchmarkChoices(b *testing.B) {
 	}
 }
 
-// The loop's body runs on the goroutines of the choices: what it does there must happen on the loop's.
+// The reader's loop body runs on the goroutines of the choices. A panic there must reach the
+// reader's goroutine.
 func TestPanicOfTheReaderEndsAllChoices(t *testing.T) {
 	f := newFake(0)
 	defer func() {

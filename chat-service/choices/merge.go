@@ -14,30 +14,31 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A merge makes one stream of several choices. Each choice has a goroutine, which ranges over the choice. That goroutine,
-// or the Loop that reads the worker's link, carries its messages to the reader. The goroutine that ranges over the stream
-// sleeps until all choices have ended.
+// A merge makes one stream of several choices. Each choice has a goroutine, which ranges over the
+// choice. That goroutine, or the Loop that reads the worker's link, carries the choice's messages
+// to the reader. The goroutine that ranges over the merged stream sleeps until all choices have
+// ended.
 type merge struct {
 	// Static.
 	ctx     context.Context //nolint:containedctx // of the stream, which the merge is
-	n, each int             // choices, and those of one prompt
+	n, each int             // the number of choices, and of choices per prompt
 	running sync.WaitGroup
 
-	baton baton // held while a message is with the reader, and guards the following fields
+	baton baton // held while the reader has a message; guards the following fields
 	yield func(*chatv1.GenerateResponse, error) bool
 
-	started *llmv1.Started // of all that have started so far
-	waiting int            // choices that have not
-	told    bool           // Started was yielded
-	usage   llmv1.Usage
-	path    []string
-	left    bool // the reader wants no more messages
+	started     *llmv1.Started // merged from all choices that have started
+	waiting     int            // choices that have not started
+	startedSent bool           // Started was yielded
+	usage       llmv1.Usage
+	path        []string
+	left        bool // the reader has left
 
 	mu       sync.Mutex // guards the following fields
 	controls []*stream.Control
-	cause    error        // why the choices are stopped; nil while they run
-	failed   error        // the ending that the reader gets, if a choice has failed
-	crash    *crash.Crash // of a goroutine
+	cause    error        // why the choices were stopped; nil while they run
+	failed   error        // the ending for the reader, if a choice has failed
+	crash    *crash.Crash // of a choice's goroutine
 }
 
 var errPanicked = streamerr.New(streamerr.Internal, "another choice, or the reader, panicked")
@@ -46,11 +47,12 @@ func newMerge(ctx context.Context, n, each int, yield func(*chatv1.GenerateRespo
 	return &merge{ctx: ctx, n: n, each: each, yield: yield, waiting: n, started: &llmv1.Started{}}
 }
 
-// begin runs a choice of the stream of ctx. A stop of the whole stream reaches the choice with its cause.
+// begin runs a choice of the stream of ctx. A stop of the whole stream stops the choice with the
+// same cause.
 func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	own, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	whole := loop.Of(ctx)
-	var part *loop.Carrier // choices come on several connections
+	var part *loop.Carrier // choices arrive on several connections
 	if whole != nil {
 		part = &loop.Carrier{}
 		own = loop.With(own, part)
@@ -71,19 +73,20 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	})
 }
 
-// A carriage has the Carriers of one choice, and the signal on which the choice waits for the baton.
+// A carriage holds the Carriers of one choice, and the signal on which the choice waits for the
+// baton.
 type carriage struct {
 	ready       signal
 	whole, part *loop.Carrier // of the stream, and of the choice; nil if no Loop carries the stream
 }
 
-// run carries the messages of a choice to the reader until it ends, or the stream does.
+// run carries the messages of a choice to the reader until the choice or the stream ends.
 func (m *merge) run(ctx context.Context, c *carriage, choice int, source Source) {
 	ended := false
 	for out, err := range source(ctx, choice) {
 		switch {
 		case ended:
-			return // what follows an ending
+			return // a message after the ending
 		case err != nil:
 			m.fail(m.why(choice, err))
 			ended = true
@@ -96,16 +99,17 @@ func (m *merge) run(ctx context.Context, c *carriage, choice int, source Source)
 	if ended {
 		return
 	}
-	m.fail(streamerr.New(streamerr.Internal, "choice %d stopped without an ending; this is a defect of chat-service", choice))
+	m.fail(streamerr.New(streamerr.Internal, "choice %d ended without an ending; this is a bug in chat-service", choice))
 }
 
-// carry passes a message of a choice to the reader. It reports false when the stream has ended or the reader has left.
+// carry passes a message of a choice to the reader. It returns false when the stream has ended or
+// the reader has left.
 func (m *merge) carry(c *carriage, choice int, out *chatv1.GenerateResponse) bool {
 	m.baton.take(c.ready, c.part)
 	lent := c.part.Lend(c.whole)
 	returned := false
 	defer func() {
-		if !returned { // the reader has panicked: no other choice may have it
+		if !returned { // the reader has panicked, and must not get other choices' messages
 			m.stop(errPanicked)
 		}
 		c.whole.Return(lent)
@@ -124,7 +128,7 @@ func (m *merge) deliver(choice int, out *chatv1.GenerateResponse) bool {
 	m.left = true
 	left := error(streamerr.New(streamerr.Completed, "the reader has what it needs"))
 	if cause := stream.Cause(m.ctx); cause != nil {
-		left = cause // the stop is why the reader has left
+		left = cause // the stop made the reader leave
 	}
 	m.stop(left)
 	return false
@@ -159,7 +163,7 @@ func (m *merge) fail(err error) {
 	m.stop(err)
 }
 
-// crashed ends the stream after a panic, or an exit, of a choice or of the reader.
+// crashed ends the stream after a panic or an exit of a choice or of the reader.
 func (m *merge) crashed(c *crash.Crash) {
 	m.mu.Lock()
 	if m.crash == nil {
@@ -169,7 +173,7 @@ func (m *merge) crashed(c *crash.Crash) {
 	m.stop(errPanicked)
 }
 
-// end waits until all choices have ended, and then yields the stream's ending, unless the reader has left.
+// end waits for all choices, and then yields the stream's ending unless the reader has left.
 func (m *merge) end() {
 	m.running.Wait()
 	m.crash.Repeat()
@@ -195,14 +199,15 @@ func (m *merge) why(choice int, err error) error {
 	return err
 }
 
-// pass yields a message of a choice as one of the whole. It reports false when the reader has left.
+// pass converts a message of a choice to a message of the stream and yields it. It returns false
+// when the reader has left.
 func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 	choice := uint32(index)
 	switch message := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		m.waiting--
 		m.starts(message.Started, index%m.each == 0)
-		return m.waiting > 0 || m.tell()
+		return m.waiting > 0 || m.yieldStarted()
 	case *chatv1.GenerateResponse_Delta:
 		message.Delta.Choice = choice
 	case *chatv1.GenerateResponse_Restarted:
@@ -210,12 +215,13 @@ func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
 	case *chatv1.GenerateResponse_End:
 		out = m.ends(choice, message.End)
 	}
-	// Started waits for all choices, so that a request of which one is refused is refused as a whole; but not longer than it
-	// takes until one of them speaks, because others may be waiting for its place.
-	return m.tell() && m.yield(out, nil)
+	// Started waits until all choices have started, so that the refusal of one choice refuses the
+	// whole request. It does not wait longer than until the first item of a choice, because other
+	// choices may be waiting for that choice's place.
+	return m.yieldStarted() && m.yield(out, nil)
 }
 
-// ends records the end of a choice, and returns its message.
+// ends records the end of a choice, and returns the message for it.
 func (m *merge) ends(choice uint32, end *llmv1.End) *chatv1.GenerateResponse {
 	m.path = end.GetPath()
 	m.usage.CompletionTokens += end.GetUsage().GetCompletionTokens()
@@ -240,11 +246,11 @@ func (m *merge) starts(s *llmv1.Started, first bool) {
 	}
 }
 
-// tell yields Started, once.
-func (m *merge) tell() bool {
-	if m.told {
+// yieldStarted yields Started, once.
+func (m *merge) yieldStarted() bool {
+	if m.startedSent {
 		return true
 	}
-	m.told = true
+	m.startedSent = true
 	return m.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}}, nil)
 }

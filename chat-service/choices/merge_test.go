@@ -18,8 +18,8 @@ func delta(text string) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: text, Tokens: 1}}}
 }
 
-// TestChoiceThatFailsWhileTheReaderLeaves checks that the reader gets no ending after it has left, although a choice fails while
-// the reader has a message of another choice.
+// TestChoiceThatFailsWhileTheReaderLeaves checks that a reader gets no ending after it has left,
+// although a choice fails while the reader has a message of another choice.
 func TestChoiceThatFailsWhileTheReaderLeaves(t *testing.T) {
 	fail, stopping := make(chan struct{}), make(chan (<-chan struct{}), 1)
 	seq := choices.Merge(t.Context(), asking(2), func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
@@ -43,13 +43,14 @@ func TestChoiceThatFailsWhileTheReaderLeaves(t *testing.T) {
 	}
 }
 
-// TestReaderThatPanicsGetsNoMoreMessages checks that a choice that waits for the reader does not get it after a panic.
+// TestReaderThatPanicsGetsNoMoreMessages checks that a waiting choice does not reach the reader
+// after its panic.
 func TestReaderThatPanicsGetsNoMoreMessages(t *testing.T) {
 	first, over := make(chan struct{}), make(chan struct{})
 	seq := choices.Merge(t.Context(), asking(2), func(_ context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
 			if choice == 0 {
-				defer func() { <-over }() // the panic passes when the other choice has got its answer
+				defer func() { <-over }() // let the panic continue only after the other choice has its answer
 				yield(delta("a"), nil)
 				return
 			}

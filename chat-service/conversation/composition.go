@@ -9,14 +9,16 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Composition makes one request of several messages. The content of its last message is in content while it grows.
+// A Composition builds one request from several messages. content is the growing content of the
+// last message.
 type Composition struct {
 	req     *chatv1.ChatRequest
 	size    int // of all messages, in bytes
 	content strings.Builder
 }
 
-// NewComposition returns the composition of a request that begins with first. first is not changed.
+// NewComposition returns the composition of a request that begins with first. It does not modify
+// first.
 func NewComposition(first *chatv1.ChatRequest) *Composition {
 	c := &Composition{req: proto.CloneOf(first), size: proto.Size(first)}
 	c.req.Gathered = true
@@ -26,7 +28,7 @@ func NewComposition(first *chatv1.ChatRequest) *Composition {
 	return c
 }
 
-// last returns the message that pieces are added to, or nil.
+// last returns the message to which pieces are appended, or nil.
 func (c *Composition) last() *chatv1.Message {
 	if n := len(c.req.GetMessages()); n > 0 {
 		return c.req.GetMessages()[n-1]
@@ -34,7 +36,8 @@ func (c *Composition) last() *chatv1.Message {
 	return nil
 }
 
-// Add adds a message to the request, and reports whether the request is complete. An error ends the stream.
+// Add adds a message to the request, and reports whether the request is complete. An error ends the
+// stream.
 func (c *Composition) Add(in *chatv1.ComposeRequest) (complete bool, err error) {
 	if c.size += proto.Size(in); c.size > MaxBytes {
 		return false, streamerr.New(streamerr.Invalid, "the request is longer than %d bytes", MaxBytes)
@@ -42,7 +45,7 @@ func (c *Composition) Add(in *chatv1.ComposeRequest) (complete bool, err error) 
 	switch m := in.GetMessage().(type) {
 	case *chatv1.ComposeRequest_Piece:
 		if c.last() == nil {
-			return false, streamerr.InvalidParam("piece", "there is no message yet that the piece could go on with")
+			return false, streamerr.InvalidParam("piece", "there is no message yet that the piece could continue")
 		}
 		c.content.WriteString(m.Piece)
 	case *chatv1.ComposeRequest_Next:
@@ -57,13 +60,13 @@ func (c *Composition) Add(in *chatv1.ComposeRequest) (complete bool, err error) 
 	return false, nil
 }
 
-// Request returns the request, which is complete.
+// Request returns the complete request.
 func (c *Composition) Request() *chatv1.ChatRequest {
 	c.finish()
 	return c.req
 }
 
-// finish gives the last message its content.
+// finish sets the content of the last message.
 func (c *Composition) finish() {
 	if last := c.last(); last != nil {
 		last.Content = c.content.String()

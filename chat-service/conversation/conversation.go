@@ -1,9 +1,10 @@
-// Package conversation decides how a request of several messages is answered: the turns of a conversation get an answer each,
-// and the pieces of a composition become one request.
+// Package conversation decides how a request of several messages is answered: each turn of a
+// conversation gets an answer, and the pieces of a composition become one request.
 //
-// A Machine is the state of one conversation. It is pure: Step takes an event and returns actions. The caller of Step asks the
-// pipeline for answers, receives the messages of the client and passes messages on. A Composition is pure, too: it takes one
-// piece after another. The stories in testdata are scripts of events with the resulting actions.
+// A Machine is the state of one conversation. It is pure: Step takes an event and returns actions.
+// The caller of Step asks the pipeline for answers, receives the client's messages and delivers the
+// answers. A Composition is pure, too: it takes one piece after another. The stories in testdata
+// are scripts of events with the resulting actions.
 package conversation
 
 import (
@@ -16,8 +17,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// MaxBytes bounds all messages of a conversation or a composition together: they may be no longer than a request that comes at
-// once. Templates may leave out messages, so that the model's context does not bound them.
+// MaxBytes bounds all messages of a conversation or a composition together, as the size of a single
+// request is bounded. The context of the model is no bound, because templates may leave out
+// messages.
 const MaxBytes = 4 << 20
 
 // A Kind is the kind of an event.
@@ -25,15 +27,15 @@ type Kind uint8
 
 // The events.
 const (
-	Begin Kind = iota // the first message has come
-	Item              // the answer that was asked for has a message, Item
+	Begin Kind = iota // the first message has arrived
+	Item              // the requested answer has a message, Item
 	Over              // the answer is over, and its stream is released
 	Turn              // the caller has sent Turn
 	Close             // the caller has no more turns
 	Fail              // the answer, or the wait for the caller, has failed with Err
 )
 
-// An Event happens to a conversation.
+// An Event concerns a conversation.
 type Event struct {
 	Kind Kind
 	Item *chatv1.GenerateResponse
@@ -44,17 +46,18 @@ type Event struct {
 // A Verb is the kind of an action.
 type Verb uint8
 
-// The actions. All but Deliver are the last of their step; the conversation is over after End, Refuse and Break.
+// The actions. All but Deliver are the last action of their step. The conversation is over after
+// End, Refuse and Break.
 const (
 	Deliver Verb = iota // pass Message on
 	Ask                 // have Request answered
 	Await               // wait for the caller's next message
 	End                 // pass Message on, which is the ending
 	Refuse              // end the conversation with Err
-	Break               // end it without an ending: the pipeline's answer had none
+	Break               // end the conversation without an ending, because the pipeline's answer had none
 )
 
-// An Action is an instruction to the caller of Step.
+// An Action is an instruction for the caller of Step.
 type Action struct {
 	Verb    Verb
 	Message *chatv1.ConverseResponse
@@ -65,34 +68,37 @@ type Action struct {
 type phase uint8
 
 const (
-	answering phase = iota // an answer was asked for
-	answered               // the End of the answer has come, and its stream is not released
+	answering phase = iota // an answer was requested
+	answered               // the End of the answer has arrived, but its stream is not released yet
 	waiting                // for the caller's next turn
 	over
 )
 
-// A Machine is the state of one conversation. It ends with the ending of the first turn that does not complete, with INVALID
-// if a message is no turn or there is no room for it, or, when the caller has no more turns, with that of the last answer.
+// A Machine is the state of one conversation. The conversation ends with the ending of the first
+// turn that does not complete; with INVALID if a message is not a turn or is too long; or, when the
+// caller has no more turns, with the ending of the last answer.
 type Machine struct {
 	phase  phase
 	req    *chatv1.ChatRequest // all messages so far
 	size   int                 // of req, in bytes
-	answer answer.Answer       // the running one; the model's context bounds it
+	answer answer.Answer       // the running answer; the model's context bounds it
 	turns  uint32
 	end    *llmv1.End // of the last answer
 	used   llmv1.Usage
 	out    []Action
-	first  [2]Action // of out: no step has more
+	first  [2]Action // storage of out: no step has more actions
 }
 
-// New returns the machine of a conversation that begins with a request. The request is not changed.
+// New returns the machine of a conversation that begins with a request. It does not modify the
+// request.
 func New(first *chatv1.ChatRequest) *Machine {
 	m := &Machine{req: proto.CloneOf(first), size: proto.Size(first)}
 	m.req.Gathered = false // the caller gets each delta
 	return m
 }
 
-// Step takes an event and returns the actions to execute, in order. The slice is valid until the next Step.
+// Step takes an event and returns the actions to execute, in order. The slice is valid until the
+// next Step.
 func (m *Machine) Step(e Event) []Action {
 	m.out = m.first[:0]
 	switch {
@@ -136,8 +142,8 @@ func (m *Machine) refuse(err error) {
 	m.do(Action{Verb: Refuse, Err: err})
 }
 
-// item passes on a message of the running answer, except for its End: the turn is over only when the stream of the answer is
-// released.
+// item passes on a message of the running answer, except for its End: the turn is over only when
+// the stream of the answer is released.
 func (m *Machine) item(out *chatv1.GenerateResponse) {
 	resp := &chatv1.ConverseResponse{}
 	switch message := out.GetMessage().(type) {
@@ -173,7 +179,7 @@ func (m *Machine) endTurn() {
 	m.do(Action{Verb: Await})
 }
 
-// turn has the conversation answered with the messages of a turn.
+// turn adds the messages of a turn and asks for an answer.
 func (m *Machine) turn(in *chatv1.ConverseRequest) {
 	m.size += proto.Size(in)
 	switch {
@@ -185,12 +191,12 @@ func (m *Machine) turn(in *chatv1.ConverseRequest) {
 		m.refuse(streamerr.InvalidParam("turn.messages", "with this turn the conversation is longer than %d bytes", MaxBytes))
 	default:
 		m.req.Messages = append(m.req.Messages, in.GetTurn().GetMessages()...)
-		m.req.Answered = nil // the beginning of the first answer
+		m.req.Answered = nil // it was the beginning of the first answer
 		m.ask()
 	}
 }
 
-// close ends the conversation like its last answer, with the usage of all.
+// close ends the conversation like its last answer, with the usage of all answers.
 func (m *Machine) close() {
 	m.phase = over
 	m.end.Usage, m.end.Tokens = &m.used, 0 // the TurnEnd has counted the tokens

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestStories plays the scripts of testdata. A line that is not indented is an event, and the indented lines below it are the
-// actions that follow.
+// TestStories plays the scripts in testdata. A line without indentation is an event, and the
+// indented lines below it are the resulting actions.
 //
 //	conversation Is it?           the request; n=2, prompts=1 or answered=1 may stand before its text
 //	begin
@@ -50,7 +50,7 @@ func request(t *testing.T, rest string) *chatv1.ChatRequest {
 	return r
 }
 
-// options reads words like name=1 that stand before a text, and returns the text.
+// options parses words like name=1 before a text, and returns the text.
 func options(t *testing.T, rest string, set map[string]func(n uint32)) string {
 	for {
 		word, after, _ := strings.Cut(rest, " ")
@@ -112,7 +112,7 @@ func turn(text string) *chatv1.ConverseRequest {
 	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Turn{Turn: &chatv1.Turn{Messages: []*chatv1.Message{{Role: "user", Content: text}}}}}
 }
 
-// say returns an action as the stories have it.
+// say formats an action for the stories.
 func say(t *testing.T, a conversation.Action) string {
 	switch a.Verb {
 	case conversation.Ask:

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// elsewhere runs f on a goroutine of its own, and returns how f crashed, or nil.
+// elsewhere runs f on a new goroutine, and returns its crash, or nil.
 func elsewhere(f func()) (crashed *crash.Crash) {
 	var running sync.WaitGroup
 	running.Go(func() { crash.Watch(f, func(c *crash.Crash) { crashed = c }) })
@@ -60,8 +60,8 @@ func TestExitIsRepeated(t *testing.T) {
 	}
 }
 
-// TestExitGoesOn: deferred calls behind Watch still run, and nothing after Watch does.
-func TestExitGoesOn(t *testing.T) {
+// Deferred calls still run after an exit, and the code after Watch does not.
+func TestExitContinues(t *testing.T) {
 	var running sync.WaitGroup
 	deferred, after := false, false
 	running.Go(func() {

@@ -9,72 +9,78 @@ import (
 )
 
 const (
-	// ejectAfter failures in a row eject a worker, and so does a failure rate of ejectRate over ejectSample or more streams.
+	// A worker is ejected after ejectAfter failures in a row, or at a failure rate of ejectRate
+	// over at least ejectSample streams.
 	ejectAfter  = 3
 	ejectRate   = 0.5
 	ejectSample = 5
 	// recoveredRate is the failure rate below which a delivered token resets the backoff.
 	recoveredRate = 0.3
-	// rateWeight is the weight of the latest stream in the failure rate, an exponentially weighted moving average.
+	// rateWeight is the weight of the latest stream in the failure rate, an exponentially weighted
+	// moving average.
 	rateWeight = 0.2
 
-	// cooldown is the first cool-down. Each further cool-down in a row is twice as long, up to a maximum. The maximum
-	// is lower for a full worker than for a failing one, because a full worker recovers sooner.
+	// cooldown is the first cool-down. Each further cool-down in a row is twice as long, up to a
+	// maximum. The maximum is lower for a full worker than for a failing worker, because a full
+	// worker recovers sooner.
 	cooldown         = time.Second
 	maxCooldown      = 30 * time.Second
 	maxFullCooldown  = 8 * time.Second
-	maxRetryAfter    = time.Minute // bounds the Retry-After of a worker
+	maxRetryAfter    = time.Minute // upper limit of a worker's Retry-After
 	failureHalfLife  = 5 * time.Second
 	negligibleFailed = 0.25
 )
 
-// A Standing rates a worker by the outcomes of its streams; health probes are separate.
+// A Standing rates a worker by the outcomes of its streams. Health probes are separate.
 type Standing int
 
 // The standings.
 const (
 	// Good workers get streams.
 	Good Standing = iota
-	// OnTrial workers have finished a cool-down, and get one stream at a time until that stream has a token.
+	// OnTrial workers have finished a cool-down and get one stream at a time, until a stream has a
+	// token.
 	OnTrial
-	// Poor workers get streams only if there is no other worker: a stream failed there and no health probe has
-	// succeeded since, a probe is late, they cool down, or a trial runs.
+	// Poor workers get streams only if there is no other worker: a stream failed and no health
+	// probe has succeeded since, a probe is late, a cool-down lasts, or a trial runs.
 	Poor
 )
 
-// A breaker is the circuit breaker of one worker. A failed stream casts doubt on the worker until a health probe
-// succeeds. Several failures in a row, or a high failure rate, eject the worker for a cool-down, and a refusal because it
-// is full does so at once. After the cool-down one stream at a time tries the worker: a token closes the breaker, a
-// failure ejects the worker for twice as long. The zero value is closed. Time is an argument, so tests need no clock.
+// A breaker is the circuit breaker of one worker. A failed stream casts doubt on the worker until a
+// health probe succeeds. Several failures in a row or a high failure rate eject the worker for a
+// cool-down; a refusal because it is full does so immediately. After the cool-down the worker gets
+// one stream at a time as a trial: a token closes the breaker, and a failure ejects the worker for
+// twice as long. The zero value is closed. Callers pass the time, so tests need no clock.
 type breaker struct {
 	mu      sync.Mutex // guards the following fields
-	doubted bool       // since a stream failed or a probe was late, until a probe succeeds
-	doubts  int        // failures since the last token that may be the requests' fault
+	doubted bool       // from a failed stream or a late probe until a probe succeeds
+	doubts  int        // failures since the last token for which a request may be to blame
 	streak  int        // failures since the last token
 	rate    float64    // failure rate
 	sample  int        // streams in rate, up to ejectSample
 
-	open   bool             // ejected, until a trial has a token
-	why    streamerr.Reason // of the last failure or refusal
-	until  time.Time        // the end of the cool-down, while open
-	level  int              // ejections for failures without recovery between
-	full   int              // ejections for being full without a token between
+	open   bool             // ejected, until a trial delivers a token
+	why    streamerr.Reason // reason of the last failure or refusal
+	until  time.Time        // end of the cool-down, while open
+	level  int              // ejections for failures since the last recovery
+	full   int              // ejections for being full since the last token
 	trying bool             // a trial runs
 	trial  int              // the number of the last trial
 
-	failed   float64   // failed streams, halved each failureHalfLife
+	failed   float64   // failed streams, halved every failureHalfLife
 	failedAt time.Time // when failed was last computed
 }
 
-// fail records a failed stream, and returns the cool-down if it ejects the worker. Streams that fail together count once.
+// fail records a failed stream, and returns the cool-down if the worker is ejected. Streams that
+// fail together count once.
 func (b *breaker) fail(now time.Time, why streamerr.Reason) (ejected time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.open && now.Before(b.until):
-		return 0 // the stream was begun before, or for want of another worker
+		return 0 // the stream began before the cool-down, or there was no other worker
 	case !b.open && b.doubted:
-		return 0 // it failed together with a stream that was counted
+		return 0 // it failed together with a stream that has been counted
 	}
 	b.failed, b.failedAt = b.recentlyFailed(now)+1, now
 	b.doubted = true
@@ -90,8 +96,8 @@ func (b *breaker) fail(now time.Time, why streamerr.Reason) (ejected time.Durati
 	return d
 }
 
-// doubt records a failure that may be the request's fault. It returns true, and resets the count, once ejectAfter doubts have
-// come without a token in between.
+// doubt records a failure for which the request may be to blame. After ejectAfter doubts without a
+// token in between it returns true and resets the count.
 func (b *breaker) doubt() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,8 +108,8 @@ func (b *breaker) doubt() bool {
 	return true
 }
 
-// refuse records that the worker was full and wants callers to come back after retryAfter, or does not say when if that is 0. It
-// returns the cool-down if there is a new one.
+// refuse records that the worker was full and asked callers to wait for retryAfter, or gave no time
+// if that is 0. It returns the cool-down if a new one begins.
 func (b *breaker) refuse(now time.Time, retryAfter time.Duration) (ejected time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,14 +139,14 @@ func (b *breaker) record(failure float64) {
 	b.sample = min(b.sample+1, ejectSample)
 }
 
-// deliver records that a stream of the worker has its first token, and reports whether that closes the breaker.
+// deliver records that a stream has its first token, and reports whether that closes the breaker.
 func (b *breaker) deliver(now time.Time) (closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streak, b.doubts = 0, 0
 	b.record(0)
 	if b.open && now.Before(b.until) {
-		return false // it began before the cool-down, or for want of another worker
+		return false // the stream began before the cool-down, or there was no other worker
 	}
 	closed = b.open
 	b.open, b.trying, b.full = false, false, 0
@@ -150,21 +156,21 @@ func (b *breaker) deliver(now time.Time) (closed bool) {
 	return closed
 }
 
-// late records that the worker has not answered a probe in time, which is no failure yet.
+// late records a late probe, which is not a failure yet.
 func (b *breaker) late() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.doubted = true
 }
 
-// answered records that a probe has succeeded.
+// answered records a successful probe.
 func (b *breaker) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.doubted = false
 }
 
-// reset forgets everything: the worker was away, and may be a new process.
+// reset clears the breaker, because the worker was away and may be a new process.
 func (b *breaker) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,7 +191,8 @@ func (b *breaker) standing(now time.Time) Standing {
 	}
 }
 
-// begin records that a stream goes to the worker, and returns the number of the trial if the stream is one, else 0.
+// begin records that the worker gets a stream. If the stream is a trial, begin returns its number,
+// otherwise 0.
 func (b *breaker) begin(now time.Time) (trial int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +204,7 @@ func (b *breaker) begin(now time.Time) (trial int) {
 	return b.trial
 }
 
-// end records that a trial is over, which may have been decided before.
+// end records that a trial is over. It does nothing if a newer trial has begun.
 func (b *breaker) end(trial int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,8 +213,8 @@ func (b *breaker) end(trial int) {
 	}
 }
 
-// failures returns the number of recently failed streams. It counts as load: a worker that fails at once has no streams,
-// and must not look idle for that.
+// failures returns the number of recently failed streams. They count as load: a worker that fails
+// at once has no running streams, and must not look idle because of that.
 func (b *breaker) failures(now time.Time) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,8 +229,8 @@ func (b *breaker) recentlyFailed(now time.Time) float64 {
 	return left
 }
 
-// state returns the breaker's state for operators: whether the worker is ejected, the reason, the time left, and the
-// number of failures in a row.
+// state returns the breaker's state for operators: whether the worker is ejected, the reason, the
+// time left, and the number of failures in a row.
 func (b *breaker) state(now time.Time) (open bool, why streamerr.Reason, left time.Duration, streak int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -24,7 +24,7 @@ func (c *breakerClock) want(t *testing.T, what string, want Standing) {
 
 func (c *breakerClock) pass(d time.Duration) { c.now = c.now.Add(d) }
 
-func TestWorkerThatKeepsFailingIsEjectedLongerAndLonger(t *testing.T) {
+func TestCooldownGrowsWithRepeatedFailures(t *testing.T) {
 	c := breakerClock{now: time.Unix(0, 0)}
 	for i, seconds := range []int{0, 0, 1, 2, 4, 8, 16, 30, 30} {
 		want := time.Duration(seconds) * time.Second
@@ -32,7 +32,7 @@ func TestWorkerThatKeepsFailingIsEjectedLongerAndLonger(t *testing.T) {
 			c.want(t, "after the cool-down", OnTrial)
 			trial := c.begin(c.now)
 			c.want(t, "while a trial runs", Poor)
-			c.end(trial) // the call is over, and why it failed is known next
+			c.end(trial) // the call is over, and its failure is reported next
 		} else {
 			c.want(t, "before", Good)
 		}
@@ -67,7 +67,8 @@ func TestWorkerThatKeepsFailingIsEjectedLongerAndLonger(t *testing.T) {
 func TestWorkerThatFailsOftenIsEjectedByItsRate(t *testing.T) {
 	c := breakerClock{now: time.Unix(0, 0)}
 	streams := 0
-	for end := c.now.Add(time.Minute); c.now.Before(end); c.pass(100 * time.Millisecond) { // ten requests a second
+	// ten requests per second
+	for end := c.now.Add(time.Minute); c.now.Before(end); c.pass(100 * time.Millisecond) {
 		c.answered()
 		if c.standing(c.now) == Poor {
 			continue
@@ -92,7 +93,7 @@ func TestFullWorkerCoolsDownAtOnceAndRecoversWithATrial(t *testing.T) {
 			t.Errorf("refusal %d: cool-down of %v, want %v", i, got, want)
 		}
 		if c.refuse(c.now, 0) != 0 {
-			t.Error("a request that was on its way counts again")
+			t.Error("a refusal during the cool-down counts again")
 		}
 		c.pass(want)
 		c.want(t, "after the cool-down", OnTrial)
@@ -112,12 +113,12 @@ func TestFullWorkerCoolsDownAtOnceAndRecoversWithATrial(t *testing.T) {
 	}
 }
 
-func TestEndOfAnOldTrialLeavesTheNextOneAlone(t *testing.T) {
+func TestEndOfAnOldTrialDoesNotEndTheNextTrial(t *testing.T) {
 	c := breakerClock{now: time.Unix(0, 0)}
 	c.refuse(c.now, 0)
 	c.pass(time.Second)
 	old := c.begin(c.now)
-	c.refuse(c.now, 0) // decided, but the stream has not ended yet
+	c.refuse(c.now, 0) // the trial is decided, but its stream has not ended
 	c.pass(2 * time.Second)
 	c.begin(c.now)
 	c.end(old)
@@ -138,7 +139,7 @@ func TestFailuresCountAsLoadForAWhile(t *testing.T) {
 	}
 }
 
-func TestStreamsHearThatTheirWorkerIsDown(t *testing.T) {
+func TestStreamsAreNotifiedWhenTheirWorkerIsDown(t *testing.T) {
 	w := Pretended("w/0", nil)
 	var heard atomic.Int32
 	var hearing sync.WaitGroup
@@ -171,7 +172,7 @@ func TestStreamsHearThatTheirWorkerIsDown(t *testing.T) {
 func TestDoubtsWithoutATokenBetweenThemAreAFailure(t *testing.T) {
 	var b breaker
 	now := time.Now()
-	for range 5 { // requests that fail everywhere, on a worker that answers others
+	for range 5 { // these requests fail everywhere, and the worker answers others
 		for range ejectAfter - 1 {
 			if b.doubt() {
 				t.Fatal("a worker that answers is held at fault")

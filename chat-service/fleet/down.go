@@ -6,21 +6,21 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// A downSignal tells streams that their worker is no longer healthy. The zero value is not healthy.
+// A downSignal notifies streams when their worker becomes unhealthy. The zero value is unhealthy.
 type downSignal struct {
 	mu    sync.Mutex // guards the following field, and changes of the worker's info
-	first *downHook  // of the list of hooks; nil while the worker is not healthy
+	first *downHook  // head of the list of hooks; nil while the worker is unhealthy
 }
 
-// A downHook is called once, when the worker is no longer healthy.
+// A downHook is called once, when the worker becomes unhealthy.
 type downHook struct {
 	f          func()
 	next, prev *downHook
-	done       bool // it is not in the list
+	done       bool // no longer in the list
 }
 
-// AfterDown calls f on a goroutine of its own as soon as the worker is not healthy: its health probes fail, or it says that it
-// takes no streams. undo keeps f from being called, unless it has begun.
+// AfterDown calls f on its own goroutine as soon as the worker is unhealthy: its health probes
+// fail, or it reports that it takes no streams. undo prevents the call unless it has begun.
 func (w *Worker) AfterDown(f func()) (undo func()) {
 	w.down.mu.Lock()
 	defer w.down.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *Worker) AfterDown(f func()) (undo func()) {
 	return func() { w.down.remove(h) }
 }
 
-// remove takes a hook out of the list.
+// remove takes a hook off the list.
 func (d *downSignal) remove(h *downHook) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *downSignal) remove(h *downHook) {
 	}
 }
 
-// setInfo stores the worker's info; nil if the worker is not healthy.
+// setInfo stores the worker's info, or nil if the worker is unhealthy.
 func (w *Worker) setInfo(info *llmv1.WorkerInfo) {
 	w.down.mu.Lock()
 	defer w.down.mu.Unlock()

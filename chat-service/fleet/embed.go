@@ -10,13 +10,14 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// An EmbedEngine makes vectors of token ids.
+// An EmbedEngine computes vectors of token ids.
 type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
-// EmbedEngine returns the worker's engine for vectors, under the name that it had when it was chosen.
+// EmbedEngine returns the worker's embedding engine. peer is the worker's name at the time of the
+// choice.
 func (w *Worker) EmbedEngine(peer string) EmbedEngine { return w.embed(peer) }
 
-// dialEmbed returns what EmbedEngine returns. self is this hop's name.
+// dialEmbed returns the function behind EmbedEngine. self is this hop's name.
 func dialEmbed(self string, client workerv1.WorkerClient) func(peer string) EmbedEngine {
 	tell := func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
 		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})

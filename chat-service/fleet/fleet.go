@@ -1,8 +1,8 @@
 // Package fleet tracks the workers of one model: membership, health and load.
 //
-// A Fleet probes each worker every second. A worker that answers, and that Options.Check accepts, is healthy. Its
-// Snapshot has its capabilities, its number of streams, and its Standing, which rates its latest streams. Package
-// route chooses the worker of a stream.
+// A Fleet probes each worker every second. A worker that answers, and that Options.Check accepts,
+// is healthy. Its Snapshot has its capabilities, its number of streams, and its Standing, which
+// rates its recent streams. Package route chooses the worker of a stream.
 package fleet
 
 import (
@@ -17,18 +17,20 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// MaxWorkers bounds a fleet, because all of them may be asked at once what they know of a stream. A Worker's Slot is below it.
+// MaxWorkers bounds a fleet, because Why may ask all workers at once. A Worker's Slot is below
+// MaxWorkers.
 const MaxWorkers = 64
 
-// Options say how a Fleet works.
+// Options configure a Fleet.
 type Options struct {
 	// Self is this hop's name.
 	Self string
 	// Connect connects to a worker; nil means grpc-go.
 	Connect Connect
-	// Check says why a worker that answers cannot be used.
+	// Check returns why a worker that answers cannot be used, or nil.
 	Check func(*llmv1.WorkerInfo) error
-	// Follow is called for each member while Watch runs, in a goroutine of its own, and returns when ctx is done; nil is nobody.
+	// Follow is called on a goroutine of its own for each member while Watch runs, and returns when
+	// ctx is done. It may be nil.
 	Follow func(ctx context.Context, w *Worker)
 	// Cooled is called when a worker is ejected for a cool-down, with the reason. It may be nil.
 	Cooled func(why streamerr.Reason)
@@ -36,30 +38,31 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Fleet is the workers of one model.
+// A Fleet holds the workers of one model.
 type Fleet struct {
 	// Static.
 	opts Options
 
-	workers atomic.Pointer[[]*Worker] // replaced by Set, never changed
+	workers atomic.Pointer[[]*Worker] // replaced by Set, never modified
 
-	mu      sync.Mutex          // guards the following fields, and is held while workers is replaced
-	names   map[*Worker]string  // of those that are healthy, and no two alike
-	slots   [MaxWorkers]*Worker // whose each is
-	leaving []*Worker           // no members any more, but they have streams
-	probe   func(*Worker)       // has a worker watched; nil while Watch does not run
-	changed func(healthy bool)  // what Watch was given
+	mu      sync.Mutex          // guards the following fields, and replacements of workers
+	names   map[*Worker]string  // names of the healthy workers; no two are the same
+	slots   [MaxWorkers]*Worker // the worker of each slot
+	leaving []*Worker           // former members that still have streams
+	probe   func(*Worker)       // starts to watch a worker; nil while Watch does not run
+	changed func(healthy bool)  // the argument of Watch
 }
 
-// New returns a fleet without workers. Set gives it some, and Watch asks them how they are.
+// New returns a fleet without workers. Set adds workers, and Watch probes them.
 func New(opts Options) *Fleet {
 	f := &Fleet{opts: opts, names: make(map[*Worker]string)}
 	f.workers.Store(new([]*Worker))
 	return f
 }
 
-// check says why a worker that answers cannot be used: it does not fit, or its name is another one's. Names stand in paths,
-// so two workers of one name could not be told apart; the first that is healthy keeps it until it no longer is.
+// check returns why a worker that answers cannot be used: Options.Check refuses it, or another
+// worker has its name. Paths contain names, so two workers with the same name could not be
+// distinguished. The first one keeps the name while it is healthy.
 func (f *Fleet) check(w *Worker, info *llmv1.WorkerInfo) error {
 	if err := f.opts.Check(info); err != nil {
 		return err
@@ -78,7 +81,7 @@ func (f *Fleet) check(w *Worker, info *llmv1.WorkerInfo) error {
 	return nil
 }
 
-// sameName refuses a worker that has the name of another worker.
+// A sameName error refuses a worker that has the name of another worker.
 type sameName struct{ name, first, second string }
 
 func (s sameName) Error() string {

@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// Set makes the workers at targets, each a host:port, the members of the fleet, whoever they were before. One that was a member
-// stays as it is. One that is none any more gets no new streams, finishes those that it has, and is closed then. Targets
-// beyond MaxWorkers, and those that cannot be dialed, are left out; the error names them.
+// Set makes the workers at targets (host:port) the members of the fleet. Workers that were members
+// before stay as they are. Workers that are no longer listed get no new streams, finish their
+// streams, and are then closed. Targets beyond MaxWorkers, and targets that cannot be dialed, are
+// left out and named in the error.
 func (f *Fleet) Set(targets ...string) error {
 	f.mu.Lock()
 	before := f.Members()
@@ -45,10 +46,10 @@ func (f *Fleet) Set(targets ...string) error {
 		after = append(after, w)
 	}
 	if beyond > 0 {
-		errs = append(errs, fmt.Errorf("%d workers are left out: there are %d already, the most there may be", beyond, MaxWorkers))
+		errs = append(errs, fmt.Errorf("%d workers are left out: a model can have at most %d", beyond, MaxWorkers))
 	}
 	f.workers.Store(&after)
-	f.tell()
+	f.notify()
 	f.mu.Unlock()
 
 	for _, w := range gone {
@@ -59,7 +60,7 @@ func (f *Fleet) Set(targets ...string) error {
 	return errors.Join(errs...)
 }
 
-// join makes a worker, with a slot that is free. The fleet's mu is held.
+// join connects to a worker and gives it a free slot. The fleet's mu is held.
 func (f *Fleet) join(target string, slot int) (*Worker, error) {
 	w, err := dial(f.opts.Connect, f.opts.Self, target, f.check, f.opts.Log)
 	if err != nil {
@@ -73,7 +74,7 @@ func (f *Fleet) join(target string, slot int) (*Worker, error) {
 	return w, nil
 }
 
-// leave takes a worker's place, name and slot. The fleet's mu is held.
+// leave removes a worker from the members, and frees its name and slot. The fleet's mu is held.
 func (f *Fleet) leave(w *Worker) {
 	w.leaving.Store(true)
 	if w.unwatch != nil {
@@ -84,15 +85,15 @@ func (f *Fleet) leave(w *Worker) {
 	f.leaving = append(f.leaving, w)
 }
 
-// forget drops a worker that has left.
+// forget drops a former member whose last stream has ended.
 func (f *Fleet) forget(w *Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.leaving = slices.DeleteFunc(f.leaving, func(other *Worker) bool { return other == w })
 }
 
-// Watch asks the workers how they are, again and again, until ctx is done. changed is told whether any is healthy that takes whole
-// streams, by one goroutine at a time.
+// Watch probes the workers until ctx is done. changed is told whether any healthy worker takes
+// whole streams. Calls of changed are not concurrent.
 func (f *Fleet) Watch(ctx context.Context, changed func(healthy bool)) {
 	var all sync.WaitGroup
 	f.mu.Lock()
@@ -115,7 +116,7 @@ func (f *Fleet) Watch(ctx context.Context, changed func(healthy bool)) {
 				case w.turned <- struct{}{}:
 				default:
 				}
-				f.tell()
+				f.notify()
 			})
 		})
 	}
@@ -131,15 +132,15 @@ func (f *Fleet) Watch(ctx context.Context, changed func(healthy bool)) {
 	all.Wait()
 }
 
-// tell says whether any worker is healthy that takes whole streams. The fleet's mu is held.
-func (f *Fleet) tell() {
+// notify calls changed. The fleet's mu is held.
+func (f *Fleet) notify() {
 	if f.changed == nil {
 		return
 	}
 	f.changed(slices.ContainsFunc(f.Members(), func(w *Worker) bool { return Answers(w.info.Load()) }))
 }
 
-// Count returns how many workers are healthy, of how many.
+// Count returns the number of healthy workers and the number of members.
 func (f *Fleet) Count() (healthy, known int) {
 	members := f.Members()
 	for _, w := range members {
@@ -150,7 +151,7 @@ func (f *Fleet) Count() (healthy, known int) {
 	return healthy, len(members)
 }
 
-// Context returns the longest context that a healthy worker has, in tokens; 0 if none is healthy.
+// Context returns the longest context of a healthy worker in tokens, or 0 if no worker is healthy.
 func (f *Fleet) Context() int {
 	longest := 0
 	for _, w := range f.Members() {
@@ -161,17 +162,18 @@ func (f *Fleet) Context() int {
 	return longest
 }
 
-// Members returns the workers that may get streams, in the order of the configuration. It must not be changed.
+// Members returns the workers that may get streams, in the order of the configuration. The slice
+// must not be modified.
 func (f *Fleet) Members() []*Worker { return *f.workers.Load() }
 
-// everybody returns the members, and behind them those that are leaving.
+// everybody returns the members, followed by the workers that are leaving.
 func (f *Fleet) everybody() []*Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Concat(f.Members(), f.leaving)
 }
 
-// at returns the worker at target; nil if there is none.
+// at returns the worker at target, or nil.
 func at(workers []*Worker, target string) *Worker {
 	for _, w := range workers {
 		if w.target == target {

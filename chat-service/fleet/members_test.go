@@ -18,7 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// info is what a healthy worker says.
+// info returns the WorkerInfo of a healthy worker.
 func info(name string) *llmv1.WorkerInfo {
 	return &llmv1.WorkerInfo{Instance: name, Model: "m", ContextLength: 64, Continues: true}
 }
@@ -56,7 +56,7 @@ func TestSlotsAreSmallAndFreedWithTheirWorker(t *testing.T) {
 
 func good(w *Worker) bool { return w.Snapshot(time.Now()).Standing == Good }
 
-// A prober answers a worker's probes as a test says.
+// A prober answers a worker's probes as the test wants.
 type prober func(context.Context) (*llmv1.WorkerInfo, error)
 
 type (
@@ -123,7 +123,7 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 	})
 }
 
-// TestBusyWorkerThatAnswersLateStaysHealthy: messages of its streams show that a worker is alive, as long as they come.
+// Messages of its streams show that a busy worker is alive although its probes are late.
 func TestBusyWorkerThatAnswersLateStaysHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{Check: func(*llmv1.WorkerInfo) error { return nil }})
@@ -156,7 +156,7 @@ func TestBusyWorkerThatAnswersLateStaysHealthy(t *testing.T) {
 	})
 }
 
-func TestWorkerOfAnotherNameIsNotHeldToWhatTheOneBeforeDid(t *testing.T) {
+func TestWorkerOfAnotherNameStartsInGoodStanding(t *testing.T) {
 	f := New(Options{Check: func(*llmv1.WorkerInfo) error { return nil }})
 	w := Pretended("w/0", nil)
 	w.Say(info("w/0"))

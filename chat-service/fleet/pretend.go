@@ -9,8 +9,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// Pretend makes workers the members of the fleet without dialing or probing them, for tests of the packages above.
-// The state of a worker is set by Say.
+// Pretend makes workers the members of the fleet without dialing or probing them, for tests of
+// other packages. Say sets the state of a worker.
 func (f *Fleet) Pretend(workers ...*Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,19 +24,19 @@ func (f *Fleet) Pretend(workers ...*Worker) {
 	f.workers.Store(&workers)
 }
 
-// Pretended returns a worker for Pretend, which has never been healthy.
+// Pretended returns a worker for Pretend. It is unhealthy until Say.
 func Pretended(name string, engine Engine) *Worker {
 	w := &Worker{closed: func() {}, conn: io.NopCloser(nil), starter: func(string) Starter { return engine.Starter() }, probeNow: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 	w.name.Store(&name)
 	return w
 }
 
-// PretendStarter gives a pretended worker a Starter in place of its engine.
+// PretendStarter replaces the engine of a pretended worker by a Starter.
 func (w *Worker) PretendStarter(starter Starter) {
 	w.starter = func(string) Starter { return starter }
 }
 
-// Say sets the result of a worker's probe: its info, or nil if it is not healthy.
+// Say sets the result of a worker's probe: its info, or nil if it is unhealthy.
 func (w *Worker) Say(info *llmv1.WorkerInfo) {
 	if info != nil {
 		w.probed.Store(&report{info: info, said: time.Now()})
@@ -45,10 +45,10 @@ func (w *Worker) Say(info *llmv1.WorkerInfo) {
 	w.setInfo(info)
 }
 
-// Answer is a probe of a healthy worker that succeeds.
+// Answer simulates a successful probe of a healthy worker.
 func (w *Worker) Answer() { w.breaker.answered() }
 
-// PretendEmbeds gives a pretended worker an engine for vectors.
+// PretendEmbeds gives a pretended worker an embedding engine.
 func (w *Worker) PretendEmbeds(engine EmbedEngine) {
 	w.embed = func(string) EmbedEngine { return engine }
 }

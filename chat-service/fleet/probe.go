@@ -14,17 +14,17 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// ProbeEvery is how often a worker is asked how it is, probeTimeout how long it may take to answer.
+// ProbeEvery is the time between probes of a worker. A probe is late after probeTimeout.
 const (
 	ProbeEvery   = time.Second
 	probeTimeout = time.Second
-	// maxLate is how many probes in a row a healthy worker may leave unanswered while none of its streams has a message.
-	// Until then it is under suspicion: a machine that is busy for a moment is no reason to refuse streams where there is
-	// no other one.
+	// maxLate is the number of late probes in a row that make a healthy worker unhealthy, unless
+	// its streams have messages. Before that its standing is poor: a machine that is busy for a
+	// moment is no reason to refuse streams if there is no other worker.
 	maxLate = 3
 )
 
-// watch asks the worker how it is, again and again, until ctx is done. changed is called when its health has changed.
+// watch probes the worker until ctx is done. changed is called after each change of its health.
 func (w *Worker) watch(ctx context.Context, changed func()) {
 	tick := time.NewTicker(ProbeEvery)
 	defer tick.Stop()
@@ -43,14 +43,14 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	ours := w.ours.Load()
-	w.heard.Store(false)
+	w.alive.Store(false)
 	info, err := w.ask(ctx)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return // nobody needs to know any more
+		return // watch has ended
 	}
 	was, isLate := w.info.Load(), status.Code(err) == codes.DeadlineExceeded
 	w.late++
-	if !isLate || w.heard.Load() { // a worker that is busy with streams is alive, however late it answers
+	if !isLate || w.alive.Load() { // a worker that sends messages is alive, however late it answers
 		w.late = 0
 	}
 	if was != nil && w.late < maxLate && isLate {
@@ -59,14 +59,15 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	}
 	w.report(info, err)
 	if info != nil {
-		// What it says includes our own streams; which of them it had counted when they came or went, nobody knows.
+		// The worker's number includes our own streams. Which of them it had counted when they came
+		// or went is unknown.
 		said := int64(info.GetLoad().GetRunning()) + int64(info.GetLoad().GetQueued())
 		w.others.Store(max(0, said-max(ours, w.ours.Load())))
 		w.name.Store(&info.Instance)
 	}
 	w.setInfo(info)
 	switch {
-	case info != nil && was.GetInstance() != info.GetInstance(): // it was away, or another one has come in its place meanwhile
+	case info != nil && was.GetInstance() != info.GetInstance(): // it was away, or was replaced
 		w.breaker.reset()
 		w.logged.Clear()
 		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
@@ -84,14 +85,14 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	}
 }
 
-// logProblem logs why the worker gets no streams, once for each kind of problem. A worker that has never answered has
-// a moment to start.
+// logProblem logs why the worker gets no streams, once for each kind of problem. A worker that has
+// never answered gets some time to start.
 func (w *Worker) logProblem(err error) {
 	is := w.probed.Load()
-	if w.unheard++; is.name != "" {
-		w.unheard = maxLate
+	if w.unanswered++; is.name != "" {
+		w.unanswered = maxLate
 	}
-	if w.unheard < maxLate || !w.logged.Due(is.problem) {
+	if w.unanswered < maxLate || !w.logged.Due(is.problem) {
 		return
 	}
 	attributes := []any{"worker", is.name, "target", w.target, "problem", is.problem, "then", "it gets no streams, and is asked again each second"}
@@ -102,7 +103,7 @@ func (w *Worker) logProblem(err error) {
 	w.log.Warn("worker is not healthy", attributes...)
 }
 
-// A notReadyError is the answer of a worker that takes no streams.
+// A notReadyError is the answer of a worker that takes no streams at present.
 type notReadyError struct {
 	instance string
 	problem  string // in the worker's words
@@ -110,13 +111,13 @@ type notReadyError struct {
 
 func (u notReadyError) Error() string { return u.problem }
 
-// A refusal is why a worker that answers is not used.
+// A refusal is the reason for not using a worker that answers.
 type refusal struct {
 	error
 	instance string
 }
 
-// ask returns what the worker says of itself, if it takes streams and can be used.
+// ask returns the worker's info, or an error if the worker takes no streams or cannot be used.
 func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 	info, err := w.client.Info(ctx, &workerv1.InfoRequest{})
 	if err != nil {
@@ -124,12 +125,12 @@ func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 	}
 	health, err := w.health.Check(ctx, &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
 	switch {
-	case status.Code(err) == codes.Unimplemented: // a worker that has no health service is as healthy as it answers
+	case status.Code(err) == codes.Unimplemented: // a worker without a health service is healthy if it answers
 	case err != nil:
 		return nil, err
 	case health.GetStatus() != healthpb.HealthCheckResponse_SERVING:
 		if again, err := w.client.Info(ctx, &workerv1.InfoRequest{}); err == nil && info.GetProblem() == "" {
-			info = again // it has become unready since, and says why now
+			info = again // it has become unready since, and now reports why
 		}
 		return nil, notReadyError{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and does not say why")}
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 )
 
-// A report is the result of a worker's last probe. The worker's info outlives its health, so that errors can name a
-// worker that is gone.
+// A report is the result of a worker's last probe. The info remains after the worker becomes
+// unhealthy, so that errors can name a worker that is gone.
 type report struct {
-	name    string            // the worker's name; "" until it has answered once
-	info    *llmv1.WorkerInfo // what it said last; nil until it has been fit for use once
-	said    time.Time         // when it said that
-	problem string            // why it gets no streams; "" if it does
-	public  string            // the same without addresses, for clients
+	name    string            // the worker's name; "" before its first answer
+	info    *llmv1.WorkerInfo // the last info; nil until the worker was usable once
+	said    time.Time         // time of info
+	problem string            // why the worker gets no streams; "" if it does
+	public  string            // problem without addresses, for clients
 }
 
-// report notes what a probe has found. Only the goroutine that probes calls it.
+// report stores the result of a probe. Only the probing goroutine calls it.
 func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
 	var now report
 	if last := w.probed.Load(); last != nil {
@@ -50,11 +50,11 @@ func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
 	w.probed.Store(&now)
 }
 
-// shownProblems bounds how many workers Problem names.
+// shownProblems is the maximum number of workers that Problem names.
 const shownProblems = 3
 
-// Problem says why no member takes whole streams, or returns "" while a member does. It names no addresses, because
-// clients read it.
+// Problem says why no member takes whole streams, or returns "" if one does. The text contains no
+// addresses, because clients read it.
 func (f *Fleet) Problem() string {
 	var all []string
 	members := f.Members()
@@ -91,33 +91,34 @@ func (w *Worker) problem() string {
 	}
 }
 
-// Workers tells how the workers are, in the order of the configuration, and behind them those that are leaving.
+// Workers returns the state of all workers: members in the order of the configuration, then workers
+// that are leaving.
 func (f *Fleet) Workers() []*chatv1.Worker {
 	var all []*chatv1.Worker
 	for _, w := range f.everybody() {
-		all = append(all, w.tell())
+		all = append(all, w.describe())
 	}
 	return all
 }
 
-func (w *Worker) tell() *chatv1.Worker {
-	told := &chatv1.Worker{Target: w.target, Slot: uint32(w.slot), State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: uint32(max(0, w.ours.Load()))}
+func (w *Worker) describe() *chatv1.Worker {
+	described := &chatv1.Worker{Target: w.target, Slot: uint32(w.slot), State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: uint32(max(0, w.ours.Load()))}
 	last := w.probed.Load()
 	if last == nil {
 		last = &report{problem: "it has not been asked yet"}
 	}
 	if last.info != nil {
-		told.Info, told.Said = last.info, timestamppb.New(last.said)
+		described.Info, described.Said = last.info, timestamppb.New(last.said)
 	}
 	switch {
 	case w.leaving.Load():
-		told.State, told.Leaving, told.Message = chatv1.WorkerState_WORKER_STATE_DOWN, true, "it is no longer listed, and finishes its streams"
+		described.State, described.Leaving, described.Message = chatv1.WorkerState_WORKER_STATE_DOWN, true, "it is no longer listed, and finishes its streams"
 	case last.problem != "":
-		told.State, told.Message = chatv1.WorkerState_WORKER_STATE_DOWN, last.problem
+		described.State, described.Message = chatv1.WorkerState_WORKER_STATE_DOWN, last.problem
 	default:
 		if trouble := w.trouble(); trouble != "" {
-			told.State, told.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, trouble
+			described.State, described.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, trouble
 		}
 	}
-	return told
+	return described
 }

@@ -51,7 +51,7 @@ func (s *servingStatus) Check(context.Context, *healthpb.HealthCheckRequest, ...
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
 }
 
-func TestFleetSaysWhyNobodyIsHealthy(t *testing.T) {
+func TestProblemNamesWhyNoWorkerIsHealthy(t *testing.T) {
 	var log strings.Builder
 	f := New(Options{})
 	if got := f.Problem(); got != "no worker is listed" {
@@ -75,7 +75,7 @@ func TestFleetSaysWhyNobodyIsHealthy(t *testing.T) {
 	members := []*Worker{
 		probe(loading, false, nil, nil),
 		probe(nil, false, gone, nil),
-		probe(nil, false, gone, nil), // the same is said once
+		probe(nil, false, gone, nil), // the same problem appears once
 		probe(info("llm-worker/2"), true, nil, sameName{"llm-worker/2", "10.0.0.1:8082", "10.0.0.2:8082"}),
 		probe(nil, false, status.FromContextError(context.DeadlineExceeded).Err(), nil),
 	}
@@ -89,7 +89,7 @@ func TestFleetSaysWhyNobodyIsHealthy(t *testing.T) {
 			t.Errorf("worker %d: %v, want %q", i, got, want)
 		}
 	}
-	if n := strings.Count(log.String(), "msg="); n != len(members) { // once each
+	if n := strings.Count(log.String(), "msg="); n != len(members) { // one line for each worker
 		t.Errorf("%d lines: %s", n, &log)
 	}
 	members = append(members, probe(info("llm-worker/5"), true, nil, nil))

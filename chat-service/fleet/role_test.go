@@ -9,7 +9,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// roled returns a fleet of workers with these roles, named by them and all healthy.
+// roled returns a fleet of healthy workers with these roles, which are named by the keys.
 func roled(roles map[string]llmv1.Role) *Fleet {
 	f := New(Options{})
 	var workers []*Worker
@@ -22,24 +22,24 @@ func roled(roles map[string]llmv1.Role) *Fleet {
 	return f
 }
 
-func TestWorkersThatReadForOthersAreNoPlacesForStreams(t *testing.T) {
+func TestPrefillWorkersCountAsNoRoomForStreams(t *testing.T) {
 	const prefill, decode = llmv1.Role_ROLE_PREFILL, llmv1.Role_ROLE_DECODE
 	f := roled(map[string]llmv1.Role{"r": prefill, "w": decode})
 	told := []bool{}
 	f.changed = func(healthy bool) { told = append(told, healthy) }
-	f.tell()
+	f.notify()
 	places, up := f.Room()
 	if healthy, known := f.Count(); healthy != 2 || known != 2 || places != 4 || !up || f.Context() != 100 {
 		t.Errorf("%d of %d healthy, room for %d, context %d", healthy, known, places, f.Context())
 	}
 	f.Members()[1].Say(nil)
-	f.tell()
+	f.notify()
 	if _, up := f.Room(); !slices.Equal(told, []bool{true, false}) || up || f.Context() != 0 {
 		t.Errorf("told %v, healthy %v, context %d", told, up, f.Context())
 	}
 }
 
-func TestWorkersAreAskedInTheOrderInWhichTheyHadTheStream(t *testing.T) {
+func TestWhyAsksWorkersInTheOrderOfTheStream(t *testing.T) {
 	f := roled(map[string]llmv1.Role{"a": 0, "b": 0, "c": 0, "r": llmv1.Role_ROLE_PREFILL})
 	names := func(r *streamv1.Record) (names []string) {
 		for _, w := range f.had(r) {

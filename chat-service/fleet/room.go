@@ -1,7 +1,8 @@
 package fleet
 
-// Room returns how many streams of this process the healthy workers have places for, running streams included; negative if one of
-// the workers does not say. healthy is false while no worker takes streams: there is no room then.
+// Room returns the number of streams that this process may have on the healthy workers, including
+// running streams. places is negative if one of the workers reports no limit. healthy is false
+// while no worker takes streams.
 func (f *Fleet) Room() (places int, healthy bool) {
 	for _, w := range f.Members() {
 		info := w.info.Load()

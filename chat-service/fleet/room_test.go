@@ -6,7 +6,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
+func TestRoomCountsHealthyWorkers(t *testing.T) {
 	f := New(Options{})
 	f.Pretend(Pretended("w/0", nil), Pretended("w/1", nil), Pretended("w/2", nil))
 	set := func(i int, places uint32, others int64) {
@@ -17,7 +17,7 @@ func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
 		w.others.Store(others)
 	}
 	set(0, 8, 3)
-	set(1, 4, 6) // one that waits there is not ours to count
+	set(1, 4, 6) // a stream that waits at the worker does not reduce our places
 	f.Members()[2].Say(nil)
 	want := func(places int, healthy bool) {
 		t.Helper()

@@ -9,9 +9,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Fail records that the worker failed a stream: by its engine, by its silence, or because it was lost. The worker is
-// probed at once. Until a probe succeeds it gets streams only if there is no other worker. Repeated failures eject
-// it.
+// Fail records that the worker failed a stream: its engine failed, it was silent, or it was lost.
+// The worker is probed immediately. Until a probe succeeds it gets streams only if there is no
+// other worker. Repeated failures eject it.
 func (w *Worker) Fail(why streamerr.Reason) {
 	if d := w.breaker.fail(time.Now(), why); d > 0 {
 		w.ejected(why, d)
@@ -19,22 +19,23 @@ func (w *Worker) Fail(why streamerr.Reason) {
 	w.Probe()
 }
 
-// Doubt records that the worker failed a stream that another worker has failed, too, so that the request may be at fault.
-// Several doubts without a token between them are a failure.
+// Doubt records a failure for which the request may be to blame, because another worker has failed
+// the stream too. Several doubts without a token in between count as one failure.
 func (w *Worker) Doubt(why streamerr.Reason) {
 	if w.breaker.doubt() {
 		w.Fail(why)
 	}
 }
 
-// Refuse records that the worker was full and asks callers to wait for retryAfter; 0 means it did not say.
+// Refuse records that the worker was full and asked callers to wait for retryAfter, or gave no time
+// if that is 0.
 func (w *Worker) Refuse(retryAfter time.Duration) {
 	if d := w.breaker.refuse(time.Now(), retryAfter); d > 0 {
 		w.ejected(streamerr.Overloaded, d)
 	}
 }
 
-// Deliver records that a stream of the worker has its first token.
+// Deliver records that a stream on the worker has its first token.
 func (w *Worker) Deliver() {
 	if w.breaker.deliver(time.Now()) {
 		w.log.Info("worker gets streams again", "worker", w.Name(), "target", w.target)
@@ -50,7 +51,7 @@ func (w *Worker) ejected(why streamerr.Reason, d time.Duration) {
 	}
 }
 
-// Probe has the worker probed now, not in a second.
+// Probe requests an immediate probe of the worker.
 func (w *Worker) Probe() {
 	select {
 	case w.probeNow <- struct{}{}:
@@ -58,26 +59,27 @@ func (w *Worker) Probe() {
 	}
 }
 
-// A Snapshot is the state of a worker at one moment. A decision takes one snapshot of each worker and reads nothing
-// twice.
+// A Snapshot is the state of a worker at one moment. A decision takes one snapshot of each worker,
+// so that no value changes while it compares workers.
 type Snapshot struct {
 	Worker   *Worker
 	Name     string
-	Info     *llmv1.WorkerInfo // nil while the worker is not healthy
+	Info     *llmv1.WorkerInfo // nil while the worker is unhealthy
 	Standing Standing
-	Streams  int64   // running there: our own as of now, other callers' as of the last probe
+	Streams  int64   // running streams: ours as of now, those of other callers as of the last probe
 	Failures float64 // streams that failed there recently
-	Unread   int64   // tokens of our streams' prompts that the worker has still to read
-	Tokens   int64   // tokens that our streams take of its KV cache
+	Unread   int64   // prompt tokens of our streams that the worker has still to read
+	Tokens   int64   // tokens that our streams occupy in its KV cache
 }
 
-// Full reports whether the worker says how many streams it takes, and has that many.
+// Full reports whether the worker has as many streams as it can run. It is false if the worker
+// reports no limit.
 func (s *Snapshot) Full() bool {
 	most := s.Info.GetLoad().GetMaxRunning()
 	return most > 0 && s.Streams >= int64(most)
 }
 
-// Snapshot returns the worker as it is now.
+// Snapshot returns the worker's current state.
 func (w *Worker) Snapshot(now time.Time) Snapshot {
 	return Snapshot{
 		Worker: w, Name: w.Name(), Info: w.info.Load(), Standing: w.breaker.standing(now), Streams: w.Load(), Failures: w.breaker.failures(now),
@@ -85,7 +87,7 @@ func (w *Worker) Snapshot(now time.Time) Snapshot {
 	}
 }
 
-// trouble says why the worker gets fewer streams than others, or "" if it does not.
+// trouble says why the worker gets fewer streams than others, or returns "" if it does not.
 func (w *Worker) trouble() string {
 	now := time.Now()
 	open, why, left, failures := w.breaker.state(now)

@@ -8,34 +8,35 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// Why returns what the workers know of a stream, in the order in which they had it. known is what this hop knows of it, nil
-// if nothing. Workers are asked at once: those that the stream was on, or all of them where that is not known; one that
-// cannot be asked tells nothing.
+// Why returns the workers' records of a stream, in the order in which they ran it. known is this
+// hop's record, or nil. Why asks all workers of the record at once, or all workers if there is no
+// record. A worker that does not answer is left out.
 func (f *Fleet) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	workers := f.had(known)
 	lone := known != nil && len(known.GetMoves())+len(known.GetHandovers()) == 0
-	told := make([][]*streamv1.Record, len(workers))
+	records := make([][]*streamv1.Record, len(workers))
 	var asked sync.WaitGroup
 	for i, w := range workers {
 		asked.Go(func() {
 			resp, err := w.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
 			if err != nil {
-				return // the hops that can be asked tell what they know
+				return // other hops may still answer
 			}
-			told[i] = resp.GetHops()
+			records[i] = resp.GetHops()
 			if lone {
-				cancel() // it was on one worker: the others need not be waited for
+				cancel() // the stream was on one worker only, so do not wait for the others
 			}
 		})
 	}
 	asked.Wait()
-	return slices.Concat(told...)
+	return slices.Concat(records...)
 }
 
-// had returns the workers that a record names: those that have read the prompt, each before the one it was read for, and those that
-// the stream moved to, in that order. A record that names nobody is everybody's.
+// had returns the workers that a record names, in order: prefill workers before their decode
+// workers, then the workers that the stream moved to. If the record names no worker, had returns
+// all workers.
 func (f *Fleet) had(known *streamv1.Record) (workers []*Worker) {
 	everybody := f.everybody()
 	add := func(names ...string) {

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -23,31 +22,32 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const (
-	// A lost worker is dialed again as often as it is asked, not ever more seldom.
+	// redialEvery is the maximum backoff for connecting to a lost worker: one attempt per probe.
 	redialEvery = ProbeEvery
-	// A worker whose host vanished without a word is noticed after these two.
+	// A worker whose host vanished silently is detected within pingEvery plus pingTimeout.
 	pingEvery   = 20 * time.Second
 	pingTimeout = 5 * time.Second
 )
 
-// KVEvents are what a worker tells of its KV cache.
+// KVEvents is the stream of changes of a worker's KV cache.
 type KVEvents interface {
 	Recv() (*workerv1.KVEventsResponse, error)
 }
 
-// An Engine answers token ids. An item is valid until the next one.
+// An Engine answers token ids. An item is valid until the next item.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Starter is an Engine that needs no goroutine while a link carries the stream.
 type Starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// A Worker is the connection to one llm-worker, and what is known of it.
+// A Worker is the connection to one llm-worker, with its state.
 type Worker struct {
 	// Static.
 	target   string
@@ -62,27 +62,27 @@ type Worker struct {
 	events   func(context.Context) (KVEvents, error)
 	log      *slog.Logger
 	cooled   func(streamerr.Reason) // called when the worker is ejected; may be nil
-	probeNow chan struct{}          // capacity 1: a failed stream has the worker probed at once
+	probeNow chan struct{}          // capacity 1: requests an immediate probe
 	closed   func()                 // called once, when the connection is closed
-	turned   chan struct{}          // capacity 1: its health has changed
+	turned   chan struct{}          // capacity 1: signals a change of health
 
-	unwatch context.CancelFunc // nil while nobody asks the worker; guarded by the fleet's mu
-	leaving atomic.Bool        // it is no member any more, and is closed when it has no stream
+	unwatch context.CancelFunc // nil while the worker is not probed; guarded by the fleet's mu
+	leaving atomic.Bool        // no longer a member; the connection is closed when the last stream ends
 	closing sync.Once
 
 	// Owned by watch.
-	logged  problem.Log
-	late    int // probes in a row that it has not answered in time
-	unheard int // probes without any answer so far
+	logged     problem.Log
+	late       int // late probes in a row
+	unanswered int // probes without any answer so far
 
 	name    atomic.Pointer[string]           // its name in its last answer; nil before the first answer
 	probed  atomic.Pointer[report]           // the result of the last probe; nil before the first
 	info    atomic.Pointer[llmv1.WorkerInfo] // nil while the worker is not healthy
-	ours    atomic.Int64                     // streams that this process has on it
-	others  atomic.Int64                     // streams of other callers on it, as of the last probe
-	unread  atomic.Int64                     // tokens of our streams' prompts that it has still to read, as far as is known
-	tokens  atomic.Int64                     // tokens of its KV cache that our streams take, as far as is known
-	heard   atomic.Bool                      // one of our streams has had a message since the last probe began
+	ours    atomic.Int64                     // streams of this process on the worker
+	others  atomic.Int64                     // streams of other callers on the worker, as of the last probe
+	unread  atomic.Int64                     // prompt tokens that the worker has still to read (estimate)
+	tokens  atomic.Int64                     // tokens that our streams occupy in its KV cache (estimate)
+	alive   atomic.Bool                      // one of our streams has received a message since the last probe began
 	breaker breaker
 	down    downSignal
 }
@@ -93,36 +93,44 @@ type Conn interface {
 	io.Closer
 }
 
-// A Connect connects to the worker at target, a host:port. It does not wait for the connection.
+// A Connect returns a connection to the worker at target (host:port). It must not wait until the
+// connection is established.
 type Connect func(target string) (Conn, error)
 
-// overGRPC connects to the worker at target in watch, with grpc-go.
-func overGRPC(target string) (Conn, error) {
+// OverGRPC returns a Connect with grpc-go. A nil identity means plain TCP.
+func OverGRPC(identity *mtls.Identity) Connect {
+	return func(target string) (Conn, error) { return overGRPC(identity, target) }
+}
+
+// overGRPC connects to the worker at target with grpc-go.
+func overGRPC(identity *mtls.Identity, target string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(identity.ClientCredentials(target)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
-		// A library of this process registers gzip. A worker that is offered it may compress every token.
+		// A library of this process registers gzip. A worker that sees gzip offered may compress
+		// every token.
 		grpc.WithDefaultCallOptions(experimental.AcceptCompressors()),
 	)
 }
 
-// OverLinks returns a Connect whose streams go over links where the worker serves them. log gets a line
-// when they begin to.
-func OverLinks(log *slog.Logger) Connect {
+// OverLinks returns a Connect whose streams use links if the worker serves links. log gets a line
+// when the connection switches to links. A nil identity means plain TCP.
+func OverLinks(identity *mtls.Identity, log *slog.Logger) Connect {
 	return func(target string) (Conn, error) {
-		cc, err := overGRPC(target)
+		cc, err := overGRPC(identity, target)
 		if err != nil {
 			return nil, err
 		}
-		return link.Upgrade(cc, target, link.Options{}, log), nil
+		return link.Upgrade(cc, target, link.Options{TLS: identity.ClientTLS(target)}, log), nil
 	}
 }
 
-// dial returns the worker at target, a host:port. self is this hop's name. check says why a worker that answers cannot be used.
+// dial returns the worker at target (host:port). self is this hop's name. check returns why a
+// worker that answers cannot be used.
 func dial(connect Connect, self, target string, check func(*Worker, *llmv1.WorkerInfo) error, log *slog.Logger) (*Worker, error) {
 	if connect == nil {
-		connect = overGRPC
+		connect = OverGRPC(nil)
 	}
 	conn, err := connect(target)
 	if err != nil {
@@ -141,7 +149,7 @@ func dial(connect Connect, self, target string, check func(*Worker, *llmv1.Worke
 	}, nil
 }
 
-// Name returns what the worker called itself last, or "".
+// Name returns the last name that the worker reported, or "".
 func (w *Worker) Name() string {
 	if name := w.name.Load(); name != nil {
 		return *name
@@ -149,19 +157,21 @@ func (w *Worker) Name() string {
 	return ""
 }
 
-// Slot returns a number below MaxWorkers that no other member of the fleet has, for tables about workers. It is another's when
-// the worker has been taken from the fleet, though streams may still run on it.
+// Slot returns a number below MaxWorkers that is unique among the members, for tables indexed by
+// worker. After the worker has left the fleet, another worker may get its slot, although streams
+// may still run on this one.
 func (w *Worker) Slot() int { return w.slot }
 
-// Info returns what the worker says of itself, nil while it is not healthy. It must not be changed.
+// Info returns the worker's latest info, or nil while it is unhealthy. The info must not be
+// modified.
 func (w *Worker) Info() *llmv1.WorkerInfo { return w.info.Load() }
 
-// Answers reports whether a worker takes whole streams. One that is not healthy does not.
+// Answers reports whether a worker is healthy and takes whole streams.
 func Answers(info *llmv1.WorkerInfo) bool {
 	return info != nil && info.GetRole() != llmv1.Role_ROLE_PREFILL
 }
 
-// Last returns what it said when it was healthy last, nil if it never was.
+// Last returns the last info of the worker while it was healthy, or nil if it never was.
 func (w *Worker) Last() *llmv1.WorkerInfo {
 	if last := w.probed.Load(); last != nil {
 		return last.info
@@ -169,32 +179,33 @@ func (w *Worker) Last() *llmv1.WorkerInfo {
 	return nil
 }
 
-// Starter returns the worker's engine, under the name that it had when it was chosen.
+// Starter returns the worker's engine. peer is the worker's name at the time of the choice.
 func (w *Worker) Starter(peer string) Starter { return w.starter(peer) }
 
-// KVEvents returns what the worker's KV cache holds, as it changes.
+// KVEvents opens the stream of changes of the worker's KV cache.
 func (w *Worker) KVEvents(ctx context.Context) (KVEvents, error) { return w.events(ctx) }
 
-// Turned has something when the worker's health has changed. There is one reader.
+// Turned receives a value when the worker's health has changed. It has one reader.
 func (w *Worker) Turned() <-chan struct{} { return w.turned }
 
-// Log is where what happens to the worker is told.
+// Log returns the logger for events of the worker.
 func (w *Worker) Log() *slog.Logger { return w.log }
 
-// Load returns how many streams the worker has: ours as of now, those of others as of the last probe.
+// Load returns the number of streams on the worker: ours as of now, those of other callers as of
+// the last probe.
 func (w *Worker) Load() int64 { return w.ours.Load() + w.others.Load() }
 
-// done notes that a stream is no longer on the worker.
+// done notes that a stream has left the worker.
 func (w *Worker) done() {
 	if w.ours.Add(-1) == 0 && w.leaving.Load() {
 		w.close()
 	}
 }
 
-// close closes the connection, once. Nobody waits for it to be gone.
+// close closes the connection, once. It does not wait until the connection is gone.
 func (w *Worker) close() {
 	w.closing.Do(func() {
-		_ = w.conn.Close() // it had no stream
+		_ = w.conn.Close() // no stream uses it
 		w.closed()
 	})
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/whence-dev/whence/chat-service/kvindex"
 )
 
-// Follow applies the KV events of one worker to the index, until ctx is done. The worker has a number in the index
-// while it is healthy. A worker that comes back gets a new number, because its cache has changed.
+// Follow applies the KV events of one worker to the index until ctx is done. A worker has a number
+// in the index while it is healthy. A worker that comes back gets a new number, because its cache
+// has changed.
 func (t *Tracker) Follow(ctx context.Context, w *fleet.Worker) {
 	tick := time.NewTicker(fleet.ProbeEvery)
 	defer tick.Stop()
@@ -22,8 +23,8 @@ func (t *Tracker) Follow(ctx context.Context, w *fleet.Worker) {
 			if ctx.Err() != nil {
 				return
 			}
-			if t.tells(w, false) {
-				w.Log().Warn("worker tells its blocks no more", "worker", w.Name(), "err", err)
+			if t.setReports(w, false) {
+				w.Log().Warn("worker no longer reports its KV cache", "worker", w.Name(), "err", err)
 			}
 			t.index.Clear(number)
 		case info == nil:
@@ -39,16 +40,17 @@ func (t *Tracker) Follow(ctx context.Context, w *fleet.Worker) {
 	}
 }
 
-// Join gives a healthy worker its number in the index. Follow does so by itself.
+// Join assigns a healthy worker its number in the index, which Follow otherwise does.
 func (t *Tracker) Join(w *fleet.Worker) { t.join(w, w.Info() != nil) }
 
-// expire forgets the prompts whose time has passed.
+// expire removes expired prompts from both forecasts.
 func (t *Tracker) expire(now time.Time) {
 	t.guessed.Expire(now)
 	t.awaited.Expire(now)
 }
 
-// join returns a worker's number in the index, which it gets if it is healthy. ok is false if it has none.
+// join returns a worker's number in the index, and assigns one to a healthy worker. ok is false if
+// the worker has none.
 func (t *Tracker) join(w *fleet.Worker, healthy bool) (number kvindex.Worker, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,20 +73,21 @@ func (t *Tracker) leave(w *fleet.Worker) {
 	}
 }
 
-// tells notes whether a worker names the blocks that it holds, and returns whether it did before.
-func (t *Tracker) tells(w *fleet.Worker, tells bool) (did bool) {
+// setReports records whether a worker names the blocks that it holds, and returns the previous value.
+func (t *Tracker) setReports(w *fleet.Worker, reports bool) (before bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at, known := t.places[w]; known {
-		did, at.tells = at.tells, tells
+		before, at.reports = at.reports, reports
 		t.places[w] = at
 	}
-	return did
+	return before
 }
 
-// listen applies a worker's KV events until the call ends, and returns why it ended. Until a worker names a block its
-// cache is unknown: it may be empty, or its engine's events may be unusable. Meanwhile the worker is expected to
-// cache the prompts that were sent to it, like a worker without events.
+// listen applies a worker's KV events until the call ends, and returns the error that ended it.
+// Until a worker names a block, its cache is unknown: it may be empty, or its engine's events may
+// be unusable. Until then the worker is treated like a worker without events, with a forecast of
+// the prompts that were sent to it.
 func (t *Tracker) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,22 +102,22 @@ func (t *Tracker) listen(ctx context.Context, w *fleet.Worker, number kvindex.Wo
 		}
 		if batch.GetReset_() {
 			t.index.Clear(number)
-			t.tells(w, false)
+			t.setReports(w, false)
 		}
 		if len(batch.GetStored()) > 0 {
-			t.tells(w, true)
+			t.setReports(w, true)
 		}
 		t.index.Remove(number, batch.GetRemoved())
 		t.index.Store(number, batch.GetStored())
 	}
 }
 
-// telling returns how many workers name the blocks that they hold.
-func (t *Tracker) telling() (n int) {
+// reporting returns the number of workers that name the blocks that they hold.
+func (t *Tracker) reporting() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, at := range t.places {
-		if at.tells {
+		if at.reports {
 			n++
 		}
 	}

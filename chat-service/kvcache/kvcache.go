@@ -1,7 +1,8 @@
 // Package kvcache tracks which blocks of a prompt the workers of a pool hold in their KV caches.
 //
-// A Tracker follows each worker's KV events. It expects a worker without usable events to cache the prompts that were
-// sent to it, for a time. A Lookup answers for one prompt how many of its tokens a worker is expected to hold.
+// A Tracker follows each worker's KV events. For a worker without usable events it forecasts, for a
+// time, the prompts that were sent to it. A Lookup returns how many tokens of one prompt a worker
+// is expected to have cached.
 package kvcache
 
 import (
@@ -18,16 +19,19 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// Options say how policies use the KV caches of workers.
+// Options configure how policies use the workers' KV caches.
 type Options struct {
-	// Blocks is how many blocks of KV cache the index knows, of all workers together; DefaultBlocks if 0.
+	// Blocks is the maximum number of blocks in the index, for all workers together; 0 means
+	// DefaultBlocks.
 	Blocks int
-	// TTL is how long a worker without named blocks is expected to cache a prompt that was sent to it; DefaultTTL
-	// if 0.
+	// TTL is how long a worker without KV events is expected to cache a prompt that was sent to it;
+	// 0 means DefaultTTL.
 	TTL time.Duration
-	// Overlap is the weight of a cached token relative to a token that must be read; 0 ignores caches.
+	// Overlap is the weight of a cached token relative to a token that must be read; 0 ignores
+	// caches.
 	Overlap float64
-	// Temperature is the softmax temperature over worker costs. At 0 the cheapest worker always wins.
+	// Temperature is the softmax temperature over worker costs. At 0 the cheapest worker always
+	// wins.
 	Temperature float64
 }
 
@@ -38,15 +42,15 @@ const (
 	DefaultOverlap = 1
 )
 
-// Flags adds the flags of o to fs.
+// Flags adds flags for the fields of o to fs.
 func (o *Options) Flags(fs *flag.FlagSet) {
-	fs.IntVar(&o.Blocks, "kv-index-blocks", DefaultBlocks, "`blocks` of KV cache that policy kv remembers, of all workers together, 43 bytes each")
-	fs.DurationVar(&o.TTL, "kv-approximate-ttl", DefaultTTL, "how long policy kv expects a worker that tells nothing to hold what was sent to it")
-	fs.Float64Var(&o.Overlap, "kv-overlap-weight", DefaultOverlap, "how much a cached block counts with policy kv, against one that is to be read")
+	fs.IntVar(&o.Blocks, "kv-index-blocks", DefaultBlocks, "maximum number of `blocks` in the index of policy kv, for all workers together; a block takes 43 bytes")
+	fs.DurationVar(&o.TTL, "kv-approximate-ttl", DefaultTTL, "how long policy kv expects a worker without KV events to cache a prompt that was sent to it")
+	fs.Float64Var(&o.Overlap, "kv-overlap-weight", DefaultOverlap, "weight of a cached block in policy kv, relative to a block that must be read")
 	fs.Float64Var(&o.Temperature, "kv-temperature", 0, "softmax temperature over the worker costs of policy kv; at 0 the cheapest worker always wins")
 }
 
-// Validate reports what is wrong with o, by the names of flags.
+// Validate returns an error that describes what is wrong with o by the names of flags, or nil.
 func (o *Options) Validate() error {
 	switch {
 	case o.Blocks < 0 || o.Blocks > 1<<30:
@@ -59,27 +63,29 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// A Tracker tracks the contents of the KV caches of one pool's workers. Its methods are safe for concurrent use.
+// A Tracker tracks the contents of the KV caches of one pool's workers. Its methods are safe for
+// concurrent use.
 type Tracker struct {
 	// Static.
 	index   *kvindex.Index
-	guessed *kvindex.Forecast // of workers that name no blocks
-	awaited *kvindex.Forecast // of workers that will name the blocks soon
+	guessed *kvindex.Forecast // for workers that name no blocks
+	awaited *kvindex.Forecast // for workers that name blocks, until they name them
 
 	mu     sync.Mutex // guards the following field
 	places map[*fleet.Worker]place
 }
 
-// A place is a worker's number in the index, and whether it has named blocks that it holds.
+// A place is a worker's number in the index, and whether the worker names the blocks that it holds.
 type place struct {
-	number kvindex.Worker
-	tells  bool
+	number  kvindex.Worker
+	reports bool
 }
 
-// awaitedTTL is how long a worker may take to tell that it holds what was sent to it: what its queue and the prompt take.
+// awaitedTTL is how long a worker may take to report the blocks of a prompt that was sent to it:
+// the time in its queue and for reading the prompt.
 const awaitedTTL = 10 * time.Second
 
-// New returns the tracker of one pool. The options must be valid.
+// New returns the tracker for one pool. The options must be valid.
 func New(opts Options) *Tracker {
 	opts.Blocks, opts.TTL = cmp.Or(opts.Blocks, DefaultBlocks), cmp.Or(opts.TTL, DefaultTTL)
 	x := kvindex.New(opts.Blocks)
@@ -89,25 +95,25 @@ func New(opts Options) *Tracker {
 	}
 }
 
-// A Lookup is one request's lookup in the index. It hashes the prompt once for each block size; workers mostly have
-// the same size.
+// A Lookup looks up one request in the index. It hashes the prompt once for each block size. Most
+// workers have the same block size.
 type Lookup struct {
 	tracker *Tracker
 	req     *workerv1.TokenRequest
 	sizes   []chain
 }
 
-// A chain is a prompt in blocks of one size, with its matches in the index.
+// A chain is a prompt in blocks of one size, with its overlap in the index.
 type chain struct {
 	size    int
 	names   []uint64
 	overlap kvindex.Overlap
 }
 
-// Lookup returns the lookup of a request.
+// Lookup returns a lookup of a request.
 func (t *Tracker) Lookup(req *workerv1.TokenRequest) *Lookup { return &Lookup{tracker: t, req: req} }
 
-// in returns the request in blocks of a size; nil for none.
+// in returns the chain of the request for a block size, or nil for size 0.
 func (l *Lookup) in(size int) *chain {
 	if size <= 0 {
 		return nil
@@ -118,7 +124,7 @@ func (l *Lookup) in(size int) *chain {
 		}
 	}
 	prompt := l.req.GetPrompt()
-	if len(l.req.GetImages()) > 0 { // engines hash images, or what they make of them, into the blocks behind
+	if len(l.req.GetImages()) > 0 { // engines hash the images into the names of all later blocks
 		prompt = prompt[:min(int(l.req.GetBeforeImages()), len(prompt))]
 	}
 	s := chain{size: size, names: kvblock.Chain(make([]uint64, 0, len(prompt)/size), kvblock.Root(l.req.GetAdapter()), prompt, size)}
@@ -127,8 +133,8 @@ func (l *Lookup) in(size int) *chain {
 	return &l.sizes[len(l.sizes)-1]
 }
 
-// Cached returns how many tokens of the request a worker is expected to find in its cache. The last is always read. A nil
-// lookup expects none.
+// Cached returns the number of tokens of the request that a worker is expected to have cached. The
+// last token is always read. A nil lookup returns 0.
 func (l *Lookup) Cached(w *fleet.Worker, info *llmv1.WorkerInfo) int {
 	if l == nil {
 		return 0
@@ -141,7 +147,7 @@ func (l *Lookup) Cached(w *fleet.Worker, info *llmv1.WorkerInfo) int {
 	return max(0, min(s.overlap[at.number]*s.size, len(l.req.GetPrompt())-1))
 }
 
-// Sent records that a worker gets the request.
+// Sent records that the worker gets the request.
 func (l *Lookup) Sent(w *fleet.Worker, info *llmv1.WorkerInfo, now time.Time) {
 	at, known := l.tracker.place(w)
 	s := l.in(int(info.GetKvBlockSize()))
@@ -152,7 +158,7 @@ func (l *Lookup) Sent(w *fleet.Worker, info *llmv1.WorkerInfo, now time.Time) {
 }
 
 func (t *Tracker) forecast(at place) *kvindex.Forecast {
-	if at.tells {
+	if at.reports {
 		return t.awaited
 	}
 	return t.guessed

@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// A feed is a call of KVEvents that a test scripts; nil ends the call.
+// A feed is a scripted call of KVEvents; nil ends the call.
 type feed struct {
 	ctx     context.Context //nolint:containedctx // of the call, as in a gRPC stream
 	batches <-chan *workerv1.KVEventsResponse
@@ -42,7 +42,8 @@ type setup struct {
 	batches chan *workerv1.KVEventsResponse
 }
 
-// follow runs test with a tracker that follows a healthy worker with KV events, in blocks of 16 tokens.
+// follow runs test with a tracker that follows a healthy worker with KV events and blocks of 16
+// tokens.
 func follow(t *testing.T, test func(*setup)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +94,7 @@ func TestIndexFollowsKVEvents(t *testing.T) {
 		s.expect(48)
 		s.send(&workerv1.KVEventsResponse{Sequence: 4, Reset_: true, Stored: names[:1]})
 		s.expect(16)
-		s.send(nil) // the call ends: nothing is known any more
+		s.send(nil) // the call ends, and the cache is unknown
 		s.expect(0)
 		s.send(&workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names})
 		s.expect(64)
@@ -104,13 +105,14 @@ func TestIndexFollowsKVEvents(t *testing.T) {
 	})
 }
 
-// TestWorkerThatNamesNoBlockIsGuessed covers a worker that announces KV events, none of which names a block.
-func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
+// TestWorkerWithoutNamedBlocksIsForecast covers a worker that announces KV events, none of which names
+// a block.
+func TestWorkerWithoutNamedBlocksIsForecast(t *testing.T) {
 	names := kvblock.Chain(nil, 0, prompt(64).GetPrompt(), 16)
 	follow(t, func(s *setup) {
 		expect := func(when string, telling int, want *kvindex.Forecast) {
 			at, _ := s.tracker.place(s.worker)
-			if n := s.tracker.telling(); n != telling || s.tracker.forecast(at) != want {
+			if n := s.tracker.reporting(); n != telling || s.tracker.forecast(at) != want {
 				t.Errorf("%s: %d workers name blocks, want %d, or the wrong forecast is used", when, n, telling)
 			}
 		}
@@ -124,8 +126,8 @@ func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
 	})
 }
 
-// TestCacheOfAnAdapterIsItsOwn: blocks of an adapter serve only requests for the adapter.
-func TestCacheOfAnAdapterIsItsOwn(t *testing.T) {
+// Blocks of an adapter serve only requests for the adapter.
+func TestAdaptersHaveSeparateCaches(t *testing.T) {
 	legal := prompt(100)
 	legal.Adapter = "legal"
 	names := kvblock.Chain(nil, kvblock.Root("legal"), legal.GetPrompt(), 16)
@@ -138,9 +140,9 @@ func TestCacheOfAnAdapterIsItsOwn(t *testing.T) {
 	})
 }
 
-// TestBlocksBehindAnImageAreNotNamed: engines hash the image, or what they make of it, into these blocks. Neither are they looked
-// up, nor expected to be there after the prompt was sent.
-func TestBlocksBehindAnImageAreNotNamed(t *testing.T) {
+// Engines hash the image into the names of these blocks. The blocks are neither looked up nor
+// forecast.
+func TestBlocksAfterAnImageAreNotNamed(t *testing.T) {
 	shown := prompt(100)
 	shown.Images, shown.BeforeImages = []*llmv1.Image{{}}, 40
 	names, in := kvblock.Chain(nil, 0, prompt(100).GetPrompt(), 16), &llmv1.WorkerInfo{KvBlockSize: 16}
@@ -153,7 +155,7 @@ func TestBlocksBehindAnImageAreNotNamed(t *testing.T) {
 		s.send(&workerv1.KVEventsResponse{Sequence: 2, Reset_: true})
 		s.tracker.Lookup(shown).Sent(s.worker, in, time.Now())
 		s.expect(32)
-		shown.BeforeImages = 0 // it is unknown where the image is
+		shown.BeforeImages = 0 // the position of the image is unknown
 		if got := s.tracker.Lookup(shown).Cached(s.worker, in); got != 0 {
 			t.Errorf("%d tokens are expected in the cache, want none", got)
 		}

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A Forecast is what workers are expected to hold because of what was sent to them, each block for a time since it was sent last.
-// It is bounded by the blocks of its index: past that the oldest part expires early. It is safe for concurrent use.
+// A Forecast is the set of blocks that workers are expected to hold because prompts were sent to
+// them. Each block expires after a time since it was last sent. The forecast has at most as many
+// blocks as its index; beyond that the oldest prompts expire early. It is safe for concurrent use.
 type Forecast struct {
 	index *Index
 	ttl   time.Duration
@@ -24,18 +25,19 @@ type forecastPrompt struct {
 	until  time.Time
 }
 
-// An expectation is one block of one worker. It is pending while a prompt with the block is in sent.
+// An expectation is a block that a worker is expected to hold. It is pending while sent has a
+// prompt with the block.
 type expectation struct {
 	name   uint64
 	worker Worker
 }
 
-// NewForecast returns a forecast that x matches, too, for a time of ttl.
+// NewForecast returns a forecast in the index x, whose blocks expire after ttl.
 func NewForecast(x *Index, ttl time.Duration) *Forecast {
 	return &Forecast{index: x, ttl: ttl, pending: make(map[expectation]int)}
 }
 
-// Sent notes that a worker is about to hold blocks. The forecast keeps names.
+// Sent records that a worker will soon hold blocks. The forecast retains names.
 func (f *Forecast) Sent(w Worker, names []uint64, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,7 +56,7 @@ func (f *Forecast) Sent(w Worker, names []uint64, now time.Time) {
 	f.index.each(names, func(name uint64) { f.index.store(w, name, true) })
 }
 
-// Expire forgets what was sent too long ago.
+// Expire removes prompts that were sent more than ttl ago.
 func (f *Forecast) Expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +69,7 @@ func (f *Forecast) expire(now time.Time) {
 	}
 }
 
-// drop forgets the prompt that was sent longest ago.
+// drop removes the oldest prompt.
 func (f *Forecast) drop() {
 	s := f.sent[0]
 	f.sent[0] = forecastPrompt{}

@@ -1,11 +1,13 @@
-// Package kvindex knows which worker holds which prefixes in its KV cache: from what workers tell, and from what was sent to them.
+// Package kvindex tracks which worker holds which prefixes in its KV cache, from reports of workers
+// and from the prompts that were sent to them.
 //
-// An Index maps the chained names of blocks (pkg/kvblock) to sets of workers. Match says of how many of a prompt's first blocks each
-// worker has. It never allocates after New: the index is a table of fixed size, and when it is full the block that was stored
-// longest ago goes. Forgetting costs a worse choice, never a wrong answer.
+// An Index maps the chained names of blocks (pkg/kvblock) to sets of workers. Match returns how
+// many of a prompt's first blocks each worker holds. The index is a table of fixed size and never
+// allocates after New. When it is full, it evicts the block that was stored longest ago. An
+// eviction can make a choice worse, but no answer wrong.
 //
-// A worker that tells what it holds is believed exactly (Store, Remove, Clear). What is only to be expected of a worker, because a
-// prompt was just sent to it, is a Forecast, and expires.
+// A worker's reports are taken as exact (Store, Remove, Clear). A Forecast holds the blocks that a
+// worker is only expected to hold, because a prompt was just sent to it; they expire.
 package kvindex
 
 import (
@@ -13,36 +15,38 @@ import (
 	"sync"
 )
 
-// MaxWorkers is how many workers an index tells apart.
+// MaxWorkers is the maximum number of workers in an index.
 const MaxWorkers = 64
 
-// A Worker is a number below MaxWorkers that Join gave to a worker, until it leaves.
+// A Worker is a number below MaxWorkers that Join assigned to a worker, until Leave.
 type Worker int
 
 func (w Worker) bit() uint64 { return 1 << w }
 
-// An Index is safe for concurrent use. Matches run beside each other, and wait for changes, which are made in small portions.
+// An Index is safe for concurrent use. Matches run concurrently, and wait only for changes, which
+// lock the index for small portions.
 type Index struct {
-	limit int // blocks
+	limit int // maximum number of blocks
 
-	mu     sync.RWMutex // guards the following fields
-	joined uint64       // workers
-	hidden uint64       // workers of which everything is just being forgotten
-	table  table
-	told   [MaxWorkers]int // blocks of each worker
-	hoped  [MaxWorkers]int // blocks that are forecast of each worker
+	mu       sync.RWMutex // guards the following fields
+	joined   uint64       // workers
+	hidden   uint64       // workers that are being removed from all blocks
+	table    table
+	reported [MaxWorkers]int // number of reported blocks of each worker
+	expected [MaxWorkers]int // number of forecast blocks of each worker
 }
 
-// New returns an index of so many blocks at most, 43 bytes each.
+// New returns an index of at most this many blocks, 43 bytes each.
 func New(blocks int) *Index {
 	blocks = max(1, min(blocks, maxBlocks))
 	return &Index{limit: blocks, table: newTable(blocks)}
 }
 
-// portion is how many blocks are changed while matches wait: some tens of microseconds.
+// portion is the number of blocks that change under one lock, which takes some tens of
+// microseconds.
 const portion = 256
 
-// Join returns the number of a new worker; ok is false if there are too many.
+// Join assigns a number to a new worker; ok is false if there are too many workers.
 func (x *Index) Join() (w Worker, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -54,7 +58,7 @@ func (x *Index) Join() (w Worker, ok bool) {
 	return Worker(free), true
 }
 
-// Leave forgets a worker, whose number may then be another one's.
+// Leave removes a worker. Its number may then be assigned again.
 func (x *Index) Leave(w Worker) {
 	x.forget(w, true)
 	x.mu.Lock()
@@ -62,42 +66,43 @@ func (x *Index) Leave(w Worker) {
 	x.joined &^= w.bit()
 }
 
-// Store notes that a worker holds blocks.
+// Store records that a worker holds blocks.
 func (x *Index) Store(w Worker, names []uint64) {
 	x.each(names, func(name uint64) { x.store(w, name, false) })
 }
 
-// Remove notes that a worker no longer holds blocks.
+// Remove records that a worker no longer holds blocks.
 func (x *Index) Remove(w Worker, names []uint64) {
 	x.each(names, func(name uint64) { x.remove(w, name, false) })
 }
 
-// Clear notes that a worker holds nothing. What is forecast of it stays.
+// Clear records that a worker holds no blocks. Its forecast stays.
 func (x *Index) Clear(w Worker) { x.forget(w, false) }
 
-// Held returns how many blocks a worker is known to hold, and how many are forecast.
-func (x *Index) Held(w Worker) (told, forecast int) {
+// Held returns the numbers of reported and forecast blocks of a worker.
+func (x *Index) Held(w Worker) (reported, forecast int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.told[w], x.hoped[w]
+	return x.reported[w], x.expected[w]
 }
 
-// Len returns how many blocks the index knows.
+// Len returns the number of blocks in the index.
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.table.used
 }
 
-// An Overlap is how many of a prompt's first blocks each worker holds.
+// An Overlap is the number of a prompt's first blocks that each worker holds.
 type Overlap [MaxWorkers]int
 
-// run is how many blocks are looked at together.
+// run is the number of blocks that one lookup covers.
 const run = 16
 
-// Match returns the overlap of the prompt that has these blocks. Engines give up prefixes from their ends, so that a worker which
-// holds the last block of a run is taken to hold all of it: of a long prompt, one block in sixteen is looked for, and all of
-// the runs in which somebody's overlap ends.
+// Match returns the overlap with the prompt of these blocks. Engines evict prefixes from their
+// ends, so a worker that holds the last block of a run is assumed to hold the whole run: Match
+// looks up one block in sixteen of a long prompt, and all blocks of the runs in which the overlap
+// of a worker ends.
 func (x *Index) Match(names []uint64) (o Overlap) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -119,11 +124,12 @@ func (x *Index) Match(names []uint64) (o Overlap) {
 	return o
 }
 
-// endIn finds where in the last run of names, from begin on, the overlap of each of these workers ends.
+// endIn finds where the overlap of each of these workers ends within the last run of names, which
+// starts at begin.
 func (x *Index) endIn(names []uint64, begin int, workers uint64, o *Overlap) {
 	x.table.warm(names[begin:], 1)
 	for i := begin; workers != 0; i++ {
-		still := uint64(0) // none holds the last
+		still := uint64(0) // no worker holds the last block
 		if i < len(names)-1 {
 			still = workers & x.table.holders(names[i])
 		}
@@ -148,7 +154,7 @@ func (x *Index) each(names []uint64, change func(name uint64)) {
 	}
 }
 
-// store notes a block of a worker, told or forecast, as the one stored last.
+// store records a reported or forecast block of a worker, and makes it the newest.
 func (x *Index) store(w Worker, name uint64, forecast bool) {
 	at, known := x.table.find(name)
 	switch {
@@ -164,72 +170,73 @@ func (x *Index) store(w Worker, name uint64, forecast bool) {
 		}
 	}
 	s := &x.table.slots[at]
-	if forecast && s.hoped&w.bit() == 0 {
-		s.hoped |= w.bit()
-		x.hoped[w]++
+	if forecast && s.expected&w.bit() == 0 {
+		s.expected |= w.bit()
+		x.expected[w]++
 	}
-	if !forecast && s.told&w.bit() == 0 {
-		s.told |= w.bit()
-		x.told[w]++
+	if !forecast && s.reported&w.bit() == 0 {
+		s.reported |= w.bit()
+		x.reported[w]++
 	}
 }
 
-// remove forgets that a worker holds a block, or that this was forecast.
+// remove removes a worker's report of a block, or its forecast.
 func (x *Index) remove(w Worker, name uint64, forecast bool) {
 	if at, known := x.table.find(name); known {
 		x.drop(at, w, !forecast, forecast)
 	}
 }
 
-// drop takes a worker off a block, and the block out of the table if it was the last.
-func (x *Index) drop(at uint32, w Worker, told, forecast bool) {
+// drop removes a worker from a block, and the block from the table if no worker is left.
+func (x *Index) drop(at uint32, w Worker, reported, forecast bool) {
 	s := &x.table.slots[at]
-	if told && s.told&w.bit() != 0 {
-		s.told &^= w.bit()
-		x.told[w]--
+	if reported && s.reported&w.bit() != 0 {
+		s.reported &^= w.bit()
+		x.reported[w]--
 	}
-	if forecast && s.hoped&w.bit() != 0 {
-		s.hoped &^= w.bit()
-		x.hoped[w]--
+	if forecast && s.expected&w.bit() != 0 {
+		s.expected &^= w.bit()
+		x.expected[w]--
 	}
 	if s.workers() == 0 {
 		x.table.delete(at)
 	}
 }
 
-// evict forgets the block that was stored longest ago.
+// evict removes the block that was stored longest ago.
 func (x *Index) evict() {
 	at := x.table.oldest
 	s := &x.table.slots[at]
-	for all := s.told; all != 0; all &= all - 1 {
-		x.told[bits.TrailingZeros64(all)]--
+	for all := s.reported; all != 0; all &= all - 1 {
+		x.reported[bits.TrailingZeros64(all)]--
 	}
-	for all := s.hoped; all != 0; all &= all - 1 {
-		x.hoped[bits.TrailingZeros64(all)]--
+	for all := s.expected; all != 0; all &= all - 1 {
+		x.expected[bits.TrailingZeros64(all)]--
 	}
 	x.table.delete(at)
 }
 
-// forget takes a worker off all blocks. Nothing matches it meanwhile, while other workers' blocks come and go: a deletion moves
-// slots towards the front alone, so on the way from the back none is missed.
+// forget removes a worker from all blocks. Meanwhile Match ignores the worker, and blocks of other
+// workers may change: a deletion moves slots only towards the front, so a scan from the back misses
+// none.
 func (x *Index) forget(w Worker, forecast bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.told[w] == 0 && (!forecast || x.hoped[w] == 0) {
+	if x.reported[w] == 0 && (!forecast || x.expected[w] == 0) {
 		return
 	}
 	x.hidden |= w.bit()
-	for end := len(x.table.slots); end > 0 && (x.told[w] > 0 || forecast && x.hoped[w] > 0); end -= sweep {
+	for end := len(x.table.slots); end > 0 && (x.reported[w] > 0 || forecast && x.expected[w] > 0); end -= sweep {
 		for at := end - 1; at >= max(0, end-sweep); at-- {
 			if s := &x.table.slots[at]; s.workers()&w.bit() != 0 {
 				x.drop(uint32(at), w, true, forecast)
 			}
 		}
-		x.mu.Unlock() // let others in
+		x.mu.Unlock() // let other callers in
 		x.mu.Lock()
 	}
 	x.hidden &^= w.bit()
 }
 
-// sweep is how many slots are looked at while others wait.
+// sweep is the number of slots that are scanned under one lock.
 const sweep = 1 << 14

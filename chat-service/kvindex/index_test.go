@@ -14,21 +14,21 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// naive is an index as one would write it down.
+// naive is the obvious implementation of an index.
 type naive struct {
-	limit       int
-	told, hoped map[uint64]map[Worker]bool
-	order       []uint64 // from the block stored longest ago on
+	limit              int
+	reported, expected map[uint64]map[Worker]bool
+	order              []uint64 // oldest block first
 }
 
 func newNaive(limit int) *naive {
-	return &naive{limit: limit, told: map[uint64]map[Worker]bool{}, hoped: map[uint64]map[Worker]bool{}}
+	return &naive{limit: limit, reported: map[uint64]map[Worker]bool{}, expected: map[uint64]map[Worker]bool{}}
 }
 
 func (n *naive) forgetIfUnused(name uint64) {
-	if len(n.told[name])+len(n.hoped[name]) == 0 {
-		delete(n.told, name)
-		delete(n.hoped, name)
+	if len(n.reported[name])+len(n.expected[name]) == 0 {
+		delete(n.reported, name)
+		delete(n.expected, name)
 		n.order = slices.DeleteFunc(n.order, func(other uint64) bool { return other == name })
 	}
 }
@@ -38,8 +38,8 @@ func (n *naive) store(where map[uint64]map[Worker]bool, w Worker, name uint64) {
 	if len(n.order) >= n.limit {
 		gone := n.order[0]
 		n.order = n.order[1:]
-		delete(n.told, gone)
-		delete(n.hoped, gone)
+		delete(n.reported, gone)
+		delete(n.expected, gone)
 	}
 	n.order = append(n.order, name)
 	if where[name] == nil {
@@ -61,7 +61,7 @@ func (n *naive) clear(where map[uint64]map[Worker]bool, w Worker) {
 
 func (n *naive) match(names []uint64, joined map[Worker]bool) (o Overlap) {
 	for w := range joined {
-		held := func(i int) bool { return n.told[names[i]][w] || n.hoped[names[i]][w] }
+		held := func(i int) bool { return n.reported[names[i]][w] || n.expected[names[i]][w] }
 		for o[w] < len(names) {
 			if end := min(o[w]/run*run+run, len(names)); held(end - 1) {
 				o[w] = end
@@ -85,8 +85,8 @@ func (n *naive) count(where map[uint64]map[Worker]bool, w Worker) (count int) {
 	return count
 }
 
-// TestIndexIsWhatOneWouldWriteDown does at random all that can be done.
-func TestIndexIsWhatOneWouldWriteDown(t *testing.T) {
+// TestIndexMatchesTheNaiveIndex runs random operations on both implementations.
+func TestIndexMatchesTheNaiveIndex(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limit := 1 + random.IntN(90)
@@ -115,30 +115,30 @@ func TestIndexIsWhatOneWouldWriteDown(t *testing.T) {
 			case op < 20:
 				x.Store(w, some)
 				for _, name := range some {
-					want.store(want.told, w, name)
+					want.store(want.reported, w, name)
 				}
 			case op < 30:
 				x.each(some, func(name uint64) { x.store(w, name, true) })
 				for _, name := range some {
-					want.store(want.hoped, w, name)
+					want.store(want.expected, w, name)
 				}
 			case op < 40:
 				x.Remove(w, some)
 				for _, name := range some {
-					want.remove(want.told, w, name)
+					want.remove(want.reported, w, name)
 				}
 			case op < 45:
 				x.each(some, func(name uint64) { x.remove(w, name, true) })
 				for _, name := range some {
-					want.remove(want.hoped, w, name)
+					want.remove(want.expected, w, name)
 				}
 			case op < 46:
 				x.Clear(w)
-				want.clear(want.told, w)
+				want.clear(want.reported, w)
 			case op < 47:
 				x.Leave(w)
-				want.clear(want.told, w)
-				want.clear(want.hoped, w)
+				want.clear(want.reported, w)
+				want.clear(want.expected, w)
 				delete(joined, w)
 			}
 			if got, want := x.Match(some), want.match(some, joined); got != want {
@@ -147,14 +147,14 @@ func TestIndexIsWhatOneWouldWriteDown(t *testing.T) {
 			if x.Len() != len(want.order) {
 				t.Fatalf("seed %d, step %d: %d blocks, want %d", seed, step, x.Len(), len(want.order))
 			}
-			if told, hoped := x.Held(w); told != want.count(want.told, w) || hoped != want.count(want.hoped, w) {
-				t.Fatalf("seed %d, step %d: %d and %d blocks of worker %d, want %d and %d", seed, step, told, hoped, w, want.count(want.told, w), want.count(want.hoped, w))
+			if reported, expected := x.Held(w); reported != want.count(want.reported, w) || expected != want.count(want.expected, w) {
+				t.Fatalf("seed %d, step %d: %d and %d blocks of worker %d, want %d and %d", seed, step, reported, expected, w, want.count(want.reported, w), want.count(want.expected, w))
 			}
 		}
 	}
 }
 
-func TestWorkersPastTheBoundAreNotTakenIn(t *testing.T) {
+func TestTooManyWorkersAreRefused(t *testing.T) {
 	x := New(10)
 	for i := range MaxWorkers {
 		if w, ok := x.Join(); !ok || w != Worker(i) {
@@ -210,8 +210,9 @@ func TestForecastIsBounded(t *testing.T) {
 	}
 }
 
-// TestOthersGoOnWhileOneIsForgotten is for the race detector, and for slots that move meanwhile.
-func TestOthersGoOnWhileOneIsForgotten(t *testing.T) {
+// TestOthersChangeWhileAWorkerIsForgotten is for the race detector, and for slots that move
+// meanwhile.
+func TestOthersChangeWhileAWorkerIsForgotten(t *testing.T) {
 	x := New(1 << 16)
 	var workers [4]Worker
 	var blocks [4][]uint64
@@ -235,8 +236,8 @@ func TestOthersGoOnWhileOneIsForgotten(t *testing.T) {
 				} else {
 					x.Remove(w, blocks[i][:10000])
 				}
-				if told, _ := x.Held(w); told != 0 {
-					t.Errorf("worker %d, round %d: %d blocks", w, round, told)
+				if reported, _ := x.Held(w); reported != 0 {
+					t.Errorf("worker %d, round %d: %d blocks", w, round, reported)
 				}
 			}
 		})
@@ -252,7 +253,7 @@ func TestOthersGoOnWhileOneIsForgotten(t *testing.T) {
 	}
 }
 
-// full is an index of ten million blocks over 64 workers, in prompts of 512 blocks.
+// full returns an index of ten million blocks of 64 workers, in prompts of 512 blocks.
 var full = sync.OnceValues(func() (*Index, [][]uint64) {
 	const blocks = 10_000_000
 	x := New(blocks)

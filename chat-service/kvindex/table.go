@@ -2,31 +2,34 @@ package kvindex
 
 import "math/bits"
 
-// A table is a hash table with open addresses: a block's slot is at its home or behind it, with no empty slot between. Slots are
-// half a cache line each, and a quarter of them is empty, so that a block is mostly found with one look at memory.
+// A table is a hash table with open addressing: a block's slot is its home or a later slot, with no
+// empty slot in between. A slot is half a cache line, and a quarter of the slots is empty, so that
+// one memory access usually finds a block.
 type table struct {
 	slots          []slot
-	homes          uint64 // slots that can be a home; behind them is room for the last ones' neighbours
+	homes          uint64 // slots that can be homes; the slots behind them take the overflow of the last homes
 	used           int
-	oldest, newest uint32 // ends of the list of slots, by when they were stored
+	oldest, newest uint32 // ends of the list of slots in the order of storing
 }
 
-// A slot is a block and the workers that hold it; one without workers is empty.
+// A slot is a block and the workers that hold it. A slot without workers is empty.
 type slot struct {
-	name         uint64
-	told, hoped  uint64 // workers: those that said so, and those of which it is forecast
-	older, newer uint32 // slots, or none
+	name               uint64
+	reported, expected uint64 // workers that reported the block, and workers for which it is forecast
+	older, newer       uint32 // indexes of slots, or none
 }
 
-func (s *slot) workers() uint64 { return s.told | s.hoped }
+func (s *slot) workers() uint64 { return s.reported | s.expected }
 
 const (
 	none = ^uint32(0)
-	// overflow is room for a cluster at the end of the table; names spread evenly, and clusters of a hundred are rare.
+	// overflow is the space for a cluster at the end of the table. Names are spread evenly, so
+	// clusters of a hundred slots are rare.
 	overflow = 1024
-	// maxBlocks keeps slots countable in 32 bits.
+	// maxBlocks keeps slot indexes within 32 bits.
 	maxBlocks = 1 << 31
-	// ahead is how many slots are fetched from memory at once: about as many as a core can wait for.
+	// ahead is the number of slots to fetch from memory in parallel, about the number of loads that
+	// a core can have in flight.
 	ahead = 16
 )
 
@@ -35,13 +38,15 @@ func newTable(blocks int) table {
 	return table{slots: make([]slot, homes+overflow), homes: uint64(homes), oldest: none, newest: none}
 }
 
-// home is where a name belongs: names are hashes, so that their upper part is as good as a remainder.
+// home returns the home of a name. Names are hashes, so their upper bits serve as well as a
+// remainder.
 func (t *table) home(name uint64) uint32 {
 	home, _ := bits.Mul64(name, t.homes)
 	return uint32(home)
 }
 
-// warm fetches the homes of the last names of runs of a length, sixteen at most, all at once rather than one after another.
+// warm fetches the homes of the last names of at most sixteen runs of this length, in parallel
+// instead of one after another.
 func (t *table) warm(names []uint64, length int) {
 	var seen uint64
 	for i := length - 1; i < min(len(names), ahead*length); i += length {
@@ -50,12 +55,12 @@ func (t *table) warm(names []uint64, length int) {
 	sink(seen)
 }
 
-// sink keeps the compiler from leaving out what only the processor's cache notices.
+// sink prevents the compiler from removing loads whose only purpose is to fill the cache.
 //
 //go:noinline
 func sink(uint64) {}
 
-// find returns the slot of a name; if there is none, the slot where it would be.
+// find returns the slot of a name, or the slot where the name would be inserted.
 func (t *table) find(name uint64) (at uint32, ok bool) {
 	for at = t.home(name); int(at) < len(t.slots); at++ {
 		s := &t.slots[at]
@@ -77,8 +82,9 @@ func (t *table) holders(name uint64) uint64 {
 	return 0
 }
 
-// insert returns a slot for a name that is not there, as the newest. It is empty until its workers are set. ok is false if there is
-// no room near its home, in which case the block is not remembered.
+// insert returns a new slot for a name that is not in the table, as the newest. The slot counts as
+// empty until its workers are set. ok is false if there is no space near its home; then the block
+// is not recorded.
 func (t *table) insert(name uint64) (at uint32, ok bool) {
 	at, _ = t.find(name)
 	if int(at) >= len(t.slots) {
@@ -90,7 +96,7 @@ func (t *table) insert(name uint64) (at uint32, ok bool) {
 	return at, true
 }
 
-// delete empties a slot, and moves those behind it that would no longer be found.
+// delete empties a slot, and moves up the following slots that find would otherwise miss.
 func (t *table) delete(at uint32) {
 	t.unlink(at)
 	t.used--
@@ -127,7 +133,7 @@ func (t *table) unlink(at uint32) {
 	t.join(s.older, s.newer)
 }
 
-// join makes two slots neighbours in the list; none is an end of it.
+// join links two slots in the list; none stands for an end of the list.
 func (t *table) join(older, newer uint32) {
 	if older == none {
 		t.oldest = newer
@@ -141,7 +147,7 @@ func (t *table) join(older, newer uint32) {
 	}
 }
 
-// move takes a slot to another place, and its place in the list with it.
+// move moves a slot, including its place in the list.
 func (t *table) move(from, to uint32) {
 	s := t.slots[from]
 	t.slots[to] = s

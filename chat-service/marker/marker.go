@@ -1,10 +1,11 @@
-// Package marker finds markers, such as "<tool_call>", in text that comes in pieces.
+// Package marker finds markers, such as "<tool_call>", in text that arrives in pieces.
 package marker
 
 import "strings"
 
-// Find returns the first of markers in text, and where: the earliest, and of several that begin there the longest. Without one,
-// which is -1 and at says how much of text can be no part of a marker; with last, when nothing follows, that is all of it.
+// Find returns the first of markers in text and its index: the earliest match, and the longest one
+// if several begin there. If there is no match, which is -1, and at is the length of the text that
+// cannot be part of a marker. last means that no text follows, so that all of text is certain.
 func Find(text string, last bool, markers ...string) (at, which int) {
 	at, which = len(text), -1
 	for i, m := range markers {
@@ -23,10 +24,10 @@ func Find(text string, last bool, markers ...string) (at, which int) {
 	if which >= 0 && at <= safe {
 		return at, which
 	}
-	return safe, -1 // a longer one may have begun earlier
+	return safe, -1 // a longer marker may have begun earlier
 }
 
-// begun returns the length of the longest end of text that is a proper beginning of m.
+// begun returns the length of the longest suffix of text that is a proper prefix of m.
 func begun(text, m string) int {
 	for n := min(len(text), len(m)-1); n > 0; n-- {
 		if strings.HasSuffix(text, m[:n]) {

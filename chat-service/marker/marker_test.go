@@ -2,7 +2,7 @@ package marker
 
 import "testing"
 
-func TestFindHoldsBackWhatMayBecomeAMarker(t *testing.T) {
+func TestFindHoldsBackPossibleMarkers(t *testing.T) {
 	for _, c := range []struct {
 		text      string
 		last      bool

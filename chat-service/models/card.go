@@ -1,6 +1,7 @@
-// Package models is the models that chat-service serves, each as its card says: its files, its names, and where its workers
-// are. Cards are replaced while streams run: a new Set takes effect as a whole or not at all, a model that stays keeps its
-// workers, and one that is gone takes no new streams and finishes those it has.
+// Package models holds the models that chat-service serves. A Card describes each: its files, its
+// names, and the addresses of its workers. Cards can be replaced while streams run: a new Set takes
+// effect completely or not at all, a model that stays keeps its workers, and a removed model takes
+// no new streams and finishes its streams.
 package models
 
 import (
@@ -21,46 +22,48 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// A Card says how one model is served.
+// A Card configures one model.
 type Card struct {
-	Name       string   // what requests and workers call it; "" is the directory's name
-	Aliases    []string // what requests may call it, too
-	Adapters   []string // LoRA adapters of the model, by their names on its engines, which requests may name like models
-	Directory  string   // Hugging Face directory with tokenizer and template; "" is the embedded model
-	Template   string   // file with a chat template; "" is the directory's
-	ToolFormat string   // how the model writes calls of tools; "" is what its template says
-	Context    int      // tokens of prompt and answer together; 0 is as config.json says
-	EOS        []uint32 // tokens that end an answer, beside those that workers know
+	Name    string   // the name in requests and on workers; "" is the directory's name
+	Aliases []string // further names in requests
+	// LoRA adapters of the model, by their names on the engines; requests use them like model names
+	Adapters   []string
+	Directory  string   // Hugging Face directory with tokenizer and chat template; "" is the embedded model
+	Template   string   // file with a chat template; "" is the template of the directory
+	ToolFormat string   // format of tool calls; "" detects it from the chat template
+	Context    int      // maximum tokens of prompt and answer together; 0 takes it from config.json
+	EOS        []uint32 // tokens that end an answer, besides those that workers know
 	Workers    string   // a list or a discover.Source
-	Policy     string   // which of them gets a stream, as policy.Parse reads it; "" is policy.LeastLoaded
+	Policy     string   // routing policy; see policy.Parse; "" is policy.LeastLoaded
 	KV         kvcache.Options
 
-	Migrations   int           // how often a stream may go on with another worker
-	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
-	// FirstTokenMove is the maximum time for the first token of a short prompt before another worker with a free
-	// place takes over; 0 means no limit.
+	Migrations   int           // maximum moves of a stream to another worker
+	MigrateAfter time.Duration // maximum silence of a worker before its stream moves; 0 means no limit
+	// FirstTokenMove is the maximum time to the first token of a short prompt before another worker
+	// with a free place takes over; 0 means no limit.
 	FirstTokenMove time.Duration
-	QueueStreams   int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
-	QueueTokens    int           // how many tokens their prompts may have together
-	QueueOutage    time.Duration // how long they wait while no worker is healthy
-	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
+	QueueStreams   int           // maximum waiting streams in the fair queue; 0 means no queue
+	QueueTokens    int           // maximum prompt tokens of the waiting streams together
+	QueueOutage    time.Duration // maximum waiting time while no worker is healthy
+	// HandoverAbove is the maximum number of uncached prompt tokens that a decode worker reads
+	// itself.
 	HandoverAbove int
 	Timers        rpc.Timers
 }
 
 const (
-	// maxName bounds names, in bytes. They stand in messages.
+	// maxName bounds names, in bytes, because messages contain them.
 	maxName = 128
-	// maxAdapters bounds the adapters of a model. Their names are labels of metrics.
+	// maxAdapters bounds the adapters of a model, because their names are labels of metrics.
 	maxAdapters = 64
 )
 
-// names returns everything that requests may call the model and its adapters.
+// names returns all names that requests may use for the model and its adapters.
 func (c *Card) names() []string {
 	return slices.Concat([]string{c.ID()}, c.Aliases, c.Adapters)
 }
 
-// ID returns what requests and workers call the model.
+// ID returns the model's name in requests and on workers.
 func (c *Card) ID() string {
 	switch {
 	case c.Name != "":
@@ -72,10 +75,10 @@ func (c *Card) ID() string {
 	}
 }
 
-// Validate reports what is wrong with c, by the names of flags.
+// Validate returns an error that describes what is wrong with c by the names of flags, or nil.
 func (c *Card) Validate() error {
 	if n := len(c.Adapters); n > maxAdapters {
-		return fmt.Errorf("there are %d adapters; %d are the most", n, maxAdapters)
+		return fmt.Errorf("there are %d adapters; at most %d are allowed", n, maxAdapters)
 	}
 	for _, name := range c.names() {
 		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
@@ -108,9 +111,9 @@ func (c *Card) Validate() error {
 		return fmt.Errorf("--worker: %w", err)
 	}
 	if n := len(source.Static()); n > fleet.MaxWorkers {
-		return fmt.Errorf("--worker: there are %d workers; %d are the most", n, fleet.MaxWorkers)
+		return fmt.Errorf("--worker: there are %d workers; at most %d are allowed", n, fleet.MaxWorkers)
 	}
-	if len(source.Static()) != 1 { // a lone worker is never left, so its streams may have any timers
+	if len(source.Static()) != 1 { // a lone worker is never left, so any timers are valid
 		switch {
 		case c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall:
 			return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
@@ -121,7 +124,8 @@ func (c *Card) Validate() error {
 	return c.Timers.Validate()
 }
 
-// files returns the model's directory, with the card's template in place of its own, and who made the model.
+// files returns the model's directory, with the card's template if it has one, and the owner of the
+// model.
 func (c *Card) files() (dir fs.FS, owner string, err error) {
 	dir, owner = whencetiny.FS(), whencetiny.Owner
 	if c.Directory != "" {
@@ -137,7 +141,7 @@ func (c *Card) files() (dir fs.FS, owner string, err error) {
 	return templateOverride{dir, template}, owner, nil
 }
 
-// A templateOverride is a directory with another chat template.
+// A templateOverride is a directory with a different chat template.
 type templateOverride struct {
 	fs.FS
 	template []byte

@@ -32,7 +32,7 @@ import (
 // patience bounds every wait.
 const patience = 20 * time.Second
 
-// A worker says the same token again and again, one each millisecond, up to max_tokens.
+// A worker repeats the same token, one each millisecond, up to max_tokens.
 type worker struct {
 	workerv1.UnimplementedWorkerServer
 	info llmv1.WorkerInfo
@@ -84,7 +84,7 @@ func (w *worker) last() *workerv1.TokenRequest {
 	return w.asked[len(w.asked)-1]
 }
 
-// work serves a worker of a model until the test ends. change says what is special about it.
+// work serves a worker of a model until the test ends. change modifies its info.
 func work(t *testing.T, name, model string, change func(*llmv1.WorkerInfo)) *worker {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,7 +110,8 @@ func work(t *testing.T, name, model string, change func(*llmv1.WorkerInfo)) *wor
 	return w
 }
 
-// A journal is a log that can be read meanwhile, and says whether the registry is healthy.
+// A journal is a log that tests can read while it is written. It also records whether the registry
+// is healthy.
 type journal struct {
 	mu      sync.Mutex
 	text    strings.Builder
@@ -148,7 +149,7 @@ func open(t *testing.T) (*Registry, *journal) {
 	return r, j
 }
 
-// card is a model of the embedded files.
+// card returns a card with the embedded files.
 func card(name string, workers ...*worker) Card {
 	var addrs []string
 	for _, w := range workers {
@@ -164,7 +165,7 @@ func set(t *testing.T, r *Registry, cards ...Card) {
 	}
 }
 
-// healthy awaits that so many workers are.
+// healthy waits until n workers are healthy.
 func healthy(t *testing.T, r *Registry, n int) {
 	t.Helper()
 	eventually(t, "workers are healthy", func() bool { h, _ := r.Count(); return h == n })
@@ -181,7 +182,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// ask reads a stream of so many tokens. at is called with how many have come.
+// ask reads a stream of this many tokens. at is called with the number of tokens so far.
 func ask(t *testing.T, r *Registry, model string, tokens uint32, at func(int)) (got int, err error) {
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()

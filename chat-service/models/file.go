@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxFile bounds a file of cards, in bytes.
+	// maxFile bounds the size of a models file, in bytes.
 	maxFile = 1 << 20
-	// maxModels bounds how many there are.
+	// maxModels bounds the number of models.
 	maxModels = 64
 )
 
-// A fileCard is a card as it stands in a file. What is left out is as the flags say.
+// A fileCard is a card in a file. The flags are the defaults for missing keys.
 type fileCard struct {
 	Name         string         `yaml:"name"`
 	Aliases      []string       `yaml:"aliases"`
@@ -43,7 +43,7 @@ type fileCard struct {
 	Stall        *time.Duration `yaml:"stall-timeout"`
 }
 
-// addresses are a list, or one text, of which a list is one with commas.
+// addresses is a list, or a text, in YAML. A list becomes a text with commas.
 type addresses string
 
 // UnmarshalYAML implements yaml.Unmarshaler.
@@ -59,30 +59,31 @@ func (a *addresses) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// read returns the text of a file of cards.
+// read returns the content of a models file.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s has %d bytes; %d are the most", path, info.Size(), maxFile)
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are allowed", path, info.Size(), maxFile)
 	}
 	return os.ReadFile(path)
 }
 
-// parse reads the cards of a file at path. Paths in it are relative to its directory. defaults has what cards leave out.
+// parse parses the cards of the file at path. Paths in the file are relative to its directory.
+// defaults has the values of missing keys.
 func parse(text []byte, path string, defaults Card) ([]Card, error) {
 	var file struct {
 		Models []fileCard `yaml:"models"`
 	}
 	in := yaml.NewDecoder(strings.NewReader(string(text)))
-	in.KnownFields(true) // a key that is misspelt is not a key that is left out
+	in.KnownFields(true) // a misspelt key must not pass as a missing key
 	if err := in.Decode(&file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := in.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: there is more than one document; all models stand in one list", path)
+		return nil, fmt.Errorf("%s: there is more than one document; put all models into one list", path)
 	}
 	dir := filepath.Dir(path)
 	var cards []Card
@@ -99,7 +100,7 @@ func parse(text []byte, path string, defaults Card) ([]Card, error) {
 	return cards, nil
 }
 
-// keys are what a file calls the flags of which Validate speaks.
+// keys replaces the names of flags in errors of Validate by the keys of the file.
 var keys = strings.NewReplacer("--worker", "workers", "--", "")
 
 func (f *fileCard) card(dir string, c Card) Card {
@@ -140,19 +141,19 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// check reports what is wrong with cards that are served together.
+// check returns an error if the cards cannot be served together.
 func check(cards []Card) error {
 	if len(cards) == 0 {
 		return errors.New("there are no models")
 	}
 	if len(cards) > maxModels {
-		return fmt.Errorf("there are %d models; %d are the most", len(cards), maxModels)
+		return fmt.Errorf("there are %d models; at most %d are allowed", len(cards), maxModels)
 	}
 	taken := map[string]bool{}
 	for i := range cards {
 		for _, name := range cards[i].names() {
 			if taken[name] {
-				return fmt.Errorf("two models, or a model twice, have the name %q", name)
+				return fmt.Errorf("the name %q is used twice", name)
 			}
 			taken[name] = true
 		}

@@ -17,7 +17,7 @@ import (
 
 var defaults = Card{Workers: "d:1", Policy: "round-robin", Migrations: 3, MigrateAfter: 10 * time.Second, Timers: rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second}}
 
-func TestCardsSayWhatTheFlagsDoNot(t *testing.T) {
+func TestCardsOverrideTheFlags(t *testing.T) {
 	cards, err := parse([]byte(`
 models:
   - name: all
@@ -56,8 +56,8 @@ models:
 	}
 }
 
-func TestExampleOfTheDocsIsOne(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operations.md")
+func TestExampleInTheDocsIsValid(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/howto/models.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestExampleOfTheDocsIsOne(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreWrongAreRefused(t *testing.T) {
+func TestInvalidFilesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":           "EOF",
 		"models: []": "there are no models",
@@ -83,10 +83,10 @@ func TestFilesThatAreWrongAreRefused(t *testing.T) {
 		"models: [{policy: best}]":                    `model "whence-tiny": policy: there is no policy "best"`,
 		"models: [{workers: h}]":                      "workers: address h: missing port",
 		"models: [{workers: [{}]}]":                   "cannot unmarshal",
-		"models: [{}, {}]":                            `have the name "whence-tiny"`,
+		"models: [{}, {}]":                            `the name "whence-tiny" is used twice`,
 		"models: [{aliases: ['']}]":                   "must be UTF-8 of 1 to 128 bytes",
 		"models: [{stall-timeout: -1s}]":              "stall-timeout and idle-timeout must not be negative",
-		"models: [" + strings.Repeat("{},", 65) + "]": "64 are the most",
+		"models: [" + strings.Repeat("{},", 65) + "]": "at most 64 are allowed",
 	} {
 		_, err := parse([]byte(text), "m.yaml", defaults)
 		if want == "" && err == nil {
@@ -98,7 +98,7 @@ func TestFilesThatAreWrongAreRefused(t *testing.T) {
 	}
 	large := filepath.Join(t.TempDir(), "large.yaml")
 	write(t, large, strings.Repeat("#", maxFile+1))
-	if _, err := read(large); err == nil || !strings.Contains(err.Error(), "are the most") {
+	if _, err := read(large); err == nil || !strings.Contains(err.Error(), "are allowed") {
 		t.Error(err)
 	}
 }
@@ -114,7 +114,7 @@ func FuzzCards(f *testing.F) {
 	})
 }
 
-// follow follows a file until the test ends, and returns what has come of it.
+// follow follows a file until the test ends. results returns the outcomes of its loads.
 func follow(t *testing.T, f *File, r *Registry) (results func() string) {
 	t.Helper()
 	if err := f.Load(r); err != nil {
@@ -184,7 +184,7 @@ func TestFileIsFollowedThroughSwappedDirectories(t *testing.T) {
 		}
 		write(t, filepath.Join(dir, version, "models.yaml"), "models: [{name: "+name+", workers: 'h:1'}]")
 	}
-	link := func(version string) { // as a cluster does it: atomically
+	link := func(version string) { // atomically, as in a cluster
 		t.Helper()
 		if err := os.Symlink(version, filepath.Join(dir, "..new")); err != nil {
 			t.Fatal(err)

@@ -28,10 +28,10 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// A model is one that is served, or finishes its streams.
+// A model is a model that is served, or finishes its streams.
 type model struct {
 	// Static.
-	print [sha256.Size]byte // of its files
+	print [sha256.Size]byte // of the model's files
 	model *chat.Model
 	pool  *route.Pool
 	queue *admit.Queue // nil if streams wait at the workers
@@ -39,20 +39,20 @@ type model struct {
 	embed chat.EmbedEngine
 	begun time.Time
 	log   *slog.Logger
-	up    chan struct{} // closed when it has a worker
+	up    chan struct{} // closed when a worker is healthy for the first time
 	stop  context.CancelFunc
-	runs  sync.WaitGroup // what stop ends
+	runs  sync.WaitGroup // goroutines that stop ends
 
-	streams sync.WaitGroup // they begin while it is served, with the registry's mu held
+	streams sync.WaitGroup // streams begin, with the registry's mu held, only while the model is served
 
 	source atomic.Pointer[discover.Source] // of its workers
 
-	// Owned by who holds the registry's applying.
+	// Guarded by the registry's applying.
 	card     Card
-	unfollow func() // ends what listens to source
+	unfollow func() // stops following source
 }
 
-// prepare reads a model's files. Nothing runs before start.
+// prepare loads a model. Nothing runs before start.
 func (r *Registry) prepare(c Card) (*model, error) {
 	self, log, m := r.self, r.log, r.Metrics
 	streams, prompts, kv, err := route.Policies(c.Policy, c.KV)
@@ -63,7 +63,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	print := fingerprint(dir) // before they are read: what changes meanwhile is read again
+	print := fingerprint(dir) // before the files are read, so that a change in between is found by the next reload
 	load := chat.Load
 	if r.Load != nil {
 		load = r.Load
@@ -76,7 +76,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 		return nil, fmt.Errorf("--tool-format: %w", err)
 	}
 	if c.Context > loaded.ContextLength {
-		return nil, fmt.Errorf("context is %d; config.json says %d, which it may only lower", c.Context, loaded.ContextLength)
+		return nil, fmt.Errorf("context is %d; it must not be above the %d of config.json", c.Context, loaded.ContextLength)
 	}
 	if c.Context > 0 {
 		loaded.ContextLength = c.Context
@@ -107,7 +107,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	}, nil
 }
 
-// fingerprint tells whether a model's files have changed.
+// fingerprint returns a hash of the model's files, which shows whether they have changed.
 func fingerprint(dir fs.FS) (print [sha256.Size]byte) {
 	all := sha256.New()
 	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", templateFile} {
@@ -118,7 +118,7 @@ func fingerprint(dir fs.FS) (print [sha256.Size]byte) {
 	return [sha256.Size]byte(all.Sum(nil))
 }
 
-// start looks for workers. changed is called when there are more or fewer that are healthy.
+// start begins to follow the workers. changed is called when the number of healthy workers changes.
 func (m *model) start(source *discover.Source, changed func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
@@ -137,7 +137,7 @@ func (m *model) start(source *discover.Source, changed func()) {
 	m.follow(source)
 }
 
-// follow has the pool's workers be those of a source. Until it answers they are who they were.
+// follow takes the pool's workers from source. Until source answers, the workers stay the same.
 func (m *model) follow(source *discover.Source) {
 	if m.unfollow != nil {
 		m.unfollow()
@@ -165,14 +165,15 @@ func (m *model) found(all []discover.Target) {
 	}
 }
 
-// becomes reports whether m can go on as c says, without new workers or a new pipeline.
-func (m *model) becomes(c Card) bool {
+// canServe reports whether m can serve the card c without new workers or a new pipeline.
+func (m *model) canServe(c Card) bool {
 	c.Workers, c.Aliases = m.card.Workers, m.card.Aliases
 	dir, _, err := c.files()
 	return err == nil && reflect.DeepEqual(c, m.card) && fingerprint(dir) == m.print
 }
 
-// retire awaits the end of its streams, and of what it runs. Nobody begins one any more.
+// retire waits until the model's streams have ended, and stops its goroutines. No new stream can
+// begin.
 func (m *model) retire() {
 	m.streams.Wait()
 	m.unfollow()
@@ -181,27 +182,28 @@ func (m *model) retire() {
 	m.pool.Close()
 }
 
-// tell describes the model as it is now.
-func (m *model) tell(aliases []string) *chatv1.Model {
+// describe returns the current description of the model.
+func (m *model) describe(aliases []string) *chatv1.Model {
 	healthy, known := m.pool.Count()
-	told := &chatv1.Model{
+	described := &chatv1.Model{
 		Id: m.model.Name, OwnedBy: m.model.OwnedBy, Created: m.begun.Unix(), ContextLength: uint32(m.model.Context()),
 		Aliases: aliases, HealthyWorkers: uint32(healthy), KnownWorkers: uint32(known), ModelChecksum: m.model.Checksum,
 		Problem: m.pool.Problem(),
 	}
 	for _, w := range m.pool.Workers() {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
-			told.Sampling = append(told.Sampling, w.GetInfo().GetCapabilities().GetSampling()...)
-			told.Embeds = told.GetEmbeds() || w.GetInfo().GetEmbeds()
-			told.Images = told.GetImages() || w.GetInfo().GetCapabilities().GetImages() != llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED
+			described.Sampling = append(described.Sampling, w.GetInfo().GetCapabilities().GetSampling()...)
+			described.Embeds = described.GetEmbeds() || w.GetInfo().GetEmbeds()
+			described.Images = described.GetImages() || w.GetInfo().GetCapabilities().GetImages() != llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED
 		}
 	}
-	slices.Sort(told.Sampling)
-	told.Sampling = slices.Compact(told.Sampling)
-	return told
+	slices.Sort(described.Sampling)
+	described.Sampling = slices.Compact(described.Sampling)
+	return described
 }
 
-// fits reports why a worker cannot serve the model: token ids must mean the same on both sides.
+// fits returns why a worker cannot serve the model, or nil. Token ids must mean the same on both
+// sides.
 func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 	switch {
 	case info.GetModel() != m.Name:
@@ -212,12 +214,12 @@ func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 		return fmt.Errorf("%s has another tokenizer than this service: token ids would not mean the same; give both the same tokenizer.json (checksums %.14s and %.14s)",
 			info.GetInstance(), info.GetModelChecksum(), m.Checksum)
 	case info.GetContextLength() == 0:
-		return errors.New(info.GetInstance() + " does not say how long its context is")
+		return errors.New(info.GetInstance() + " does not report the length of its context")
 	}
 	return nil
 }
 
-// comparable reports whether two checksums are of one method.
+// comparable reports whether two checksums use the same method.
 func comparable(a, b string) bool {
 	method, _, _ := strings.Cut(a, ":")
 	return b != "" && strings.HasPrefix(b, method+":")

@@ -25,9 +25,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Registry is the models that are served.
+// A Registry holds the models that are served.
 type Registry struct {
-	// Metrics counts what becomes of streams here; nil for none. It must be set before the first Set, as the following fields.
+	// Metrics counts the outcomes of streams; nil for none. This field and the following must be
+	// set before the first Set.
 	Metrics *metrics.Hop
 	// Connect connects to a worker; nil means grpc-go.
 	Connect fleet.Connect
@@ -39,31 +40,31 @@ type Registry struct {
 	log     *slog.Logger
 	healthy func(bool)
 
-	applying sync.Mutex // held while cards are read and models change
+	applying sync.Mutex // held while cards are loaded and models change
 	retiring sync.WaitGroup
 
-	telling sync.Mutex // held while healthy is told
+	notifying sync.Mutex // held while healthy is called
 
 	mu      sync.RWMutex // guards the following fields
 	byName  map[string]*model
-	served  []entry // by name
+	served  []entry // sorted by name
 	leaving []*model
 }
 
-// An entry is a model that is served, with what a change of its card changes.
+// An entry is a served model, with the parts that a new card changes.
 type entry struct {
 	*model
 	aliases []string
 }
 
-// New returns a registry without models. self is this hop's name; healthy is told whether any model has a worker, by one
-// goroutine at a time.
+// New returns a registry without models. self is this hop's name. healthy is told whether any model
+// has a healthy worker; its calls are not concurrent.
 func New(self string, log *slog.Logger, healthy func(bool)) *Registry {
 	return &Registry{self: self, log: log, healthy: healthy, byName: map[string]*model{}}
 }
 
-// Set makes the models those of the cards. A model whose card and files are as they were, but for names and workers, stays
-// what it is. If any card cannot be served, nothing changes.
+// Set replaces the models by those of the cards. A model stays if its card and files are the same,
+// except for aliases and workers. If any card cannot be served, nothing changes.
 func (r *Registry) Set(cards []Card) error {
 	if err := check(cards); err != nil {
 		return err
@@ -79,7 +80,7 @@ func (r *Registry) Set(cards []Card) error {
 			return fmt.Errorf("model %s: workers: %w", c.ID(), err)
 		}
 		before := r.find(c.ID())
-		if before != nil && before.becomes(c) {
+		if before != nil && before.canServe(c) {
 			next[i] = before
 			continue
 		}
@@ -94,7 +95,7 @@ func (r *Registry) Set(cards []Card) error {
 	for i, m := range next {
 		switch {
 		case slices.Contains(fresh, m):
-			m.start(sources[i], r.tell)
+			m.start(sources[i], r.notify)
 		case m.card.Workers != cards[i].Workers:
 			m.follow(sources[i])
 		}
@@ -102,16 +103,18 @@ func (r *Registry) Set(cards []Card) error {
 	}
 	await(successors)
 	for _, m := range r.replace(next) {
-		r.log.Info("model is no longer served as it was", "model", m.model.Name)
+		r.log.Info("model was removed or replaced", "model", m.model.Name)
 	}
-	r.tell()
+	r.notify()
 	return nil
 }
 
-// settle is how long a model that is to take another one's place may look for its workers first.
+// settle is the maximum time that a replaced model's successor may take to find its workers before
+// it takes over.
 const settle = 3 * time.Second
 
-// await waits until all have a worker, or for settle: requests should not find a model without workers that had some before.
+// await waits until all models have a worker, at most for settle: requests should not meet a model
+// without workers that had some before.
 func await(all []*model) {
 	late := time.After(settle)
 	for _, m := range all {
@@ -123,7 +126,7 @@ func await(all []*model) {
 	}
 }
 
-// find returns the model that has a name of its own, not an alias.
+// find returns the model with this name (not alias).
 func (r *Registry) find(id string) *model {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -133,7 +136,7 @@ func (r *Registry) find(id string) *model {
 	return nil
 }
 
-// replace serves next from now on, and retires the others, which it returns.
+// replace serves next from now on. It retires all other models and returns them.
 func (r *Registry) replace(next []*model) (retired []*model) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +158,7 @@ func (r *Registry) replace(next []*model) (retired []*model) {
 	return retired
 }
 
-// retire is done with a model when its last stream is.
+// retire drops a model after its last stream has ended.
 func (r *Registry) retire(m *model) {
 	m.retire()
 	r.mu.Lock()
@@ -163,7 +166,7 @@ func (r *Registry) retire(m *model) {
 	r.leaving = slices.DeleteFunc(r.leaving, func(other *model) bool { return other == m })
 }
 
-// Close lets go of all models, and returns when their streams have ended.
+// Close removes all models, and returns when their streams have ended.
 func (r *Registry) Close() {
 	r.applying.Lock()
 	defer r.applying.Unlock()
@@ -171,25 +174,25 @@ func (r *Registry) Close() {
 	r.retiring.Wait()
 }
 
-// tell says whether any model has a worker.
-func (r *Registry) tell() {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+// notify reports whether any model has a healthy worker.
+func (r *Registry) notify() {
+	r.notifying.Lock()
+	defer r.notifying.Unlock()
 	healthy, _ := r.Count()
 	r.healthy(healthy > 0)
 }
 
-// Generate is a stream.Engine: it answers with the model that the request names.
+// Generate is a stream.Engine. The model that the request names answers.
 func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return chat.Starter(r.Start).Engine()(ctx, req)
 }
 
-// Start is Generate as a stream.Starter.
+// Start is Generate in the form of a stream.Starter.
 func (r *Registry) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
 	return with(ctx, r, req, yield, resume, func(m *model) chat.Starter { return m.chat })
 }
 
-// Embed is a stream.Engine: it makes vectors with the model that the request names.
+// Embed is a stream.Engine that computes vectors with the model that the request names.
 func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
 	return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
 		with(ctx, r, req, yield, nil, func(m *model) stream.Starter[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse] {
@@ -213,7 +216,7 @@ func with[Req interface{ GetModel() string }, Item any](ctx context.Context, r *
 	return stream.Finally(m.streams.Done, resume, func(resume func(func() bool)) bool { return of(m)(ctx, req, yield, resume) })
 }
 
-// enter finds a model and counts a stream in.
+// enter returns a model, and counts a stream on it.
 func (r *Registry) enter(name string) (*model, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -225,7 +228,7 @@ func (r *Registry) enter(name string) (*model, error) {
 	return m, nil
 }
 
-// Model finds what requests that are no streams ask about. An empty name is that of the only model.
+// Model returns a model for requests that are not streams. An empty name stands for the only model.
 func (r *Registry) Model(name string) (*chat.Model, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -236,7 +239,7 @@ func (r *Registry) Model(name string) (*chat.Model, error) {
 	return m.model, nil
 }
 
-// named finds the model that a request names. The registry's mu is held.
+// named returns the model that a request names. The registry's mu is held.
 func (r *Registry) named(name string) (*model, error) {
 	if m := r.byName[name]; m != nil {
 		return m, nil
@@ -252,10 +255,10 @@ func (r *Registry) named(name string) (*model, error) {
 	return nil, e
 }
 
-// shownNames bounds how many names a refusal tells.
+// shownNames is the maximum number of names in a refusal.
 const shownNames = 8
 
-// names says which models there are. The registry's mu is held.
+// names lists the models for a refusal. The registry's mu is held.
 func (r *Registry) names() string {
 	var all []string
 	for i, m := range r.served {
@@ -268,18 +271,18 @@ func (r *Registry) names() string {
 	return strings.Join(all, ", ")
 }
 
-// everyone returns the models that are served, and behind them those that finish their streams.
+// everyone returns the served models, and the models that finish their streams.
 func (r *Registry) everyone() (served []entry, leaving []*model) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Clone(r.served), slices.Clone(r.leaving)
 }
 
-// Models describes the models that are served, by name, each before its adapters.
+// Models describes the served models, sorted by name. Adapters follow their model.
 func (r *Registry) Models() (all []*chatv1.Model) {
 	served, _ := r.everyone()
 	for _, m := range served {
-		base := m.tell(m.aliases)
+		base := m.describe(m.aliases)
 		all = append(all, base)
 		for _, name := range m.model.model.Adapters {
 			adapter := proto.CloneOf(base)
@@ -290,11 +293,11 @@ func (r *Registry) Models() (all []*chatv1.Model) {
 	return all
 }
 
-// Workers tells how the workers are, by model.
+// Workers returns the state of the workers, by model.
 func (r *Registry) Workers() (all []*chatv1.Worker) {
 	served, leaving := r.everyone()
 	for _, m := range served {
-		leaving = append(leaving, m.model) // the same to tell
+		leaving = append(leaving, m.model) // described in the same way
 	}
 	slices.SortStableFunc(leaving, func(a, b *model) int { return cmp.Compare(a.model.Name, b.model.Name) })
 	for _, m := range leaving {
@@ -306,7 +309,7 @@ func (r *Registry) Workers() (all []*chatv1.Worker) {
 	return all
 }
 
-// Count returns how many workers are healthy, of how many, over all models that are served.
+// Count returns the numbers of healthy and known workers of all served models.
 func (r *Registry) Count() (healthy, known int) {
 	served, _ := r.everyone()
 	for _, m := range served {
@@ -316,8 +319,8 @@ func (r *Registry) Count() (healthy, known int) {
 	return healthy, known
 }
 
-// Charged returns the estimated load of all streams on the workers of the models that are served: tokens of prompts that the
-// workers have still to read, and tokens in their KV caches.
+// Charged returns the estimated load of all streams on the workers of the served models: prompt
+// tokens that the workers have still to read, and tokens in their KV caches.
 func (r *Registry) Charged() (unread, tokens int64) {
 	served, _ := r.everyone()
 	for _, m := range served {
@@ -329,7 +332,7 @@ func (r *Registry) Charged() (unread, tokens int64) {
 	return unread, tokens
 }
 
-// Queue returns how many streams have their place with a worker, and how many wait for one, over all models whose streams wait here.
+// Queue returns the numbers of running and waiting streams of all models with a queue.
 func (r *Registry) Queue() (running, waiting int) {
 	served, leaving := r.everyone()
 	for _, m := range served {
@@ -344,7 +347,7 @@ func (r *Registry) Queue() (running, waiting int) {
 	return running, waiting
 }
 
-// Unanswered returns how many sources of workers do not answer.
+// Unanswered returns the number of worker sources that do not answer.
 func (r *Registry) Unanswered() (n int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -356,7 +359,7 @@ func (r *Registry) Unanswered() (n int) {
 	return n
 }
 
-// Why returns what the workers know of a stream. known is what this hop knows of it, nil if nothing.
+// Why returns the workers' records of a stream. known is this hop's record, or nil.
 func (r *Registry) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
 	served, leaving := r.everyone()
 	pools := map[string][]*model{}
@@ -370,11 +373,11 @@ func (r *Registry) Why(ctx context.Context, id string, known *streamv1.Record) [
 	if of := pools[known.GetModel()]; len(of) > 0 {
 		asked = of
 	}
-	told := make([][]*streamv1.Record, len(asked))
+	records := make([][]*streamv1.Record, len(asked))
 	var asking sync.WaitGroup
 	for i, m := range asked {
-		asking.Go(func() { told[i] = m.pool.Why(ctx, id, known) })
+		asking.Go(func() { records[i] = m.pool.Why(ctx, id, known) })
 	}
 	asking.Wait()
-	return slices.Concat(told...)
+	return slices.Concat(records...)
 }

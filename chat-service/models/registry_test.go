@@ -46,7 +46,7 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 	}
 }
 
-// TestRequestsNameAdaptersLikeModels: they are answered by workers of the model whose engines have adapters, under the adapter's name.
+// Requests for an adapter go to workers whose engines have adapters, under the adapter's name.
 func TestRequestsNameAdaptersLikeModels(t *testing.T) {
 	with := work(t, "w/with", "base", func(i *llmv1.WorkerInfo) { i.Capabilities.Adapters = true })
 	without := work(t, "w/without", "base", nil)
@@ -95,7 +95,7 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	r, j := open(t)
 	set(t, r, card("m", same, unknown, newer, other, silent, small, wrong))
 	eventually(t, "all were asked", func() bool { return j.logged("worker is refused") == 4 && j.logged("worker is healthy") == 3 })
-	for _, line := range []string{"w/other has another tokenizer", "w/silent does not say", "w/small has a vocabulary of 7", `w/wrong serves the model \"n\"`} {
+	for _, line := range []string{"w/other has another tokenizer", "w/silent does not report the length of its context", "w/small has a vocabulary of 7", `w/wrong serves the model \"n\"`} {
 		if j.logged(line) != 1 {
 			t.Error(line, "is missing:", j.text.String())
 		}
@@ -105,7 +105,7 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	}
 }
 
-func TestCardsThatCannotBeServedChangeNothing(t *testing.T) {
+func TestInvalidCardsChangeNothing(t *testing.T) {
 	a := work(t, "w/a", "a", nil)
 	r, _ := open(t)
 	set(t, r, card("a", a))
@@ -114,11 +114,11 @@ func TestCardsThatCannotBeServedChangeNothing(t *testing.T) {
 	write(t, filepath.Join(broken, "tokenizer.json"), "{")
 	for want, bad := range map[string][]Card{
 		"no models":                      {},
-		"have the name \"a\"":            {card("a", a), card("a", a)},
-		"have the name \"x\"":            {card("a", a), {Name: "x", Workers: "h:1", Aliases: []string{"x"}}},
+		"the name \"a\" is used twice":   {card("a", a), card("a", a)},
+		"the name \"x\" is used twice":   {card("a", a), {Name: "x", Workers: "h:1", Aliases: []string{"x"}}},
 		"model copy: tokenizer.json":     {card("b", a), {Directory: broken, Workers: "h:1"}},
 		"model gone: open config.json":   {card("b", a), {Directory: "/nowhere/gone", Workers: "h:1"}},
-		"which it may only lower":        {card("b", a), {Name: "x", Workers: "h:1", Context: 1 << 20}},
+		"it must not be above":           {card("b", a), {Name: "x", Workers: "h:1", Context: 1 << 20}},
 		"the vocabulary has":             {card("b", a), {Name: "x", Workers: "h:1", EOS: []uint32{1 << 20}}},
 		"model x: open /nowhere/t.jinja": {card("b", a), {Name: "x", Workers: "h:1", Template: "/nowhere/t.jinja"}},
 		"model x: workers: ":             {card("b", a), {Name: "x", Workers: "h"}},
@@ -135,7 +135,7 @@ func TestCardsThatCannotBeServedChangeNothing(t *testing.T) {
 	}
 }
 
-func TestModelThatIsGoneFinishesItsStreams(t *testing.T) {
+func TestRemovedModelFinishesItsStreams(t *testing.T) {
 	a, b := work(t, "w/a", "a", nil), work(t, "w/b", "b", nil)
 	r, j := open(t)
 	set(t, r, card("a", a), card("b", b))
@@ -156,12 +156,12 @@ func TestModelThatIsGoneFinishesItsStreams(t *testing.T) {
 		t.Error(n, err)
 	}
 	eventually(t, "nothing of it is left", func() bool { return len(r.Workers()) == 1 })
-	if j.logged("model is no longer served") != 1 {
+	if j.logged("model was removed or replaced") != 1 {
 		t.Error(j.text.String())
 	}
 }
 
-func TestModelKeepsItsWorkersWhereItsFilesAreTheSame(t *testing.T) {
+func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	a, b := work(t, "w/a", "copy", nil), work(t, "w/b", "copy", nil)
 	r, j := open(t)
 	c := card("", a)
@@ -191,7 +191,7 @@ func TestModelKeepsItsWorkersWhereItsFilesAreTheSame(t *testing.T) {
 	if r.find("copy") == before {
 		t.Error("another template is the same model")
 	}
-	for range 20 { // at once: nobody should find it without workers
+	for range 20 { // at once: no request may meet it without workers
 		if n, err := ask(t, r, "copy", 3, nil); n != 3 || err != nil {
 			t.Error(n, err)
 		}
@@ -205,7 +205,7 @@ func TestModelKeepsItsWorkersWhereItsFilesAreTheSame(t *testing.T) {
 	eventually(t, "the old ones are gone", func() bool { return len(r.Workers()) == 2 })
 }
 
-func TestCardsChangeWhatWorkersAreAsked(t *testing.T) {
+func TestCardsChangeTheRequestsToWorkers(t *testing.T) {
 	w := work(t, "w/a", "m", nil)
 	r, _ := open(t)
 	c := card("m", w)
@@ -255,7 +255,7 @@ func TestWorkersWithShorterContextsServe(t *testing.T) {
 	}
 }
 
-func TestStreamsAreToldOfWhereverTheyAre(t *testing.T) {
+func TestWhyFindsStreamsOfAllModels(t *testing.T) {
 	a, b := work(t, "w/a", "a", nil), work(t, "w/b", "b", nil)
 	r, _ := open(t)
 	set(t, r, card("a", a), card("b", b))
@@ -272,7 +272,8 @@ func TestStreamsChargeTheirWorkersUntilTheyEnd(t *testing.T) {
 	set(t, r, card("m", w))
 	healthy(t, r, 1)
 	n, err := ask(t, r, "m", 3, func(int) {
-		if unread, tokens := r.Charged(); unread != 0 || tokens < 2 { // the prompt was read, and there is a token of the answer
+		// the prompt was read, and one token of the answer has arrived
+		if unread, tokens := r.Charged(); unread != 0 || tokens < 2 {
 			t.Errorf("%d tokens to read and %d in caches are charged", unread, tokens)
 		}
 	})
@@ -317,7 +318,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// longer gives a model a context for long answers.
+// longer gives a model a longer context.
 func longer(t *testing.T, dir string) {
 	t.Helper()
 	path := filepath.Join(dir, "config.json")

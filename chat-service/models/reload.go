@@ -9,16 +9,27 @@ import (
 	"time"
 )
 
-// readEvery is how often a file of cards is read. It is small, and its text says more surely than its time or its inode whether it
-// is another one, in the volumes of a cluster, too, where directories are swapped under it.
+// readEvery is how often a models file is read. The file is small, and its content is a more
+// reliable sign of change than its time or inode, also in a cluster's volumes, where directories
+// are swapped.
 const readEvery = time.Second
 
-// A File is cards in YAML.
+// A File holds the cards of a YAML file.
 type File struct {
 	Path     string
-	Defaults Card // what cards leave out
+	Defaults Card // values of missing keys
 
-	text []byte // as it was read last
+	text []byte // as of the last read
+}
+
+// Check reports what is wrong with the file. It does not read the directories of the models.
+func (f *File) Check() error {
+	text, err := read(f.Path)
+	if err != nil {
+		return err
+	}
+	_, err = parse(text, f.Path, f.Defaults)
+	return err
 }
 
 // Load makes the models of r those of the file.
@@ -35,10 +46,11 @@ func (f *File) Load(r *Registry) error {
 	return r.Set(cards)
 }
 
-// Follow loads the file again whenever it has changed, and on SIGHUP, which is for files that it names, until ctx is done. One
-// that cannot be served is refused, and what was served before goes on. loaded is told of each, after the log.
+// Follow reloads the file whenever it has changed, and on SIGHUP (for changes of files that it
+// names), until ctx is done. If the cards cannot be served, the previous models stay. loaded gets
+// the outcome of each load, after the log.
 func (f *File) Follow(ctx context.Context, r *Registry, loaded func(taken bool)) {
-	hup := make(chan os.Signal, 1) // one that comes meanwhile would find the same
+	hup := make(chan os.Signal, 1) // a signal that arrives meanwhile would find the same content
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	tick := time.NewTicker(readEvery)
@@ -59,7 +71,7 @@ func (f *File) Follow(ctx context.Context, r *Registry, loaded func(taken bool))
 		}
 		err := f.Load(r)
 		if err != nil {
-			r.log.Error("models are refused, what was served before goes on", "file", f.Path, "err", err)
+			r.log.Error("models are refused, and the previous models stay", "file", f.Path, "err", err)
 		} else {
 			r.log.Info("models are loaded", "file", f.Path, "models", len(r.Models()))
 		}

@@ -9,11 +9,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A speller spells tokens that come with their log-probabilities.
+// A speller adds the text of tokens to their log-probabilities.
 type speller struct {
 	tokenizer *tokenizer.Tokenizer
-	keep      bool     // special tokens are part of the text
-	shown     []uint32 // special tokens that are part of the text nevertheless
+	keep      bool     // special tokens are in the text
+	shown     []uint32 // special tokens that are in the text even without keep
 	begun     bool     // the text has begun
 }
 
@@ -36,19 +36,20 @@ func (s *speller) spell(t *workerv1.Tokens) []*chatv1.TokenLogprob {
 	return spelled
 }
 
-// skip passes over tokens of the text without their log-probabilities.
+// skip skips tokens of the text without log-probabilities.
 func (s *speller) skip(ids []uint32) {
 	for _, id := range ids {
 		s.begun = s.begun || s.inText(id) && len(s.tokenizer.Bytes(id, true)) > 0
 	}
 }
 
-// inText reports whether a token is part of the text.
+// inText reports whether a token is in the text.
 func (s *speller) inText(id uint32) bool {
 	return s.keep || !s.tokenizer.IsSpecial(id) || slices.Contains(s.shown, id)
 }
 
-// token spells id as if it were the next token of the text. A special token that is left out of the text has only its name.
+// token returns the entry of id as the next token of the text. A special token that is not in the
+// text has only a name.
 func (s *speller) token(id uint32, logprob float32) *chatv1.TokenLogprob {
 	bytes := s.tokenizer.Bytes(id, !s.begun)
 	p := &chatv1.TokenLogprob{Id: id, Token: strings.ToValidUTF8(string(bytes), "\uFFFD"), Logprob: logprob}
@@ -58,17 +59,18 @@ func (s *speller) token(id uint32, logprob float32) *chatv1.TokenLogprob {
 	return p
 }
 
-// An aligner holds log-probabilities back until the text of their tokens is shown. A token belongs to the text in which its own
-// text begins; a token without text, to the text that follows it. It holds at most the tokens that the stages hold back.
+// An aligner holds back log-probabilities until the text of their tokens is delivered. A token
+// belongs to the delta in which its text begins; a token without text belongs to the text that
+// follows. The aligner holds at most the tokens that the stages hold back.
 type aligner struct {
 	spelled []*chatv1.TokenLogprob // tokens whose text the decoder holds back
 
-	// Used with stop strings only.
+	// Used only with stop strings.
 	decoded, released int // bytes of text
 	waiting           []placedToken
 }
 
-// A placedToken is a token and the byte of the text at which its own text begins.
+// A placedToken is a token and the offset of its text in bytes.
 type placedToken struct {
 	at    int
 	token *chatv1.TokenLogprob
@@ -76,26 +78,26 @@ type placedToken struct {
 
 func (a *aligner) add(spelled []*chatv1.TokenLogprob) { a.spelled = append(a.spelled, spelled...) }
 
-// take appends the tokens that the decoder has let go of.
+// take appends the tokens whose text the decoder has released.
 func (a *aligner) take(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
 	to = append(to, a.spelled...)
 	a.spelled = nil
 	return to
 }
 
-// place records where the tokens begin whose text the decoder has released.
+// place records the offsets of the tokens whose text the decoder has released.
 func (a *aligner) place(text string) {
 	at := a.decoded
 	a.decoded += len(text)
 	for _, token := range a.spelled {
-		// Bytes that are no character are longer as text, so a token may seem to begin behind it.
+		// Invalid bytes are longer as text, so a token may seem to begin after the text.
 		a.waiting = append(a.waiting, placedToken{min(at, max(a.decoded-1, 0)), token})
 		at += len(token.GetBytes())
 	}
 	a.spelled = nil
 }
 
-// shown appends the tokens that begin in the text that is shown next.
+// shown appends the tokens that begin in text, the next text to be delivered.
 func (a *aligner) shown(to []*chatv1.TokenLogprob, text string) []*chatv1.TokenLogprob {
 	a.released += len(text)
 	n := 0
@@ -107,7 +109,7 @@ func (a *aligner) shown(to []*chatv1.TokenLogprob, text string) []*chatv1.TokenL
 	return to
 }
 
-// rest appends all tokens that wait.
+// rest appends all waiting tokens.
 func (a *aligner) rest(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
 	for _, p := range a.waiting {
 		to = append(to, p.token)
@@ -116,5 +118,5 @@ func (a *aligner) rest(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
 	return to
 }
 
-// held returns how many tokens are held back.
+// held returns the number of tokens held back.
 func (a *aligner) held() uint32 { return uint32(len(a.spelled) + len(a.waiting)) }

@@ -1,13 +1,14 @@
 // Package postprocess turns the token ids of one answer into the deltas that a client reads.
 //
-// A Processor is a state machine without goroutines, clocks or I/O. Its caller feeds it the worker's messages in order and
-// sends what it returns. Each token passes the same stages as plain function calls:
+// A Processor is a state machine without goroutines, clocks or I/O. The caller feeds it the
+// worker's messages in order and sends the results. Each token passes the stages as plain function
+// calls:
 //
 //	detokenise ─> stop strings ─> reasoning ─> tool calls ─> delta
 //
-// A stage holds text back while later tokens may change what the text is: half a character, the beginning of a stop string or
-// of a tag. Everything that one message makes certain leaves as one delta. Without stages above it, a token costs one
-// allocation, the delta's own.
+// A stage holds text back while later tokens may change its meaning: a partial character, or the
+// beginning of a stop string or of a tag. All text that one message makes final leaves as one
+// delta. With only the first stage, a token costs one allocation, for its delta.
 package postprocess
 
 import (
@@ -23,40 +24,40 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// Options say how the tokens of an answer become text.
+// Options configure how the tokens of an answer become text.
 type Options struct {
 	Tokenizer *tokenizer.Tokenizer
-	// KeepSpecial makes all special tokens part of the text. Without it only the tokens of Shown are.
+	// KeepSpecial puts all special tokens into the text. Otherwise only the tokens in Shown are.
 	KeepSpecial bool
 	Shown       []uint32
 
-	// Stop holds the stop strings, and IncludeStop makes the matching one part of the text.
+	// Stop lists the stop strings. IncludeStop puts the matching stop string into the text.
 	Stop        []string
 	IncludeStop bool
-	// MinTokens is the number of tokens before which no stop string counts.
+	// MinTokens is the number of tokens before which stop strings are ignored.
 	MinTokens uint32
 
-	// Reasoning separates reasoning from text; nil leaves both in the text.
+	// Reasoning separates reasoning from text; nil leaves it in the text.
 	Reasoning *reasoning.Splitter
-	// CountReasoning reports the tokens of reasoning in the usage.
+	// CountReasoning reports the number of reasoning tokens in the usage.
 	CountReasoning bool
 
-	// Calls finds tool calls; nil leaves them in the text.
+	// Calls enables the parsing of tool calls; nil leaves calls in the text.
 	Calls *Calls
 
-	// TellIDs puts the ids of its tokens into each delta.
+	// TellIDs puts the token ids into each delta.
 	TellIDs bool
 }
 
-// Calls say how an answer calls tools.
+// Calls configures the parsing of tool calls.
 type Calls struct {
 	Format *toolcall.Format
-	// Known reports whether a tool exists, and Takes returns the type of its parameter's value.
+	// Known reports whether a tool exists, and Takes returns the type of a parameter.
 	Known func(tool string) bool
 	Takes func(tool, parameter string) toolcall.Value
-	// Hidden holds the text of special tokens that only the parser needs.
+	// Hidden lists the texts of special tokens that only the parser needs.
 	Hidden []string
-	// Single ends the answer where the arguments of its first call are complete.
+	// Single ends the answer when the arguments of its first call are complete.
 	Single bool
 	// SeparateReasoning keeps reasoning that the parser finds out of the text.
 	SeparateReasoning bool
@@ -66,24 +67,24 @@ type Calls struct {
 type Processor struct {
 	// Static.
 	opts   Options
-	singly bool // tokens pass the stages one at a time, because the answer may end with any of them
+	singly bool // tokens pass the stages one at a time, because any of them may end the answer
 
 	// The stages.
 	decoder  *tokenizer.Decoder
 	speller  speller
 	stop     *stopstring.Matcher // nil without stop strings
-	aligner  aligner             // of log-probabilities to text, if there are stop strings
-	reason   *reasoning.Splitter // nil where reasoning is text
-	calls    *toolcall.Parser    // nil where calls are text
-	called   int                 // calls so far
-	replayed bool                // the tokens in hand were delivered before
+	aligner  aligner             // aligns log-probabilities with text, if there are stop strings
+	reason   *reasoning.Splitter // nil if reasoning stays in the text
+	calls    *toolcall.Parser    // nil if calls stay in the text
+	called   int                 // number of calls so far
+	replayed bool                // the current tokens were delivered before
 
 	// The answer so far.
 	usage   llmv1.Usage
-	thought uint32     // tokens of reasoning
-	unshown uint32     // tokens since the last text left the decoder
-	finish  *llmv1.End // how the answer ends, once a stage has ended it
-	closed  bool       // the only call is complete: the rest of the text is dropped
+	thought uint32     // reasoning tokens
+	unshown uint32     // tokens since the decoder last released text
+	finish  *llmv1.End // the end of the answer, once a stage has ended it
+	closed  bool       // the only call is complete, and the rest of the text is dropped
 	delta   delta
 }
 
@@ -101,11 +102,11 @@ func New(opts Options) *Processor {
 	return p
 }
 
-// Started takes the number of prompt tokens that the worker reported.
+// Started sets the number of prompt tokens that the worker reported.
 func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
 
-// Replay takes tokens of an answer that began elsewhere, some at a time. Its deltas repeat the text of those tokens, and do not
-// count them.
+// Replay takes tokens that another chat-service has delivered. Its deltas repeat their text but do
+// not count the tokens.
 func (p *Processor) Replay(ids []uint32) (out, end *chatv1.GenerateResponse) {
 	p.replayed = true
 	defer func() { p.replayed = false }()
@@ -113,8 +114,8 @@ func (p *Processor) Replay(ids []uint32) (out, end *chatv1.GenerateResponse) {
 	return p.Tokens(&workerv1.Tokens{Ids: ids})
 }
 
-// Tokens takes tokens of the worker. It returns a delta if text became certain, and an end if the answer is over: the worker
-// must be stopped then. Either may be nil.
+// Tokens takes tokens from the worker. It returns a delta if some text is final, and an end if the
+// answer is over, in which case the caller must stop the worker. Either may be nil.
 func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateResponse) {
 	if t.CachedTokens != nil {
 		p.usage.CachedTokens = t.GetCachedTokens()
@@ -136,7 +137,8 @@ func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateRespons
 	return p.take(), nil
 }
 
-// End takes the worker's ending. It returns the text that was held back, if any, and the ending of the answer.
+// End takes the worker's ending. It returns a delta with the held-back text, or nil, and the ending
+// of the answer.
 func (p *Processor) End(end *llmv1.End) (out, last *chatv1.GenerateResponse) {
 	if text := p.decoder.Flush(); text != "" {
 		if p.show(text); p.finish != nil {
@@ -152,11 +154,11 @@ func (p *Processor) End(end *llmv1.End) (out, last *chatv1.GenerateResponse) {
 		return p.delta.message(), endMessage(end)
 	}
 	out = p.take()
-	end.Tokens += p.delta.counted() // tokens that no delta has counted
+	end.Tokens += p.delta.counted() // tokens that are in no delta
 	return out, endMessage(end)
 }
 
-// Abort returns the held back text of a failed answer, or nil. Half a character is dropped.
+// Abort returns the held-back text of a failed answer, or nil. A partial character is dropped.
 func (p *Processor) Abort() *chatv1.GenerateResponse {
 	p.release()
 	p.flush()
@@ -164,13 +166,13 @@ func (p *Processor) Abort() *chatv1.GenerateResponse {
 	return p.take()
 }
 
-// push takes tokens through the stages.
+// push passes tokens through the stages.
 func (p *Processor) push(ids []uint32, logprobs []*chatv1.TokenLogprob) {
 	n := uint32(len(ids))
 	p.usage.CompletionTokens += n
 	p.unshown += n
 	switch {
-	case logprobs != nil && p.opts.TellIDs: // these tokens are counted, and their ids reported, in the delta that carries their log-probabilities
+	case logprobs != nil && p.opts.TellIDs: // with log-probabilities, their delta counts the tokens and has their ids
 		p.delta.byLogprobs = true
 	default:
 		if !p.replayed {
@@ -188,7 +190,7 @@ func (p *Processor) push(ids []uint32, logprobs []*chatv1.TokenLogprob) {
 	}
 }
 
-// show passes text that the decoder is certain of to the stages above it.
+// show passes text that the decoder has released to the next stages.
 func (p *Processor) show(text string) {
 	if p.stop == nil {
 		p.delta.logprobs = p.aligner.take(p.delta.logprobs)
@@ -211,7 +213,7 @@ func (p *Processor) show(text string) {
 	}
 }
 
-// release passes on the text that can no longer begin a stop string.
+// release passes on text that is no longer a possible stop string.
 func (p *Processor) release() {
 	if p.stop == nil {
 		p.delta.logprobs = p.aligner.take(p.delta.logprobs)
@@ -224,7 +226,7 @@ func (p *Processor) release() {
 	}
 }
 
-// separate tells reasoning from text.
+// separate splits text into reasoning and text.
 func (p *Processor) separate(text string) {
 	tokens := p.unshown
 	p.unshown = 0
@@ -235,13 +237,13 @@ func (p *Processor) separate(text string) {
 	thinking := p.reason.Thinking()
 	thought, text := p.reason.Next(text)
 	if thinking || p.reason.Thinking() {
-		p.thought += tokens // the tags' own tokens count as reasoning
+		p.thought += tokens // the tokens of the tags count as reasoning
 	}
 	p.delta.reasoning += thought
 	p.parse(text)
 }
 
-// parse finds tool calls in text.
+// parse parses tool calls in text.
 func (p *Processor) parse(text string) {
 	switch {
 	case p.calls == nil:
@@ -277,7 +279,7 @@ func (p *Processor) event(e toolcall.Event) {
 	}
 }
 
-// flush makes the stages above the stop strings release the text that they hold back.
+// flush makes the stages after the stop strings release their held-back text.
 func (p *Processor) flush() {
 	if p.reason != nil {
 		thought, text := p.reason.End()
@@ -289,7 +291,7 @@ func (p *Processor) flush() {
 	}
 }
 
-// over ends the answer if a stage has ended it.
+// over ends the answer after a stage has ended it.
 func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 	last := p.finish
 	p.flush()
@@ -305,10 +307,10 @@ func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 	return out, endMessage(last)
 }
 
-// parses reports whether the answer is looked through for reasoning or tool calls.
+// parses reports whether the answer is parsed for reasoning or tool calls.
 func (p *Processor) parses() bool { return p.reason != nil || p.calls != nil }
 
-// adjust completes an ending with the findings of the stages.
+// adjust adds the findings of the stages to an ending.
 func (p *Processor) adjust(end *llmv1.End) {
 	if p.called > 0 && end.GetFinish() == llmv1.Finish_FINISH_STOP {
 		end.Finish = llmv1.Finish_FINISH_TOOL_CALLS
@@ -321,7 +323,8 @@ func (p *Processor) adjust(end *llmv1.End) {
 	}
 }
 
-// take returns the delta in hand if it shows anything. Otherwise its tokens wait for the next one.
+// take returns the current delta if it has content. Otherwise its tokens are counted in the next
+// delta.
 func (p *Processor) take() *chatv1.GenerateResponse {
 	if d := &p.delta; d.text == "" && d.reasoning == "" && len(d.calls) == 0 {
 		return nil
@@ -329,7 +332,7 @@ func (p *Processor) take() *chatv1.GenerateResponse {
 	return p.delta.message()
 }
 
-// Delta returns the message of a delta that is text alone.
+// Delta returns a message with a delta that has only text.
 func Delta(text string) *chatv1.GenerateResponse {
 	d := delta{text: text}
 	return d.message()
@@ -350,7 +353,7 @@ type delta struct {
 	byLogprobs      bool // tokens and ids do not include the tokens of logprobs
 }
 
-// counted returns how many tokens the delta counts.
+// counted returns the number of tokens that the delta counts.
 func (d *delta) counted() uint32 {
 	if d.byLogprobs {
 		return d.tokens + uint32(len(d.logprobs))
@@ -370,7 +373,7 @@ func (d *delta) arguments(index uint32, piece string) {
 	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Arguments: piece})
 }
 
-// message returns the delta as a message, in one allocation, and empties it.
+// message returns the delta as a message, in one allocation, and resets it.
 func (d *delta) message() *chatv1.GenerateResponse {
 	m := new(struct {
 		resp  chatv1.GenerateResponse

@@ -35,7 +35,7 @@ func TestTokensOfOneMessageAreOneDelta(t *testing.T) {
 	}
 }
 
-func TestTokensBehindTheStopStringAreNotCounted(t *testing.T) {
+func TestTokensAfterTheStopStringAreNotCounted(t *testing.T) {
 	tok := tiny(t)
 	p := postprocess.New(postprocess.Options{Tokenizer: tok, Stop: []string{"two"}})
 	p.Started(7)
@@ -48,7 +48,7 @@ func TestTokensBehindTheStopStringAreNotCounted(t *testing.T) {
 	}
 }
 
-func TestReplayedTokensAreToldButNotCounted(t *testing.T) {
+func TestReplayedTokensHaveIDsButAreNotCounted(t *testing.T) {
 	tok := tiny(t)
 	p := postprocess.New(postprocess.Options{Tokenizer: tok, TellIDs: true})
 	known, fresh := tok.Encode("one two", false), tok.Encode(" three", false)
@@ -62,7 +62,8 @@ func TestReplayedTokensAreToldButNotCounted(t *testing.T) {
 	}
 }
 
-// TestTokenCostsOneAllocation holds for answers that are text alone: the delta's message is the allocation.
+// TestTokenCostsOneAllocation covers answers that are only text. The allocation is the delta's
+// message.
 func TestTokenCostsOneAllocation(t *testing.T) {
 	tok := tiny(t)
 	p := postprocess.New(postprocess.Options{Tokenizer: tok})

@@ -9,8 +9,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// check refuses a conversation that no template can be expected to render. More than limit bytes are refused here, so
-// that a template that writes too much is to blame for it itself.
+// check refuses a conversation that no template can render. It refuses more than limit bytes, so
+// that a template that still writes too much is itself to blame.
 func check(messages []*chatv1.Message, limit int) error {
 	if len(messages) == 0 {
 		return streamerr.InvalidParam("messages", "messages must not be empty")
@@ -28,7 +28,8 @@ func check(messages []*chatv1.Message, limit int) error {
 	return nil
 }
 
-// checkMessage refuses a message that no template can be expected to render, and returns how many bytes the others have.
+// checkMessage refuses a message that no template can render. It returns the size of the message in
+// bytes.
 func checkMessage(number int, m *chatv1.Message) (size int, err error) {
 	at := func() string { return fmt.Sprintf("messages[%d]", number) }
 	if m == nil {
@@ -59,7 +60,7 @@ func checkMessage(number int, m *chatv1.Message) (size int, err error) {
 	return size + called, err
 }
 
-// checkCalls refuses calls that no template can show, and returns how long they are.
+// checkCalls refuses tool calls that no template can render. It returns their size in bytes.
 func checkCalls(at string, m *chatv1.Message) (size int, err error) {
 	if err := checkText(at+".tool_call_id", m.GetToolCallId()); err != nil {
 		return 0, err
@@ -85,7 +86,7 @@ func checkCalls(at string, m *chatv1.Message) (size int, err error) {
 	return size, nil
 }
 
-// checkText refuses what tokenizers disagree about.
+// checkText refuses text that tokenizers treat differently.
 func checkText(param, s string) error {
 	if problem := textProblem(s); problem != "" {
 		return streamerr.InvalidParam(param, "%s %s", param, problem)
@@ -93,7 +94,7 @@ func checkText(param, s string) error {
 	return nil
 }
 
-// textProblem returns why tokenizers disagree about a text, or "".
+// textProblem returns why tokenizers treat a text differently, or "".
 func textProblem(s string) string {
 	switch {
 	case !utf8.ValidString(s):

@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// golden is what Jinja2 made of a template and a conversation; scripts/goldens-prompt writes them.
+// A golden is the output of Jinja2 for a template and a conversation; scripts/goldens-prompt writes
+// it.
 type golden struct {
 	Template, Conversation string
 	Text, Raised           *string
@@ -82,7 +83,7 @@ func templates(t testing.TB) map[string]*Template {
 	return all
 }
 
-// compare renders g with its template.
+// compare renders g and compares the output.
 func compare(t *testing.T, template *Template, g golden) {
 	t.Helper()
 	got, err := template.Render(g.input)
@@ -97,7 +98,7 @@ func compare(t *testing.T, template *Template, g golden) {
 	}
 }
 
-func TestPromptsAreThoseOfTransformers(t *testing.T) {
+func TestPromptsMatchTransformers(t *testing.T) {
 	byName := templates(t)
 	for _, g := range goldens(t) {
 		compare(t, byName[g.Template], g)

@@ -7,15 +7,15 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// What tools look like for models whose template knows none: the form of Hermes, in which Qwen and others were trained, as
-// short as it can be said.
+// The description of tools for models whose template has none. It uses the shortest version of the
+// Hermes format, in which Qwen and other models were trained.
 const (
 	toolsBefore = "You may call functions. They are, one a line:\n<tools>\n"
 	toolsAfter  = "</tools>\nTo call one, answer:\n<tool_call>\n{\"name\": \"…\", \"arguments\": {…}}\n</tool_call>"
 )
 
-// hermes tells the conversation without tools: those that may be called are in the system's turn, calls are the text of the
-// assistant's, and what they returned is a user's.
+// hermes rewrites a conversation for a template without tools: the system's turn describes the
+// tools, the assistant's turns contain calls as text, and results of calls become user turns.
 func hermes(in Input) Input {
 	var system strings.Builder
 	messages := make([]*chatv1.Message, 0, len(in.Messages)+1)
@@ -32,7 +32,7 @@ func hermes(in Input) Input {
 		system.WriteString(toolsAfter)
 		messages = append(messages, &chatv1.Message{Role: "system", Content: system.String()})
 	}
-	var results []string // of the calls of one turn, which are one turn as well
+	var results []string // results of the calls of one turn, which become one turn
 	answered := func() {
 		if len(results) > 0 {
 			messages = append(messages, &chatv1.Message{Role: "user", Content: strings.Join(results, "\n")})
@@ -55,7 +55,7 @@ func hermes(in Input) Input {
 	return in
 }
 
-// signature is a tool in one line.
+// signature returns the description of a tool in one line.
 func signature(tool *chatv1.Tool) string {
 	s := `{"name": ` + quote(tool.GetName())
 	if tool.GetDescription() != "" {
@@ -67,7 +67,7 @@ func signature(tool *chatv1.Tool) string {
 	return s + "}"
 }
 
-// spell is a turn with calls, as the model would have written it.
+// spell returns the text of a turn with calls, as the model would have written it.
 func spell(m *chatv1.Message) string {
 	var parts []string
 	if m.GetContent() != "" {
@@ -83,6 +83,6 @@ func quote(s string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string has JSON
+	_ = enc.Encode(s) // every string has a JSON form
 	return strings.TrimSuffix(b.String(), "\n")
 }

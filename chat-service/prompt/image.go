@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Images returns the images of a conversation in their order.
+// Images returns the images of a conversation in order.
 func Images(messages []*chatv1.Message) (all []*llmv1.Image) {
 	for _, m := range messages {
 		for _, placed := range m.GetImages() {
@@ -24,7 +24,7 @@ func Images(messages []*chatv1.Message) (all []*llmv1.Image) {
 	return all
 }
 
-// checkImages refuses images that are not within the content of a user's message, in order.
+// checkImages refuses images that are not in the content of a user message, or out of order.
 func checkImages(at string, m *chatv1.Message) error {
 	if len(m.GetImages()) > 0 && m.GetRole() != "user" {
 		return streamerr.InvalidParam(at+".images", "%s.images is only for the role user", at)
@@ -42,7 +42,8 @@ func checkImages(at string, m *chatv1.Message) error {
 	return nil
 }
 
-// parts yields the texts and the images of a message's content. An image has no text.
+// parts yields the texts and the images of a message's content in order. The text of an image is
+// "".
 func parts(m *chatv1.Message) iter.Seq2[string, *chatv1.PlacedImage] {
 	return func(yield func(string, *chatv1.PlacedImage) bool) {
 		content, done := m.GetContent(), 0
@@ -60,7 +61,7 @@ func parts(m *chatv1.Message) iter.Seq2[string, *chatv1.PlacedImage] {
 	}
 }
 
-// contentParts returns the content of a message with images as templates take it.
+// contentParts returns the content of a message with images in the form that templates expect.
 func contentParts(m *chatv1.Message) jinja.Value {
 	items := []jinja.Value{}
 	for text, image := range parts(m) {
@@ -88,7 +89,7 @@ type shownMessage struct {
 	Content    any         `json:"content"` // a string, []shownPart, or null
 	Name       string      `json:"name,omitempty"`
 	Reasoning  string      `json:"reasoning,omitempty"`
-	Reasoned   string      `json:"reasoning_content,omitempty"` // as servers called reasoning earlier
+	Reasoned   string      `json:"reasoning_content,omitempty"` // the older name of reasoning
 	ToolCalls  []shownTool `json:"tool_calls,omitempty"`
 	ToolCallID string      `json:"tool_call_id,omitempty"`
 }
@@ -98,7 +99,7 @@ type shownPart struct {
 	Text string `json:"text,omitempty"`
 }
 
-// A shownTool is a tool, or a call of one.
+// A shownTool is a tool or a tool call.
 type shownTool struct {
 	ID       string        `json:"id,omitempty"`
 	Type     string        `json:"type"`
@@ -112,8 +113,8 @@ type shownFunction struct {
 	Arguments   *string         `json:"arguments,omitempty"`
 }
 
-// Conversation returns a conversation that Render accepts as worker.v1's TokenRequest.conversation
-// has it. An engine that renders it with the same template makes the same prompt of it.
+// Conversation returns the value of TokenRequest.conversation (worker.v1) for a conversation that
+// Render accepts. An engine that renders it with the same template gets the same prompt.
 func (t *Template) Conversation(in Input) (string, error) {
 	in = t.shown(in)
 	c := shownConversation{Variables: json.RawMessage(in.Variables)}
@@ -127,12 +128,12 @@ func (t *Template) Conversation(in Input) (string, error) {
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // texts are full of < and >, which would take six bytes each
+	enc.SetEscapeHTML(false) // escaping would spend six bytes on each of the many < and >
 	err := enc.Encode(c)
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// show returns a message in OpenAI's JSON.
+// show converts a message to OpenAI's JSON.
 func (t *Template) show(m *chatv1.Message) shownMessage {
 	shown := shownMessage{
 		Role: t.role(m), Content: m.GetContent(), Name: m.GetName(), Reasoning: m.GetReasoning(), Reasoned: m.GetReasoning(), ToolCallID: m.GetToolCallId(),

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// vision writes contents as the templates of models do that see images.
+// vision writes contents like the templates of models with images.
 const vision = `{% for m in messages %}<|im_start|>{{ m['role'] }}
 {% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}` +
 	`{% if c['type'] == 'image' or 'image' in c or 'image_url' in c %}<|vision_start|><|image_pad|><|vision_end|>` +
@@ -76,7 +76,7 @@ func TestTemplateWithoutAPlaceForImagesRefusesThem(t *testing.T) {
 	}
 }
 
-func TestConversationIsWhatTheTemplateIsShown(t *testing.T) {
+func TestConversationMatchesTheTemplateInput(t *testing.T) {
 	in := Input{Messages: append(asked(), seen("äb", 2)...), Tools: []*chatv1.Tool{{Name: "f", Parameters: `{"type":"object"}`}}, Variables: `{"enable_thinking":false}`}
 	const last = `{"role":"system","content":"Be kind."},{"role":"user","content":[{"type":"text","text":"ä"},{"type":"image"},{"type":"text","text":"b"}]}]`
 	for source, want := range map[string]string{
@@ -84,7 +84,8 @@ func TestConversationIsWhatTheTemplateIsShown(t *testing.T) {
 			`"tool_calls":[{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"z\": \"Oslo\", \"a\": 1}"}}]},` +
 			`{"role":"tool","content":"no","tool_call_id":"call_1"},` + last +
 			`,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":false}}`,
-		// A template that knows no tools is shown them as text, and so is whoever renders it elsewhere.
+		// A template without tools gets them as text, and so does an engine that renders the
+		// conversation.
 		"<|im_start|>": `{"messages":[{"role":"system","content":"` + "You may call functions. They are, one a line:\\n<tools>\\n{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"type\\\":\\\"object\\\"}}\\n" +
 			"</tools>\\nTo call one, answer:\\n<tool_call>\\n{\\\"name\\\": \\\"…\\\", \\\"arguments\\\": {…}}\\n</tool_call>" + `"},{"role":"user","content":"Rain?"},` +
 			`{"role":"assistant","content":"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"z\": \"Oslo\", \"a\": 1}}\n</tool_call>","reasoning":"Let me see.","reasoning_content":"Let me see."},` +

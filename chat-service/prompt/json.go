@@ -9,11 +9,11 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// maxNesting bounds the depth of JSON that is shown to a template.
+// maxNesting is the maximum depth of JSON values for templates.
 const maxNesting = 100
 
-// readObject returns a JSON object as a template sees it: members in the order of the text, because templates write them
-// in it, and numbers as Python's json reads them.
+// readObject converts a JSON object to a template value. Members keep the order of the text,
+// because templates write them in that order, and numbers are read as Python's json reads them.
 func readObject(text string) (jinja.Value, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
@@ -86,7 +86,7 @@ func readMembers(dec *json.Decoder, depth int) (jinja.Value, error) {
 		if err != nil {
 			return v, err
 		}
-		name, _ := key.(string) // the decoder has seen to that
+		name, _ := key.(string) // the decoder guarantees a string
 		object.AsDict().Set(name, v)
 	}
 	_, err := dec.Token()

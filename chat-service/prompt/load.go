@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// The files of a Hugging Face model directory that say how its prompts look. The second is the newer place for the
-// template, and wins.
+// The files of a Hugging Face model directory that define prompts. The second is the newer place
+// for the template and takes precedence.
 const (
 	configFile   = "tokenizer_config.json"
 	templateFile = "chat_template.jinja"
 )
 
-// ErrNoTemplate is what Load's error is if the model has no chat template: base models have none.
+// ErrNoTemplate is the error of Load for a model without a chat template, such as a base model.
 var ErrNoTemplate = errors.New("model has no chat template")
 
-// Load compiles the chat template of the Hugging Face model directory fsys. Of several templates it takes the one called
-// "default".
+// Load compiles the chat template of the Hugging Face model directory fsys. If there are several
+// templates, it takes the one named "default".
 func Load(fsys fs.FS) (*Template, error) {
 	text, err := fs.ReadFile(fsys, configFile)
 	if err != nil {
@@ -60,7 +60,7 @@ func Load(fsys fs.FS) (*Template, error) {
 	return t, nil
 }
 
-// chatTemplate is a template, or the default one of a list of named ones, or empty.
+// A chatTemplate is a template, or the default template of a list, or empty.
 type chatTemplate string
 
 func (c *chatTemplate) UnmarshalJSON(b []byte) error {
@@ -79,8 +79,8 @@ func (c *chatTemplate) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// specialToken is a string, or an object with the string in "content", or empty. transformers, too, leaves empty ones
-// undefined.
+// A specialToken is a string, or the "content" of an object, or empty. Like transformers, this
+// package leaves empty tokens undefined.
 type specialToken string
 
 func (s *specialToken) UnmarshalJSON(b []byte) error {

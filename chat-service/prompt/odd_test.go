@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestWhatATemplateFailsOnIsRefused(t *testing.T) {
+func TestConversationThatTheTemplateFailsOnIsRefused(t *testing.T) {
 	for source, want := range map[string]string{
 		"{{ messages[1].content.x }}":                                "something is taken from an undefined value",
 		"{{ messages[0].content + messages[0].name }}":               "str and undefined cannot be added",
@@ -31,8 +31,8 @@ func TestWhatATemplateFailsOnIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzOddConversations renders what no client should send, with every template: there is a text, or else
-// the conversation is refused. Lines of the conversation are messages, "role: content".
+// FuzzOddConversations renders odd conversations with every template. Each must give a text or be
+// refused. The lines of the input are messages, "role: content".
 func FuzzOddConversations(f *testing.F) {
 	for _, text := range []string{
 		"", "user: x", "user:", "system: a\nsystem: b", "assistant: first", "tool: x", "developer: x\nuser: y\nuser: z", "user: a\nassistant: b", "system:",

@@ -1,31 +1,35 @@
 // Package prompt turns a conversation into the text that its model was trained to continue.
 //
-// The text is, byte for byte, what Hugging Face transformers makes of the model's own chat template; see package hfjinja
-// for how, and for the corners where it is not. Contents go into it verbatim, as transformers and vLLM do it: nothing in
-// them is escaped, and a content that contains the text of a special token, such as "<|im_end|>", becomes that token
-// when the prompt is tokenized. A user can therefore write what looks like a turn of somebody else; who must not be able
-// to has to filter contents before they get here.
+// The text is identical, byte for byte, to the output of Hugging Face transformers for the model's
+// own chat template; package hfjinja describes how, and the exceptions. Contents are inserted
+// verbatim, as in transformers and vLLM: nothing is escaped, and a content with the text of a
+// special token, such as "<|im_end|>", becomes that token when the prompt is tokenized. A user can
+// therefore forge turns of other roles. A caller that must prevent this has to filter contents
+// first.
 //
-// A conversation is checked before it is rendered. What is wrong with it is an Invalid *streamerr.Error whose Param names
-// the place, such as "messages[2].role". Which roles may follow which is the template's business: what it refuses by
-// raise_exception is Invalid too, with the Param "messages", and so is what it fails on, such as a turn that it expects and
-// that is not there. Any other failure of a template is Internal.
+// A conversation is checked before it is rendered. A problem is an Invalid *streamerr.Error whose
+// Param names its place, such as "messages[2].role". The template decides which roles may follow
+// which. If it refuses a conversation with raise_exception, or fails on it, for example because an
+// expected turn is missing, the error is Invalid with the Param "messages". All other failures of a
+// template are Internal.
 package prompt
 
 import chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 
-// Input is what a template is rendered with.
+// Input is the input of a template.
 type Input struct {
-	// Messages is the conversation, oldest turn first; at least one.
+	// Messages is the conversation, oldest turn first. There must be at least one.
 	Messages []*chatv1.Message
-	// AddGenerationPrompt opens the assistant's turn at the end, so that the model answers rather than continues.
+	// AddGenerationPrompt opens the assistant's turn at the end, so that the model answers and does
+	// not continue the last turn.
 	AddGenerationPrompt bool
-	// Tools are what the model may call; a template that knows no tools is shown them as hermes has them.
+	// Tools are the tools that the model may call. A template without tools gets them in the Hermes
+	// format.
 	Tools []*chatv1.Tool
-	// Variables is a JSON object of further variables; "" is none.
+	// Variables is a JSON object with additional template variables, or "".
 	Variables string
 }
 
-// A Renderer turns a conversation into a prompt. It is safe for concurrent use; its errors are *streamerr.Error.
-// Template.Render is the one for models with a chat template.
+// A Renderer turns a conversation into a prompt. It is safe for concurrent use, and its errors are
+// *streamerr.Error. Template.Render is the Renderer for models with a chat template.
 type Renderer func(Input) (string, error)

@@ -14,20 +14,21 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Template is a chat template, compiled once. It is safe for concurrent use.
+// Template is a compiled chat template. It is safe for concurrent use.
 type Template struct {
 	compiled *hfjinja.Template
-	globals  map[string]jinja.Value // special tokens by name, and what transformers always sets
-	// knowsDeveloper says that the source names the role "developer". Such a template gets the role as it is; any other
-	// would write a header that its model has never seen, so it gets "system", which developer messages stand in for.
+	globals  map[string]jinja.Value // special tokens by name, and the variables that transformers always sets
+	// knowsDeveloper means that the source contains the role "developer". Such a template gets the
+	// role unchanged. Any other template would write a header that its model has never seen, so it
+	// gets "system" instead.
 	knowsDeveloper bool
-	knowsTools     bool // likewise
-	knowsImages    bool // likewise
+	knowsTools     bool // the source contains "tools"
+	knowsImages    bool // the source contains "image"
 	source         string
 }
 
-// New compiles the source of a chat template. tokens are the model's special tokens by their names in templates, such as
-// "bos_token"; one that is not set is undefined in the template.
+// New compiles the source of a chat template. tokens maps template variables, such as "bos_token",
+// to the model's special tokens. A token that is not in the map is undefined in the template.
 func New(source string, tokens map[string]string) (*Template, error) {
 	compiled, err := hfjinja.Compile(source, time.Now)
 	if err != nil {
@@ -53,10 +54,10 @@ func New(source string, tokens map[string]string) (*Template, error) {
 	return t, nil
 }
 
-// Source returns what the template was compiled from.
+// Source returns the source of the template.
 func (t *Template) Source() string { return t.source }
 
-// ShowsTools reports whether tools reach the model: by the template, or as hermes has them.
+// ShowsTools reports whether prompts can describe tools, by the template or in the Hermes format.
 func (t *Template) ShowsTools() bool { return t.knowsTools || t.chatML() }
 
 // Render checks the conversation and returns the prompt. Its errors are *streamerr.Error.
@@ -87,7 +88,8 @@ func (t *Template) Render(in Input) (string, error) {
 	vars["messages"] = t.messages(in.Messages, false)
 	text, err := t.compiled.Render(vars)
 	if _, unusable := errors.AsType[*hfjinja.ValueError](err); unusable && called(in.Messages) {
-		vars["messages"] = t.messages(in.Messages, true) // such as DeepSeek's, which joins arguments to its text
+		// some templates, such as DeepSeek's, concatenate arguments and text
+		vars["messages"] = t.messages(in.Messages, true)
 		text, err = t.compiled.Render(vars)
 	}
 	if err != nil {
@@ -96,7 +98,7 @@ func (t *Template) Render(in Input) (string, error) {
 	return text, nil
 }
 
-// shown returns the conversation as the template is shown it: without tools if it knows none.
+// shown returns the input for the template: in the Hermes format if the template has no tools.
 func (t *Template) shown(in Input) Input {
 	if !t.knowsTools && t.chatML() && (len(in.Tools) > 0 || called(in.Messages)) {
 		return hermes(in)
@@ -104,15 +106,16 @@ func (t *Template) shown(in Input) Input {
 	return in
 }
 
-// chatML reports whether turns are ChatML's, in which models were trained to call tools as Hermes does.
+// chatML reports whether the template writes ChatML turns. Models with such turns were trained on
+// Hermes tool calls.
 func (t *Template) chatML() bool { return strings.Contains(t.source, "<|im_start|>") }
 
-// called reports whether a turn has calls.
+// called reports whether any message has tool calls.
 func called(messages []*chatv1.Message) bool {
 	return slices.ContainsFunc(messages, func(m *chatv1.Message) bool { return len(m.GetToolCalls()) > 0 })
 }
 
-// refusal says what a failure of the template means.
+// refusal converts a failure of the template to an error.
 func refusal(err error) *streamerr.Error {
 	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
 		return &streamerr.Error{
@@ -125,14 +128,15 @@ func refusal(err error) *streamerr.Error {
 			Message: "the model's chat template cannot render this conversation: " + unusable.Message,
 		}
 	}
-	// The library quotes values in some errors, and values are prompts: keep what comes before them.
+	// Some errors of the library quote values, and values are prompts: keep only the text before
+	// them.
 	detail, _, _ := strings.Cut(err.Error(), " is not callable: ")
 	return &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}
 }
 
-// messages returns the conversation as the template sees it: mappings with role, content, and whatever else there is. The
-// content of a turn that has calls and no text is none, as in what clients send back. With asText arguments of calls are
-// strings.
+// messages returns the conversation as template values: mappings with role, content, and the other
+// fields. The content of a turn with calls but no text is none, as in what clients send back. With
+// asText the arguments of calls are strings.
 func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value {
 	items := make([]jinja.Value, len(messages))
 	for i, m := range messages {
@@ -163,7 +167,7 @@ func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value
 	return jinja.NewList(items)
 }
 
-// role returns the role of a message as the template knows it.
+// role returns the role of a message under the name that the template knows.
 func (t *Template) role(m *chatv1.Message) string {
 	if m.GetRole() == "developer" && !t.knowsDeveloper {
 		return "system"

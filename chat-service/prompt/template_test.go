@@ -116,7 +116,7 @@ func TestLoadFindsTemplateAndTokens(t *testing.T) {
 	}
 }
 
-func TestLoadSaysWhatIsWrong(t *testing.T) {
+func TestLoadReturnsDescriptiveErrors(t *testing.T) {
 	if _, err := Load(fstest.MapFS{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without files: %v", err)
 	}

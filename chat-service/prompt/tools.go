@@ -16,8 +16,8 @@ const maxTools = 128
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// readTools returns tools as transformers hands them to templates, in OpenAI's form. It refuses what it cannot read, and more
-// than limit bytes.
+// readTools converts tools to the form in which transformers passes them to templates, which is
+// OpenAI's. It refuses invalid tools, and more than limit bytes.
 func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 	if len(tools) > maxTools {
 		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; at most %d are allowed", len(tools), maxTools)
@@ -66,8 +66,8 @@ func typed(envelope, function jinja.Value) {
 	envelope.AsDict().Set("function", function)
 }
 
-// calls returns the calls of an assistant's turn. Most templates take their arguments as an object, as transformers
-// recommends; some can only join strings.
+// calls converts the calls of an assistant's turn to template values. Most templates expect the
+// arguments as an object, as transformers recommends; some can only concatenate strings.
 func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
 	items := make([]jinja.Value, len(of))
 	for i, call := range of {
@@ -87,7 +87,8 @@ func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
 	return jinja.NewList(items)
 }
 
-// reserved are variables that a request must not set: they are made of its other parts, or are functions that templates call.
+// reserved are the variables that a request must not set: other parts of the request, and functions
+// that templates call.
 var reserved = map[string]bool{
 	"messages": true, "tools": true, "documents": true, "add_generation_prompt": true,
 	"bos_token": true, "eos_token": true, "unk_token": true, "pad_token": true,

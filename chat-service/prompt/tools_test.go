@@ -16,7 +16,7 @@ var weather = &chatv1.Tool{
 	Parameters: `{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"integer","default":3.0}},"required":["z"]}`,
 }
 
-// asked is a conversation in which a tool was called.
+// asked returns a conversation with a tool call.
 func asked() []*chatv1.Message {
 	return []*chatv1.Message{
 		{Role: "user", Content: "Rain?"},
@@ -50,7 +50,7 @@ func TestTemplateSeesToolsInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestTemplateSeesCallsAsTransformersHasThem(t *testing.T) {
+func TestCallsHaveTheFormOfTransformers(t *testing.T) {
 	const source = "{% for m in messages %}{{ m.role }} {{ m.content is none }} {{ m.reasoning_content }} {{ m.tool_call_id }} " +
 		"{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}|{% endfor %}"
 	want := "user False   |assistant True Let me see.  " +
@@ -88,7 +88,7 @@ func TestVariablesAreNotFunctionsOfTheTemplate(t *testing.T) {
 	}
 }
 
-func TestModelWithoutToolsInItsTemplateIsToldOfThem(t *testing.T) {
+func TestTemplateWithoutToolsGetsHermesFormat(t *testing.T) {
 	template, err := Load(whencetiny.FS())
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestModelWithoutToolsInItsTemplateIsToldOfThem(t *testing.T) {
 	}
 }
 
-// A request may have a hundred thousand results; joined one by one they took a minute.
+// A request may have a hundred thousand results. Joining them one by one took a minute.
 func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
 	in := Input{Messages: asked()}
 	for range 5000 {
@@ -121,7 +121,7 @@ func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
 	}
 }
 
-func TestThoughtsStayWithTheCallsThatFollowedThem(t *testing.T) {
+func TestReasoningStaysWithItsCalls(t *testing.T) {
 	const source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.reasoning_content }}|{{ m.content }}<|im_end|>{% endfor %}"
 	got := render(t, source, Input{Messages: append(user("x"), &chatv1.Message{
 		Role: "assistant", Reasoning: "hm", ToolCalls: []*chatv1.ToolCall{{Name: "f", Arguments: "{}"}},

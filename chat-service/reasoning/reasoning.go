@@ -1,8 +1,9 @@
-// Package reasoning parts what a model thinks from what it answers, while both are written: <think>…</think>, at the beginning of
-// an answer.
+// Package reasoning separates a model's reasoning from its answer while both are written. Reasoning
+// is <think>…</think> at the beginning of an answer.
 //
-// Tags and the white space around what is thought belong to neither, up to a length behind it. Tags further on are text: a model that writes about them
-// has not begun to think again.
+// The tags, and the white space around the reasoning, belong to neither part; at its end at most
+// maxSpace bytes are dropped. Later tags are text, because a model that writes about the tags does
+// not reason again.
 package reasoning
 
 import (
@@ -19,27 +20,28 @@ const (
 
 const space = " \t\r\n"
 
-// maxSpace bounds the white space that is held back, in bytes, because a model can write it without end: an answer that has more in
-// front is text, and behind what is thought only so much is left out.
+// maxSpace bounds the white space that is held back, in bytes, because a model can write white
+// space without end. An answer that begins with more is text, and at most this much is dropped at
+// the end of the reasoning.
 const maxSpace = 256
 
-// A Splitter reads one answer. It is not safe for concurrent use.
+// A Splitter processes one answer. It is not safe for concurrent use.
 type Splitter struct {
 	where where
-	held  string // may be part of a tag, or white space that belongs to neither
-	any   bool   // something has been thought
+	held  string // a possible part of a tag, or white space that may belong to neither part
+	any   bool   // there was some reasoning
 }
 
 type where uint8
 
 const (
-	before where = iota // of the answer: only white space has come
+	before where = iota // before the answer: only white space so far
 	inside
-	behind // only white space has come since
+	behind // after the closing tag: only white space since
 	over
 )
 
-// New returns a Splitter. opened says that the prompt has ended with Open.
+// New returns a Splitter. opened means that the prompt ends with Open.
 func New(opened bool) *Splitter {
 	s := &Splitter{}
 	if opened {
@@ -48,13 +50,13 @@ func New(opened bool) *Splitter {
 	return s
 }
 
-// Thinking reports whether the answer has not begun.
+// Thinking reports whether the answer is inside its reasoning.
 func (s *Splitter) Thinking() bool { return s.where == inside }
 
-// Next takes the next piece, and returns what of it and before is certain.
+// Next takes the next piece of the answer, and returns the text that is final.
 func (s *Splitter) Next(piece string) (thought, text string) { return s.next(piece, false) }
 
-// End returns the rest, once nothing follows.
+// End returns the rest at the end of the answer.
 func (s *Splitter) End() (thought, text string) { return s.next("", true) }
 
 func (s *Splitter) next(piece string, last bool) (thought, text string) {
@@ -76,7 +78,7 @@ func (s *Splitter) next(piece string, last bool) (thought, text string) {
 	return thought, s.take(s.where == over)
 }
 
-// take returns what is held if it is text.
+// take returns the held text if it is final.
 func (s *Splitter) take(certain bool) string {
 	if !certain {
 		return ""
@@ -86,7 +88,8 @@ func (s *Splitter) take(certain bool) string {
 	return text
 }
 
-// enter reports whether the answer begins with thoughts. If it is certain that it does not, the splitter is over.
+// enter reports whether the answer begins with reasoning. If it certainly does not, the splitter is
+// over.
 func (s *Splitter) enter(last bool) bool {
 	trimmed := strings.TrimLeft(s.held, space)
 	far := len(s.held)-len(trimmed) > maxSpace
@@ -100,7 +103,7 @@ func (s *Splitter) enter(last bool) bool {
 	return false
 }
 
-// think returns what is thought for certain.
+// think returns the final part of the reasoning.
 func (s *Splitter) think(last bool) string {
 	if !s.any {
 		s.held = strings.TrimLeft(s.held, space)

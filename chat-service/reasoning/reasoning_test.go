@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// split reads an answer in pieces of at most step bytes.
+// split processes an answer in pieces of at most step bytes.
 func split(opened bool, answer string, step func() int) (thought, text string) {
 	s := New(opened)
 	var a, b strings.Builder
@@ -43,7 +43,7 @@ var answers = []struct {
 	{true, "hm" + strings.Repeat("\n", maxSpace+2) + "</think>yes", "hm\n\n", "yes"},
 }
 
-func TestThoughtsAndAnswerArePartedHoweverTheyAreCut(t *testing.T) {
+func TestReasoningIsSeparatedForAnyPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range answers {
 		for i := range 50 {
@@ -55,7 +55,7 @@ func TestThoughtsAndAnswerArePartedHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
-func TestWhiteSpaceWithoutEndIsNotHeldBack(t *testing.T) {
+func TestEndlessWhiteSpaceIsNotHeldBack(t *testing.T) {
 	s := New(true)
 	s.Next("hm")
 	held := 0
@@ -67,7 +67,7 @@ func TestWhiteSpaceWithoutEndIsNotHeldBack(t *testing.T) {
 	}
 }
 
-func FuzzAnyCutGivesTheSame(f *testing.F) {
+func FuzzPiecesGiveTheSameResult(f *testing.F) {
 	for _, c := range answers {
 		f.Add(c.opened, c.answer, uint64(1))
 	}

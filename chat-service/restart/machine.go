@@ -12,16 +12,16 @@ type Kind uint8
 
 // The events.
 const (
-	Begin  Kind = iota // the answer was asked for
-	Item               // the engine below has sent Item; Worker has the stream
+	Begin  Kind = iota // the answer is requested
+	Item               // the engine below has sent Item; Worker runs the stream
 	Over               // the engine below has ended without an ending
-	Fail               // the engine below has failed with Err, on Worker, after its first token if Flowing
-	Stop               // the same, after the stream was stopped because of Err
+	Fail               // the engine below has failed with Err on Worker; Flowing means after its first token
+	Stop               // like Fail, after the stream was stopped with Err
 	Paid               // the budget allows the restart
-	Unpaid             // the budget does not
+	Unpaid             // the budget does not allow it
 )
 
-// An Event happens to an answer.
+// An Event concerns an answer.
 type Event struct {
 	Kind    Kind
 	Item    *chatv1.GenerateResponse
@@ -35,15 +35,15 @@ type Verb uint8
 
 // The actions. The answer is over after End and Done.
 const (
-	Ask      Verb = iota // run the engine below; Anew leaves out the part that another chat-service has delivered
-	Pay                  // take a restart from the budget: Paid or Unpaid follows
+	Ask      Verb = iota // run the engine below; Anew omits the part that another chat-service has delivered
+	Pay                  // take a restart from the budget; Paid or Unpaid follows
 	Deliver              // pass on the item
-	TakeBack             // tell the caller that N tokens are void, because From has lost the answer for Why and To restarts it
+	TakeBack             // void N tokens: From lost the answer because of Why, and To restarts it
 	End                  // end the answer with Err
 	Done                 // the answer has ended
 )
 
-// An Action is an instruction to the caller of Step.
+// An Action is an instruction for the caller of Step.
 type Action struct {
 	Verb     Verb
 	Anew     bool
@@ -55,21 +55,21 @@ type Action struct {
 
 // A Machine is the state of one choice of a gathered answer. The zero value waits for Begin.
 type Machine struct {
-	restarts int
-	told     int              // tokens that were delivered and not taken back
-	first    *streamerr.Error // the first loss: the ending if no restart completes the answer
-	firstAt  time.Duration
-	lost     *streamerr.Error // the last loss; nil once its tokens are taken back
-	from     string           // the worker of the last loss
-	failed   Event            // waits for Paid or Unpaid
-	over     bool
+	restarts  int
+	delivered int              // tokens that were delivered and not taken back
+	first     *streamerr.Error // the first loss, which becomes the ending if no restart completes the answer
+	firstAt   time.Duration
+	lost      *streamerr.Error // the last loss; nil once its tokens are taken back
+	from      string           // the worker of the last loss
+	failed    Event            // waits for Paid or Unpaid
+	over      bool
 }
 
 // Over reports whether the answer is over.
 func (m *Machine) Over() bool { return m.over }
 
-// Step takes an event and the time, on any clock, and returns the action to execute; ok is false if there is none. now is needed
-// for Fail and Paid alone.
+// Step takes an event and the time on any clock, and returns the action to execute; ok is false if
+// there is none. now is used only for Fail and Paid.
 func (m *Machine) Step(now time.Duration, e Event) (a Action, ok bool) {
 	if m.over {
 		return Action{}, false
@@ -100,21 +100,21 @@ func (m *Machine) Step(now time.Duration, e Event) (a Action, ok bool) {
 	return a, true
 }
 
-// item passes on an item, except for the Started of a restart: it takes back the text of earlier attempts.
+// item passes on an item. The Started of a restart instead takes back the text of earlier attempts.
 func (m *Machine) item(e Event) (a Action, ok bool) {
 	if e.Item.GetStarted() == nil || m.restarts == 0 {
-		m.told += int(e.Item.GetDelta().GetTokens())
+		m.delivered += int(e.Item.GetDelta().GetTokens())
 		return Action{Verb: Deliver}, true
 	}
 	if m.lost == nil {
 		return a, false // there is no loss to report
 	}
-	a = Action{Verb: TakeBack, N: m.told, From: m.from, To: e.Worker, Why: m.lost}
-	m.told, m.lost = 0, nil
+	a = Action{Verb: TakeBack, N: m.delivered, From: m.from, To: e.Worker, Why: m.lost}
+	m.delivered, m.lost = 0, nil
 	return a, true
 }
 
-// restart runs the engine below once more.
+// restart runs the engine below again.
 func (m *Machine) restart(now time.Duration) Action {
 	m.lost, m.from = streamerr.As(m.failed.Err), m.failed.Worker
 	if m.first == nil {
@@ -124,7 +124,7 @@ func (m *Machine) restart(now time.Duration) Action {
 	return Action{Verb: Ask, Anew: true}
 }
 
-// end ends the answer with the first loss if there was one, else with err.
+// end ends the answer with the first loss, or with err if there was no loss.
 func (m *Machine) end(err error) Action {
 	if m.first != nil {
 		e := *m.first
@@ -134,8 +134,9 @@ func (m *Machine) end(err error) Action {
 	return Action{Verb: End, Err: err}
 }
 
-// restarts reports whether another attempt may do better: the worker or its engine is at fault, and not the request. A deadline is
-// here that of a worker or its engine: a deadline of this hop, or of a caller, is the cause of a stop.
+// restarts reports whether another attempt may succeed, because the worker or its engine is at
+// fault and not the request. A DEADLINE here comes from a worker or its engine: deadlines of this
+// hop or of a caller arrive as the cause of a stop.
 func restarts(e *streamerr.Error) bool {
 	switch e.Reason {
 	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable, streamerr.Overloaded, streamerr.EngineFailed, streamerr.Deadline:

@@ -1,16 +1,18 @@
-// Package restart restarts an answer when its worker is lost in mid-stream, no other worker can resume it, and its
-// caller has not shown it.
+// Package restart restarts an answer from the beginning when its worker is lost in mid-stream, no
+// other worker can resume the answer, and its caller has not shown it.
 //
-// Package route retries before the first token and moves after it. If the worker's engine cannot resume, a stream
-// whose text the client has read must end as its worker did. A gathered answer (ChatRequest.gathered) need not,
-// because its caller still holds all of it: Gathered takes back the delivered part (Restarted) and calls the engine below
-// once more, with all stages in their first state. Each choice is restarted separately. The deadline and the stop are
-// those of the whole stream.
+// Package route retries before the first token and moves after it. If the worker's engine cannot
+// resume, a stream whose text the client has read must end with its worker. A gathered answer
+// (ChatRequest.gathered) need not end, because its caller still holds all of it: Gathered takes
+// back the delivered part (Restarted) and runs the engine below again, with all stages in their
+// initial state. Each choice is restarted separately. The deadline and the stop of the whole stream
+// still apply.
 //
-// A Machine decides, and is pure: the stories in testdata are scripts of its events with the resulting actions.
+// A Machine decides, and is pure. The stories in testdata are scripts of its events with the
+// resulting actions.
 //
-// Deliberately absent: a restart of an answer that the model or a rule refused, or that ended with a bug, because the
-// next worker would fail in the same way.
+// Deliberately absent: a restart of an answer that the model or a rule refused, or that ended with
+// a bug, because the next worker would fail in the same way.
 package restart
 
 import (
@@ -25,30 +27,33 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// Max is the maximum number of restarts of an answer: each costs a whole answer.
+// Max is the maximum number of restarts of an answer. Each restart costs a whole answer.
 const Max = 2
 
-// Window is the maximum time from the first loss to a restart. The search for another worker may have taken longer
-// than that, because all others were full; then the caller hears of the loss rather than wait for another search.
+// Window is the maximum time from the first loss to a restart. The search for another worker may
+// have taken longer because all others were full. Then the caller gets the loss instead of waiting
+// for another search.
 const Window = 10 * time.Second
 
-// A Source answers one choice. anew leaves out the part of the answer that another chat-service has delivered.
+// A Source answers one choice. anew omits the part of the answer that another chat-service has
+// delivered.
 type Source func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error]
 
 // A TokenEngine answers token ids.
 type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// Options configure restarts. The zero value restarts without a budget, and logs nothing.
+// Options configure restarts. With the zero value there is no budget and no log.
 type Options struct {
 	// Self is this hop's name.
 	Self string
-	// Allow takes one restart from the budget that restarts share with retries; nil allows all.
+	// Allow takes one restart from the budget that restarts share with retries; nil allows all
+	// restarts.
 	Allow func() bool
 	// Log gets a line for each restart. It may be nil.
 	Log *slog.Logger
 }
 
-// Gathered answers a choice of a gathered request with next, which it calls again when the choice is restarted.
+// Gathered answers a choice of a gathered request with next, and calls next again for a restart.
 func Gathered(ctx context.Context, o *Options, next Source) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		r := &run{ctx: ctx, opts: o, next: next, yield: yield, began: time.Now()}
@@ -58,7 +63,7 @@ func Gathered(ctx context.Context, o *Options, next Source) iter.Seq2[*chatv1.Ge
 	}
 }
 
-// A run executes the actions of one choice's machine. Its fields are owned by the stream's goroutine.
+// A run executes the actions of one choice's machine. The stream's goroutine owns its fields.
 type run struct {
 	ctx   context.Context //nolint:containedctx // of the stream, which the run is
 	opts  *Options
@@ -67,19 +72,19 @@ type run struct {
 	began time.Time
 
 	machine Machine
-	anew    bool // of the next attempt
-	over    bool // or the reader has left
+	anew    bool // argument of the next attempt
+	over    bool // the answer is over, or the reader has left
 }
 
 // An attempt is one run of the engine below.
 type attempt struct {
 	callee  stream.Callee // the worker
-	flowing bool          // a token has come
+	flowing bool          // the attempt has sent a token
 }
 
 type attemptKey struct{}
 
-// attempt runs the engine below once, and returns the event that its end is.
+// attempt runs the engine below once, and returns the event for its end.
 func (r *run) attempt() Event {
 	t := &attempt{}
 	for out, err := range r.next(stream.WithCallee(context.WithValue(r.ctx, attemptKey{}, t), &t.callee), r.anew) {
@@ -100,7 +105,8 @@ func (r *run) attempt() Event {
 	return Event{Kind: Over}
 }
 
-// step gives an event to the machine, and executes its action. It reports false when the answer is over, or its reader has left.
+// step feeds an event to the machine and executes its action. It returns false when the answer is
+// over, or its reader has left.
 func (r *run) step(e Event) bool {
 	if r.over {
 		return false
@@ -134,8 +140,8 @@ func (r *run) step(e Event) bool {
 	return !r.over
 }
 
-// takeBack takes back the text of earlier attempts, once a worker has admitted the answer again. It reports false if the reader
-// has left.
+// takeBack takes back the text of earlier attempts after a worker has admitted the answer again. It
+// returns false if the reader has left.
 func (r *run) takeBack(a Action) bool {
 	if r.opts.Log != nil {
 		r.opts.Log.LogAttrs(r.ctx, slog.LevelInfo, "stream restarted",
@@ -148,8 +154,8 @@ func (r *run) takeBack(a Action) bool {
 	return r.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
 }
 
-// Watch returns next, and tells Gathered about its tokens, so that Gathered knows how far a try has come. It belongs below all
-// stages that may hold tokens back.
+// Watch wraps next and notes the first token of an attempt for Gathered. It belongs below all
+// stages that may hold back tokens.
 func Watch(next TokenEngine) TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		t, _ := ctx.Value(attemptKey{}).(*attempt)

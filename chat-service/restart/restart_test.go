@@ -27,15 +27,16 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A try is a script for one call of the pipeline: it delivers words of one token each, and then ends or fails.
+// A try is a script for one call of the pipeline: it delivers words of one token each, and then
+// ends or fails.
 type try struct {
 	words int
-	held  int           // further tokens that become no text
-	takes time.Duration // before it fails
-	fails error         // nil is an End
+	held  int           // further tokens without text
+	takes time.Duration // time before it fails
+	fails error         // nil means an End
 }
 
-// A pipeline plays one try after another, and the last one for ever.
+// A pipeline plays one try after another, and then repeats the last try.
 type pipeline struct {
 	tries []try
 	asked []*chatv1.ChatRequest
@@ -96,7 +97,7 @@ var (
 
 // An outcome is the result that the caller read.
 type outcome struct {
-	text      string // that counts
+	text      string // the valid text
 	began     int    // Started
 	restarted int
 	end       *llmv1.End
@@ -151,7 +152,7 @@ func ask(ctx context.Context, o restart.Options, p *pipeline, req *chatv1.ChatRe
 	return got
 }
 
-func TestGatheredAnswerIsStartedAnew(t *testing.T) {
+func TestGatheredAnswerIsRestarted(t *testing.T) {
 	for _, reason := range []streamerr.Reason{
 		streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable, streamerr.Overloaded, streamerr.EngineFailed, streamerr.Deadline,
 	} {
@@ -169,21 +170,21 @@ func TestGatheredAnswerIsStartedAnew(t *testing.T) {
 	}
 }
 
-func TestTokensThatBecameNoTextAreTokens(t *testing.T) {
+func TestTokensWithoutTextCountAsTokens(t *testing.T) {
 	p := &pipeline{tries: []try{{held: 1, fails: lost}, {words: 1}}}
 	if got := ask(t.Context(), restart.Options{}, p, gathered); got.err != nil || got.text != "0 " || got.began != 1 || got.restarted != 1 {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestAnswerThatSomebodySeesIsNotStartedAnew(t *testing.T) {
+func TestVisibleAnswerIsNotRestarted(t *testing.T) {
 	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
 	if got := ask(t.Context(), restart.Options{}, p, &chatv1.ChatRequest{}); !errors.Is(got.err, streamerr.PeerLost) || got.text != "0 1 " || len(p.asked) != 1 {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestWhatAnotherTryWouldMeetAgainEndsTheAnswer(t *testing.T) {
+func TestRepeatableFailureEndsTheAnswer(t *testing.T) {
 	for name, first := range map[string]try{
 		"a refusal":                        {fails: streamerr.InvalidParam("n", "no")},
 		"a failure before the first token": {fails: lost},
@@ -218,7 +219,7 @@ func TestFirstLossIsTheEnding(t *testing.T) {
 	}
 }
 
-func TestRestartsAreFew(t *testing.T) {
+func TestRestartsAreBounded(t *testing.T) {
 	p := &pipeline{tries: []try{{words: 2, fails: lost}}}
 	got := ask(t.Context(), restart.Options{}, p, gathered)
 	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 1+restart.Max || len(got.record.GetMoves()) != restart.Max || got.record.GetTokensOut() != 2 {
@@ -226,8 +227,8 @@ func TestRestartsAreFew(t *testing.T) {
 	}
 }
 
-// TestRestartsAreSoonAfterTheLoss: an answer whose losses each took a long search for a worker is not searched for again and again.
-func TestRestartsAreSoonAfterTheLoss(t *testing.T) {
+// An answer whose losses each took a long search for a worker must not search again and again.
+func TestRestartsHaveATimeLimit(t *testing.T) {
 	for took, want := range map[time.Duration]int{time.Second: 1 + restart.Max, restart.Window + time.Second: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &pipeline{tries: []try{{words: 2, takes: took, fails: lost}}}
@@ -247,7 +248,7 @@ func TestRestartsHaveABudget(t *testing.T) {
 	}
 }
 
-func TestStopEndsTheAnswerAndNotTheTry(t *testing.T) {
+func TestStopEndsTheWholeAnswer(t *testing.T) {
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
 	gone := streamerr.New(streamerr.ClientGone, "left")
@@ -264,7 +265,7 @@ func TestStopEndsTheAnswerAndNotTheTry(t *testing.T) {
 	}
 }
 
-func TestRestartLeavesOutWhatWasAnsweredElsewhere(t *testing.T) {
+func TestRestartOmitsThePartOfAnotherChatService(t *testing.T) {
 	req := &chatv1.ChatRequest{Gathered: true, TellIds: true, Answered: &chatv1.TokenIDs{Ids: []uint32{1, 2}}}
 	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
 	if got := ask(t.Context(), restart.Options{}, p, req); got.err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStories plays the scripts of testdata. A line that is not indented is an event, with its time; the indented line below it is
-// the action that follows.
+// TestStories plays the scripts in testdata. A line without indentation is a time and an event, and
+// the indented line below it is the resulting action.
 //
 //	0s begin | 0s started a | 1s delta 2 | 1s end | 1s over
 //	2s fail a peer_lost       after a token; "fail a peer_lost early" is before the first
@@ -71,7 +71,7 @@ func scripted(reason, message string) error {
 	return streamerr.New(streamerr.ParseReason(reason), "%s", message)
 }
 
-// say returns an action as the stories have it.
+// say formats an action for the stories.
 func say(t *testing.T, a restart.Action) string {
 	switch a.Verb {
 	case restart.Ask:

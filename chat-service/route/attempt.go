@@ -10,35 +10,35 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// An attempt is one worker's part in a stream. Its call begins and ends on a goroutine of its own, so that a worker that hangs can
-// be left at once, while the call is given the grace to tell it why.
+// An attempt is one worker's part in a stream. Its call runs on a goroutine of its own: the stream
+// can leave a hung worker at once, while the call has its grace to deliver the cause.
 type attempt struct {
 	// Static.
 	worker *fleet.Worker
 	peer   string            // the worker's name at the time of the choice
 	info   *llmv1.WorkerInfo // at the time of the choice
-	unread int               // tokens that the worker had to read at the time of the choice, including the stream's prompt
+	unread int               // prompt tokens of the worker at the time of the choice, with this prompt
 	ended  chan struct{}     // closed when the call is over
 
-	expected int          // tokens of the prompt that are expected in the cache of the worker that reads it; -1 if unknown
-	found    *uint32      // tokens that another worker that has read the prompt had in its cache; nil if the prompt was not handed over
-	charge   fleet.Charge // to the worker
+	expected int          // prompt tokens expected in the reading worker's cache; -1 if unknown
+	found    *uint32      // prompt tokens in the prefill worker's cache; nil without a handover
+	charge   fleet.Charge // the stream's load on the worker
 
 	// Set by open.
 	stop   func(cause error)
 	finish func()
-	own    *loop.Carrier // of the call; nil if no Loop carries the stream
-	whole  *loop.Carrier // of the stream
+	own    *loop.Carrier // carries the call; nil if no Loop carries the stream
+	whole  *loop.Carrier // carries the stream
 
 	// Guarded by the stream's mu.
-	moved  func() // releases the stream's place among those that have moved there; nil if it has none
-	over   bool   // the last message has come
-	closed bool   // the stream takes no more messages
-	behind bool   // the stream goes on, or ends, without waiting for the end of the call
+	moved  func() // releases the place among the worker's moved streams; nil if there is none
+	over   bool   // the last message has arrived
+	closed bool   // the stream accepts no more messages
+	behind bool   // the stream continues or ends without waiting for the end of the call
 }
 
-// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. expected is the
-// number of prompt tokens that are expected in the worker's cache, or -1 if unknown.
+// newAttempt charges the stream to the worker until the attempt ends or is abandoned. expected is
+// the number of prompt tokens that are expected in the worker's cache, or -1 if unknown.
 func newAttempt(s fleet.Snapshot, prompt, expected int) *attempt {
 	return &attempt{
 		worker: s.Worker, peer: s.Info.GetInstance(), info: s.Info, unread: int(s.Unread) + prompt - max(0, expected),
@@ -46,7 +46,7 @@ func newAttempt(s fleet.Snapshot, prompt, expected int) *attempt {
 	}
 }
 
-// abandon takes a stream off a worker that was not called.
+// abandon takes the stream off a worker that was not called.
 func (a *attempt) abandon() {
 	a.settle()
 	a.charge.End()
@@ -60,14 +60,14 @@ func (a *attempt) settle() {
 	}
 }
 
-// open returns the context of the attempt's call. A stop of ctx's stream reaches the call with its cause. down is called on a
-// goroutine of its own when the worker is no longer healthy.
+// open returns the context of the call, which a stop of ctx's stream stops too. down is called on
+// its own goroutine when the worker becomes unhealthy.
 func (a *attempt) open(ctx context.Context, down func()) context.Context {
 	calling, ctl := stream.WithControl(context.WithoutCancel(ctx), rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	a.stop = ctl.Stop
 	well := a.worker.AfterDown(down)
-	if a.whole = loop.Of(ctx); a.whole != nil { // a call that was left may still have messages
+	if a.whole = loop.Of(ctx); a.whole != nil { // an abandoned call may still have messages
 		a.own = &loop.Carrier{}
 		calling = loop.With(calling, a.own)
 	}
@@ -81,8 +81,8 @@ func (a *attempt) open(ctx context.Context, down func()) context.Context {
 	return calling
 }
 
-// complete corrects the worker's usage. Tokens that came from another worker were in no cache before, though the
-// engine finds them in its cache.
+// complete corrects the worker's usage: prompt tokens that came from a prefill worker count as
+// cached only if they were in the cache of that worker.
 func (a *attempt) complete(u *llmv1.Usage) {
 	if u == nil {
 		return
@@ -95,7 +95,8 @@ func (a *attempt) complete(u *llmv1.Usage) {
 	}
 }
 
-// leave ends the attempt, once. If its call still runs, the worker is told the cause. leave does not wait.
+// leave ends the attempt, once, and sends the cause to a worker whose call still runs. It does not
+// wait.
 func (a *attempt) leave(cause error) {
 	if a.closed {
 		return

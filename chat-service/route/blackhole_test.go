@@ -15,13 +15,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// failsAtOnce returns a worker whose every stream fails with err before it is admitted.
+// failsAtOnce returns a worker that fails every stream with err before it admits the stream.
 func failsAtOnce(name string, err *streamerr.Error) *fake {
 	err.Path = streamerr.NewPath("engine", name)
 	return &fake{name: name, fault: func(int) error { return err }}
 }
 
-// probed has the workers of a pool answer a health probe at once when a stream has failed there, and each second, for d.
+// probed lets the workers of a pool answer a health probe right after a stream has failed there,
+// and every second for d.
 func probed(p *Pool, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for _, w := range p.Members() {
@@ -30,8 +31,9 @@ func probed(p *Pool, d time.Duration) {
 	}
 }
 
-// A worker that fails at once has no streams, and would get all requests of least-loaded if that made it look idle.
-func TestWorkerThatFailsAtOnceIsNoBlackHole(t *testing.T) {
+// A worker that fails at once has no streams, so least-loaded must not send it all requests because
+// it looks idle.
+func TestWorkerThatFailsAtOnceGetsFewRequests(t *testing.T) {
 	for name, err := range map[string]*streamerr.Error{
 		"500":                  {Reason: streamerr.EngineFailed, Message: "500"},
 		"429":                  {Reason: streamerr.Overloaded, Message: "429"},
@@ -77,8 +79,9 @@ func TestWorkerThatFailsAtOnceIsNoBlackHole(t *testing.T) {
 	}
 }
 
-// All requests of a crowd go out before the first answer is back, so half of them reach the bad worker.
-func TestCrowdIsAnsweredBesideAnIdleWorker(t *testing.T) {
+// All requests of a burst leave before the first answer is back, so half of them reach the bad
+// worker.
+func TestBurstIsAnsweredDespiteABadWorker(t *testing.T) {
 	for name, err := range map[string]*streamerr.Error{
 		"500": {Reason: streamerr.EngineFailed, Message: "500"},
 		"429": {Reason: streamerr.Overloaded, Message: "429", RetryAfter: time.Second},
@@ -88,7 +91,7 @@ func TestCrowdIsAnsweredBesideAnIdleWorker(t *testing.T) {
 				bad, good := failsAtOnce("w/0", err), &fake{name: "w/1"}
 				p := poolOf(t, Options{}, bad, good)
 				for range failover.BudgetMax {
-					p.retries.Spend(time.Now()) // a storm before has spent the budget
+					p.retries.Spend(time.Now()) // an earlier burst of failures has spent the budget
 				}
 				var all sync.WaitGroup
 				for range 80 {
@@ -141,8 +144,8 @@ func TestWorkerThatRecoversGetsStreamsAgain(t *testing.T) {
 	})
 }
 
-// A request that kills engines is not handed from one to the next.
-func TestRequestThatEnginesFailOnIsTriedTwice(t *testing.T) {
+// A request that kills engines is not passed from worker to worker.
+func TestRequestThatEnginesFailOnIsTriedOnlyTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fakes []*fake
 		for _, name := range []string{"w/0", "w/1", "w/2", "w/3"} {
@@ -160,8 +163,8 @@ func TestRequestThatEnginesFailOnIsTriedTwice(t *testing.T) {
 	})
 }
 
-// If all workers fail there is no better one, and each request is still tried.
-func TestLoneBadWorkerIsStillAsked(t *testing.T) {
+// If all workers fail, there is no better one, and each request is still tried.
+func TestFailingWorkerIsStillTriedIfItIsTheOnlyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := failsAtOnce("w/0", &streamerr.Error{Reason: streamerr.Overloaded, Message: "429", RetryAfter: time.Minute})
 		p := poolOf(t, Options{}, bad)
@@ -174,14 +177,15 @@ func TestLoneBadWorkerIsStillAsked(t *testing.T) {
 	})
 }
 
-// Two decisions never see two loads of a worker: the policy session panicked when loads changed between two looks.
+// A decision sees one load for each worker: the policy session panicked when a load changed between
+// two reads.
 func TestSessionChoosesWhileLoadsChange(t *testing.T) {
 	p := poolOf(t, Options{Policy: named(policy.Session)}, &fake{name: "w/0"}, &fake{name: "w/1"}, &fake{name: "w/2"})
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
 			for range 2000 {
-				c := p.Members()[i%3].Charge(5, 0) // outside of the pool's lock, as streams end
+				c := p.Members()[i%3].Charge(5, 0) // outside the pool's lock, as when a stream ends
 				a := take(p, &workerv1.TokenRequest{Session: "s", Prompt: []uint32{1}})
 				a.abandon()
 				c.End()

@@ -14,37 +14,37 @@ import (
 )
 
 const (
-	// sessionTokens is how many tokens of a prompt stand for its session where the caller names none: more than a chat template
-	// and a short system prompt have.
+	// sessionTokens is how many prompt tokens identify a session if the caller names none: more
+	// than those of a chat template and a short system prompt.
 	sessionTokens = 64
-	// comfortable is the number of free tokens in its context that makes a worker eligible for a request without
-	// max_tokens, regardless of other workers' room.
+	// comfortable is the number of free context tokens that makes a worker eligible for a request
+	// without max_tokens, regardless of the room on other workers.
 	comfortable = 1024
 )
 
-// A wish says which worker a stream needs.
+// A wish describes the worker that a stream needs.
 type wish struct {
-	req     *workerv1.TokenRequest
-	by      policy.Policy
-	without []*fleet.Worker
-	may     func(*llmv1.WorkerInfo) bool
-	idle    bool    // in good standing, and with a free place
-	waiter  *waiter // of a stream that moves; nil for others
-	pays    bool    // a worker in poor standing costs one retry of the budget
+	req        *workerv1.TokenRequest
+	by         policy.Policy
+	without    []*fleet.Worker
+	accepts    func(*llmv1.WorkerInfo) bool
+	idle       bool    // only workers in good standing with a free place
+	waiter     *waiter // the queue entry of a stream that moves; nil for others
+	usesBudget bool    // choosing a worker in poor standing spends one retry of the budget
 }
 
-// An outcome is the result of a wish.
+// An outcome is the result of a search for a worker.
 type outcome int
 
 const (
 	found outcome = iota
-	nobody
-	busy   // there are eligible workers, but they have enough moved streams to read, or an older stream goes first
-	unpaid // the budget has no retry left for the worker that was found
+	noWorker
+	busy   // eligible workers exist, but they are reading enough moved streams, or an older stream goes first
+	unpaid // the budget has no retry left for the chosen worker
 )
 
-// choose takes a snapshot of each worker, and counts the stream as the chosen worker's. Workers in poor standing are better than
-// none. A stream that is to move keeps its place in the queue only if the outcome is busy.
+// choose picks a worker by a snapshot of each, and charges the stream to it. Workers in poor
+// standing are a last resort. A stream that moves stays in the queue only if the outcome is busy.
 func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	now := time.Now()
 	p.mu.Lock()
@@ -55,7 +55,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	usable := p.usable(&wish, now)
 	if len(usable) == 0 {
 		p.queue.leave(wish.waiter) // the streams behind this one may find a worker
-		return nil, nobody
+		return nil, noWorker
 	}
 	usable = withRoom(wish.req, exactFirst(wish.req, usable))
 	if wish.waiter != nil {
@@ -79,7 +79,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	}
 	at := wish.by(policy.Request{Prompt: len(wish.req.GetPrompt()), Session: func() uint64 { return session(wish.req) }}, candidates)
 	chosen, expected := usable[at], -1
-	if wish.pays && chosen.Standing != fleet.Good && !p.retries.Spend(now) {
+	if wish.usesBudget && chosen.Standing != fleet.Good && !p.retries.Spend(now) {
 		p.opts.Metrics.Unretried()
 		return nil, unpaid
 	}
@@ -98,13 +98,13 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	return a, found
 }
 
-// usable returns the workers that a wish may be granted by: those in poor standing only if there are no others.
+// usable returns the workers that fit the wish; those in poor standing only if there are no others.
 func (p *Pool) usable(wish *wish, now time.Time) []fleet.Snapshot {
 	var well, poor []fleet.Snapshot
 	for _, w := range p.Members() {
 		s := w.Snapshot(now)
 		switch {
-		case s.Info == nil || slices.Contains(wish.without, w) || !wish.may(s.Info):
+		case s.Info == nil || slices.Contains(wish.without, w) || !wish.accepts(s.Info):
 		case wish.idle && (s.Standing != fleet.Good || s.Full()):
 		case s.Standing == fleet.Poor:
 			poor = append(poor, s)
@@ -118,8 +118,8 @@ func (p *Pool) usable(wish *wish, now time.Time) []fleet.Snapshot {
 	return well
 }
 
-// withRoom returns the workers that leave a request without max_tokens a comfortable answer, or at least half as much
-// as the largest context does. It returns all workers if the request has max_tokens.
+// withRoom returns the workers with room for a comfortable answer, or for half the answer that the
+// largest context has room for. If the request has max_tokens, it returns all workers.
 func withRoom(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapshot {
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		return all
@@ -135,7 +135,7 @@ func withRoom(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapshot
 	return slices.DeleteFunc(all, func(s fleet.Snapshot) bool { return fit.Room(req, s.Info) < need })
 }
 
-// session returns the key of a request's session.
+// session returns the key of the session: the caller's, or a hash of the first prompt tokens.
 func session(req *workerv1.TokenRequest) uint64 {
 	if s := req.GetSession(); s != "" {
 		return policy.Hash(0, s)

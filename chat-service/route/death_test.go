@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// failing returns a worker that fails after a number of tokens, and a pause.
+// failing returns a worker that fails with reason after at tokens and a pause.
 func failing(name string, at int, pause time.Duration, reason streamerr.Reason) *fake {
 	return &fake{name: name, fault: func(tokens int) error {
 		if tokens != at {
@@ -52,15 +52,15 @@ func TestFailureOfTheWorkerInMidStreamMoves(t *testing.T) {
 	}
 }
 
-// An operator's bound on whole streams is none of silence.
-func TestDeadlineOfAWorkerWhoseTokensFlowIsTold(t *testing.T) {
+// A worker's limit on the whole stream is not a silence, so its DEADLINE must not cause a move.
+func TestDeadlineWhileTokensFlowIsTheEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := failing("w/0", 4, 0, streamerr.Deadline), &fake{name: "w/1"}
 		read(t.Context(), poolOf(t, Options{Policy: inOrder, Migrations: 3}, a, b), ask(9), nil).failed(t, streamerr.Deadline, "engine > w/0")
 	})
 }
 
-// The client reads the first loss, not the next worker's refusal of the move.
+// The client gets the first loss, not the next worker's refusal of the move.
 func TestFirstLossIsTheEnding(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second *fake
@@ -85,7 +85,7 @@ func TestFirstLossIsTheEnding(t *testing.T) {
 }
 
 // Resuming a guided answer as text would restart its grammar: {"name":"Paris{"name":"Paris", ...
-func TestGuidedStreamMovesOnlyWhereItGoesOnExactly(t *testing.T) {
+func TestGuidedStreamMovesOnlyToExactWorkers(t *testing.T) {
 	for kind, moves := range map[string]bool{"exact": true, "gpu": false} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := failing("w/0", 4, 0, streamerr.PeerLost), &fake{name: "w/1"}
@@ -101,8 +101,8 @@ func TestGuidedStreamMovesOnlyWhereItGoesOnExactly(t *testing.T) {
 	}
 }
 
-// A full worker is waited for with a backoff, and costs no moves.
-func TestFullInMidStreamIsWaitedFor(t *testing.T) {
+// A full worker is asked again with a backoff, and the pauses cost no moves.
+func TestFullWorkerIsRetriedWithBackoffInMidStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := failing("w/0", 4, 0, streamerr.PeerLost), &fake{name: "w/1"}
 		free := time.Now().Add(5 * time.Second)

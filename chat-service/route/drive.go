@@ -26,58 +26,60 @@ type (
 	yielder = func(*workerv1.GenerateResponse, error) bool
 )
 
-// A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events.
+// A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it
+// events.
 //
-// Each attempt has a goroutine, which calls the worker. That goroutine carries each message through the machine and up to the
-// reader (receive.go), or ends while the Loop that reads the worker's link does. Timers, the worker's health, stops and the stream's
-// turn to move each come on a goroutine of their own (watch.go). All of them step the machine under mu, which is free
-// while the reader has a message: events that occur then wait in pending for the goroutine that yields.
+// Each attempt has a goroutine, which calls the worker. It carries each message through the machine
+// and up to the reader (receive.go), or ends early if a Loop reads the worker's link. Timers,
+// health changes, stops and the stream's turn to move have goroutines of their own (watch.go). All
+// of them step the machine under mu. mu is free while the reader handles a message: events that
+// occur then wait in pending for the goroutine that yields.
 type drive struct {
 	// Static.
 	ctx      context.Context //nolint:containedctx // of the stream, which the drive is
 	pool     *Pool
-	req      *workerv1.TokenRequest // as it was asked
-	sampling *llmv1.Sampling        // as it was asked, with a seed
+	req      *workerv1.TokenRequest // as the caller sent it
+	sampling *llmv1.Sampling        // as the caller sent it, with a seed
 	began    time.Time
-	waiter   waiter      // to move
-	turns    atomic.Bool // called has started a goroutine that has not taken the turn yet
-	unstop   func() bool // nil before Start has set it
+	waiter   waiter      // the stream's entry in the queue of streams that move
+	turns    atomic.Bool // takeTurn has started a goroutine that has not run yet
+	unstop   func() bool // nil until Start sets it
 
 	mu      sync.Mutex // guards the following fields
 	machine *failover.Machine[*fleet.Worker]
-	yield   yielder                    // nil when the reader has left; called without mu, by one goroutine at a time
-	now     time.Duration              // when the event in hand happened, since began
-	out     *workerv1.GenerateResponse // the message in hand
-	answer  []uint32                   // delivered so far
-	err     error                      // why the reader left; nil if the answer was enough
+	yield   yielder                    // called without mu, by one goroutine at a time; nil after the reader has left
+	now     time.Duration              // time of the current event, since began
+	out     *workerv1.GenerateResponse // the current message
+	answer  []uint32                   // token ids delivered so far
+	err     error                      // the cause for leaving the current call after the reader has left
 
-	carrier  *attempt         // its goroutine steps the machine, or did when it panicked; nil otherwise
-	yielding bool             // the reader has a message, and the goroutine that yields steps the machine afterwards
-	ending   bool             // the current call has had its last message, and its goroutine steps the machine when it is over
-	pending  failover.Pending // happened meanwhile
+	carrier  *attempt         // the attempt whose goroutine steps the machine, or was when it panicked
+	yielding bool             // the reader has a message; then its goroutine steps the machine
+	ending   bool             // the current call has its last message, and steps the machine when it is over
+	pending  failover.Pending // events that occurred during yielding or ending
 	over     bool             // the stream has ended, or its reader has left
-	ended    func()           // is told of over; nil until Start returns false. It must not wait
-	timer    *time.Timer      // nil until the machine wants one
-	armed    time.Duration    // when timer fires, since began; 0 if it does not
-	crash    *crash.Crash     // of the goroutine of an attempt
-	stopped  bool             // the machine knows of the stream's stop
+	ended    func()           // called when over becomes true; nil until Start returns false; must not block
+	timer    *time.Timer      // nil until the machine first needs a timer
+	armed    time.Duration    // when timer fires, since began; 0 if it is not armed
+	crash    *crash.Crash     // a panic or exit of an attempt's goroutine
+	stopped  bool             // the machine has been told that the stream was stopped
 
-	attempt *attempt   // answers, or will answer when its prompt has been read; may be nil
-	next    *attempt   // was found to replace attempt
-	prefill *prefill   // the prefill of the prompt by another worker; may be nil
-	behind  []*attempt // that were left without waiting for them
+	attempt *attempt   // the attempt that answers, or will answer once its prompt is read; may be nil
+	next    *attempt   // the attempt that will replace attempt
+	prefill *prefill   // the prefill of the prompt on another worker; may be nil
+	behind  []*attempt // attempts that were left without waiting for the end of their calls
 }
 
-// errReaderPanicked is the cause for which a call is left whose reader neither took a message nor left.
+// errReaderPanicked is the cause for leaving a call whose reader panicked.
 var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
 
-// Generate is Start as a stream.Engine.
+// Generate is Start in the form of a stream.Engine.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse](p.Start).Engine()(ctx, req)
 }
 
-// Start is a stream.Starter. A stream ends UNAVAILABLE if no worker can be reached, and with its first loss if no other worker can
-// continue it. A stream that Loops carry has no goroutine.
+// Start is a stream.Starter. A stream ends with UNAVAILABLE if no worker can be reached, and with
+// its first loss if no other worker can continue it. A stream that Loops carry needs no goroutine.
 func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yielder, resume func(rest func() (over bool))) (over bool) {
 	if cause := stream.Cause(ctx); cause != nil {
 		yield(nil, cause)
@@ -87,7 +89,7 @@ func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 	return stream.Finally(d.close, resume, func(resume func(rest func() (over bool))) bool {
 		d.handle(failover.Begin)
 		d.unstop = stream.AfterStop(ctx, func(error) { d.watch(d.halt) })
-		if d.goesOn(func() {
+		if d.notifyEnd(func() {
 			resume(func() bool {
 				d.crash.Repeat()
 				return true
@@ -107,12 +109,13 @@ func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now,
 		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
 	}
-	d.waiter = waiter{began: now, turn: d.called}
+	d.waiter = waiter{began: now, turn: d.takeTurn}
 	return d
 }
 
-// goesOn has ended called when the stream is over. It returns false if the stream is over already.
-func (d *drive) goesOn(ended func()) bool {
+// notifyEnd has ended called when the stream is over. It returns false if the stream is over
+// already.
+func (d *drive) notifyEnd(ended func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over {
@@ -130,7 +133,7 @@ func (d *drive) end() {
 	}
 }
 
-// close ends the calls that are still running, and waits for them. Calls that were left behind end by themselves.
+// close stops the calls that still run and waits for them. Abandoned calls end by themselves.
 func (d *drive) close() {
 	if d.unstop != nil {
 		d.unstop()
@@ -157,12 +160,12 @@ func (d *drive) close() {
 	<-a.ended
 }
 
-// step feeds the machine an event and executes its actions, then those of the events that came while the reader had a
-// message. mu is held, but for the time in which the reader has a message.
+// step feeds an event to the machine and executes its actions, then handles the events that
+// occurred while the reader had a message. mu is held, except while the reader has a message.
 func (d *drive) step(e event) {
 	d.react(e)
 	if d.pending != 0 && d.carrier != nil {
-		d.carrier.own.Wait() // what follows may search a worker and write a log line
+		d.carrier.own.Wait() // what follows may search for a worker and write a log line
 	}
 	for d.pending != 0 && !d.finished() {
 		d.now = time.Since(d.began)
@@ -177,7 +180,7 @@ func (d *drive) step(e event) {
 	d.arm()
 }
 
-// finished reports whether the stream has ended, or its reader wants no more.
+// finished reports whether the stream has ended or its reader has left.
 func (d *drive) finished() bool { return d.yield == nil || d.machine.Over() }
 
 func (d *drive) react(e event) {
@@ -193,13 +196,13 @@ func (d *drive) react(e event) {
 		again = false
 		for _, a := range d.machine.Step(d.now, e) {
 			if e, again = d.do(a); again || d.yield == nil {
-				break // a request is the last action of a step
+				break // only the last action of a step has an answer
 			}
 		}
 	}
 }
 
-// do carries an action out. again reports that it has had an answer, the next event.
+// do executes an action. If again is true, answer is the next event for the machine.
 func (d *drive) do(a action) (answer event, again bool) {
 	switch a.Verb {
 	case failover.Ask, failover.Swap:
@@ -226,7 +229,7 @@ func (d *drive) do(a action) (answer event, again bool) {
 		d.pass(nil, a.Err)
 	case failover.Wait:
 		if !d.stopped && stream.Cause(d.ctx) != nil {
-			d.pending.Add(failover.Tick) // no call hears of the stop
+			d.pending.Add(failover.Tick) // no running call reports the stop
 		}
 	case failover.Done:
 	}
@@ -240,7 +243,7 @@ func (d *drive) find(a action) event {
 	if d.machine.Sent() > 0 {
 		positions = len(req.GetPrompt()) + d.machine.Room()
 	}
-	w := wish{req: req, without: append(d.deaf(), a.Without...), idle: a.Idle, pays: a.Retry && !a.Move}
+	w := wish{req: req, without: append(d.stopping(), a.Without...), idle: a.Idle, usesBudget: a.Retry && !a.Move}
 	if a.Move {
 		w.waiter = &d.waiter
 	}
@@ -248,7 +251,7 @@ func (d *drive) find(a action) event {
 	switch outcome {
 	case busy:
 		return event{Kind: failover.Busy}
-	case nobody:
+	case noWorker:
 		return event{Kind: failover.NotFound, Err: d.pool.refused(d.req)}
 	case unpaid:
 		return event{Kind: failover.NotFound}
@@ -262,7 +265,7 @@ func (d *drive) find(a action) event {
 	}}
 }
 
-// begin makes the worker that was found the current one.
+// begin makes the chosen worker the current one.
 func (d *drive) begin() {
 	if d.next != nil {
 		d.attempt, d.next = d.next, nil
@@ -284,13 +287,13 @@ func (d *drive) call() {
 // start opens the call of an attempt.
 func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 	r := &reception{drive: d, attempt: a}
-	ctx := a.open(d.ctx, func() { d.watch(func() { d.sicken(a) }) })
+	ctx := a.open(d.ctx, func() { d.watch(func() { d.workerDown(a) }) })
 	d.pool.calls.Add(1)
 	bigstack.Go(func() { r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) }) })
 }
 
-// leave leaves the current attempt, or the attempt that reads the prompt for it, without waiting: it must delay
-// neither the next worker nor the ending.
+// leave abandons the current attempt, or that of its prefill worker, without waiting: waiting would
+// delay the next worker or the ending.
 func (d *drive) leave(why error) {
 	a := d.attempt
 	if r := d.prefill; r != nil {
@@ -305,8 +308,8 @@ func (d *drive) leave(why error) {
 	d.behind = append(d.behind, a)
 }
 
-// deaf returns the workers that have not heard yet that they were left, and would refuse the same stream once more.
-func (d *drive) deaf() (workers []*fleet.Worker) {
+// stopping returns the workers whose abandoned call still runs. They would refuse the stream now.
+func (d *drive) stopping() (workers []*fleet.Worker) {
 	for _, a := range d.behind {
 		select {
 		case <-a.ended:

@@ -24,12 +24,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// ask returns a request for so many tokens.
+// ask returns a request with this max_tokens.
 func ask(limit uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{StreamId: "id", Model: "m", Prompt: []uint32{7, 8, 9}, Sampling: &llmv1.Sampling{MaxTokens: &limit, Seed: new(uint64(5))}}
 }
 
-// A result is all that came of a stream.
+// A result is everything that a stream yielded.
 type result struct {
 	started int
 	tokens  []uint32
@@ -59,7 +59,7 @@ func read(ctx context.Context, p *Pool, req *workerv1.TokenRequest, each func(to
 	return r
 }
 
-// same wants a stream to be what it would have been undisturbed.
+// same checks that a stream yielded what it would have yielded without any failure.
 func (r result) same(t *testing.T, want result) {
 	t.Helper()
 	if r.err != nil || r.started != 1 || !slices.Equal(r.tokens, want.tokens) || r.end.GetFinish() != want.end.GetFinish() ||
@@ -94,8 +94,8 @@ func TestPoolKeepsTheContract(t *testing.T) {
 	})
 }
 
-// Whenever and however a worker is lost, its streams go on with the next token.
-func TestLostWorkerIsNotNoticed(t *testing.T) {
+// Whenever and however a worker is lost, its streams continue with the next token.
+func TestLossOfAWorkerIsInvisibleToTheClient(t *testing.T) {
 	const limit = 12
 	for name, fault := range map[string]func(*fake) error{
 		"lost":        lostBy,
@@ -105,17 +105,18 @@ func TestLostWorkerIsNotNoticed(t *testing.T) {
 		"hangs":       func(*fake) error { return errHang },
 		"deaf":        func(*fake) error { return errDeaf },
 	} {
-		for stop, last := range map[int]int{0: limit, 9: 8} { // lost at last, all that is missing is the End
+		for stop, last := range map[int]int{0: limit, 9: 8} { // lost at the very end, only the End is missing
 			t.Run(fmt.Sprint(name, stop), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w", stop: stop}), ask(limit), nil)
 					for at := -1; at <= last; at++ {
 						if at == 0 && (name == "hangs" || name == "deaf") {
-							continue // a prompt may take its time
+							continue // a prompt may take a long time
 						}
 						got, asked := readLosing(t, stop, at, limit, fault)
 						got.same(t, want)
-						if asked > 1 || asked == 0 && at < limit || got.took > 3100*time.Millisecond { // what a deaf worker takes beyond the bound is not the stream's
+						// the time that a deaf worker takes beyond the bound is not the stream's
+						if asked > 1 || asked == 0 && at < limit || got.took > 3100*time.Millisecond {
 							t.Errorf("lost after %d tokens: the second worker was asked %d times, the stream took %v", at, asked, got.took)
 						}
 					}
@@ -125,7 +126,8 @@ func TestLostWorkerIsNotNoticed(t *testing.T) {
 	}
 }
 
-// readLosing reads a stream whose first worker is lost after so many tokens. asked is how often the second was asked.
+// readLosing reads a stream whose first worker is lost after at tokens. asked is how often the
+// second worker was called.
 func readLosing(t *testing.T, stop, at int, limit uint32, fault func(*fake) error) (got result, asked int) {
 	t.Helper()
 	a, b := &fake{name: "w/0", stop: stop}, &fake{name: "w/1", stop: stop}
@@ -145,7 +147,7 @@ func readLosing(t *testing.T, stop, at int, limit uint32, fault func(*fake) erro
 	return got, len(b.asked)
 }
 
-func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
+func TestRequestWithoutSeedGetsASeedForAllItsWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
 		a.fault = func(tokens int) error {
@@ -158,7 +160,7 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 		for _, sampling := range []*llmv1.Sampling{nil, {MaxTokens: new(uint32(9))}} {
 			req := &workerv1.TokenRequest{StreamId: "id", Model: "m", Prompt: []uint32{1}, Sampling: sampling}
 			got := read(t.Context(), p, req, nil)
-			p.Members()[0].Say(p.Members()[0].Info()) // as a probe does
+			p.Members()[0].Say(p.Members()[0].Info()) // as a health probe does
 			first, second := a.asked[len(a.asked)-1], b.asked[len(b.asked)-1]
 			if got.err != nil || first.GetSampling().Seed == nil || first.GetSampling().GetSeed() != second.GetSampling().GetSeed() || sampling.GetSeed() != 0 {
 				t.Errorf("%v: %v, then %v", got.err, first, second)
@@ -170,13 +172,15 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 		if a.asked[0].GetSampling().GetSeed() == a.asked[1].GetSampling().GetSeed() {
 			t.Error("two requests got the same seed")
 		}
-		p.Members()[0].Say(&llmv1.WorkerInfo{Instance: "w/0", ContextLength: contextLength}) // honours no seed, perhaps
+		// it may not honour a seed
+		p.Members()[0].Say(&llmv1.WorkerInfo{Instance: "w/0", ContextLength: contextLength})
 		read(t.Context(), p, &workerv1.TokenRequest{Prompt: []uint32{1}}, nil)
 		if s := a.asked[2].GetSampling(); s.Seed != nil || s.GetMaxTokens() != contextLength-1 {
 			t.Error(a.asked[2])
 		}
 		p.Members()[0].Say(p.Members()[0].Info())
-		a.fault = func(int) error { return streamerr.New(streamerr.Overloaded, "full") } // and the next one does
+		// and the next worker has no free place
+		a.fault = func(int) error { return streamerr.New(streamerr.Overloaded, "full") }
 		read(t.Context(), p, &workerv1.TokenRequest{Prompt: []uint32{1}}, nil)
 		if last := b.asked[len(b.asked)-1]; a.asked[3].GetSampling().Seed != nil || last.GetSampling().Seed == nil {
 			t.Error(a.asked[3], last)
@@ -184,7 +188,7 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreNotTriedAgain(t *testing.T) {
+func TestRefusalsAreNotRetried(t *testing.T) {
 	for _, reason := range []streamerr.Reason{streamerr.Invalid, streamerr.NotFound, streamerr.Forbidden, streamerr.OperatorStop, streamerr.SlowReader} {
 		for _, at := range []int{-1, 0, 2} {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,7 +243,7 @@ func TestEachWorkerIsTriedOnceAndTheFirstFailureCounts(t *testing.T) {
 					t.Errorf("the message leaves the later failures out: %s", e.Message)
 				}
 				if c.reason == streamerr.Unavailable && streamerr.As(got.err).RetryAfter == 0 {
-					t.Error("nobody says when to come back")
+					t.Error("the error has no Retry-After")
 				}
 			})
 		})
@@ -252,7 +256,7 @@ func TestNoHealthyWorkerIsUnavailable(t *testing.T) {
 	got := read(t.Context(), p, ask(1), nil)
 	got.failed(t, streamerr.Unavailable, "")
 	if streamerr.As(got.err).RetryAfter == 0 {
-		t.Error("nobody says when to come back")
+		t.Error("the error has no Retry-After")
 	}
 }
 
@@ -286,7 +290,7 @@ func TestMovesHaveABound(t *testing.T) {
 	for _, migrations := range []int{0, 1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
-			lose := func(f *fake) { // after every second token
+			lose := func(f *fake) { // lose the worker after every second token
 				f.fault = func(tokens int) error {
 					f.mu.Lock()
 					begun := f.asked[len(f.asked)-1].GetGenerated()
@@ -310,7 +314,7 @@ func TestMovesHaveABound(t *testing.T) {
 	}
 }
 
-func TestLoneWorkersFaultsAreTheStreams(t *testing.T) {
+func TestFailureOfTheOnlyWorkerEndsTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fake{name: "w/0"}
 		a.fault = func(tokens int) error {
@@ -323,7 +327,7 @@ func TestLoneWorkersFaultsAreTheStreams(t *testing.T) {
 	})
 }
 
-func TestSilentWorkerIsWaitedForWhereThereIsNoOther(t *testing.T) {
+func TestSilentWorkerIsKeptIfThereIsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
 		a.fault = func(tokens int) error {
@@ -357,7 +361,7 @@ func TestSlowPromptAndSlowReaderAreNotSilence(t *testing.T) {
 	})
 }
 
-// A stop that comes while a stream moves is its ending, at every hop and at once.
+// A stop that comes while a stream moves ends the stream immediately, on every hop.
 func TestStopDuringAMoveIsTheEnding(t *testing.T) {
 	for name, fault := range map[string]error{"second worker hangs": errHang, "second worker is lost late": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -376,7 +380,7 @@ func TestStopDuringAMoveIsTheEnding(t *testing.T) {
 				b.fault = func(int) error {
 					if fault == nil {
 						time.Sleep(2 * time.Second)
-						return lostBy(b) // but the stream has been stopped before
+						return lostBy(b) // the stream was stopped before
 					}
 					return fault
 				}
@@ -384,6 +388,7 @@ func TestStopDuringAMoveIsTheEnding(t *testing.T) {
 				var kept ledger.Ledger
 				got := read(ledger.With(ctx, kept.Open("id", "chat", "")), p, ask(9), nil)
 				got.failed(t, streamerr.ClientGone, "client")
+
 				if got.err != error(gone) || len(c.asked) != 0 || a.running()+b.running() != 0 { //nolint:errorlint // the very cause
 					t.Errorf("%v, %d, %d", got.err, len(c.asked), b.running())
 				}
@@ -395,7 +400,8 @@ func TestStopDuringAMoveIsTheEnding(t *testing.T) {
 	}
 }
 
-// TestReaderThatLeavesBecauseOfAStopHasNotCompleted: as one does whose caller cannot be written to any more.
+// A reader that leaves because of a stop has not completed, for example when writing to its caller
+// fails.
 func TestReaderThatLeavesBecauseOfAStopHasNotCompleted(t *testing.T) {
 	gone := streamerr.New(streamerr.ClientGone, "gone")
 	for range 50 {
@@ -416,7 +422,7 @@ func TestReaderThatLeavesBecauseOfAStopHasNotCompleted(t *testing.T) {
 	}
 }
 
-func TestStoppedStreamOfADeafWorkerDoesNotMove(t *testing.T) {
+func TestStoppedStreamOfAnUnresponsiveWorkerDoesNotMove(t *testing.T) {
 	for _, at := range []int{2, 9} { // in mid-answer, and before the End
 		synctest.Test(t, func(t *testing.T) {
 			a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
@@ -425,7 +431,7 @@ func TestStoppedStreamOfADeafWorkerDoesNotMove(t *testing.T) {
 			a.fault = func(tokens int) error {
 				if tokens == at {
 					time.AfterFunc(900*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.ClientGone, "gone")) })
-					return errDeaf // for a second, in which the bound is passed
+					return errDeaf // ignores the stop for a second, during which the bound is passed
 				}
 				return nil
 			}
@@ -441,7 +447,7 @@ func TestStoppedStreamOfADeafWorkerDoesNotMove(t *testing.T) {
 	}
 }
 
-func TestSilentWorkerIsToldWhy(t *testing.T) {
+func TestSilentWorkerGetsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
 		a.fault = func(tokens int) error {
@@ -468,7 +474,7 @@ func TestSilentWorkerIsToldWhy(t *testing.T) {
 	})
 }
 
-func TestStreamIsNotMovedToWorkersThatCannotGoOnExactly(t *testing.T) {
+func TestSeededStreamMovesOnlyToExactWorkers(t *testing.T) {
 	for _, which := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
@@ -488,7 +494,7 @@ func TestStreamIsNotMovedToWorkersThatCannotGoOnExactly(t *testing.T) {
 	}
 }
 
-// TestAnswerThatNoEngineContinuesIsRefused: another chat-service has begun it, and must not ask again and again.
+// Another chat-service has begun the answer, and must not retry the request again and again.
 func TestAnswerThatNoEngineContinuesIsRefused(t *testing.T) {
 	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w/0"})
 	p.Members()[0].Say(&llmv1.WorkerInfo{Instance: "w/0", ContextLength: contextLength, Resumes: true})
@@ -511,7 +517,7 @@ func TestPanicOfAnEngineIsTheStreamsOwn(t *testing.T) {
 	read(t.Context(), p, ask(1), nil)
 }
 
-// BenchmarkRelay is what the pool costs per token, beside the call.
+// BenchmarkRelay measures the pool's overhead per token.
 func BenchmarkRelay(b *testing.B) {
 	item := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
 	endless := fleet.Engine(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {

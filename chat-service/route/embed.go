@@ -13,9 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Embed makes vectors of token ids on a worker that can; stream.Unary makes an engine of it. If the worker fails, the
-// request is retried like a stream without tokens. The stream's timers bound the time of a worker, which sends
-// nothing until it is done.
+// Embed has a worker compute vectors; stream.Unary makes an engine of it. If the worker fails, the
+// request is retried like a stream without tokens. The stream's timers bound the worker's time.
 func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
 	p.retries.Earn(time.Now())
 	began := time.Now()
@@ -45,7 +44,7 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *wor
 				p.noteMove(ctx, a, next.peer)
 			case failover.End:
 				return nil, a.Err
-			default: // is about tokens
+			default: // is about tokens and does not occur
 			}
 		}
 	}
@@ -55,7 +54,7 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *wor
 func (p *Pool) findEmbedder(req *workerv1.EmbedRequest, a action) (*attempt, event) {
 	found, outcome := p.takeEmbedder(req, a)
 	switch outcome {
-	case nobody:
+	case noWorker:
 		return nil, event{Kind: failover.NotFound, Err: p.embedRefused(req)}
 	case unpaid:
 		return nil, event{Kind: failover.NotFound}
@@ -64,7 +63,7 @@ func (p *Pool) findEmbedder(req *workerv1.EmbedRequest, a action) (*attempt, eve
 	return found, event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{Worker: found.worker, Name: found.peer, Room: 1}}
 }
 
-// embed has the worker make the vectors.
+// embed calls the worker.
 func (a *attempt) embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
 	defer a.charge.End()
 	for resp, err = range a.worker.EmbedEngine(a.peer)(ctx, req) {
@@ -75,15 +74,14 @@ func (a *attempt) embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *
 	return resp, err
 }
 
-// takeEmbedder chooses a worker that makes vectors, and counts the stream as the worker's. To a policy the request is
-// a stream without a prompt and with a new session, because no worker has its texts
-// in a cache.
+// takeEmbedder chooses a worker that makes vectors, and charges the request to it. Policies see a
+// stream with a new session and no prompt, because no worker caches the texts.
 func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, ask action) (*attempt, outcome) {
 	total, longest := fit.Sizes(req)
 	stands := &workerv1.TokenRequest{
 		StreamId: req.GetStreamId(), Model: req.GetModel(), Session: req.GetStreamId(), Claim: req.GetClaim(), Sampling: &llmv1.Sampling{MaxTokens: new(uint32(1))},
 	}
-	a, outcome := p.choose(wish{req: stands, by: p.policy, without: ask.Without, pays: ask.Retry, may: func(info *llmv1.WorkerInfo) bool {
+	a, outcome := p.choose(wish{req: stands, by: p.policy, without: ask.Without, usesBudget: ask.Retry, accepts: func(info *llmv1.WorkerInfo) bool {
 		return info.GetEmbeds() && int(info.GetContextLength()) >= longest
 	}})
 	if a != nil {
@@ -92,8 +90,8 @@ func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, ask action) (*attempt, o
 	return a, outcome
 }
 
-// embedRefused says why no worker makes the vectors. A worker that is known to make some and is not healthy may come back, so then
-// the request is not at fault.
+// embedRefused returns the error for a request that no worker can serve. If a suitable worker is
+// known but unhealthy, it may come back, so the request is not at fault.
 func (p *Pool) embedRefused(req *workerv1.EmbedRequest) error {
 	_, longest := fit.Sizes(req)
 	healthy, context := false, 0

@@ -17,7 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embeds has the workers of p make vectors, or fail as errs says. It returns who was asked.
+// embeds makes the workers of p return vectors, or fail with the next of errs. It returns the
+// indexes of the workers that were called.
 func embeds(p *Pool, errs ...error) (asked *[]int) {
 	asked = new([]int)
 	var mu sync.Mutex
@@ -39,11 +40,11 @@ func text(tokens int) *workerv1.EmbedRequest {
 	return &workerv1.EmbedRequest{Model: "m", Inputs: []*workerv1.TokenIds{{Ids: make([]uint32, tokens)}}}
 }
 
-func TestVectorsComeFromAnotherWorkerWhenOneIsLostOrFull(t *testing.T) {
+func TestEmbeddingIsRetriedOnAnotherWorker(t *testing.T) {
 	failed := func(reason streamerr.Reason) error { return streamerr.New(reason, "as scripted") }
 	for name, c := range map[string]struct {
 		errs  []error
-		want  streamerr.Reason // Completed if it is answered
+		want  streamerr.Reason // Completed if the request succeeds
 		asked int
 	}{
 		"the first":          {[]error{nil, nil}, streamerr.Completed, 1},
@@ -76,7 +77,7 @@ func TestVectorsComeFromAnotherWorkerWhenOneIsLostOrFull(t *testing.T) {
 	}
 }
 
-func TestStoppedVectorsAreAskedOfNobodyElse(t *testing.T) {
+func TestStoppedEmbeddingIsNotRetried(t *testing.T) {
 	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w0"}, &fake{name: "w1"})
 	asked := embeds(p, nil, nil)
 	ctx, ctl := stream.WithControl(t.Context(), 0)
@@ -91,7 +92,7 @@ func TestStoppedVectorsAreAskedOfNobodyElse(t *testing.T) {
 	}
 }
 
-func TestVectorsAreAskedOfWorkersThatMakeThem(t *testing.T) {
+func TestEmbeddingGoesToWorkersThatEmbed(t *testing.T) {
 	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w0"}, &fake{name: "w1"})
 	asked := embeds(p, nil, nil)
 	p.Members()[0].Say(info("w0"))
@@ -105,7 +106,7 @@ func TestVectorsAreAskedOfWorkersThatMakeThem(t *testing.T) {
 	if e := refused(contextLength + 1); e.Reason != streamerr.Invalid || e.Param != "inputs" {
 		t.Error(e)
 	}
-	p.Members()[1].Say(nil) // it may come back
+	p.Members()[1].Say(nil) // an unhealthy worker may come back
 	if e := refused(1); e.Reason != streamerr.Unavailable {
 		t.Error(e)
 	}
@@ -138,8 +139,8 @@ func TestPoolOfEmbeddersKeepsTheContract(t *testing.T) {
 	})
 }
 
-// Every policy can choose, though there is no prompt.
-func TestPoliciesShareVectorsOut(t *testing.T) {
+// Every policy can choose a worker although there is no prompt.
+func TestPoliciesSpreadEmbeddings(t *testing.T) {
 	policies := map[string]Options{"kv": {KV: kvcache.New(kvcache.Options{}), Policy: named(policy.KV)}}
 	for _, name := range []string{policy.LeastLoaded, "round-robin", "power-of-two", "session"} {
 		chosen, err := policy.Parse(name, policy.Options{})

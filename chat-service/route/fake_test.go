@@ -21,23 +21,25 @@ import (
 
 const contextLength = 64
 
-// A fake is a worker whose every token depends on all ids before it and on the seed, one a millisecond. A hidden token ends
-// the answer where stop says.
+// A fake is a worker that draws each token from all ids before it and the seed, one token per
+// millisecond. A hidden token ends the answer at the length stop.
 type fake struct {
 	name string
-	stop int // tokens of the whole answer, with the hidden one; 0 is never
-	// fault is asked before the token that follows so many of the whole answer, and before Started with -1. hang says nothing
-	// until the stream is stopped, and deaf not even then, for a second.
+	stop int // tokens of the whole answer, including the hidden token; 0 means no end
+	// fault is called with -1 before Started, and with the number of tokens so far before each
+	// token. errHang makes the worker silent until the stream is stopped, and errDeaf makes it
+	// ignore even the stop for a second.
 	fault func(tokens int) error
 	role  llmv1.Role
-	// over is what it hands prompts over with, one that reads them; each takes it ten milliseconds.
+	// over is the parameters of its handovers if it is a prefill worker. Each prefill takes ten
+	// milliseconds.
 	over string
 
 	mu     sync.Mutex // guards the following fields
 	live   int
 	asked  []*workerv1.TokenRequest
-	causes []error // of the streams that were stopped
-	last   error   // why the last one was, when it was over
+	causes []error // causes of the stopped streams
+	last   error   // the cause of the last stopped stream, set when that stream was over
 }
 
 var (
@@ -71,7 +73,7 @@ func (f *fake) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 
 func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool) {
 	stopping := stream.Stopping(ctx)
-	// may reports whether the answer goes on after so many tokens.
+	// may reports whether the answer continues after this many tokens.
 	may := func(tokens int) bool {
 		var err error
 		if f.fault != nil {
@@ -160,7 +162,7 @@ func (f *fake) stopped(ctx context.Context) {
 	f.causes = append(f.causes, stream.Cause(ctx))
 }
 
-// left is why the last stream was stopped.
+// left returns the cause for which the last stream was stopped.
 func (f *fake) left() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -181,12 +183,12 @@ func draw(ids []uint32, seed uint64) uint32 {
 	return h.Sum32()
 }
 
-// info is what a healthy worker says.
+// info returns the WorkerInfo of a healthy worker.
 func info(name string) *llmv1.WorkerInfo {
 	return &llmv1.WorkerInfo{Instance: name, Model: "m", ContextLength: contextLength, Continues: true}
 }
 
-// poolOf returns a pool of workers that are all healthy.
+// poolOf returns a pool of healthy workers.
 func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 	t.Helper()
 	if opts.Log == nil {
@@ -206,13 +208,13 @@ func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 	return p
 }
 
-// inOrder takes the first candidate, which makes tests easy to read.
+// inOrder always takes the first candidate, which makes tests easy to read.
 func inOrder(policy.Request, []policy.Candidate) int { return 0 }
 
-// good reports whether a worker would be chosen like any other.
+// good reports whether a worker is in good standing.
 func good(w *fleet.Worker) bool { return w.Snapshot(time.Now()).Standing == fleet.Good }
 
-// take takes a worker for a stream, with any size of context.
+// take chooses a worker for a stream, with a context of any size.
 func take(p *Pool, req *workerv1.TokenRequest) *attempt {
 	a, _ := p.take(wish{req: req}, 0)
 	return a

@@ -13,27 +13,28 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// maxParameters bounds what one worker has us tell another, in bytes.
+// maxParameters bounds the parameters that one worker passes to another, in bytes.
 const maxParameters = 1 << 20
 
-// A prefill is a prompt that one worker reads for another. Without a reader, or if the reader fails, the
-// other worker reads the prompt itself: that costs time only.
+// A prefill is a prompt that one worker reads for another. If no prefill worker is available, or if
+// it fails, the decode worker reads the prompt itself, which costs only time.
 type prefill struct {
 	attempt    *attempt
 	began      time.Time
-	parameters []byte // for the other worker, unchanged
-	cached     uint32 // tokens of the prompt that were in the reader's cache
-	failed     error  // why the prompt was not handed over; nil if it was
+	parameters []byte // for the decode worker, unchanged
+	cached     uint32 // prompt tokens that the prefill worker had in its cache
+	failed     error  // why the prompt was not handed over; nil on success
 }
 
-// isReadFor reports whether another worker is to read the prompt of req for one. A prompt with images is read where it is answered:
-// the APIs that take images hand nothing over.
+// isReadFor reports whether a prefill worker should read the prompt of req for a. The APIs that take
+// images support no handover.
 func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
 	unread := len(req.GetPrompt()) - max(0, a.expected)
 	return a.info.GetRole() == llmv1.Role_ROLE_DECODE && len(req.GetImages()) == 0 && unread > d.pool.opts.HandoverAbove
 }
 
-// read has another worker read the prompt for the current one, and returns that worker, or that there is none.
+// read calls a prefill worker for the current worker. It returns ReaderFound, or Read if there is
+// none.
 func (d *drive) read() event {
 	req := d.request(nil)
 	ask := &workerv1.TokenRequest{
@@ -41,7 +42,7 @@ func (d *drive) read() event {
 		Sampling:   &llmv1.Sampling{MaxTokens: new(uint32(1)), Temperature: new(float32(0))},
 		KvTransfer: &workerv1.KVTransfer{What: &workerv1.KVTransfer_Ask{Ask: true}},
 	}
-	from := d.pool.takeReader(ask, d.deaf())
+	from := d.pool.takeReader(ask, d.stopping())
 	if from == nil {
 		d.noteHandover("", streamerr.Unavailable, 0)
 		return event{Kind: failover.Read}
@@ -51,8 +52,8 @@ func (d *drive) read() event {
 	return event{Kind: failover.ReaderFound, Choice: failover.Choice[*fleet.Worker]{Worker: from.worker, Name: from.peer, Unread: from.unread}}
 }
 
-// heard returns the event that a reader's message is.
-func (d *drive) heard(out *workerv1.GenerateResponse) event {
+// readerMessage converts a message of the prefill worker to an event.
+func (d *drive) readerMessage(out *workerv1.GenerateResponse) event {
 	r := d.prefill
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
@@ -67,7 +68,7 @@ func (d *drive) heard(out *workerv1.GenerateResponse) event {
 	return event{Kind: failover.Tick}
 }
 
-// readerEnded returns the event that the end of a reader's call is.
+// readerEnded converts the end of the prefill worker's call to an event.
 func (d *drive) readerEnded(last *workerv1.GenerateResponse, err error) event {
 	r := d.prefill
 	if end := last.GetEnd(); end != nil {

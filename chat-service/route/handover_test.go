@@ -23,8 +23,8 @@ func reader(name string) *fake {
 
 func answerer(name string) *fake { return &fake{name: name, role: llmv1.Role_ROLE_DECODE} }
 
-// noted runs a stream, and returns the handovers that its record tells of, too.
-func noted(ctx context.Context, p *Pool, req *workerv1.TokenRequest, each func(tokens int)) (result, *streamv1.Record) {
+// readWithRecord reads a stream, and also returns its record.
+func readWithRecord(ctx context.Context, p *Pool, req *workerv1.TokenRequest, each func(tokens int)) (result, *streamv1.Record) {
 	var kept ledger.Ledger
 	r := read(ledger.With(ctx, kept.Open("id", "chat", "")), p, req, each)
 	return r, kept.Get("id")
@@ -34,7 +34,7 @@ func handover(from, to string, reason streamv1.Reason) *streamv1.Handover {
 	return &streamv1.Handover{From: from, To: to, Reason: reason}
 }
 
-func tells(t *testing.T, r *streamv1.Record, want ...*streamv1.Handover) {
+func checkHandovers(t *testing.T, r *streamv1.Record, want ...*streamv1.Handover) {
 	t.Helper()
 	same := func(a, b *streamv1.Handover) bool {
 		return a.GetFrom() == b.GetFrom() && a.GetTo() == b.GetTo() && a.GetReason() == b.GetReason()
@@ -63,14 +63,14 @@ func TestPoolThatHandsOverKeepsTheContract(t *testing.T) {
 	})
 }
 
-func TestPromptIsReadByOneWorkerAndAnsweredByAnother(t *testing.T) {
+func TestPrefillAndDecodeOnSeparateWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(12), nil)
 		reads, answers := reader("r/0"), answerer("w/0")
 		p := poolOf(t, Options{Migrations: 3, MigrateAfter: time.Second}, reads, answers)
-		got, record := noted(t.Context(), p, ask(12), nil)
+		got, record := readWithRecord(t.Context(), p, ask(12), nil)
 		got.same(t, want)
-		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_COMPLETED))
+		checkHandovers(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_COMPLETED))
 		if took := record.GetHandovers()[0].GetTook().AsDuration(); took != 10*time.Millisecond {
 			t.Error("it took", took)
 		}
@@ -88,14 +88,15 @@ func TestPromptIsReadByOneWorkerAndAnsweredByAnother(t *testing.T) {
 				t.Errorf("%s still has %d streams, %d tokens to read, and %d", w.Name(), w.Load(), s.Unread, s.Tokens)
 			}
 		}
-		if found := len(record.GetEvents()); found != 0 { // nobody traces here
+		if found := len(record.GetEvents()); found != 0 { // no trace is recorded here
 			t.Error(found)
 		}
 	})
 }
 
-// Whatever becomes of who is to read a prompt, the worker that answers reads it itself, and the client notices only that.
-func TestPromptThatNobodyElseReadsIsReadByWhoAnswers(t *testing.T) {
+// However the prefill worker fails, the decode worker reads the prompt itself, and the client
+// notices no difference.
+func TestDecodeWorkerReadsThePromptIfPrefillFails(t *testing.T) {
 	failing := func(err func(*fake) error, at int) *fake {
 		f := reader("r/0")
 		f.fault = func(tokens int) error {
@@ -133,9 +134,9 @@ func TestPromptThatNobodyElseReadsIsReadByWhoAnswers(t *testing.T) {
 				want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(12), nil)
 				answers := answerer("w/0")
 				p := poolOf(t, Options{Migrations: 3, MigrateAfter: time.Second, Policy: inOrder}, answers, c.reads)
-				got, record := noted(t.Context(), p, ask(12), nil)
+				got, record := readWithRecord(t.Context(), p, ask(12), nil)
 				got.same(t, want)
-				tells(t, record, handover(c.from, "w/0", c.reason.Proto()))
+				checkHandovers(t, record, handover(c.from, "w/0", c.reason.Proto()))
 				if len(answers.asked) != 1 || answers.asked[0].GetKvTransfer() != nil || len(record.GetMoves()) != 0 {
 					t.Error(answers.asked, record.GetMoves())
 				}
@@ -150,7 +151,8 @@ func TestPromptThatNobodyElseReadsIsReadByWhoAnswers(t *testing.T) {
 	}
 }
 
-// A worker that hangs while it reads is left when it is found to be unhealthy, and not before: prompts are long, and so are queues.
+// A worker that hangs while it reads is left when its health probes fail, but not earlier: prompts
+// and queues are long.
 func TestReaderThatHangsIsLeftWhenItIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, answers := reader("r/0"), answerer("w/0")
@@ -162,8 +164,8 @@ func TestReaderThatHangsIsLeftWhenItIsUnhealthy(t *testing.T) {
 		}
 		p := poolOf(t, Options{MigrateAfter: time.Second}, reads, answers)
 		time.AfterFunc(4500*time.Millisecond, func() { p.Members()[0].Say(nil) })
-		got, record := noted(t.Context(), p, ask(3), nil)
-		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_UNAVAILABLE))
+		got, record := readWithRecord(t.Context(), p, ask(3), nil)
+		checkHandovers(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_UNAVAILABLE))
 		if got.err != nil || got.took < 4500*time.Millisecond || got.took > 4600*time.Millisecond {
 			t.Error(got.err, got.took)
 		}
@@ -171,14 +173,15 @@ func TestReaderThatHangsIsLeftWhenItIsUnhealthy(t *testing.T) {
 	})
 }
 
-// A reader that has admitted a prompt and takes too long may have a long queue: it is left, and gets prompts as before.
+// A prefill worker that admitted a prompt and takes too long may have a long queue: the stream
+// leaves it, and it still gets prompts.
 func TestSlowReaderIsLeftWithoutBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, answers := hangsAt("r/0", 0), answerer("w/0")
 		reads.role = llmv1.Role_ROLE_PREFILL
 		p := poolOf(t, Options{MigrateAfter: time.Second, FirstTokenMove: 5 * time.Second}, reads, answers)
-		got, record := noted(t.Context(), p, ask(3), nil)
-		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_DEADLINE))
+		got, record := readWithRecord(t.Context(), p, ask(3), nil)
+		checkHandovers(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_DEADLINE))
 		if got.err != nil || got.took < 5*time.Second || !good(p.Members()[0]) {
 			t.Error(got.err, got.took, good(p.Members()[0]))
 		}
@@ -186,7 +189,7 @@ func TestSlowReaderIsLeftWithoutBlame(t *testing.T) {
 	})
 }
 
-func TestStopWhileThePromptIsReadStopsWhoReadsIt(t *testing.T) {
+func TestStopDuringPrefillReachesThePrefillWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, answers := reader("r/0"), answerer("w/0")
 		p := poolOf(t, Options{MigrateAfter: time.Second}, reads, answers)
@@ -195,12 +198,12 @@ func TestStopWhileThePromptIsReadStopsWhoReadsIt(t *testing.T) {
 		cause := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "edge")}
 		timer := time.AfterFunc(5*time.Millisecond, func() { ctl.Stop(cause) })
 		defer timer.Stop()
-		got, record := noted(ctx, p, ask(12), nil)
+		got, record := readWithRecord(ctx, p, ask(12), nil)
 		got.failed(t, streamerr.ClientGone, "client > edge")
 		if got.took != 5*time.Millisecond || len(reads.causes) != 1 || !errors.Is(reads.causes[0], streamerr.ClientGone) || len(answers.asked) != 0 || got.started != 0 {
 			t.Error(got.took, reads.causes, answers.asked, got.started)
 		}
-		tells(t, record)
+		checkHandovers(t, record)
 		for _, w := range p.Members() {
 			if w.Load() != 0 {
 				t.Errorf("%s still has %d streams", w.Name(), w.Load())
@@ -209,7 +212,7 @@ func TestStopWhileThePromptIsReadStopsWhoReadsIt(t *testing.T) {
 	})
 }
 
-func TestWorkerThatIsLostBehindAHandoverIsFollowedByAnother(t *testing.T) {
+func TestDecodeWorkerLostAfterAHandoverIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(12), nil)
 		reads, first, second := reader("r/0"), answerer("w/0"), answerer("w/1")
@@ -220,10 +223,10 @@ func TestWorkerThatIsLostBehindAHandoverIsFollowedByAnother(t *testing.T) {
 			return nil
 		}
 		p := poolOf(t, Options{Migrations: 3, MigrateAfter: time.Second, Policy: inOrder}, reads, first, second)
-		got, record := noted(t.Context(), p, ask(12), nil)
+		got, record := readWithRecord(t.Context(), p, ask(12), nil)
 		got.same(t, want)
 		done := streamv1.Reason_REASON_COMPLETED
-		tells(t, record, handover("r/0", "w/0", done), handover("r/0", "w/1", done))
+		checkHandovers(t, record, handover("r/0", "w/0", done), handover("r/0", "w/1", done))
 		if len(record.GetMoves()) != 1 || len(reads.asked) != 2 || len(reads.asked[1].GetPrompt()) != 8 || reads.asked[1].GetGenerated() != 0 {
 			t.Error(record.GetMoves(), reads.asked)
 		}
@@ -237,15 +240,15 @@ func TestOnlyWorkersThatAnswerGetStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := reader("r/0")
 		p := poolOf(t, Options{MigrateAfter: time.Second}, reads)
-		got, _ := noted(t.Context(), p, ask(3), nil)
+		got, _ := readWithRecord(t.Context(), p, ask(3), nil)
 		got.failed(t, streamerr.Unavailable, "")
 		if _, up := p.Room(); len(reads.asked) != 0 || p.Context() != 0 || up {
 			t.Error(reads.asked, p.Context(), up)
 		}
-		// One that does both has nobody read for it.
+		// A worker with both roles reads its own prompts.
 		whole := &fake{name: "w/0"}
-		got, record := noted(t.Context(), poolOf(t, Options{MigrateAfter: time.Second}, reads, whole), ask(3), nil)
-		if tells(t, record); got.err != nil || len(reads.asked) != 0 || len(whole.asked) != 1 {
+		got, record := readWithRecord(t.Context(), poolOf(t, Options{MigrateAfter: time.Second}, reads, whole), ask(3), nil)
+		if checkHandovers(t, record); got.err != nil || len(reads.asked) != 0 || len(whole.asked) != 1 {
 			t.Error(got.err, reads.asked, whole.asked)
 		}
 	})
@@ -256,14 +259,14 @@ func TestShortPromptsAreNotHandedOver(t *testing.T) {
 		for above, handed := range map[int]int{0: 1, 2: 1, 3: 0, 100: 0} {
 			reads, answers := reader("r/0"), answerer("w/0")
 			p := poolOf(t, Options{MigrateAfter: time.Second, HandoverAbove: above}, reads, answers)
-			if got, record := noted(t.Context(), p, ask(3), nil); got.err != nil || len(record.GetHandovers()) != handed || len(reads.asked) != handed {
+			if got, record := readWithRecord(t.Context(), p, ask(3), nil); got.err != nil || len(record.GetHandovers()) != handed || len(reads.asked) != handed {
 				t.Errorf("above %d: %v, %v", above, got.err, record.GetHandovers())
 			}
 		}
 	})
 }
 
-func TestCachedTokensAreThoseThatNobodyHasReadForTheStream(t *testing.T) {
+func TestCachedTokensAreThoseOfThePrefillWorker(t *testing.T) {
 	for _, c := range []struct{ found, engine, want uint32 }{{0, 15, 0}, {8, 15, 8}, {8, 0, 0}} {
 		u := &llmv1.Usage{CachedTokens: c.engine}
 		(&attempt{found: &c.found, expected: -1}).complete(u)

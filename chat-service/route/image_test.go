@@ -18,7 +18,7 @@ const (
 	renders = llmv1.ImageInput_IMAGE_INPUT_CONVERSATION
 )
 
-// showing makes the workers of a pool take images in these ways.
+// showing sets how the workers of a pool take images.
 func showing(p *Pool, how ...llmv1.ImageInput) {
 	makeOf(p, strings.Split(strings.Repeat("gpu ", len(how)), " ")...)
 	for i, w := range p.Members() {
@@ -35,11 +35,11 @@ func withImages(limit uint32, conversation string) *workerv1.TokenRequest {
 	return req
 }
 
-func TestImagesGoWhereTheyAreShown(t *testing.T) {
+func TestImagesGoToEnginesThatTakeThem(t *testing.T) {
 	for name, test := range map[string]struct {
 		how          []llmv1.ImageInput
 		conversation string
-		asked        int // the worker that answers; -1 is none
+		asked        int // the index of the worker that answers; -1 if none
 		says         string
 	}{
 		"beside the prompt":           {[]llmv1.ImageInput{blind, beside}, "", 1, ""},
@@ -74,8 +74,8 @@ func TestImagesGoWhereTheyAreShown(t *testing.T) {
 	}
 }
 
-// TestStreamWithImagesMovesWithThem: to an engine that gets the images beside the same prompt. An
-// engine that renders the conversation has another prompt, so its stream ends with its worker.
+// A stream with images may move to an engine that gets the images beside the same prompt. An engine
+// that renders the conversation has a prompt of its own, so its stream ends with its worker.
 func TestStreamWithImagesMovesWithThem(t *testing.T) {
 	for name, test := range map[string]struct {
 		how   []llmv1.ImageInput
@@ -106,7 +106,7 @@ func TestStreamWithImagesMovesWithThem(t *testing.T) {
 	}
 }
 
-// TestRequestWithImagesIsRetriedWithThem: before its first token a stream may go to any engine that shows its images.
+// Before its first token a stream with images may go to any engine that takes its images.
 func TestRequestWithImagesIsRetriedWithThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := failing("w/0", -1, 0, streamerr.Unavailable), &fake{name: "w/1"}
@@ -119,7 +119,7 @@ func TestRequestWithImagesIsRetriedWithThem(t *testing.T) {
 	})
 }
 
-func TestPromptWithImagesIsReadWhereItIsAnswered(t *testing.T) {
+func TestPromptWithImagesIsNotHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, answers := reader("r/0"), answerer("w/0")
 		p := poolOf(t, Options{HandoverAbove: 0}, reads, answers)

@@ -15,7 +15,8 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// cachingPool returns a pool by kv, of fakes that cache in blocks of 16 tokens and tell nothing.
+// cachingPool returns a pool with the policy kv over fakes that cache blocks of 16 tokens and send
+// no KV events.
 func cachingPool(t testing.TB, opts kvcache.Options, names ...string) (*Pool, *kvcache.Tracker) {
 	t.Helper()
 	fakes := make([]*fake, len(names))
@@ -44,7 +45,7 @@ func prompt(seed, n int) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{Prompt: ids}
 }
 
-func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
+func TestPromptGoesToTheWorkerWithItsPrefix(t *testing.T) {
 	p, k := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b", "c")
 	k.Lookup(prompt(1, 320)).Sent(p.Members()[1], p.Members()[1].Info(), time.Now())
 	for i := range 5 {
@@ -59,7 +60,7 @@ func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
 	}
 }
 
-func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
+func TestLoadOutweighsACachedPrefix(t *testing.T) {
 	p, k := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b")
 	k.Lookup(prompt(1, 160)).Sent(p.Members()[1], p.Members()[1].Info(), time.Now())
 	p.Members()[1].Charge(10000, 0)
@@ -75,7 +76,7 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 	}
 }
 
-func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
+func TestForecastOfSentPromptsExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := cachingPool(t, kvcache.Options{Overlap: 1, TTL: time.Minute}, "a", "b", "c", "d")
 		first := take(p, prompt(1, 160))
@@ -99,7 +100,7 @@ func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 	})
 }
 
-func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
+func TestWorkersOfEqualCostTakeTurns(t *testing.T) {
 	p, _ := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b", "c", "d")
 	counts := map[string]int{}
 	for i := range 40 {
@@ -114,7 +115,7 @@ func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
 	}
 }
 
-func TestChargesAreGivenBack(t *testing.T) {
+func TestChargesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b")
 		var wg sync.WaitGroup
@@ -122,7 +123,7 @@ func TestChargesAreGivenBack(t *testing.T) {
 			wg.Go(func() {
 				n := 0
 				for range p.Generate(t.Context(), prompt(i, 20)) {
-					if n++; n > i { // some leave early
+					if n++; n > i { // some readers leave early
 						break
 					}
 				}
@@ -142,7 +143,7 @@ func TestChargesAreGivenBack(t *testing.T) {
 	})
 }
 
-func TestUsageSaysWhatWasExpected(t *testing.T) {
+func TestUsageHasTheExpectedCachedTokens(t *testing.T) {
 	p, _ := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b")
 	for _, want := range []uint32{0, 32} {
 		for out := range p.Generate(t.Context(), prompt(1, 40)) {
@@ -153,7 +154,7 @@ func TestUsageSaysWhatWasExpected(t *testing.T) {
 	}
 }
 
-func TestPromptsThatBeginAlikeAreOneSession(t *testing.T) {
+func TestPromptsWithTheSameBeginningAreOneSession(t *testing.T) {
 	if session(prompt(1, 100)) != session(prompt(1, 200)) || session(prompt(1, 100)) == session(prompt(2, 100)) {
 		t.Error("the first tokens are not the session")
 	}
@@ -163,7 +164,7 @@ func TestPromptsThatBeginAlikeAreOneSession(t *testing.T) {
 	}
 }
 
-// BenchmarkTakeByKV is a decision among 64 workers for a prompt of 8,000 tokens.
+// BenchmarkTakeByKV measures a decision among 64 workers for a prompt of 8,000 tokens.
 func BenchmarkTakeByKV(b *testing.B) {
 	names := make([]string, fleet.MaxWorkers)
 	for i := range names {

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestWorkerThatIsTakenAwayFinishesItsStreams(t *testing.T) {
+func TestRemovedWorkerFinishesItsStreams(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	p, _ := dialAll(t, Options{Policy: inOrder}, new(journal), a)
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
@@ -39,7 +39,7 @@ func TestWorkerThatIsTakenAwayFinishesItsStreams(t *testing.T) {
 	}
 }
 
-func TestStreamOfAWorkerThatWasTakenAwayAndDiesMoves(t *testing.T) {
+func TestStreamOfARemovedWorkerThatDiesMoves(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	p, _ := dialAll(t, Options{Policy: inOrder, Migrations: 1}, new(journal), a, b)
 	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
@@ -91,7 +91,7 @@ func TestMembersComeAndGoUnderStreams(t *testing.T) {
 	eventually(t, "who has left is gone", func() bool { return len(p.Workers()) == 2 })
 }
 
-func TestStreamsGoWhereTheContextHoldsThem(t *testing.T) {
+func TestStreamsGoToWorkersWithEnoughContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short, long := &fake{name: "w/0"}, &fake{name: "w/1"}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, short, long)
@@ -115,11 +115,12 @@ func TestStreamsGoWhereTheContextHoldsThem(t *testing.T) {
 			}
 			return nil
 		}
-		read(t.Context(), p, ask(11), nil).failed(t, streamerr.PeerLost, "w/1") // it would end too early elsewhere
+		// another worker's context would end the answer too early
+		read(t.Context(), p, ask(11), nil).failed(t, streamerr.PeerLost, "w/1")
 	})
 }
 
-func TestWorkerThatIsDeadAtFirstIsUsedWhenItComes(t *testing.T) {
+func TestWorkerThatStartsLateIsUsed(t *testing.T) {
 	a, dead := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	dead.grpc.Stop()
 	p, healthy := dialAll(t, Options{Policy: inOrder}, new(journal), dead, a)
@@ -133,7 +134,7 @@ func TestWorkerThatIsDeadAtFirstIsUsedWhenItComes(t *testing.T) {
 	}
 }
 
-func TestWorkerThatComesBackUnderAnotherNameIsANewOne(t *testing.T) {
+func TestWorkerWithANewNameStartsAfresh(t *testing.T) {
 	a := serve(t, &fake{name: "w/0"}, "")
 	var log journal
 	p, _ := dialAll(t, Options{}, &log, a)

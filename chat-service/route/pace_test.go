@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/pace"
 )
 
-// When a worker dies, all its streams have their prompts and answers read again.
+// When a worker dies, the prompts and answers of all its streams must be read again.
 func TestMovesArePacedOldestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 50
@@ -37,7 +37,7 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 			reading++
 			most = max(most, reading)
 			mu.Unlock()
-			time.Sleep(100 * time.Millisecond) // it reads prompt and answer again
+			time.Sleep(100 * time.Millisecond) // the worker reads prompt and answer again
 			mu.Lock()
 			reading--
 			mu.Unlock()
@@ -66,8 +66,8 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 		if len(order) != streams {
 			t.Fatalf("%d streams moved", len(order))
 		}
-		// The first pace.Streams streams start at once, and then pace.Streams at a time; the oldest waiting stream goes
-		// first.
+		// The first pace.Streams streams start together, then pace.Streams at a time. The oldest
+		// waiting stream goes first.
 		for at, id := range order {
 			if age := int(id[0] - 'A'); at > age+2*pace.Streams {
 				t.Errorf("%s moved as number %d of %d", id, at, streams)
@@ -81,8 +81,8 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 	})
 }
 
-// TestStoppedStreamsLeaveTheirTurn checks that streams that are stopped while they wait for their turn leave nothing
-// behind.
+// TestStoppedStreamsLeaveTheirTurn checks that streams that are stopped while they wait for their
+// turn leave the queue and count nowhere.
 func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dies, hangs := &fake{name: "w/0"}, hangsAt("w/1", 3)
@@ -117,7 +117,8 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 	})
 }
 
-// A stream that finds no worker when its turn comes passes the turn on: it waits for a worker, and not for its turn.
+// A stream that finds no worker when its turn comes passes the turn on: it waits for a worker, not
+// for its turn.
 func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w/0"})
 	p.together = 0
@@ -149,7 +150,7 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	}
 	moved[0].settle()
 	<-head.ready
-	if got := move(head.waiter, w); got != nobody {
+	if got := move(head.waiter, w); got != noWorker {
 		t.Fatal("a worker was found that was ruled out:", got)
 	}
 	select {
@@ -166,7 +167,7 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	p.leaveQueue(head.waiter)
 }
 
-// A calledWaiter is a waiter whose turns a test awaits.
+// A calledWaiter is a waiter with a channel that receives its turns.
 type calledWaiter struct {
 	*waiter
 	ready chan struct{} // capacity 1
@@ -182,17 +183,18 @@ func newWaiter(began time.Time) calledWaiter {
 	}}, ready}
 }
 
-// TestYoungerStreamLeavesAFreedPlaceToTheOldest: a stream that was called because the one before it passed its turn on does not take
-// a place that was freed in the meantime, nor does a stream that has just begun to wait.
+// A younger stream must not take a place that becomes free while the oldest stream waits: neither a
+// stream that was called because the stream before it passed its turn on, nor a stream that has
+// just joined the queue.
 func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
 	began := time.Now()
 	oldest, second, third := newWaiter(began), newWaiter(began.Add(time.Second)), newWaiter(began.Add(2*time.Second))
 	var q queue
 	q.join(oldest.waiter)
 	q.join(second.waiter)
-	q.join(oldest.waiter) // asks again, and passes its place on
+	q.join(oldest.waiter) // it asks again, and passes its turn on
 	<-second.ready
-	q.call(0) // a place is free
+	q.call(0) // a place becomes free
 	for _, younger := range []*waiter{second.waiter, third.waiter} {
 		if !q.yields(younger) || !younger.queued {
 			t.Error("a younger stream goes first")
@@ -208,8 +210,8 @@ func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
 	}
 }
 
-// TestSilentWorkerIsNotLeftForATurn checks that a stream stays with a silent worker if there is no other, although an older stream
-// has the turn to move.
+// TestSilentWorkerIsNotLeftForATurn checks that a stream stays with a silent worker if there is no
+// other, although an older stream has the turn to move.
 func TestSilentWorkerIsNotLeftForATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		older := newWaiter(time.Now().Add(-time.Second))
@@ -231,8 +233,8 @@ func TestSilentWorkerIsNotLeftForATurn(t *testing.T) {
 	})
 }
 
-// TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk checks that a stream is behind the equally old stream that it waits for.
-func TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk(t *testing.T) {
+// A stream is queued behind an equally old stream that it waits for.
+func TestStreamsOfEqualAgeMoveInTheOrderOfTheirRequests(t *testing.T) {
 	began := time.Now()
 	first, second := newWaiter(began), newWaiter(began)
 	var q queue

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// hangsAt returns a worker that falls silent after that many tokens.
+// hangsAt returns a worker that falls silent after this many tokens.
 func hangsAt(name string, at int) *fake {
 	return &fake{name: name, fault: func(tokens int) error {
 		if tokens == at {
@@ -23,7 +23,7 @@ func hangsAt(name string, at int) *fake {
 func TestHungWorkerIsLeftBeforeItsFirstToken(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts Options
-		down time.Duration // when its probes fail; 0 for never
+		down time.Duration // when its probes fail; 0 means never
 		want time.Duration // when another worker answers
 	}{
 		"its probes fail":               {Options{FirstTokenMove: 10 * time.Second}, 4 * time.Second, 4 * time.Second},
@@ -38,7 +38,7 @@ func TestHungWorkerIsLeftBeforeItsFirstToken(t *testing.T) {
 				if c.down > 0 {
 					time.AfterFunc(c.down, func() { p.Members()[0].Say(nil) })
 				}
-				got, record := noted(t.Context(), p, ask(9), nil)
+				got, record := readWithRecord(t.Context(), p, ask(9), nil)
 				if got.err != nil || len(got.tokens) != 9 || got.started != 1 || got.took < c.want || got.took > c.want+100*time.Millisecond {
 					t.Errorf("%d tokens, %v, after %v", len(got.tokens), got.err, got.took)
 				}
@@ -54,7 +54,7 @@ func TestHungWorkerIsLeftBeforeItsFirstToken(t *testing.T) {
 	}
 }
 
-func TestHungWorkerIsLeftBehindAMove(t *testing.T) {
+func TestHungWorkerIsLeftAfterAMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, hung, good := &fake{name: "w/0"}, hangsAt("w/1", 3), &fake{name: "w/2"}
 		lost.fault = func(tokens int) error {
@@ -72,8 +72,8 @@ func TestHungWorkerIsLeftBehindAMove(t *testing.T) {
 	})
 }
 
-// A long prompt takes its time, and so does a short one behind it.
-func TestPatienceGrowsWithWhatTheWorkerHasToRead(t *testing.T) {
+// A long prompt takes long to read, and so does a short prompt behind it.
+func TestPatienceGrowsWithUnreadTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, idle := &fake{name: "w/0"}, &fake{name: "w/1"}
 		slow.fault = func(tokens int) error {
@@ -96,8 +96,8 @@ func TestPatienceGrowsWithWhatTheWorkerHasToRead(t *testing.T) {
 	})
 }
 
-// Queues are as long everywhere: to move would be to queue again.
-func TestSlowFirstTokenStaysWhereNobodyHasRoom(t *testing.T) {
+// If the queues are equally long everywhere, a move would only mean to queue again.
+func TestSlowFirstTokenStaysIfNoWorkerHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, full := &fake{name: "w/0"}, &fake{name: "w/1"}
 		slow.fault = func(tokens int) error {
@@ -118,7 +118,7 @@ func TestSlowFirstTokenStaysWhereNobodyHasRoom(t *testing.T) {
 	})
 }
 
-func TestWorkersOwnDeadlineIsRetriedAndHeldAgainstIt(t *testing.T) {
+func TestWorkersOwnDeadlineIsRetriedAndBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, good := &fake{name: "w/0"}, &fake{name: "w/1"}
 		slow.fault = func(tokens int) error {
@@ -129,7 +129,7 @@ func TestWorkersOwnDeadlineIsRetriedAndHeldAgainstIt(t *testing.T) {
 			return nil
 		}
 		p := poolOf(t, Options{Policy: inOrder}, slow, good)
-		got, record := noted(t.Context(), p, ask(9), nil)
+		got, record := readWithRecord(t.Context(), p, ask(9), nil)
 		if got.err != nil || len(good.asked) != 1 || p.Members()[0].Snapshot(time.Now()).Standing == 0 {
 			t.Error(got.err, len(good.asked))
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// losing returns a worker that is lost after that many tokens.
+// losing returns a worker whose connection is lost after this many tokens.
 func losing(name string, at int) *fake {
 	f := &fake{name: name}
 	f.fault = func(tokens int) error {
@@ -20,7 +20,7 @@ func losing(name string, at int) *fake {
 	return f
 }
 
-// fullOnce returns a worker that refuses its first call, and asks for a pause.
+// fullOnce returns a worker that refuses its first call with this Retry-After.
 func fullOnce(name string, pause time.Duration) *fake {
 	f, calls := &fake{name: name}, 0
 	f.fault = func(tokens int) error {
@@ -35,7 +35,8 @@ func fullOnce(name string, pause time.Duration) *fake {
 	return f
 }
 
-// TestStopEndsAPause checks that a stream ends at its stop, and not at the end of the pause in which it waits for a full worker.
+// TestStopEndsAPause checks that a stop ends a stream that pauses for a full worker, before the
+// pause is over.
 func TestStopEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 3}, losing("w/0", 4), fullOnce("w/1", 10*time.Second))
@@ -49,14 +50,15 @@ func TestStopEndsAPause(t *testing.T) {
 	})
 }
 
-// TestPauseBehindASlowReaderIsShort checks that a slow reader before a pause does not lengthen the pause.
+// TestPauseBehindASlowReaderIsShort checks that a slow reader before a pause does not lengthen the
+// pause.
 func TestPauseBehindASlowReaderIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := losing("w/0", 1)
 		loses := lost.fault
 		lost.fault = func(tokens int) error {
 			if tokens == 0 {
-				time.Sleep(6 * time.Second) // it reads a long prompt
+				time.Sleep(6 * time.Second) // the reader is slow
 			}
 			return loses(tokens)
 		}

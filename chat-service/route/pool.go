@@ -1,12 +1,13 @@
 // Package route finds a worker for a stream, and another worker when the first fails.
 //
-// A Pool is a stream.Engine over the workers of a fleet. Package policy chooses among the healthy workers, and
-// package failover decides how a stream continues when its worker fails: before the first token the request is
-// retried on another worker; after it another worker continues from the prompt and the answer so far. The caller sees
-// one stream: Started once, every token once, and one ending with the usage of the whole stream. Of a stream the pool
-// keeps only the tokens, at most as many as fit into the context.
+// A Pool is a stream.Engine over the workers of a fleet. Package policy chooses among the healthy
+// workers, and package failover decides how a stream continues when its worker fails: before the
+// first token the request is retried on another worker; after it, another worker continues from the
+// prompt and the answer so far. The caller sees one stream: Started once, every token once, and one
+// ending with the usage of the whole stream. The pool buffers only token ids, at most one context
+// of them per stream.
 //
-// Deliberately absent: moving a stream off a healthy worker whose tokens flow, and asking two workers at once.
+// Deliberately absent: moving a stream off a worker whose tokens flow, and hedged requests.
 package route
 
 import (
@@ -27,38 +28,38 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Options say how a Pool works.
+// Options configure a Pool.
 type Options struct {
 	// Self is this hop's name.
 	Self    string
 	Connect fleet.Connect // see fleet.Options
 	// Policy chooses the worker of a stream; nil is policy.LeastLoaded.
 	Policy policy.Policy
-	// Prompts chooses the prefill worker of a prompt; nil means the worker with the fewest tokens to read.
+	// Prompts chooses the prefill worker of a prompt; nil means the fewest tokens to read.
 	Prompts policy.Policy
-	// HandoverAbove is how many tokens a prompt must have that its worker has not in its cache, for another one to read them: fewer
-	// are read sooner than fetched.
+	// HandoverAbove is the number of uncached prompt tokens above which a prefill worker reads the
+	// prompt. Fewer tokens are read faster than their KV cache is transferred.
 	HandoverAbove int
-	// KV knows what the workers have cached; nil is nobody.
+	// KV tracks the contents of the workers' KV caches; nil tracks nothing.
 	KV *kvcache.Tracker
 	// Metrics counts choices, retries, moves and cool-downs; nil counts nothing.
 	Metrics *metrics.Router
-	// Migrations is how often a stream may move once it has had a token.
+	// Migrations is the maximum number of moves of a stream after its first token.
 	Migrations int
-	// MigrateAfter is how long a worker may send nothing, once tokens flow and until it has admitted a stream, before another
-	// one goes on; 0 is for ever. Where there is no other one it is waited for.
+	// MigrateAfter is the maximum silence of a worker, before it admits a stream and between
+	// tokens, before another worker (if there is one) continues the stream; 0 means no limit.
 	MigrateAfter time.Duration
-	// FirstTokenMove is the maximum time from a stream's admission to its first token before a worker with a free
-	// place takes over, plus as much for every failover.TokensPerPatience tokens that the worker has to read first; 0
-	// means no limit.
+	// FirstTokenMove is the maximum time from a stream's admission to its first token before a
+	// worker with a free place takes over, plus as much for every failover.TokensPerPatience tokens
+	// that the worker has to read first; 0 means no limit.
 	FirstTokenMove time.Duration
-	// Check says why a worker that answers cannot be used.
+	// Check returns why a worker that responds cannot be used, or nil.
 	Check func(*llmv1.WorkerInfo) error
-	// Log gets a line for each move, and for each change of a worker's health.
+	// Log gets a line for each move and for each change of a worker's health.
 	Log *slog.Logger
 }
 
-// A Pool is the workers of one model, and chooses among them.
+// A Pool holds the workers of one model and chooses among them.
 type Pool struct {
 	*fleet.Fleet
 
@@ -67,14 +68,14 @@ type Pool struct {
 	retries failover.Budget
 	calls   sync.WaitGroup
 
-	mu              sync.Mutex                   // guards the following fields, while one is called
-	policy, prompts policy.Policy                // may remember
-	moving          map[*fleet.Worker]pace.Moves // no zeros
-	together        int                          // pace.Tokens, but in tests
+	mu              sync.Mutex                   // guards the following fields, and calls of the policies
+	policy, prompts policy.Policy                // may be stateful
+	moving          map[*fleet.Worker]pace.Moves // no zero values
+	together        int                          // pace.Tokens, except in tests
 	queue           queue
 }
 
-// New returns a pool without workers. Set gives it some, and Watch probes them.
+// New returns a pool without workers. Set adds workers, and Watch probes them.
 func New(opts Options) *Pool {
 	workers := fleet.Options{Self: opts.Self, Connect: opts.Connect, Check: opts.Check, Log: opts.Log, Cooled: func(why streamerr.Reason) { opts.Metrics.Cooled(why) }}
 	if opts.KV != nil {
@@ -90,8 +91,8 @@ func New(opts Options) *Pool {
 	return p
 }
 
-// Policies returns what Options need for a policy by name: the policy of streams, the policy of prompts that one
-// worker reads for another, and the tracker of KV caches, which is nil if the policy ignores them.
+// Policies returns the policy of streams, the policy of prefill workers, and the tracker of KV caches
+// (nil if the policy ignores them) for a named policy.
 func Policies(name string, opts kvcache.Options) (streams, prompts policy.Policy, kv *kvcache.Tracker, err error) {
 	tuning := policy.Options{Overlap: opts.Overlap, Temperature: opts.Temperature}
 	if streams, err = policy.Parse(name, tuning); err != nil {
@@ -106,7 +107,7 @@ func Policies(name string, opts kvcache.Options) (streams, prompts policy.Policy
 	return streams, prompts, kv, nil
 }
 
-// named returns a policy of a name that is known to be good.
+// named returns the policy of a name that must exist.
 func named(name string) policy.Policy {
 	p, err := policy.Parse(name, policy.Options{})
 	if err != nil {
@@ -127,29 +128,29 @@ func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
 	})
 }
 
-// Close awaits the calls that streams have left behind, and closes the connections. The streams must have ended.
+// Close waits for abandoned calls and closes the connections. All streams must have ended.
 func (p *Pool) Close() {
-	_ = p.Set() // it fails only for workers that come
+	_ = p.Set() // only adding workers can fail
 	p.calls.Wait()
 }
 
 // take chooses a worker for a stream.
 func (p *Pool) take(wish wish, positions int) (*attempt, outcome) {
 	wish.by = p.policy
-	wish.may = func(info *llmv1.WorkerInfo) bool {
+	wish.accepts = func(info *llmv1.WorkerInfo) bool {
 		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fit.Takes(info, wish.req)
 	}
 	return p.choose(wish)
 }
 
-// takeReader chooses a worker that reads a prompt for another worker; nil if there is none.
+// takeReader chooses a prefill worker for a prompt, or returns nil if there is none.
 func (p *Pool) takeReader(req *workerv1.TokenRequest, without []*fleet.Worker) *attempt {
-	a, _ := p.choose(wish{req: req, by: p.prompts, without: without, may: func(info *llmv1.WorkerInfo) bool {
+	a, _ := p.choose(wish{req: req, by: p.prompts, without: without, accepts: func(info *llmv1.WorkerInfo) bool {
 		return info.GetRole() == llmv1.Role_ROLE_PREFILL && int(info.GetContextLength()) > len(req.GetPrompt())
 	}})
 	return a
 }
 
-// Retry takes one retry from the pool's budget, for a request that a stage above the pool repeats. It reports false if the budget
-// is spent.
+// Retry takes one retry from the budget for a stage above the pool, or reports false if it is
+// empty.
 func (p *Pool) Retry() bool { return p.retries.Spend(time.Now()) }

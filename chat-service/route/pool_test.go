@@ -34,7 +34,7 @@ type service struct {
 	workerv1.UnimplementedWorkerServer
 	fake *fake
 	info *llmv1.WorkerInfo
-	// other is what it says of itself from then on.
+	// other is the WorkerInfo that it reports from then on.
 	other  atomic.Pointer[llmv1.WorkerInfo]
 	probes atomic.Int64
 	hop    rpc.Hop
@@ -55,7 +55,7 @@ func (s *service) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInf
 	return s.info, nil
 }
 
-// serve runs a worker for the length of the test. An empty addr is any.
+// serve runs a worker until the test ends. An empty addr means any port.
 func serve(t *testing.T, f *fake, addr string) *service {
 	t.Helper()
 	if addr == "" {
@@ -80,7 +80,7 @@ func serve(t *testing.T, f *fake, addr string) *service {
 	return s
 }
 
-// A journal is a log that can be read meanwhile.
+// A journal is a log that tests can read while it is written.
 type journal struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -98,7 +98,8 @@ func (j *journal) count(text string) int {
 	return strings.Count(j.text.String(), text)
 }
 
-// dialAll returns a pool of services that is watched, and healthy at first. healthy says whether it is.
+// dialAll returns a watched pool of services, which starts healthy. healthy reports whether the
+// pool still is.
 func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p *Pool, healthy func() bool) {
 	t.Helper()
 	var targets []string
@@ -138,7 +139,7 @@ func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p 
 	return p, healthy
 }
 
-// eventually is for what another process tells nobody of.
+// eventually waits for a change in another process that sends no notification.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -150,7 +151,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// usable counts the workers that would be chosen.
+// usable counts the workers that may be chosen.
 func usable(p *Pool) (n int) {
 	for _, w := range p.Members() {
 		if w.Info() != nil && good(w) {
@@ -179,7 +180,8 @@ func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
 	if len(moves) != 1 || moves[0].GetFrom() != "w/0" || moves[0].GetTo() != "w/1" || moves[0].GetReason() != streamv1.Reason_REASON_PEER_LOST || moves[0].GetTokens() < 10 {
 		t.Error(moves)
 	}
-	if path := strings.Join(got.end.GetPath(), " > "); path != "engine > w/1 > w/1" { // by the fake, and by its hop
+	// the first by the fake, the second by its hop
+	if path := strings.Join(got.end.GetPath(), " > "); path != "engine > w/1 > w/1" {
 		t.Error(path)
 	}
 	eventually(t, "the pool knows", func() bool { return usable(p) == 1 })
@@ -210,7 +212,7 @@ func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
 	}
 }
 
-func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
+func TestLoadIncludesOtherCallers(t *testing.T) {
 	a := serve(t, &fake{name: "w/0"}, "")
 	a.info.Load = &llmv1.Load{Running: 4, Queued: 3}
 	var log journal
@@ -220,12 +222,12 @@ func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
 	if p.Members()[0].Load() != 8 {
 		t.Error(p.Members()[0].Load())
 	}
-	p.Members()[0].Probe() // has it asked: of the 7, one is now ours
+	p.Members()[0].Probe() // probe again: one of the 7 is now ours
 	eventually(t, "6 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken.abandon()
 }
 
-func TestWorkersOfOneNameAreToldApart(t *testing.T) {
+func TestSecondWorkerOfANameIsRefused(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/0"}, "")
 	var log journal
 	p, _ := dialAll(t, Options{}, &log, a, b)
@@ -259,7 +261,7 @@ func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 	}
 }
 
-func TestWorkersThatHadAStreamTellOfIt(t *testing.T) {
+func TestWhyAsksTheWorkersOfAStream(t *testing.T) {
 	names := []string{"w/0", "w/1", "w/2"}
 	var services []*service
 	for _, name := range names {

@@ -7,20 +7,20 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 )
 
-// A waiter is a stream's place in the queue of streams that wait to move. The oldest stream goes first: its client has
-// waited longest, and it is nearest to its end.
+// A waiter is a stream's entry in the queue of streams that wait to move. The oldest stream goes
+// first: its client has waited longest, and it is nearest to its end.
 type waiter struct {
 	began  time.Time // of the stream
-	turn   func()    // tells the stream that it may ask for a worker again; must not block
+	turn   func()    // tells the stream to ask for a worker again; must not block
 	queued bool      // guarded by the pool's mu
-	called bool      // turn was called, and the stream has not asked since; guarded by the pool's mu
+	called bool      // turn was called, and the stream has not asked again; guarded by the pool's mu
 }
 
-// A queue is the streams that wait to move, oldest first. It is guarded by the pool's mu. It is bounded by the live streams.
+// A queue holds the streams that wait to move, oldest first; it is guarded by the pool's mu.
 type queue struct{ waiting []*waiter }
 
-// yields reports whether w must wait for an older stream that was called and has not asked yet. w is in the queue then,
-// and that stream's answer calls the streams behind it.
+// yields reports whether w must wait for an older stream that was called and has not asked yet. It
+// then inserts w into the queue, and the older stream's result calls the streams behind it.
 func (q *queue) yields(w *waiter) bool {
 	for _, older := range q.waiting {
 		if older == w || older.began.After(w.began) {
@@ -34,10 +34,10 @@ func (q *queue) yields(w *waiter) bool {
 	return false
 }
 
-// join puts w into the queue. If w is in the queue, its place is passed on.
+// join inserts w into the queue. If w is in the queue already, join passes its turn on.
 func (q *queue) join(w *waiter) {
 	if w.queued {
-		q.call(slices.Index(q.waiting, w) + 1) // the next stream may be content with another worker
+		q.call(slices.Index(q.waiting, w) + 1) // the next stream may accept another worker
 		return
 	}
 	q.insert(w)
@@ -52,12 +52,12 @@ func (q *queue) insert(w *waiter) {
 		if a.began.After(b.began) {
 			return 1
 		}
-		return -1 // also of one time: w waits for a
+		return -1 // also if both began at the same time: w waits for a
 	})
 	q.waiting = slices.Insert(q.waiting, at, w)
 }
 
-// leave removes a stream from the queue, if it is in the queue, and passes its place on. w is nil for a stream that does not move.
+// leave removes w from the queue and passes its turn on. w may be nil, or not in the queue.
 func (q *queue) leave(w *waiter) {
 	if w == nil || !w.queued {
 		return
@@ -68,7 +68,7 @@ func (q *queue) leave(w *waiter) {
 	q.call(at) // there may be room for another stream
 }
 
-// call has the stream at a place ask again, if there is one.
+// call makes the stream at position at ask again, if there is one.
 func (q *queue) call(at int) {
 	if at < len(q.waiting) {
 		q.waiting[at].called = true
@@ -83,7 +83,7 @@ func (p *Pool) leaveQueue(w *waiter) {
 	p.queue.leave(w)
 }
 
-// settled notes that a stream that has moved to a worker, with so many tokens, has its next token or has left it.
+// settled notes that a moved stream with this many tokens has its next token, or has left w.
 func (p *Pool) settled(w *fleet.Worker, tokens int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *Pool) settled(w *fleet.Worker, tokens int) {
 	p.queue.call(0)
 }
 
-// callOldest has the oldest stream that waits to move ask again: there may be another worker now.
+// callOldest makes the oldest stream in the queue ask for a worker again.
 func (p *Pool) callOldest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,18 +14,18 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file carries a worker's messages through the machine and to the reader, on the goroutine that receives them.
+// This file carries messages through the machine to the reader.
 
-// A reception carries the messages of an attempt's call to the reader, except for the last.
+// A reception carries the messages of an attempt's call to the reader, and holds back the last one.
 type reception struct {
 	drive   *drive
 	attempt *attempt
-	last    *workerv1.GenerateResponse // an End; nil if there is none
-	err     error                      // that ended the call
+	last    *workerv1.GenerateResponse // the End; nil if there is none
+	err     error                      // the error that ended the call
 }
 
-// run is a goroutine of an attempt: f calls the worker, or does the rest of a call that Loops have carried. When the call is
-// over, run steps the machine with its last message.
+// run is the goroutine of an attempt: f calls the worker, or finishes a call that Loops have
+// carried. When the call is over, run steps the machine with its last message.
 func (r *reception) run(f func() (over bool)) {
 	d, over := r.drive, true // also if f panics
 	defer func() {
@@ -51,14 +51,14 @@ func (r *reception) receive(f func() (over bool)) (over bool) {
 	return over
 }
 
-// resume has a goroutine do the rest of a call that Loops have carried.
+// resume starts a goroutine that finishes a call that Loops have carried.
 func (r *reception) resume(rest func() (over bool)) { bigstack.Go(func() { r.run(rest) }) }
 
-// take carries a message to the reader, or keeps it if it is the last. It reports whether the call goes on.
+// take carries a message to the reader, or keeps the last one. It returns false to end the call.
 func (r *reception) take(out *workerv1.GenerateResponse, failed error) bool {
 	switch {
 	case r.last != nil || r.err != nil:
-		return false // what follows an ending
+		return false // a message after the ending
 	case failed != nil || out.GetEnd() != nil:
 		r.last, r.err = out, failed
 		r.drive.ends(r.attempt)
@@ -68,7 +68,7 @@ func (r *reception) take(out *workerv1.GenerateResponse, failed error) bool {
 	}
 }
 
-// ends notes that the last message of an attempt has come.
+// ends notes that the last message of an attempt has arrived.
 func (d *drive) ends(a *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,9 +77,9 @@ func (d *drive) ends(a *attempt) {
 	}
 }
 
-// carry takes a message of an attempt through the machine and to the reader. It reports whether the attempt continues.
+// carry takes a message through the machine to the reader. It returns false to end the call.
 func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
-	now := time.Since(d.began) // the one look at the clock
+	now := time.Since(d.began) // the only reading of the clock
 	d.mu.Lock()
 	defer d.carried(a)
 	if a.closed {
@@ -89,7 +89,7 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 	a.charge.Note(out)
 	d.now, d.out, d.carrier = now, out, a
 	if d.prefill != nil {
-		d.step(d.heard(out))
+		d.step(d.readerMessage(out))
 	} else {
 		d.step(eventOf(out))
 	}
@@ -100,7 +100,7 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 	return !a.closed
 }
 
-// carried gives mu back. If the reader has panicked, the worker is told before its call unwinds.
+// carried releases mu. If the reader has panicked, the worker gets the cause first.
 func (d *drive) carried(a *attempt) {
 	if d.yielding {
 		a.leave(d.err)
@@ -116,18 +116,18 @@ func eventOf(out *workerv1.GenerateResponse) event {
 	case *workerv1.GenerateResponse_Tokens:
 		return event{Kind: failover.Tokens, N: len(m.Tokens.GetIds())}
 	default:
-		return event{Kind: failover.Tick} // a message of a later version
+		return event{Kind: failover.Tick} // a message of a newer version
 	}
 }
 
-// conclusion steps the machine with the last message of a call that is over, unless the attempt was left before.
+// conclusion steps the machine with the last message of a call, unless the stream has left it.
 func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if a.closed {
 		return
 	}
-	a.over, d.ending, d.pending = true, false, 0 // the end of the call says more
+	a.over, d.ending, d.pending = true, false, 0 // the end of the call supersedes them
 	a.leave(nil)
 	d.now, d.out, d.carrier = time.Since(d.began), last, a
 	switch {
@@ -142,7 +142,7 @@ func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err erro
 	d.carrier = nil
 }
 
-// deliver passes on the message in hand, and n tokens of it if it has tokens.
+// deliver passes on the current message, with at most n of its tokens.
 func (d *drive) deliver(n int) {
 	if started := d.out.GetStarted(); started != nil {
 		started.Worker = d.attempt.peer
@@ -157,9 +157,9 @@ func (d *drive) deliver(n int) {
 	d.pass(d.out, nil)
 }
 
-// pass yields a message. mu is free meanwhile.
+// pass yields a message to the reader, without holding mu.
 func (d *drive) pass(out *workerv1.GenerateResponse, err error) {
-	d.yielding = true // and still is after a panic
+	d.yielding = true // stays true after a panic
 	more := d.unlocked(out, err)
 	d.yielding = false
 	if more {
@@ -168,7 +168,7 @@ func (d *drive) pass(out *workerv1.GenerateResponse, err error) {
 	d.yield = nil
 	d.err = streamerr.New(streamerr.Completed, "the reader has what it needs")
 	if cause := stream.Cause(d.ctx); cause != nil {
-		d.err = cause // the reader has gone because of that
+		d.err = cause // the stop made the reader leave
 	}
 }
 
@@ -200,8 +200,8 @@ func (d *drive) finish() *workerv1.GenerateResponse {
 	}}}
 }
 
-// crashed ends the stream after a panic, or an exit, of an engine or of the reader. An attempt that was left takes only its own
-// call with it, and its panic is logged, unless the reader has a message from it.
+// crashed ends the stream after a panic or an exit of an engine or of the reader. A panic of an
+// abandoned call is only logged, unless the reader has a message from that call.
 func (d *drive) crashed(a *attempt, c *crash.Crash) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,7 +215,7 @@ func (d *drive) crashed(a *attempt, c *crash.Crash) {
 	d.collapse(c)
 }
 
-// collapse ends the stream after a panic, or an exit. mu is held.
+// collapse ends the stream after a panic or an exit. mu is held.
 func (d *drive) collapse(c *crash.Crash) {
 	d.yield = nil
 	if !d.over {

@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestTokenIsWithItsReaderWhenTheCallIsReadOn(t *testing.T) {
+func TestTokenReachesItsReaderBeforeTheNextReceive(t *testing.T) {
 	sent, got := 0, 0
 	w := fleet.Pretended("w/0", func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
@@ -30,7 +30,7 @@ func TestTokenIsWithItsReaderWhenTheCallIsReadOn(t *testing.T) {
 					return
 				}
 				if got != sent {
-					t.Errorf("the call is read on after %d tokens, and the reader has %d", sent, got)
+					t.Errorf("the next receive began after %d tokens, but the reader has %d", sent, got)
 				}
 			}
 			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{}}}, nil)
@@ -44,7 +44,8 @@ func TestTokenIsWithItsReaderWhenTheCallIsReadOn(t *testing.T) {
 	}
 }
 
-// The loop's body runs on another goroutine than the loop: what it does there must happen here.
+// The reader's loop body runs on the attempt's goroutine. A panic there must reach the reader's
+// goroutine.
 func TestPanicOfTheReaderIsRepeated(t *testing.T) {
 	a := &fake{name: "w/0"}
 	p := poolOf(t, Options{}, a)
@@ -74,7 +75,7 @@ func TestExitOfTheReaderIsRepeated(t *testing.T) {
 	}
 }
 
-// Health and time must not wait for a reader, nor act in the middle of a delivery.
+// Health changes and timers must neither wait for a reader nor act in the middle of a delivery.
 func TestWorkerThatIsDownWhileItsReaderIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := hangsAt("w/0", 0), &fake{name: "w/1"}
@@ -87,7 +88,7 @@ func TestWorkerThatIsDownWhileItsReaderIsSlow(t *testing.T) {
 			}
 			if out.GetStarted() != nil {
 				started++
-				time.Sleep(time.Minute) // the worker is down meanwhile
+				time.Sleep(time.Minute) // the worker goes down meanwhile
 			}
 			tokens += len(out.GetTokens().GetIds())
 		}
@@ -122,19 +123,19 @@ func TestStopReachesTheEngineWhileTheReaderIsSlow(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 		if heard != time.Second {
-			t.Error("the engine heard the stop after", heard)
+			t.Error("the stop reached the engine after", heard)
 		}
 	})
 }
 
-func TestRetryThatTheBudgetRefusesCountsNothing(t *testing.T) {
+func TestRefusedRetryChargesNoWorker(t *testing.T) {
 	p, k := cachingPool(t, kvcache.Options{Overlap: 1}, "a")
 	w := p.Members()[0]
 	w.Fail(streamerr.EngineFailed)
 	for p.retries.Spend(time.Now()) {
 	}
 	req := prompt(1, 160)
-	if a, outcome := p.take(wish{req: req, pays: true}, 0); a != nil || outcome != unpaid {
+	if a, outcome := p.take(wish{req: req, usesBudget: true}, 0); a != nil || outcome != unpaid {
 		t.Fatal(a, outcome)
 	}
 	if n := k.Lookup(req).Cached(w, w.Info()); n != 0 || w.Load() != 0 {
@@ -142,8 +143,8 @@ func TestRetryThatTheBudgetRefusesCountsNothing(t *testing.T) {
 	}
 }
 
-// TestPanicOfALeftCallIsLogged checks that a call that was left does not end the stream with its panic, even while the reader has
-// a message of another call.
+// TestPanicOfALeftCallIsLogged checks that a panic in an abandoned call does not end the stream,
+// even while the reader has a message of another call.
 func TestPanicOfALeftCallIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := fleet.Pretended("w/0", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {

@@ -10,7 +10,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-func TestWorkersTellHowTheyAre(t *testing.T) {
+func TestWorkersReportTheirState(t *testing.T) {
 	one, two := serve(t, &fake{name: "worker/1"}, ""), serve(t, &fake{name: "worker/2"}, "")
 	one.info.Load = &llmv1.Load{Running: 2, MaxRunning: 8}
 	p, _ := dialAll(t, Options{}, new(journal), one, two)

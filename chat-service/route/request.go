@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// unavailable says that no worker of a model can be asked, and why.
+// unavailable returns the error for a model without a usable worker, with the reason if known.
 func (p *Pool) unavailable(model string) error {
 	e := streamerr.New(streamerr.Unavailable, "no healthy worker for %q", model)
 	if problem := p.Problem(); problem != "" {
@@ -21,9 +21,8 @@ func (p *Pool) unavailable(model string) error {
 	return e
 }
 
-// request returns the request for a worker: to continue the answer so far for the rest of the stream's tokens, in a
-// way that lets other workers continue it exactly, where possible. A nil info gives the request as it looks to any
-// worker.
+// request returns the request to continue the answer so far, if possible in a way that lets other
+// workers continue it exactly. A nil info gives the part that is the same for all workers.
 func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: d.req.GetStreamId(), Model: d.req.GetModel(), Sampling: d.req.GetSampling(), Prompt: d.req.GetPrompt(), Generated: d.req.GetGenerated(),
@@ -44,8 +43,7 @@ func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 	return req
 }
 
-// exactFirst returns the workers that continue an answer from elsewhere exactly. It returns all workers if none does,
-// or if the answer has not begun.
+// exactFirst returns the workers that continue an answer exactly, or all workers if there are none.
 func exactFirst(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapshot {
 	if req.GetGenerated() == 0 || !slices.ContainsFunc(all, exact) {
 		return all
@@ -55,11 +53,11 @@ func exactFirst(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapsh
 
 func exact(s fleet.Snapshot) bool { return s.Info.GetContinues() }
 
-// refused says why no worker takes a request: none is healthy, or it asks for something that none of them honours. A worker that is
-// known to honour all and is not healthy may come back, so then the request is not at fault. An answer that none of them continues
-// has no use for that.
+// refused returns the error for a request that no worker takes. If a suitable worker is known but
+// unhealthy, it may come back, so the request is not at fault. A worker that cannot continue the
+// answer so far is not suitable.
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
-	stuck := false                // a worker honours all, and does not continue the answer
+	stuck := false                // a worker honours the request but cannot continue the answer
 	var nearest *llmv1.WorkerInfo // the healthy worker that lacks the least
 	var missing []string
 	for _, w := range p.Members() {

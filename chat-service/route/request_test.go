@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A make is what a worker is: "exact" goes on exactly, "gpu" resumes, "text" does neither, and what follows are fields that it
-// honours.
+// makeOf sets what each worker can do: "exact" continues answers exactly, "gpu" resumes them, and
+// "text" does neither. The words that follow are the fields that it honours.
 func makeOf(p *Pool, is ...string) {
 	for i, w := range p.Members() {
 		now := proto.CloneOf(w.Info())
@@ -26,10 +26,10 @@ func makeOf(p *Pool, is ...string) {
 	}
 }
 
-func TestRequestGoesWhereItIsHonoured(t *testing.T) {
+func TestRequestGoesToAWorkerThatHonoursIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		sampling *llmv1.Sampling
-		asked    []int // how often each worker is, in the end
+		asked    []int // the final number of calls of each worker
 		says     string
 	}{
 		"anybody does":       {&llmv1.Sampling{Temperature: proto.Float32(0)}, []int{1, 0, 0}, ""},
@@ -66,7 +66,7 @@ func TestRequestGoesWhereItIsHonoured(t *testing.T) {
 	}
 }
 
-func TestRequestIsNotAtFaultWhileWhoHonoursItIsAway(t *testing.T) {
+func TestRequestIsNotAtFaultWhileItsWorkerIsUnhealthy(t *testing.T) {
 	p := poolOf(t, Options{}, &fake{name: "w/0"}, &fake{name: "w/1"})
 	makeOf(p, "text", "gpu top_k")
 	p.Members()[1].Say(nil)
@@ -82,7 +82,7 @@ func TestRequestIsNotAtFaultWhileWhoHonoursItIsAway(t *testing.T) {
 	}
 }
 
-func TestOnlyWorkersThatGoOnExactlyGetASeed(t *testing.T) {
+func TestOnlyWorkersThatContinueExactlyGetASeed(t *testing.T) {
 	for kind, want := range map[string]bool{"exact seed": true, "gpu seed": false, "text": false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fake{name: "w/0"}
@@ -97,14 +97,14 @@ func TestOnlyWorkersThatGoOnExactlyGetASeed(t *testing.T) {
 	}
 }
 
-// TestStreamsMoveToWhereTheyMayGoOn has the first worker lost after three tokens.
-func TestStreamsMoveToWhereTheyMayGoOn(t *testing.T) {
+// TestStreamsMoveToWhereTheyMayGoOn loses the first worker after three tokens.
+func TestStreamsMoveOnlyToWorkersThatMayContinueThem(t *testing.T) {
 	plain, seeded, counted := &llmv1.Sampling{}, &llmv1.Sampling{Seed: proto.Uint64(5)}, &llmv1.Sampling{PresencePenalty: proto.Float32(1)}
 	const all = " seed presence_penalty"
 	for name, test := range map[string]struct {
 		workers  []string
 		sampling *llmv1.Sampling
-		to       int // who goes on; 0 is nobody
+		to       int // the index of the worker that continues; 0 means none
 		exact    bool
 	}{
 		"to a GPU":                             {[]string{"gpu" + all, "gpu" + all}, plain, 1, false},

@@ -18,8 +18,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// carriedBy returns the engine of f as a worker whose messages are carried as Loops carry them: another goroutine yields them, and
-// what follows the last one is the work of rest. end is called by rest, before it ends the call.
+// carriedBy returns a worker that runs f in the way that Loops carry a call: another goroutine
+// yields its messages, and rest does what follows the last one. rest calls end before it ends the
+// call.
 func carriedBy(f *fake, end func()) *fleet.Worker {
 	w := fleet.Pretended(f.name, f.generate)
 	w.PretendStarter(func(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
@@ -56,7 +57,7 @@ func carriedBy(f *fake, end func()) *fleet.Worker {
 	return w
 }
 
-// resumed returns a pool of workers whose calls are carried.
+// resumed returns a pool of workers whose calls Loops carry.
 func resumed(t *testing.T, opts Options, end func(), fakes ...*fake) *Pool {
 	t.Helper()
 	p := poolOf(t, opts)
@@ -68,7 +69,7 @@ func resumed(t *testing.T, opts Options, end func(), fakes ...*fake) *Pool {
 	return p
 }
 
-// over checks that no call of a pool is left.
+// over checks that no call of a pool is still running.
 func over(t *testing.T, p *Pool, fakes ...*fake) {
 	t.Helper()
 	p.calls.Wait()
@@ -79,7 +80,7 @@ func over(t *testing.T, p *Pool, fakes ...*fake) {
 	}
 }
 
-func TestCarriedCallIsLikeAnyOther(t *testing.T) {
+func TestCarriedCallGivesTheSameStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w/0"}), ask(9), nil)
 		a, rests := &fake{name: "w/0"}, 0
@@ -125,7 +126,8 @@ func TestStopReachesACarriedCall(t *testing.T) {
 	})
 }
 
-// TestReaderThatLeavesACarriedCall: the worker is told that the reader has what it needs.
+// When the reader leaves a carried call, the worker gets the cause COMPLETED: the reader has what
+// it needs.
 func TestReaderThatLeavesACarriedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fake{name: "w/0"}
@@ -145,8 +147,9 @@ func TestReaderThatLeavesACarriedCall(t *testing.T) {
 	})
 }
 
-// TestCrashOfACarriedCall: a panic or an exit of the goroutine that does the rest, and a panic of the reader on the goroutine that
-// carries, end the stream on the goroutine that ranges over it, and free the worker.
+// A panic or an exit of the goroutine that finishes the call, and a panic of the reader on the
+// goroutine that carries the call, end the stream on the goroutine that ranges over it, and release
+// the worker.
 func TestCrashOfACarriedCall(t *testing.T) {
 	for name, test := range map[string]struct {
 		rest func()
@@ -182,8 +185,8 @@ func TestCrashOfACarriedCall(t *testing.T) {
 	}
 }
 
-// TestCallThatIsCarriedTwice: rest opens a second part of the call, which is carried too.
-func TestCallThatIsCarriedTwice(t *testing.T) {
+// rest opens a second part of the call, which is carried as well.
+func TestCallCarriedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := fleet.Pretended("w/0", nil)
 		w.PretendStarter(func(_ context.Context, _ *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
@@ -215,8 +218,9 @@ func TestCallThatIsCarriedTwice(t *testing.T) {
 	})
 }
 
-// TestCrashOnTheGoroutineThatWatches: when a worker is down, that goroutine looks for another one.
-func TestCrashOnTheGoroutineThatWatches(t *testing.T) {
+// When a worker goes down, the goroutine that watches its health searches for another worker. A
+// panic there ends the stream.
+func TestCrashOnTheWatchGoroutine(t *testing.T) {
 	for name, crash := range map[string]func(){
 		"panic":   func() { panic("the policy's bug") },
 		"exit":    runtime.Goexit,

@@ -31,8 +31,9 @@ func contexts(p *Pool, lengths ...uint32) {
 	}
 }
 
-// A worker with a longer context goes on to where the first one's would have ended.
-func TestRoomIsTheFirstWorkersAndIsSent(t *testing.T) {
+// A worker with a longer context ends the answer where the first worker's context would have ended
+// it.
+func TestFirstWorkersRoomIsSentToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := failing("w/0", 4, 0, streamerr.PeerLost), &fake{name: "w/1"}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, a, b)
@@ -52,7 +53,7 @@ func TestRoomIsTheFirstWorkersAndIsSent(t *testing.T) {
 	})
 }
 
-func TestAnswersWithoutALimitGoWhereThereIsRoom(t *testing.T) {
+func TestAnswersWithoutALimitGoToWorkersWithRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short, long := &fake{name: "w/0"}, &fake{name: "w/1"}
 		p := poolOf(t, Options{Policy: inOrder}, short, long)
@@ -88,7 +89,7 @@ func babbling(ids, n int) fleet.Engine {
 	}
 }
 
-func TestAnswerOfAWorkerThatSendsTooMuchIsCut(t *testing.T) {
+func TestAnswerBeyondItsLimitIsCut(t *testing.T) {
 	var log bytes.Buffer
 	p := poolOf(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, &fake{name: "w/0"})
 	w := fleet.Pretended("w/0", babbling(1<<20, 3))
@@ -103,8 +104,9 @@ func TestAnswerOfAWorkerThatSendsTooMuchIsCut(t *testing.T) {
 	}
 }
 
-// Five tokens of an engine that speaks text may be spelled in seven ids: all of them are the answer.
-func TestTextThatIsSpelledInMoreIDsIsTheAnswer(t *testing.T) {
+// Five tokens of an engine that answers in text may be encoded in seven ids, and all of them are
+// the answer.
+func TestTextMayTakeMoreIDsThanItsLimit(t *testing.T) {
 	p := poolOf(t, Options{}, &fake{name: "w/0"})
 	w := fleet.Pretended("w/0", babbling(7, 7))
 	said := info("w/0")
@@ -115,7 +117,7 @@ func TestTextThatIsSpelledInMoreIDsIsTheAnswer(t *testing.T) {
 	if got.err != nil || len(got.tokens) != 7 || got.end.GetFinish() != llmv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 5 {
 		t.Error(len(got.tokens), got.err, got.end)
 	}
-	endless := fleet.Pretended("w/0", babbling(1<<20, 7)) // that ignores max_tokens
+	endless := fleet.Pretended("w/0", babbling(1<<20, 7)) // ignores max_tokens
 	endless.Say(said)
 	p.Pretend(endless)
 	if got = read(t.Context(), p, ask(5), nil); got.err != nil || len(got.tokens) != 5*8 || got.end.GetFinish() != llmv1.Finish_FINISH_LENGTH {

@@ -7,10 +7,9 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/failover"
 )
 
-// This file feeds the machine the events that are no messages: time, a worker's health, and the stream's turn to move.
+// This file feeds the machine timers, worker health, stops, and the stream's turn to move.
 
-// watch calls f on a goroutine that an event has started. f may call the reader, the policy of the pool and the log; their panic ends
-// the stream.
+// watch calls f, which an event has started on a goroutine. A panic of f ends the stream.
 func (d *drive) watch(f func()) {
 	crash.Watch(f, func(c *crash.Crash) {
 		d.mu.Lock()
@@ -19,8 +18,8 @@ func (d *drive) watch(f func()) {
 	})
 }
 
-// called has a goroutine take the stream's turn to move.
-func (d *drive) called() {
+// takeTurn starts a goroutine that takes the stream's turn to move.
+func (d *drive) takeTurn() {
 	if d.turns.CompareAndSwap(false, true) {
 		go d.watch(func() {
 			d.turns.Store(false)
@@ -29,7 +28,7 @@ func (d *drive) called() {
 	}
 }
 
-// halt tells the machine that the stream was stopped. The call of an attempt hears of the stop itself.
+// halt tells the machine of a stop if no call is running. A running call gets the stop itself.
 func (d *drive) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +37,7 @@ func (d *drive) halt() {
 	}
 }
 
-// current returns the attempt whose messages the stream waits for; nil while the stream waits for its turn.
+// current returns the attempt whose messages the stream awaits, or nil if there is none.
 func (d *drive) current() *attempt {
 	switch {
 	case d.prefill != nil && !d.prefill.attempt.closed:
@@ -50,7 +49,7 @@ func (d *drive) current() *attempt {
 	}
 }
 
-// handle steps the machine with an event that has no arguments, or leaves that to the goroutine that carries a message.
+// handle steps the machine, or leaves the event to the goroutine that carries a message.
 func (d *drive) handle(kind failover.Kind) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +68,7 @@ func (d *drive) notice(kind failover.Kind) {
 	d.step(event{Kind: kind})
 }
 
-// fire handles the timer.
+// fire handles an expired timer.
 func (d *drive) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,8 +76,8 @@ func (d *drive) fire() {
 	d.notice(failover.Tick)
 }
 
-// sicken notes that the worker of an attempt is down.
-func (d *drive) sicken(a *attempt) {
+// workerDown tells the machine that the worker of an attempt is unhealthy.
+func (d *drive) workerDown(a *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if a == d.current() {
@@ -86,9 +85,9 @@ func (d *drive) sicken(a *attempt) {
 	}
 }
 
-// arm has the timer fire at or before the machine's next Wake; the time that the reader had a message after the event in hand is
-// added, because the worker was not awaited. The timer is armed again only for an earlier time, so that tokens cost no timer: a
-// timer that fires too early is armed again then.
+// arm sets the timer to fire at or before the machine's next Wake, without the time that the reader
+// spent on the event in hand, because the worker was not awaited then. It resets the timer only to
+// an earlier time, so that tokens cost no timer: a timer that fires too early is armed again.
 func (d *drive) arm() {
 	wake := d.machine.Wake()
 	if wake == 0 || d.armed != 0 && d.armed <= wake {

@@ -8,7 +8,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 )
 
-// Embeddings implements chatv1.ChatServer. It is a stream of one item.
+// Embeddings implements chatv1.ChatServer. It runs a stream of one item.
 func (s *Server) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (*chatv1.EmbeddingsResponse, error) {
 	var resp *chatv1.EmbeddingsResponse
 	err := rpc.ServeUnary(ctx, s.hop, methods.ChatEmbeddings, s.models.Embed, req, func(out *chatv1.EmbeddingsResponse) { resp = out })

@@ -10,8 +10,9 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 )
 
-// TestSecondSignalWaitsForNoCaller: a Kitex server whose callers keep their connections is awaited, but only until the second signal.
-func TestSecondSignalWaitsForNoCaller(t *testing.T) {
+// Serve waits for a Kitex server whose callers keep their connections open, but only until the
+// second signal.
+func TestSecondSignalEndsTheWaitForCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, order := drain.New(t.Context())
 		order.Begin(errors.New("SIGTERM"))

@@ -12,8 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Requests of several messages: what comes unread is bounded by the bytes of one message that would say it all, and by so
-// many messages. A caller that sends more ends its stream with INVALID.
+// Limits on the unread messages of one request: their number, and their size, which is that of one
+// message with the same content. A caller that exceeds them ends its stream with INVALID.
 const (
 	maxPieces = 64 << 10
 	maxTurns  = 64

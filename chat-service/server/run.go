@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/models"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -26,50 +27,55 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 	"github.com/whence-dev/whence/pkg/usage"
 )
 
-// A Config says what chat-service does. The zero value serves the embedded model from a worker at DefaultWorker.
+// A Config configures chat-service. The zero value serves the embedded model from a worker at
+// DefaultWorker.
 type Config struct {
 	Name       string // in paths and logs
-	Worker     string // where llm-workers are, as discover.Parse reads it
-	Policy     string // which of them gets a stream; as policy.Parse reads it; "" is policy.LeastLoaded
+	Worker     string // addresses of llm-workers; see discover.Parse
+	Policy     string // routing policy; see policy.Parse; "" is policy.LeastLoaded
 	KV         kvcache.Options
-	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
-	ModelName  string // what requests call the model; "" is the worker's name for it
-	Models     string // file with the cards of several models, instead of Model and ModelName; see models.File
-	ToolFormat string // how the model writes calls of tools; "" is what its chat template says
-	MaxStreams int    // live streams at most; further ones are OVERLOADED
-	Migrations int    // how often a stream may go on with another worker
-	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
+	Model      string // Hugging Face directory with tokenizer and chat template; "" is the embedded model
+	ModelName  string // the model's name in requests; "" is the worker's name for it
+	Models     string // file with the cards of several models, replaces Model and ModelName; see models.File
+	ToolFormat string // format of tool calls; "" detects it from the chat template
+	MaxStreams int    // maximum live streams; further streams are OVERLOADED
+	Migrations int    // maximum moves of a stream to another worker
+	// MigrateAfter is the maximum silence of a worker before its stream moves; 0 means no limit.
 	MigrateAfter time.Duration
-	// FirstTokenMove is the maximum time for the first token of a short prompt before another worker with a free
-	// place takes over; 0 means no limit.
+	// FirstTokenMove is the maximum time to the first token of a short prompt before another worker
+	// with a free place takes over; 0 means no limit.
 	FirstTokenMove time.Duration
-	QueueStreams   int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
-	QueueTokens    int // how many tokens their prompts may have together
-	// QueueOutage is how long they wait while no worker is healthy.
+	QueueStreams   int // maximum waiting streams in the fair queue; 0 means no queue: streams wait at the workers
+	QueueTokens    int // maximum prompt tokens of the waiting streams together
+	// QueueOutage is the maximum waiting time while no worker is healthy.
 	QueueOutage time.Duration
-	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
+	// HandoverAbove is the maximum number of uncached prompt tokens that a decode worker reads
+	// itself.
 	HandoverAbove int
 	Timers        rpc.Timers
-	Calls         guard.Limits          // of the gRPC calls that callers hold open
-	Link          bool                  // streams may come over links, and go over the workers' links
-	LinkPort      int                   // on which links are served; 0 takes any
-	Registered    discover.Registration // for api-services to find this one
+	Calls         guard.Limits          // limits on the gRPC calls of callers
+	Link          bool                  // serve links to callers, and use links to workers
+	LinkPort      int                   // port for links; 0 takes any
+	MTLS          mtls.Config           // of the connections to callers and workers
+	Registered    discover.Registration // registration for discovery by api-services
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
 	Usage         *usage.Log            // nil for none
-	Grace         time.Duration         // for streams that run when the process drains
-	Stage         Stage                 // put around the pipeline by a program that builds this service in; nil is none
-	// Local gets a connection for callers in this process, when they may call; nil is for programs without such callers.
-	// The limits of Calls are not theirs.
+	Grace         time.Duration         // time for running streams when the process drains
+	Stage         Stage                 // wraps the pipeline, in programs that embed this service; nil is none
+	// Local is called with a connection for callers in this process, once they may call; nil for
+	// programs without such callers. Calls does not limit them.
 	Local func(*inprocess.Conn)
 }
 
-// A Stage is a middleware for every stream of the service. See stream.Stage for what it must not do.
+// A Stage is a middleware for every stream of the service. See stream.Stage for what it must not
+// do.
 type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.
@@ -87,56 +93,69 @@ const (
 	DefaultQueueTokens = 1 << 20
 	DefaultQueueOutage = 30 * time.Second
 
-	// DefaultHandoverAbove is about what is read in the time of a step of an engine and a fetch.
+	// DefaultHandoverAbove is about the number of tokens that a worker reads in the time that a
+	// handover takes.
 	DefaultHandoverAbove = 256
 )
 
-// DefaultTimers are more patient than the worker's, and less than the edge's.
+// DefaultTimers are longer than the worker's and shorter than the edge's.
 var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second, Idle: 2 * time.Minute}
 
-// Flags adds the flags of c to fs.
+// Flags adds flags for the fields of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
-	fs.StringVar(&c.Worker, "worker", DefaultWorker, "where llm-workers are: "+discover.Forms)
-	fs.StringVar(&c.Policy, "policy", policy.LeastLoaded, "which healthy worker gets a stream, by `name`: "+policy.Forms)
+	fs.StringVar(&c.Worker, "worker", DefaultWorker, "addresses of llm-workers: "+discover.Forms)
+	fs.StringVar(&c.Policy, "policy", policy.LeastLoaded, "routing policy that picks a worker for each stream, by `name`: "+policy.Forms)
 	c.KV.Flags(fs)
-	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
-	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on, or 2s if its health probes fail; 0 for ever")
-	fs.DurationVar(&c.FirstTokenMove, "first-token-move", DefaultFirstTokenMove, "how long a worker may take for the first token until another one with a free place takes over, and as long again for every 8,192 tokens that the worker has to read before; 0 for ever")
-	fs.IntVar(&c.HandoverAbove, "handover-above", DefaultHandoverAbove, "how many `tokens` a prompt must have that are not in its worker's cache for a worker of role prefill to read them, where there are such workers")
-	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")
-	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of the streams that wait here may have together")
-	fs.DurationVar(&c.QueueOutage, "queue-outage", DefaultQueueOutage, "how long streams wait here while no worker is healthy; then they end with 503, and until a worker is healthy again new ones do so at once")
-	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
-	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
+	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may move to another worker after losing its worker")
+	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream before another worker continues the stream (2s if its health probes fail); 0 means no limit")
+	fs.DurationVar(&c.FirstTokenMove, "first-token-move", DefaultFirstTokenMove, "how long a worker may take for the first token before another worker with a free place takes over, plus the same time for every 8,192 tokens that the worker has to read first; 0 means no limit")
+	fs.IntVar(&c.HandoverAbove, "handover-above", DefaultHandoverAbove, "prompts with more than this many uncached `tokens` are read by a worker of role prefill, if there is one")
+	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait in a queue that is fair to tenants; 0 disables the queue: streams wait at the workers, oldest first")
+	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "maximum number of prompt tokens in the queue")
+	fs.DurationVar(&c.QueueOutage, "queue-outage", DefaultQueueOutage, "how long streams wait in the queue while no worker is healthy; after that, waiting and new streams end with 503 until a worker is healthy")
+	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "maximum number of live streams; further streams are refused")
+	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may continue after the first signal; a second signal ends them immediately")
 	c.Timers = DefaultTimers
 	process.TimerFlags(fs, &c.Timers)
 	c.Registered.Flags(fs)
 	process.LinkFlag(fs, &c.Link)
 	process.LinkPortFlag(fs, &c.LinkPort)
+	c.MTLS.Flags(fs)
+	c.MTLS.CallerFlags(fs)
+	c.MTLS.CalleeFlags(fs)
 	process.IdleFlag(fs, &c.Timers)
 	c.Calls = guard.Default
 	c.Calls.Flags(fs)
+	flags.Group(fs, flags.Connections, "name", "worker", "register", "advertise", "link", "link-port", "mtls-cert", "mtls-key", "mtls-ca", "mtls-callers", "mtls-callees")
+	flags.Group(fs, flags.Limits, "max-streams", "max-calls", "max-calls-per-connection")
+	flags.Group(fs, flags.Timeouts, "drain", "deadline", "first-token-timeout", "stall-timeout", "idle-timeout", "first-message-timeout")
+	flags.Group(fs, flags.Routing)
 	c.ModelFlags(fs)
 	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; what cards leave out is as the other flags say")
+	flags.Group(fs, flags.Model)
 }
 
-// ModelFlags adds only the flags that say which model is served.
+// ModelFlags adds only the flags that describe the model.
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of the model; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
 	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "how the model writes calls of tools, by `name`: hermes, llama, mistral, deepseek, harmony, none, or auto for what its chat template says")
+	flags.Group(fs, flags.Model)
 }
 
-// Validate reports what is wrong with c.
+// Validate returns an error that describes what is wrong with c, or nil.
 func (c *Config) Validate() error {
 	if c.MaxStreams < 1 {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	}
 	if c.Models != "" && (c.Model != "" || c.ModelName != "") {
-		return errors.New("--models has the names and directories of all models: --model and --model-name are of no use beside it")
+		return errors.New("--models names all models and their directories: remove --model and --model-name")
 	}
 	if err := c.Calls.Validate(); err != nil {
+		return err
+	}
+	if err := c.MTLS.Validate(); err != nil {
 		return err
 	}
 	if err := c.Registered.Validate(); err != nil {
@@ -144,6 +163,20 @@ func (c *Config) Validate() error {
 	}
 	card := c.card()
 	return card.Validate()
+}
+
+// Check is Validate together with a look at the files that c names.
+func (c *Config) Check() error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Models != "" {
+		file := models.File{Path: c.Models, Defaults: c.card()}
+		if err := file.Check(); err != nil {
+			return fmt.Errorf("--models: %w", err)
+		}
+	}
+	return process.CheckModel(c.Model, "config.json", "tokenizer.json")
 }
 
 // card is the one model of a configuration without a file of cards, and what such a file leaves out.
@@ -155,20 +188,26 @@ func (c *Config) card() models.Card {
 	}
 }
 
-// Run serves on ln until ctx is done and the streams have drained. ln may be nil if all callers are in this process.
+// Run serves on ln until ctx is done and the streams have drained. ln may be nil if all callers are
+// in this process.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	identity, err := c.identity(ln != nil, log)
+	if err != nil {
+		return err
+	}
 	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces, Usage: c.Usage}
 	defer records.Settle()
-	// All other timers are the models'.
+	// The models have all other timers.
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Observer: records}
 	health := health.NewServer()
 	registry := models.New(c.Name, log, func(healthy bool) { inspect.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
 	registry.Metrics = records.Metrics
+	registry.Connect = fleet.OverGRPC(identity)
 	if c.Link {
-		registry.Connect = fleet.OverLinks(log)
+		registry.Connect = fleet.OverLinks(identity, log)
 	}
 	defer registry.Close()
 	follow, err := load(c, registry, hop)
@@ -191,7 +230,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 			return err
 		}
 	}
-	registered, leave := context.WithCancel(ctx) // new streams look elsewhere as soon as ctx is done
+	registered, leave := context.WithCancel(ctx) // new streams go elsewhere as soon as ctx is done
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { keep(registered) })
@@ -213,13 +252,26 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return nil
 	}
 	s.Limit(c.Calls.For(c.MaxStreams))
+	s.Authenticate(identity)
 	if c.Link {
 		s.Link(c.LinkPort)
 	}
 	return s.Serve(ctx, ln, c.Grace)
 }
 
-// load makes the models of registry those of c. It returns what follows their file, if there is one.
+// identity returns the identity of this process towards callers and workers. served tells whether
+// callers in other processes are served.
+func (c *Config) identity(served bool, log *slog.Logger) (*mtls.Identity, error) {
+	if served {
+		if err := c.MTLS.ValidateCallee(); err != nil {
+			return nil, err
+		}
+	}
+	return c.MTLS.Open(log)
+}
+
+// load sets the models of registry from c. It returns a function that follows the models file, if
+// there is one.
 func load(c Config, registry *models.Registry, hop *rpc.Hop) (follow func(context.Context), err error) {
 	if c.Models == "" {
 		return func(context.Context) {}, registry.Set([]models.Card{c.card()})
@@ -228,7 +280,7 @@ func load(c Config, registry *models.Registry, hop *rpc.Hop) (follow func(contex
 	return func(ctx context.Context) { file.Follow(ctx, registry, ledger.At(hop).Metrics.Reloaded) }, file.Load(registry)
 }
 
-// measure has the metrics show what registry knows, until ends is called.
+// measure connects the metrics to registry until ends is called.
 func measure(hop *metrics.Hop, registry *models.Registry) (ends func(), err error) {
 	workers, err := hop.Workers(registry.Count)
 	if err != nil {
@@ -245,7 +297,7 @@ func measure(hop *metrics.Hop, registry *models.Registry) (ends func(), err erro
 	return func() { _, _, _ = workers(), sources(), queue() }, nil // only a second call could fail
 }
 
-// ModelID returns what requests call the model, where there is no file of several.
+// ModelID returns the model's name in requests, for configurations without a models file.
 func (c *Config) ModelID() string {
 	card := c.card()
 	return card.ID()

@@ -17,7 +17,7 @@ func valid() Config {
 	return Config{Name: DefaultName, Worker: DefaultWorker, MaxStreams: 1, Timers: DefaultTimers}
 }
 
-func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
+func TestInvalidConfigurationIsRefusedByFlag(t *testing.T) {
 	many := make([]string, fleet.MaxWorkers+1)
 	for i := range many {
 		many[i] = fmt.Sprint("h:", i)
@@ -27,14 +27,14 @@ func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
 		"--worker":                     func(c *Config) { c.Worker = "" },
 		"--worker: address nowhere":    func(c *Config) { c.Worker = "h:1,nowhere" },
 		"--worker: h:1 is there twice": func(c *Config) { c.Worker = "h:1, h:2, h:1" },
-		"--worker: there are 65 workers; 64 are the most":                            func(c *Config) { c.Worker = strings.Join(many, ",") },
+		"--worker: there are 65 workers; at most 64 are allowed":                     func(c *Config) { c.Worker = strings.Join(many, ",") },
 		"--policy: there is no policy \"best\"":                                      func(c *Config) { c.Policy = "best" },
 		"--migrations":                                                               func(c *Config) { c.Migrations = -1 },
 		"--migrate-after and --first-token-move must not be negative":                func(c *Config) { c.MigrateAfter = -1 },
 		"--migrate-after is 40s; it must be less than --stall-timeout, which is 40s": func(c *Config) { c.Worker, c.MigrateAfter = "h:1,h:2", DefaultTimers.Stall },
 		"--first-token-move is 2m30s":                                                func(c *Config) { c.Worker, c.FirstTokenMove = "h:1,h:2", DefaultTimers.FirstToken },
 		"--migrate-after is 40s; it must be":                                         func(c *Config) { c.Worker, c.MigrateAfter = "dns:///h:1", DefaultTimers.Stall },
-		"--models has the names":                                                     func(c *Config) { c.Models, c.ModelName = "models.yaml", "m" },
+		"--models names all models":                                                  func(c *Config) { c.Models, c.ModelName = "models.yaml", "m" },
 		"--stall-timeout":                                                            func(c *Config) { c.Timers.Stall = -1 },
 	} {
 		c := valid()
@@ -45,7 +45,7 @@ func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
 	}
 }
 
-func TestTimersAreBoundToMovesOnlyWhereThereAreSome(t *testing.T) {
+func TestTimersDependOnMovesOnlyIfMovesAreEnabled(t *testing.T) {
 	c := valid()
 	c.Worker, c.Policy, c.Migrations, c.MigrateAfter = "a:1, [::1]:2,c:3", policy.PowerOfTwo, DefaultMigrations, DefaultMigrateAfter
 	if err := c.Validate(); err != nil {
@@ -61,7 +61,7 @@ func TestTimersAreBoundToMovesOnlyWhereThereAreSome(t *testing.T) {
 	}
 }
 
-func TestNamesOfTheOneModel(t *testing.T) {
+func TestNameOfTheOnlyModel(t *testing.T) {
 	for want, c := range map[string]Config{"whence-tiny": {}, "llama": {Model: "/models/llama"}, "m": {Model: "/models/llama", ModelName: "m"}} {
 		if got := c.ModelID(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -1,4 +1,4 @@
-// Package server is chat-service: whence.chat.v1.Chat on a Kitex gRPC server.
+// Package server is chat-service: whence.chat.v1.Chat on a Kitex gRPC server and on links.
 package server
 
 import (
@@ -27,34 +27,42 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Server is whence.chat.v1.Chat.
+// A Server implements whence.chat.v1.Chat.
 type Server struct {
 	chatv1.UnimplementedChatServer
 	hop      *rpc.Hop
 	models   *models.Registry
 	answer   chat.Starter
 	health   *health.Server
-	limits   guard.Limits // of the calls that callers hold open
-	linked   bool         // streams may come over links
-	linkPort int          // of the links; 0 for any
-	links    *link.Port   // while Serve runs; nil without links
+	limits   guard.Limits   // limits on the calls of callers
+	linked   bool           // links are served
+	linkPort int            // port for links; 0 takes any
+	links    *link.Port     // set while Serve runs; nil without links
+	identity *mtls.Identity // nil for plain TCP
 
 	repeats bool // answer may read a request again after its stream has started
 }
 
-// New returns a server of the models of registry, whose streams answer answers. health says whether requests can be answered.
+// New returns a server for the models of registry, with answer as the engine of all streams. health
+// reports whether requests can be answered.
 func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Starter) *Server {
 	return &Server{hop: hop, models: registry, answer: answer, health: health}
 }
 
-// Limit bounds the calls that callers hold open. It must be called before Serve.
+// Limit sets limits on the calls of callers. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
-// Link makes Serve take streams over links too, on a port, 0 for any. It must be called before Serve.
+// Link makes Serve serve links too, on a port, or on any port if it is 0. It must be called before
+// Serve.
 func (s *Server) Link(port int) { s.linked, s.linkPort = true, port }
+
+// Authenticate makes Serve accept only callers with mutual TLS. nil means plain TCP. It must be
+// called before Serve.
+func (s *Server) Authenticate(i *mtls.Identity) { s.identity = i }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -84,7 +92,7 @@ func (s *Server) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.Worke
 	return &chatv1.WorkersResponse{Workers: s.models.Workers()}, nil
 }
 
-// below tells what the workers know of a stream, or of its choices, in their order.
+// below returns the workers' records of a stream, or of its choices, in their order.
 func (s *Server) below(ctx context.Context, id string) []*streamv1.Record {
 	n := ledger.At(s.hop).Parts(id)
 	if n == 0 {
@@ -93,7 +101,7 @@ func (s *Server) below(ctx context.Context, id string) []*streamv1.Record {
 	told := make([][]*streamv1.Record, n)
 	var asked sync.WaitGroup
 	for i := range told {
-		// Which of them has moved is not known here, so all workers are asked.
+		// It is unknown which of the choices have moved, so all workers are asked.
 		asked.Go(func() { told[i] = s.models.Why(ctx, choices.ID(id, i), nil) })
 	}
 	asked.Wait()
@@ -109,16 +117,17 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 	return &chatv1.StopResponse{Stream: resp}, nil
 }
 
-// stopWait bounds the goodbye of links whose streams have all ended.
+// stopWait bounds the goodbye of links after all streams have ended.
 const stopWait = time.Second
 
-// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for grace, ends the rest
-// with DRAINING, and returns nil.
+// Serve serves on ln until ctx is done. Then it refuses new streams, lets live streams finish for
+// grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
+	srv.TLS, srv.Refused = s.identity.ServerTLS(), s.identity.Refused
 	registrar := guard.Server(srv)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Options{})
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused})
 		if err != nil {
 			return err
 		}
@@ -141,8 +150,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	return ended(ctx, failed)
 }
 
-// ended waits for the end of a Kitex server that was stopped. Kitex waits for up to a second until its callers have closed their
-// connections. After the second signal the process exits in a moment, and must still export its last spans.
+// ended waits for a stopped Kitex server, which waits up to a second for its callers to close their
+// connections. After the second signal the wait is shorter, because the process must still export
+// its last spans.
 func ended(ctx context.Context, failed <-chan error) error {
 	select {
 	case err := <-failed:
@@ -169,9 +179,11 @@ func (s *Server) Register(srv guard.Server) {
 	reflection.RegisterV1(guarded)
 }
 
-// Drain takes no new streams, lets the live streams finish for grace, and ends the rest with DRAINING.
+// Drain refuses new streams, lets live streams finish for grace, and ends the rest with DRAINING.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
-	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
+	// before the health service reports it, so that a caller that has read the report finds no open
+	// door
+	s.hop.Live.Close()
 	s.health.Shutdown()
 	s.hop.Drain(ctx, grace)
 }

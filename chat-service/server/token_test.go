@@ -25,7 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// A caller is the server's end of a call whose caller reads everything at once.
+// A caller is the server's end of a call whose caller reads everything immediately.
 type caller struct {
 	grpc.ServerStream
 	ctx   context.Context //nolint:containedctx // of the call, as in gRPC
@@ -58,8 +58,9 @@ func (c *caller) Send(out *chatv1.GenerateResponse) error {
 // SetTrailer implements grpc.ServerStream.
 func (c *caller) SetTrailer(metadata.MD) {}
 
-// newPipeline returns a chat-service over one worker, whose every answer has that many tokens: route, chat, postprocess
-// and server, with a fake call of the worker. sent, which may be nil, is called when the n-th token has been taken.
+// newPipeline returns a chat-service over one worker that answers with this many tokens: route,
+// chat, postprocess and server, with a fake call of the worker. sent, which may be nil, is called
+// when the n-th token has been taken.
 func newPipeline(t testing.TB, tokens int, sent func(n int)) *Server {
 	t.Helper()
 	m, err := chat.Load(whencetiny.FS(), whencetiny.Name, whencetiny.Owner)
@@ -98,16 +99,17 @@ func newCaller(ctx context.Context, choices uint32) *caller {
 	}}}}
 }
 
-// readAll has the service answer one request with several choices.
+// readAll sends one request with several choices and reads the answer.
 func (s *Server) readAll(ctx context.Context, choices uint32) (*caller, error) {
 	c := newCaller(ctx, choices)
 	return c, s.Generate(c)
 }
 
-// A cost is what a process spends while it answers.
+// A cost is what the process has spent.
 type cost struct{ allocs, wakes uint64 }
 
-// spent returns the cost so far. The runtime times one in eight of the goroutines that become runnable.
+// spent returns the total cost so far. The runtime samples one in eight of the goroutines that
+// become runnable.
 func spent() cost {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -120,8 +122,8 @@ func spent() cost {
 	return cost{mem.Mallocs, 8 * wakes}
 }
 
-// TestTokenCostsOneAllocation bounds what a token costs in chat-service, from the worker's call to the caller's Send: the
-// allocation of its message.
+// TestTokenCostsOneAllocation checks the cost of a token in chat-service, from the worker's call to
+// the caller's Send: one allocation, for its message.
 func TestTokenCostsOneAllocation(t *testing.T) {
 	const tokens = 20000
 	for _, n := range []uint32{1, 3} {
@@ -141,7 +143,7 @@ func TestTokenCostsOneAllocation(t *testing.T) {
 	}
 }
 
-// TestTokenIsSentBeforeTheNextIsReceived: the goroutine that receives a token carries it to the caller's Send.
+// The goroutine that receives a token carries it to the caller's Send.
 func TestTokenIsSentBeforeTheNextIsReceived(t *testing.T) {
 	c := newCaller(t.Context(), 1)
 	s := newPipeline(t, 1000, func(n int) {
@@ -154,7 +156,7 @@ func TestTokenIsSentBeforeTheNextIsReceived(t *testing.T) {
 	}
 }
 
-// BenchmarkToken is what a token costs in chat-service.
+// BenchmarkToken measures the cost of a token in chat-service.
 func BenchmarkToken(b *testing.B) {
 	for _, n := range []uint32{1, 4} {
 		b.Run(fmt.Sprint(n, " choices"), func(b *testing.B) {

@@ -24,7 +24,7 @@ func tiny(t *testing.T) *Server {
 	return New(&rpc.Hop{Name: "chat-service"}, registry, nil, nil)
 }
 
-func TestTextsBecomeIDsAndTextsAgain(t *testing.T) {
+func TestTokenizeAndDetokenizeRoundTrip(t *testing.T) {
 	s := tiny(t)
 	for _, text := range []string{"", "The quick brown fox.", "안녕 👩‍💻", "<|im_start|>user"} {
 		ids, err := s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Text: text, Strings: true})
@@ -40,7 +40,7 @@ func TestTextsBecomeIDsAndTextsAgain(t *testing.T) {
 	}
 }
 
-func TestConversationsBecomeTheIDsThatTheModelGets(t *testing.T) {
+func TestConversationIsTokenizedAsForTheModel(t *testing.T) {
 	s := tiny(t)
 	messages := []*chatv1.Message{{Role: "user", Content: "hi"}}
 	got, err := s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Messages: messages, AddGenerationPrompt: true})
@@ -50,7 +50,8 @@ func TestConversationsBecomeTheIDsThatTheModelGets(t *testing.T) {
 	}
 }
 
-// TestToolsOfAConversationAreTokenized compares the prompt with tools with the prompt whose template got them.
+// TestToolsOfAConversationAreTokenized compares a prompt with tools to the rendered template with
+// tools.
 func TestToolsOfAConversationAreTokenized(t *testing.T) {
 	s := tiny(t)
 	req := &chatv1.TokenizeRequest{
@@ -75,7 +76,7 @@ func TestToolsOfAConversationAreTokenized(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeTokenizedIsRefusedByName(t *testing.T) {
+func TestInvalidTokenizeRequestsAreRefusedByName(t *testing.T) {
 	s := tiny(t)
 	for _, c := range []struct {
 		req    *chatv1.TokenizeRequest

@@ -5,7 +5,7 @@ import (
 	"github.com/whence-dev/whence/internal/answer"
 )
 
-// A whole gathers an answer, or several choices of one. The model's context bounds each.
+// A whole collects an answer, or its choices. The context length of the model bounds each choice.
 type whole struct {
 	resp    chatv1.CompleteResponse
 	parts   []*answer.Answer

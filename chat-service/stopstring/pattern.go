@@ -1,7 +1,7 @@
 package stopstring
 
-// pattern is the Knuth-Morris-Pratt automaton of one stop string. Its state is the length of the longest proper prefix
-// of text that the input so far ends with.
+// A pattern is the Knuth-Morris-Pratt automaton of one stop string. Its state is the length of the
+// longest proper prefix of text with which the input so far ends.
 type pattern struct {
 	text   string
 	border []int32 // border[n] is the length of the longest proper border of text[:n+1]
@@ -17,8 +17,8 @@ func newPattern(text string) pattern {
 	return p
 }
 
-// step returns the state after state and b. Falling back is paid for by the steps that led there, so reading a text
-// takes time linear in its length.
+// step returns the state after state and b. The total cost of fallbacks is bounded by the number of
+// steps, so reading takes linear time.
 func (p *pattern) step(state int, b byte) int {
 	for state > 0 && p.text[state] != b {
 		state = int(p.border[state-1])
@@ -29,11 +29,11 @@ func (p *pattern) step(state int, b byte) int {
 	return state
 }
 
-// next reads b and says whether text ends with it.
+// next reads b and reports whether the input now ends with text.
 func (p *pattern) next(b byte) bool {
 	state := p.step(p.state, b)
 	if state == len(p.text) {
-		p.state = 0 // the text ends here, so nobody asks for the overlap
+		p.state = 0 // the input ends here, so the overlap does not matter
 		return true
 	}
 	p.state = state

@@ -1,33 +1,37 @@
-// Package stopstring ends a streamed text at the first of its stop strings, without showing any part of that string.
+// Package stopstring ends a streamed text at the first of its stop strings, without emitting any
+// part of that string.
 //
-// The contract is that of cutting the whole text: let e be the first position at which any stop string ends. The answer
-// is the text before the start of the stop string that ends there, of the longest one if several do, and nothing after
-// it. Without such a position the answer is the whole text. However the text is cut into pieces, what a Matcher emits,
-// joined, is exactly that answer, and each character is emitted as soon as it can no longer be part of a stop string.
+// The contract is defined on the whole text. Let e be the first position at which any stop string
+// ends. The answer is the text before the start of the stop string that ends at e, or of the
+// longest one if several end there. If there is no such position, the answer is the whole text.
+// Whatever the pieces of the text are, the joined output of a Matcher is exactly this answer, and
+// each character is emitted as soon as it can no longer be part of a stop string.
 //
-// The rule is about ends because a reader of a stream can apply it at once. The other usual rule, the leftmost start,
-// would have to wait: with the stop strings "abcd" and "bc", the text "abc" is over here, while the leftmost start would
-// hold "abc" back until the next character. For stop strings of which none lies within another the rules agree.
+// The rule uses ends because a stream can apply it immediately. The other common rule, the leftmost
+// start, would have to wait: with the stop strings "abcd" and "bc", the text "abc" is over here,
+// while the leftmost start would hold "abc" back until the next character. The rules agree if no
+// stop string lies within another.
 //
-// Text and stop strings are valid UTF-8, and then no piece that is emitted splits a character: the boundary between what
-// is emitted and what is held back is where a stop string may have begun, and stop strings begin with a whole character.
-// Other bytes do no harm, but boundaries may then fall anywhere.
+// If text and stop strings are valid UTF-8, no emitted piece splits a character: the boundary
+// between emitted and held-back text is the possible start of a stop string, which is a whole
+// character. With other bytes boundaries may be anywhere, but nothing else breaks.
 package stopstring
 
-// A Matcher reads one text. It is not safe for concurrent use.
+// A Matcher processes one text. It is not safe for concurrent use.
 //
-// There is one Knuth-Morris-Pratt automaton for each stop string rather than one Aho-Corasick automaton for all: with at
-// most 16 of them it is as fast in practice, builds in linear time and space, and fits on a page.
+// It uses a Knuth-Morris-Pratt automaton per stop string instead of one Aho-Corasick automaton: for
+// at most 16 stop strings this is as fast in practice, is built in linear time and space, and fits
+// on a page.
 type Matcher struct {
 	stops   []pattern
-	first   [256]bool // bytes with which a stop string begins
+	first   [256]bool // first bytes of the stop strings
 	held    tail
 	matched string
 	done    bool
 }
 
-// New returns a Matcher for stops, which the caller has checked: few, and none empty. An empty one would end every text
-// before it began and is ignored.
+// New returns a Matcher for stops. The caller must bound their number. Empty stop strings are
+// ignored, because they would end every text at its beginning.
 func New(stops []string) *Matcher {
 	m := &Matcher{}
 	for _, stop := range stops {
@@ -40,8 +44,9 @@ func New(stops []string) *Matcher {
 	return m
 }
 
-// Next takes the next piece of the text and returns what may be shown now. done says that the text has ended at the stop
-// string matched; every later Next emits nothing and says so again. Without stop strings the piece comes back as it is.
+// Next takes the next piece of the text and returns the text that is final. done means that the
+// text has ended at the stop string matched; every later Next emits nothing and returns the same.
+// Without stop strings Next returns the piece.
 func (m *Matcher) Next(piece string) (emit, matched string, done bool) {
 	if len(m.stops) == 0 {
 		return piece, "", false
@@ -72,7 +77,7 @@ func (m *Matcher) Next(piece string) (emit, matched string, done bool) {
 	return m.held.cut(piece, pending), "", false
 }
 
-// Flush returns what is held back once the text is over. After a match that is nothing.
+// Flush returns the held-back text at the end of the text. After a match it returns nothing.
 func (m *Matcher) Flush() string {
 	rest := m.held.cut("", 0)
 	m.held = tail{}

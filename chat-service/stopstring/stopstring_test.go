@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// reference cuts the whole text at the first position where any stop string ends.
+// reference cuts the whole text at the first position at which any stop string ends.
 func reference(stops []string, text string) (answer, matched string) {
 	for end := range len(text) + 1 {
 		for _, stop := range stops {
@@ -27,7 +27,7 @@ func reference(stops []string, text string) (answer, matched string) {
 	return text, ""
 }
 
-// mayStillMatch returns the longest end of text with which a stop string begins.
+// mayStillMatch returns the length of the longest suffix of text that a stop string begins with.
 func mayStillMatch(stops []string, text string) int {
 	longest := 0
 	for _, stop := range stops {
@@ -40,7 +40,7 @@ func mayStillMatch(stops []string, text string) int {
 	return longest
 }
 
-// check reads pieces with a Matcher and compares it with the reference after each of them.
+// check reads pieces with a Matcher and compares the output with the reference after each piece.
 func check(t *testing.T, stops, pieces []string) {
 	t.Helper()
 	m := New(stops)
@@ -125,7 +125,7 @@ func TestAnswerEndsBeforeStopString(t *testing.T) {
 	}
 }
 
-// split cuts text into pieces between characters, some of them empty.
+// split cuts text into pieces between characters; some pieces are empty.
 func split(r *rand.Rand, text string) []string {
 	var pieces []string
 	start := 0

@@ -1,8 +1,8 @@
 package stopstring
 
-// tail is the text that is held back. It is shorter than the longest stop string, and buf is at most twice that and a
-// piece: what has been emitted is dropped from its front only when that is half of it, so that a long partial match that
-// moves on by one byte at a time is not copied each time.
+// A tail is the held-back text. It is shorter than the longest stop string, and buf is at most
+// twice that plus a piece: emitted text is removed from its front only when it makes up half of
+// buf, so that a long partial match that advances byte by byte is not copied each time.
 type tail struct {
 	buf  []byte
 	head int // buf[:head] has been emitted
@@ -10,9 +10,9 @@ type tail struct {
 
 func (t *tail) len() int { return len(t.buf) - t.head }
 
-// cut appends piece, keeps the last keep bytes, and returns what lay before them.
+// cut appends piece, keeps the last keep bytes, and returns the bytes before them.
 func (t *tail) cut(piece string, keep int) string {
-	if t.len() == 0 { // the usual case: nothing was held back, so piece itself can be cut
+	if t.len() == 0 { // usually nothing is held back, and piece itself can be cut
 		t.buf, t.head = t.buf[:0], 0
 		out := len(piece) - keep
 		t.buf = append(t.buf, piece[out:]...)

@@ -19,7 +19,7 @@ func deepText(p *Parser) bool {
 	return true
 }
 
-// deepNext is where a call begins, or the calls end.
+// deepNext expects the beginning of a call, or the end of the calls.
 func deepNext(p *Parser) bool {
 	p.skipSpace()
 	begin, end := p.prefix(deepBegin), p.prefix(deepClose)
@@ -33,28 +33,29 @@ func deepNext(p *Parser) bool {
 	case begin == unsure || end == unsure:
 		return false
 	}
-	return p.no(deepText)
+	return p.backToText(deepText)
 }
 
-// deepHead is "function", the separator, a name and a fence; or, since V3.1, a name and the separator.
+// deepHead expects "function", the separator, a name and a fence; or, since V3.1, a name and the
+// separator.
 func deepHead(p *Parser) bool {
 	head, w := p.head("{")
 	if w != there {
-		return w == differs && p.no(deepText)
+		return w == differs && p.backToText(deepText)
 	}
 	name, rest, ok := strings.Cut(head, deepSep)
 	if name == "function" {
 		name, _ = strings.CutSuffix(strings.TrimSpace(rest), deepFence+"json")
 	}
 	if name = strings.TrimSpace(name); !ok || !p.known(name) {
-		return p.no(deepText)
+		return p.backToText(deepText)
 	}
 	p.begin(name)
 	p.buf, p.state = p.buf[len(head):], p.value(deepTail)
 	return true
 }
 
-// deepTail is behind arguments.
+// deepTail follows the arguments.
 func deepTail(p *Parser) bool {
 	p.skipSpace()
 	if w := p.prefix(deepFence); w == unsure {
@@ -70,6 +71,6 @@ func deepTail(p *Parser) bool {
 		p.raw, p.buf, p.state = "", p.buf[len(deepEnd):], deepNext
 		return true
 	default:
-		return p.no(deepText)
+		return p.backToText(deepText)
 	}
 }

@@ -6,28 +6,29 @@ import (
 	"strings"
 )
 
-// A Format is a way to write calls that models were trained in.
+// A Format is a way to write tool calls that models were trained on.
 type Format struct {
 	Name string
-	// Markers may be special tokens of the model; decoding must not leave them out.
+	// Markers lists texts that may be special tokens of the model. Decoding must keep them.
 	Markers []string
-	// Thinks says that the parser gives out what the model thinks, too.
+	// Thinks means that the parser also separates reasoning.
 	Thinks bool
 
 	begin  state
-	detect []string // all of these are in the chat template of a model that uses it
+	detect []string // texts that the chat template of a model with this format contains, all of them
 	around func(tool string) (before, after string)
 	id     func() string
 }
 
-// The formats there are; where several could be a template's, the first is.
+// The formats. Detect returns the first that fits a template.
 var (
-	// Harmony is GPT-OSS's: everything is in channels.
+	// Harmony is the format of GPT-OSS: the whole answer consists of channels.
 	Harmony = &Format{
 		Name: "harmony", Markers: harmonyMarkers, Thinks: true, begin: harmonyBegin, id: longID,
 		detect: []string{"<|channel|>"},
 	}
-	// Hermes is that of NousResearch's models and of Qwen: JSON in tags. Qwen3-Coder has XML in the same tags.
+	// Hermes is the format of NousResearch's models and of Qwen: JSON in tags. Qwen3-Coder writes
+	// XML in the same tags.
 	Hermes = &Format{
 		Name: "hermes", Markers: []string{hermesOpen, hermesClose}, begin: hermesText, id: longID,
 		detect: []string{hermesOpen},
@@ -35,7 +36,7 @@ var (
 			return hermesOpen + "\n{\"name\": \"" + tool + "\", \"arguments\": ", "}\n" + hermesClose
 		},
 	}
-	// Mistral is Mistral's: a list, or names each with its arguments, behind a marker.
+	// Mistral is the format of Mistral's models: a list, or names with arguments, after a marker.
 	Mistral = &Format{
 		Name: "mistral", Markers: []string{mistralOpen, mistralArgs, mistralID}, begin: mistralText, id: shortID,
 		detect: []string{mistralOpen},
@@ -43,7 +44,7 @@ var (
 			return mistralOpen + "[{\"name\": \"" + tool + "\", \"arguments\": ", "}]"
 		},
 	}
-	// DeepSeek is that of DeepSeek V3 and R1.
+	// DeepSeek is the format of DeepSeek V3 and R1.
 	DeepSeek = &Format{
 		Name: "deepseek", Markers: []string{deepOpen, deepClose, deepBegin, deepEnd, deepSep}, begin: deepText, id: longID,
 		detect: []string{deepOpen},
@@ -51,7 +52,7 @@ var (
 			return deepOpen + deepBegin + "function" + deepSep + tool + "\n```json\n", "\n```" + deepEnd + deepClose
 		},
 	}
-	// Llama is that of Llama 3: the answer is JSON.
+	// Llama is the format of Llama 3: the answer is JSON.
 	Llama = &Format{
 		Name: "llama", Markers: []string{llamaTag}, begin: llamaBegin, id: longID,
 		detect: []string{"ipython", `"parameters": `},
@@ -87,7 +88,8 @@ next:
 	return nil
 }
 
-// Around returns the text before and behind the arguments of a call; ok is false where a call has no such form.
+// Around returns the text before and after the arguments of a call. ok is false if calls of the
+// format have no such form.
 func (f *Format) Around(tool string) (before, after string, ok bool) {
 	if f.around == nil {
 		return "", "", false
@@ -96,10 +98,10 @@ func (f *Format) Around(tool string) (before, after string, ok bool) {
 	return before, after, true
 }
 
-// NewID returns an id for a call, in the form that the format's templates take back.
+// NewID returns an id for a call that the format's templates accept.
 func (f *Format) NewID() string { return f.id() }
 
 func longID() string { return "call_" + rand.Text() }
 
-// shortID is for templates that want nine letters and digits.
+// shortID returns an id for templates that require nine letters and digits.
 func shortID() string { return rand.Text()[:9] }

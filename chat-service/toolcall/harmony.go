@@ -16,12 +16,12 @@ const (
 
 var (
 	harmonyMarkers = []string{harmonyStart, harmonyChannel, harmonyConstrain, harmonyMessage, "<|end|>", "<|call|>", "<|return|>"}
-	// A body ends at any marker, whether it is the one that should stand there or not.
+	// A body ends at any marker, including markers that are misplaced there.
 	harmonyEnds = []string{"<|end|>", "<|call|>", "<|return|>", harmonyStart, harmonyChannel}
 )
 
-// harmonyBegin is at the beginning of the answer, behind "<|start|>assistant" of the prompt: a header. An answer without one is
-// text.
+// harmonyBegin expects a header at the beginning of the answer, after "<|start|>assistant" of the
+// prompt. An answer without a header is text.
 func harmonyBegin(p *Parser) bool {
 	channel, to := p.prefix(harmonyChannel), p.prefix(" to=")
 	switch {
@@ -35,7 +35,7 @@ func harmonyBegin(p *Parser) bool {
 	return true
 }
 
-// harmonyHeader is everything up to "<|message|>": who speaks, on which channel, and to whom.
+// harmonyHeader reads up to "<|message|>": the role, the channel and the recipient.
 func harmonyHeader(p *Parser) bool {
 	header, w := p.head(harmonyMessage)
 	switch w {
@@ -45,16 +45,16 @@ func harmonyHeader(p *Parser) bool {
 		p.buf, p.state = p.buf[len(header)+len(harmonyMessage):], harmonyBody(p.address(header))
 	case differs:
 		if p.last && begunHeader(p.buf) {
-			p.buf = "" // the answer was cut short in it, and nobody says headers
+			p.buf = "" // the answer was cut off inside the header, which is not text
 			return false
 		}
 		p.state = harmonyBody(Text)
-		p.buf = strings.TrimPrefix(p.buf, harmonyChannel) // which a body would end at once
+		p.buf = strings.TrimPrefix(p.buf, harmonyChannel) // a body would end at it immediately
 	}
 	return true
 }
 
-// begunHeader reports whether s is the beginning of a header: a role, an address, a channel.
+// begunHeader reports whether s is the beginning of a header: a role, a recipient or a channel.
 func begunHeader(s string) bool {
 	if len(s) > maxHead {
 		return false
@@ -67,7 +67,8 @@ func begunHeader(s string) bool {
 	return false
 }
 
-// address says what the message behind a header is, and begins a call if it is one.
+// address returns the kind of the message after header, and begins a call if the recipient is a
+// tool.
 func (p *Parser) address(header string) Kind {
 	if _, to, ok := strings.Cut(header, "to="+harmonyTools); ok {
 		name := to
@@ -85,7 +86,7 @@ func (p *Parser) address(header string) Kind {
 	return Text
 }
 
-// harmonyBody is a message. Between two there is a header again.
+// harmonyBody reads a message. A header follows between two messages.
 func harmonyBody(kind Kind) state {
 	return func(p *Parser) bool {
 		at, which := marker.Find(p.buf, p.last, harmonyEnds...)
@@ -103,7 +104,7 @@ func harmonyBody(kind Kind) state {
 			p.complete()
 		}
 		p.buf = p.buf[len(harmonyEnds[which]):]
-		if harmonyEnds[which] == harmonyChannel { // part of the header that it begins
+		if harmonyEnds[which] == harmonyChannel { // it belongs to the next header
 			p.buf = harmonyChannel + p.buf
 		}
 		p.state = harmonyBetween
@@ -111,7 +112,7 @@ func harmonyBody(kind Kind) state {
 	}
 }
 
-// harmonyBetween is behind a message.
+// harmonyBetween follows a message.
 func harmonyBetween(p *Parser) bool {
 	if p.prefix(harmonyStart) == there {
 		p.buf = p.buf[len(harmonyStart):]

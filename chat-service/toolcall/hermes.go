@@ -15,7 +15,7 @@ func hermesText(p *Parser) bool {
 	return true
 }
 
-// hermesHead is behind the tag that opens.
+// hermesHead follows the opening tag.
 func hermesHead(p *Parser) bool {
 	if !p.skipSpace() {
 		return false
@@ -32,11 +32,11 @@ func hermesHead(p *Parser) bool {
 		p.state = xmlName
 		return true
 	default:
-		return p.no(hermesText)
+		return p.backToText(hermesText)
 	}
 }
 
-// hermesTail looks for the tag that closes. A call without it is one all the same.
+// hermesTail looks for the closing tag. A call without a closing tag is still a call.
 func hermesTail(p *Parser) bool {
 	p.skipSpace()
 	switch p.prefix(hermesClose) {
@@ -46,5 +46,5 @@ func hermesTail(p *Parser) bool {
 		p.raw, p.buf = "", p.buf[len(hermesClose):]
 	case differs:
 	}
-	return p.no(hermesText)
+	return p.backToText(hermesText)
 }

@@ -4,7 +4,7 @@ import "strings"
 
 const llamaTag = "<|python_tag|>"
 
-// llamaBegin is at the beginning of the answer, where alone JSON is a call.
+// llamaBegin is the beginning of the answer, the only place where plain JSON is a call.
 func llamaBegin(p *Parser) bool {
 	if !p.skipSpace() {
 		return false
@@ -16,7 +16,7 @@ func llamaBegin(p *Parser) bool {
 	if p.prefix(llamaTag) == unsure {
 		return false
 	}
-	return p.no(llamaText)
+	return p.backToText(llamaText)
 }
 
 func llamaText(p *Parser) bool {
@@ -27,13 +27,13 @@ func llamaText(p *Parser) bool {
 	return true
 }
 
-// llamaTail is behind a call. Some models write another one, behind a semicolon or a comma.
+// llamaTail follows a call. Some models write another call after a semicolon or a comma.
 func llamaTail(p *Parser) bool {
 	if !p.skipSpace() {
 		return false
 	}
 	if !strings.ContainsAny(p.buf[:1], ";,") {
-		return p.no(llamaText)
+		return p.backToText(llamaText)
 	}
 	p.consume(1)
 	p.state = llamaBegin

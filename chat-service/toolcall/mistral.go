@@ -16,7 +16,7 @@ func mistralText(p *Parser) bool {
 	return true
 }
 
-// mistralHead is behind the marker: a list of objects, or a name.
+// mistralHead follows the marker. It expects a list of objects, or a name.
 func mistralHead(p *Parser) bool {
 	if !p.skipSpace() {
 		return false
@@ -25,27 +25,27 @@ func mistralHead(p *Parser) bool {
 	case p.buf[0] == '[':
 		p.consume(1)
 		p.state = mistralItem
-	case strings.Contains(space, p.buf[:1]): // more than a call can have
-		return p.no(mistralText)
+	case strings.Contains(space, p.buf[:1]): // longer than the head of a call may be
+		return p.backToText(mistralText)
 	default:
 		p.state = mistralName
 	}
 	return true
 }
 
-// mistralItem is where an object of the list begins.
+// mistralItem expects an object of the list.
 func mistralItem(p *Parser) bool {
 	if !p.skipSpace() {
 		return false
 	}
 	if p.buf[0] != '{' {
-		return p.no(mistralText)
+		return p.backToText(mistralText)
 	}
 	p.state = p.object(mistralNext, mistralText)
 	return true
 }
 
-// mistralNext is behind an object of the list.
+// mistralNext follows an object of the list.
 func mistralNext(p *Parser) bool {
 	switch {
 	case !p.skipSpace():
@@ -57,26 +57,26 @@ func mistralNext(p *Parser) bool {
 	case p.buf[0] == ']':
 		p.raw, p.buf = "", p.buf[1:]
 	}
-	return p.no(mistralText)
+	return p.backToText(mistralText)
 }
 
-// mistralName is a name with its arguments.
+// mistralName reads a name with its arguments.
 func mistralName(p *Parser) bool {
 	head, w := p.head("{")
 	if w != there {
-		return w == differs && p.no(mistralText)
+		return w == differs && p.backToText(mistralText)
 	}
 	name, _ := strings.CutSuffix(strings.TrimSpace(head), mistralArgs)
 	name, _, _ = strings.Cut(name, mistralID)
 	if name = strings.TrimSpace(name); !p.known(name) {
-		return p.no(mistralText)
+		return p.backToText(mistralText)
 	}
 	p.begin(name)
 	p.buf, p.state = p.buf[len(head):], p.value(mistralText)
 	return true
 }
 
-// value gives out the JSON value that begins here as arguments; next is behind it.
+// value emits the following JSON value as arguments, and continues with next.
 func (p *Parser) value(next state) state {
 	n := new(nest)
 	return func(p *Parser) bool {

@@ -2,7 +2,7 @@ package toolcall
 
 import "encoding/json"
 
-// progress is how far a reader of bytes has come.
+// A progress is the result of reading a part of an object.
 type progress uint8
 
 const (
@@ -11,7 +11,8 @@ const (
 	bad
 )
 
-// A nest finds the end of a JSON value that begins with a bracket. It trusts the brackets, and checks nothing else.
+// A nest finds the end of a JSON value that begins with a bracket. It counts brackets and validates
+// nothing else.
 type nest struct {
 	depth           int
 	quoted, escaped bool
@@ -36,43 +37,44 @@ func (n *nest) read(b byte) bool {
 	return false
 }
 
-// An object reads {"name": …, "arguments": {…}} as it comes; "parameters" is the same as "arguments", and other members do not
-// matter. Members may come in any order.
+// An object reads {"name": …, "arguments": {…}} in pieces. "parameters" is a synonym of
+// "arguments", other members are ignored, and members may have any order.
 type object struct {
 	known     func(string) bool
-	announced bool // by the parser
+	announced bool // the parser has emitted Begin
 
 	at     place
 	member string
 	name   string
-	token  []byte // the string under way
-	nest   nest   // of the value under way
-	args   []byte // not given out yet
-	begun  bool   // the arguments have
-	ended  bool   // the object has
-	head   int    // bytes
+	token  []byte // the current string
+	nest   nest   // of the current value
+	args   []byte // not emitted yet
+	begun  bool   // the arguments have begun
+	ended  bool   // the object has ended
+	head   int    // bytes read before the call was announced
 }
 
-// A place is what comes next in an object.
+// A place is the next expected part of an object.
 type place uint8
 
 const (
 	atOpen   place = iota
 	atFirst        // a key, or the end
 	atKey          // a key
-	inKey          // the rest of one
+	inKey          // the rest of a key
 	atColon        //
 	atValue        //
 	inString       // the rest of a string
 	inNest         // the rest of a list or object
 	inWord         // the rest of a number, true, false or null
-	atComma        // or the end
+	atComma        // a comma, or the end
 )
 
-// ready reports whether the call can be announced: its tool is known, and its arguments have begun, or are not to come.
+// ready reports whether the call can be announced: its tool is known, and its arguments have begun
+// or will not come.
 func (o *object) ready() bool { return !o.announced && o.name != "" && (o.begun || o.ended) }
 
-// take returns the arguments that are there to be given out.
+// take returns the arguments that can be emitted.
 func (o *object) take() string {
 	if o.ended && !o.begun {
 		o.begun = true
@@ -83,7 +85,8 @@ func (o *object) take() string {
 	return s
 }
 
-// read consumes n bytes of s, and none behind the one with which the object is ready. All but a bad byte are part of it.
+// read consumes n bytes of s. It stops at the byte that makes the object ready, and before a bad
+// byte.
 func (o *object) read(s string) (n int, _ progress) {
 	for n < len(s) {
 		p := o.step(s[n])
@@ -177,7 +180,7 @@ func (o *object) value(b byte) progress {
 	return more
 }
 
-// quoted goes on with a string, of which o.token holds what has come.
+// quoted continues the string in o.token.
 func (o *object) quoted(b byte) progress {
 	o.token = append(o.token, b)
 	if b != '"' || o.escaped() {

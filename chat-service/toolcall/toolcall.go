@@ -1,13 +1,14 @@
-// Package toolcall finds tool calls in a model's text while the model writes it.
+// Package toolcall parses tool calls in a model's text while the model writes it.
 //
-// A Parser takes an answer's text in pieces and emits Events: text, reasoning, where its Format marks reasoning in
-// the same way, and calls. The joined events do not depend on how the text is cut. A call is emitted once its tool
-// and the beginning of its arguments are known, its arguments as they come: they are the model's, byte for byte, and
-// not validated. Complete follows the last byte of the arguments at once, without waiting for the closing marker; an
-// answer that ends within arguments leaves them unfinished. XML is converted to JSON on the way.
+// A Parser takes an answer's text in pieces and emits Events: text, calls, and reasoning if its
+// Format marks reasoning in the same way. The joined events do not depend on the boundaries of the
+// pieces. A call is emitted as soon as its tool and the beginning of its arguments are known. Its
+// arguments are emitted as they arrive: they are the model's, byte for byte, and are not validated.
+// Complete follows the last byte of the arguments immediately, without waiting for the closing
+// marker. If the answer ends within arguments, they stay incomplete. XML is converted to JSON.
 //
-// Text that only resembles a call, because its form is broken or there is no such tool, stays text, and nothing is
-// lost. White space between calls, and between text and a call, belongs to neither.
+// Text that only resembles a call, because its form is invalid or the tool does not exist, stays
+// text, and nothing is lost. White space between calls, and between text and a call, is dropped.
 package toolcall
 
 import (
@@ -16,16 +17,16 @@ import (
 	"github.com/whence-dev/whence/chat-service/marker"
 )
 
-// A Kind is what an Event is a piece of.
+// A Kind is the kind of an Event.
 type Kind uint8
 
 // The kinds of events.
 const (
 	Text Kind = iota
 	Reasoning
-	Begin     // of a call; Event.Text is the tool's name
-	Arguments // of the call that has begun last
-	Complete  // the arguments of that call are; Event.Text is empty
+	Begin     // a call begins; Event.Text is the tool's name
+	Arguments // arguments of the current call
+	Complete  // the arguments of the current call are complete; Event.Text is empty
 )
 
 // An Event is a piece of an answer.
@@ -34,31 +35,34 @@ type Event struct {
 	Text string
 }
 
-// maxHead bounds what is held back until a call is known to be one, in bytes; longer heads are text.
+// maxHead bounds the text that is held back before it is known to be a call, in bytes. A longer
+// head is text.
 const maxHead = 4096
 
-// A Parser reads one answer. It is not safe for concurrent use.
+// A Parser parses one answer. It is not safe for concurrent use.
 type Parser struct {
 	// Static.
 	known  func(tool string) bool
 	takes  func(tool, parameter string) Value
-	hidden *strings.Replacer // special tokens, which clients must not see
+	hidden *strings.Replacer // removes special tokens, which clients must not see
 	out    func(Event)
 
 	state state
-	buf   string // what state has not consumed
-	last  bool   // nothing follows buf
-	raw   string // of the call that is not known to be one yet
-	space string // white space behind text
-	wide  bool   // it was too much to be held back
+	buf   string // text that state has not consumed
+	last  bool   // buf is the end of the answer
+	raw   string // consumed text of a possible call
+	space string // white space at the end of the text
+	wide  bool   // the white space was too long to be held back
 	json  object
 }
 
-// A state consumes from the front of p.buf, and reports whether it is worth calling the next one: false asks for more text.
+// A state consumes from the front of p.buf. It returns false if it needs more text, and true if
+// p.state should be called again.
 type state func(p *Parser) bool
 
-// New returns a Parser for answers in the format f. known says which tools there are, takes what their parameters are; hidden are the
-// model's special tokens that f has a use for, and text has none; out gets the events.
+// New returns a Parser for answers in format f. known reports whether a tool exists, and takes
+// returns the type of a parameter. hidden lists the model's special tokens that f uses and that
+// must not appear in text. out gets the events.
 func New(f *Format, known func(tool string) bool, takes func(tool, parameter string) Value, hidden []string, out func(Event)) *Parser {
 	var pairs []string
 	for _, token := range hidden {
@@ -67,13 +71,13 @@ func New(f *Format, known func(tool string) bool, takes func(tool, parameter str
 	return &Parser{known: known, takes: takes, hidden: strings.NewReplacer(pairs...), out: out, state: f.begin}
 }
 
-// Next takes the next piece.
+// Next takes the next piece of the answer.
 func (p *Parser) Next(piece string) {
 	p.buf += piece
 	p.run()
 }
 
-// End is for when nothing follows.
+// End ends the answer.
 func (p *Parser) End() {
 	p.last = true
 	p.run()
@@ -92,12 +96,12 @@ func (p *Parser) run() {
 
 const space = " \t\r\n"
 
-// text gives out text, but for the white space behind it.
+// text emits text, except for trailing white space.
 func (p *Parser) text(s string) {
 	s = p.space + p.hidden.Replace(s)
 	trimmed := strings.TrimRight(s, space)
 	p.wide = len(s)-len(trimmed) > maxHead || p.wide && trimmed == ""
-	if p.wide { // nobody waits for a call behind that
+	if p.wide { // no call is expected after so much white space
 		trimmed = s
 	}
 	p.space = s[len(trimmed):]
@@ -106,20 +110,20 @@ func (p *Parser) text(s string) {
 	}
 }
 
-// begin gives out that a call begins.
+// begin emits the beginning of a call.
 func (p *Parser) begin(tool string) {
 	p.raw, p.space = "", ""
 	p.out(Event{Begin, tool})
 }
 
-// arguments gives out a piece of arguments.
+// arguments emits a piece of arguments.
 func (p *Parser) arguments(s string) {
 	if s != "" {
 		p.out(Event{Arguments, s})
 	}
 }
 
-// complete gives out that the arguments of a call are complete.
+// complete emits that the arguments of the current call are complete.
 func (p *Parser) complete() { p.out(Event{Kind: Complete}) }
 
 // consume moves n bytes from buf to raw.
@@ -128,23 +132,24 @@ func (p *Parser) consume(n int) {
 	p.buf = p.buf[n:]
 }
 
-// skipSpace consumes white space, and reports whether anything follows it: something that is no part of a call, if it is still white
-// space, of which a model may write without end.
+// skipSpace consumes white space, up to maxHead in a possible call because a model can write white
+// space without end. It reports whether buf still has text.
 func (p *Parser) skipSpace() bool {
 	n := len(p.buf) - len(strings.TrimLeft(p.buf, space))
 	p.consume(max(0, min(n, maxHead-len(p.raw))))
 	return p.buf != ""
 }
 
-// no is for what is no call after all: it is text, and so is what follows, until next finds another one.
-func (p *Parser) no(next state) bool {
+// backToText turns a possible call back into text, and continues with next.
+func (p *Parser) backToText(next state) bool {
 	raw := p.raw
 	p.raw, p.state = "", next
 	p.text(raw)
 	return true
 }
 
-// until gives out text up to a marker, consumes that, and returns which it is; -1 asks for more text.
+// until emits the text before the first of markers, consumes the marker, and returns its index; -1
+// asks for more text.
 func (p *Parser) until(markers ...string) (which int) {
 	at, which := marker.Find(p.buf, p.last, markers...)
 	if at > 0 {
@@ -157,7 +162,7 @@ func (p *Parser) until(markers ...string) (which int) {
 	return which
 }
 
-// A word is what prefix says of a text that is still to come.
+// A word is the result of a comparison with text that may be incomplete.
 type word uint8
 
 const (
@@ -166,7 +171,7 @@ const (
 	there
 )
 
-// prefix says whether buf begins with m.
+// prefix reports whether buf begins with m.
 func (p *Parser) prefix(m string) word {
 	switch {
 	case strings.HasPrefix(p.buf, m):
@@ -178,7 +183,7 @@ func (p *Parser) prefix(m string) word {
 	}
 }
 
-// head returns what stands before sep, which is to come soon.
+// head returns the text before sep, which must be within maxHead bytes.
 func (p *Parser) head(sep string) (string, word) {
 	at := strings.Index(p.buf, sep)
 	switch {
@@ -190,19 +195,19 @@ func (p *Parser) head(sep string) (string, word) {
 	return p.buf[:at], there
 }
 
-// object consumes a JSON object that names a tool and its arguments. done is what follows one that is whole, text what follows one
-// that is no call.
+// object consumes a JSON object with a tool's name and arguments. The parser continues with done
+// after a call, and with text otherwise.
 func (p *Parser) object(done, text state) state {
 	p.json = object{known: p.known}
 	return func(p *Parser) bool {
 		if p.buf == "" {
-			return p.last && !p.json.announced && p.no(text)
+			return p.last && !p.json.announced && p.backToText(text)
 		}
 		n, s := p.json.read(p.buf)
 		if !p.json.announced {
 			p.consume(n)
 			if s == bad {
-				return p.no(text)
+				return p.backToText(text)
 			}
 		} else {
 			p.buf = p.buf[n:]
@@ -215,7 +220,7 @@ func (p *Parser) object(done, text state) state {
 			p.arguments(p.json.take())
 		}
 		switch s {
-		case bad: // if the call was announced, its arguments are whole, and the rest is text
+		case bad: // if the call was announced, its arguments are complete, and the rest is text
 			p.complete()
 			p.state = text
 		case whole:

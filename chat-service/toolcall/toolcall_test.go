@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// An answer is what the events of one come to.
+// An answer joins the events of one answer.
 type answer struct {
 	text, thought string
 	calls         []call
@@ -17,7 +17,8 @@ type call struct{ name, arguments string }
 
 func known(name string) bool { return name == "f" || name == "get_weather" }
 
-// takes is for the tools: in every one, what begins with s is text, and what begins with o may be null.
+// takes returns the parameter types: for every tool, names that begin with s are text, and names
+// that begin with o are text or null.
 func takes(_, parameter string) Value {
 	switch {
 	case strings.HasPrefix(parameter, "s"):
@@ -28,10 +29,10 @@ func takes(_, parameter string) Value {
 	return AnyValue
 }
 
-// read parses text in pieces of step bytes each.
+// read parses text in pieces of step bytes.
 func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 	t.Helper()
-	whole := 0 // calls that are complete
+	whole := 0 // number of complete calls
 	p := New(f, known, takes, nil, func(e Event) {
 		switch e.Kind {
 		case Text:
@@ -69,8 +70,8 @@ func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 	return a
 }
 
-// TestCallIsCompleteWithItsLastByte checks that a call is complete without the closing marker of its format, except
-// for the marker that ends a message.
+// TestCallIsCompleteWithItsLastByte checks that a call is complete without the closing marker of
+// its format, except for a marker that ends a message.
 func TestCallIsCompleteWithItsLastByte(t *testing.T) {
 	for _, c := range []struct {
 		format *Format
@@ -112,7 +113,7 @@ func calls(of ...string) (list []call) {
 	return list
 }
 
-// xml is a call of f with parameters.
+// xml returns a call of f with parameters.
 func xml(of ...string) string {
 	s := "<tool_call>\n<function=f>\n"
 	for i := 0; i < len(of); i += 2 {
@@ -182,7 +183,7 @@ var answers = []struct {
 	{Harmony, "<|channel|>final<|message|>a<|end|>b", answer{text: "ab"}},
 }
 
-func TestAnswersAreReadHoweverTheyAreCut(t *testing.T) {
+func TestAnswersAreParsedForAnyPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, c := range answers {
 		for i := range 60 {
@@ -194,7 +195,7 @@ func TestAnswersAreReadHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
-func TestArgumentsComeAsTheyAreWritten(t *testing.T) {
+func TestArgumentsAreEmittedAsTheyArrive(t *testing.T) {
 	var events []Event
 	p := New(Hermes, known, takes, nil, func(e Event) { events = append(events, e) })
 	for _, piece := range []string{"<tool_call>\n{\"name\": \"f\", \"argum", "ents\": {\"a\"", ": 1"} {
@@ -211,8 +212,9 @@ func TestArgumentsComeAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// A file that is written in one parameter comes as it is written: a stream that is silent for as long as that takes has stalled.
-func TestLongParametersComeAsTheyAreWritten(t *testing.T) {
+// A model may write a whole file in one parameter. A stream that stays silent for that long counts
+// as stalled.
+func TestLongParametersAreEmittedAsTheyArrive(t *testing.T) {
 	for _, begin := range []string{"<parameter=s>", "<parameter=s>{", "<parameter=o>n", "<parameter=a>x", "<parameter=a>[", "<parameter=a>{]", "<parameter=a", "<parameter=a>\""} {
 		held := 0
 		p := New(Hermes, known, takes, nil, func(e Event) {
@@ -245,7 +247,7 @@ func TestSpecialTokensAreNotShown(t *testing.T) {
 	}
 }
 
-func TestHeadsThatNeverEndAreText(t *testing.T) {
+func TestEndlessHeadsAreText(t *testing.T) {
 	const call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}"
 	for _, c := range []struct {
 		format *Format
@@ -300,7 +302,7 @@ func TestFormsAroundArgumentsAreReadAsCalls(t *testing.T) {
 	}
 }
 
-func FuzzAnyCutGivesTheSame(f *testing.F) {
+func FuzzPiecesGiveTheSameResult(f *testing.F) {
 	for i, c := range answers {
 		for n := range formats {
 			f.Add(uint8(n), c.text, uint64(i))

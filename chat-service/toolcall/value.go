@@ -8,27 +8,29 @@ import (
 	"unicode/utf8"
 )
 
-// A Value is what a tool takes as a parameter. Where calls are XML nothing else says whether 12 is a number or a text.
+// A Value is the type of a tool's parameter. In XML calls, nothing else distinguishes the number 12
+// from the text 12.
 type Value uint8
 
-// The values there are.
+// The types.
 const (
-	AnyValue   Value = iota // JSON, if it is some, and else text
-	TextValue               // text, whatever it looks like
-	TextOrNull              // text, unless it is null
+	AnyValue   Value = iota // JSON if the value is valid JSON, otherwise text
+	TextValue               // always text
+	TextOrNull              // text, or null
 )
 
-// An xmlValue makes JSON of a parameter's value while it comes. Text is given out at once. Of what may be JSON only the end says
-// whether it is: but nobody waits for more than maxHead bytes of it, because a file can be written in one value, and a stream that
-// says nothing for so long would be taken to have stalled.
+// An xmlValue converts a parameter's value to JSON while it arrives. Text is emitted immediately.
+// Whether a value is JSON is known only at its end, but at most maxHead bytes are held back for
+// that: a model may write a file in one value, and a stream that stays silent for that long would
+// count as stalled.
 type xmlValue struct {
 	takes Value
-	begun bool // the line end behind the tag, which is no part of it, has passed
+	begun bool // the line end after the tag, which is not part of the value, has passed
 	form  form
 	held  string
 }
 
-// A form is how a value is said.
+// A form is the form in which a value is emitted.
 type form uint8
 
 const (
@@ -37,16 +39,16 @@ const (
 	asJSON
 )
 
-// An end is how a piece of a value ends.
+// An end is the way in which a piece of a value ends.
 type end uint8
 
 const (
-	open   end = iota // more of it comes
-	closed            // it is whole
-	cut               // nothing comes any more
+	open   end = iota // more of the value follows
+	closed            // the value is complete
+	cut               // the answer ends within the value
 )
 
-// next takes a piece and returns what is certain. A value that is cut short stays without its end.
+// next takes a piece and returns the text that is final. A value that is cut off gets no end.
 func (v *xmlValue) next(piece string, e end) string {
 	v.held += piece
 	if !v.begun && v.held != "" {
@@ -71,7 +73,8 @@ func (v *xmlValue) next(piece string, e end) string {
 	return before + text + behind
 }
 
-// unsure returns how many bytes at the end are not certain: a line end, which may be the one before the tag, or half a character.
+// unsure returns the number of bytes at the end that are not final: a line end before a possible
+// tag, or a partial character.
 func (v *xmlValue) unsure(e end) int {
 	if strings.HasSuffix(v.held, "\n") {
 		return 1
@@ -87,9 +90,9 @@ func (v *xmlValue) unsure(e end) int {
 	return 0
 }
 
-const nullLine = "null\n" // before the tag that closes
+const nullLine = "null\n" // before the closing tag
 
-// is says which form the value has, as far as what is held tells.
+// is returns the form of the value, as far as it is known.
 func (v *xmlValue) is(e end) form {
 	value := strings.TrimSuffix(v.held, "\n")
 	switch {
@@ -100,7 +103,7 @@ func (v *xmlValue) is(e end) form {
 	case v.takes == TextOrNull:
 		return formIf(e == closed && value == "null")
 	case len(v.held) > maxHead:
-		return formIf(beginsJSON(v.held[:maxHead])) // the same, however much more has come
+		return formIf(beginsJSON(v.held[:maxHead])) // further bytes do not change the result
 	case e == closed:
 		return formIf(json.Valid([]byte(value)))
 	case e == cut:
@@ -139,11 +142,11 @@ func beginsJSON(s string) bool {
 	}
 }
 
-// escaped is a part of a text as it stands in a JSON string.
+// escaped returns s as a part of a JSON string.
 func escaped(s string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string has JSON
+	_ = enc.Encode(s) // every string has a JSON form
 	return b.String()[1 : b.Len()-len("\"\n")]
 }

@@ -11,14 +11,14 @@ const (
 	parameterClose = "</parameter>"
 )
 
-// xmlArguments are the arguments of a call that come as <parameter=key>value</parameter>, to be said as an object.
+// xmlArguments converts arguments of the form <parameter=key>value</parameter> to a JSON object.
 type xmlArguments struct {
 	tool  string
 	begun bool
-	value xmlValue // the one under way
+	value xmlValue // the current value
 }
 
-// open returns what stands before a member of the object.
+// open returns the text before a member of the object.
 func (x *xmlArguments) open(key string) string {
 	before := ", "
 	if !x.begun {
@@ -27,7 +27,7 @@ func (x *xmlArguments) open(key string) string {
 	return before + `"` + escaped(key) + `": `
 }
 
-// xmlParameters is between parameters. What is not one is left out, up to the end of the call.
+// xmlParameters is the state between parameters. It drops other text up to the end of the call.
 func xmlParameters(x *xmlArguments) state {
 	return func(p *Parser) bool {
 		at, which := marker.Find(p.buf, p.last, parameterOpen, xmlClose, hermesClose)
@@ -62,7 +62,7 @@ func xmlParameters(x *xmlArguments) state {
 	}
 }
 
-// xmlWithin is within a parameter.
+// xmlWithin is the state within a parameter.
 func xmlWithin(x *xmlArguments) state {
 	return func(p *Parser) bool {
 		at, which := marker.Find(p.buf, p.last, parameterClose)
@@ -82,14 +82,14 @@ func xmlWithin(x *xmlArguments) state {
 	}
 }
 
-// xmlName is behind "<function=".
+// xmlName follows "<function=".
 func xmlName(p *Parser) bool {
 	name, w := p.head(">")
 	switch {
 	case w == unsure:
 		return false
 	case w == differs || !p.known(name):
-		return p.no(hermesText)
+		return p.backToText(hermesText)
 	}
 	p.begin(name)
 	p.buf = p.buf[len(name)+1:]

@@ -25,7 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// endings returns the lines of the metric of endings in a scrape of a hop.
+// endings returns the lines of the metric of endings from a scrape of the hop.
 func (h hop) endings(t *testing.T) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -43,7 +43,8 @@ func (h hop) endings(t *testing.T) []string {
 	return lines
 }
 
-// TestABizStatusErrorIsTheApplicationsOwnAnswer: it is counted under a reason of its own, on both hops that it crosses.
+// TestABizStatusErrorIsTheApplicationsOwnAnswer: both hops on its way count it under its own
+// reason.
 func TestABizStatusErrorIsTheApplicationsOwnAnswer(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
@@ -84,7 +85,8 @@ func TestABizStatusErrorIsTheApplicationsOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestAStatusOfAWhenceServiceIsAnEnding: Whence's Kitex servers send their endings as BizStatusErrors.
+// TestAStatusOfAWhenceServiceIsAnEnding: Whence's Kitex servers send their endings as
+// BizStatusErrors.
 func TestAStatusOfAWhenceServiceIsAnEnding(t *testing.T) {
 	caller := newHop(t, "root", nil)
 	addr, _ := bindings[0].servePlain(t, func(context.Context, func(int64) error) error {
@@ -95,8 +97,9 @@ func TestAStatusOfAWhenceServiceIsAnEnding(t *testing.T) {
 	check(t, "root", only(t, caller.ended(t), "client"), streamerr.Overloaded, "worker > chat > root")
 }
 
-// TestAShutdownIsTheServersOwn: a server stops while a handler runs. Over TTHeader Streaming Kitex lets such a handler run on.
-func TestAShutdownIsTheServersOwn(t *testing.T) {
+// TestAShutdownIsTheServersEnding: a server stops while a handler runs. Over TTHeader Streaming
+// Kitex lets the handler continue.
+func TestAShutdownIsTheServersEnding(t *testing.T) {
 	for _, b := range bindings[:2] {
 		t.Run(b.system, func(t *testing.T) {
 			at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
@@ -122,9 +125,10 @@ func TestAShutdownIsTheServersOwn(t *testing.T) {
 	}
 }
 
-// TestAConnectionThatIsTooOldIsTheServersOwn: the server's keepalive options bound the age of a connection. On a busy machine a
-// connection can be too old before its stream reaches the handler; then the test tries again with a higher age.
-func TestAConnectionThatIsTooOldIsTheServersOwn(t *testing.T) {
+// TestAConnectionPastItsMaximumAgeIsTheServersEnding: the server's keepalive options bound the age
+// of a connection. On a busy machine a connection can reach its maximum age before its stream
+// reaches the handler; then the test tries again with a higher age.
+func TestAConnectionPastItsMaximumAgeIsTheServersEnding(t *testing.T) {
 	for age := 250 * time.Millisecond; age < time.Minute; age *= 4 {
 		at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
 		var handled atomic.Bool

@@ -28,13 +28,13 @@ import (
 // A handler answers Watch.
 type handler func(ctx context.Context, send func(cents int64) error) error
 
-// A watch is a stream of Watch on its client.
+// A watch is the client's side of a stream of Watch.
 type watch struct {
 	recv func(context.Context) (cents int64, err error)
 	st   interface{ Context() context.Context }
 }
 
-// A binding is a way to serve and to call Watch.
+// A binding serves and calls Watch over one transport.
 type binding struct {
 	system string
 	serve  func(ln net.Listener, h handler, options ...server.Option) server.Server
@@ -145,7 +145,7 @@ func serveBefore(ln net.Listener, h handler, options ...server.Option) server.Se
 	return beforeprices.NewServer(&beforeServer{handler: h}, append(options, server.WithListener(ln))...)
 }
 
-// clientOptions are options of a client, as a suite of a stream client.
+// clientOptions makes options of a client a suite, for stream clients.
 type clientOptions []client.Option
 
 // Options implements client.Suite.
@@ -153,7 +153,7 @@ func (o clientOptions) Options() []client.Option { return o }
 
 func dialBefore(t *testing.T, addr string, options ...client.Option) func(context.Context) (watch, error) {
 	t.Helper()
-	c, err := beforeprices.NewStreamClient("next", streamclient.WithSuite(append(clientOptions(options), client.WithHostPorts(addr)))) //nolint:staticcheck // what is tested
+	c, err := beforeprices.NewStreamClient("next", streamclient.WithSuite(append(clientOptions(options), client.WithHostPorts(addr)))) //nolint:staticcheck // the tested API
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ type hop struct {
 func newHop(t *testing.T, name string, change func(*telemetry.Config)) hop {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
-	config := telemetry.Config{Name: name, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{keeping{spans}}}
+	config := telemetry.Config{Name: name, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{retainingExporter{spans}}}
 	if change != nil {
 		change(&config)
 	}
@@ -197,11 +197,11 @@ func newHop(t *testing.T, name string, change func(*telemetry.Config)) hop {
 	return h
 }
 
-// keeping keeps the spans when the monitor closes.
-type keeping struct{ *tracetest.InMemoryExporter }
+// A retainingExporter retains its spans when the monitor closes.
+type retainingExporter struct{ *tracetest.InMemoryExporter }
 
 // Shutdown implements the SDK's SpanExporter.
-func (keeping) Shutdown(context.Context) error { return nil }
+func (retainingExporter) Shutdown(context.Context) error { return nil }
 
 // ended waits for the streams of a hop, closes its monitor and returns its spans.
 func (h hop) ended(t *testing.T) tracetest.SpanStubs {

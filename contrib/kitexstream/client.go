@@ -36,7 +36,7 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 		}
 		st, err := next(call.outgoing(ctx, s.forward))
 		if err != nil {
-			call.over(err)
+			call.finish(err)
 			return nil, err
 		}
 		call.stream.Note(streamtrace.SendHeader, "", nil)
@@ -70,7 +70,8 @@ type clientCall struct {
 
 type callKey struct{}
 
-// outgoing adds the path and the trace to the headers of a call. Transient metainfo is for the next hop only.
+// outgoing adds the path and the trace to the headers of a call. Transient metainfo is for the next
+// hop only.
 func (c *clientCall) outgoing(ctx context.Context, forward bool) context.Context {
 	grpc := system(c.ri) == telemetry.GRPC
 	md := metadata.MD{}
@@ -94,8 +95,9 @@ func (c *clientCall) outgoing(ctx context.Context, forward bool) context.Context
 	}
 }
 
-// A causeContext is the context of a call with ForwardCauses. Kitex sends its Err with the reset: the typed cause if there is one,
-// otherwise the error of the context, from which Kitex makes its own exceptions.
+// A causeContext is the context of a call with ForwardCauses. Kitex sends the result of Err with
+// the reset: the typed cause if there is one, otherwise the error of the context, from which Kitex
+// makes its own exceptions.
 type causeContext struct {
 	context.Context //nolint:containedctx // it is a context
 }
@@ -121,8 +123,8 @@ func (c causeContext) Err() error {
 	return ttcause.Error(cause, cause)
 }
 
-// sent returns a cause as it leaves the process: with the path up to this hop, and without the text of another error. Kitex itself
-// adds the name of a client that has one.
+// sent returns the form of a cause that leaves the process: with the path up to this hop, and
+// without the text of another error. Kitex itself adds the name of the client if it is set.
 func (c *clientCall) sent(cause *streamerr.Error) *streamerr.Error {
 	out := *c.stream.Arrived(cause)
 	if c.ri.From().ServiceName() != "" {
@@ -181,12 +183,14 @@ func trailerEnding(get func(key string) string) *streamerr.Error {
 	return &streamerr.Error{Reason: reason, Path: streamerr.ParsePath(get(streamerr.PathTrailer))}
 }
 
-// over ends the stream with the result of Recv or of the call: nil and io.EOF mean that the stream is complete.
-func (c *clientCall) over(err error) {
+// finish ends the stream with the result of Recv or of the call: nil and io.EOF mean that the
+// stream is complete.
+func (c *clientCall) finish(err error) {
 	c.end(err, func(trailer func(string) string) *streamerr.Error { return c.ending(err, trailer) })
 }
 
-// left ends the stream because this hop left it. The callee's trailer says how the stream ended if it has arrived with an ending.
+// left ends the stream because this hop left it. The callee's trailer says how the stream ended if
+// it has arrived with an ending.
 func (c *clientCall) left(why *streamerr.Error, reset bool) {
 	c.end(why, func(trailer func(string) string) *streamerr.Error {
 		if e := trailerEnding(trailer); e != nil {
@@ -219,7 +223,8 @@ func (c *clientCall) end(err error, ending func(trailer func(string) string) *st
 	}
 }
 
-// ending returns the ending of a stream that returned err to its reader, and records the reset or trailer that came with it.
+// ending returns the ending of a stream that returned err to its reader, and records the reset or
+// trailer that came with it.
 func (c *clientCall) ending(err error, trailer func(key string) string) *streamerr.Error {
 	done := err == nil || errors.Is(err, io.EOF)
 	e := trailerEnding(trailer)
@@ -268,7 +273,8 @@ func inTrailer(err error) bool {
 	return ok && ex.TypeId() == ttApplication
 }
 
-// canceled ends a stream whose context is done. Kitex itself notices that only in Recv, or by a ticker.
+// canceled ends a stream whose context is done. Kitex itself notices that only in Recv, or by a
+// ticker.
 func (c *clientCall) canceled() { c.left(c.why(), true) }
 
 var errDropped = streamerr.New(streamerr.PeerReset, "the caller dropped the stream without reading its end")
@@ -279,7 +285,7 @@ func (c *clientCall) dropped() {
 	trailer, err := c.trailer, c.sendErr
 	c.mu.Unlock()
 	if err != nil && trailer == nil {
-		c.over(err)
+		c.finish(err)
 		return
 	}
 	c.left(errDropped, false)
@@ -301,7 +307,7 @@ func (c *clientCall) received(err error) {
 	if err == nil {
 		c.stream.Received(int(c.ri.Stats().LastRecvSize()))
 	}
-	if err != nil || c.ri.Invocation().StreamingMode() == serviceinfo.StreamingClient { // one response ends it
-		c.over(err)
+	if err != nil || c.ri.Invocation().StreamingMode() == serviceinfo.StreamingClient { // one response ends the stream
+		c.finish(err)
 	}
 }

@@ -46,7 +46,7 @@ func (s *clientStream) CloseSend(ctx context.Context) error {
 
 // DoFinish implements streaming.WithDoFinish.
 func (s *clientStream) DoFinish(err error) {
-	s.call.over(err)
+	s.call.finish(err)
 	if inner, ok := s.ClientStream.(kstreaming.WithDoFinish); ok {
 		inner.DoFinish(err)
 	}
@@ -91,7 +91,7 @@ func (s grpcClientStream) Close() error {
 
 // DoFinish implements streaming.WithDoFinish.
 func (s grpcClientStream) DoFinish(err error) {
-	s.outer.call.over(err)
+	s.outer.call.finish(err)
 	if inner, ok := s.Stream.(kstreaming.WithDoFinish); ok {
 		inner.DoFinish(err)
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// TestAStreamThatNobodyReadsEnds: Kitex itself never notices.
-func TestAStreamThatNobodyReadsEnds(t *testing.T) {
+// TestAnUnreadStreamEnds covers a stream without a reader, which Kitex itself never detects.
+func TestAnUnreadStreamEnds(t *testing.T) {
 	caller := newHop(t, "root", nil)
 	release := make(chan struct{})
 	addr, _ := bindings[0].serveAt(t, newHop(t, "leaf", nil), func(_ context.Context, send func(int64) error) error {
@@ -64,12 +64,12 @@ func TestAStreamThatNobodyReadsEnds(t *testing.T) {
 	}
 }
 
-// TestATimeoutOfRecvIsTheCallersOwn: it is an option of Kitex's clients.
-func TestATimeoutOfRecvIsTheCallersOwn(t *testing.T) {
+// TestATimeoutOfRecvIsTheCallersEnding: the timeout is an option of Kitex's clients.
+func TestATimeoutOfRecvIsTheCallersEnding(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			caller := newHop(t, "root", nil)
-			addr, _ := b.serveAt(t, newHop(t, "leaf", nil), func(ctx context.Context, _ func(int64) error) error { // may never run: the time is short
+			addr, _ := b.serveAt(t, newHop(t, "leaf", nil), func(ctx context.Context, _ func(int64) error) error { // may never run, because the timeout is short
 				<-ctx.Done()
 				return ctx.Err()
 			})
@@ -81,7 +81,7 @@ func TestATimeoutOfRecvIsTheCallersOwn(t *testing.T) {
 				_, err = st.recv(ctx)
 			}
 			if err == nil {
-				t.Fatal("there is a message")
+				t.Fatal("Recv returned a message, not a timeout")
 			}
 			span := only(t, caller.ended(t), "client")
 			check(t, "root", span, streamerr.Deadline, "root")
@@ -92,7 +92,8 @@ func TestATimeoutOfRecvIsTheCallersOwn(t *testing.T) {
 	}
 }
 
-// TestBidiStreamsBesideMiddleware: the caller's middleware sees and may change what passes, and the suite counts it.
+// TestBidiStreamsBesideMiddleware: the caller's middleware sees every message and may change it,
+// and the suite counts the messages.
 func TestBidiStreamsBesideMiddleware(t *testing.T) {
 	at, caller := newHop(t, "leaf", func(c *telemetry.Config) { c.Ratio = 1 }), newHop(t, "root", func(c *telemetry.Config) { c.Ratio = 1 })
 	addr, _ := bindings[0].serveAt(t, at, nil)
@@ -172,8 +173,9 @@ func TestSpansOfABrokenStreamInOTLP(t *testing.T) {
 	}
 }
 
-// TestAPlainCallersPathOverTTStream: a caller without a suite cancels, and Kitex's own path of the cancel reaches the leaf through a
-// handler that has wrapped its context. It fails if Kitex changes the text of its exceptions.
+// TestAPlainCallersPathOverTTStream: a caller without a suite cancels, and Kitex's own path of the
+// cancel reaches the leaf through a handler that has wrapped its context. It fails if Kitex changes
+// the text of its exceptions.
 func TestAPlainCallersPathOverTTStream(t *testing.T) {
 	b := bindings[2]
 	at, middle := newHop(t, "leaf", nil), newHop(t, "middle", nil)
@@ -212,8 +214,9 @@ func TestAPlainCallersPathOverTTStream(t *testing.T) {
 	check(t, "middle", only(t, middle.ended(t), "server"), streamerr.PeerReset, "shop > middle")
 }
 
-// TestACallerThatHasWhatItNeedsIsNoFailure: such a caller says so with its cancel.
-func TestACallerThatHasWhatItNeedsIsNoFailure(t *testing.T) {
+// TestACancelAsCompletedIsNoFailure: a caller that needs no more messages cancels with the reason
+// completed.
+func TestACancelAsCompletedIsNoFailure(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			at, caller := newHop(t, "leaf", nil), newHop(t, "root", func(c *telemetry.Config) { c.Ratio = 1 })

@@ -20,7 +20,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// classify returns the ending that an error of Kitex or of a handler stands for. The path is empty unless the error has one.
+// classify returns the ending that an error of Kitex or of a handler stands for. The path is empty
+// unless the error has one.
 func classify(err error) *streamerr.Error {
 	if e, ok := errors.AsType[*streamerr.Error](err); ok {
 		return e
@@ -39,7 +40,7 @@ func classify(err error) *streamerr.Error {
 	}
 	st, _ := status.FromError(kitexerr.FromKitex(err))
 	e := streamerr.FromGRPC("", st.Err())
-	if e == nil { // the status is OK: err is no error of a stream
+	if e == nil { // the status is OK: err is not an error of a stream
 		return streamerr.As(err)
 	}
 	if e.Reason == streamerr.PeerLost && len(e.Path) == 0 && e.Message != st.Message() {
@@ -72,7 +73,7 @@ const (
 // fromException returns the ending that an exception of TTHeader Streaming stands for.
 func fromException(ex *ttstream.Exception) *streamerr.Error {
 	e := ttcause.Canceled(ex)
-	failed := ex.TypeId() >= ttApplication && ex.TypeId() <= ttIllegalCall // no cancel
+	failed := ex.TypeId() >= ttApplication && ex.TypeId() <= ttIllegalCall // not a cancel
 	if e == nil || failed && !lost(ex) {
 		return &streamerr.Error{Reason: streamerr.Internal, Message: ex.Error(), Cause: ex}
 	}
@@ -98,8 +99,8 @@ func lost(ex *ttstream.Exception) bool {
 	return false
 }
 
-// answered returns the status code of an error that is a BizStatusError: the application's own answer. The statuses of Whence's own
-// services are endings, not answers.
+// answered returns the status code of an error that is a BizStatusError: the application's own
+// answer. The statuses of Whence's own services are endings, not answers.
 func answered(err error) (code int32, ok bool) {
 	biz, ok := kerrors.FromBizStatusError(err)
 	if !ok || streamerr.FromHop(kitexerr.FromKitex(err)) {
@@ -108,11 +109,13 @@ func answered(err error) (code int32, ok bool) {
 	return biz.BizStatusCode(), true
 }
 
-// clockSlack bounds the time by which the caller's timer may fire before this hop's timer for the same deadline.
+// clockSlack bounds the time by which the caller's timer may fire before this hop's timer for the
+// same deadline.
 const clockSlack = 100 * time.Millisecond
 
-// expired reports whether a reset that came left before the deadline is the caller's timer. total is the time that the call had at
-// its beginning. The slack of a short deadline is a quarter of it, so that a short call may still end for other reasons.
+// expired reports whether a reset that came left before the deadline is the caller's timer. total
+// is the time that the call had at its beginning. The slack of a short deadline is a quarter of it,
+// so that a short call may still end for other reasons.
 func expired(left, total time.Duration) bool {
 	return left < min(clockSlack, total/4)
 }
@@ -133,8 +136,9 @@ func newClock(ctx context.Context) clock {
 
 func (c clock) expired() bool { return !c.at.IsZero() && expired(time.Until(c.at), c.total) }
 
-// stopped returns why the context of a handler ended before the handler returned, or nil while the context is live. An empty path
-// stands for this hop. draining reports that the server is shutting down.
+// stopped returns why the context of a handler ended before the handler returned, or nil while the
+// context is live. An empty path stands for this hop. draining reports that the server is shutting
+// down.
 func stopped(base context.Context, caller string, limit clock, draining bool) *streamerr.Error {
 	err := base.Err()
 	if err == nil {

@@ -21,7 +21,7 @@ type endedContext struct {
 // Err implements context.Context.
 func (c endedContext) Err() error { return c.err }
 
-func TestWhatEndedTheContextOfAGRPCHandler(t *testing.T) {
+func TestReasonOfACanceledGRPCHandler(t *testing.T) {
 	reset := kstatus.Err(kcodes.Canceled, "transport: RSTStream Frame received with error code: CANCEL [triggered by shop]")
 	broken := kstatus.Err(kcodes.Canceled, "transport: connection EOF [triggered by remote service]")
 	aged := kstatus.Err(kcodes.Canceled, "transport: closing server transport due to maximum connection age [triggered by remote service]")
@@ -53,7 +53,7 @@ func TestWhatEndedTheContextOfAGRPCHandler(t *testing.T) {
 		})
 	}
 	if e := stopped(t.Context(), "shop", far, true); e != nil {
-		t.Errorf("the context is live, and ended with %v", e)
+		t.Errorf("the context is live, but has the ending %v", e)
 	}
 }
 

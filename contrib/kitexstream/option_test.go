@@ -38,7 +38,7 @@ func (c *counter) add(option string) {
 	c.n[option]++
 }
 
-// take returns the counts so far, and begins anew.
+// take returns the counts so far and resets them.
 func (c *counter) take() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *counter) take() map[string]int {
 	return n
 }
 
-// A tracer is counted when a call starts.
+// A tracer calls start when a call starts.
 type tracer struct{ start func() }
 
 // Start implements stats.Tracer.
@@ -144,7 +144,7 @@ func (c *counter) client() []client.Option {
 	}
 }
 
-// callGRPC calls Last and then Watch, and returns what acted on each.
+// callGRPC calls Last and then Watch, and returns the counts of each call.
 func callGRPC(t *testing.T, c *counter, addr string, options ...client.Option) (unary, stream map[string]int) {
 	t.Helper()
 	shop, err := pbprices.NewClient("next", append(options, client.WithHostPorts(addr), client.WithTransportProtocol(transport.GRPC))...)
@@ -186,7 +186,8 @@ func callThrift(t *testing.T, c *counter, addr string, options ...client.Option)
 	return unary, c.take()
 }
 
-// TestWhichOptionActsOnWhat checks the table in docs/kitexstream.md, with the suites beside all other options.
+// TestWhichOptionActsOnWhat checks the table in docs/reference/kitexstream.md, with the suites beside all
+// other options.
 func TestWhichOptionActsOnWhat(t *testing.T) {
 	c := &counter{n: map[string]int{}}
 	counted := map[string][]string{} // by option: unary over TTHeader, unary over gRPC, stream over each
@@ -202,7 +203,7 @@ func TestWhichOptionActsOnWhat(t *testing.T) {
 			counted[option] = append(counted[option], said(unary[option], act), said(stream[option], act))
 		}
 	}
-	b, err := os.ReadFile("../../docs/kitexstream.md")
+	b, err := os.ReadFile("../../docs/reference/kitexstream.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,12 +213,12 @@ func TestWhichOptionActsOnWhat(t *testing.T) {
 		}
 		row := fmt.Sprintf("| `%s` | %s | %s | %s |", option, n[0], n[2], n[1])
 		if !strings.Contains(string(b), row+"\n") {
-			t.Errorf("docs/kitexstream.md lacks the row\n%s", row)
+			t.Errorf("docs/reference/kitexstream.md lacks the row\n%s", row)
 		}
 	}
 }
 
-// acts says on what an option acts if it acts.
+// acts has the text of the table for an option that acts.
 var acts = map[string]string{
 	"server.WithTracer": "the call", "client.WithTracer": "the call",
 	"server.WithMiddleware": "the call", "client.WithMiddleware": "the call",

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A proxy passes bytes to a server, until it is cut.
+// A proxy forwards bytes to a server until cut is called.
 type proxy struct {
 	ln net.Listener
 	wg sync.WaitGroup

@@ -45,8 +45,8 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 	}
 }
 
-// withoutHeaders removes the suite's headers from the metainfo of a handler's context. Kitex would pass them on with each call that
-// the handler makes with a client without a suite.
+// withoutHeaders removes the suite's headers from the metainfo of a handler's context. Kitex would
+// pass them on with each call that the handler makes with a client without a suite.
 func withoutHeaders(ctx context.Context) context.Context {
 	ctx = metainfo.DelValue(ctx, streamerr.ViaHeader)
 	ctx = metainfo.DelValue(ctx, streamtrace.StreamPrefix+streamtrace.Traceparent)

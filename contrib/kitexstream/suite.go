@@ -1,18 +1,21 @@
-// Package kitexstream measures and traces the streams of any Kitex service, over gRPC (protobuf and thrift) and over TTHeader
-// Streaming. A suite for servers and a suite for clients record each message, header, reset and trailer of every streaming method
-// in a telemetry.Monitor, and give each ending a typed cause and a path. Handlers, clients and IDL do not change.
+// Package kitexstream measures and traces the streams of any Kitex service, over gRPC (protobuf and
+// thrift) and over TTHeader Streaming. A suite for servers and a suite for clients record each
+// message, header, reset and trailer of every streaming method in a telemetry.Monitor, and give
+// each ending a typed cause and a path. Handlers, clients and IDL do not change.
 //
 //	monitor := telemetry.New(telemetry.Config{Name: "checkout", Exporters: exporters})
 //	server.WithSuite(kitexstream.Server(monitor))
 //	client.WithSuite(kitexstream.Client(monitor))
 //
-// A call carries its path (whence-via) and the place in the trace (whence-traceparent) to the next hop and no further: as metadata
-// over gRPC, as transient metainfo over TTHeader Streaming. A server's trailer carries the ending (whence-end-reason,
-// whence-end-path). Peers without a suite ignore these headers.
+// A call carries its path (whence-via) and the place in the trace (whence-traceparent) to the next
+// hop and no further: as metadata over gRPC, as transient metainfo over TTHeader Streaming. A
+// server's trailer carries the ending (whence-end-reason, whence-end-path). Peers without a suite
+// ignore these headers.
 //
-// Handlers and clients receive Kitex's errors unchanged; Ending and telemetry.Cause return the typed cause beside them. The spans of
-// the application's own tracer do not change either. ForwardCauses is the only option that changes an error: it sends the cause of a
-// cancel over TTHeader Streaming. Unary methods are left to Kitex's tracers.
+// Handlers and clients receive Kitex's errors unchanged; Ending and telemetry.Cause return the
+// typed cause beside them. The spans of the application's own tracer do not change either.
+// ForwardCauses is the only option that changes an error: it sends the cause of a cancel over
+// TTHeader Streaming. Unary methods are left to Kitex's tracers.
 package kitexstream
 
 import (
@@ -29,8 +32,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Server returns the suite of a server. Any number of servers and clients may share a monitor. Kitex keeps a shutdown hook for each
-// suite until the process ends.
+// Server returns the suite of a server. Any number of servers and clients may share a monitor.
+// Kitex keeps a shutdown hook for each suite until the process ends.
 func Server(r *telemetry.Monitor) server.Suite {
 	s := serverSuite{r, new(atomic.Bool)}
 	draining := s.draining
@@ -50,17 +53,19 @@ func Client(r *telemetry.Monitor, options ...ClientOption) client.Suite {
 // A ClientOption changes the suite of a client.
 type ClientOption func(*clientSuite)
 
-// ForwardCauses sends the cause of a canceled context to the callee over TTHeader Streaming: a *streamerr.Error that the application
-// canceled with, and the cause of the handler's own caller even if the handler wrapped its context. The callee then reports the
-// cause and the whole path. Send and Recv of the canceled stream return the cause as Kitex's exception 12011; without the option
-// they return 12007 or 12015. Other causes, and their texts, stay in the process.
+// ForwardCauses sends the cause of a canceled context to the callee over TTHeader Streaming: a
+// *streamerr.Error that the application canceled with, and the cause of the handler's own caller
+// even if the handler wrapped its context. The callee then reports the cause and the whole path.
+// Send and Recv of the canceled stream return the cause as Kitex's exception 12011; without the
+// option they return 12007 or 12015. Other causes, and their texts, stay in the process.
 func ForwardCauses() ClientOption {
 	return func(s *clientSuite) { s.forward = true }
 }
 
 type serverSuite struct {
 	monitor *telemetry.Monitor
-	// draining is set when a Kitex server of the process shuts down: Kitex's hooks do not tell which.
+	// draining is set when a Kitex server of the process shuts down: Kitex's hooks do not tell
+	// which.
 	draining *atomic.Bool
 }
 
@@ -82,8 +87,8 @@ func (s clientSuite) Options() []client.Option {
 	)}
 }
 
-// Ending returns how a client's stream ended, with the path up to this service, or nil while the stream is live. st is a stream of
-// the generated client.
+// Ending returns how a client's stream ended, with the path up to this service, or nil while the
+// stream is live. st is a stream of the generated client.
 func Ending(st interface{ Context() context.Context }) *streamerr.Error {
 	call, ok := st.Context().Value(callKey{}).(*clientCall)
 	if !ok {

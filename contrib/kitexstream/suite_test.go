@@ -29,7 +29,7 @@ func attr(s *tracetest.SpanStub, key string) string {
 	return ""
 }
 
-// only returns the one span of a hop that has a kind, such as "server".
+// only returns the only span of a kind, such as "server".
 func only(t *testing.T, spans tracetest.SpanStubs, kind string) *tracetest.SpanStub {
 	t.Helper()
 	var found []*tracetest.SpanStub
@@ -52,7 +52,7 @@ func check(t *testing.T, who string, s *tracetest.SpanStub, reason streamerr.Rea
 	}
 }
 
-// kinds returns the events of a span that are no messages, in their order.
+// kinds returns the events of a span that are not messages, in order.
 func kinds(s *tracetest.SpanStub) (names []string) {
 	for _, e := range s.Events {
 		if e.Name != "send" && e.Name != "recv" {
@@ -62,7 +62,8 @@ func kinds(s *tracetest.SpanStub) (names []string) {
 	return names
 }
 
-// A chain is a root, a middle and a leaf. The middle passes on what the leaf sends, with a context that it wraps.
+// A chain is a root, a middle and a leaf. The middle forwards the messages of the leaf, with a
+// wrapped context.
 type chain struct {
 	root, middle, leaf hop
 	watch              func(context.Context) (watch, error)
@@ -143,7 +144,7 @@ func TestAFailureBelowHasItsWholePathOnAllHops(t *testing.T) {
 				t.Errorf("the leaf's span has %d of the messages, not the first 4 and the last 4", len(messages))
 			}
 			for who, want := range map[*tracetest.SpanStub]string{
-				leaf: "recv_header send_header send_trailer", // such a handler does not look for the end of its requests
+				leaf: "recv_header send_header send_trailer", // this handler does not read the half-close of its caller
 				root: "send_header send_trailer recv_header recv_trailer",
 			} {
 				if got := strings.Join(sorted(kinds(who)), " "); got != strings.Join(sorted(strings.Fields(want)), " ") {
@@ -159,7 +160,8 @@ func sorted(words []string) []string {
 	return words
 }
 
-// TestACallersCauseReachesAllHops: over TTHeader Streaming a reset carries the cause; over gRPC it carries a code.
+// TestACallersCauseReachesAllHops: over TTHeader Streaming a reset carries the cause; over gRPC it
+// carries a code.
 func TestACallersCauseReachesAllHops(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
@@ -200,7 +202,7 @@ func TestACallersCauseReachesAllHops(t *testing.T) {
 				check(t, "middle's call", only(t, middle, "client"), streamerr.ClientGone, "user > root > middle")
 				check(t, "leaf", leaf, streamerr.ClientGone, "user > root > middle > leaf")
 				if told == nil || told.Text() != "the user left" {
-					t.Errorf("the leaf's handler was told %v", told)
+					t.Errorf("the cause at the leaf's handler is %v", told)
 				}
 			} else {
 				check(t, "middle", only(t, middle, "server"), streamerr.PeerReset, "root > middle")
@@ -218,7 +220,7 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			at := newHop(t, "leaf", nil)
-			heard := make(chan struct{}) // the caller has its deadline: the leaf's answer must not overtake it
+			heard := make(chan struct{}) // closed when the caller's deadline has passed: the leaf's answer must not overtake it
 			addr, _ := b.serveAt(t, at, func(ctx context.Context, send func(int64) error) error {
 				_ = send(1)
 				<-ctx.Done()
@@ -237,13 +239,13 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 			check(t, "root", only(t, caller.ended(t), "client"), streamerr.Deadline, "root")
 			leaf := only(t, at.ended(t), "server")
 			if got := attr(leaf, "whence.reason"); got != streamerr.Deadline.String() {
-				t.Errorf("the leaf says %s [%s]", got, attr(leaf, "whence.path"))
+				t.Errorf("the leaf reports %s [%s]", got, attr(leaf, "whence.path"))
 			}
 		})
 	}
 }
 
-func TestAPanicIsTheHandlersOwn(t *testing.T) {
+func TestAPanicIsTheHandlersEnding(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
@@ -289,7 +291,7 @@ func TestCompletedStreamsAreExportedByRatioOrIfTheyAreSlow(t *testing.T) {
 	}
 }
 
-// TestAServerThatVanishes: the caller says which hop was lost.
+// TestAServerThatVanishes: the caller reports which hop was lost.
 func TestAServerThatVanishes(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {

@@ -30,8 +30,8 @@ func readAll(ctx context.Context, st watch, err error) error {
 	return err
 }
 
-// TestTheSpansOfTheApplicationAreUnaffected: a sampler that follows the parent sees no parent of the suite, in the handler or in the
-// headers, although the suite exports nothing.
+// TestTheSpansOfTheApplicationAreUnaffected: a sampler that follows the parent sees no parent of
+// the suite, in the handler or in the headers, although the suite exports nothing.
 func TestTheSpansOfTheApplicationAreUnaffected(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestTheSpansOfTheApplicationAreUnaffected(t *testing.T) {
 	}
 }
 
-// TestACallThatItsHandlerLeft: the caller of the handler got all that it asked for.
-func TestACallThatItsHandlerLeft(t *testing.T) {
+// TestACallAbandonedByItsHandler: the caller of the handler got its whole answer.
+func TestACallAbandonedByItsHandler(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			leaf, middle := newHop(t, "leaf", nil), newHop(t, "middle", func(c *telemetry.Config) { c.Ratio = 1 })
@@ -92,7 +92,7 @@ func TestACallThatItsHandlerLeft(t *testing.T) {
 			}
 			call := <-left
 			spans := middle.ended(t)
-			_, _ = call.recv(t.Context()) // Kitex resets the call when it is read, or after seconds
+			_, _ = call.recv(t.Context()) // Kitex resets the call when the call is read, or after seconds
 			check(t, "middle", only(t, spans, "server"), streamerr.Completed, "middle")
 			check(t, "middle's call", only(t, spans, "client"), streamerr.PeerReset, "middle")
 			check(t, "leaf", only(t, leaf.ended(t), "server"), streamerr.PeerReset, "middle > leaf")
@@ -207,7 +207,8 @@ func TestErrorsOfCanceledCallsAreKitexsOwn(t *testing.T) {
 	}
 }
 
-// timedOut is a context that ends with a passed deadline when it is canceled. Kitex compares the error alone.
+// timedOut is a context that ends with a passed deadline when it is canceled. Kitex compares the
+// error alone.
 type timedOut struct {
 	context.Context //nolint:containedctx // it is a context
 }
@@ -220,7 +221,8 @@ func (c timedOut) Err() error {
 	return context.DeadlineExceeded
 }
 
-// TestACallerThatLeavesBeforeItReadsTheEnd: the trailer of a server without a suite does not say whether the call failed.
+// TestACallerThatLeavesBeforeItReadsTheEnd: the trailer of a server without a suite does not say
+// whether the call failed.
 func TestACallerThatLeavesBeforeItReadsTheEnd(t *testing.T) {
 	failed := streamerr.New(streamerr.Overloaded, "the feed is full")
 	for _, b := range bindings {

@@ -1,8 +1,9 @@
-// Package accounts checks that all views of a stream show the same figures, and that these are true: it compares the
-// records of all hops, the story, the list of streams and the metrics with the counts of fake engines.
+// Package accounts checks that all views of a stream show the same, correct figures: it compares
+// the records of all hops, the story, the list of streams and the metrics with the counts of fake
+// engines.
 //
-// Everything between an edge and the engines is the real code, over gRPC within this process and under virtual time,
-// so that a busy machine cannot cut a stop short.
+// All code between the edge and the engines is real, over gRPC within this process and in virtual
+// time, so that a busy machine cannot shorten a stop.
 package accounts
 
 import (
@@ -34,14 +35,14 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A clientView is a stream as its client sees it.
+// A clientView is the client's view of a stream.
 type clientView struct {
-	tokens int // counted by the messages that were written to it
+	tokens int // according to the messages written to the client
 	usage  *llmv1.Usage
 	reason streamerr.Reason
 }
 
-// drive sends a request through the path, as an edge does, and returns when the stream has ended.
+// drive sends a request through the path like an edge, and returns when the stream has ended.
 func (p *path) drive(ctx context.Context, c *plan) (s clientView) {
 	ctx, end, err := p.edge.Begin(ctx, &c.req.StreamId, "", "client:1", func() *streamerr.Error {
 		return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client")}
@@ -71,7 +72,8 @@ func (p *path) drive(ctx context.Context, c *plan) (s clientView) {
 	return s
 }
 
-// TestAllViewsAgreeWithTheEngines sends random streams, many at once, and compares every view of each.
+// TestAllViewsAgreeWithTheEngines sends many random streams concurrently, and compares all views of
+// each stream.
 func TestAllViewsAgreeWithTheEngines(t *testing.T) {
 	const streams = 150
 	seed := uint64(time.Now().UnixNano())
@@ -109,7 +111,7 @@ func TestAllViewsAgreeWithTheEngines(t *testing.T) {
 		t.Logf("%v; %d moves", kinds, p.moves())
 		want.check(t, scrape(t, m))
 		if p.moves() < streams/10 {
-			t.Errorf("there were %d moves among %d streams: too few to tell", p.moves(), streams)
+			t.Errorf("there were %d moves among %d streams: too few for a meaningful test", p.moves(), streams)
 		}
 	})
 }
@@ -130,13 +132,13 @@ func (p *path) check(t *testing.T, c *plan, s clientView) story.Tokens {
 				records = append(records, r)
 			}
 			for _, r := range ledger.At(w.hop).Ended(1<<20, func(r *streamv1.Record) bool { return r.GetStreamId() == part }) {
-				below += int(r.GetTokensIn()) // a stream may have come to a worker again
+				below += int(r.GetTokensIn()) // a stream may have used a worker twice
 			}
 		}
 	}
 	why := story.New(records)
 	if listed := only(t, story.List([]*streamv1.Record{edge}, "")); !same(listed, why.Tokens) {
-		t.Errorf("%s: the list says %+v, the story %+v", c, listed, why.Tokens)
+		t.Errorf("%s: the list has %+v, the story %+v", c, listed, why.Tokens)
 	}
 	got := why.Tokens
 	truth := p.scripts.generated(c)
@@ -158,7 +160,7 @@ func (p *path) check(t *testing.T, c *plan, s clientView) story.Tokens {
 	}
 	if s.reason == streamerr.Completed {
 		if u := s.usage; u.GetCompletionTokens() != got.Delivered || u.GetPromptTokens() != got.Prompt || got.Cached == nil || *got.Cached != u.GetCachedTokens() || u.GetCachedTokens() != c.cached {
-			fail("the client's usage is %v, and %d are cached", u, c.cached)
+			fail("the client's usage is %v, but %d tokens are cached", u, c.cached)
 		}
 		if c.whole && got.Wasted != 0 {
 			fail("something was wasted of an answer that was delivered whole")
@@ -185,7 +187,7 @@ func same(a, b story.Tokens) bool {
 	return bytes.Equal(x, y)
 }
 
-// totals are the figures of all streams.
+// totals holds the figures of all streams.
 type totals struct{ prompt, cached, generated, delivered, wasted int }
 
 func (t *totals) add(s story.Tokens) {
@@ -216,11 +218,11 @@ func (t *totals) check(test *testing.T, sum func(name string, labels ...string) 
 		{"cached", t.cached, "whence_tokens_cached_total", ""},
 	} {
 		if got := sum(want.name, hop, want.label); got != want.value {
-			test.Errorf("%s of all streams is %d by the stories, and %d by %s{%s}", want.what, want.value, got, want.name, want.label)
+			test.Errorf("%s of all streams is %d in the stories, but %d in %s{%s}", want.what, want.value, got, want.name, want.label)
 		}
 	}
 	if t.wasted == 0 || t.cached == 0 {
-		test.Errorf("%+v: the streams are too tame", *t)
+		test.Errorf("%+v: some figures are 0, so the streams do not test them", *t)
 	}
 }
 

@@ -141,7 +141,7 @@ func serve(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
-// settle awaits that every hop has ended every stream.
+// settle waits until every hop has ended every stream.
 func (p *path) settle() {
 	hops := []*rpc.Hop{p.edge, p.middle}
 	for _, w := range p.workers {
@@ -154,7 +154,7 @@ func (p *path) settle() {
 	}
 }
 
-// moves returns how often a stream went on with another worker.
+// moves returns the number of moves of streams to other workers.
 func (p *path) moves() (n int) {
 	for _, r := range ledger.At(p.middle).Ended(1<<20, func(*streamv1.Record) bool { return true }) {
 		n += len(r.GetMoves())
@@ -162,10 +162,10 @@ func (p *path) moves() (n int) {
 	return n
 }
 
-// errLost is how an engine loses a stream.
+// errLost is the error with which an engine loses a stream.
 var errLost = streamerr.New(streamerr.Draining, "the script says so")
 
-// A fakeModel is the model of a batch loop: an engine that is embedded in the worker.
+// A fakeModel is the model of a batch loop: an engine embedded in the worker.
 type fakeModel struct {
 	scripts *scripts
 	running map[uint64]*sequence
@@ -226,7 +226,7 @@ func (s *scripts) besideEngine(ctx context.Context, running *sync.WaitGroup, inf
 	return e.Generate
 }
 
-// A besideCall is one answer of a server beside the worker. It sends one token at a time, or a few.
+// A besideCall is one answer of a server beside the worker. It sends one or a few tokens at a time.
 type besideCall struct {
 	beside.Answer
 	script  *script
@@ -247,7 +247,7 @@ func (c *besideCall) Next() ([]uint32, *llmv1.End, error) {
 	case <-c.stopped:
 		if c.tokens%2 == 0 {
 			return nil, nil, errors.New("stopped")
-		} // else the server has sent more already
+		} // otherwise the server has already sent more
 	case <-time.After(time.Second / pace):
 	}
 	var ids []uint32

@@ -22,11 +22,11 @@ type plan struct {
 	kind   string
 	req    *chatv1.ChatRequest
 	cached uint32
-	whole  bool // if it completes, the client gets all that engines generate
+	whole  bool // a completed stream delivers all generated tokens to the client
 
 	leaveAfter time.Duration // when the client leaves; 0 for never
-	breakAt    int           // the item that cannot be written to the client; 0 for none
-	reads      time.Duration // how long the client takes to read an item: while it does, tokens pile up on the hops
+	breakAt    int           // number of the item whose write to the client fails; 0 for none
+	reads      time.Duration // time that the client takes per item, while tokens queue up on the hops
 }
 
 func (c *plan) String() string { return c.req.GetStreamId() + " (" + c.kind + ")" }
@@ -46,12 +46,12 @@ func (c *plan) parts() []string {
 // A script tells any engine what to do with a stream.
 type script struct {
 	ids    []uint32 // the answer; then eos
-	limit  int      // tokens at most; 0 for as many as there are
+	limit  int      // maximum number of tokens; 0 for all
 	cached uint32
 
 	mu        sync.Mutex // guards the following fields
-	losses    []int      // at these lengths of the answer an engine loses the stream, each once
-	refusals  int        // of an answer to resume, before one takes it
+	losses    []int      // lengths of the answer at which an engine loses the stream, each once
+	refusals  int        // number of refusals before an engine accepts an answer to resume
 	generated int        // by all engines
 	prompt    int        // tokens, without the answer
 }
@@ -67,7 +67,7 @@ func (s *script) lose(n int) bool {
 	return true
 }
 
-// begin notes a request, and reports whether it is refused.
+// begin records a request, and reports whether it is refused.
 func (s *script) begin(prompt, generated int) (refused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,8 @@ func (s *script) begin(prompt, generated int) (refused bool) {
 	return false
 }
 
-// next returns the token behind n of the answer. last says that the answer ends with it, or ended before it where ok is false.
+// next returns the token after n tokens of the answer. last reports that the answer ends with this
+// token, or, if ok is false, before it.
 func (s *script) next(n int) (id uint32, ok, last bool, finish llmv1.Finish) {
 	if s.limit > 0 && n >= s.limit {
 		return 0, false, true, llmv1.Finish_FINISH_LENGTH
@@ -114,7 +115,7 @@ func (s *scripts) set(id string, one *script) {
 	s.byID[id] = one
 }
 
-// generated returns how many tokens engines have generated for a stream.
+// generated returns the number of tokens that engines have generated for a stream.
 func (s *scripts) generated(c *plan) (n int) {
 	for _, id := range c.parts() {
 		n += s.of(id).generated
@@ -122,7 +123,7 @@ func (s *scripts) generated(c *plan) (n int) {
 	return n
 }
 
-// prompt returns how long the prompt of a stream is.
+// prompt returns the length of a stream's prompt, in tokens.
 func (s *scripts) prompt(c *plan) (n int) {
 	for _, id := range c.parts() {
 		n = max(n, s.of(id).prompt)
@@ -132,7 +133,7 @@ func (s *scripts) prompt(c *plan) (n int) {
 
 const call = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n"
 
-// plan makes up a stream.
+// plan draws the i-th random stream.
 func (p *path) plan(r *rand.Rand, i int) *plan {
 	words := strings.Fields("the fox lives in a harbor and tells long stories about boats ropes and the wind that never ends")
 	say := func(n int) string {
@@ -194,7 +195,7 @@ func (p *path) plan(r *rand.Rand, i int) *plan {
 	return c
 }
 
-// relose puts back a loss that is to come later.
+// relose puts back a loss that must occur later.
 func (s *script) relose(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

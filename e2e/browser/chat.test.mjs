@@ -1,4 +1,4 @@
-// The chat.
+// The console's chat.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -8,7 +8,7 @@ import { base, inBrowser, story } from './console.mjs';
 const completed = /^completed · (stop|length) · \d+ tokens · TTFT \d+ ms( · [\d.]+ tok\/s)?$/;
 
 inBrowser('the chat', (at) => {
-  test('loads under its policy, and the policy is there', async () => {
+  test('the page loads under its content security policy', async () => {
     const response = await at.page.goto(base);
     assert.match(response.headers()['content-security-policy'] ?? '', /default-src 'none'/);
     assert.match(response.headers()['content-type'], /^text\/html/);
@@ -27,12 +27,12 @@ inBrowser('the chat', (at) => {
     assert.equal(second.status(), 304);
   });
 
-  test('an example streams an answer, which says that it is complete', async () => {
+  test('an example streams an answer and shows that it is complete', async () => {
     const example = at.page.locator('#examples button').first();
     const question = await example.textContent();
     await example.click();
     await at.answerOf(1);
-    assert.equal(await at.lastTurn().locator('.answer').getAttribute('aria-busy'), 'true', 'the text is there before its end');
+    assert.equal(await at.lastTurn().locator('.answer').getAttribute('aria-busy'), 'true', 'the text is shown before its end');
     const early = (await at.answer()).length;
     assert.match(await at.ending(), completed);
     assert.ok((await at.answer()).length > early, 'the text did not grow');
@@ -69,10 +69,10 @@ inBrowser('the chat', (at) => {
     const text = await at.answer();
     await at.ask('What is Whence?');
     assert.match(await at.ending(), completed);
-    assert.equal(await at.page.locator('.turn').first().locator('.answer').textContent(), text, 'a stopped answer grew');
+    assert.equal(await at.page.locator('.turn').first().locator('.answer').textContent(), text, 'the stopped answer has grown');
   });
 
-  test('a refusal shows its message and the field, and gives the question back', async () => {
+  test('a refusal shows its message and the field, and restores the question', async () => {
     await at.page.getByLabel('Max tokens').fill('100000000');
     await at.ask('What is Whence?');
     assert.match(await at.ending(), /^refused: 400 .*max_tokens/);
@@ -83,7 +83,7 @@ inBrowser('the chat', (at) => {
     assert.match(await at.ending(), /^completed · length · 5 tokens/);
   });
 
-  test('earlier turns are sent along until a new chat', async () => {
+  test('earlier turns are sent until a new chat begins', async () => {
     const sent = [];
     at.page.on('request', (request) => request.url().endsWith('/completions') && sent.push(request.postDataJSON()));
     await at.page.getByText('System prompt').click();
@@ -107,7 +107,7 @@ inBrowser('the chat', (at) => {
     assert.ok(!('max_tokens' in sent[0]), 'an empty field was sent');
   });
 
-  test('the keyboard is enough', async () => {
+  test('the chat works with the keyboard alone', async () => {
     assert.equal(await at.page.evaluate(() => document.activeElement.id), 'prompt');
     await at.page.keyboard.type('one');
     await at.page.keyboard.press('Shift+Enter');
@@ -150,7 +150,7 @@ inBrowser('the chat', (at) => {
     }
   });
 
-  test('a reader who scrolled up is left alone, and comes back with one button', async () => {
+  test('the page does not scroll while the reader has scrolled up, and one button returns to the end', async () => {
     await at.open({ viewport: { width: 1280, height: 420 } });
     await at.ask(story);
     const log = at.page.locator('#log');
@@ -165,7 +165,7 @@ inBrowser('the chat', (at) => {
     await at.page.locator('#latest').waitFor();
     const top = await log.evaluate((node) => node.scrollTop);
     await at.answerOf((await at.answer()).length + 60);
-    assert.equal(await log.evaluate((node) => node.scrollTop), top, 'the page moved under the reader');
+    assert.equal(await log.evaluate((node) => node.scrollTop), top, 'the page scrolled although the reader had scrolled up');
     await at.page.locator('#latest').click();
     assert.ok((await toEnd()) < 60);
     await at.page.locator('#latest').waitFor({ state: 'hidden' });
@@ -192,11 +192,11 @@ inBrowser('the chat', (at) => {
     await button.click();
     assert.equal(await dark(), true);
     await at.page.emulateMedia({ colorScheme: 'light' });
-    assert.equal(await dark(), false, 'the system is followed again');
+    assert.equal(await dark(), false, 'the page follows the system again');
   });
 
   for (const width of [320, 375, 768]) {
-    test(`${width} pixels are wide enough`, async () => {
+    test(`${width} pixels are wide enough for the page`, async () => {
       await at.open({ viewport: { width, height: 667 }, hasTouch: true, isMobile: true });
       await at.fits('empty');
       await at.page.locator('#prompt').fill(`${'long'.repeat(80)}\n${'word '.repeat(80)}`);

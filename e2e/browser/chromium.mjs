@@ -1,4 +1,4 @@
-// The browser of the tests: CHROMIUM is its executable; without it chromium is looked up on PATH.
+// The browser of the tests: CHROMIUM is its executable; the default is chromium on PATH.
 
 import { execFileSync } from 'node:child_process';
 
@@ -13,7 +13,7 @@ export function executable() {
     try {
       return execFileSync('sh', ['-c', `command -v ${name}`], { encoding: 'utf8' }).trim();
     } catch {
-      // not this one
+      // not in this directory
     }
   }
   throw new Error('no chromium on PATH: set CHROMIUM to its executable');

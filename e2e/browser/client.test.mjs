@@ -1,6 +1,8 @@
-// clients/js in a real browser, on a page of another origin than the service. Go starts it: see jsclient_test.go.
+// Tests of clients/js in a real browser, on a page of another origin than the service.
+// jsclient_test.go starts them.
 //
-// CLIENT_PAGE is a page whose origin has the client under /client/, CUT_URL a proxy in front of a whence that cuts connections.
+// CLIENT_PAGE is a page whose origin has the client under /client/. CUT_URL is a proxy in front of
+// a whence that cuts connections.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -20,7 +22,7 @@ describe('the client', { skip: !address && 'CLIENT_PAGE is not set', timeout: 12
   });
   after(() => browser?.close());
 
-  test('a stream that is cut many times has the text and the ending of one that is not', async () => {
+  test('a stream that is cut many times has the text and the ending of an undisturbed stream', async () => {
     const [cut, whole] = await page.evaluate(async ([baseURL, request]) => {
       const { Whence } = await import('/client/index.js');
       const whence = new Whence({ baseURL });
@@ -28,7 +30,7 @@ describe('the client', { skip: !address && 'CLIENT_PAGE is not set', timeout: 12
         const stream = await whence.stream(request);
         return { text: await stream.text(), ending: stream.ending };
       };
-      return [await read(), await read()]; // nothing is cut any more when the first is over
+      return [await read(), await read()]; // the second stream is not cut
     }, [cutting, request]);
     assert.deepEqual(cut, whole);
     assert.ok(whole.text.length > 500);
@@ -48,7 +50,7 @@ describe('the client', { skip: !address && 'CLIENT_PAGE is not set', timeout: 12
       const aborted = await (async () => {
         for await (const _ of left) leaving.abort();
       })().catch((err) => err.name);
-      while ((await (await fetch(`${baseURL}/v1/streams/${left.id}`)).json()).state !== 'ended'); // else a reader has come back
+      while ((await (await fetch(`${baseURL}/v1/streams/${left.id}`)).json()).state !== 'ended'); // otherwise a reader has reconnected
       const late = await whence.resume(left.id, { token: left.token }).text().catch((err) => err.reason);
       return { stopped, aborted, late };
     }, [cutting, request]);

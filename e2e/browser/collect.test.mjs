@@ -1,4 +1,4 @@
-// The console behind an nginx that buffers, at COLLECTING_URL: see collect_test.go.
+// Tests of the console behind a buffering nginx at COLLECTING_URL: see collect_test.go.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,9 +1,9 @@
-// The console in a real browser, for the tests beside this file, against a running whence:
+// Helpers for tests of the console in a real browser, against a running whence:
 //
 //   go run . --pace 30                                    # slow enough to stop an answer
 //   WHENCE_URL=http://127.0.0.1:8080 npm test             # here, after npm ci
 //
-// CHROMIUM is the browser's executable; without it chromium is looked up on PATH.
+// CHROMIUM is the browser's executable; the default is chromium on PATH.
 
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe } from 'node:test';
@@ -13,8 +13,8 @@ import { executable, flags } from './chromium.mjs';
 export const base = process.env.WHENCE_URL;
 export const story = 'Tell me a long story about a fox in the harbor.';
 
-// inBrowser describes tests, each with a page of its own in at.page, opened at the chat. A page that complains on its console,
-// that throws, that loses a request or asks another host fails its test.
+// inBrowser describes tests. Each test has its own page in at.page, opened at the chat. A test
+// fails if its page logs an error to its console, throws, loses a request or contacts another host.
 export function inBrowser(name, define) {
   describe(name, { skip: !base && 'WHENCE_URL is not set' }, () => {
     const at = {};
@@ -34,12 +34,12 @@ export function inBrowser(name, define) {
       const found = (complaints = []);
       at.page.on('pageerror', (err) => found.push(String(err)));
       at.page.on('console', (message) => {
-        // Chromium reports refused requests, which some tests provoke, as console errors of their own.
+        // Chromium reports refused requests, which some tests provoke, as console errors.
         const expected = /^Failed to load resource.*status of 4\d\d/.test(message.text()) && message.location().url.includes('/v1/');
         if (['error', 'warning'].includes(message.type()) && !expected) found.push(message.text());
       });
       at.page.on('requestfailed', (request) => {
-        // A page that goes leaves its polls, and an answer that is left is cut.
+        // A closing page aborts its polls and its answers.
         if (!new URL(request.url()).pathname.startsWith('/v1/')) found.push(`failed: ${request.url()}`);
       });
       at.page.on('request', (request) => {
@@ -71,7 +71,7 @@ export function inBrowser(name, define) {
       (want) => [...document.querySelectorAll('.answer')].at(-1)?.textContent.length >= want, length,
     );
     at.id = () => at.lastTurn().locator('.id').textContent();
-    // fits wants nothing to be wider than the page.
+    // fits checks that nothing is wider than the page.
     at.fits = async (when) => {
       const outside = await at.page.evaluate(() => [
         ...(document.documentElement.scrollWidth > innerWidth ? ['the page itself'] : []),

@@ -1,4 +1,5 @@
-// The browser's own EventSource, against a running whence, through a proxy that cuts its connections. See chat.test.mjs.
+// Tests of the browser's own EventSource, against a running whence, through a proxy that cuts
+// connections. See chat.test.mjs.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -15,7 +16,7 @@ describe('EventSource', { skip: !base && 'WHENCE_URL is not set' }, () => {
   });
   after(() => browser?.close());
 
-  test('a reader that is cut three times has every byte once, and comes back no more after the end', { timeout: 60_000 }, async () => {
+  test('a reader that is cut three times has every byte once, and does not reconnect after the end', { timeout: 60_000 }, async () => {
     const proxy = await cutter(base, { times: 3, bytes: 800 });
     try {
       const page = await browser.newPage();
@@ -34,7 +35,7 @@ describe('EventSource', { skip: !base && 'WHENCE_URL is not set' }, () => {
         source.addEventListener('open', () => { seen.opened++; });
         for (const name of ['delta', 'usage', 'ending', 'error']) {
           source.addEventListener(name, ({ data, lastEventId }) => {
-            if (data === undefined) return; // the connection's error, not the stream's
+            if (data === undefined) return; // an error of the connection, not of the stream
             seen.ids.push(lastEventId);
             if (name === 'delta') seen.text += JSON.parse(data).text;
             else seen.names.push(name);
@@ -51,7 +52,7 @@ describe('EventSource', { skip: !base && 'WHENCE_URL is not set' }, () => {
       });
       assert.equal(got.text, got.want);
       assert.ok(got.text.length > 300, `only ${got.text.length} characters`);
-      assert.equal(new Set(got.ids).size, got.ids.length, 'an event came twice');
+      assert.equal(new Set(got.ids).size, got.ids.length, 'an event was repeated');
       assert.deepEqual(got.names, ['usage', 'ending']);
       assert.equal(proxy.cuts, 3);
       assert.equal(got.opened, 4);

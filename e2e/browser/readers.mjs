@@ -1,5 +1,6 @@
-// Many tabs of reader.html, each with a stream of its own, at the command of whoever started this: see lastmile_test.go.
-// Commands and answers are lines of JSON on standard input and output. CHROMIUM is the browser's executable.
+// Runs many tabs of reader.html, each with its own stream, on commands from lastmile_test.go.
+// Commands and answers are lines of JSON on standard input and output. CHROMIUM is the browser's
+// executable.
 //
 //   {"do":"open","url":…,"requests":[…]}   a tab for each request; answered when each has text to show
 //   {"do":"reload"}                        all tabs
@@ -12,8 +13,8 @@ import { executable, flags } from './chromium.mjs';
 const browser = await chromium.launch({ executablePath: executable(), args: flags });
 let tabs = [];
 
-// each is Promise.all over the tabs. A context of its own is what gives a tab connections of its own: a browser has six for each
-// service.
+// each is Promise.all over the tabs. Each tab has its own context, because a context has only six
+// connections per service.
 const each = (run) => Promise.all(tabs.map(run));
 
 const commands = {

@@ -1,4 +1,4 @@
-// The views beside the chat, and what the chat shows of its streams.
+// Tests of the views beside the chat, and of the streams that the chat shows.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { base, inBrowser, story } from './console.mjs';
 inBrowser('the views', (at) => {
   const press = (name) => at.page.getByRole('button', { name, exact: true });
 
-  // stopped asks for a story, stops it, and returns the stream's id.
+  // stopped requests a story, stops it, and returns the stream's id.
   const stopped = async () => {
     await at.ask(story);
     await at.answerOf(40);
@@ -17,7 +17,7 @@ inBrowser('the views', (at) => {
     return at.id();
   };
 
-  // fail makes a stream that its deadline ends.
+  // fail creates a stream that its deadline ends.
   const fail = (id) => at.page.evaluate(([id, content]) => fetch('/v1/chat/completions', {
     method: 'POST', headers: { 'Content-Type': 'application/json', 'X-Request-Id': id, 'X-Request-Timeout': '0.3' },
     body: JSON.stringify({ model: document.getElementById('model').value, stream: true, messages: [{ role: 'user', content }] }),
@@ -26,7 +26,7 @@ inBrowser('the views', (at) => {
   const lanes = () => at.page.locator('.canvas .hop:visible').allTextContents();
   const all = ['client', 'api-service', 'chat-service', 'llm-worker/0'];
 
-  test('a stop is a DELETE, and its reader sees the path and when the engine had stopped', async () => {
+  test('a stop is a DELETE, and its reader sees the path and the time until the engine stopped', async () => {
     const deleted = at.page.waitForRequest((request) => request.method() === 'DELETE');
     const id = await stopped();
     assert.equal(new URL((await deleted).url()).pathname, `/v1/streams/${id}`);
@@ -34,23 +34,23 @@ inBrowser('the views', (at) => {
     assert.match(await at.lastTurn().locator('.told').textContent(), /user_stop; the engine had stopped after [\d.]+ ms; (no|\d+) tokens? wasted/);
   });
 
-  test('the picture grows while the stream runs, and knows every hop', async () => {
+  test('the picture grows while the stream runs, and shows every hop', async () => {
     await at.ask(story);
     await at.page.waitForFunction(() => document.querySelectorAll('#beside .hop').length === 4);
     const early = (await at.page.locator('#beside .ticks').first().getAttribute('d')).length;
     await at.page.waitForFunction((length) => document.querySelector('#beside .ticks').getAttribute('d').length > length, early);
     assert.deepEqual(await lanes(), all);
-    assert.ok(await press('Ending').isDisabled(), 'a stream that runs has no ending');
+    assert.ok(await press('Ending').isDisabled(), 'a running stream has no ending');
     assert.match(await at.page.locator('#beside .numbers').textContent(), /TTFT\d+ ms.*p50[\d.]+ ms/);
     await press('Stop').click();
     await at.ending();
     await press('Ending').click();
     assert.equal(await press('Ending').getAttribute('aria-pressed'), 'true');
-    assert.equal(await at.page.locator('#beside .lanes .mark.heard').count(), 4, 'not every hop heard the stop');
+    assert.equal(await at.page.locator('#beside .lanes .mark.heard').count(), 4, 'not every hop received the stop');
     assert.equal(await at.page.locator('#beside .thread').count(), 2);
   });
 
-  test('a stream has a page, with what the browser saw or without', async () => {
+  test('a stream has a page, with or without events of the browser itself', async () => {
     const id = await stopped();
     await at.lastTurn().getByRole('link', { name: 'Its page' }).click();
     assert.equal(new URL(at.page.url()).hash, `#/streams/${id}`);
@@ -59,14 +59,14 @@ inBrowser('the views', (at) => {
     assert.match(await at.page.title(), /^Stream/);
     await at.page.reload();
     await at.page.locator('table.hops').waitFor();
-    assert.deepEqual(await lanes(), all.slice(1), 'what another page saw is not known here');
+    assert.deepEqual(await lanes(), all.slice(1), 'the events of another page are unknown here');
     assert.deepEqual(await at.page.locator('table.hops th[scope=row]').allTextContents(), all.slice(1));
     assert.match(await at.page.locator('table.hops').textContent(), /user_stop: client > api-service > chat-service > llm-worker\/0/);
     const json = await at.page.getByRole('link', { name: 'As JSON' }).getAttribute('href');
     assert.equal((await (await at.page.request.get(new URL(json, base).href)).json()).id, id);
   });
 
-  test('a stream that runs can be stopped from its page', async () => {
+  test('a running stream can be stopped from its page', async () => {
     await at.ask(story);
     await at.answerOf(10);
     const id = await at.id();
@@ -78,7 +78,7 @@ inBrowser('the views', (at) => {
     assert.match(await at.ending(), /^ended: user_stop/, `${id} was not stopped by this reader`);
   });
 
-  test('a stream that nobody knows is said to be unknown', async () => {
+  test('an unknown stream is reported as unknown', async () => {
     await at.page.goto(`${base}/#/streams/nobody`);
     await at.page.getByText('No hop knows this stream').waitFor();
     await at.page.goto(`${base}/#/streams/%zz`);
@@ -93,29 +93,54 @@ inBrowser('the views', (at) => {
     const live = await at.id();
     await at.page.getByRole('link', { name: 'Streams' }).click();
     const row = (name) => at.page.locator(`tr[data-id="${name}"]`);
-    await at.page.getByLabel('At most').selectOption('500');
+    await at.page.getByLabel('Per page').selectOption('500');
     await row(live).getByText('live').waitFor();
     await row(id).getByText('user_stop').waitFor();
     await row(failed).getByText('deadline').waitFor();
 
-    await at.page.getByLabel('Reason').selectOption('deadline');
+    await at.page.locator('select[name=reason]').selectOption('deadline');
     await row(id).waitFor({ state: 'detached' });
     assert.ok(await row(failed).isVisible());
-    assert.ok(await row(live).isVisible(), 'the filters are for streams that have ended');
+    assert.ok(await row(live).isVisible(), 'the filters apply only to ended streams');
     assert.match(new URL(at.page.url()).hash, /reason=deadline/);
     await at.page.reload();
     await row(failed).waitFor();
-    assert.equal(await row(id).count(), 0, 'the address forgot the filter');
+    assert.equal(await row(id).count(), 0, 'the URL lost the filter');
 
-    await at.page.getByLabel('Reason').selectOption('');
+    await at.page.locator('select[name=reason]').selectOption('');
     await at.page.getByLabel('Hop in its path').selectOption('client');
     await row(failed).waitFor({ state: 'detached' }); // its path has no client
     await row(id).waitFor();
+    await at.page.getByLabel('Search').fill(`deadline ${failed}`);
+    await at.page.locator('select[name=hop]').selectOption('');
+    await row(failed).waitFor();
+    assert.match(new URL(at.page.url()).hash, /search=deadline/);
+    await row(id).waitFor({ state: 'detached' });
+    await at.page.getByLabel('Search').fill(id);
     await row(id).getByRole('link').click();
     await at.page.locator('table.hops').waitFor();
   });
 
-  test('workers say how they are', async () => {
+  test('the list of ended streams has pages and an order, which the address names', async () => {
+    const ended = Array.from({ length: 60 }, (_, i) => ({
+      id: `s${String(i).padStart(2, '0')}`, state: 'ended', reason: 'completed', origin: 'engine', tokens: { delivered: i },
+      hops: [{ hop: 'api-service', began: new Date(Date.UTC(2026, 0, 2, 3, 4, i)).toISOString(), took_ms: 100 - i, peer: 'h:1' }],
+    }));
+    await at.page.route('**/v1/streams?state=ended**', (route) => route.fulfill({ json: { streams: ended } }));
+    await at.page.goto(`${base}/#/streams?sort=took&order=ascending&page=2`);
+    await at.page.getByText('Page 2 of 3').waitFor();
+    const first = () => at.page.locator('.streams tr[data-id^="s"]').first().getAttribute('data-id');
+    assert.equal(await first(), 's34');
+    await at.page.getByRole('button', { name: 'Next page' }).press('Enter');
+    await at.page.getByText('Page 3 of 3').waitFor();
+    assert.ok(await at.page.getByRole('button', { name: 'Next page' }).isDisabled());
+    assert.match(at.page.url(), /page=3/);
+    await at.page.locator('select[name=sort]').selectOption('tokens');
+    await at.page.getByText('Page 1 of 3').waitFor();
+    assert.equal(await first(), 's00');
+  });
+
+  test('workers show their state', async () => {
     await at.page.getByRole('link', { name: 'Workers' }).click();
     const card = at.page.locator('.card');
     await card.waitFor();
@@ -125,7 +150,7 @@ inBrowser('the views', (at) => {
     await at.page.getByText('1 of 1 worker healthy').waitFor();
   });
 
-  test('a worker that is gone and a server that is gone are told apart', async () => {
+  test('a lost worker and a lost server have different messages', async () => {
     await at.page.route('**/v1/workers', (route) => route.fulfill({ json: { workers: [{ name: '', target: 'h:1', state: 'down', message: '<b>nobody</b> listens', streams: 0 }] } }));
     await at.page.getByRole('link', { name: 'Workers' }).click();
     await at.page.getByText('<b>nobody</b> listens').waitFor(); // as text
@@ -134,7 +159,7 @@ inBrowser('the views', (at) => {
     await at.page.getByText('The workers cannot be listed: later.').waitFor();
   });
 
-  test('the key goes with every request, and nowhere else', async () => {
+  test('the key is sent with every request and to no other place', async () => {
     const sent = [];
     at.page.on('request', (request) => request.url().includes('/v1/') && sent.push(request.headers().authorization));
     await at.page.getByText('API key', { exact: true }).click();
@@ -146,7 +171,7 @@ inBrowser('the views', (at) => {
     assert.ok(!(await at.page.evaluate(() => JSON.stringify([localStorage, sessionStorage, location.href]))).includes('secret-1'));
   });
 
-  test('sampling and stop strings reach the request, and the curl line is whole', async () => {
+  test('sampling and stop strings reach the request, and the curl line is complete', async () => {
     const sent = at.page.waitForRequest((request) => request.method() === 'POST');
     await at.page.getByLabel('Top p').fill('0.9');
     await at.page.getByText('Stop strings', { exact: true }).click();
@@ -159,15 +184,15 @@ inBrowser('the views', (at) => {
     assert.equal(await at.page.locator('#curl').evaluate((node) => getComputedStyle(node).whiteSpace), 'pre');
   });
 
-  test('the keyboard goes everywhere', async () => {
-    // reach presses Tab until something with this name has the focus.
+  test('the keyboard reaches everything', async () => {
+    // reach presses Tab until the element with this name has the focus.
     const reach = async (name) => {
       for (let i = 0; i < 60; i++) {
         await at.page.keyboard.press('Tab');
         const focused = await at.page.evaluate(() => document.activeElement.ariaLabel || document.activeElement.labels?.[0]?.firstChild.textContent || document.activeElement.textContent.trim());
         if (focused === name) return;
       }
-      assert.fail(`Tab never comes to ${name}`);
+      assert.fail(`Tab never reaches ${name}`);
     };
     await at.page.keyboard.type(story);
     await at.page.keyboard.press('Enter');
@@ -187,7 +212,7 @@ inBrowser('the views', (at) => {
     await at.page.waitForURL(/reason=user_stop/);
     await at.page.locator(`tr[data-id="${id}"]`).waitFor();
     await reach(id);
-    await at.page.waitForResponse((response) => response.url().includes('state=ended')); // a poll leaves the focus where it is
+    await at.page.waitForResponse((response) => response.url().includes('state=ended')); // a poll must not move the focus
     assert.equal(await at.page.evaluate(() => document.activeElement.textContent), id);
     await at.page.keyboard.press('Enter');
     await at.page.locator('table.hops').waitFor();

@@ -1,4 +1,5 @@
-// Conversations and kept streams over the browser's own WebSocket, against a running whence. See chat.test.mjs.
+// Tests of conversations and kept streams over the browser's own WebSocket, against a running
+// whence. See chat.test.mjs.
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
@@ -15,8 +16,8 @@ describe('WebSocket', { skip: !base && 'WHENCE_URL is not set' }, () => {
   });
   after(() => browser?.close());
 
-  // open opens a page of the service, with talk: a function of the page that opens a WebSocket, passes each message to heard, and
-  // returns what it saw.
+  // open opens a page of the service with the function talk, which opens a WebSocket, passes each
+  // message to heard, and returns its messages and its close event.
   async function open() {
     const page = await browser.newPage();
     await page.goto(base);
@@ -86,7 +87,7 @@ describe('WebSocket', { skip: !base && 'WHENCE_URL is not set' }, () => {
     ]);
   });
 
-  test('a stop in mid-answer is told with its reason and code', { timeout: 60_000 }, async () => {
+  test('a stop in mid-answer has its reason and code', { timeout: 60_000 }, async () => {
     const page = await open();
     const seen = await page.evaluate(() => window.talk(
       '/v1/converse', { chat: { messages: [{ role: 'user', content: 'Tell me a long story.' }], sampling: { max_tokens: 500 } } },
@@ -107,7 +108,7 @@ describe('WebSocket', { skip: !base && 'WHENCE_URL is not set' }, () => {
     for (const { reason, path } of hops) assert.deepEqual([reason, path[0]], ['client_gone', 'client']);
   });
 
-  test('a page that is closed has gone', { timeout: 60_000 }, async () => {
+  test('a closed page counts as a client that has gone', { timeout: 60_000 }, async () => {
     const page = await open();
     const id = await page.evaluate(() => new Promise((resolve) => {
       window.talk(

@@ -1,6 +1,8 @@
-// clients/js in Node, against a running whence. Go starts it, and what is between the two: see jsclient_test.go.
+// Tests of clients/js in Node, against a running whence. jsclient_test.go starts whence and the
+// proxy between the two.
 //
-// WHENCE_URL is the service, CUT_URL a proxy in front of it that cuts connections, and CONTROL_URL kills and restarts it.
+// WHENCE_URL is the service, CUT_URL a proxy in front of it that cuts connections, and CONTROL_URL
+// kills and restarts it.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -10,7 +12,7 @@ const { WHENCE_URL: base, CUT_URL: cutting, CONTROL_URL: control } = process.env
 const request = { model: 'whence-tiny', temperature: 0, messages: [{ role: 'user', content: 'Tell me a long story about a fox in the harbor.' }] };
 const bound = { timeout: 60_000 };
 
-// failure reads a stream to an ending that is no good one.
+// failure reads a stream to its end, which must be an error, and returns the error.
 async function failure(stream) {
   const err = await stream.text().then(() => assert.fail('it completed'), (err) => err);
   if (!(err instanceof WhenceError)) throw err;
@@ -18,13 +20,14 @@ async function failure(stream) {
   return err;
 }
 
-// over awaits the end of a stream: a reader that comes before it is one for whom the stream goes on.
+// over waits until a stream has ended: a reader that connects earlier would keep the stream
+// running.
 async function over(id) {
   while ((await (await fetch(`${base}/v1/streams/${id}`)).json()).state !== 'ended');
 }
 
 describe('the client', { skip: !base && 'WHENCE_URL is not set' }, () => {
-  test('a stream that is cut many times has the text and the ending of one that is not', bound, async () => {
+  test('a stream that is cut many times has the text and the ending of an undisturbed stream', bound, async () => {
     const direct = new Whence({ baseURL: base });
     const undisturbed = await direct.stream(request);
     const whole = await undisturbed.text();
@@ -55,7 +58,7 @@ describe('the client', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.deepEqual(first.ending, second.ending);
   });
 
-  test('stop ends it for all readers, with its cause', bound, async () => {
+  test('stop ends the stream for all readers, with its cause', bound, async () => {
     const whence = new Whence({ baseURL: base });
     const stream = await whence.stream(request);
     const other = whence.resume(stream.id, { token: stream.token });
@@ -66,10 +69,10 @@ describe('the client', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.equal(err.reason, 'user_stop');
     assert.deepEqual(err.ending.path, ['client', 'api-service']);
     assert.deepEqual((await watched).ending, err.ending);
-    await stream.stop(); // which has happened
+    await stream.stop(); // the stream has already ended
   });
 
-  test('abort leaves, and what is left ends as its policy says', bound, async () => {
+  test('abort leaves the stream, which ends according to its policy', bound, async () => {
     const whence = new Whence({ baseURL: base });
     const leaving = new AbortController();
     const stream = await whence.stream({ ...request, leave: 'cancel' }, { signal: leaving.signal });
@@ -81,12 +84,12 @@ describe('the client', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.equal((await failure(late)).reason, 'client_gone');
   });
 
-  test('a refusal says which field', bound, async () => {
+  test('a refusal names the field', bound, async () => {
     const err = await new Whence({ baseURL: base }).stream({ ...request, max_tokens: 'many' }).catch((err) => err);
     assert.deepEqual([err.reason, err.status, err.ending.param], ['invalid', 400, 'max_tokens']);
   });
 
-  test('a service that has lost the stream is a typed ending, and so is one that does not come back', bound, async () => {
+  test('a service that has lost the stream, or that does not come back, gives a typed ending', bound, async () => {
     const waiting = await new Whence({ baseURL: base }).stream(request);
     const hasty = new Whence({ baseURL: base, patience: 1500 }).resume(waiting.id, { token: waiting.token });
     const loop = waiting[Symbol.asyncIterator]();

@@ -1,5 +1,5 @@
-// What clients/js tells of streams, and what follows from that: DIRECT_URL is a service, COLLECTING_URL an nginx in front of it that
-// buffers, PASSING_URL one that does not. Go starts them: see collect_test.go.
+// Tests of the delivery reports of clients/js: DIRECT_URL is a service, COLLECTING_URL an nginx in
+// front of it that buffers, PASSING_URL an nginx that does not. collect_test.go starts them.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -8,7 +8,7 @@ import { Whence } from '../../clients/js/src/index.js';
 const { DIRECT_URL: direct, COLLECTING_URL: collecting, PASSING_URL: passing } = process.env;
 const request = { model: 'whence-tiny', temperature: 0, max_tokens: 60, messages: [{ role: 'user', content: 'Tell me a long story about a fox in the harbor.' }] };
 
-// delivery reads a stream through a URL, and returns what its story says of how it came.
+// delivery reads a stream through a URL, and returns the verdict on its delivery in its story.
 async function delivery(baseURL, report = true) {
   const stream = await new Whence({ baseURL, report }).stream(request);
   await stream.text();
@@ -21,7 +21,7 @@ async function delivery(baseURL, report = true) {
 }
 
 describe('reports', { skip: !direct && 'DIRECT_URL is not set' }, () => {
-  test('nginx that buffers is named, one that does not is none, and gaps are those of no proxy', { timeout: 60_000 }, async () => {
+  test('a buffering nginx is named, another nginx is not, and gaps alone name no proxy', { timeout: 60_000 }, async () => {
     const without = await delivery(direct);
     assert.deepEqual([without.verdict, without.proxy], ['flowing', undefined], JSON.stringify(without));
     const bad = await delivery(collecting);
@@ -34,7 +34,7 @@ describe('reports', { skip: !direct && 'DIRECT_URL is not set' }, () => {
     assert.ok(Math.abs(good.seen.bursts - without.seen.bursts) <= without.seen.bursts / 4, JSON.stringify([good, without]));
   });
 
-  test('nobody tells who was not asked to', { timeout: 60_000 }, async () => {
+  test('without the option there is no report', { timeout: 60_000 }, async () => {
     assert.equal(await delivery(direct, false), undefined);
   });
 });

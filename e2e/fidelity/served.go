@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// servedInput is a template's variables as chat-service has them; ok is false if no request says the same.
+// servedInput converts a template's variables to chat-service's input. ok is false if no request
+// can express them.
 func servedInput(vars object) (in prompt.Input, ok bool) {
 	options := object{}
 	for _, m := range vars {
@@ -49,7 +50,7 @@ func servedInput(vars object) (in prompt.Input, ok bool) {
 	return in, len(in.Messages) > 0
 }
 
-// text is a value of our own as JSON.
+// text returns a value of ours as JSON.
 func text(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -93,14 +94,15 @@ func servedMessage(o object) (*chatv1.Message, bool) {
 			m.ToolCallId = s
 		case "reasoning_content":
 			m.Reasoning = s
-			isText = isText && s != "" // which a request does not say
+			isText = isText && s != "" // which no request can express
 		}
 		if !isText {
 			return nil, false
 		}
 	}
 	called := len(m.GetToolCalls()) > 0
-	// A turn without text has none if it has calls, and an empty one if it has not.
+	// In a request, a turn without text has no content if it has calls, and empty content
+	// otherwise.
 	return m, slices.Contains(toolRoles, m.GetRole()) && (none == (called && empty)) && (!called || m.GetRole() == "assistant") && !strings.Contains(m.GetContent(), "\x00")
 }
 
@@ -123,8 +125,8 @@ func servedTool(o object) (*chatv1.Tool, bool) {
 	return t, len(function) == 3 && t.GetDescription() != "" && !strings.ContainsAny(t.GetName(), ".погда")
 }
 
-// agrees reports whether what is served is what Jinja2 makes of the same: the text, or a refusal. Where Jinja2 fails on arguments
-// that are objects, they are served as text.
+// agrees reports whether chat-service and Jinja2 give the same result: the text, or a refusal. If
+// Jinja2 fails on arguments that are objects, chat-service passes them as text.
 func agrees(t *prompt.Template, in prompt.Input, want rendering) (got string, ok bool) {
 	got, err := t.Render(in)
 	switch {

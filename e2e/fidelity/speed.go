@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// kinds are the texts that are timed, in the order of the table.
+// kinds are the kinds of measured texts, in the order of the table.
 var kinds = []string{"English", "multilingual", "code"}
 
-// rounds is how often each text is encoded; the best round counts, since others compile and test on the same cores.
+// rounds is the number of times that each text is encoded. The best round counts, because other
+// work may share the cores.
 const rounds = 5
 
-// A speedRow is how many MB/s one core encodes.
+// A speedRow has the encoding speed of one core, in MB/s.
 type speedRow struct {
 	family, kind   string
 	ours, rust, js float64
@@ -27,7 +28,7 @@ type speedQuestion struct {
 	Texts  map[string][]string `json:"texts"`
 }
 
-// compareSpeed times all three on the same texts, one after the other.
+// compareSpeed measures all three tokenizers on the same texts, one after the other.
 func compareSpeed(ctx context.Context, packages string, f family, texts map[string][]string) ([]speedRow, error) {
 	tok, err := f.tokenizer()
 	if err != nil {
@@ -58,8 +59,8 @@ func compareSpeed(ctx context.Context, packages string, f family, texts map[stri
 	return rows, nil
 }
 
-// speedTexts are the documents of this repository and its Go, and sentences in many languages, half a megabyte of each
-// at most.
+// speedTexts returns the documents and the Go code of this repository, and sentences in many
+// languages, at most half a megabyte of each.
 func speedTexts(root string, seed uint64) (map[string][]string, error) {
 	const most = 1 << 19
 	texts := map[string][]string{}

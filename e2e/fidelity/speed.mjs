@@ -1,4 +1,5 @@
-// Times the Rust library "tokenizers" and the JavaScript one on the texts that come on stdin; answers in MB/s.
+// Measures the Rust library "tokenizers" and the JavaScript library on texts from stdin; answers in
+// MB/s.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { resolve } from 'node:path'
@@ -11,7 +12,8 @@ const js = new Tokenizer(JSON.parse(readFileSync(file)), {})
 const chunks = []
 for await (const chunk of process.stdin) chunks.push(chunk)
 
-// As ours is timed: the best of some rounds over all texts, one after the other.
+// Like the measurement of our tokenizer: the best of some rounds over all texts, one after the
+// other.
 const time = async (texts, rounds, encode) => {
   const size = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0)
   let best = 0

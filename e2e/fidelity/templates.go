@@ -19,15 +19,15 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// now is when both render.
+// now is the time at which both render.
 var now = time.Date(2024, 7, 26, 13, 4, 5, 0, time.UTC)
 
-// A templateRow is what a comparison of one family's chat template has found.
+// A templateRow has the results of comparing one family's chat template.
 type templateRow struct {
 	family         string
 	renders        int
-	raised, failed int // by Jinja2, of them
-	served         int // of them, from requests as clients send them
+	raised, failed int // by Jinja2
+	served         int // rendered from requests as clients send them
 	mismatches     int
 	first          []string
 }
@@ -46,7 +46,7 @@ type templateQuestion struct {
 	Variables []object `json:"variables"`
 }
 
-// A rendering is what became of one conversation: one of the three.
+// A rendering is the outcome of one conversation: exactly one field is set.
 type rendering struct{ Text, Raised, Failed *string }
 
 func (r rendering) String() string {
@@ -60,14 +60,15 @@ func (r rendering) String() string {
 	}
 }
 
-// A subject is a chat template that is compared.
+// A subject is a compared chat template.
 type subject struct {
 	name, source string
 	tokens       object           // the model's special tokens
-	served       *prompt.Template // as chat-service has it
+	served       *prompt.Template // in the form of chat-service
 }
 
-// subjects are the templates of the families that have one, and those of the directory also, if there is one.
+// subjects returns the templates of the families that have one, and the templates of the directory
+// also, if set.
 func subjects(packages, also string) ([]subject, error) {
 	var list []subject
 	for _, f := range families(packages) {
@@ -84,7 +85,7 @@ func subjects(packages, also string) ([]subject, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(also, "*.jinja"))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s has no *.jinja", also)
+		err = fmt.Errorf("the directory %s has no *.jinja", also)
 	}
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func compareTemplates(ctx context.Context, s subject, n int, seed uint64) (*temp
 		if got := render(template, q.Variables[i]); !same(got, want) {
 			r.complain("%s\n got %v\nwant %v", text(q.Variables[i]), got, want)
 		}
-		if in, ok := servedInput(q.Variables[i]); ok && !strings.Contains(s.source, "strftime_now") { // which tells another time
+		if in, ok := servedInput(q.Variables[i]); ok && !strings.Contains(s.source, "strftime_now") { // which uses the current time
 			r.served++
 			if got, ok := agrees(s.served, in, want); !ok {
 				r.complain("served: %s\n got %q\nwant %v", text(q.Variables[i]), got, want)
@@ -144,13 +145,14 @@ func compareTemplates(ctx context.Context, s subject, n int, seed uint64) (*temp
 	return r, nil
 }
 
-// answers reports whether a conversation as clients send it is rendered, or refused as theirs to mend.
+// answers reports whether a client's conversation is rendered, or refused as the client's error.
 func answers(t *prompt.Template, messages []*chatv1.Message) bool {
 	text, err := t.Render(prompt.Input{Messages: messages, AddGenerationPrompt: true})
 	return err == nil && utf8.ValidString(text) || errors.Is(err, streamerr.Invalid)
 }
 
-// same holds for the same text, the same refusal, or a failure of both, each for its own reason.
+// same reports whether both have the same text or the same refusal, or both failed, for any
+// reasons.
 func same(got, want rendering) bool {
 	equal := func(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 	return equal(got.Text, want.Text) && equal(got.Raised, want.Raised) && (got.Failed == nil) == (want.Failed == nil)
@@ -200,7 +202,7 @@ func jinjaValue(v any) jinja.Value {
 		}
 		f, err := v.Float64()
 		if err != nil {
-			panic(err) // a number of our own
+			panic(err) // cannot fail: our own number
 		}
 		return jinja.NewFloat(f)
 	default:
@@ -208,7 +210,7 @@ func jinjaValue(v any) jinja.Value {
 	}
 }
 
-// subject is the family's chat template; its source is empty if it has none.
+// subject returns the family's chat template; its source is empty if the family has none.
 func (f family) subject() (subject, error) {
 	s := subject{name: f.name}
 	data, err := os.ReadFile(filepath.Join(f.dir, "tokenizer_config.json"))

@@ -1,5 +1,5 @@
-# Answers for Jinja2, set up as transformers' _compile_jinja_template does it: what it makes of templates and variables
-# that come on stdin.
+# Renders the templates and variables from stdin with Jinja2, in the setup of transformers'
+# _compile_jinja_template.
 import datetime
 import json
 import sys

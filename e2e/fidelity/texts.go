@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// A writer writes texts that tokenizers may disagree about. The same seed always writes the same.
+// A writer generates texts that tokenizers may disagree about. Equal seeds give equal texts.
 type writer struct{ *rand.Rand }
 
 func newWriter(seed uint64) writer { return writer{rand.New(rand.NewPCG(seed, 2))} }
 
-// texts returns n texts: every kind in turn, then mixtures of kinds. Some are not UTF-8.
+// texts returns n texts: every kind in turn, then mixtures of kinds. Some are not valid UTF-8.
 func (w writer) texts(n int) []string {
 	kinds := []func() string{
 		w.sentence, w.sentence, w.polyglot, w.emoji, w.code, w.spaces, w.control, w.anyRunes, w.longWord, w.special, w.numbers,
@@ -35,7 +35,7 @@ func (w writer) texts(n int) []string {
 
 func (w writer) pick(of []string) string { return of[w.IntN(len(of))] }
 
-// join writes few to few+more of what next writes, with one of seps between any two.
+// join joins few to few+more results of next, with one of seps between any two.
 func (w writer) join(few, more int, next func() string, seps ...string) string {
 	var b strings.Builder
 	for i := range few + w.IntN(more+1) {
@@ -47,9 +47,10 @@ func (w writer) join(few, more int, next func() string, seps ...string) string {
 	return b.String()
 }
 
-// word is one of a language's; now and then it is capitalized, in capitals, or made up of syllables of two others.
+// word returns a word of a language. Sometimes it is capitalized, in capitals, or composed of parts
+// of two words.
 func (w writer) word(words []string) string {
-	// Low places are likelier: words of real texts are not equally frequent.
+	// Low positions are likelier: words of real texts are not equally frequent.
 	at := min(w.IntN(len(words)), w.IntN(len(words)))
 	switch word := words[at]; w.IntN(12) {
 	case 0:
@@ -110,7 +111,7 @@ func (w writer) anyRunes() string {
 		var b strings.Builder
 		block := rune(w.IntN(0x110)) << 12
 		if w.IntN(3) > 0 {
-			block = rune(w.IntN(0x33)) << 8 // where most scripts are
+			block = rune(w.IntN(0x33)) << 8 // the range of most scripts
 		}
 		for range 1 + w.IntN(12) {
 			b.WriteRune(block + rune(w.IntN(0x100))) // surrogates are written as U+FFFD
@@ -178,7 +179,7 @@ func (w writer) apostrophes() string {
 	return w.join(1, 12, func() string { return w.word(languages[w.IntN(3)]) + w.pick(apostrophes) }, "", " ", " ", "\n")
 }
 
-// broken is a text with some of its bytes lost, replaced or added.
+// broken returns a text with some bytes removed, replaced or added.
 func (w writer) broken() string {
 	b := []byte(w.polyglot() + w.emoji())
 	for range 1 + w.IntN(5) {

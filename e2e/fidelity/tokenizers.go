@@ -11,22 +11,22 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// Of this many texts and lists of ids, one is made of the family's own tokens.
+// One in ofVocabulary texts and lists of ids consists of the family's own tokens.
 const ofVocabulary = 4
 
-// A tokenizerRow is what a comparison of one family has found.
+// A tokenizerRow has the results of comparing one family's tokenizer.
 type tokenizerRow struct {
 	family           string
 	strings, ids     int
 	encodes, decodes int // mismatches with the Rust library
-	splits, halves   int // texts that an incremental Decoder wrote otherwise, and parts of it that ended within a character
-	stops            int // texts that a stop string ended elsewhere, or that lost or showed a part of one
+	splits, halves   int // texts that an incremental Decoder decoded differently, and its parts that ended within a character
+	stops            int // texts that a stop string ended at another position, or that lost or showed a part of a stop string
 	first            []string
 }
 
 func (r *tokenizerRow) differences() []string { return r.first }
 
-// complain keeps the first few mismatches.
+// complain records the first few mismatches.
 func (r *tokenizerRow) complain(format string, args ...any) {
 	if len(r.first) < 5 {
 		r.first = append(r.first, r.family+": "+fmt.Sprintf(format, args...))
@@ -40,13 +40,13 @@ type tokenizerQuestion struct {
 
 type tokenizerAnswer struct {
 	Texts []struct {
-		Plain, Framed []uint32 // without and with what the post-processor adds
+		Plain, Framed []uint32 // without and with the tokens of the post-processor
 		Decoded       string
 	}
 	IDs []struct{ All, Unspecial string }
 }
 
-// compareTokenizers asks both about n texts, and a fifth as many lists of random ids.
+// compareTokenizers compares both on n texts, and on n/5 lists of random ids.
 func compareTokenizers(ctx context.Context, packages string, f family, n int, seed uint64) (*tokenizerRow, error) {
 	tok, err := f.tokenizer()
 	if err != nil {
@@ -82,8 +82,8 @@ func compareTokenizers(ctx context.Context, packages string, f family, n int, se
 	return r, nil
 }
 
-// ids are random ones. Bytes, byte tokens and special tokens have low ids in most families, and are what decoding is
-// about.
+// ids returns random ids. Low ids are likelier: in most families they are bytes, byte tokens and
+// special tokens, the difficult cases of decoding.
 func (w writer) ids(tok *tokenizer.Tokenizer) []uint32 {
 	within := tok.VocabSize()
 	if w.IntN(3) == 0 {
@@ -141,7 +141,7 @@ func (r *tokenizerRow) incremental(tok *tokenizer.Tokenizer, w writer, ids []uin
 	}
 }
 
-// stopStrings are some that are in text, and some that only begin there.
+// stopStrings returns some strings that occur in text, and some of which only the beginning occurs.
 func (w writer) stopStrings(text string) []string {
 	var stops []string
 	runes := []rune(text)
@@ -154,7 +154,8 @@ func (w writer) stopStrings(text string) []string {
 	return stops
 }
 
-// stop reads parts with a matcher, and compares with the whole text cut at the stop string that ends first.
+// stop passes parts to a matcher, and compares the result with the whole text up to the stop string
+// that ends first.
 func (r *tokenizerRow) stop(stops, parts []string, whole string) {
 	want, end := whole, len(whole)+1
 	for _, stop := range stops {

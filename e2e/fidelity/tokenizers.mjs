@@ -1,4 +1,4 @@
-// Answers for the Rust library "tokenizers": what it makes of texts and ids that come on stdin.
+// Encodes texts and decodes ids from stdin with the Rust library "tokenizers".
 import { createRequire } from 'node:module'
 import { resolve } from 'node:path'
 
@@ -9,7 +9,7 @@ for await (const chunk of process.stdin) chunks.push(chunk)
 const { texts, ids } = JSON.parse(Buffer.concat(chunks))
 
 const tokenizer = Tokenizer.fromFile(file)
-const decoder = new TextDecoder('utf-8', { ignoreBOM: true }) // a U+FFFD for each maximal subpart, as from_utf8_lossy
+const decoder = new TextDecoder('utf-8', { ignoreBOM: true }) // a U+FFFD for each maximal subpart, like from_utf8_lossy
 const out = { texts: [], ids: [] }
 for (const bytes of texts) {
   const text = decoder.decode(Buffer.from(bytes, 'base64'))

@@ -1,9 +1,9 @@
-// Package sdk_test runs Anthropic's official Go client against a whence at WHENCE_URL. Test
+// Package sdk_test runs Anthropic's official Go client against a whence at WHENCE_URL.
 // TestAnthropicGo in e2e starts both:
 //
 //	WHENCE_URL=http://127.0.0.1:8080 go test ./...
 //
-// The module is not Whence's own, so that the client's dependencies are not those of Whence.
+// The module is separate, so that the client's dependencies do not become dependencies of Whence.
 package sdk_test
 
 import (
@@ -50,17 +50,17 @@ func asked(prompt string) anthropic.MessageNewParams {
 	}
 }
 
-// compact returns JSON without the white space that the model wrote; a block without input has none.
+// compact returns JSON without the model's white space, or "" for a block without input.
 func compact(t *testing.T, input json.RawMessage) string {
 	t.Helper()
 	var b bytes.Buffer
 	if len(input) > 0 && json.Compact(&b, input) != nil {
-		t.Errorf("%s is no JSON", input)
+		t.Errorf("%s is not JSON", input)
 	}
 	return b.String()
 }
 
-// same wants an answer to be the same in pieces as at once, and returns it.
+// same checks that streamed and unstreamed answers are equal, and returns the answer.
 func same(t *testing.T, c *anthropic.Client, p anthropic.MessageNewParams) *anthropic.Message {
 	t.Helper()
 	want, err := c.Messages.New(t.Context(), p)
@@ -78,16 +78,16 @@ func same(t *testing.T, c *anthropic.Client, p anthropic.MessageNewParams) *anth
 		t.Fatal(err)
 	}
 	if len(got.Content) != len(want.Content) || got.StopReason != want.StopReason || got.StopSequence != want.StopSequence {
-		t.Fatalf("streamed %+v, at once %+v", got, want)
+		t.Fatalf("streamed %+v, unstreamed %+v", got, want)
 	}
 	for i, block := range got.Content {
 		if block.Type != want.Content[i].Type || block.Text != want.Content[i].Text || compact(t, block.Input) != compact(t, want.Content[i].Input) {
-			t.Errorf("streamed %+v, at once %+v", block, want.Content[i])
+			t.Errorf("streamed %+v, unstreamed %+v", block, want.Content[i])
 		}
 	}
 	read := func(u anthropic.Usage) int64 { return u.InputTokens + u.CacheReadInputTokens }
 	if read(got.Usage) == 0 || read(got.Usage) != read(want.Usage) || got.Usage.OutputTokens == 0 {
-		t.Errorf("usage streamed %+v, at once %+v", got.Usage, want.Usage)
+		t.Errorf("usage streamed %+v, unstreamed %+v", got.Usage, want.Usage)
 	}
 	return want
 }
@@ -137,7 +137,7 @@ func TestRunsALoopOfTools(t *testing.T) {
 		t.Errorf("%s: %v", got.Content[0].Input, err)
 	}
 	if read := got.Usage.InputTokens + got.Usage.CacheReadInputTokens; count.InputTokens != read {
-		t.Errorf("count_tokens says %d, the usage %d", count.InputTokens, read)
+		t.Errorf("count_tokens returns %d, but the usage has %d", count.InputTokens, read)
 	}
 	p.ToolChoice = anthropic.ToolChoiceUnionParam{}
 	p.Messages = append(p.Messages, got.ToParam(), anthropic.NewUserMessage(anthropic.NewToolResultBlock(got.Content[0].ID, "Rain.", false)))
@@ -170,7 +170,7 @@ func TestUnderstandsRefusals(t *testing.T) {
 	}
 }
 
-func TestHearsThatAStreamWasStopped(t *testing.T) {
+func TestReportsAStoppedStream(t *testing.T) {
 	stream := sdk(t).Messages.NewStreaming(t.Context(), asked(long))
 	defer stream.Close()
 	if !stream.Next() {
@@ -192,18 +192,18 @@ func TestHearsThatAStreamWasStopped(t *testing.T) {
 	}
 	for stream.Next() {
 		if stream.Current().Type == "message_stop" {
-			t.Error("a stopped stream has a clean end")
+			t.Error("a stopped stream ended without an error")
 		}
 	}
 	wantError(t, stream.Err(), http.StatusOK, "api_error", "user_stop", "", "")
 }
 
-// wantError wants the SDK's error to say all of this.
+// wantError checks the fields of the SDK's error.
 func wantError(t *testing.T, err error, status int, kind, reason, param, code string) {
 	t.Helper()
 	e, ok := errors.AsType[*anthropic.Error](err)
 	if !ok {
-		t.Errorf("the SDK says %v", err)
+		t.Errorf("the SDK reports %v", err)
 		return
 	}
 	var body struct {

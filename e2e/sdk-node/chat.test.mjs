@@ -1,4 +1,4 @@
-// The official openai package, of which only the address is ours, against a running whence:
+// Tests of the official openai package with our address, against a running whence:
 //
 //   WHENCE_URL=http://127.0.0.1:8080 npm test             # here, after npm ci
 
@@ -15,7 +15,7 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
   const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: 'unused', maxRetries: 0 });
   const ask = (content, more = {}) => ({ model, temperature: 0, messages: [{ role: 'user', content }], ...more });
 
-  // streamed puts together what comes in pieces.
+  // streamed joins the chunks of a streamed answer.
   async function streamed(body) {
     const all = { content: '', finish: null, usage: null, chunks: [] };
     for await (const chunk of await client.chat.completions.create({ ...body, stream: true })) {
@@ -27,7 +27,7 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     return all;
   }
 
-  // same wants an answer to be the same in pieces as at once, and returns it.
+  // same checks that streamed and unstreamed answers are equal, and returns the answer.
   async function same(body) {
     const whole = await client.chat.completions.create(body);
     const pieces = await streamed({ ...body, stream_options: { include_usage: true } });
@@ -38,19 +38,19 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     return { content: pieces.content, finish: pieces.finish, tokens: whole.usage.completion_tokens, usage: pieces.usage };
   }
 
-  test('an answer is the same in pieces and at once', async () => {
+  test('streamed and unstreamed answers are equal', async () => {
     const { content, finish, tokens, usage } = await same(ask(short));
     assert.match(content, /^When you close the tab,/);
     assert.equal(finish, 'stop');
     assert.equal(usage.completion_tokens, tokens);
   });
 
-  test('max_tokens cuts it', async () => {
+  test('max_tokens ends the answer', async () => {
     assert.equal((await same(ask(short, { max_tokens: 5 }))).finish, 'length');
     assert.equal((await same(ask(short, { max_completion_tokens: 5 }))).tokens, 5);
   });
 
-  test('a stop string ends it', async () => {
+  test('a stop string ends the answer', async () => {
     const { content } = await same(ask(short));
     const cut = await same(ask(short, { stop: ['nowhere', ' sends'] }));
     assert.equal(cut.content, content.slice(0, content.indexOf(' sends')));
@@ -62,16 +62,16 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     const seven = await drawn(7);
     assert.equal(await drawn(7), seven);
     const others = await Promise.all([8, 9, 10].map(drawn));
-    assert.ok(others.some((other) => other !== seven), 'all seeds give the same');
+    assert.ok(others.some((other) => other !== seven), 'all seeds give the same answer');
   });
 
-  test('usage comes only to those who ask', async () => {
+  test('usage is sent only on request', async () => {
     const { chunks, usage } = await streamed(ask(short, { max_tokens: 3 }));
     assert.equal(usage, null);
     assert.ok(chunks.every(({ choices }) => choices.length === 1));
   });
 
-  test('the helper for streams understands them', async () => {
+  test('the stream helper of the package works', async () => {
     const stream = client.chat.completions.stream(ask(short));
     let text = '';
     stream.on('content', (delta) => { text += delta; });
@@ -107,10 +107,10 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     }
   });
 
-  // spelled puts the tokens of logprobs together.
+  // spelled joins the bytes of the tokens of logprobs.
   const spelled = (tokens) => Buffer.from(tokens.flatMap(({ bytes }) => bytes ?? [])).toString();
 
-  test('several choices with logprobs are the same in pieces and at once', async () => {
+  test('several choices with logprobs are equal streamed and unstreamed', async () => {
     const body = ask(long, { n: 3, seed: 5, temperature: 1, max_tokens: 20, logprobs: true, top_logprobs: 2 });
     const { choices, usage } = await client.chat.completions.create(body);
     const pieces = [0, 1, 2].map(() => ({ content: '', tokens: [], finish: null }));
@@ -123,7 +123,7 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
       }
       counted = chunk.usage ?? counted;
     }
-    assert.equal(new Set(choices.map(({ message }) => message.content)).size, 3, 'choices are alike');
+    assert.equal(new Set(choices.map(({ message }) => message.content)).size, 3, 'choices are equal');
     assert.deepEqual(pieces, choices.map(({ message, logprobs, finish_reason: finish }) => ({ content: message.content, tokens: logprobs.content, finish })));
     for (const { message, logprobs } of choices) {
       assert.equal(spelled(logprobs.content), message.content);
@@ -133,7 +133,7 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.equal(usage.completion_tokens, 60);
   });
 
-  test('prompts are continued as they stand', async () => {
+  test('prompts are continued without a template', async () => {
     const body = { model, prompt: ['The fox', 'Once upon'], n: 2, best_of: 2, seed: 7, max_tokens: 12, logprobs: 2 };
     const { choices, usage, id } = await client.completions.create(body);
     assert.match(id, /^cmpl-/);
@@ -153,9 +153,9 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     await assert.rejects(client.completions.create({ ...body, suffix: 'end' }), ({ status, param }) => status === 400 && param === 'suffix');
   });
 
-  test('a text has the same vector as numbers and as bytes', async () => {
+  test('a text has the same embedding as numbers and as base64', async () => {
     const input = ['The fox sleeps.', 'A harbor at night'];
-    const bytes = await client.embeddings.create({ model, input }); // the package asks for base64 by itself
+    const bytes = await client.embeddings.create({ model, input }); // the package requests base64 by default
     const numbers = await client.embeddings.create({ model, input, encoding_format: 'float' });
     assert.deepEqual(bytes.data.map(({ index, embedding }) => [index, [...embedding].map(Math.fround)]), numbers.data.map(({ index, embedding }) => [index, embedding.map(Math.fround)]));
     assert.equal(bytes.usage.total_tokens, numbers.usage.prompt_tokens);

@@ -1,4 +1,5 @@
-// The Responses API of the official openai package over a WebSocket, against a running whence.
+// Tests of the Responses API over a WebSocket with the official openai package, against a running
+// whence.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -16,7 +17,7 @@ const weather = {
 };
 
 describe('responses over a WebSocket', { skip: !base && 'WHENCE_URL is not set' }, () => {
-  // open returns a function that asks for a response, and waits for its last event or for an error.
+  // open returns a function that requests a response and waits for its last event or for an error.
   const open = (t) => {
     const ws = new ResponsesWS(new OpenAI({ baseURL: `${base}/v1`, apiKey: 'unused' }));
     t.after(() => ws.close());

@@ -1,4 +1,5 @@
-// The packages eventsource, eventsource-client and @microsoft/fetch-event-source, against a running whence, through a proxy that cuts their connections:
+// Tests of the packages eventsource, eventsource-client and @microsoft/fetch-event-source, against
+// a running whence, through a proxy that cuts their connections:
 //
 //   WHENCE_URL=http://127.0.0.1:8080 npm test             # here, after npm ci
 
@@ -18,8 +19,9 @@ async function post(path) {
   return response.json();
 }
 
-// read follows a stream with one of the packages: follow calls seen for each event, and returns when the reader has ended by
-// itself. The text must be that of an undisturbed answer, and no event may come twice.
+// read follows a stream with one of the packages: follow calls seen for each event, and returns
+// when the reader has ended by itself. The text must equal the undisturbed answer, and no event may
+// be repeated.
 async function read(follow, more) {
   const proxy = await cutter(base, { times: 3, bytes: 800, ...more });
   try {
@@ -33,7 +35,7 @@ async function read(follow, more) {
       else names.push(name);
     });
     assert.equal(text, message.content);
-    assert.equal(new Set(ids).size, ids.length, 'an event came twice');
+    assert.equal(new Set(ids).size, ids.length, 'an event was repeated');
     assert.deepEqual(names, ['usage', 'ending']);
     assert.equal(proxy.cuts, 3);
   } finally {
@@ -60,7 +62,7 @@ describe('readers that are cut', { skip: !base && 'WHENCE_URL is not set' }, () 
   }));
 
   test('fetch-event-source resumes, and stops after the end', () => {
-    // It is for browsers: these are all that it uses of one.
+    // The package is for browsers: it uses only these browser objects.
     globalThis.window = globalThis;
     globalThis.document = { addEventListener() {}, removeEventListener() {} };
     return read((url, seen) => {
@@ -68,12 +70,12 @@ describe('readers that are cut', { skip: !base && 'WHENCE_URL is not set' }, () 
       return fetchEventSource(url, {
         openWhenHidden: true,
         onmessage: ({ id, event, data }) => {
-          if (!event) return; // the hint to come back
+          if (!event) return; // the retry hint
           seen(id, event, data);
           over ||= event === 'ending' || event === 'error';
         },
-        onclose: () => { if (!over) throw new Error('cut'); }, // which has it come back: to Node's fetch a cut body has ended
+        onclose: () => { if (!over) throw new Error('cut'); }, // makes the package reconnect: for Node's fetch, a cut body has ended normally
       });
-    }, { inLine: true }); // it has come to an event when it has read its id, which is the last line, though not the empty one after it
+    }, { inLine: true }); // the package records an event's id when it has read the id line, before the empty line that ends the event
   });
 });

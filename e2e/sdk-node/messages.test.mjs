@@ -1,4 +1,4 @@
-// The official @anthropic-ai/sdk package, of which only the address is ours, against a running whence.
+// Tests of the official @anthropic-ai/sdk package with our address, against a running whence.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -23,11 +23,11 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
   const client = new Anthropic({ baseURL: base, apiKey: 'unused', authToken: null, maxRetries: 0 });
   const ask = (content, more = {}) => ({ model, temperature: 0, max_tokens: 200, messages: [{ role: 'user', content }], ...more });
 
-  // same wants an answer to be the same in pieces as at once, and returns it.
+  // same checks that streamed and unstreamed answers are equal, and returns the answer.
   async function same(body) {
     const whole = await client.messages.create(body);
     const streamed = await client.messages.stream(body).finalMessage();
-    const blocks = ({ content }) => content.map(({ id, ...rest }) => rest); // each call has an id of its own
+    const blocks = ({ content }) => content.map(({ id, ...rest }) => rest); // ids of calls differ
     assert.deepEqual(blocks(streamed), blocks(whole));
     assert.equal(streamed.stop_reason, whole.stop_reason);
     assert.equal(streamed.stop_sequence, whole.stop_sequence);
@@ -38,14 +38,14 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
     return whole;
   }
 
-  test('an answer is the same in pieces and at once', async () => {
+  test('streamed and unstreamed answers are equal', async () => {
     const { content, stop_reason, usage } = await same(ask(short));
     assert.match(content[0].text, /^When you close the tab,/);
     assert.equal(stop_reason, 'end_turn');
     assert.ok(usage.output_tokens > 10);
   });
 
-  test('max_tokens and stop sequences end it', async () => {
+  test('max_tokens and stop sequences end the answer', async () => {
     const cut = await same(ask(short, { max_tokens: 5 }));
     assert.equal(cut.stop_reason, 'max_tokens');
     assert.equal(cut.usage.output_tokens, 5);
@@ -54,7 +54,7 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.equal(stopped.stop_sequence, ' sends');
   });
 
-  test('what clients send by habit is accepted', async () => {
+  test('fields that clients send by default are accepted', async () => {
     const cache_control = { type: 'ephemeral' };
     const answer = await same(ask([{ type: 'text', text: short, cache_control }], {
       system: [{ type: 'text', text: 'You are kind.', cache_control }], metadata: { user_id: 'u' }, service_tier: 'auto', thinking: { type: 'disabled' },
@@ -89,7 +89,7 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.ok(without < input_tokens);
   });
 
-  test('refusals are those of the API', async () => {
+  test('refusals have the form of the API', async () => {
     const refused = (body, kind, type, param) => assert.rejects(client.messages.create(body), (err) => {
       assert.ok(err instanceof kind, err);
       assert.equal(err.type, type);
@@ -104,7 +104,7 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
     await refused(ask(short, { max_tokens: 5000 }), BadRequestError, 'invalid_request_error', 'max_tokens');
   });
 
-  test('a stream that is stopped ends with an error', async () => {
+  test('a stopped stream ends with an error', async () => {
     const stream = await client.messages.create({ ...ask(long, { max_tokens: 800 }), stream: true });
     await assert.rejects(async () => {
       for await (const event of stream) {

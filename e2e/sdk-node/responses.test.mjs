@@ -1,4 +1,5 @@
-// The Responses API of the official openai package, of which only the address is ours, against a running whence.
+// Tests of the Responses API with the official openai package and our address, against a running
+// whence.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -27,7 +28,8 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
   const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: 'unused', maxRetries: 0 });
   const ask = (input, more = {}) => ({ model, temperature: 0, input, store: false, ...more });
 
-  // same wants a response to be the same in pieces as at once, and returns it. Ids and times are its own.
+  // same checks that streamed and unstreamed responses are equal except for ids and times, and
+  // returns the response.
   async function same(body) {
     const whole = await client.responses.create(body);
     const stream = client.responses.stream(body);
@@ -50,7 +52,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     return whole;
   }
 
-  test('a response is the same in pieces and at once', async () => {
+  test('streamed and unstreamed responses are equal', async () => {
     const response = await same(ask(short, { instructions: 'You are kind.', metadata: { a: 'b' } }));
     assert.equal(response.status, 'completed');
     assert.ok(response.output_text.length > 10);
@@ -61,7 +63,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.match((await same(ask([{ role: 'user', content: [{ type: 'input_text', text: short }] }]))).output_text, /^When you close the tab,/);
   });
 
-  test('max_output_tokens ends it', async () => {
+  test('max_output_tokens ends the response', async () => {
     const response = await same(ask(short, { max_output_tokens: 5 }));
     assert.equal(response.status, 'incomplete');
     assert.equal(response.incomplete_details.reason, 'max_output_tokens');
@@ -126,7 +128,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
       return true;
     });
     await refused(ask(short, { temperature: 3 }), BadRequestError, 'temperature');
-    await refused(ask(short, { background: true }), BadRequestError, 'background'); // and store: false
+    await refused(ask(short, { background: true }), BadRequestError, 'background'); // with store: false
     await refused(ask(short, { previous_response_id: 'resp_1' }), BadRequestError, 'previous_response_id');
     await refused(ask([{ role: 'user', content: [{ type: 'input_image', image_url: 'https://example.com/a.png' }] }]), BadRequestError, 'input');
     await refused(ask(short, { tools: [{ type: 'web_search' }] }), BadRequestError, 'tools[0].type');
@@ -134,7 +136,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     await refused(ask(short, { max_output_tokens: 5000 }), BadRequestError, 'max_output_tokens');
   });
 
-  test('a stream that is stopped ends with response.failed', async () => {
+  test('a stopped stream ends with response.failed', async () => {
     const stream = await client.responses.create({ ...ask(long), stream: true });
     const events = [];
     for await (const event of stream) {

@@ -1,4 +1,5 @@
-// Stored responses with the official openai package, of which only the address is ours, against a running whence.
+// Tests of stored responses with the official openai package and our address, against a running
+// whence.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -13,7 +14,7 @@ describe('stored responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
   const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: 'unused', maxRetries: 0 });
   const create = (input, more = {}) => client.responses.create({ model, temperature: 0, input, ...more });
 
-  // plain returns a response without what the SDK adds.
+  // plain returns a response without the fields that the SDK adds.
   const plain = ({ output_text, ...response }) => JSON.parse(JSON.stringify(response));
 
   async function ended(response) {
@@ -35,11 +36,11 @@ describe('stored responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.deepEqual(plain(await client.responses.cancel(got.id)), plain(got));
   });
 
-  test('a background stream is resumed behind its last event', async () => {
+  test('a background stream is resumed after its last event', async () => {
     const first = [];
     for await (const event of await create(short, { background: true, stream: true })) {
       first.push(event);
-      if (event.sequence_number === 7) break; // the connection is closed
+      if (event.sequence_number === 7) break; // closes the connection
     }
     const { id } = first[0].response;
     const rest = [];
@@ -104,7 +105,7 @@ describe('stored responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
       ['user', 'input_text', 'Who are you?'], ['assistant', 'output_text', first.output_text], ['user', 'input_text', short],
     ]);
     await client.responses.delete(first.id);
-    const third = await create('And then?', { previous_response_id: second.id, store: false }); // it needs only the second
+    const third = await create('And then?', { previous_response_id: second.id, store: false }); // needs only the second response
     assert.equal(third.status, 'completed');
     assert.ok(third.usage.input_tokens > second.usage.input_tokens);
     await assert.rejects(client.responses.retrieve(third.id), NotFoundError);

@@ -1,5 +1,5 @@
-// Tools and schemas through the official openai package and LangChain, of which only the address is ours. The
-// model knows nothing of weather: what it must get right, its guide sees to.
+// Tests of tools and schemas through the official openai package and LangChain, with our address.
+// The model was not trained on weather tools: its guide enforces the format.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -20,7 +20,7 @@ const weather = {
 };
 const question = 'What is the weather in Paris?';
 
-// valid wants arguments to be as the schema has them.
+// valid checks arguments against the schema.
 function valid({ city, unit, days = 1, ...rest }) {
   assert.equal(typeof city, 'string');
   assert.ok(city.length <= 20);
@@ -38,7 +38,7 @@ describe('openai, with tools', { skip: !base && 'WHENCE_URL is not set' }, () =>
   const messages = [{ role: 'user', content: question }];
 
   for (const tool_choice of ['required', { type: 'function', function: { name: 'get_weather' } }]) {
-    test(`a loop with ${JSON.stringify(tool_choice)}, in pieces and at once`, async () => {
+    test(`a loop with ${JSON.stringify(tool_choice)}, streamed and unstreamed`, async () => {
       const body = { model, temperature: 0, messages, tools, tool_choice };
       const whole = (await client.chat.completions.create(body)).choices[0];
       const stream = client.chat.completions.stream({ ...body, stream_options: { include_usage: true } });
@@ -65,19 +65,19 @@ describe('openai, with tools', { skip: !base && 'WHENCE_URL is not set' }, () =>
     });
   }
 
-  test('the runner of tools runs them', async () => {
+  test('the tool runner of the package works', async () => {
     const asked = [];
     const runner = client.chat.completions.runTools({
       model, temperature: 0, messages, max_completion_tokens: 200, stream: true,
       tool_choice: { type: 'function', function: { name: 'get_weather' } },
       tools: [{ type: 'function', function: { name: 'get_weather', parameters: weather, parse: JSON.parse, function: (args) => { asked.push(args); return 'Rain.'; } } }],
     }, { maxChatCompletions: 2 });
-    await runner.done().catch(() => {}); // it stops after the named call, or at its limit
+    await runner.done().catch(() => {}); // the runner stops after the named call, or at its limit
     assert.ok(asked.length >= 1);
     asked.forEach(valid);
   });
 
-  test('a schema is kept to, strictly and through zod', async () => {
+  test('a schema is enforced, strictly and through zod', async () => {
     const Report = z.object({ city: z.string().max(12), sky: z.enum(['clear', 'rain']), high: z.int(), rain: z.boolean().nullable() });
     const parsed = await client.chat.completions.parse({ model, messages, temperature: 1, seed: 5, response_format: zodResponseFormat(Report, 'report') });
     Report.parse(parsed.choices[0].message.parsed);
@@ -89,14 +89,14 @@ describe('openai, with tools', { skip: !base && 'WHENCE_URL is not set' }, () =>
 describe('LangChain', { skip: !base && 'WHENCE_URL is not set' }, () => {
   const llm = new ChatOpenAI({ model, temperature: 0, apiKey: 'unused', maxRetries: 0, streamUsage: true, configuration: { baseURL: `${base}/v1` } });
 
-  test('streams, and tells the usage', async () => {
+  test('streams and reports the usage', async () => {
     let all;
     for await (const piece of await llm.stream('What happens when I close the tab?')) all = all ? all.concat(piece) : piece;
     assert.match(all.content, /^When you close the tab,/);
     assert.ok(all.usage_metadata.output_tokens > 0);
   });
 
-  test('calls a tool and goes on with its answer', async () => {
+  test('calls a tool and continues with its result', async () => {
     const asked = [];
     const getWeather = langchainTool((args) => { asked.push(args); return 'Rain.'; }, { name: 'get_weather', description: 'The weather in a city', schema: weather });
     const messages = [new HumanMessage(question)];

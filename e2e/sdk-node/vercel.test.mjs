@@ -1,4 +1,4 @@
-// Vercel's AI SDK through each of its providers that speaks one of our APIs, of which only the address is ours.
+// Tests of Vercel's AI SDK with each of its providers for our APIs, with our address.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -23,7 +23,7 @@ const weather = {
 const to = { baseURL: `${base}/v1`, apiKey: 'unused' };
 const openai = createOpenAI(to);
 
-// A surface is a provider's model by name, and what its API says of a model that does not exist.
+// A surface has a provider's models by name, and its API's error for an unknown model.
 const surfaces = {
   'OpenAI, Responses': { of: openai, code: 'model_not_found', providerOptions: { openai: { store: false } } },
   'OpenAI, chat completions': { of: openai.chat, code: 'model_not_found' },
@@ -35,7 +35,7 @@ for (const [surface, { of, code, providerOptions }] of Object.entries(surfaces))
   describe(`Vercel AI SDK: ${surface}`, { skip: !base && 'WHENCE_URL is not set', concurrency: true }, () => {
     const settings = { model: of(name), temperature: 0, maxRetries: 0, maxOutputTokens: 300, providerOptions };
 
-    test('an answer is the same in pieces and at once', async () => {
+    test('streamed and unstreamed answers are equal', async () => {
       const whole = await generateText({ ...settings, prompt: short });
       const stream = streamText({ ...settings, prompt: short });
       let text = '';
@@ -48,13 +48,13 @@ for (const [surface, { of, code, providerOptions }] of Object.entries(surfaces))
       assert.deepEqual([await stream.finishReason, whole.finishReason], ['stop', 'stop']);
     });
 
-    test('a limit cuts the answer', async () => {
+    test('a limit ends the answer', async () => {
       const { finishReason, usage } = await generateText({ ...settings, prompt: long, maxOutputTokens: 5 });
       assert.equal(finishReason, 'length');
       assert.equal(usage.outputTokens, 5);
     });
 
-    test('a tool is called, and its result answered', async () => {
+    test('a tool is called, and its result is used', async () => {
       const asked = [];
       const tools = {
         get_weather: tool({ description: 'The weather in a city', inputSchema: jsonSchema(weather), execute: async (args) => { asked.push(args); return 'Rain.'; } }),
@@ -77,7 +77,7 @@ for (const [surface, { of, code, providerOptions }] of Object.entries(surfaces))
       }
     });
 
-    test('a schema is kept to', async () => {
+    test('a schema is enforced', async () => {
       const schema = z.object({ city: z.string().max(9), rain: z.boolean() });
       const { output } = await generateText({ ...settings, prompt: question, output: Output.object({ schema }) });
       schema.parse(output);
@@ -112,7 +112,7 @@ for (const [surface, { of, code, providerOptions }] of Object.entries(surfaces))
       assert.deepEqual([reason, origin], ['not_found', 'chat-service']);
     });
 
-    test('a stream that is stopped ends with an error', async () => {
+    test('a stopped stream ends with an error', async () => {
       const id = `vercel-${surface.replace(/\W/g, '')}-${crypto.randomUUID()}`;
       let failure;
       const stream = streamText({ ...settings, prompt: long, headers: { 'X-Request-Id': id }, onError: ({ error }) => { failure = error; } });
@@ -131,7 +131,7 @@ test('Vercel AI SDK: a second turn over Responses needs store: false', { skip: !
   const first = await ask([{ role: 'user', content: short }]);
   const messages = [{ role: 'user', content: short }, ...first.response.messages, { role: 'user', content: question }];
   assert.ok((await ask(messages, false)).text);
-  const refused = await ask(messages).catch((err) => err); // it refers to the first answer, which is not stored
+  const refused = await ask(messages).catch((err) => err); // refers to the first answer, which is not stored
   assert.ok(APICallError.isInstance(refused), refused);
   assert.equal(refused.statusCode, 400);
   assert.match(refused.message, /store: false/);

@@ -1,9 +1,9 @@
-// Package simulation plays seeded schedules of requests and faults against the whole path in one process and in
-// virtual time: api-service, one or two chat-services, and two llm-workers.
+// Package simulation runs seeded schedules of requests and faults against the whole path in one
+// process and in virtual time: api-service, one or two chat-services, and two llm-workers.
 //
-// A Schedule is drawn from a seed (package schedule). Play builds the services inside a bubble of testing/synctest
-// (package world), on in-memory transports (packages network and client), runs the schedule, and returns which
-// invariants do not hold (package check).
+// A Schedule is drawn from a seed (package schedule). Play builds the services inside a bubble of
+// testing/synctest (package world), on in-memory transports (packages network and client), runs the
+// schedule, and returns the violated invariants (package check).
 package simulation
 
 import (
@@ -21,28 +21,30 @@ import (
 )
 
 const (
-	// ready is how long services have to find each other before the first request: a worker is asked twice, over slow connections.
+	// ready is the time for the services to find each other before the first request: a worker is
+	// probed twice, over slow connections.
 	ready = 300 * time.Millisecond
-	// horizon is when every stream must have ended: it is longer than all timers on its way together.
+	// horizon is the time by which every stream must have ended: it is longer than the sum of all
+	// timers on the path.
 	horizon = 2 * time.Minute
 )
 
-// A Result is what came of a schedule.
+// A Result is the outcome of a schedule.
 type Result struct {
-	// Violations are the invariants that do not hold.
+	// Violations are the violated invariants.
 	Violations []string
-	// Journal is what all processes logged, with virtual times.
+	// Journal has the logs of all processes, with virtual times.
 	Journal *world.Journal
 	// Endings counts the endings of streams at api-service by reason.
 	Endings map[string]int
 	// Moves counts the moves of streams between workers and between chat-services.
 	Moves int
-	// Answers are those of the requests, in order.
+	// Answers are the answers to the requests, in order.
 	Answers []client.Answer
 }
 
-// Play plays a schedule. It runs in a bubble of testing/synctest, which it leaves without a goroutine. wants are the
-// undisturbed answers, by request; nil for no comparison.
+// Play runs a schedule in a bubble of testing/synctest, and leaves no goroutine in the bubble.
+// wants are the undisturbed answers, by request; nil for no comparison.
 func Play(s *schedule.Schedule, wants []client.Answer) (result Result) {
 	w, err := world.Start(s)
 	if err != nil {
@@ -74,7 +76,7 @@ func Play(s *schedule.Schedule, wants []client.Answer) (result Result) {
 	return result
 }
 
-// A play carries a schedule out.
+// A play runs one schedule.
 type play struct {
 	*world.World
 
@@ -114,12 +116,12 @@ func (p *play) run() {
 		}
 	}
 	p.readers.Wait()
-	for until := time.Now().Add(horizon); p.Edge.Hop.Live.Len() > 0 && time.Now().Before(until); { // streams that nobody reads
+	for until := time.Now().Add(horizon); p.Edge.Hop.Live.Len() > 0 && time.Now().Before(until); { // streams without readers
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// message strikes with the faults of a message.
+// message injects the faults of a message.
 func (p *play) message(n int) {
 	for i := range p.Schedule.Faults {
 		if f := &p.Schedule.Faults[i]; f.Message == n {
@@ -149,7 +151,7 @@ func (p *play) request(i int) {
 	}
 	b, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // the map above
+		panic(err) // cannot fail: the map above
 	}
 	q := &client.Request{Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace, Header: map[string]string{}}
 	if r.Kept {
@@ -189,7 +191,7 @@ func (p *play) visitOf(i int) *client.Visit {
 	return p.visits[i]
 }
 
-// ask sends a request about a stream, and returns its answer.
+// ask sends a request about a stream and returns the answer.
 func (p *play) ask(r *client.Request) client.Answer {
 	a := p.Visit(r).Answer()
 	p.Journal.Note("%s %s: %d %s", r.Method, r.Path, a.Status, strings.TrimSpace(a.Body))

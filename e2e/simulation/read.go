@@ -9,10 +9,10 @@ import (
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 )
 
-// read runs the readers of a stream that is kept. v is the request for the stream.
+// read runs the readers of a kept stream. v is the request for the stream.
 func (p *play) read(i int, v *client.Visit) {
 	r := &p.Schedule.Requests[i]
-	if r.Kept { // its id is in the answer
+	if r.Kept { // the answer has the id
 		id := v.Answer().ID
 		p.mu.Lock()
 		p.streams[i].ID = id
@@ -53,7 +53,8 @@ func (p *play) sessions(i, j int) {
 	p.streams[i].Readers[j] = answers
 }
 
-// session reads the events of a stream behind the event after; its zero value is none.
+// session reads the events of a stream after the event after; the zero value means from the
+// beginning.
 func (p *play) session(id string, s *schedule.Session, after client.Event) client.Answer {
 	q := &client.Request{Method: "GET", Path: "/v1/streams/" + id + "/events", Window: s.Window, Pace: s.Pace, Events: s.Events, Stall: s.Stall}
 	if after.Seq > 0 {

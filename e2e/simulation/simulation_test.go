@@ -21,16 +21,16 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", defaultSeeds, "how many schedules to play")
-	first   = flag.Uint64("seed", 1, "the seed of the first schedule")
-	repeat  = flag.Int("repeat", 1, "how often to play each schedule")
-	most    = flag.Int("failures", 20, "how many failing schedules end the run")
+	seeds   = flag.Int("seeds", defaultSeeds, "number of schedules to run")
+	first   = flag.Uint64("seed", 1, "seed of the first schedule")
+	repeat  = flag.Int("repeat", 1, "number of runs of each schedule")
+	most    = flag.Int("failures", 20, "number of failing schedules that ends the run")
 	verbose = flag.Bool("journal", false, "print the journal of each schedule")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	protocol.ServerDateOnce.Do(protocol.UpdateServerDate) // its goroutine never ends, and must be in no bubble
+	protocol.ServerDateOnce.Do(protocol.UpdateServerDate) // its goroutine never ends, so it must be outside of all bubbles
 	edge.LogTo(io.Discard)
 	os.Exit(m.Run())
 }
@@ -87,7 +87,7 @@ func wantsOf(t *testing.T, s *schedule.Schedule) []client.Answer {
 	return wants
 }
 
-// report prints a schedule that has failed.
+// report prints a failed schedule.
 func report(s *schedule.Schedule, result *Result) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s%s\n", s, result.Journal)
@@ -120,8 +120,8 @@ func TestSchedules(t *testing.T) {
 						}
 						if len(result.Violations) > 0 {
 							failed.Add(1)
-							report(s, &result) // now: the test's own output comes at its end
-							t.Errorf("seed %d: %d invariants do not hold", s.Seed, len(result.Violations))
+							report(s, &result) // at once, because the test's own output appears only at its end
+							t.Errorf("seed %d: %d invariants are violated", s.Seed, len(result.Violations))
 							break
 						}
 						mu.Lock()

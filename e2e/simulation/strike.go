@@ -15,10 +15,10 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// slowest is the most that a slow link adds to a message.
+// slowest is the maximum delay that a slow link adds to a message.
 const slowest = 50 * time.Millisecond
 
-// strike does what a fault says.
+// strike injects a fault.
 func (p *play) strike(f *schedule.Fault) {
 	if p.Closing() {
 		return
@@ -75,7 +75,7 @@ func (p *play) strike(f *schedule.Fault) {
 	}
 }
 
-// remove is DELETE of a stream.
+// remove sends a DELETE for a stream.
 func (p *play) remove(s *check.Strike) {
 	id := p.id(s.Fault.Stream)
 	if id == "" {
@@ -89,7 +89,7 @@ func (p *play) remove(s *check.Strike) {
 	}
 }
 
-// stopAt is an operator's unary Stop.
+// stopAt sends an operator's unary Stop.
 func (p *play) stopAt(s *check.Strike) {
 	id := p.id(s.Fault.Stream)
 	if id == "" {
@@ -117,7 +117,7 @@ func (p *play) stopAt(s *check.Strike) {
 	s.Answered, s.Accepted = time.Now(), err == nil
 }
 
-// end kills or drains a process, and starts another one in its place when the fault is over.
+// end kills or drains a process, and starts a new one in its place when the fault is over.
 func (p *play) end(f *schedule.Fault, old *world.Process, kill bool, restart func()) {
 	select {
 	case <-old.Ended():

@@ -1,9 +1,11 @@
-// An OpenAI-compatible completions server around a real llama.cpp, for the tests of the worker's engine "openai":
+// An OpenAI-compatible completions server around a real llama.cpp, for the tests of the worker's
+// engine "openai":
 //
 //   node server.mjs MODEL.gguf KIND CONTEXT
 //
 // listens on a free port of the loopback and prints it. KIND is whom it resembles: "vllm" takes token ids and answers with token
 // ids, "llamacpp" takes token ids and answers with text, "library", as Ollama's models are called, takes and gives text alone.
+// "native" has the routes of llama.cpp's own server, of which /completion sends no event for a token that ends within a character.
 // It decodes greedily, several requests in one batch, and aborts when the connection closes.
 import http from 'node:http'
 import { getLlama, TokenBias } from 'node-llama-cpp'
@@ -25,21 +27,63 @@ const refuse = (res, status, message) => {
   res.end(JSON.stringify({ error: { message, type: 'invalid_request_error' } }))
 }
 
-async function complete(req, res) {
+// native answers POST /completion as llama.cpp's server does.
+async function native(asked, res) {
+  if (asked.temperature !== 0 || asked.repeat_penalty !== 1) return refuse(res, 400, 'this server only decodes greedily')
+  const bias = new TokenBias(model.tokenizer)
+  if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
+  await generate(res, async (sequence, gone) => {
+    const event = (more) => res.write(`data: ${JSON.stringify({ index: 0, content: '', tokens: [], stop: false, id_slot: -1, tokens_evaluated: asked.prompt.length, ...more })}\n\n`)
+    res.writeHead(200, { 'Content-Type': 'text/event-stream' })
+    const answer = []
+    let told = ''
+    let type = 'limit'
+    await sequence.clearHistory()
+    for await (const token of sequence.evaluate([...asked.prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias })) {
+      if (gone()) return
+      answer.push(token)
+      const ends = model.isEogToken(token)
+      const all = ends ? told : model.detokenize(answer, false)
+      if (!all.endsWith('\uFFFD')) {
+        event({ content: all.slice(told.length), tokens: [token], tokens_predicted: answer.length })
+        told = all
+      }
+      if (ends) type = 'eos'
+      if (ends || answer.length >= asked.n_predict) break
+    }
+    event({ tokens_predicted: answer.length, stop: true, stop_type: type, timings: { cache_n: 0, prompt_n: asked.prompt.length } })
+    res.end()
+  })
+}
+
+// generate calls answer with a free sequence.
+async function generate(res, answer) {
+  let gone = false
+  res.on('close', () => (gone = true))
+  const sequence = free.pop() ?? (await new Promise((taken) => waiting.push(taken)))
+  try {
+    if (!gone) await answer(sequence, () => gone)
+  } finally {
+    const next = waiting.shift()
+    if (next) next(sequence)
+    else free.push(sequence)
+  }
+}
+
+async function bodyOf(req) {
   let body = ''
   for await (const part of req) body += part
-  const asked = JSON.parse(body)
+  return JSON.parse(body)
+}
+
+async function complete(asked, res) {
   if (kind === 'library' && typeof asked.prompt !== 'string') return refuse(res, 400, 'prompt must be a string')
   if (asked.temperature !== 0) return refuse(res, 400, 'this server only decodes greedily')
   const prompt = typeof asked.prompt === 'string' ? model.tokenize(asked.prompt, true) : asked.prompt
   const bias = new TokenBias(model.tokenizer)
   if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
 
-  let gone = false
-  res.on('close', () => (gone = true))
-  const sequence = free.pop() ?? (await new Promise((taken) => waiting.push(taken)))
-  try {
-    if (gone) return
+  await generate(res, async (sequence, gone) => {
     const send = (choice, more) =>
       res.write(`data: ${JSON.stringify({ object: 'text_completion', choices: choice ? [{ index: 0, text: '', finish_reason: null, ...choice }] : [], ...more })}\n\n`)
     res.writeHead(200, { 'Content-Type': 'text/event-stream' })
@@ -48,7 +92,7 @@ async function complete(req, res) {
     let finish = 'length'
     await sequence.clearHistory()
     for await (const token of sequence.evaluate([...prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias })) {
-      if (gone) return
+      if (gone()) return
       answer.push(token)
       if (model.isEogToken(token)) {
         finish = 'stop'
@@ -59,7 +103,7 @@ async function complete(req, res) {
         send({ token_ids: [token] })
       } else {
         const all = model.detokenize(answer, false)
-        if (!all.endsWith('\uFFFD')) { // as llama.cpp's server does: half a character waits for the rest
+        if (!all.endsWith('\uFFFD')) { // like llama.cpp's server: an incomplete character waits for the rest
           send({ text: all.slice(told.length) })
           told = all
         }
@@ -71,11 +115,7 @@ async function complete(req, res) {
       send(null, { usage: { prompt_tokens: prompt.length, completion_tokens: answer.length, total_tokens: prompt.length + answer.length } })
     }
     res.end('data: [DONE]\n\n')
-  } finally {
-    const next = waiting.shift()
-    if (next) next(sequence)
-    else free.push(sequence)
-  }
+  })
 }
 
 const server = http.createServer((req, res) => {
@@ -83,8 +123,14 @@ const server = http.createServer((req, res) => {
     res.setHeader('Content-Type', 'application/json')
     return res.end(JSON.stringify({ object: 'list', data: [{ id: 'whence-tiny.gguf', object: 'model', owned_by: kind }] }))
   }
-  if (req.method !== 'POST' || req.url !== '/v1/completions') return refuse(res, 404, 'there is no such route')
-  complete(req, res).catch((err) => {
+  if (kind === 'native' && req.method === 'GET' && req.url === '/props') {
+    res.setHeader('Content-Type', 'application/json')
+    return res.end(JSON.stringify({ default_generation_settings: { n_ctx: +context / parallel }, total_slots: parallel, model_path: gguf }))
+  }
+  const answer = { '/v1/completions': complete, ...(kind === 'native' && { '/completion': native }) }[req.url]
+  if (req.method !== 'POST' || !answer) return refuse(res, 404, 'there is no such route')
+  const answered = bodyOf(req).then((asked) => answer(asked, res))
+  answered.catch((err) => {
     if (res.headersSent) res.destroy()
     else refuse(res, 500, String(err))
   })

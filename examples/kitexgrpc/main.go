@@ -1,5 +1,5 @@
-// Command kitexgrpc is an ordinary Kitex service over gRPC with the suites of package kitexstream. It prints the trace of its first
-// broken stream.
+// Command kitexgrpc is an ordinary Kitex service over gRPC with the suites of package kitexstream.
+// It prints the trace of its first broken stream.
 package main
 
 import (

@@ -17,13 +17,13 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs compares a run with docs/kitexstream.md.
+// TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs compares a run with docs/howto/kitexstream.md.
 func TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs(t *testing.T) {
 	var out tracedoc.Buffer
 	if err := run(&out, telemetry.Text(&out)); err != nil {
 		t.Fatal(err)
 	}
-	tracedoc.Compare(t, "../../docs/kitexstream.md", "go run ./examples/kitexgrpc", out.String())
+	tracedoc.Compare(t, "../../docs/howto/kitexstream.md", "go run ./examples/kitexgrpc", out.String())
 	if want := "exchange, server of prices.Prices/Watch: internal [exchange]\n  the feed broke\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is missing in\n%s", want, out.String())
 	}

@@ -1,5 +1,5 @@
-// Command kitexttstream is an ordinary Kitex service over TTHeader Streaming with the suites of package kitexstream. It prints the
-// trace of a stream whose user leaves.
+// Command kitexttstream is an ordinary Kitex service over TTHeader Streaming with the suites of
+// package kitexstream. It prints the trace of a stream whose user leaves.
 package main
 
 import (
@@ -27,7 +27,8 @@ import (
 
 type exchange struct{ thrift.Prices }
 
-// Watch sends three prices and waits for more. In a wrapped context, Kitex itself no longer knows who ended the stream.
+// Watch sends three prices and waits for more. Once the context is wrapped, Kitex itself no longer
+// knows who ended the stream.
 func (exchange) Watch(ctx context.Context, _ *thrift.Symbol, st thrift.Prices_WatchServer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -22,13 +22,13 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs compares a run with docs/kitexstream.md.
+// TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs compares a run with docs/howto/kitexstream.md.
 func TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs(t *testing.T) {
 	var out tracedoc.Buffer
 	if err := run(&out, telemetry.Text(&out)); err != nil {
 		t.Fatal(err)
 	}
-	tracedoc.Compare(t, "../../docs/kitexstream.md", "go run ./examples/kitexttstream", out.String())
+	tracedoc.Compare(t, "../../docs/howto/kitexstream.md", "go run ./examples/kitexttstream", out.String())
 	for _, want := range []string{
 		"exchange, server of Prices/Watch: client_gone [user > shop > exchange]\n",
 		"the stream ended: client gone: the user closed the tab [user > shop]\n",
@@ -39,12 +39,13 @@ func TestTheTraceOfTheFirstBrokenStreamIsAsInTheDocs(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "draw the picture of the trace in the docs anew")
+var update = flag.Bool("update", false, "redraw the picture of the trace in the docs")
 
-// TestThePictureInTheDocsIsOfThisTrace compares all but times and places. With -update it draws the picture anew.
+// TestThePictureInTheDocsIsOfThisTrace compares everything except times and positions. With -update
+// it redraws the picture.
 func TestThePictureInTheDocsIsOfThisTrace(t *testing.T) {
 	const file = "../../docs/images/kitexttstream.svg"
-	spans := keeping{tracetest.NewInMemoryExporter()}
+	spans := retainingExporter{tracetest.NewInMemoryExporter()}
 	if err := run(io.Discard, spans); err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +60,12 @@ func TestThePictureInTheDocsIsOfThisTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want, got := tracedoc.Texts(string(committed)), tracedoc.Texts(svg); !slices.Equal(want, got) {
-		t.Errorf("%s shows %q, and the example %q", file, want, got)
+		t.Errorf("%s shows %q, but the example prints %q", file, want, got)
 	}
 }
 
-// keeping keeps the spans when the monitors close.
-type keeping struct{ *tracetest.InMemoryExporter }
+// A retainingExporter retains its spans when the monitors close.
+type retainingExporter struct{ *tracetest.InMemoryExporter }
 
 // Shutdown implements the SDK's SpanExporter.
-func (keeping) Shutdown(context.Context) error { return nil }
+func (retainingExporter) Shutdown(context.Context) error { return nil }

@@ -1,11 +1,13 @@
-// Command mock is a chat-service that users run in their own tests: a generic server of Kitex that is made of the Thrift file alone, without
-// generated code, and answers from a script. Kitex clients call it like chat-service, over TTHeader Streaming, TTHeader and thrift
-// over gRPC.
+// Command mock is a chat-service for the tests of Kitex users: a generic Kitex server built from
+// the Thrift file alone, without generated code, which answers from a script. Kitex clients call it
+// like chat-service, over TTHeader Streaming, TTHeader and thrift over gRPC.
 //
-// The script is a JSON object. For each method it has the messages of the answer, as JSON of the Thrift file; unary methods answer
-// with the first. A message {"pause_ms":100} is a pause, and {"fail":{"code":13007,"message":"…","reason":"draining"}} fails the
-// call as chat-service does: a stream over TTHeader Streaming ends with an ApplicationException of that code, and with trailers that
-// have a BizStatusErrorIface and the reason; other calls end with the BizStatusErrorIface. See script.json.
+// The script is a JSON object. For each method it has the messages of the answer, as JSON of the
+// Thrift file; unary methods answer with the first. A message {"pause_ms":100} is a pause, and
+// {"fail":{"code":13007,"message":"…","reason":"draining"}} fails the call as chat-service does: a
+// stream over TTHeader Streaming ends with an ApplicationException of that code, and with trailers
+// that have a BizStatusErrorIface and the reason; other calls end with the BizStatusErrorIface. See
+// script.json.
 package main
 
 import (
@@ -91,7 +93,7 @@ func run(ctx context.Context, idl, path, listen string, ready func(net.Addr)) er
 	return nil // the connections of callers may still be open
 }
 
-// A step is a message of a script that is not sent.
+// A step is an instruction in a script: a pause or a failure.
 type step struct {
 	PauseMS int64 `json:"pause_ms"`
 	Fail    *struct {
@@ -118,7 +120,7 @@ const hop = "mock"
 func (s script) play(ctx context.Context, method string, send func(message string) error) error {
 	messages, ok := s[method]
 	if !ok {
-		return failure(noAnswer, "the script has no answer of "+method, invalid)
+		return failure(noAnswer, "the script has no answer for "+method, invalid)
 	}
 	for _, message := range messages {
 		var do step
@@ -162,8 +164,9 @@ func (s script) stream(ctx context.Context, _, method string, st generic.BidiStr
 	return ended(ctx, st, s.play(ctx, method, func(message string) error { return st.Send(ctx, message) }))
 }
 
-// ended returns the error of a stream's handler in the form that its protocol has for it. Over gRPC a status carries the
-// BizStatusErrorIface. Over TTHeader Streaming Kitex would send it without an exception.
+// ended returns the error of a stream's handler in the form of its protocol. Over gRPC a status
+// carries the BizStatusErrorIface. Over TTHeader Streaming Kitex would send it without an
+// exception.
 func ended(ctx context.Context, st generic.BidiStreamingServer, err error) error {
 	biz, ok := kerrors.FromBizStatusError(err)
 	if !ok || rpcinfo.GetRPCInfo(ctx).Config().TransportProtocol()&transport.TTHeaderStreaming == 0 {
@@ -184,7 +187,8 @@ func ended(ctx context.Context, st generic.BidiStreamingServer, err error) error
 	return thrift.NewApplicationException(biz.BizStatusCode(), text)
 }
 
-// asException has Kitex send exceptions as they are. It wraps errors of handlers in text of its own.
+// asException makes Kitex send exceptions unchanged. Kitex wraps other errors of handlers in its
+// own text.
 func asException(_ context.Context, err error) error {
 	var exception *thrift.ApplicationException
 	if errors.As(err, &exception) {
@@ -193,7 +197,7 @@ func asException(_ context.Context, err error) error {
 	return err
 }
 
-// gather answers the first message of a request in pieces.
+// gather answers a request of several messages, after its first message.
 func (s script) gather(ctx context.Context, _, method string, st generic.ClientStreamingServer) error {
 	if _, err := st.Recv(ctx); err != nil {
 		return err

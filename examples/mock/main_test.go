@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// start serves script.json, and returns a client of generated code.
+// start serves script.json and returns a generated client.
 func start(t *testing.T, protocol transport.Protocol) chat.Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,7 +102,7 @@ func TestMockFailsAsItsScriptSays(t *testing.T) {
 	for err == nil {
 		_, err = st.Recv(t.Context())
 	}
-	var typed interface{ TypeId() int32 } // as of a stream of chat-service
+	var typed interface{ TypeId() int32 } // like an error of chat-service's streams
 	if !errors.As(err, &typed) || typed.TypeId() != 12001 || !strings.Contains(err.Error(), "draining: mock is shutting down [mock]") {
 		t.Errorf("%v", err)
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// certificates returns the TLS configurations of servers and of clients. Both show the same certificate, which is its own
-// authority, and each side checks the other's: this is mutual TLS.
+// certificates returns the TLS configurations of servers and of clients. Both show the same
+// certificate, which is its own authority, and each side checks the other's: this is mutual TLS.
 func certificates() (servers, clients *tls.Config, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

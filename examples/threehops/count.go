@@ -15,7 +15,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// counting tells package rpc where the messages of Count hold what it needs. Nothing else is needed for a method of one's own.
+// counting tells package rpc which fields of Count's messages to use. A method of your own needs
+// nothing else.
 var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.CountResponse]{
 	Open: func(goal *examplev1.Goal) *examplev1.CountRequest {
 		return &examplev1.CountRequest{Message: &examplev1.CountRequest_Goal{Goal: goal}}
@@ -36,7 +37,7 @@ type counter = stream.Engine[*examplev1.Goal, *examplev1.CountResponse]
 // pace is the time between two items of the leaf.
 const pace = 20 * time.Millisecond
 
-// count is the leaf's engine: a number at each pace.
+// count is the leaf's engine: it sends one number per pace.
 func count(ctx context.Context, goal *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 	return func(yield func(*examplev1.CountResponse, error) bool) {
 		tick := time.NewTicker(pace)

@@ -19,13 +19,13 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/serverstream"
 )
 
-// engines are what a hop answers with.
+// engines are the engines that a hop serves.
 type engines struct {
 	count counter
 	watch watcher
 }
 
-// below returns the engines of the hop named peer, which cc leads to.
+// below returns the engines of the hop named peer, called over cc.
 func below(self, peer string, cc grpc.ClientConnInterface) engines {
 	return engines{count: countBelow(self, peer, cc), watch: watchBelow(self, peer, cc)}
 }
@@ -37,7 +37,7 @@ func register(s grpc.ServiceRegistrar, hop *rpc.Hop, e engines) {
 	serverstream.RegisterControl(s, hop) // the Stop beside Watch
 }
 
-// A path is three hops, of which the front has no server.
+// A path is three hops. The front has no server.
 type path struct {
 	front   engines
 	serving errgroup.Group

@@ -1,12 +1,14 @@
-// Command threehops shows package rpc around methods that are not Whence's own. Three hops speak to each other over TLS: a front
-// and a middle over Kitex, and the middle and a leaf over grpc-go. Two streams cross them, and the user leaves both:
+// Command threehops shows package rpc around methods that are not Whence's own. Three hops talk
+// over TLS: a front calls a middle over Kitex, and the middle calls a leaf over grpc-go. Two
+// streams cross them, and the user leaves both:
 //
-//   - count.go has a bidi method that was made for package rpc: its messages have room for a Stop and an ending.
-//   - watch.go has a server-streaming method that exists, the Watch of grpc's health service: its proto is as it was, and a
-//     unary Stop beside it carries the cause.
+//   - count.go has a bidi method designed for package rpc: its messages have room for a Stop
+//     and an ending.
+//   - watch.go has an existing server-streaming method, the Watch of grpc's health service: its
+//     proto is unchanged, and a unary Stop beside it carries the cause.
 //
-// Each hop logs the ending of each stream, with the same reason and origin. hops.go makes and connects the hops, and
-// certificate.go makes their certificates.
+// Each hop logs the ending of each stream, with the same reason and origin. hops.go creates and
+// connects the hops, and certificate.go their certificates.
 package main
 
 import (
@@ -43,7 +45,7 @@ func run(out io.Writer) (err error) {
 	return read(out, path.front.watch, service("leaf"), status)
 }
 
-// read ranges over a stream, and has its user leave after five items.
+// read ranges over a stream. The user leaves after five items.
 func read[Req, Item any](out io.Writer, engine stream.Engine[Req, Item], req Req, text func(Item) string) error {
 	ctx, control := stream.WithControl(context.Background(), rpc.DefaultGrace)
 	defer control.Release()

@@ -28,7 +28,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-func TestEveryHopSaysWhoEndedEachStream(t *testing.T) {
+func TestEveryHopReportsWhoEndedEachStream(t *testing.T) {
 	var out buffer
 	if err := run(&out); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestEveryHopSaysWhoEndedEachStream(t *testing.T) {
 		`hop=leaf reason=client_gone origin=user path="user > front > middle > leaf"`,
 	} {
 		if strings.Count(said, want) != 2 {
-			t.Errorf("%q is there %d times, not twice:\n%s", want, strings.Count(said, want), said)
+			t.Errorf("%q occurs %d times, not twice:\n%s", want, strings.Count(said, want), said)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // A watcher is an engine that answers with the states of a service, as they change.
 type watcher = stream.Engine[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
 
-// watch is the leaf's engine: the state of a service that comes and goes.
+// watch is the leaf's engine: the alternating state of a service.
 func watch(ctx context.Context, _ *healthpb.HealthCheckRequest) iter.Seq2[*healthpb.HealthCheckResponse, error] {
 	return func(yield func(*healthpb.HealthCheckResponse, error) bool) {
 		tick := time.NewTicker(pace)
@@ -35,7 +35,8 @@ func watch(ctx context.Context, _ *healthpb.HealthCheckRequest) iter.Seq2[*healt
 	}
 }
 
-// A watchServer serves the engine of a hop. The messages of Watch say all that package serverstream needs, so there is no Method.
+// A watchServer serves the engine of a hop. Package serverstream needs no Method, because it needs
+// no fields of Watch's messages.
 type watchServer struct {
 	healthpb.UnimplementedHealthServer
 	hop    *rpc.Hop
@@ -47,8 +48,8 @@ func (s *watchServer) Watch(req *healthpb.HealthCheckRequest, st grpc.ServerStre
 	return serverstream.Serve(s.hop, req, st, nil, s.engine)
 }
 
-// watchBelow returns the engine of the hop named peer. A stop goes to the unary method that serverstream.RegisterControl has put
-// beside Watch.
+// watchBelow returns the engine of the hop named peer. A stop goes to the unary method that
+// serverstream.RegisterControl has put beside Watch.
 func watchBelow(self, peer string, cc grpc.ClientConnInterface) watcher {
 	return serverstream.Dial(self, peer, healthpb.NewHealthClient(cc).Watch, serverstream.Tell(cc), nil)
 }

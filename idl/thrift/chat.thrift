@@ -5,7 +5,7 @@ include "timestamp.thrift"
 include "llm.thrift"
 include "stream.thrift"
 
-// ToolMode says whether the model calls tools.
+// ToolMode decides whether the model calls tools.
 enum ToolMode {
   // As TOOL_MODE_AUTO.
   TOOL_MODE_UNSPECIFIED = 0
@@ -17,13 +17,13 @@ enum ToolMode {
   TOOL_MODE_REQUIRED = 3
 }
 
-// WorkerState says whether a worker gets streams.
+// WorkerState is the health of a worker.
 enum WorkerState {
   // Not known.
   WORKER_STATE_UNSPECIFIED = 0
   // The worker gets streams.
   WORKER_STATE_HEALTHY = 1
-  // The worker has lost a stream: others are preferred until it has answered again.
+  // The worker has failed a stream: other workers are preferred until it has answered again.
   WORKER_STATE_SUSPECT = 2
   // The worker gets no streams.
   WORKER_STATE_DOWN = 3
@@ -52,7 +52,7 @@ struct Message {
 struct PlacedImage {
   // The image.
   1: optional llm.Image image
-  // The number of bytes of the content before the image, which is not inside of a character.
+  // The number of bytes of the content before the image. It must not be inside a character.
   2: i64 offset
 }
 
@@ -77,7 +77,7 @@ struct Tool {
   3: string parameters
 }
 
-// ToolChoice says whether the model calls tools, and which.
+// ToolChoice decides whether the model calls tools, and which.
 struct ToolChoice {
   // Whether the model calls tools.
   1: ToolMode mode
@@ -148,11 +148,11 @@ struct ChatRequest {
   // answer. With sampling.logprobs, the ids and the token count of a delta are those of its
   // logprobs.
   24: bool tell_ids
-  // The ids of the answer so far, as the deltas of another chat-service have told them. The answer
-  // is sent again from its beginning, in deltas that count none of these tokens, and then continues
-  // as if it had never moved. Only with tell_ids, and for requests with one choice.
+  // The ids of the answer so far, from the deltas of another chat-service. The answer is sent again
+  // from its beginning, in deltas that count none of these tokens, and then continues as if it had
+  // never moved. Only with tell_ids, and for requests with one choice.
   25: optional TokenIDs answered
-  // Whether the caller shows nothing of the answer before its End. If the worker of a choice is
+  // Whether the caller shows no part of the answer before its End. If the worker of a choice is
   // lost and no other worker can resume it, chat-service then restarts the choice, and a Restarted
   // takes back its deltas. Converse ignores this; Complete and Compose always set it.
   26: bool gathered
@@ -160,12 +160,12 @@ struct ChatRequest {
   27: list<AnsweredChoice> answered_choices
 }
 
-// AnsweredChoice is what another chat-service has delivered of a choice.
+// AnsweredChoice is the part of a choice that another chat-service has delivered.
 struct AnsweredChoice {
-  // The ids of the choice so far, as deltas have told them.
+  // The ids of the choice so far, from its deltas.
   1: list<i64> ids
-  // The end of the choice, if it has ended: then it is not answered again, and only its ChoiceEnd is
-  // sent again, which counts no tokens.
+  // The end of the choice, if it has ended: then it is not answered again, and only its ChoiceEnd
+  // is sent again, which counts no tokens.
   2: optional ChoiceEnd end
 }
 
@@ -179,7 +179,7 @@ struct GenerateRequest {
 
 // Delta is a piece of the answer: text, reasoning, or parts of tool calls; at least one of them.
 struct Delta {
-  // UTF-8, never half a character; may be the text of several tokens. Empty only if there are
+  // UTF-8, in whole characters; may be the text of several tokens. Empty only if there are
   // logprobs.
   1: string text
   // Tokens generated for this piece.
@@ -196,8 +196,8 @@ struct Delta {
   // If ChatRequest.tell_ids is set, the ids of the tokens.
   12: list<i64> ids
   // If ChatRequest.tell_ids is set: this piece was held back, and is sent because the stream fails.
-  // A continued stream might have made a stop string or a tool call of it; so another chat-service
-  // must not count it as answered.
+  // In a continued stream it may become part of a stop string or a tool call, so another
+  // chat-service must not count it as answered.
   13: bool remainder
 }
 
@@ -205,7 +205,7 @@ struct Delta {
 struct TokenLogprob {
   // The token's id.
   1: i64 id
-  // The token's text; U+FFFD stands for bytes that are no whole character by themselves.
+  // The token's text; U+FFFD stands for bytes that are not a whole character by themselves.
   2: string token
   // The bytes that the token adds to the text, which may be part of a character; empty for a
   // special token that the text leaves out.
@@ -216,7 +216,7 @@ struct TokenLogprob {
   5: list<TokenLogprob> top
 }
 
-// ChoiceEnd says that one of several choices is complete. A stream with one choice has only its
+// ChoiceEnd means that one of several choices is complete. A stream with one choice has only its
 // End.
 struct ChoiceEnd {
   // The number of the choice.
@@ -259,7 +259,7 @@ struct GenerateResponse {
   5: optional Restarted restarted
 }
 
-// Restarted says that a choice was restarted, usually on another worker. All deltas of the choice
+// Restarted means that a choice was restarted, usually on another worker. All deltas of the choice
 // so far are void, and so is its ChoiceEnd; the choice is sent again from its beginning. Started is
 // not sent again.
 struct Restarted {
@@ -313,7 +313,7 @@ struct TokenizeRequest {
   2: string text
   // Whether the tokenizer's post-processor adds its tokens.
   3: bool add_special
-  // A conversation to tokenize. The model's chat template makes a text of it.
+  // A conversation to tokenize. The model's chat template renders it.
   4: list<Message> messages
   // Whether the chat template opens the assistant's turn after the conversation.
   5: bool add_generation_prompt
@@ -365,7 +365,7 @@ struct ComposeRequest {
   5: optional Go go
 }
 
-// Go says that a request is complete.
+// Go means that a request is complete.
 struct Go {
 }
 
@@ -470,10 +470,10 @@ struct Model {
   9: string model_checksum
   // Whether Embeddings works: a healthy worker makes vectors.
   10: bool embeds
-  // Why no worker takes streams, for people; empty while one does. Names no addresses, because
+  // Why no worker takes streams, for people; empty while a worker does. Names no addresses, because
   // clients may read it.
   11: string problem
-  // The model of which this one is a LoRA adapter; empty if it is a model of its own.
+  // For a LoRA adapter: the id of its base model. Empty for other models.
   12: string parent
   // Whether requests may have images: a healthy worker's engine takes them.
   13: bool images
@@ -487,11 +487,11 @@ struct ModelsResponse {
 
 // StopRequest names a stream.
 struct StopRequest {
-  // The stream, and why it is to stop.
+  // The stream, and the reason to stop it.
   1: optional stream.StopStreamRequest stream
 }
 
-// StopResponse says that the stream was told to stop.
+// StopResponse confirms that the stream was asked to stop.
 struct StopResponse {
   // The age of the stopped stream.
   1: optional stream.StopStreamResponse stream
@@ -517,8 +517,8 @@ struct Worker {
   6: optional timestamp.Timestamp said
   // The id of the model that the worker is configured for.
   7: string model
-  // The worker is no longer configured: it gets no new streams, finishes its streams, and is
-  // removed then.
+  // The worker is no longer configured: it gets no new streams, finishes its streams, and is then
+  // removed.
   8: bool leaving
   // A number that no other worker of the model has, except workers that are leaving.
   9: i64 slot
@@ -533,21 +533,21 @@ struct WorkersResponse {
 // Chat answers conversations.
 service Chat {
   // Generate answers one conversation with a stream: Started, then any number of Delta, then End;
-  // or a status that says why not. The first message is the request, later ones are control. A
-  // client may half-close after the request: half-close is not a cancel.
+  // or an error status. The first message is the request, later messages are control. A client may
+  // half-close after the request: half-close is not a cancel.
   GenerateResponse Generate(1: GenerateRequest request) (streaming.mode="bidirectional")
   // Complete is Generate for callers that want the whole answer at once.
   CompleteResponse Complete(1: CompleteRequest request)
   // Compose is Complete for callers that send a long request in pieces: the first message is the
-  // request, later ones add to its messages, and Go or half-close completes it.
+  // request, later messages add to it, and Go or half-close completes it.
   ComposeResponse Compose(1: ComposeRequest request) (streaming.mode="client")
   // Converse answers one turn after another on one stream. The first message is the request. Each
   // answer ends with a TurnEnd, and the caller may send further turns before or after it.
-  // Half-close says that there are no more turns: the stream ends with an End after the last
+  // Half-close means that there are no more turns: the stream ends with an End after the last
   // answer. A stop ends the whole stream.
   ConverseResponse Converse(1: ConverseRequest request) (streaming.mode="bidirectional")
-  // Embeddings makes vectors of texts, with a model that can. Embeddings is a stream of one item,
-  // and Stop ends it like any other stream.
+  // Embeddings computes vectors of texts with a model that supports it. Embeddings is a stream of
+  // one item, and Stop ends it like any other stream.
   EmbeddingsResponse Embeddings(1: EmbeddingsRequest request)
   // Models lists the models that can answer.
   ModelsResponse Models(1: ModelsRequest request)

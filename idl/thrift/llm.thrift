@@ -25,7 +25,7 @@ enum Finish {
   FINISH_LENGTH = 2
   // The model calls a tool.
   FINISH_TOOL_CALLS = 3
-  // The server that generates withheld the rest of the answer by a rule about its content.
+  // The server that generates withheld the rest of the answer because of its content policy.
   FINISH_CONTENT_FILTER = 4
 }
 
@@ -41,14 +41,24 @@ enum Role {
   ROLE_DECODE = 3
 }
 
+// GuideSupport says which guides an engine enforces.
+enum GuideSupport {
+  // Not known; the engine refuses the others itself. Never free_until.
+  GUIDE_SUPPORT_UNSPECIFIED = 0
+  // One form, which is a schema without text around it.
+  GUIDE_SUPPORT_SCHEMA = 1
+  // All guides.
+  GUIDE_SUPPORT_FORMS = 2
+}
+
 // ImageInput is how an engine gets the images of a prompt.
 enum ImageInput {
   // The engine takes no images.
   IMAGE_INPUT_UNSPECIFIED = 0
   // Beside token ids, which have a placeholder for each image.
   IMAGE_INPUT_PROMPT = 1
-  // Within the conversation, which the engine renders itself. A prompt without a conversation cannot
-  // have images, and an answer does not move to or from such a worker.
+  // Within the conversation, which the engine renders itself. A prompt without a conversation
+  // cannot have images, and an answer does not move to or from such a worker.
   IMAGE_INPUT_CONVERSATION = 2
 }
 
@@ -62,8 +72,8 @@ enum Form {
   FORM_TEXT = 2
 }
 
-// Sampling says how the next token is chosen. A field that is not set has the engine's default. The
-// embedded engine's default stands in brackets.
+// Sampling configures the choice of the next token. A field that is not set has the engine's
+// default. The embedded engine's default is given in brackets.
 struct Sampling {
   // The softmax temperature; 0 is greedy. [1]
   1: optional double temperature
@@ -105,20 +115,23 @@ struct Sampling {
 struct Guide {
   // At least one.
   1: list<GuideForm> forms
+  // Text that ends a first part of the answer, such as the tag that closes reasoning. Anything else
+  // may stand in that part, and the form follows it. Empty for no such part.
+  2: string free_until
 }
 
 // GuideForm is a JSON value with fixed text around it.
 struct GuideForm {
-  // Text in front of the value.
+  // Text before the value.
   1: string before
   // The JSON Schema of the value, as JSON; empty for no value at all. A schema that the engine
   // cannot enforce is refused, and the error names the keyword.
   2: string schema
-  // Text behind the value.
+  // Text after the value.
   3: string after
 }
 
-// Claim says which share of a busy path a stream may take.
+// Claim is the share of a busy path that a stream may take.
 struct Claim {
   // The stream's tenant; empty for none. Tenants share the path by their weights.
   1: string tenant
@@ -131,12 +144,11 @@ struct Claim {
   4: string owner
   // The id of the API key that made the stream, for usage records; empty for none.
   5: string key
-  // The id of the stream that this one is a part of, where one of several choices is a stream of its
-  // own on the hops below; empty for a whole stream.
+  // For the stream of one of several choices: the id of the whole stream. Empty for a whole stream.
   6: string whole
 }
 
-// Started says that the request is valid and has been admitted. From here on the stream ends with
+// Started means that the request is valid and has been admitted. From here on the stream ends with
 // an End or an error status, and no longer with a refusal.
 struct Started {
   // The stream's id, the same on all hops.
@@ -159,7 +171,7 @@ struct End {
   2: list<string> path
   // A text for people.
   3: string message
-  // Why the answer is complete. Not set if the stream had several choices: each choice has told its
+  // Why the answer is complete. Not set if the stream had several choices: each ChoiceEnd has its
   // own.
   4: Finish finish
   // The stop string that matched; empty if none did.
@@ -197,7 +209,7 @@ struct Image {
   2: string media_type
 }
 
-// Embedding is the vector that a model makes of a text.
+// Embedding is a model's vector of a text.
 struct Embedding {
   // A vector of length 1.
   1: list<double> values
@@ -221,8 +233,8 @@ struct WorkerInfo {
   7: list<i64> eos_token_ids
   // The current load.
   8: optional Load load
-  // How faithfully the engine takes requests and gives answers. Not set while the worker does not
-  // know it, for example because its server does not answer.
+  // The features of requests and answers that the engine supports. Not set while they are unknown,
+  // for example because the worker's server does not answer.
   9: optional Capabilities capabilities
   // Whether the worker continues an answer of another worker exactly: it honours seed and
   // TokenRequest.generated, and sends the ids that the model chose.
@@ -251,7 +263,7 @@ struct WorkerInfo {
   20: string problem
 }
 
-// Capabilities says what happens to a request and its answer between the worker and the model.
+// Capabilities describes what happens to a request and its answer between the worker and the model.
 struct Capabilities {
   // The form in which the model gets prompts, if it has a tokenizer of its own. FORM_TEXT: the
   // worker decodes the prompt's ids to text, and refuses a prompt whose text has other ids.
@@ -269,6 +281,11 @@ struct Capabilities {
   // How the engine gets the images of a prompt. A request with images goes only to workers whose
   // engine can get them.
   6: ImageInput images
+  // The guides that the engine enforces, if it honours guide.
+  7: GuideSupport guides
+  // Whether log-probabilities are computed after the other fields of Sampling are applied. Sampling
+  // wants the model's own, so such an engine honours logprobs only beside fields that change none.
+  8: bool sampled_logprobs
 }
 
 // Load is how busy a worker is now.

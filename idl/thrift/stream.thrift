@@ -4,7 +4,7 @@ namespace go streamv1
 include "duration.thrift"
 include "timestamp.thrift"
 
-// State is how far a stream has come.
+// State is the progress of a stream.
 enum State {
   // Not known.
   STATE_UNSPECIFIED = 0
@@ -46,7 +46,8 @@ enum Verdict {
   VERDICT_UNCLEAR = 4
 }
 
-// EventKind is the kind of an event. SEND is what this hop did, RECV what it saw its neighbour do.
+// EventKind is the kind of an event. SEND events are actions of this hop, RECV events actions of
+// its neighbour.
 enum EventKind {
   // Not known.
   EVENT_KIND_UNSPECIFIED = 0
@@ -54,13 +55,13 @@ enum EventKind {
   EVENT_KIND_SEND_HEADER = 1
   // A call of the caller (up), or the header of the callee's answer (down).
   EVENT_KIND_RECV_HEADER = 2
-  // This hop told the callee to stop, or reset the call.
+  // This hop sent the callee a Stop, or reset the call.
   EVENT_KIND_SEND_RST = 3
-  // The neighbour told this hop to stop, reset the call, or is lost.
+  // The neighbour sent this hop a Stop, reset the call, or is lost.
   EVENT_KIND_RECV_RST = 4
-  // This hop told its caller the ending.
+  // This hop sent the ending to its caller.
   EVENT_KIND_SEND_TRAILER = 5
-  // The callee told its ending.
+  // The callee sent its ending.
   EVENT_KIND_RECV_TRAILER = 6
   // A message to the caller.
   EVENT_KIND_SEND = 7
@@ -124,14 +125,14 @@ enum Reason {
   REASON_INTERNAL = 17
 }
 
-// Record is what one hop knows of one stream. Only hops of language models set the fields about a
+// Record is one hop's data about one stream. Only hops of language models set the fields about a
 // model, its prompt and its readers.
 struct Record {
   // The stream's id.
   1: string stream_id
   // The hop that wrote this record.
   2: string hop
-  // How far the stream has come on this hop.
+  // The progress of the stream on this hop.
   3: State state
   // The address of the caller.
   4: string peer
@@ -184,11 +185,36 @@ struct Record {
   // Handovers of the prompt to the worker that answers, oldest first, where prefill and decode are
   // apart.
   26: list<Handover> handovers
-  // The stream's owner; empty for a stream without an owner. Not set by a hop that knows no owners.
+  // The stream's owner; empty for a stream without an owner. Not set by a hop without owners.
   27: optional string owner
   // How much of the answer the client had received when it left; set on the hop to which the client
   // was connected, if it left.
   28: Extent extent
+  // From began until the hop sent the first message with tokens; not set before that, nor by a hop
+  // that times no messages.
+  29: optional duration.Duration first_token
+  // The mean time per token that the hop sent after that message; set like first_token.
+  30: optional duration.Duration per_token
+  // The longest time between two messages with tokens that the hop sent; set like first_token.
+  31: optional duration.Duration longest_gap
+  // The pace of the tokens from the callee, over the whole stream; not set before the first token, or
+  // if the hop does not measure it.
+  32: optional TokenPace received_pace
+  // The pace of the tokens to the caller, likewise.
+  33: optional TokenPace sent_pace
+}
+
+// TokenPace is how evenly tokens came in one direction. Times that the stream waited for its caller do
+// not count.
+struct TokenPace {
+  // The time from the start of the stream on this hop to the first token.
+  1: optional duration.Duration first
+  // The median of the gaps between two messages with tokens, estimated from a histogram.
+  2: optional duration.Duration p50
+  // The 95th percentile of the gaps, likewise.
+  3: optional duration.Duration p95
+  // The longest gap.
+  4: optional duration.Duration longest
 }
 
 // Handover records how the KV cache of a prompt went from the worker that read the prompt to the
@@ -306,15 +332,15 @@ struct Stop {
   2: list<string> path
   // A text for people.
   3: string message
-  // How long the receiver and the hops below it may take to end the stream. Each hop passes on less than it has. Not set: each
-  // hop's own grace.
+  // How long the receiver and the hops below it may take to end the stream. Each hop passes on less
+  // than it has. Not set: each hop's own grace.
   4: optional duration.Duration grace
 }
 
 // End is the last message of a stream that completed. A failed stream ends with a status instead,
-// which says the same in google.rpc.ErrorInfo and in the trailers whence-end-reason and
-// whence-end-path. A service may have an End of its own with further fields, if fields 1 to 3 are
-// these.
+// which has the same data in google.rpc.ErrorInfo and in the trailers whence-end-reason and
+// whence-end-path. A service may define its own End with further fields, if fields 1 to 3 are the
+// same.
 struct End {
   // REASON_COMPLETED.
   1: Reason reason
@@ -337,7 +363,7 @@ struct StopStreamRequest {
   3: list<string> owners
 }
 
-// StopStreamResponse says that the stream was told to stop.
+// StopStreamResponse confirms that the stream was asked to stop.
 struct StopStreamResponse {
   // The age of the stream.
   1: optional duration.Duration age
@@ -349,9 +375,9 @@ struct StopRequest {
   1: optional StopStreamRequest stream
 }
 
-// StopResponse says that the stream was told to stop.
+// StopResponse confirms that the stream was asked to stop.
 struct StopResponse {
-  // What is known of the stream.
+  // The age of the stopped stream.
   1: optional StopStreamResponse stream
 }
 

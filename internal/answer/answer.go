@@ -33,7 +33,7 @@ func (a *Answer) Add(d *chatv1.Delta) {
 // Text returns the text of the answer.
 func (a *Answer) Text() string { return a.text.String() }
 
-// Reasoning returns the text that the model thought before.
+// Reasoning returns the reasoning that precedes the answer.
 func (a *Answer) Reasoning() string { return a.reasoning.String() }
 
 // Calls returns the tool calls.

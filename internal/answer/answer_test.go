@@ -6,7 +6,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-func TestPiecesComeTogether(t *testing.T) {
+func TestDeltasAreJoined(t *testing.T) {
 	var a Answer
 	for _, d := range []*chatv1.Delta{
 		{Reasoning: "h"}, {Reasoning: "m", Text: "a"}, {Text: "b"},

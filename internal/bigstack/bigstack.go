@@ -1,12 +1,12 @@
-// Package bigstack starts goroutines that have a large stack from the beginning.
+// Package bigstack starts goroutines with a large initial stack.
 //
 // Serving a request takes about 16 KiB of stack. The runtime gives a goroutine 2 KiB, and doubles
-// the stack whenever it is full, each time with a copy of all frames. That took a seventh of
+// the stack whenever it is full, copying all frames each time. That took a seventh of
 // chat-service's CPU time for a short request.
 package bigstack
 
-// frame is the part of the stack that Go reserves, in bytes. The runtime rounds the size of a stack
-// up to 16 KiB then, which is the largest size that it has caches for.
+// frame is the size of the frame with which Go grows the stack, in bytes. It makes the runtime
+// round the size of the stack up to 16 KiB, the largest size that the runtime caches.
 const frame = 10 << 10
 
 // Go runs f on a new goroutine with a stack of 16 KiB. The garbage collector shrinks the stack of a
@@ -18,7 +18,7 @@ func Go(f func()) {
 	}()
 }
 
-// reserve makes the runtime grow the stack while there is one small frame to copy.
+// reserve makes the runtime grow the stack while only one small frame has to be copied.
 //
 //go:noinline
 func reserve() {

@@ -20,7 +20,7 @@ func stacks() uint64 {
 }
 
 func TestStackIsLargeFromTheBeginning(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which shrinks stacks
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector shrinks stacks
 	const goroutines, each = 256, 16 << 10
 	var running, ended sync.WaitGroup
 	release := make(chan struct{})
@@ -35,7 +35,7 @@ func TestStackIsLargeFromTheBeginning(t *testing.T) {
 		})
 	}
 	running.Wait()
-	// Stacks that were free before count in both figures.
+	// Both figures include stacks that were free before.
 	if grown := int64(stacks() - before); grown < goroutines*each*3/4 {
 		t.Errorf("%d goroutines have %d KiB of stack, want about %d KiB", goroutines, grown>>10, goroutines*each>>10)
 	}

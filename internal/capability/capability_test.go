@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/internal/capability"
 )
 
-func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
+func TestNeutralValuesAreNotAsked(t *testing.T) {
 	for want, s := range map[string]*llmv1.Sampling{
 		"": nil,
 		" ": {TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1), FrequencyPenalty: proto.Float32(0),
@@ -29,7 +29,7 @@ func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestEveryFieldCanBeAsked fails for an added field that Asked does not see.
+// TestEveryFieldCanBeAsked fails for a new field that Asked does not see.
 func TestEveryFieldCanBeAsked(t *testing.T) {
 	fields := (*llmv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
@@ -45,7 +45,7 @@ func TestEveryFieldCanBeAsked(t *testing.T) {
 		case field.Message() != nil:
 			m.Set(field, m.NewField(field))
 		default:
-			m.Set(field, some(t, field.Kind()))
+			m.Set(field, effectiveValue(t, field.Kind()))
 		}
 		if got := capability.Asked(s); !slices.Equal(got, []string{string(field.Name())}) {
 			t.Errorf("%s is set, and %v is asked for", field.Name(), got)
@@ -53,8 +53,8 @@ func TestEveryFieldCanBeAsked(t *testing.T) {
 	}
 }
 
-// some returns a value that asks for something in every field of a kind.
-func some(t *testing.T, kind protoreflect.Kind) protoreflect.Value {
+// effectiveValue returns a value that has an effect in every field of a kind.
+func effectiveValue(t *testing.T, kind protoreflect.Kind) protoreflect.Value {
 	t.Helper()
 	switch kind {
 	case protoreflect.FloatKind:
@@ -68,12 +68,12 @@ func some(t *testing.T, kind protoreflect.Kind) protoreflect.Value {
 	case protoreflect.StringKind:
 		return protoreflect.ValueOfString("x")
 	default:
-		t.Fatalf("a field is of kind %s: say here what asks for something there", kind)
+		t.Fatalf("a field has kind %s: add a value with an effect for that kind here", kind)
 		return protoreflect.Value{}
 	}
 }
 
-func TestMissingIsWhatIsNotListed(t *testing.T) {
+func TestMissingReturnsUnlistedFields(t *testing.T) {
 	s := &llmv1.Sampling{Temperature: proto.Float32(1), Seed: proto.Uint64(3), IgnoreEos: true}
 	for list, want := range map[string]string{
 		"temperature seed ignore_eos top_k": "", "temperature": "seed ignore_eos", "": "temperature seed ignore_eos",
@@ -83,6 +83,6 @@ func TestMissingIsWhatIsNotListed(t *testing.T) {
 		}
 	}
 	if got := capability.Missing(s, nil); got != nil {
-		t.Errorf("an engine that says nothing lacks %v", got)
+		t.Errorf("an engine without capabilities lacks %v", got)
 	}
 }

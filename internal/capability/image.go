@@ -10,9 +10,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// CheckImages refuses a request with images that an engine would not show to its model. engine is
-// the engine's make. An engine that reports no capabilities takes no images. The messages avoid the
-// name of the field, which api-service replaces by its name in the body.
+// CheckImages refuses a request with images that an engine would not pass to its model. engine is
+// the engine's make. An engine that reports no capabilities accepts no images. The messages avoid
+// the name of the field, because api-service replaces that name with its name in the body.
 func CheckImages(engine string, can *llmv1.Capabilities, req *workerv1.TokenRequest) error {
 	if len(req.GetImages()) == 0 {
 		return nil
@@ -34,7 +34,7 @@ func CheckImages(engine string, can *llmv1.Capabilities, req *workerv1.TokenRequ
 	return nil
 }
 
-// mediaTypes are those of whence.llm.v1.Image.
+// mediaTypes are the media types of whence.llm.v1.Image.
 var mediaTypes = []string{"image/png", "image/jpeg", "image/webp", "image/gif"}
 
 // Renders reports whether an engine renders conversations with images itself.

@@ -1,9 +1,9 @@
 // Package coarse has timers that share wake-ups.
 //
-// Thousands of streams each check now and then that nothing is stuck. With timers of the runtime,
-// each check wakes an idle process by itself, starts a goroutine, and has the scheduler wake a second
-// thread to look for more work: together, about as much as a token costs. The timers of a Clock fire
-// a little late, so that those that are due at about the same time fire in one wake-up, on one
+// Thousands of streams each check periodically that nothing is stuck. With timers of the runtime,
+// each check wakes an idle process, starts a goroutine, and makes the scheduler wake a second
+// thread to look for more work. Together that costs about as much as a token. The timers of a Clock
+// fire a little late, so that timers due at about the same time fire in one wake-up, on one
 // goroutine.
 package coarse
 
@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	// maxLate is the most that a timer fires late, beside what the runtime adds: 2^27 ns, 134 ms.
+	// maxLate is the maximum delay of a timer, in addition to the runtime's: 2^27 ns, 134 ms.
 	maxLate = 1 << 27
-	// lateness is the part of a timer's duration that it may fire late.
+	// A timer may fire late by its duration divided by lateness.
 	lateness = 16
 )
 
 // A Clock has timers. The zero Clock is ready to use. It must not be copied.
 type Clock struct {
 	mu    sync.Mutex
-	base  time.Time // a multiple of the longest step since 1970, so that the Clocks of a machine wake up together
+	base  time.Time // aligned to the longest step since 1970, so that the Clocks of a machine wake up together
 	slots map[time.Duration]*slot
-	times times       // of slots, the earliest first
-	timer *time.Timer // fires at the earliest; nil before the first
-	armed bool        // timer runs
-	fires bool        // fire runs
+	times times       // the keys of slots, as a heap
+	timer *time.Timer // fires for the earliest slot; nil before the first use
+	armed bool        // timer is running
+	fires bool        // fire is running
 }
 
-// A slot is the timers that fire together. They are a list, and their order is not kept.
+// A slot is the list of the timers that fire together, in no particular order.
 type slot struct{ first *Timer }
 
-// A Timer calls a function of its own when it fires.
+// A Timer calls its function when it fires.
 type Timer struct {
 	clock *Clock
 	f     func()
 
-	in         *slot // nil while the timer does not run. The clock's mu guards this and the list
+	in         *slot // nil while the timer does not run; the clock's mu guards this and the list
 	next, prev *Timer
 }
 
-// NewTimer returns a timer that does not run yet. f is called each time it fires. f must not block:
-// other timers of c wait for it. It may reset and stop timers.
+// NewTimer returns a timer that is not running. f is called each time the timer fires. f must not
+// block, because other timers of c wait for it. f may reset and stop timers.
 func (c *Clock) NewTimer(f func()) *Timer { return &Timer{clock: c, f: f} }
 
-// Reset has t fire once, after d or up to a sixteenth of d later, but at most 134 ms later.
+// Reset makes t fire once, after d plus at most a sixteenth of d, and at most 134 ms late.
 func (t *Timer) Reset(d time.Duration) {
 	c := t.clock
 	c.mu.Lock()
@@ -66,7 +66,7 @@ func (t *Timer) Reset(d time.Duration) {
 	}
 }
 
-// Stop keeps t from firing. It does not wait for a call of t's function that has begun.
+// Stop prevents t from firing. It does not wait for a running call of t's function.
 func (t *Timer) Stop() {
 	t.clock.mu.Lock()
 	defer t.clock.mu.Unlock()
@@ -74,7 +74,7 @@ func (t *Timer) Stop() {
 	t.clock.tidy()
 }
 
-// remove takes t out of its slot. The clock's mu is held.
+// remove removes t from its slot. The caller holds the clock's mu.
 func (t *Timer) remove() {
 	if t.in == nil {
 		return
@@ -90,7 +90,7 @@ func (t *Timer) remove() {
 	t.in, t.next, t.prev = nil, nil, nil
 }
 
-// now returns the time since base. mu is held.
+// now returns the time since base. The caller holds mu.
 func (c *Clock) now() time.Duration {
 	now := time.Now()
 	if c.base.IsZero() {
@@ -99,7 +99,7 @@ func (c *Clock) now() time.Duration {
 	return now.Sub(c.base)
 }
 
-// slot returns the slot of a time. fresh says that it is new. mu is held.
+// slot returns the slot of a time. fresh reports that the slot is new. The caller holds mu.
 func (c *Clock) slot(at time.Duration) (s *slot, fresh bool) {
 	if s = c.slots[at]; s != nil {
 		return s, false
@@ -110,8 +110,8 @@ func (c *Clock) slot(at time.Duration) (s *slot, fresh bool) {
 	return s, true
 }
 
-// tidy drops the earliest slots if they are empty, and stops the Clock's timer if nothing is left.
-// mu is held.
+// tidy drops the earliest slots if they are empty, and stops the Clock's timer if no slot is left.
+// The caller holds mu.
 func (c *Clock) tidy() {
 	for len(c.times) > 0 && c.slots[c.times[0]].first == nil {
 		delete(c.slots, heap.Pop(&c.times).(time.Duration)) //nolint:forcetypeassert // times has nothing else
@@ -122,7 +122,7 @@ func (c *Clock) tidy() {
 	}
 }
 
-// arm has the Clock's timer fire for the earliest slot. mu is held.
+// arm sets the Clock's timer to the earliest slot. The caller holds mu.
 func (c *Clock) arm(now time.Duration) {
 	c.armed = true
 	wait := c.times[0] - now
@@ -154,12 +154,12 @@ func (c *Clock) fire() {
 	c.mu.Unlock()
 }
 
-// late returns how late a timer of a duration may fire: a power of two.
+// late returns the maximum delay of a timer with duration d, rounded down to a power of two.
 func late(d time.Duration) time.Duration {
 	return time.Duration(1) << max(0, bits.Len64(uint64(min(max(d/lateness, 1), maxLate)))-1) //nolint:gosec // positive
 }
 
-// roundUp returns the first multiple of step, a power of two, that is not below d.
+// roundUp returns the first multiple of step, a power of two, that is at least d.
 func roundUp(d, step time.Duration) time.Duration { return (d + step - 1) &^ (step - 1) }
 
 // times is a heap.

@@ -51,7 +51,7 @@ func TestTimerCanBeStoppedAndReset(t *testing.T) {
 			if fired["again"]++; fired["again"] < 5 {
 				again.Reset(time.Second)
 			}
-			last.Stop() // is due in the same wake-up or a later one
+			last.Stop() // due in the same wake-up or a later one
 		})
 		never.Stop()
 		for _, x := range []*coarse.Timer{first, stopped, later, again} {
@@ -66,12 +66,12 @@ func TestTimerCanBeStoppedAndReset(t *testing.T) {
 		if fired["first"] != 1 || fired["again"] != 5 || len(fired) != 2 {
 			t.Errorf("after ten seconds: %v", fired)
 		}
-		first.Reset(time.Minute) // behind a slot that empties
+		first.Reset(time.Minute) // after a slot that becomes empty
 		later.Stop()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if fired["first"] != 2 || len(fired) != 2 {
-			t.Errorf("at last: %v", fired)
+			t.Errorf("at the end: %v", fired)
 		}
 	})
 }
@@ -103,7 +103,8 @@ func BenchmarkResetAndStop(b *testing.B) {
 	}
 }
 
-// TestClocksWakeUpTogether: Clocks that are first used at different times agree on when to wake up.
+// TestClocksWakeUpTogether: Clocks that were first used at different times have the same wake-up
+// times.
 func TestClocksWakeUpTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var first, second coarse.Clock

@@ -1,5 +1,5 @@
-// Package leaktest fails a test binary that leaks goroutines, except for those that the transports
-// deliberately keep for the life of the process.
+// Package leaktest fails a test binary that leaks goroutines, except for goroutines that the
+// transports deliberately keep for the life of the process.
 package leaktest
 
 import (
@@ -8,9 +8,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// kept are the functions of goroutines that a library starts once per process, or once per client,
-// and never ends; the services make one client per peer.
-var kept = []string{
+// ignored has the functions of goroutines that a library starts once per process, or once per
+// client, and never ends. The services make one client per peer.
+var ignored = []string{
 	"github.com/cloudwego/netpoll.(*defaultPoll).Wait",
 	"github.com/bytedance/gopkg/util/gopool.(*worker).run.func1",
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc.preallocateForStream",
@@ -27,8 +27,8 @@ var kept = []string{
 
 // Main runs the tests of a package and then looks for leaked goroutines; call it from TestMain.
 func Main(m *testing.M) {
-	options := make([]goleak.Option, 0, len(kept))
-	for _, function := range kept {
+	options := make([]goleak.Option, 0, len(ignored))
+	for _, function := range ignored {
 		options = append(options, goleak.IgnoreAnyFunction(function))
 	}
 	goleak.VerifyTestMain(m, options...)

@@ -1,8 +1,8 @@
-// Package nowait reads and writes sockets without the cost of calls that may block.
+// Package nowait reads and writes sockets without the overhead of calls that may block.
 //
-// Package syscall prepares the Go scheduler for such calls: it releases the processor to others, and
-// wakes the runtime's monitor thread if the process was idle. A non-blocking socket needs neither,
-// and a process that is idle between two tokens pays for both with each token.
+// For calls that may block, package syscall prepares the Go scheduler: it releases the processor,
+// and wakes the runtime's monitor thread if the process was idle. A non-blocking socket needs
+// neither, and a process that is idle between two tokens pays for both with each token.
 package nowait
 
 import (
@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// A Socket is a connection's socket. One goroutine at a time reads, and one writes.
+// A Socket is the socket of a connection. One goroutine at a time may read, and one may write.
 type Socket struct {
 	raw           syscall.RawConn
 	reads, writes try
 }
 
-// New returns the socket of a TCP or Unix connection; nil for other connections, and on systems
-// whose sockets this package does not know.
+// New returns the socket of a TCP or Unix connection. It returns nil for other connections, and on
+// systems that this package does not support.
 func New(nc net.Conn) *Socket {
 	sc, ok := nc.(syscall.Conn)
-	if !ok || !known {
+	if !ok || !supported {
 		return nil
 	}
 	raw, err := sc.SyscallConn()
@@ -32,10 +32,10 @@ func New(nc net.Conn) *Socket {
 	return s
 }
 
-// Read waits until there is something to read, and reads it, as net.Conn.Read does.
+// Read blocks until the socket has data, and reads it, as net.Conn.Read does.
 func (s *Socket) Read(b []byte) (n int, err error) { return s.reads.do(s.raw.Read, b) }
 
-// Write writes what the kernel takes from b at once, and returns how many bytes that were.
+// Write writes the part of b that the kernel accepts at once, and returns its length in bytes.
 func (s *Socket) Write(b []byte) (n int, err error) { return s.writes.do(s.raw.Write, b) }
 
 // A try is one read or write.
@@ -43,7 +43,7 @@ type try struct {
 	b    []byte
 	n    int
 	err  error
-	once func(fd uintptr) (done bool) // made once: a closure per call would be an allocation
+	once func(fd uintptr) (done bool) // made once, because a closure per call would be an allocation
 }
 
 func (t *try) do(do func(func(fd uintptr) bool) error, b []byte) (n int, err error) {

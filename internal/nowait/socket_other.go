@@ -2,7 +2,7 @@
 
 package nowait
 
-const known = false
+const supported = false
 
 func (*try) read(uintptr) (done bool) { return true }
 

@@ -54,7 +54,7 @@ func TestReadWaits(t *testing.T) {
 	s := nowait.New(a)
 	for _, token := range []string{"one", "two", "three"} {
 		if n, err := s.Write([]byte(token)); n != len(token) || err != nil {
-			t.Errorf("the write returns %d, %v", n, err)
+			t.Errorf("the write returned %d, %v", n, err)
 		}
 		if read := <-got; read != token {
 			t.Errorf("%q was read, want %q", read, token)
@@ -107,7 +107,7 @@ func TestReadEndsWithTheConnection(t *testing.T) {
 
 func TestErrorsOfTheKernel(t *testing.T) {
 	if n, err := nowait.Write(-1, []byte("x")); n != 0 || !errors.Is(err, syscall.EBADF) {
-		t.Errorf("a write to no socket returns %d, %v", n, err)
+		t.Errorf("a write to an invalid descriptor returned %d, %v", n, err)
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-const known = true
+const supported = true
 
-// read reports false if there is nothing to read yet.
+// read returns false if there is no data to read yet.
 func (t *try) read(fd uintptr) (done bool) {
 	n, err := read(int(fd), t.b)
 	switch {
@@ -36,8 +36,8 @@ func (t *try) write(fd uintptr) (done bool) {
 	return true
 }
 
-// Write writes what the kernel takes from b at once to a non-blocking socket, and returns how many
-// bytes that were.
+// Write writes the part of b that the kernel accepts at once to a non-blocking socket, and returns
+// its length in bytes.
 func Write(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
 		m, err := write(fd, b[n:])

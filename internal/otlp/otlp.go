@@ -1,11 +1,12 @@
-// Package otlp holds the address of an OpenTelemetry collector, and its exporters of metrics, spans
-// and logs.
+// Package otlp has the address of an OpenTelemetry collector, and makes exporters of metrics, spans
+// and logs for it.
 package otlp
 
 import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,20 +22,25 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// A Collector is the value of --otlp: grpc://host:port, http://host:port, or host:port, which means
-// http; "" means none.
+// A Collector is the value of --otlp: grpc://host:port, http://host:port, grpcs:// or https:// with
+// TLS, or host:port, which means http. "" means no collector.
+//
+// The variables OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and
+// OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE of OpenTelemetry set credentials and certificates.
 type Collector string
 
-// Usage describes the flag.
-const Usage = "`address` of an OpenTelemetry collector that metrics, traces and, if asked for, usage records are pushed to: grpc://host:4317, or http://host:4318, whose scheme may be left out; empty is off"
+// Usage is the help of the flag.
+const Usage = "`address` of an OpenTelemetry collector that receives metrics, traces and, with --usage-otlp, usage records: grpc://host:4317, http://host:4318 or host:4318, grpcs:// or https:// with TLS; empty disables it"
 
-// Timeout bounds one push, and the last one at the end of a process.
+// Timeout bounds one push, and the last push at the end of a process.
 const Timeout = 5 * time.Second
 
-// Schemes of collectors.
+// The schemes of collectors.
 const (
-	overGRPC = "grpc"
-	overHTTP = "http"
+	overGRPC  = "grpc"
+	overGRPCS = "grpcs"
+	overHTTP  = "http"
+	overHTTPS = "https"
 )
 
 // split returns the protocol and the host:port of the collector.
@@ -46,14 +52,14 @@ func (c Collector) split() (scheme, addr string) {
 	return scheme, strings.TrimSuffix(addr, "/")
 }
 
-// Validate checks c.
+// Validate returns an error if c is invalid.
 func (c Collector) Validate() error {
 	if c == "" {
 		return nil
 	}
 	scheme, addr := c.split()
-	if scheme != overGRPC && scheme != overHTTP {
-		return fmt.Errorf("--otlp is %.128q; it must be grpc://host:port, http://host:port or host:port", string(c))
+	if !slices.Contains([]string{overGRPC, overGRPCS, overHTTP, overHTTPS}, scheme) {
+		return fmt.Errorf("--otlp is %.128q; it must be host:port after grpc://, grpcs://, http://, https:// or nothing", string(c))
 	}
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -68,10 +74,18 @@ func (c Collector) Validate() error {
 // Metrics returns an exporter of metrics to c, which must not be "".
 func (c Collector) Metrics(ctx context.Context) (e metric.Exporter, err error) {
 	switch scheme, addr := c.split(); scheme {
-	case overGRPC:
-		e, err = otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithEndpoint(addr), otlpmetricgrpc.WithInsecure(), otlpmetricgrpc.WithTimeout(Timeout))
+	case overGRPC, overGRPCS:
+		options := []otlpmetricgrpc.Option{otlpmetricgrpc.WithEndpoint(addr), otlpmetricgrpc.WithTimeout(Timeout)}
+		if scheme == overGRPC {
+			options = append(options, otlpmetricgrpc.WithInsecure())
+		}
+		e, err = otlpmetricgrpc.New(ctx, options...)
 	default:
-		e, err = otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpoint(addr), otlpmetrichttp.WithInsecure(), otlpmetrichttp.WithTimeout(Timeout))
+		options := []otlpmetrichttp.Option{otlpmetrichttp.WithEndpoint(addr), otlpmetrichttp.WithTimeout(Timeout)}
+		if scheme == overHTTP {
+			options = append(options, otlpmetrichttp.WithInsecure())
+		}
+		e, err = otlpmetrichttp.New(ctx, options...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--otlp: %w", err)
@@ -82,10 +96,18 @@ func (c Collector) Metrics(ctx context.Context) (e metric.Exporter, err error) {
 // Spans returns an exporter of spans to c, which must not be "".
 func (c Collector) Spans(ctx context.Context) (e trace.SpanExporter, err error) {
 	switch scheme, addr := c.split(); scheme {
-	case overGRPC:
-		e, err = otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(addr), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(Timeout))
+	case overGRPC, overGRPCS:
+		options := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(addr), otlptracegrpc.WithTimeout(Timeout)}
+		if scheme == overGRPC {
+			options = append(options, otlptracegrpc.WithInsecure())
+		}
+		e, err = otlptracegrpc.New(ctx, options...)
 	default:
-		e, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpoint(addr), otlptracehttp.WithInsecure(), otlptracehttp.WithTimeout(Timeout))
+		options := []otlptracehttp.Option{otlptracehttp.WithEndpoint(addr), otlptracehttp.WithTimeout(Timeout)}
+		if scheme == overHTTP {
+			options = append(options, otlptracehttp.WithInsecure())
+		}
+		e, err = otlptracehttp.New(ctx, options...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--otlp: %w", err)
@@ -93,17 +115,25 @@ func (c Collector) Spans(ctx context.Context) (e trace.SpanExporter, err error) 
 	return e, nil
 }
 
-// logPatience bounds the attempts to push one batch of log records. Its exporter repeats those that
-// the collector may take later, and further records wait meanwhile.
+// logPatience bounds the attempts to push one batch of log records. The exporter retries records
+// that the collector may accept later, and further records wait meanwhile.
 const logPatience = time.Minute
 
 // Logs returns an exporter of log records to c, which must not be "".
 func (c Collector) Logs(ctx context.Context) (e log.Exporter, err error) {
 	switch scheme, addr := c.split(); scheme {
-	case overGRPC:
-		e, err = otlploggrpc.New(ctx, otlploggrpc.WithEndpoint(addr), otlploggrpc.WithInsecure(), otlploggrpc.WithTimeout(logPatience))
+	case overGRPC, overGRPCS:
+		options := []otlploggrpc.Option{otlploggrpc.WithEndpoint(addr), otlploggrpc.WithTimeout(logPatience)}
+		if scheme == overGRPC {
+			options = append(options, otlploggrpc.WithInsecure())
+		}
+		e, err = otlploggrpc.New(ctx, options...)
 	default:
-		e, err = otlploghttp.New(ctx, otlploghttp.WithEndpoint(addr), otlploghttp.WithInsecure(), otlploghttp.WithTimeout(Timeout))
+		options := []otlploghttp.Option{otlploghttp.WithEndpoint(addr), otlploghttp.WithTimeout(Timeout)}
+		if scheme == overHTTP {
+			options = append(options, otlploghttp.WithInsecure())
+		}
+		e, err = otlploghttp.New(ctx, options...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--otlp: %w", err)

@@ -2,9 +2,9 @@ package pollnet
 
 import "github.com/cloudwego/netpoll"
 
-// bufferSize is the size of the read buffer that a connection begins with, in bytes, and of the
-// smallest buffer of netpoll. A connection keeps its buffer for as long as it is open, and reads
-// more at a time once the buffer was full. netpoll's 8 KiB were a third of what an open stream costs
+// bufferSize is the initial size of a connection's read buffer, and the size of netpoll's smallest
+// buffer, in bytes. A connection keeps its buffer while it is open, and reads more at a time after
+// the buffer was full. netpoll's default of 8 KiB was a third of the memory of an open stream on
 // api-service.
 const bufferSize = 1 << 10
 

@@ -1,10 +1,10 @@
-// Package pollnet gives the servers of Hertz and Kitex a listener that leaves other descriptors
-// alone.
+// Package pollnet gives the servers of Hertz and Kitex a listener that does not close the
+// descriptors of others.
 //
-// The listener that netpoll makes of a net.Listener closes its duplicate of the descriptor twice,
-// and Kitex closes that listener twice more and then has its poller forget the number. In between,
-// another goroutine may have opened a file or a connection with the same number: it is closed, or
-// nobody reads from it any more.
+// The listener that netpoll makes of a net.Listener closes its duplicate of the descriptor twice.
+// Kitex closes that listener twice more, and then removes the number from its poller. In between,
+// another goroutine may have opened a file or a connection with the same number, which is then
+// closed, or no longer read.
 package pollnet
 
 import (
@@ -20,9 +20,9 @@ type listener struct {
 	fd  int
 }
 
-// Listener returns ln for a server of Hertz or Kitex. Closing the result only makes it refuse
-// connections (on Linux): the caller must close ln after the server has returned. A listener that
-// is not a net.TCPListener is returned unchanged.
+// Listener returns ln for a server of Hertz or Kitex. On Linux, closing the result only makes it
+// refuse connections: the caller must close ln after the server has returned. Listener returns a
+// listener that is not a net.TCPListener unchanged.
 func Listener(ln net.Listener) (net.Listener, error) {
 	tcp, ok := ln.(*net.TCPListener)
 	if !ok {
@@ -49,8 +49,8 @@ func (l *listener) Close() error {
 	return errors.Join(closed, err)
 }
 
-// Accept returns the next connection. It does not wait: without one, it returns nil, nil, as
-// netpoll's own listener does.
+// Accept returns the next connection. It does not block: if there is no connection it returns nil,
+// nil, as netpoll's own listener does.
 func (l *listener) Accept() (net.Conn, error) {
 	var (
 		fd   int
@@ -95,7 +95,7 @@ func address(peer syscall.Sockaddr) *net.TCPAddr {
 	}
 }
 
-// A conn passes a descriptor to netpoll, which makes its own connection of it.
+// A conn passes a descriptor to netpoll, which makes its own connection from it.
 type conn struct {
 	net.Conn      // nil: netpoll calls only the following methods
 	fd            int

@@ -15,7 +15,7 @@ import (
 	"github.com/cloudwego/netpoll"
 )
 
-// start serves ln until stop is called. It answers each connection with a copy of what it reads.
+// start serves ln until stop is called. It echoes the bytes of each connection.
 func start(t *testing.T, ln net.Listener) (stop func()) {
 	t.Helper()
 	loop, err := netpoll.NewEventLoop(func(_ context.Context, c netpoll.Connection) error {
@@ -42,7 +42,7 @@ func start(t *testing.T, ln net.Listener) (stop func()) {
 			t.Error(err)
 		}
 		if _, err := net.Dial("tcp", ln.Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("a connection to a server that has stopped: %v", err)
+			t.Errorf("a server that has stopped accepted a connection: %v", err)
 		}
 		if err := ln.Close(); err != nil {
 			t.Error(err)
@@ -91,7 +91,7 @@ func TestServersThatStopLeaveOtherFilesOpen(t *testing.T) {
 					_, err = r.Read(make([]byte, 1))
 				}
 				if err = errors.Join(err, r.Close(), w.Close()); err != nil {
-					t.Errorf("a pipe that has nothing to do with a server: %v", err)
+					t.Errorf("a pipe unrelated to the server: %v", err)
 					return
 				}
 			}

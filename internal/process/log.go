@@ -1,3 +1,5 @@
+// Package process holds what the services of a process share: flags that several services declare,
+// the log, and signals.
 package process
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// exitHurried is the status of a process that got a second signal: the shell's for SIGINT.
-const exitHurried = 130
+// StatusInterrupted is the exit status of a process that a signal cut short: the shell's for SIGINT.
+const StatusInterrupted = 130
 
 // hurriedExit bounds how long a process runs after the second signal. By then its streams have ended; the process
 // still flushes metrics and traces, which a collector may not accept.
@@ -37,14 +37,14 @@ func Signals(log *slog.Logger) (context.Context, context.CancelFunc) {
 		case <-got:
 		case <-time.After(hurriedExit):
 		}
-		log.Warn("exiting before everything has stopped", "status", exitHurried)
-		os.Exit(exitHurried)
+		log.Warn("exiting before everything has stopped", "status", StatusInterrupted)
+		os.Exit(StatusInterrupted)
 	}()
 	return ctx, func() { order.Begin(nil) }
 }
 
-// hurried reports whether the process got a second signal.
-func hurried(ctx context.Context) bool {
+// Hurried reports whether the process got a second signal. ctx is the context of Signals.
+func Hurried(ctx context.Context) bool {
 	select {
 	case <-drain.Hurried(ctx):
 		return true

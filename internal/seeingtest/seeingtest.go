@@ -1,5 +1,6 @@
-// Package seeingtest is a model directory for tests of images: that of whence-tiny, as if its model
-// saw images. No engine of ours runs it; the tests' servers say that they do.
+// Package seeingtest is a model directory for tests of images: the directory of whence-tiny,
+// changed as if its model accepted images. None of our engines runs it; the tests' servers claim to
+// do so.
 package seeingtest
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-// Placeholder is the token that stands for an image in prompts, and Text is its text.
+// Placeholder is the token that represents an image in prompts, and Text is its text.
 const (
 	Placeholder = 1533
 	Text        = "<|endoftext|>"

@@ -1,8 +1,8 @@
 // Package storytest tests a state machine with stories.
 //
-// A story is a part of a text file in testdata. A line that is not indented is an event, or the
-// configuration of a new machine. The indented lines below it are the actions that result. Empty lines,
-// and lines that begin with #, are for readers.
+// A story is a part of a text file in testdata. A line without indentation is an event, or the
+// configuration of a new machine. The indented lines below it are the resulting actions. Empty
+// lines, and lines that begin with #, are ignored.
 package storytest
 
 import (
@@ -15,14 +15,14 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
 
-// Play plays the stories of testdata/*.txt, one file in each subtest. step does what a line says, and
+// Play plays the stories of testdata/*.txt, one file in each subtest. step executes a line, and
 // returns the lines for the resulting actions. The test fails if the file has other actions; with
 // -rewrite, Play writes the actions to the file.
 func Play(t *testing.T, step func(t *testing.T, line string) (actions []string)) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
-		t.Fatal("there are no stories", err)
+		t.Fatal("testdata has no stories", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { play(t, file, step) })
@@ -53,6 +53,6 @@ func play(t *testing.T, file string, step func(*testing.T, string) []string) {
 			t.Fatal(err)
 		}
 	} else if out.String() != string(text) {
-		t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
+		t.Errorf("the actions differ from the story; go test -rewrite updates the file:\n%s", out.String())
 	}
 }

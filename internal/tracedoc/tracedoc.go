@@ -1,4 +1,4 @@
-// Package tracedoc keeps the traces in the docs equal to the traces that the examples print.
+// Package tracedoc checks that the traces in the docs equal the traces that the examples print.
 package tracedoc
 
 import (
@@ -39,9 +39,9 @@ func (b *Buffer) String() string {
 
 var milliseconds = regexp.MustCompile(` +\d+\.\d+ ms`)
 
-// Compare compares the output of an example with the block after command in the file docs. The lines outside of spans, and those of
-// one direction of a span, must have the same order in both. Times may differ, and so may the order of what a span sent relative to
-// what it received.
+// Compare compares the output of an example with the block after command in the file docs. The
+// lines outside spans, and the lines of one direction of a span, must have the same order in both.
+// Times may differ, and so may the order of sent events relative to received events.
 func Compare(t *testing.T, docs, command, output string) {
 	t.Helper()
 	page, err := os.ReadFile(docs)
@@ -65,8 +65,8 @@ func Compare(t *testing.T, docs, command, output string) {
 	}
 }
 
-// structure returns the lines of a trace without times. The events of each span are sorted: those that were sent, the messages that
-// were received, and the other events that were received.
+// structure returns the lines of a trace without times. The events of each span are sorted: sent
+// events, received messages, and other received events.
 func structure(text string) []string {
 	var lines, sent, messages, received []string
 	flush := func() {
@@ -91,13 +91,14 @@ func structure(text string) []string {
 	return lines
 }
 
-// Geometry of a picture, in pixels.
+// Geometry of the picture, in pixels.
 const (
 	width, left, top, row, bar = 760, 20, 20, 62, 16
 )
 
-// Picture draws the spans of one trace as a waterfall in SVG: a bar for each span with a tick for each event, below the names of the
-// hop and the method, and above the reason and the path of the ending.
+// Picture draws the spans of one trace as a waterfall in SVG: a bar for each span with a tick for
+// each event, with the names of the hop and the method above it, and the reason and the path of the
+// ending below it.
 func Picture(spans tracetest.SpanStubs) string {
 	slices.SortFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 	begin, end := spans[0].StartTime, spans[0].EndTime
@@ -138,7 +139,8 @@ func color(e *sdktrace.Event) string {
 
 var texts = regexp.MustCompile(`<(?:text|title)[^>]*>([^<]*)<`)
 
-// Texts returns the texts of a picture in alphabetical order: the names, endings and events without their places.
+// Texts returns the texts of a picture in alphabetical order: the names, endings and events,
+// without their positions.
 func Texts(svg string) (all []string) {
 	for _, match := range texts.FindAllStringSubmatch(svg, -1) {
 		all = append(all, match[1])

@@ -1,8 +1,8 @@
 // Package whencetiny embeds whence-tiny, a chat model of 1.1 million parameters made for this
 // project, so that the whole path can run on a fresh machine without a download.
 //
-// README.md beside this file describes how the model was made and what it can do, EVAL.md its
-// quality.
+// README.md in this directory describes the training and the abilities of the model. EVAL.md
+// describes its quality.
 package whencetiny
 
 import (

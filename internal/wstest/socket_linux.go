@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deafen drops every packet that comes for the client, before TCP sees it: as if a network between had
-// died. The server hears neither acknowledgements nor an end.
+// Deafen drops every packet for the client before TCP sees it, as if a network in between had
+// failed. The server receives neither acknowledgements nor a FIN.
 func (c *Client) Deafen() {
 	c.t.Helper()
 	raw, err := c.tcp().SyscallConn()
@@ -22,10 +22,11 @@ func (c *Client) Deafen() {
 	}); err != nil || failed != nil {
 		c.t.Fatal(err, failed)
 	}
-	c.t.Cleanup(func() { _ = c.tcp().SetLinger(0) }) // the peer answers nothing more
+	c.t.Cleanup(func() { _ = c.tcp().SetLinger(0) }) // the peer no longer answers
 }
 
-// WasReset reports whether the server has reset the connection, without reading or writing anything.
+// WasReset reports whether the server has reset the connection, without reading or writing
+// anything.
 func (c *Client) WasReset() (reset bool) {
 	c.t.Helper()
 	conn := c.Conn

@@ -1,4 +1,4 @@
-// Package wstest is a WebSocket client for tests, which can also break the protocol.
+// Package wstest is a WebSocket client for tests. It can also violate the protocol.
 package wstest
 
 import (
@@ -43,8 +43,8 @@ type Refusal struct {
 	Body   string
 }
 
-// Dial opens a WebSocket at a URL that begins with http://. headers are pairs of names and values. If
-// the server refuses the handshake, Dial returns its answer and no Client.
+// Dial opens a WebSocket at a URL that begins with http://. headers are pairs of names and values.
+// If the server refuses the handshake, Dial returns the server's answer and no Client.
 func Dial(t testing.TB, address string, headers ...string) (*Client, *Refusal) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -58,7 +58,7 @@ func Dial(t testing.TB, address string, headers ...string) (*Client, *Refusal) {
 	return Over(t, conn, address, headers...)
 }
 
-// Over is Dial over a connection, which it closes at the end of the test.
+// Over is Dial over an existing connection, which it closes at the end of the test.
 func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Client, *Refusal) {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
@@ -79,7 +79,7 @@ func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Clie
 	}
 	c := &Client{Conn: conn, t: t, in: bufio.NewReader(conn)}
 	_ = c.SetReadDeadline(time.Now().Add(patience))
-	resp, err := http.ReadResponse(c.in, nil) //nolint:bodyclose // of a refusal it is read, and otherwise there is none
+	resp, err := http.ReadResponse(c.in, nil) //nolint:bodyclose // the body of a refusal is read, and other answers have no body
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (c *Client) Read() (opcode byte, payload []byte, err error) {
 		return 0, nil, err
 	}
 	if head[0]&0x80 == 0 || head[1]&0x80 != 0 {
-		return 0, nil, fmt.Errorf("a frame of a server is final and not masked: %x", head)
+		return 0, nil, fmt.Errorf("a server's frame must be final and unmasked: %x", head)
 	}
 	size := uint64(head[1])
 	var long [8]byte
@@ -178,7 +178,7 @@ func (c *Client) Next() (opcode byte, payload []byte) {
 	}
 }
 
-// Until reads text messages up to the one that has a member of the name, and returns its value.
+// Until reads text messages until one has the given member, and returns the member's value.
 func (c *Client) Until(member string) json.RawMessage {
 	c.t.Helper()
 	for {
@@ -228,7 +228,7 @@ func (c *Client) End() Ending {
 				c.t.Fatalf("the close frame has no code: %x", payload)
 			}
 			e.Code, e.Text = int(binary.BigEndian.Uint16(payload)), string(payload[2:])
-			_, _ = c.Write(Frame(Close, true, payload[:2])) // fails if the server is faster
+			_, _ = c.Write(Frame(Close, true, payload[:2])) // fails if the server has closed first
 			if _, _, err := c.Read(); err == nil || strings.Contains(err.Error(), "timeout") {
 				c.t.Fatalf("the server does not close the connection: %v", err)
 			}
@@ -237,7 +237,7 @@ func (c *Client) End() Ending {
 	}
 }
 
-// RawEnd writes bytes, and ends the client's half of the connection right behind them.
+// RawEnd writes bytes, and then closes the client's half of the connection.
 func (c *Client) RawEnd(b []byte) {
 	c.t.Helper()
 	c.Raw(b)

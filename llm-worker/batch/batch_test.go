@@ -23,17 +23,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A countingModel answers prompt [n] with 1, 2, ... n and a hidden token, one a millisecond.
+// A countingModel answers prompt [n] with 1, 2, ... n and a hidden token, one token per
+// millisecond.
 type countingModel struct {
-	room int // sequences; 0 is no bound
+	room int // maximum sequences; 0 means no limit
 	fail func(step int) error
 
-	mu    sync.Mutex // for the tests' sake: Loop.Run calls all but Check and KV from one goroutine
+	mu    sync.Mutex // for the tests: Loop.Run calls all methods but Check and KV from one goroutine
 	at    map[uint64]uint32
 	goal  map[uint64]uint32
 	most  int
 	steps int
-	asked int // to join
+	asked int // number of Join calls
 }
 
 func newCounting() *countingModel {
@@ -99,7 +100,7 @@ func (m *countingModel) live() int {
 	return len(m.at)
 }
 
-// run runs a loop for the length of the test.
+// run runs a loop until the test ends.
 func run(t *testing.T, m batch.Model, opts batch.Options) (*batch.Loop, context.CancelCauseFunc) {
 	t.Helper()
 	l := batch.New(m, opts)
@@ -126,7 +127,7 @@ func TestLoopKeepsTheContract(t *testing.T) {
 	})
 }
 
-// read ranges over a stream and returns its tokens, the items they came in, and how it ended.
+// read ranges over a stream and returns its tokens, the number of items, and its ending.
 func read(ctx context.Context, l *batch.Loop, req *workerv1.TokenRequest, each func(n int)) (tokens []uint32, items int, end *llmv1.End, err error) {
 	for out, e := range l.Generate(ctx, req) {
 		if e != nil {
@@ -175,7 +176,7 @@ func TestSlowReaderNeverBlocksBatchAndLosesNothing(t *testing.T) {
 	})
 }
 
-func TestUsageOfAMovedStreamIsThatOfTheWhole(t *testing.T) {
+func TestUsageOfAMovedStreamCoversTheWholeStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := run(t, longPromptModel{newCounting()}, batch.Options{})
 		var kept ledger.Ledger
@@ -197,7 +198,8 @@ func TestUsageOfAMovedStreamIsThatOfTheWhole(t *testing.T) {
 	})
 }
 
-// A longPromptModel is a countingModel that takes longer prompts and uses the first number of each.
+// A longPromptModel is a countingModel that accepts longer prompts and uses the first number of
+// each.
 type longPromptModel struct{ *countingModel }
 
 func (m longPromptModel) Check(*workerv1.TokenRequest) error { return nil }
@@ -246,7 +248,7 @@ func TestQueueIsBoundedAndFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// slowKV takes its time to say how much memory is used.
+// A slowKV is a countingModel whose KV method takes a while.
 type slowKV struct{ *countingModel }
 
 func (m slowKV) KV() (used, total uint64) {
@@ -284,7 +286,7 @@ func TestSequenceWaitsUntilThereIsRoomInMemory(t *testing.T) {
 		if m.most != 2 {
 			t.Error(m.most)
 		}
-		if m.asked > 12 { // once, and once more for each that leaves, not at every step
+		if m.asked > 12 { // once, and again after each sequence that leaves, but not at every step
 			t.Errorf("the model was asked %d times for six places", m.asked)
 		}
 	})
@@ -361,7 +363,7 @@ func TestEndOfRunEndsEveryStreamOnce(t *testing.T) {
 	})
 }
 
-// A slowModel takes a second per step, which is more than the grace of a stream.
+// A slowModel takes a second per step, longer than the grace of a stream.
 type slowModel struct{ *countingModel }
 
 func (m slowModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
@@ -387,7 +389,7 @@ func TestStreamKilledInAStepKeepsItsCount(t *testing.T) {
 	})
 }
 
-// BenchmarkLoop is what the loop costs per token, beside the model.
+// BenchmarkLoop measures the loop's overhead per token, without the model.
 func BenchmarkLoop(b *testing.B) {
 	for _, streams := range []int{1, 64} {
 		b.Run(map[int]string{1: "1 stream", 64: "64 streams"}[streams], func(b *testing.B) {
@@ -428,8 +430,8 @@ func (m freeModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error
 	return out, nil
 }
 
-// A partlyCachedModel is a countingModel that fails the sequence of prompt [13] at its third token, and
-// finds two tokens of each prompt in its cache.
+// A partlyCachedModel is a countingModel that fails the sequence of prompt [13] at its third token,
+// and finds two tokens of each prompt in its cache.
 type partlyCachedModel struct{ *countingModel }
 
 func (m partlyCachedModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
@@ -447,7 +449,7 @@ func TestSequenceThatFailsEndsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()
 		l, _ := run(t, partlyCachedModel{m}, batch.Options{})
-		var told []uint32 // with the first tokens alone
+		var told []uint32 // sent only with the first tokens
 		for out := range l.Generate(t.Context(), count(10)) {
 			if tokens := out.GetTokens(); tokens != nil && tokens.CachedTokens != nil {
 				told = append(told, tokens.GetIds()[0], tokens.GetCachedTokens())
@@ -463,7 +465,7 @@ func TestSequenceThatFailsEndsAlone(t *testing.T) {
 			}
 		})
 		if tokens, _, end, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 || end.GetUsage().GetCachedTokens() != 1 {
-			t.Error(tokens, end, err) // cached are at most as many tokens as the prompt has
+			t.Error(tokens, end, err) // at most as many tokens are cached as the prompt has
 		}
 		wg.Wait()
 		if m.live() != 0 {

@@ -15,12 +15,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A readingModel is a countingModel that takes one step for each token of a text. The vector of a text is
-// the sum of its tokens. A text that begins with 666 has none.
+// A readingModel is a countingModel that takes one step for each token of a text. The vector of a
+// text is the sum of its tokens. A text that begins with 666 fails.
 type readingModel struct {
 	*countingModel
 	texts map[uint64][]uint32
-	order []uint32 // of the texts that have joined, by their first tokens
+	order []uint32 // the texts in the order of joining, by their first tokens
 }
 
 func newReading() *readingModel {
@@ -104,7 +104,7 @@ func TestTextsTakeTurnsWithOtherStreams(t *testing.T) {
 		}()
 		synctest.Wait()
 		begun := time.Now()
-		if _, err := l.Embed(t.Context(), texts([]uint32{100})); err != nil { // with the queue's last place
+		if _, err := l.Embed(t.Context(), texts([]uint32{100})); err != nil { // takes the queue's last place
 			t.Error(err)
 		}
 		if took := time.Since(begun); took > 4*time.Millisecond {
@@ -164,7 +164,7 @@ func TestStopBetweenTextsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTextWithoutAVectorFailsItsRequestAlone(t *testing.T) {
+func TestTextThatFailsEndsOnlyItsRequest(t *testing.T) {
 	l, _ := run(t, newReading(), batch.Options{})
 	other := make(chan error, 1)
 	go func() {
@@ -187,10 +187,10 @@ func TestTextWithoutAVectorFailsItsRequestAlone(t *testing.T) {
 	}
 }
 
-func TestTextsGiveTheirRoomToAStreamThatWaitsForIt(t *testing.T) {
+func TestTextsYieldTheirRoomToAWaitingStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a queue that is never woken is a deadlock here
 		m := newReading()
-		m.room = 1 // the text and the stream cannot both have it
+		m.room = 1 // there is no room for both the text and the stream
 		l, _ := run(t, m, batch.Options{})
 		embedded := make(chan error, 1)
 		go func() {

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// A logprobModel gives each number a log-probability: 1 less each time, with two alternatives.
+// A logprobModel gives each number a log-probability that is 1 lower each time, with two
+// alternatives.
 type logprobModel struct{ *countingModel }
 
 func (m logprobModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
@@ -22,7 +23,7 @@ func (m logprobModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, er
 	return out, err
 }
 
-func TestLogprobsStayWithTheirTokensHoweverSlowTheReader(t *testing.T) {
+func TestLogprobsStayWithTheirTokensForSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const goal = 20000
 		loop, _ := run(t, logprobModel{newCounting()}, batch.Options{})
@@ -55,7 +56,7 @@ func TestLogprobsStayWithTheirTokensHoweverSlowTheReader(t *testing.T) {
 			t.Errorf("%d tokens in items of %v, then %v", next-1, sizes, end)
 		}
 		if end.MatchedToken == nil {
-			t.Error("nothing says which token has ended the answer")
+			t.Error("the ending does not name the token that ended the answer")
 		}
 	})
 }

@@ -27,7 +27,7 @@ func (d *diary) Stepped(took time.Duration, streams int, prefill bool) {
 	d.steps = append(d.steps, step{took, streams, prefill})
 }
 
-func TestObserverHearsOfQueueAndSteps(t *testing.T) {
+func TestObserverGetsQueueTimesAndSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		l, stop := run(t, newCounting(), batch.Options{MaxRunning: 2, Observer: &d})

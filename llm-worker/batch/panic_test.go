@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestFailedStepEndsItsStreamsAndTheLoopGoesOn(t *testing.T) {
+func TestLoopContinuesAfterAFailedStep(t *testing.T) {
 	for name, test := range map[string]struct {
 		fail   func()
 		error  error
@@ -53,7 +53,8 @@ func TestFailedStepEndsItsStreamsAndTheLoopGoesOn(t *testing.T) {
 	}
 }
 
-// A fragileModel panics when the sequence of prompt [13] has joined, and when that of prompt [14] leaves.
+// A fragileModel panics after the sequence of prompt [13] has joined, and when the sequence of
+// prompt [14] leaves.
 type fragileModel struct{ *countingModel }
 
 func (m fragileModel) Join(id uint64, req *workerv1.TokenRequest) error {
@@ -74,7 +75,7 @@ func (m fragileModel) Leave(id uint64) {
 	}
 }
 
-func TestPanicInJoinOrLeaveConcernsItsStreamAlone(t *testing.T) {
+func TestPanicInJoinOrLeaveEndsOnlyItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()
 		l, _ := run(t, fragileModel{m}, batch.Options{MaxRunning: 2})

@@ -20,7 +20,7 @@ func each(n int, format string) string {
 	return strings.Join(all, ",")
 }
 
-// ambiguous are schemas under which an answer can be in many places at once.
+// ambiguous are schemas under which an answer can be at many positions at once.
 var ambiguous = map[string]string{
 	"lengths":  `{"anyOf":[` + each(2500, `{"maxLength":N}`) + `]}`,
 	"counts":   `{"anyOf":[` + each(2500, `{"minItems":N}`) + `]}`,
@@ -28,7 +28,8 @@ var ambiguous = map[string]string{
 	"optional": `{"properties":{` + each(4000, `"N":{}`) + `}}`,
 }
 
-// TestStatesAreBounded: some of these took minutes for a token, in which no other stream got one, and all the memory there was.
+// Without bounds some of these schemas took minutes per token, during which no other stream got a
+// token, and all memory.
 func TestStatesAreBounded(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(7, 8))
@@ -57,7 +58,7 @@ func TestStatesAreBounded(t *testing.T) {
 				break
 			}
 		}
-		for extra := range 4 { // whatever is left out, there is a way to the end
+		for extra := range 4 { // whatever is dropped, the answer can still be finished
 			text, whole := wander(t, v, tok, forms(schema), g.root.need+extra, r)
 			if !whole || !json.Valid([]byte(text)) || violates(t, schema, text) != "" {
 				t.Errorf("%s: %q, whole %v", name, text, whole)
@@ -66,8 +67,8 @@ func TestStatesAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutDependsOnTheAnswerAlone: an answer that moves, or whose matcher forgets, goes on as it would have.
-func TestWhatIsLeftOutDependsOnTheAnswerAlone(t *testing.T) {
+// An answer that moves, or whose matcher clears its caches, must continue in the same way.
+func TestDroppedStacksDependOnlyOnTheAnswer(t *testing.T) {
 	v, _ := vocabulary(t)
 	for name, schema := range ambiguous {
 		g, err := New(v, forms(schema))
@@ -121,7 +122,7 @@ func TestManyValuesShareTheirBeginnings(t *testing.T) {
 	}
 }
 
-// TestGuidesOfManyPartsAreRefused: what a guide is made of counts, over all its forms.
+// The parts of a guide are counted over all its forms.
 func TestGuidesOfManyPartsAreRefused(t *testing.T) {
 	v, _ := vocabulary(t)
 	numbers := `{"anyOf":[` + each(600, `{"type":"integer","minimum":N}`) + `]}`
@@ -137,7 +138,7 @@ func TestGuidesOfManyPartsAreRefused(t *testing.T) {
 	}
 }
 
-// TestCharactersWithoutATokenAreRefused: at one of them no token would be allowed, and the whole batch would fail.
+// At a character without a token no token would be allowed, and the whole batch would fail.
 func TestCharactersWithoutATokenAreRefused(t *testing.T) {
 	v := &Vocabulary{nodes: make([]node, 1)}
 	for b := byte(' '); b < 0x7f; b++ {
@@ -153,7 +154,7 @@ func TestCharactersWithoutATokenAreRefused(t *testing.T) {
 		before := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: text}}}
 		for _, g := range []*llmv1.Guide{before, forms(`{"enum":[` + string(value) + `]}`)} {
 			_, err := New(v, g)
-			escaped := g != before && text < " " // which takes no other characters
+			escaped := g != before && text < " " // a string takes no other characters
 			if e := streamerr.As(err); (err == nil) != (good || escaped) || err != nil && (e.Reason != streamerr.Invalid || e.Param != param) {
 				t.Errorf("%q: %v", text, err)
 			}

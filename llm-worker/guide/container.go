@@ -142,7 +142,7 @@ func members(raw json.RawMessage) ([]member, error) {
 		m := member{}
 		m.key, _ = key.(string)
 		if seen[m.key] {
-			return nil, fmt.Errorf("the member %.64q is there twice", m.key)
+			return nil, fmt.Errorf("the member %.64q occurs twice", m.key)
 		}
 		if err := dec.Decode(&m.value); err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func members(raw json.RawMessage) ([]member, error) {
 		return nil, err
 	}
 	if dec.More() {
-		return nil, errors.New("there is more behind it")
+		return nil, errors.New("there is more text after it")
 	}
 	return all, nil
 }

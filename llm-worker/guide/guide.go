@@ -1,5 +1,5 @@
 // Package guide constrains an answer to a form: JSON that is valid under a schema, with fixed text
-// around it.
+// around it. A part in which anything may stand, such as reasoning, may precede the form.
 //
 // A Guide is compiled from whence.llm.v1.Guide. A Matcher follows one answer token by token, and
 // returns the allowed next tokens: those with which the answer can still become one of the forms.
@@ -40,6 +40,7 @@ const (
 	maxForms  = 256
 	maxText   = 4096    // bytes before or behind a value
 	maxSchema = 1 << 16 // bytes
+	maxFree   = 256     // bytes of free_until
 )
 
 const param = "sampling.guide"
@@ -68,6 +69,11 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 		forms = append(forms, sequence(literal(form.GetBefore()), value, literal(form.GetAfter())))
 	}
 	root := choice(forms...)
+	if end := g.GetFreeUntil(); len(end) > maxFree {
+		return nil, streamerr.InvalidParam(param, "free_until must have at most %d bytes, not %d", maxFree, len(end))
+	} else if end != "" {
+		root = sequence(freeText(end), root)
+	}
 	if v.lacks(unmeasured(root)) {
 		return nil, streamerr.InvalidParam(param, "the guide has a character that this model has no token for")
 	}

@@ -46,7 +46,7 @@ func forms(schemas ...string) *llmv1.Guide {
 
 const eos = 1535
 
-// wander draws tokens that a guide allows, all alike, until the answer is over or there is no room.
+// wander draws random allowed tokens until the answer is over or there is no room.
 func wander(t testing.TB, v *Vocabulary, tok *tokenizer.Tokenizer, g *llmv1.Guide, room int, r *rand.Rand) (text string, whole bool) {
 	t.Helper()
 	guide, err := New(v, g)
@@ -102,7 +102,7 @@ var schemas = []string{
 	`{"type":"object","properties":{"a&b":{"type":"null"},"<c>":{"const":"\u2028 & \\u2028 <d>"}},"required":["a&b","<c>"],"additionalProperties":false}`,
 }
 
-func TestWhatAGuideAllowsIsValid(t *testing.T) {
+func TestGuidedAnswersAreValid(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range schemas {
@@ -118,7 +118,8 @@ func TestWhatAGuideAllowsIsValid(t *testing.T) {
 	}
 }
 
-// TestAnswersEndInTheRoomThereIs gives as little room as there may be: a token for each byte of the shortest answer.
+// TestAnswersEndInTheRoomThereIs gives the minimum room: a token for each byte of the shortest
+// answer.
 func TestAnswersEndInTheRoomThereIs(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -160,7 +161,7 @@ func TestTextAroundValuesIsKept(t *testing.T) {
 	}
 }
 
-func TestMatcherThatForgetsGoesOn(t *testing.T) {
+func TestMatcherContinuesAfterClearingItsCaches(t *testing.T) {
 	v, tok := vocabulary(t)
 	g, err := New(v, forms(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"type":"integer"}}},"required":["a","b"],"additionalProperties":false}`))
 	if err != nil {
@@ -181,7 +182,7 @@ func TestMatcherThatForgetsGoesOn(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeKeptToIsRefusedByName(t *testing.T) {
+func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	v, _ := vocabulary(t)
 	deep := strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100)
 	for schema, says := range map[string]string{

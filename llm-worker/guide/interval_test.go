@@ -34,7 +34,7 @@ func (r *reader) accepts(text string) bool {
 	return at.done
 }
 
-// number draws one of the symbol's texts, which are numbers.
+// number draws a random text of the symbol, which is a number.
 func (r *reader) number(random *rand.Rand) string {
 	at := r.start
 	for text := []byte(nil); ; {
@@ -52,7 +52,7 @@ func (r *reader) number(random *rand.Rand) string {
 	}
 }
 
-// A span is the bounds of a schema, nil for none.
+// A span holds the bounds of a schema; nil means no bound.
 type span struct {
 	low, high         *float64
 	lowOpen, highOpen bool
@@ -71,7 +71,7 @@ func (s span) schema() schema {
 	return all
 }
 
-// holds compares decimals exactly; a bound is the shortest decimal of its float64.
+// holds compares decimals exactly. A bound is the shortest decimal of its float64.
 func (s span) holds(t testing.TB, text string) bool {
 	t.Helper()
 	v, ok := new(big.Rat).SetString(text)
@@ -95,7 +95,7 @@ func (s span) holds(t testing.TB, text string) bool {
 	return true
 }
 
-// holdsAsFloat compares as most readers will.
+// holdsAsFloat compares float64s, as most readers do.
 func (s span) holdsAsFloat(text string) bool {
 	v, err := strconv.ParseFloat(text, 64)
 	return err == nil && (s.low == nil || v > *s.low || v == *s.low && !s.lowOpen) && (s.high == nil || v < *s.high || v == *s.high && !s.highOpen)
@@ -106,7 +106,7 @@ var (
 	decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 )
 
-// writable reports whether a text is a number as guides write them.
+// writable reports whether a text is a number in the form that guides write.
 func (s span) writable(text string) bool {
 	form := decimal
 	if s.integer {
@@ -126,7 +126,7 @@ func (s span) writable(text string) bool {
 
 func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema(), s.integer) }
 
-// check compares the span's symbol with the span: for texts drawn from the symbol, and for others.
+// check compares the span's symbol with the span, for texts drawn from the symbol and for others.
 func (s span) check(t testing.TB, r *rand.Rand, others ...string) {
 	t.Helper()
 	one, err := newCompiler().number(s.schema(), s.integer)
@@ -149,7 +149,7 @@ func (s span) check(t testing.TB, r *rand.Rand, others ...string) {
 	}
 }
 
-// near returns decimals at and around a bound, with few digits and with many.
+// near returns decimals at and around a bound, with few and with many digits.
 func near(v float64, r *rand.Rand) (all []string) {
 	for _, digits := range []int{0, 1, 2, 3, 8, 14, 15} {
 		step := math.Pow(10, -float64(digits))
@@ -160,7 +160,7 @@ func near(v float64, r *rand.Rand) (all []string) {
 	return append(all, strconv.FormatFloat(v, 'f', -1, 64), strconv.FormatFloat(v, 'f', -1, 64)+"0")
 }
 
-// randomBound has few digits or many, and is small, large, or a whole number.
+// randomBound returns a bound with few or many digits: small, large, or a whole number.
 func randomBound(r *rand.Rand) *float64 {
 	v := (r.Float64()*2 - 1) * math.Pow(10, float64(r.IntN(20)-6))
 	switch r.IntN(4) {

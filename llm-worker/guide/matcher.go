@@ -107,8 +107,8 @@ func (m *Matcher) allow(id uint32, may bool) {
 }
 
 // maxLooks bounds the cost of a walk, in stacks examined per node of the vocabulary: a string has
-// ten. If a state has more stacks than this allows, the walk stops early, and the deeper tokens are not
-// allowed.
+// ten. If a state has more stacks than this allows, the walk stops early, and the deeper tokens are
+// not allowed.
 const maxLooks = 32
 
 // walk finds the tokens that the state allows, the shortest first. One-byte tokens are found at any

@@ -55,7 +55,7 @@ func (c *compiler) number(s schema, integer bool) (*symbol, error) {
 	if err := c.take(numberParts); err != nil {
 		return nil, err
 	}
-	one := measure(choice()) // matches no number
+	one := measure(choice()) // no number
 	if low == nil || high == nil || low.v <= high.v {
 		one = interval(low, high, integer)
 	}

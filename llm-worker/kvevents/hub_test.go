@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A view is what a subscriber knows.
+// A view is a subscriber's copy of the set of blocks.
 type view struct {
 	held     map[uint64]bool
 	sequence uint64
@@ -40,7 +40,7 @@ func (v *view) apply(t *testing.T, batch *workerv1.KVEventsResponse) {
 	}
 }
 
-// drain applies all that can be told now.
+// drain applies all messages that are available now.
 func (v *view) drain(t *testing.T, s *kvevents.Subscriber) {
 	t.Helper()
 	for ctx, cancel := context.WithCancel(t.Context()); ; {
@@ -64,7 +64,7 @@ func (v *view) drain(t *testing.T, s *kvevents.Subscriber) {
 	}
 }
 
-func TestSubscriberKnowsWhatIsHeld(t *testing.T) {
+func TestSubscriberKnowsTheHeldBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hub kvevents.Hub
 		truth := map[uint64]bool{}
@@ -107,14 +107,14 @@ func TestSubscriberKnowsWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestSubscriberThatDoesNotKeepUpIsToldAnew(t *testing.T) {
+func TestSlowSubscriberGetsANewSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hub kvevents.Hub
 		s := hub.Subscribe()
 		defer s.Close()
 		var v view
 		v.drain(t, s)
-		for b := range uint64(200000) { // more than any bound
+		for b := range uint64(200000) { // more than any limit
 			hub.Publish(nil, []uint64{b + 1})
 		}
 		v.drain(t, s)
@@ -156,8 +156,9 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// TestNothingIsToldOfNothing: an engine that is away is looked for each second, and each time all is forgotten.
-func TestNothingIsToldOfNothing(t *testing.T) {
+// While an engine is away, the listener clears the hub each second. Subscribers must not get a
+// snapshot each time.
+func TestClearOfAnEmptyHubSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &kvevents.Hub{}
 		s := h.Subscribe()

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
-// distribution is the textbook version of temperature, min_p, top_k and top_p: float64, everything sorted.
+// distribution is the textbook version of temperature, min_p, top_k and top_p: in float64, with
+// everything sorted.
 func distribution(p *llmv1.Sampling, logits []float32) []float64 {
 	temperature, topP := 1.0, 1.0
 	if p.Temperature != nil {
@@ -54,7 +55,7 @@ func distribution(p *llmv1.Sampling, logits []float32) []float64 {
 	return out
 }
 
-// A fixed seed makes this exact; the bound is that of a chi-squared test at 0.1 %.
+// A fixed seed makes this exact. The limit is that of a chi-squared test at 0.1 %.
 func TestDrawFollowsTheDistribution(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	bell := make([]float32, 40)
@@ -101,7 +102,8 @@ func TestDrawFollowsTheDistribution(t *testing.T) {
 	}
 }
 
-// Requests without a seed may get a small one from whoever wants to move them, so first draws must spread over seeds, too.
+// A route may add small seeds to requests without one, so first draws must differ between small
+// seeds, too.
 func TestFirstDrawsSpreadOverSmallSeeds(t *testing.T) {
 	const seeds, tokens = 20000, 50
 	counts := make([]float64, tokens)
@@ -113,7 +115,7 @@ func TestFirstDrawsSpreadOverSmallSeeds(t *testing.T) {
 	for _, n := range counts {
 		chi += (n - seeds/tokens) * (n - seeds/tokens) / (seeds / tokens)
 	}
-	if chi > 90 || chi < 20 { // 49 degrees of freedom: 0.1 % on either side are outside of this
+	if chi > 90 || chi < 20 { // 49 degrees of freedom: 0.1 % on either side are outside
 		t.Errorf("chi squared is %.1f", chi)
 	}
 }

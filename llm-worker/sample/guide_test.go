@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// guided draws an answer of noise that a schema guides.
+// guided draws an answer from random logits under a schema.
 func guided(t *testing.T, schema string, p *llmv1.Sampling, seed uint64) (text string, last Choice, tokens int) {
 	t.Helper()
 	b, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
@@ -53,7 +53,7 @@ func guided(t *testing.T, schema string, p *llmv1.Sampling, seed uint64) (text s
 	return tok.Decode(ids, true), last, tokens
 }
 
-func TestGuidedAnswerIsValidAndEndsWhenItIsWhole(t *testing.T) {
+func TestGuidedAnswerIsValidAndEndsWhenComplete(t *testing.T) {
 	const schema = `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"boolean"}},"required":["a","b"]}`
 	for seed := range uint64(20) {
 		for name, p := range map[string]*llmv1.Sampling{
@@ -73,7 +73,7 @@ func TestGuidedAnswerIsValidAndEndsWhenItIsWhole(t *testing.T) {
 	}
 }
 
-func TestGuidedAnswerThatMayGoOnEndsByItsStopToken(t *testing.T) {
+func TestGuidedAnswerThatMayContinueEndsAtItsStopToken(t *testing.T) {
 	text, last, _ := guided(t, `{"type":"integer"}`, &llmv1.Sampling{LogitBias: map[uint32]float32{1535: 50}, Temperature: proto.Float32(0)}, 1)
 	if len(text) == 0 || len(text) > 2 || !last.Hidden || !json.Valid([]byte(text)) {
 		t.Errorf("%q, %+v", text, last)

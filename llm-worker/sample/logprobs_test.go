@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
-// TestLogprobsAreTheModelsOwn compares with a softmax in float64 of the logits as they came, whatever the request makes of them.
+// TestLogprobsAreTheModelsOwn compares with a float64 softmax of the raw logits, whatever the
+// request does to them.
 func TestLogprobsAreTheModelsOwn(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, vocab := range []int{1, 3, 700, 5000} {
@@ -62,7 +63,7 @@ func TestLogprobsChangeNoToken(t *testing.T) {
 	}
 }
 
-func TestWhatCanNeverBeHasANumber(t *testing.T) {
+func TestImpossibleTokensHaveALogprob(t *testing.T) {
 	never := float32(math.Inf(-1))
 	s := sample.New(&llmv1.Sampling{Logprobs: new(uint32(3))}, sample.Sequence{Vocab: 3, Room: 2})
 	if c := next(t, s, never, 0, never).Logprobs; c.Token != 0 || !slices.Equal(c.IDs, []uint32{1, 0, 2}) || !slices.Equal(c.Top, []float32{0, -9999, -9999}) {

@@ -35,7 +35,7 @@ func TestGreedyTakesTheLowestOfEqualTokens(t *testing.T) {
 	}
 }
 
-func TestGreedyIsJustAnArgmax(t *testing.T) {
+func TestGreedyNeitherAllocatesNorChangesLogits(t *testing.T) {
 	s := sample.New(greedy(), sample.Sequence{Vocab: 3, Room: math.MaxInt, EOS: []uint32{2}})
 	logits := []float32{1, 2, -3}
 	allocs := testing.AllocsPerRun(100, func() {
@@ -78,7 +78,8 @@ func TestBrokenLogitsAreAnError(t *testing.T) {
 	}
 }
 
-// The logits that a single token needs to win tell what was done to the others.
+// The test finds the logit that a single token needs to win, which shows the logits of the other
+// tokens.
 func TestPenalties(t *testing.T) {
 	for name, c := range map[string]struct {
 		p              *llmv1.Sampling
@@ -151,7 +152,7 @@ func TestStopConditions(t *testing.T) {
 		p    *llmv1.Sampling
 		room int
 		ids  []uint32
-		want sample.Choice // of the last id; those before it go on
+		want sample.Choice // of the last id; the answer continues after the earlier ids
 	}{
 		"end of sequence":               {&llmv1.Sampling{}, 9, []uint32{0, eos}, stop},
 		"ignore_eos":                    {&llmv1.Sampling{IgnoreEos: true}, 9, []uint32{eos, eos}, goes},
@@ -218,15 +219,15 @@ func TestSeedDecides(t *testing.T) {
 	if slices.Equal(run(nil), run(nil)) {
 		t.Error("no seed gave the same answer twice")
 	}
-	// Written down once: a seed keeps its meaning over releases.
+	// This answer is fixed: a seed keeps its meaning across releases.
 	if got, want := run(new(uint64(7)))[:8], []uint32{3, 0, 4, 2, 6, 6, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("seed 7 starts with %v, want %v", got, want)
 	}
 }
 
-// An answer that was begun by one Sampler and goes on with another is the one that the first would have given, wherever it
-// is cut.
-func TestAnswerGoesOnAsIfItHadNeverMoved(t *testing.T) {
+// An answer that one Sampler begins and another continues equals the answer of the first Sampler
+// alone, wherever it is cut.
+func TestMovedAnswerContinuesIdentically(t *testing.T) {
 	const tokens = 40
 	random := rand.New(rand.NewPCG(5, 6))
 	steps := make([][]float32, tokens)
@@ -235,7 +236,7 @@ func TestAnswerGoesOnAsIfItHadNeverMoved(t *testing.T) {
 		for j := range steps[i] {
 			steps[i][j] = float32(random.NormFloat64())
 		}
-		if i%7 == 3 { // nothing to choose from, which must not put off the draws that follow
+		if i%7 == 3 { // nothing to choose from; the draw must be consumed nevertheless
 			for j := range steps[i] {
 				steps[i][j] = -inf
 			}

@@ -46,7 +46,7 @@ func (s *Server) vectors(ctx context.Context, req *workerv1.EmbedRequest) iter.S
 	return func(yield func(*workerv1.EmbedResponse, error) bool) {
 		for out, err := range s.embed(ctx, req) {
 			if size := proto.Size(out); err == nil && size > maxVectors {
-				out, err = nil, streamerr.InvalidParam("inputs", "the vectors take %d bytes, and an answer holds %d: ask for fewer at once", size, maxVectors)
+				out, err = nil, streamerr.InvalidParam("inputs", "the vectors take %d bytes; an answer can have at most %d: send fewer inputs", size, maxVectors)
 			}
 			if !yield(out, err) {
 				return

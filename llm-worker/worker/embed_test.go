@@ -53,7 +53,8 @@ func TestVectorsBehindGRPCKeepTheContract(t *testing.T) {
 	})
 }
 
-// A request of many texts takes seconds, and ends a moment after it was stopped, with the cause, on both sides.
+// A request of many texts takes seconds. A stop must end it within a moment, with the cause, on
+// both sides.
 func TestStoppedVectorsEndWithTheCause(t *testing.T) {
 	cc, _ := start(t, nil)
 	client := workerv1.NewWorkerClient(cc)
@@ -97,7 +98,7 @@ func TestVectorsHaveLengthOneAndTheirUsage(t *testing.T) {
 	}
 }
 
-func TestVectorsThatCannotBeMadeAreRefusedByName(t *testing.T) {
+func TestInvalidEmbeddingRequestsAreRefusedByName(t *testing.T) {
 	cc, _ := start(t, nil)
 	one := uint32(1)
 	for name, c := range map[string]struct {
@@ -120,7 +121,7 @@ func TestVectorsThatCannotBeMadeAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestAnswerThatNoMessageHoldsIsRefused(t *testing.T) {
+func TestAnswerThatExceedsAMessageIsRefused(t *testing.T) {
 	s := worker.NewServer("w", "m", nil, func() *llmv1.WorkerInfo { return &llmv1.WorkerInfo{Embeds: true} }, slog.New(slog.DiscardHandler))
 	s.Embeds(stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 		return &workerv1.EmbedResponse{

@@ -13,12 +13,12 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
-	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -55,6 +55,8 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	switch c.Engine {
 	case OpenAI:
 		e, err = overOpenAI(c, hop, dir, name, log)
+	case LlamaCPP, Ollama:
+		e, err = overOwnHTTP(c, hop, dir, name, log)
 	case VLLM, SGLang:
 		if c.Model == "" { // the server reports its model
 			dir, name, owner = nil, c.ModelName, ""
@@ -108,9 +110,9 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	fields := sample.Fields()
+	can := features.Embedded.Capabilities()
 	if vocabulary == nil {
-		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "guide" })
+		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "guide" })
 	}
 	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads, Vocabulary: vocabulary, NoPrefixCache: c.NoPrefixCache})
 	loop := batch.New(model, c.batch(hop, name, log))
@@ -126,9 +128,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 				Continues:     true,
 				Embeds:        loop.Embeds(),
 				Load:          loop.Load(),
-				Capabilities: &llmv1.Capabilities{
-					Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: fields,
-				},
+				Capabilities:  can,
 			}
 		},
 		ready: true,
@@ -169,14 +169,13 @@ func (c *Config) batch(hop *metrics.Hop, name string, log *slog.Logger) batch.Op
 	return opts
 }
 
-// simulated is an engine that answers with words of the model's vocabulary, at the speed of a GPU.
+// simulated returns an engine that answers with words of the model's vocabulary, at the speed of a
+// GPU.
 func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
-	described, err := openai.LoadModel(dir)
+	described, err := lexicon.Load(dir)
 	if err != nil {
 		return nil, err
 	}
-	// It has no probabilities to report or to mask.
-	fields := slices.DeleteFunc(sample.Fields(), func(field string) bool { return field == "guide" || field == "logprobs" })
 	opts, held := c.Sim, &kvevents.Hub{}
 	opts.KVTokens = c.KVTokens
 	model := sim.New(sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer), opts, held)
@@ -197,9 +196,7 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 				Continues:     true,
 				KvBlockSize:   uint32(model.Block()),
 				Load:          load,
-				Capabilities: &llmv1.Capabilities{
-					Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: fields,
-				},
+				Capabilities:  features.Sim.Capabilities(),
 			}
 		},
 		ready: true,

@@ -32,8 +32,8 @@ import (
 
 const patience = 10 * time.Second
 
-// completions starts a server that answers with a token each millisecond, as many as are asked for. After as many as breakAt, it
-// breaks the connection.
+// completions starts a server that answers with one token per millisecond, up to the requested
+// number. After breakAt tokens it breaks the connection.
 func completions(t *testing.T, addr string, breakAt int) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -75,7 +75,7 @@ func completions(t *testing.T, addr string, breakAt int) *httptest.Server {
 	return s
 }
 
-// awaitHealth awaits what a worker says of itself.
+// awaitHealth waits until a worker reports this status.
 func awaitHealth(t *testing.T, client healthpb.HealthClient, want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
 	begun := time.Now()
@@ -87,11 +87,11 @@ func awaitHealth(t *testing.T, client healthpb.HealthClient, want healthpb.Healt
 		if time.Since(begun) > patience {
 			t.Fatalf("the worker is not %v, but %v, %v", want, resp, err)
 		}
-		time.Sleep(time.Millisecond) // it is asked each second
+		time.Sleep(time.Millisecond) // the server is probed every second
 	}
 }
 
-func TestServerBesideTheWorkerKeepsTheContract(t *testing.T) {
+func TestUpstreamKeepsTheContract(t *testing.T) {
 	upstream := completions(t, "127.0.0.1:0", -1)
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		cc, _ := start(t, func(c *worker.Config) {
@@ -115,8 +115,8 @@ func TestServerBesideTheWorkerKeepsTheContract(t *testing.T) {
 	})
 }
 
-func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // for a port that is free
+func TestWorkerIsHealthyWhileItsUpstreamIs(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // reserves a free port
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
 	awaitHealth(t, health, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-func TestServersThatSayWhichModelTheyRun(t *testing.T) {
+func TestServersThatReportTheirModel(t *testing.T) {
 	for kind, dialect := range map[string]besidetest.Dialect{worker.VLLM: vllmtest.Dialect(), worker.SGLang: sglangtest.Scheduler()} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -202,6 +202,7 @@ func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 		"--upstream is":           {Engine: worker.OpenAI},
 		"--upstream is \"h":       {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:50051"}}},
 		"--upstream is \"":        {Engine: worker.SGLang},
+		"--upstream is \"1":       {Engine: worker.LlamaCPP, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:8080"}}},
 		"--upstream is S":         {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:30000"}}},
 		"--upstream-model":        {Engine: worker.VLLM, Upstream: openai.Options{Model: "m"}},
 		"--upstream-key":          {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000"}, Key: "k"}},

@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestSimulatorTellsItsBlocksUntilItDrains(t *testing.T) {
+func TestSimulatorReportsItsBlocksUntilItDrains(t *testing.T) {
 	cc, leave := start(t, func(c *worker.Config) { c.Engine, c.Sim.Speed, c.Sim.Block = worker.Sim, 100, 8 })
 	client := workerv1.NewWorkerClient(cc)
 	info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
@@ -64,7 +64,7 @@ func TestSimulatorTellsItsBlocksUntilItDrains(t *testing.T) {
 	}
 }
 
-func TestEmbeddedEngineTellsNoBlocks(t *testing.T) {
+func TestEmbeddedEngineReportsNoBlocks(t *testing.T) {
 	cc, _ := start(t, nil)
 	client := workerv1.NewWorkerClient(cc)
 	info, err := client.Info(t.Context(), &workerv1.InfoRequest{})

@@ -23,14 +23,14 @@ var roles = map[string]llmv1.Role{
 }
 
 // validateRole refuses an unknown role, and a role that the engine does not support: an engine that
-// ignored the handover would read every prompt twice, and nobody would notice.
+// ignored the handover would silently read every prompt twice.
 func (c *Config) validateRole() error {
 	role, known := roles[c.Role]
 	switch {
 	case !known:
 		return fmt.Errorf("--role is %.64q; it must be %s, %s or %s", c.Role, Both, Prefill, Decode)
 	case role != llmv1.Role_ROLE_BOTH && c.Engine != Sim && c.Engine != OpenAI:
-		return fmt.Errorf("--role %s is of use only with --engine %s, for vLLM, and %s", c.Role, OpenAI, Sim)
+		return fmt.Errorf("--role %s needs --engine %s (vLLM) or %s", c.Role, OpenAI, Sim)
 	}
 	return nil
 }
@@ -43,16 +43,16 @@ func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 		s := req.GetSampling()
 		switch {
 		case role != llmv1.Role_ROLE_PREFILL:
-			return streamerr.InvalidParam(param, "this worker hands over no prompts; one of role prefill does")
+			return streamerr.InvalidParam(param, "this worker hands over no prompts; send the request to a worker of role prefill")
 		case !what.Ask || req.GetGenerated() > 0:
-			return streamerr.InvalidParam(param+".ask", "ask must be true, and nothing generated yet")
+			return streamerr.InvalidParam(param+".ask", "ask must be true, and generated must be 0")
 		case s == nil || s.MaxTokens == nil || *s.MaxTokens != 1:
-			return streamerr.InvalidParam("sampling.max_tokens", "max_tokens must be 1 where a prompt is to be handed over")
+			return streamerr.InvalidParam("sampling.max_tokens", "max_tokens must be 1 for a handover")
 		}
 	case *workerv1.KVTransfer_Parameters:
 		switch n := len(what.Parameters); {
 		case role != llmv1.Role_ROLE_DECODE:
-			return streamerr.InvalidParam(param, "this worker takes over no prompts; one of role decode does")
+			return streamerr.InvalidParam(param, "this worker takes over no prompts; send the request to a worker of role decode")
 		case n == 0 || n > maxTransfer:
 			return streamerr.InvalidParam(param+".parameters", "parameters are %d bytes long; they must be 1 to %d", n, maxTransfer)
 		}
@@ -61,7 +61,7 @@ func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 		case t != nil:
 			return streamerr.InvalidParam(param, "%s has neither a request for a handover nor its parameters", param)
 		case role == llmv1.Role_ROLE_PREFILL:
-			return streamerr.InvalidParam(param, "this worker reads prompts for others, and nothing else")
+			return streamerr.InvalidParam(param, "this worker only reads prompts for other workers")
 		}
 	}
 	return nil

@@ -20,16 +20,16 @@ func asks(tokens uint32) *workerv1.TokenRequest {
 	return r
 }
 
-func givenTo(parameters string) *workerv1.TokenRequest {
+func withParameters(parameters string) *workerv1.TokenRequest {
 	r := request(3)
 	r.KvTransfer = &workerv1.KVTransfer{What: &workerv1.KVTransfer_Parameters{Parameters: []byte(parameters)}}
 	return r
 }
 
-func TestWorkerDoesWhatItsRoleIsAndRefusesTheRest(t *testing.T) {
+func TestWorkerRefusesRequestsOutsideItsRole(t *testing.T) {
 	for role, want := range map[string]struct {
 		told                        llmv1.Role
-		whole, ask, given           string // the parameter that is refused, "" for none
+		whole, ask, given           string // the parameter that is refused, or ""
 		emptyAsk, longAsk, nothing  string
 		noParameters, tooManyOfThem string
 	}{
@@ -50,9 +50,9 @@ func TestWorkerDoesWhatItsRoleIsAndRefusesTheRest(t *testing.T) {
 			req    *workerv1.TokenRequest
 			refuse string
 		}{
-			"a whole stream": {request(3), want.whole}, "to read": {asks(1), want.ask}, "what was read": {givenTo("{}"), want.given},
+			"a whole stream": {request(3), want.whole}, "to read": {asks(1), want.ask}, "what was read": {withParameters("{}"), want.given},
 			"not to read": {empty, want.emptyAsk}, "to read and answer": {asks(3), want.longAsk}, "nothing": {nothing, want.nothing},
-			"no parameters": {givenTo(""), want.noParameters}, "too many": {givenTo(strings.Repeat("x", 1<<20+1)), want.tooManyOfThem},
+			"no parameters": {withParameters(""), want.noParameters}, "too many": {withParameters(strings.Repeat("x", 1<<20+1)), want.tooManyOfThem},
 		} {
 			var last error
 			handed := false
@@ -71,15 +71,15 @@ func TestWorkerDoesWhatItsRoleIsAndRefusesTheRest(t *testing.T) {
 	}
 }
 
-func TestRolesThatEnginesCannotHaveAreRefused(t *testing.T) {
+func TestUnsupportedRolesAreRefused(t *testing.T) {
 	upstream := openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:1"}}
 	for name, c := range map[string]struct {
 		config worker.Config
 		wrong  string
 	}{
 		"no role":    {worker.Config{Role: "draft", Engine: worker.Sim}, "--role is \"draft\""},
-		"embedded":   {worker.Config{Role: worker.Prefill}, "--role prefill is of use only with --engine openai, for vLLM, and sim"},
-		"over gRPC":  {worker.Config{Role: worker.Decode, Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:1"}}}, "--role decode is of use only"},
+		"embedded":   {worker.Config{Role: worker.Prefill}, "--role prefill needs --engine openai (vLLM) or sim"},
+		"over gRPC":  {worker.Config{Role: worker.Decode, Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:1"}}}, "--role decode needs --engine"},
 		"simulator":  {worker.Config{Role: worker.Decode, Engine: worker.Sim}, ""},
 		"over HTTP":  {worker.Config{Role: worker.Prefill, Engine: worker.OpenAI, Upstream: upstream}, ""},
 		"as always":  {worker.Config{Role: worker.Both, Engine: worker.OpenAI, Upstream: upstream}, ""},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -20,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 	"github.com/whence-dev/whence/pkg/usage"
@@ -46,6 +48,7 @@ type Config struct {
 	Calls         guard.Limits          // limits on the gRPC calls that callers hold open
 	Link          bool                  // serve streams over links too
 	LinkPort      int                   // on which links are served; 0 takes any
+	MTLS          mtls.Config           // of the connections of callers
 	Registered    discover.Registration // registration of this worker, with which chat-services discover it
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -84,6 +87,12 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Registered.Flags(fs)
 	process.LinkFlag(fs, &c.Link)
 	process.LinkPortFlag(fs, &c.LinkPort)
+	c.MTLS.Flags(fs)
+	c.MTLS.CalleeFlags(fs)
+	flags.Group(fs, flags.Connections, "name", "register", "advertise", "link", "link-port", "mtls-cert", "mtls-key", "mtls-ca", "mtls-callers")
+	flags.Group(fs, flags.Model, "model", "model-name")
+	flags.Group(fs, flags.Limits, "max-calls", "max-calls-per-connection")
+	flags.Group(fs, flags.Timeouts)
 	c.EngineFlags(fs)
 }
 
@@ -96,6 +105,7 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "make the embedded engine read every prompt from its beginning, without the prefix cache")
 	fs.StringVar(&c.Role, "role", Both, "the worker's part in handovers of prompts: none, only whole streams (both), prompts for other workers (prefill), or whole streams and prompts that prefill workers have read (decode)")
+	flags.Group(fs, flags.Limits, "max-running", "max-queued")
 	c.kindFlags(fs)
 }
 
@@ -117,6 +127,9 @@ func (c *Config) Validate() error {
 	if err := c.validateRole(); err != nil {
 		return err
 	}
+	if err := c.MTLS.ValidateCallee(); err != nil {
+		return err
+	}
 	if err := c.Registered.Validate(); err != nil {
 		return err
 	}
@@ -129,6 +142,10 @@ func (c *Config) Validate() error {
 // Run serves on ln until ctx is done and the streams have drained.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if err := c.Validate(); err != nil {
+		return err
+	}
+	identity, err := c.MTLS.Open(log)
+	if err != nil {
 		return err
 	}
 	hop := c.Metrics.Hop(c.Name, metrics.TextCompletion)
@@ -159,6 +176,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.Account(c.Usage)
 	defer s.records.Settle()
 	s.Limit(c.Calls.For(maxStreams))
+	s.Authenticate(identity)
 	s.Tell(e.held)
 	if c.Link {
 		s.Link(c.LinkPort)

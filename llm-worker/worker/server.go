@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -31,6 +30,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -50,12 +50,13 @@ type Server struct {
 	embed    EmbedEngine // works while info lists it as a capability; nil if it never does
 	info     func() *llmv1.WorkerInfo
 	health   *health.Server
-	held     *kvevents.Hub // nil if the engine does not report its cache
-	gone     chan struct{} // closed when the streams have drained
-	limits   guard.Limits  // limits on the calls that callers hold open
-	linked   bool          // streams may come over links
-	linkPort int           // of the links; 0 for any
-	links    *link.Port    // while Serve runs; nil without links
+	held     *kvevents.Hub  // nil if the engine does not report its cache
+	gone     chan struct{}  // closed when the streams have drained
+	limits   guard.Limits   // limits on the calls that callers hold open
+	linked   bool           // streams may come over links
+	linkPort int            // of the links; 0 for any
+	links    *link.Port     // while Serve runs; nil without links
+	identity *mtls.Identity // nil for plain TCP
 }
 
 // NewServer returns a server of model on engine; name is the hop's. An empty model means the name
@@ -88,11 +89,16 @@ func (s *Server) Trace(t *streamtrace.Tracer) { s.records.Traces = t }
 // Account sets the log of the streams' usage records. It must be called before Serve.
 func (s *Server) Account(l *usage.Log) { s.records.Usage = l }
 
-// Limit bounds the calls that callers hold open. It must be called before Serve.
+// Limit sets limits on the calls of callers. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
-// Link makes Serve take streams over links too, on a port, 0 for any. It must be called before Serve.
+// Link makes Serve serve links too, on a port, or on any port if it is 0. It must be called before
+// Serve.
 func (s *Server) Link(port int) { s.linked, s.linkPort = true, port }
+
+// Authenticate makes Serve accept only callers with mutual TLS. nil means plain TCP. It must be
+// called before Serve.
+func (s *Server) Authenticate(i *mtls.Identity) { s.identity = i }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -143,7 +149,7 @@ func (s *Server) describe() *llmv1.WorkerInfo {
 		info.Model = s.model
 	}
 	if s.hop.Live.Closed() {
-		info.Problem = "the worker shuts down, and finishes the streams that it has"
+		info.Problem = "the worker is shutting down and finishes its streams"
 	}
 	return info
 }
@@ -163,20 +169,24 @@ const (
 	pingTimeout = 5 * time.Second
 	// stopWait bounds the graceful close of connections whose streams have all ended.
 	stopWait = time.Second
+	// handshakeTimeout bounds the handshake of a new connection; grpc-go's default is two minutes.
+	handshakeTimeout = 10 * time.Second
 )
 
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
 // for grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	gs := grpc.NewServer(
-		grpc.Creds(connloss.Sense(insecure.NewCredentials())),
+		grpc.Creds(connloss.Sense(s.identity.ServerCredentials())),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxHeaderListSize(guard.MaxHeaderBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(s.limits.Transport()),
 	)
 	srv := guard.Server(gs)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Options{})
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused})
 		if err != nil {
 			return err
 		}

@@ -12,8 +12,13 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/llamacpp"
+	"github.com/whence-dev/whence/llm-worker/engine/ollama"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
@@ -29,19 +34,24 @@ const (
 	OpenAI   = "openai"   // over OpenAI's API
 	VLLM     = "vllm"     // over vLLM's gRPC service
 	SGLang   = "sglang"   // over SGLang's gRPC service or HTTP API
+	LlamaCPP = "llamacpp" // over the HTTP API of llama.cpp's server
+	Ollama   = "ollama"   // over Ollama's own API
 	Sim      = "sim"      // nothing does: time passes as on a GPU, and words are drawn by lot
 )
 
 func (c *Config) kindFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Engine, "engine", Embedded, "the engine: embedded; the server of --upstream over OpenAI's API (openai) or over its own (vllm, sglang); or a simulator (sim)")
-	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`address` of that server: a URL such as http://127.0.0.1:8000 for openai, host:port of its gRPC service for vllm, either for sglang")
-	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai; empty for the first model of its list")
+	fs.StringVar(&c.Engine, "engine", Embedded, "the engine: embedded; the server of --upstream over OpenAI's API (openai) or over its own (vllm, sglang, llamacpp, ollama); or a simulator (sim)")
+	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`address` of that server: a URL such as http://127.0.0.1:8000 for openai, llamacpp and ollama, host:port of its gRPC service for vllm, either for sglang")
+	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai and ollama; empty for the first model of its list")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "form of the prompts for that server, for openai: ids, text, or auto for ids if it accepts them")
 	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
 	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")
+	flags.Group(fs, flags.Engine)
+	flags.Secret(fs, "upstream-key")
 	c.Sim.Flags(fs)
+	flags.Group(fs, flags.Simulator)
 }
 
 func (c *Config) validateEngine() error {
@@ -52,50 +62,70 @@ func (c *Config) validateEngine() error {
 	switch c.Engine {
 	case "", Embedded, Sim:
 		if up.Upstream != "" {
-			return fmt.Errorf("--upstream is of use only with --engine %s, %s or %s", OpenAI, VLLM, SGLang)
+			return fmt.Errorf("--upstream is of use only with --engine %s, %s, %s, %s or %s", OpenAI, VLLM, SGLang, LlamaCPP, Ollama)
 		}
 		if c.Events != (upstream.Options{}) {
-			return fmt.Errorf("--upstream-kv-events is of use only with --engine %s, %s or %s", OpenAI, VLLM, SGLang)
+			return fmt.Errorf("--upstream-kv-events is of use only with --engine %s, %s, %s, %s or %s", OpenAI, VLLM, SGLang, LlamaCPP, Ollama)
 		}
 		return c.Sim.Validate()
 	case OpenAI:
 		return up.Validate()
-	case VLLM, SGLang:
-		over := sglang.Options{Options: up.Options, Key: up.Key}
-		http := c.Engine == SGLang && sglang.OverHTTP(up.Upstream)
-		validate := func() error { return overgrpc.Validate(up.Upstream) }
-		if c.Engine == SGLang {
-			validate = over.Validate
-		}
-		switch {
-		case up.Model != "" || up.Prompt != "" && up.Prompt != openai.PromptAuto:
-			return fmt.Errorf("--upstream-model and --upstream-prompt are of use only with --engine %s", OpenAI)
-		case up.Key != "" && !http:
-			return errors.New("--upstream-key is of use only over HTTP")
-		case http && c.Model == "":
-			return errors.New("--upstream is SGLang's HTTP API, which does not say how large the vocabulary is: --model names the directory that does")
-		}
-		return validate()
+	case VLLM, SGLang, LlamaCPP, Ollama:
+		return c.validateOwnAPI()
 	default:
-		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang, Sim)
+		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s, %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang, LlamaCPP, Ollama, Sim)
 	}
 }
 
-// overOpenAI is an engine on a server with OpenAI's API. The worker has the model's tokenizer and
-// config.json only.
+// validateOwnAPI checks the options of an engine on a server over the server's own API.
+func (c *Config) validateOwnAPI() error {
+	up := &c.Upstream
+	http := c.Engine == LlamaCPP || c.Engine == Ollama || c.Engine == SGLang && sglang.OverHTTP(up.Upstream)
+	switch {
+	case up.Model != "" && c.Engine != Ollama:
+		return fmt.Errorf("--upstream-model is of use only with --engine %s or %s", OpenAI, Ollama)
+	case up.Prompt != "" && up.Prompt != openai.PromptAuto:
+		return fmt.Errorf("--upstream-prompt is of use only with --engine %s", OpenAI)
+	case up.Key != "" && !http:
+		return errors.New("--upstream-key is of use only over HTTP")
+	case c.Engine == SGLang && http && c.Model == "":
+		return errors.New("--upstream is SGLang's HTTP API, which does not say how large the vocabulary is: --model names the directory that does")
+	case http:
+		return overhttp.Validate(up.Upstream, up.Key)
+	default:
+		return overgrpc.Validate(up.Upstream)
+	}
+}
+
+// overOpenAI returns an engine on a server with OpenAI's API. The worker has only the model's
+// tokenizer and config.json.
 func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
-	model, err := openai.LoadModel(dir)
+	model, err := lexicon.Load(dir)
 	if err != nil {
 		return nil, err
 	}
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
 	opts.HandsOver = roles[c.Role] != llmv1.Role_ROLE_BOTH
-	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, hop, log), nil
+	return c.upstreamed(openai.New(model, opts), model.Config(), hop, log), nil
 }
 
-// overIDs is an engine on a server that takes and returns token ids. The worker has nothing of the
-// model or, with dir, config.json.
+// overOwnHTTP is an engine on llama.cpp's server or on Ollama. The worker has the model's tokenizer and
+// config.json only.
+func overOwnHTTP(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+	model, err := lexicon.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Log: log}
+	if c.Engine == Ollama {
+		return c.upstreamed(ollama.New(model, ollama.Options{Options: opts, Model: c.Upstream.Model, Key: c.Upstream.Key}), model.Config(), hop, log), nil
+	}
+	return c.upstreamed(llamacpp.New(model, llamacpp.Options{Options: opts, Key: c.Upstream.Key}), model.Config(), hop, log), nil
+}
+
+// overIDs returns an engine on a server that takes and returns token ids. The worker has no files
+// of the model, or config.json in dir.
 func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	var config *beside.Config
 	if dir != nil {

@@ -88,7 +88,7 @@ func TestEmbeddedModelBehindGRPCKeepsTheContract(t *testing.T) {
 	})
 }
 
-func TestInfoSaysWhatIsServed(t *testing.T) {
+func TestInfoDescribesTheModel(t *testing.T) {
 	cc, _ := start(t, nil)
 	info, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestWrongModelAndBadSamplingAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestEngineThatCannotGoOnIsNotAskedTo(t *testing.T) {
+func TestEngineThatCannotContinueGetsNoBegunAnswers(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

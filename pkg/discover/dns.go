@@ -27,7 +27,7 @@ type dns struct {
 	port string // empty: the name's SRV records have the port
 }
 
-// resolver returns the system's resolver, or one that asks server.
+// resolver returns a resolver that asks server, or the system's resolver if server is "".
 func resolver(server string) *net.Resolver {
 	if server == "" {
 		return net.DefaultResolver
@@ -53,9 +53,9 @@ func (d dns) watch(ctx context.Context, _ []Target, found func([]Target)) error 
 	}
 }
 
-// resolve returns the addresses of the name. A name without addresses is an error: in a cluster
-// that restarts everything at once, old addresses are a better guess than none, and dead ones get
-// no streams anyway.
+// resolve returns the addresses of the name. It returns an error if the name has no addresses: if a
+// cluster restarts all processes at once, the old addresses are a better guess than none, and dead
+// addresses get no streams anyway.
 func (d dns) resolve(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

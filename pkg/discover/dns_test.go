@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// A zone is a DNS server without sockets, so that time can be a test's.
+// A zone is a DNS server without sockets, so that a test can use virtual time.
 type zone struct {
 	mu   sync.Mutex // guards the following fields
 	ips  []string
@@ -25,13 +25,13 @@ type zone struct {
 
 func (z *zone) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		here, there := net.Pipe() // no packets: messages have lengths before them
+		here, there := net.Pipe() // not a packet connection: messages have length prefixes
 		go z.answer(there)
 		return here, nil
 	}}
 }
 
-// becomes changes what the zone says.
+// becomes changes the answers of the zone.
 func (z *zone) becomes(down bool, ips ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -82,8 +82,9 @@ func (z *zone) answer(conn net.Conn) {
 	_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...))
 }
 
-func TestNameIsResolvedAgainAndAgain(t *testing.T) {
-	// The configuration of all resolvers is made with the first question, which must not be one of a bubble.
+func TestNameIsResolvedPeriodically(t *testing.T) {
+	// The first lookup loads the configuration of all resolvers. It must happen outside a synctest
+	// bubble.
 	_, _ = new(zone).resolver().LookupHost(t.Context(), "nobody.test.")
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{ips: []string{"10.0.0.2", "10.0.0.1", "fd00::1"}}
@@ -102,7 +103,7 @@ func TestNameIsResolvedAgainAndAgain(t *testing.T) {
 			z.becomes(down)
 			time.Sleep(resolveEvery + 10*askTimeout)
 			if l.last() != "10.0.0.3:8082" || s.Answers() {
-				t.Error("what was found does not hold:", l.found)
+				t.Error("the last targets are not in use:", l.found)
 			}
 		}
 		z.becomes(false, "10.0.0.4")
@@ -144,6 +145,6 @@ func TestServerOfAName(t *testing.T) {
 			t.Error(name)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("it was not asked")
+		t.Error("the server was not asked")
 	}
 }

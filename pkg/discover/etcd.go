@@ -3,11 +3,13 @@ package discover
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +22,8 @@ import (
 const (
 	// leaseFor is how long the entry of a dead process remains.
 	leaseFor = 5 * time.Second
-	// refreshEvery is the time between reads of the whole list. They detect an etcd that is gone:
-	// its client does not report a watch without a connection.
+	// refreshEvery is the time between reads of the whole list. They detect an etcd that is gone,
+	// because the client of etcd does not report a watch without a connection.
 	refreshEvery = 3 * time.Second
 	// forgiveness is how long an entry that disappeared without being deleted remains in use: if
 	// etcd has lost its data, live processes register again within this time.
@@ -32,6 +34,7 @@ const (
 type etcd struct {
 	endpoints []string
 	prefix    string // ends with a slash
+	secure    bool   // the endpoints use TLS
 }
 
 // An entry is the value of a key, which consists of the prefix and the address.
@@ -41,8 +44,14 @@ type entry struct {
 	Model string `json:"model,omitempty"`
 }
 
-func parseEtcd(hosts, prefix string) (etcd, error) {
-	e := etcd{prefix: strings.Trim(prefix, "/") + "/"}
+// The schemes of etcd without and with TLS.
+const (
+	plainEtcd  = "etcd"
+	secureEtcd = "etcds"
+)
+
+func parseEtcd(scheme, hosts, prefix string) (etcd, error) {
+	e := etcd{prefix: strings.Trim(prefix, "/") + "/", secure: scheme == secureEtcd}
 	for host := range strings.SplitSeq(hosts, ",") {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			return e, err
@@ -55,11 +64,23 @@ func parseEtcd(hosts, prefix string) (etcd, error) {
 	return e, nil
 }
 
+// The environment variables with the user of etcd and the user's password. They are not flags or a
+// part of the URL, so that they appear in no list of processes and in no log line.
+const (
+	userVariable     = "ETCD_USERNAME"
+	passwordVariable = "ETCD_PASSWORD" //nolint:gosec // the name of a variable
+)
+
 // client returns a client that connects on first use.
 func (e etcd) client() (*clientv3.Client, error) {
+	var secure *tls.Config // nil means plain TCP
+	if e.secure {
+		secure = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
 	return clientv3.New(clientv3.Config{
+		TLS: secure, Username: os.Getenv(userVariable), Password: os.Getenv(passwordVariable),
 		Endpoints: e.endpoints, DialKeepAliveTime: leaseFor, DialKeepAliveTimeout: askTimeout,
-		Logger: zap.NewNop(), // important failures come as errors, and are logged once
+		Logger: zap.NewNop(), // important failures are returned as errors, and logged once
 	})
 }
 
@@ -68,12 +89,12 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 	if err != nil {
 		return err
 	}
-	defer client.Close() //nolint:errcheck // it only read
+	defer client.Close() //nolint:errcheck // the client has only read
 	r, err := e.list(ctx, client)
 	if err != nil {
 		return err
 	}
-	missing := map[string]Target{} // kept although they are no longer listed
+	missing := map[string]Target{} // in use although they are no longer listed
 	for _, t := range last {
 		missing[e.prefix+t.Addr] = t
 	}
@@ -93,7 +114,7 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 			return ctx.Err()
 		case change, ok := <-changes:
 			if !ok {
-				return errors.New("etcd has ended the watch")
+				return errors.New("etcd ended the watch")
 			}
 			if err := change.Err(); err != nil {
 				return err

@@ -13,16 +13,25 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 )
 
-// A server is an etcd of the test's own.
+// A server is an etcd process of the test.
 type server struct {
 	addr, peer, dir string
+	pair            mtlstest.Pair // for TLS; the zero value means plain TCP
 	cmd             *exec.Cmd
 }
 
-// serve starts an etcd, or skips the test where there is none.
+// serve starts an etcd, or skips the test if etcd is not installed.
 func serve(t *testing.T) *server {
+	t.Helper()
+	return serveTLS(t, mtlstest.Pair{})
+}
+
+// serveTLS is serve with a certificate.
+func serveTLS(t *testing.T, pair mtlstest.Pair) *server {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -30,7 +39,7 @@ func serve(t *testing.T) *server {
 		}
 		t.Skip("etcd is not installed")
 	}
-	s := &server{addr: freeAddr(t), peer: freeAddr(t), dir: t.TempDir()}
+	s := &server{addr: freeAddr(t), peer: freeAddr(t), dir: t.TempDir(), pair: pair}
 	s.start(t)
 	t.Cleanup(func() { s.kill(t) })
 	return s
@@ -46,11 +55,15 @@ func freeAddr(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// start starts it with what its directory has.
+// start starts the etcd with the data in its directory.
 func (s *server) start(t *testing.T) {
 	t.Helper()
-	s.cmd = exec.Command("etcd", "--data-dir", s.dir, "--listen-client-urls", "http://"+s.addr, "--advertise-client-urls", "http://"+s.addr,
-		"--listen-peer-urls", "http://"+s.peer, "--initial-advertise-peer-urls", "http://"+s.peer, "--initial-cluster", "default=http://"+s.peer)
+	scheme, secure := "http://", []string(nil)
+	if s.pair.Cert != "" {
+		scheme, secure = "https://", []string{"--cert-file", s.pair.Cert, "--key-file", s.pair.Key}
+	}
+	s.cmd = exec.Command("etcd", append(secure, "--data-dir", s.dir, "--listen-client-urls", scheme+s.addr, "--advertise-client-urls", scheme+s.addr,
+		"--listen-peer-urls", "http://"+s.peer, "--initial-advertise-peer-urls", "http://"+s.peer, "--initial-cluster", "default=http://"+s.peer)...)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,14 +84,19 @@ func (s *server) kill(t *testing.T) {
 	_ = s.cmd.Wait()
 }
 
-func (s *server) url() string { return "etcd://" + s.addr + "/whence/test" }
+func (s *server) url() string {
+	if s.pair.Cert != "" {
+		return "etcds://" + s.addr + "/whence/test"
+	}
+	return "etcd://" + s.addr + "/whence/test"
+}
 
 func eventually(t *testing.T, what string, ok func() bool) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	for ; !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begun) > 40*time.Second {
-			t.Fatal("not in time: " + what)
+			t.Fatal("still false at the deadline: " + what)
 		}
 	}
 	return time.Since(begun)
@@ -123,7 +141,7 @@ func TestServicesComeAndGo(t *testing.T) {
 	}
 }
 
-func TestDeadServiceGoesWithItsLease(t *testing.T) {
+func TestDeadServiceIsRemovedWithItsLease(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.addr}})
@@ -162,7 +180,7 @@ func TestFleetOutlivesEtcd(t *testing.T) {
 		t.Error(l.all())
 	}
 	lists := len(l.all())
-	s.dir = t.TempDir() // with all it knew
+	s.dir = t.TempDir() // loses all data
 	s.start(t)
 	eventually(t, "it answers again", source.Answers)
 	eventually(t, "they are registered again", func() bool { return log.logged("msg=registered") == 4 })
@@ -173,7 +191,7 @@ func TestFleetOutlivesEtcd(t *testing.T) {
 	eventually(t, "a new one is found", func() bool { return l.last() == "a:1 b:2 c:3" })
 }
 
-func TestEtcdThatHasLostEverythingTakesNobodyAway(t *testing.T) {
+func TestEtcdThatHasLostItsDataRemovesNoTargets(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	l, log := follow(t, parse(t, s.url())), new(listener)
@@ -181,16 +199,16 @@ func TestEtcdThatHasLostEverythingTakesNobodyAway(t *testing.T) {
 	eventually(t, "it is found", func() bool { return l.last() == "a:1" })
 	s.kill(t)
 	s.dir = t.TempDir()
-	s.start(t) // before anybody has noticed
+	s.start(t) // before the processes notice
 	eventually(t, "it is registered again", func() bool { return log.logged("msg=registered") == 2 })
 	again := follow(t, parse(t, s.url()))
 	eventually(t, "and found by one who listens from then on", func() bool { return again.last() == "a:1" })
-	if got := strings.TrimSpace(strings.Join(l.all(), ",")); got != "a:1" && got != ",a:1" { // an empty list, at first
+	if got := strings.TrimSpace(strings.Join(l.all(), ",")); got != "a:1" && got != ",a:1" { // the list may be empty at first
 		t.Errorf("%q", got)
 	}
 }
 
-func TestServiceThatIsGoneAfterAnOutageIsForgotten(t *testing.T) {
+func TestServiceThatEndsDuringAnOutageIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	source := parse(t, s.url())
@@ -205,12 +223,12 @@ func TestServiceThatIsGoneAfterAnOutageIsForgotten(t *testing.T) {
 	eventually(t, "the one that has gone is forgotten", func() bool { return l.last() == "a:1" })
 }
 
-func TestRegistrationsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRegistrationsAreRefused(t *testing.T) {
 	for want, r := range map[string]Registration{
-		"--advertise is of use only with --register": {Advertise: "h:1"},
-		"does not begin with etcd://":                {Register: "dns:///x:1"},
-		"--register: the URL has no prefix":          {Register: "etcd://h:1"},
-		"--advertise: address nowhere":               {Register: "etcd://h:1/p", Advertise: "nowhere"},
+		"--advertise has no effect without --register": {Advertise: "h:1"},
+		"does not begin with etcd://":                  {Register: "dns:///x:1"},
+		"--register: the URL has no prefix":            {Register: "etcd://h:1"},
+		"--advertise: address nowhere":                 {Register: "etcd://h:1/p", Advertise: "nowhere"},
 	} {
 		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

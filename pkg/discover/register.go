@@ -21,15 +21,15 @@ type Registration struct {
 
 // Flags adds the flags of r to fs.
 func (r *Registration) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&r.Register, "register", "", "`URL` of etcd and the prefix under which this process registers: etcd://host:2379,host2:2379/prefix")
+	fs.StringVar(&r.Register, "register", "", "`URL` of etcd and the prefix under which this process registers: etcd://host:2379,host2:2379/prefix, or etcds:// with TLS")
 	fs.StringVar(&r.Advertise, "advertise", "", "`host:port` at which others reach this process, with --register; empty for its listen address")
 }
 
-// Validate checks r.
+// Validate returns an error if r is invalid.
 func (r *Registration) Validate() error {
 	if r.Register == "" {
 		if r.Advertise != "" {
-			return errors.New("--advertise is of use only with --register")
+			return errors.New("--advertise has no effect without --register")
 		}
 		return nil
 	}
@@ -45,17 +45,17 @@ func (r *Registration) Validate() error {
 }
 
 func (r *Registration) where() (etcd, error) {
-	rest, ok := strings.CutPrefix(r.Register, "etcd://")
-	if !ok {
-		return etcd{}, fmt.Errorf("%.64q does not begin with etcd://", r.Register)
+	scheme, rest, ok := strings.Cut(r.Register, "://")
+	if !ok || scheme != plainEtcd && scheme != secureEtcd {
+		return etcd{}, fmt.Errorf("%.64q does not begin with etcd:// or etcds://", r.Register)
 	}
 	hosts, prefix, _ := strings.Cut(rest, "/")
-	return parseEtcd(hosts, prefix)
+	return parseEtcd(scheme, hosts, prefix)
 }
 
 // Keeper returns a function that keeps the entry of a service with this name, model and listen
-// address until ctx is done, and then deletes it. If etcd was away, the function makes the entry
-// again.
+// address until ctx is done, and then deletes it. The function restores the entry after an outage
+// of etcd.
 func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logger) (keep func(context.Context), err error) {
 	if r.Register == "" {
 		return func(context.Context) {}, nil
@@ -81,7 +81,7 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	}
 	log = log.With("registry", r.Register, "address", e.Addr)
 	return func(ctx context.Context) {
-		defer client.Close() //nolint:errcheck // the entry is gone, or goes with its lease
+		defer client.Close() //nolint:errcheck // the entry is deleted, or expires with its lease
 		for lost := false; ; {
 			err := lease(ctx, client, where.prefix+e.Addr, string(value), func() { log.Info("registered"); lost = false })
 			if ctx.Err() != nil {
@@ -89,7 +89,7 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 			}
 			if !lost {
 				lost = true
-				log.Warn("not registered, new callers may not find this process", "err", err)
+				log.Warn("not registered: new callers may not find this process", "err", err)
 			}
 			if !pause(ctx, retryEvery) {
 				return
@@ -98,7 +98,7 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	}, nil
 }
 
-// lease holds a key until ctx is done or the lease is lost, and reports when it holds the key.
+// lease holds a key until ctx is done or the lease is lost. It calls held when it holds the key.
 func lease(ctx context.Context, client *clientv3.Client, key, value string, held func()) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func lease(ctx context.Context, client *clientv3.Client, key, value string, held
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout/3)
 		defer cancel()
-		_, _ = client.Revoke(ending, granted.ID) // otherwise it expires
+		_, _ = client.Revoke(ending, granted.ID) // otherwise the lease expires
 	}()
 	if _, err := client.Put(asking, key, value, clientv3.WithLease(granted.ID)); err != nil {
 		return err

@@ -2,10 +2,10 @@
 // does not answer.
 //
 // A Source is a static list, a DNS name that is resolved periodically, or an etcd prefix under
-// which services register themselves. A Registration is the other side of the latter: an entry that
-// lives as long as its process.
+// which services register themselves. A Registration is the other side of that prefix: an entry
+// that lives as long as its process.
 //
-// Deliberately absent: health checks. The users of an address know better.
+// Deliberately absent: health checks, because the users of an address know more about its health.
 package discover
 
 import (
@@ -26,10 +26,10 @@ type Target struct {
 
 // A Source provides the addresses of services.
 type Source struct {
-	text   string // as it was configured
+	text   string // as configured
 	static []string
 	// watch calls found with all targets, first when they are known and then when they change,
-	// until ctx is done or the source fails, whose error it returns. After a failure it is called
+	// until ctx is done or the source fails. It returns the error. After a failure it is called
 	// again, with the last targets.
 	watch func(ctx context.Context, last []Target, found func([]Target)) error
 
@@ -37,7 +37,7 @@ type Source struct {
 }
 
 // Forms lists the syntax of sources, for the help of flags.
-const Forms = "host:port, several with commas between them, dns:///name:port, srv:///_service._tcp.name, or etcd://host:2379,host2:2379/prefix"
+const Forms = "host:port, several with commas between them, dns:///name:port, srv:///_service._tcp.name, or etcd://host:2379,host2:2379/prefix (etcds:// with TLS)"
 
 // Parse parses a source in one of the Forms.
 func Parse(text string) (*Source, error) {
@@ -62,8 +62,8 @@ func Parse(text string) (*Source, error) {
 			return nil, fmt.Errorf("%s has no name, as in srv:///_grpc._tcp.workers", text)
 		}
 		s.watch = dns{resolver(authority), name, ""}.watch
-	case "etcd":
-		where, err := parseEtcd(authority, name)
+	case plainEtcd, secureEtcd:
+		where, err := parseEtcd(scheme, authority, name)
 		if err != nil {
 			return nil, err
 		}
@@ -92,12 +92,12 @@ func parseStatic(text string) (*Source, error) {
 // Static returns the addresses of a source that is a list, and nil for other sources.
 func (s *Source) Static() []string { return s.static }
 
-// String returns the source as it was configured.
+// String returns the source as configured.
 func (s *Source) String() string { return s.text }
 
 // Watch calls found with all targets, first when they are known and then whenever they change,
 // until ctx is done. While the source does not answer, its last targets remain; log gets a line
-// when that begins and one when it ends.
+// when that begins and when it ends.
 func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Target)) {
 	if s.static != nil {
 		found(targets(s.static))
@@ -123,7 +123,7 @@ func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Targe
 			return
 		}
 		if !s.unanswered.Swap(true) {
-			log.Warn("discovery does not answer, what it said last holds", "found", len(last), "err", err)
+			log.Warn("discovery does not answer: the last targets remain in use", "found", len(last), "err", err)
 		}
 		if !pause(ctx, retryEvery) {
 			return
@@ -131,7 +131,7 @@ func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Targe
 	}
 }
 
-// Answers reports whether the source answered when it was last asked.
+// Answers reports whether the source answered the last request.
 func (s *Source) Answers() bool { return !s.unanswered.Load() }
 
 func targets(addrs []string) []Target {

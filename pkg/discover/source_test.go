@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestSourcesThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidSourcesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "missing port",
 		"nowhere":                 "missing port",
@@ -34,7 +34,7 @@ func TestSourcesThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-// A listener keeps what a source has found.
+// A listener keeps the targets that a source has found.
 type listener struct {
 	mu    sync.Mutex
 	found []string
@@ -47,7 +47,7 @@ func (l *listener) Write(b []byte) (int, error) {
 	return l.log.Write(b)
 }
 
-func (l *listener) heard(all []Target) {
+func (l *listener) add(all []Target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var addrs []string
@@ -57,7 +57,7 @@ func (l *listener) heard(all []Target) {
 	l.found = append(l.found, strings.Join(addrs, " "))
 }
 
-// last returns what was found last.
+// last returns the targets that were found last.
 func (l *listener) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func follow(t *testing.T, s *Source) *listener {
 	l := new(listener)
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
-	watching.Go(func() { s.Watch(ctx, slog.New(slog.NewTextHandler(l, nil)), l.heard) })
+	watching.Go(func() { s.Watch(ctx, slog.New(slog.NewTextHandler(l, nil)), l.add) })
 	t.Cleanup(func() {
 		cancel()
 		watching.Wait()
@@ -102,7 +102,7 @@ func parse(t *testing.T, text string) *Source {
 	return s
 }
 
-func TestListIsFoundAsItIs(t *testing.T) {
+func TestListIsFoundUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := parse(t, "b:2, a:1,[::1]:3")
 		l := follow(t, s)
@@ -113,9 +113,9 @@ func TestListIsFoundAsItIs(t *testing.T) {
 	})
 }
 
-func TestWhatWasFoundHoldsWhileNobodyAnswers(t *testing.T) {
+func TestLastTargetsRemainWhileTheSourceDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := make(chan []Target) // nil is a failure
+		answers := make(chan []Target) // nil means a failure
 		s := &Source{text: "test", watch: func(ctx context.Context, _ []Target, found func([]Target)) error {
 			for {
 				select {
@@ -134,7 +134,7 @@ func TestWhatWasFoundHoldsWhileNobodyAnswers(t *testing.T) {
 		answers <- targets([]string{"a:1"})
 		synctest.Wait()
 		if len(l.found) != 1 || !s.Answers() {
-			t.Error("what has not changed is told again:", l.found)
+			t.Error("unchanged targets were reported again:", l.found)
 		}
 		for range 3 {
 			answers <- nil

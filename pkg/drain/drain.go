@@ -1,7 +1,9 @@
-// Package drain is the order to end a process, in two steps. The first step lets the streams that run finish within a grace,
-// which all services of the process count from the same moment. The second step ends them at once.
+// Package drain has the order to end a process, in two steps. The first step lets the live streams
+// finish within a grace, which all services of the process count from the same moment. The second
+// step ends the streams at once.
 //
-// The order travels in the context of the services: the context ends with the first step, and keeps the order as a value.
+// The order travels in the context of the services: the context ends with the first step, and keeps
+// the order as a value.
 package drain
 
 import (
@@ -10,7 +12,8 @@ import (
 	"time"
 )
 
-// KillAfter is how long after the second step a stream may take to tell its ending. Then it is killed.
+// KillAfter is the time in which a stream must deliver its ending after the second step. Then the
+// stream is killed.
 const KillAfter = 100 * time.Millisecond
 
 // hurriedGoodbye bounds the wait, after the second step, for connections whose streams have ended.
@@ -22,7 +25,7 @@ type Order struct {
 	hurried chan struct{}
 
 	mu     sync.Mutex // guards the following fields
-	begun  time.Time  // when the first step was taken; zero before
+	begun  time.Time  // when the first step was taken; zero before that
 	urgent bool       // the second step was taken
 }
 
@@ -61,7 +64,8 @@ func (o *Order) since() time.Time {
 	return o.begun
 }
 
-// Hurried returns a channel that is closed by the second step of the order in ctx. It is nil, and never closed, without an order.
+// Hurried returns a channel that is closed by the second step of the order in ctx. Without an order
+// it returns nil.
 func Hurried(ctx context.Context) <-chan struct{} {
 	if o, ok := ctx.Value(orderKey{}).(*Order); ok {
 		return o.hurried
@@ -69,8 +73,9 @@ func Hurried(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// Within returns a context for a service that drains: it ends grace after the first step of the order in ctx, and at once with the
-// second step. Without an order, or before its first step, the grace begins now. It does not end with ctx.
+// Within returns a context for a service that drains. The context ends grace after the first step
+// of the order in ctx, and at once with the second step. Without an order, or before its first
+// step, the grace begins now. The context does not end with ctx.
 func Within(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	deadline := time.Now().Add(grace)
 	o, ordered := ctx.Value(orderKey{}).(*Order)
@@ -92,7 +97,8 @@ func Within(ctx context.Context, grace time.Duration) (context.Context, context.
 	return within, cancel
 }
 
-// Goodbye returns how long connections without streams may take to close: d, or a moment after the second step.
+// Goodbye returns how long connections without streams may take to close: d, or hurriedGoodbye
+// after the second step.
 func Goodbye(ctx context.Context, d time.Duration) time.Duration {
 	select {
 	case <-Hurried(ctx):
@@ -102,12 +108,13 @@ func Goodbye(ctx context.Context, d time.Duration) time.Duration {
 	}
 }
 
-// hurriedTurn is how long, after the second step, a service waits for the service before it: long enough for the stops of that
-// service to arrive, so that all hops report the same origin.
+// hurriedTurn is how long, after the second step, a service waits for the service before it. It is
+// long enough for that service's stops to arrive, so that all hops report the same origin.
 const hurriedTurn = 50 * time.Millisecond
 
-// After returns a context for a service that drains behind another service of the process: it ends, with ctx's cause, once ctx has
-// ended and before is closed. After the second step, the service before it has only a moment. The context carries the order in ctx.
+// After returns a context for a service that drains after another service of the process. The
+// context ends, with ctx's cause, when ctx has ended and before is closed. After the second step,
+// it waits at most hurriedTurn for before. The context carries the order in ctx.
 func After(ctx context.Context, before <-chan struct{}) context.Context {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {

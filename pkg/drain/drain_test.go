@@ -20,7 +20,7 @@ func TestGraceCountsFromTheFirstStep(t *testing.T) {
 			t.Error(context.Cause(ctx))
 		}
 		begun := time.Now()
-		time.Sleep(2 * time.Second) // the service before this one drained for so long
+		time.Sleep(2 * time.Second) // the drain of the service before this one took that long
 		within, cancel := drain.Within(ctx, 3*time.Second)
 		defer cancel()
 		<-within.Done()
@@ -73,7 +73,7 @@ func TestServiceDrainsAfterTheServiceBeforeIt(t *testing.T) {
 		order.Begin(errAsked)
 		synctest.Wait()
 		if late.Err() != nil {
-			t.Fatal("it drains beside the service before it")
+			t.Fatal("the service drains at the same time as the service before it")
 		}
 		close(before)
 		<-late.Done()
@@ -83,20 +83,20 @@ func TestServiceDrainsAfterTheServiceBeforeIt(t *testing.T) {
 	})
 }
 
-func TestSecondStepLeavesTheServiceBeforeAMoment(t *testing.T) {
+func TestSecondStepWaitsBrieflyForTheServiceBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, order := drain.New(t.Context())
 		late := drain.After(ctx, make(chan struct{}))
 		order.Begin(errAsked)
 		time.Sleep(time.Hour)
 		if late.Err() != nil {
-			t.Fatal("it does not wait for the service before it")
+			t.Fatal("the service does not wait for the service before it")
 		}
 		begun := time.Now()
 		order.Hurry()
 		<-late.Done()
 		if took := time.Since(begun); took <= 0 || took >= drain.KillAfter {
-			t.Errorf("it drains %v after the second step", took)
+			t.Errorf("the service drains %v after the second step", took)
 		}
 	})
 }

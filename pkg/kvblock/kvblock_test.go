@@ -22,14 +22,14 @@ func TestChainNamesPrefixes(t *testing.T) {
 		t.Fatalf("%d names of 100 tokens in blocks of 16", len(chain))
 	}
 	if again := kvblock.Chain(nil, chain[2], ids[48:], 16); !slices.Equal(again, chain[3:]) {
-		t.Error("a chain that goes on is another one")
+		t.Error("a chain in two parts differs from the whole chain")
 	}
 	for at := range 96 {
 		other := slices.Clone(ids)
 		other[at]++
 		for i, name := range kvblock.Chain(nil, 0, other, 16) {
 			if (name == chain[i]) != (i < at/16) {
-				t.Errorf("token %d is another one, and block %d has the name %x, which was %x", at, i, name, chain[i])
+				t.Errorf("with another token %d, block %d has the name %x; it was %x", at, i, name, chain[i])
 			}
 		}
 	}
@@ -42,8 +42,8 @@ func TestLongBlocksHaveNames(t *testing.T) {
 	}
 }
 
-// TestNamesStayWhatTheyAre: services of two versions mean the same.
-func TestNamesStayWhatTheyAre(t *testing.T) {
+// TestNamesAreStable: services of different versions must agree on the names.
+func TestNamesAreStable(t *testing.T) {
 	if got := kvblock.Chain(nil, 0, tokens(32), 16); !slices.Equal(got, []uint64{0xfed0ae992e881cd1, 0x203327a67553449b}) {
 		t.Errorf("%#x", got)
 	}
@@ -58,19 +58,19 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// TestAdaptersHaveBlocksOfTheirOwn: the same tokens have other names under an adapter, and under each adapter others.
+// TestAdaptersHaveBlocksOfTheirOwn: the same tokens have different names under each adapter.
 func TestAdaptersHaveBlocksOfTheirOwn(t *testing.T) {
 	ids := tokens(48)
 	seen := map[uint64]string{}
 	for _, adapter := range []string{"", "legal", "medical"} {
 		for _, name := range kvblock.Chain(nil, kvblock.Root(adapter), ids, 16) {
 			if other, taken := seen[name]; taken {
-				t.Errorf("a block of %q has the name of one of %q", adapter, other)
+				t.Errorf("a block of %q has the same name as a block of %q", adapter, other)
 			}
 			seen[name] = adapter
 		}
 	}
 	if kvblock.Root("") != 0 {
-		t.Error("blocks of a model without an adapter have other names than before")
+		t.Error("the names of blocks without an adapter have changed")
 	}
 }

@@ -2,7 +2,7 @@ package kvblock
 
 import "testing"
 
-func TestNamesAreThoseOfEveryByteOrder(t *testing.T) {
+func TestNamesDoNotDependOnTheByteOrder(t *testing.T) {
 	ids := []uint32{1, 1 << 31, 77, 1535}
 	want := Next(5, ids)
 	defer func(was bool) { littleEndian = was }(littleEndian)

@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// BenchmarkToken is what one token costs a hop: a message from below, and a message to the caller.
+// BenchmarkToken measures the cost of one token on a hop: a message from below and a message to the
+// caller.
 func BenchmarkToken(b *testing.B) {
 	message := tokens(1)
 	for name, l := range observed(b) {
@@ -28,7 +29,7 @@ func BenchmarkToken(b *testing.B) {
 	}
 }
 
-// BenchmarkTokenAtTheEdge is BenchmarkToken for a hop that writes a form of its own.
+// BenchmarkTokenAtTheEdge is BenchmarkToken for a hop that converts messages before it writes them.
 func BenchmarkTokenAtTheEdge(b *testing.B) {
 	message := tokens(1)
 	for name, l := range observed(b) {
@@ -44,7 +45,8 @@ func BenchmarkTokenAtTheEdge(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is what a stream of one token costs a hop, from its beginning to its ending.
+// BenchmarkStream measures the cost of a stream of one token on a hop, from its beginning to its
+// ending.
 func BenchmarkStream(b *testing.B) {
 	message := tokens(1)
 	for name, l := range observed(b) {

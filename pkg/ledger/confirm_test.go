@@ -8,8 +8,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStopIsConfirmedByAllCallsThatWereOpen: one of several choices confirms nothing alone, nor does a call that broke, nor a
-// worker that was left.
+// TestStopIsConfirmedByAllCallsThatWereOpen: one of several choices does not confirm a stop alone.
+// Neither does a call that broke, nor a worker that was abandoned.
 func TestStopIsConfirmedByAllCallsThatWereOpen(t *testing.T) {
 	const calling, confirmed, unconfirmed, left, over = observer.Calling, observer.Confirmed, observer.Unconfirmed, observer.CalleeLeft, observer.CallOver
 	for name, test := range map[string]struct {

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
-// TestRecordDoesNotKeepTheMetadataOfItsCall: it has the size of all headers, and the caller's credentials.
+// TestRecordDoesNotKeepTheMetadataOfItsCall: the metadata has the size of all headers, and the
+// caller's credentials.
 func TestRecordDoesNotKeepTheMetadataOfItsCall(t *testing.T) {
 	freed := make(chan struct{})
 	header := func() func(string) []string {

@@ -1,5 +1,5 @@
-// Package ledger remembers what became of a hop's streams: those that run, and the last that ended, as many as its bound
-// says. What it keeps of a stream is a whence.stream.v1.Record.
+// Package ledger keeps the records of a hop's streams: of all live streams, and of a bounded number
+// of streams that have ended. A record is a whence.stream.v1.Record.
 package ledger
 
 import (
@@ -14,39 +14,43 @@ import (
 	"github.com/whence-dev/whence/pkg/usage"
 )
 
-// DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte, and
-// its trace another one and a half.
+// DefaultMax is the default number of ended streams in a ledger. A record takes about half a
+// kilobyte, and its trace another one and a half.
 const DefaultMax = 10000
 
-// A Ledger holds records by stream id. It is an observer.Observer: what it is told of a stream goes into the record, and from
-// there into the metrics and the trace, so that the three agree. The zero value keeps DefaultMax ended streams. All methods
-// are safe for concurrent use. Its fields must not change while it is in use.
+// A Ledger holds records by stream id. It is an observer.Observer: each event of a stream goes into
+// the stream's record, and from there into the metrics and the trace, so that the three agree. The
+// zero value keeps DefaultMax ended streams. All methods are safe for concurrent use. Its fields
+// must not change while it is in use.
 type Ledger struct {
-	// Max is how many ended streams are kept; the oldest is forgotten for a new one.
+	// Max is the number of ended streams to keep. When it is reached, each new one replaces the
+	// oldest.
 	Max int
-	// Metrics counts the streams; nil for none.
+	// Metrics counts the streams. It may be nil.
 	Metrics *metrics.Hop
-	// Traces keeps what happens to the streams; nil for none.
+	// Traces keeps the events of the streams. It may be nil.
 	Traces *streamtrace.Tracer
-	// Usage gets a record for each ended stream that this hop has to account for; nil for none.
+	// Usage receives a usage record for each ended stream that this hop accounts for. It may be
+	// nil.
 	Usage *usage.Log
 
 	mu    sync.Mutex // guards the following fields
 	byID  map[string]*Record
-	ended []*Record            // a ring once it is full
-	next  int                  // the place in ended that is written next
+	ended []*Record            // a ring when full
+	next  int                  // the index in ended that is written next
 	total uint64               // streams that have ended
-	owed  map[*Record]struct{} // ended streams whose usage record waits for the end of calls that they have left
+	owed  map[*Record]struct{} // ended streams whose usage record waits for the end of abandoned calls
 }
 
-// Open begins the record of a stream on hop that came from peer. A reused id refers to this stream from now on.
+// Open begins the record of a stream on hop that came from peer. If id is reused, it refers to this
+// stream from now on.
 func (l *Ledger) Open(id, hop, peer string) *Record {
 	r := l.record(id, hop, peer)
 	l.add(r)
 	return r
 }
 
-// record returns a record that nobody can find yet.
+// record returns a record that is not in the ledger yet.
 func (l *Ledger) record(id, hop, peer string) *Record {
 	t := tally.New(time.Now())
 	return &Record{id: id, hop: hop, peer: peer, tally: t, ledger: l, seen: l.Metrics.Begin(t)}
@@ -74,14 +78,14 @@ func (l *Ledger) close(r *Record) {
 		return
 	}
 	old := l.ended[l.next]
-	if l.byID[old.id] == old { // its id may be another stream's by now
+	if l.byID[old.id] == old { // the id may belong to another stream by now
 		delete(l.byID, old.id)
 	}
 	l.ended[l.next] = r
 	l.next = (l.next + 1) % limit
 }
 
-// Get returns what is known of a stream, its events included, or nil.
+// Get returns the record of a stream with its events, or nil if the stream is unknown.
 func (l *Ledger) Get(id string) *streamv1.Record {
 	l.mu.Lock()
 	r := l.byID[id]
@@ -92,7 +96,7 @@ func (l *Ledger) Get(id string) *streamv1.Record {
 	return r.Told()
 }
 
-// Delivered notes how a stream came to its client, if the stream is known, and whatever has become of it.
+// Delivered records how a stream reached its client. It ignores an unknown stream.
 func (l *Ledger) Delivered(id string, d *streamv1.Delivery) {
 	l.mu.Lock()
 	r := l.byID[id]
@@ -105,7 +109,8 @@ func (l *Ledger) Delivered(id string, d *streamv1.Delivery) {
 	r.delivery = d
 }
 
-// Parts returns how many streams a stream is on the hop below; 0 if it is one, of the same id, or is not known.
+// Parts returns the number of streams on the hop below that make up a stream. It returns 0 if that
+// is one stream with the same id, or if the stream is unknown.
 func (l *Ledger) Parts(id string) int {
 	l.mu.Lock()
 	r := l.byID[id]
@@ -118,13 +123,13 @@ func (l *Ledger) Parts(id string) int {
 	return r.parts
 }
 
-// OwnedBy reports whether a record's stream belongs to one of the owners; without owners, every stream does. A record
-// without an owner field belongs to no owner, not even the empty one.
+// OwnedBy reports whether a record's stream belongs to one of the owners. Without owners, it
+// returns true. A record without an owner field belongs to no owner, not even to the empty owner.
 func OwnedBy(r *streamv1.Record, owners ...string) bool {
 	return len(owners) == 0 || r.Owner != nil && slices.Contains(owners, r.GetOwner())
 }
 
-// Ended returns the last ended streams that want accepts, newest first, and at most limit of them.
+// Ended returns at most limit ended streams that want accepts, newest first.
 func (l *Ledger) Ended(limit int, want func(*streamv1.Record) bool) []*streamv1.Record {
 	l.mu.Lock()
 	all := slices.Concat(l.ended[l.next:], l.ended[:l.next]) // oldest first
@@ -141,7 +146,8 @@ func (l *Ledger) Ended(limit int, want func(*streamv1.Record) bool) []*streamv1.
 	return found
 }
 
-// Total returns how many streams have ended, those that are forgotten included.
+// Total returns the number of streams that have ended, including streams that the ledger no longer
+// keeps.
 func (l *Ledger) Total() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

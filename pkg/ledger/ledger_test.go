@@ -13,14 +13,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestRecordTellsTheStoryOfAStop(t *testing.T) {
+func TestRecordOfAStop(t *testing.T) {
 	var l ledger.Ledger
 	r := l.Open("a", "chat", "peer:1")
 	r.Started(&llmv1.Started{Model: "m", PromptTokens: 7})
 	r.Leaves("linger:30s")
 	r.In(5)
 	r.Sent(4, nil)
-	r.Confirmed() // nobody asked yet
+	r.Confirmed() // ignored: no stop was requested yet
 	gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "edge"), Message: "gone"}
 	r.Stopping(gone)
 	r.Stopping(&streamerr.Error{Reason: streamerr.Deadline})
@@ -29,7 +29,7 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 		t.Error(p)
 	}
 	if p.CachedTokens != nil {
-		t.Error("cached tokens are told of an answer that is not complete:", p)
+		t.Error("the record of an incomplete answer has cached tokens:", p)
 	}
 	r.Used(nil)
 	r.Used(&llmv1.Usage{CachedTokens: 3})
@@ -122,18 +122,18 @@ func TestEndedAreNewestFirst(t *testing.T) {
 	}
 }
 
-func TestReusedIDIsTheNewStreams(t *testing.T) {
+func TestReusedIDRefersToTheNewStream(t *testing.T) {
 	l := ledger.Ledger{Max: 1}
 	l.Open("a", "hop", "first").End(streamerr.Completed, nil, "")
 	second := l.Open("a", "hop", "second")
-	l.Open("b", "hop", "").End(streamerr.Completed, nil, "") // pushes the first "a" out
+	l.Open("b", "hop", "").End(streamerr.Completed, nil, "") // evicts the first "a"
 	if p := l.Get("a"); p.GetPeer() != "second" {
 		t.Error(p)
 	}
 	second.End(streamerr.Completed, nil, "")
 }
 
-func TestNilRecordTakesEverything(t *testing.T) {
+func TestNilRecordAcceptsAllCalls(t *testing.T) {
 	r := ledger.Of(t.Context())
 	r.Started(nil)
 	r.Read(&workerv1.EmbedResponse{Model: "m"})
@@ -147,7 +147,8 @@ func TestNilRecordTakesEverything(t *testing.T) {
 	r.End(streamerr.Completed, nil, "")
 }
 
-// TestRecordReadsMessagesAboutLanguageModels: an admission, an ending and a unary answer say it all; other messages nothing.
+// TestRecordReadsMessagesAboutLanguageModels: an admission, an ending and a unary answer have the
+// model and the tokens; other messages are ignored.
 func TestRecordReadsMessagesAboutLanguageModels(t *testing.T) {
 	usage := &llmv1.Usage{PromptTokens: 9, CachedTokens: 4}
 	for name, messages := range map[string][]any{

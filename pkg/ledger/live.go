@@ -10,19 +10,19 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Cursor is a position in the list of live streams, behind the stream that it names. The zero value is the start of
-// the list.
+// A Cursor is a position in the list of live streams, after the stream that it names. The zero
+// value is the start of the list.
 type Cursor struct {
 	began int64 // nanoseconds since 1970
 	id    string
 }
 
-// CursorOf returns the place behind a stream.
+// CursorOf returns the position after a stream.
 func CursorOf(r *streamv1.Record) Cursor {
 	return Cursor{r.GetBegan().AsTime().UnixNano(), r.GetStreamId()}
 }
 
-// String returns a word that ParseCursor reads; "" for the beginning of the list.
+// String returns the input of ParseCursor, or "" for the start of the list.
 func (c Cursor) String() string {
 	if c == (Cursor{}) {
 		return ""
@@ -38,7 +38,7 @@ func ParseCursor(word string) (Cursor, error) {
 	began, id, _ := strings.Cut(word, ".")
 	at, err := strconv.ParseInt(began, 36, 64)
 	if err != nil || id == "" {
-		return Cursor{}, errors.New("not a place in the list of live streams")
+		return Cursor{}, errors.New("the cursor is not a position in the list of live streams")
 	}
 	return Cursor{at, id}, nil
 }
@@ -47,15 +47,16 @@ func (c Cursor) compare(other Cursor) int {
 	return cmp.Or(cmp.Compare(c.began, other.began), cmp.Compare(c.id, other.id))
 }
 
-// Live returns the streams that run, oldest first.
+// Live returns the live streams, oldest first.
 func (l *Ledger) Live() []*streamv1.Record {
 	live, _ := l.LiveAfter(Cursor{}, 0)
 	return live
 }
 
-// LiveAfter returns at most limit live streams after a position in their list, oldest first; 0 means no limit. next
-// is the position behind the last of them, or the zero value if no more follow. A new stream is on a later page; a
-// stream that runs all the while is on exactly one page. If owners are given, only their streams are listed.
+// LiveAfter returns at most limit live streams after a position in their list, oldest first. A
+// limit of 0 means no limit. next is the position after the last of them, or the zero value if no
+// more follow. A new stream is on a later page, and a stream that runs all the time is on exactly
+// one page. If owners are given, LiveAfter returns only their streams.
 func (l *Ledger) LiveAfter(after Cursor, limit int, owners ...string) (live []*streamv1.Record, next Cursor) {
 	l.mu.Lock()
 	all := make([]*Record, 0, len(l.byID)-min(len(l.byID), len(l.ended)))

@@ -33,10 +33,13 @@ func (l *Ledger) Begin(ctx context.Context, b observer.Beginning) observer.Flow 
 		parent = streamtrace.ReadParent(func(key string) string { return strings.Join(b.Header(key), ",") })
 	}
 	r := l.record(b.ID, b.Hop, b.Peer)
-	owner := b.Owner // a pointer into b would keep the call's metadata for as long as the record
+	owner := b.Owner // a pointer into b would retain the call's metadata as long as the record
 	r.owner, r.parent = &owner, parent
 	r.open(b.First)
 	r.trace = l.Traces.Begin(r.tally, parent, b.Method)
+	if r.trace != nil {
+		r.tally.Time() // the console shows the gaps of every stream, also without metrics
+	}
 	r.trace.Header(streamtrace.RecvHeader, streamtrace.Up, "", b.Path...)
 	r.seen.Link(r.trace.Place)
 	l.add(r)
@@ -54,15 +57,15 @@ func (l *Ledger) Ending(id string, owners ...string) streamerr.Reason {
 	return streamerr.Unspecified
 }
 
-// Received records a message from the hop below, and how many tokens it counts.
+// Received records a message from the hop below with the given number of tokens.
 func (r *Record) Received(tokens int, message any) {
 	if r != nil {
 		r.tally.Received(tokens, message)
 	}
 }
 
-// Sent records a message that was passed to the caller, and how many tokens it counts. If message is nil, its size is what
-// OutBytes was told.
+// Sent records a message with the given number of tokens that was passed to the caller. If message
+// is nil, its size is the number of bytes passed to OutBytes.
 func (r *Record) Sent(tokens int, message any) {
 	if r == nil {
 		return
@@ -127,8 +130,9 @@ func (r *Record) Note(e observer.Event) {
 	}
 }
 
-// called records what became of a call. A stop is confirmed when all calls that were open when it came are over, and each of them
-// was ended by its callee; a callee that was left before has no say.
+// called records an event of a call. A stop is confirmed when all calls that were open at the time
+// of the stop are over, and their callees have ended them. A callee that was abandoned before does
+// not count.
 func (r *Record) called(kind observer.Kind) {
 	r.mu.Lock()
 	switch kind {
@@ -138,9 +142,9 @@ func (r *Record) called(kind observer.Kind) {
 			r.account.called = true
 		}
 	case observer.Confirmed:
-		r.owned = true
+		r.oneConfirmed = true
 	case observer.Unconfirmed:
-		r.unsure = true
+		r.oneUnconfirmed = true
 	case observer.CalleeLeft:
 		r.calls--
 		if r.account != nil {
@@ -150,15 +154,15 @@ func (r *Record) called(kind observer.Kind) {
 		r.calls--
 	default:
 	}
-	confirmed := r.calls == 0 && r.owned && !r.unsure
+	confirmed := r.calls == 0 && r.oneConfirmed && !r.oneUnconfirmed
 	r.mu.Unlock()
 	if confirmed {
 		r.Confirmed()
 	}
 }
 
-// Headers implements observer.Flow: a callee is told its place in the trace. A hop without traces passes on the place that it was
-// told.
+// Headers implements observer.Flow: it sends a callee its place in the trace. A hop without traces
+// passes on the place that its caller sent.
 func (r *Record) Headers(set func(key, value string)) {
 	if r == nil {
 		return
@@ -181,7 +185,7 @@ func (r *Record) LogAttrs() (attrs []slog.Attr) {
 	return attrs
 }
 
-// has returns how much of the answer the client had when it left.
+// has returned how much of the answer the client had when it left.
 func (r *Record) has() streamv1.Extent {
 	if r == nil {
 		return streamv1.Extent_EXTENT_UNSPECIFIED
@@ -191,8 +195,8 @@ func (r *Record) has() streamv1.Extent {
 	return r.extent
 }
 
-// Close implements observer.Flow: it exports the trace of the ended stream, and its usage record unless calls that the stream has
-// left may still count tokens.
+// Close implements observer.Flow. It exports the trace of the ended stream. It also exports the
+// usage record, unless abandoned calls of the stream may still count tokens.
 func (r *Record) Close() {
 	if r != nil {
 		r.ledger.Traces.Ended(r.trace, r.Reason(), r.Told)

@@ -19,39 +19,40 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// A Record is one hop's record of one stream. A nil Record accepts all calls and stores nothing. All methods are safe
-// for concurrent use. The stream's tally counts and times its messages; the record, the metrics and the trace read it there, and
-// a Record forwards everything else to metrics and trace, so that the three agree.
+// A Record is one hop's record of one stream. A nil Record accepts all calls and stores nothing.
+// All methods are safe for concurrent use. The stream's tally counts and times its messages; the
+// record, the metrics and the trace read the tally. A Record forwards all other events to the
+// metrics and the trace, so that the three agree.
 type Record struct {
 	// Static.
 	id, hop, peer string
 	ledger        *Ledger
 	tally         *tally.Tally
-	seen          *metrics.Stream    // nil for none
-	trace         *streamtrace.Trace // nil for none
-	parent        streamtrace.Parent // the caller's, in the trace
+	seen          *metrics.Stream    // may be nil
+	trace         *streamtrace.Trace // may be nil
+	parent        streamtrace.Parent // the caller's place in the trace
 
-	mu        sync.Mutex // guards the following fields
-	model     string
-	leave     string
-	owner     *string // nil until it is known
-	prompt    uint32
-	cached    *uint32 // tokens of the prompt; nil until the answer is complete
-	heard     time.Time
-	confirmed time.Time
-	ended     time.Time
-	reason    streamerr.Reason
-	path      streamerr.Path
-	message   string
-	moves     []*streamv1.Move     // few: whoever moves streams bounds how often
-	handovers []*streamv1.Handover // at most one for each worker that had the stream
-	calls     int                  // calls below that are open
-	owned     bool                 // a call has ended, as its callee was asked to
-	unsure    bool                 // a call is over, and nobody knows whether its callee has stopped
-	parts     int                  // streams that it is on the hop below; 0 is one, of the same id
-	delivery  *streamv1.Delivery
-	account   *account        // nil if no usage records are written
-	extent    streamv1.Extent // of the answer that the client had when it left
+	mu             sync.Mutex // guards the following fields
+	model          string
+	leave          string
+	owner          *string // nil while unknown
+	prompt         uint32
+	cached         *uint32 // cached tokens of the prompt; nil until the answer is complete
+	stopHeard      time.Time
+	confirmed      time.Time
+	ended          time.Time
+	reason         streamerr.Reason
+	path           streamerr.Path
+	message        string
+	moves          []*streamv1.Move     // few: the code that moves streams bounds their number
+	handovers      []*streamv1.Handover // at most one per worker of the stream
+	calls          int                  // open calls to the hop below
+	oneConfirmed   bool                 // a callee has ended its call as it was asked to
+	oneUnconfirmed bool                 // a call is over, and it is unknown whether its callee has stopped
+	parts          int                  // number of streams on the hop below; 0 means one, with the same id
+	delivery       *streamv1.Delivery
+	account        *account        // nil if no usage records are written
+	extent         streamv1.Extent // of the answer, when the client left
 }
 
 // With returns a context that carries the record of its stream.
@@ -65,7 +66,8 @@ func Of(ctx context.Context) *Record {
 	return r
 }
 
-// Parent returns what a callee of ctx's stream is told of its trace. A hop that keeps no traces passes on what it was told.
+// Parent returns the place in the trace for callees of ctx's stream. A hop without traces passes on
+// the place that its caller sent.
 func Parent(ctx context.Context) streamtrace.Parent {
 	r := Of(ctx)
 	if p := r.Events().Parent(); p.Valid() {
@@ -85,8 +87,8 @@ func (r *Record) Events() *streamtrace.Trace {
 	return r.trace
 }
 
-// Read records what a message that admits a request or ends a stream says about language models: the model, the
-// prompt's tokens and the usage. A message that says nothing about them is ignored.
+// Read records what a message about the beginning or the end of a stream says about language
+// models: the model, the tokens of the prompt and the usage. It ignores other messages.
 func (r *Record) Read(msg any) {
 	if admission, ok := msg.(interface{ GetStarted() *llmv1.Started }); ok && admission.GetStarted() != nil {
 		r.Started(admission.GetStarted())
@@ -102,7 +104,7 @@ func (r *Record) Read(msg any) {
 	r.Used(usage)
 }
 
-// Started notes what was admitted.
+// Started records the admission of a request.
 func (r *Record) Started(s *llmv1.Started) {
 	if r == nil {
 		return
@@ -116,8 +118,8 @@ func (r *Record) Started(s *llmv1.Started) {
 	}
 }
 
-// Used records the usage of a completed answer. The usage includes the prompts of all choices and turns, some of
-// which may have started later.
+// Used records the usage of a completed answer. The usage includes the prompts of all choices and
+// turns, some of which may have started later than the stream.
 func (r *Record) Used(u *llmv1.Usage) {
 	if r == nil || u == nil {
 		return
@@ -129,7 +131,7 @@ func (r *Record) Used(u *llmv1.Usage) {
 	r.seen.Cached(*r.cached)
 }
 
-// Leaves notes what is to become of the stream when nobody reads it any more.
+// Leaves records the policy for the stream when its last reader leaves.
 func (r *Record) Leaves(policy string) {
 	if r == nil {
 		return
@@ -139,8 +141,9 @@ func (r *Record) Leaves(policy string) {
 	r.leave = policy
 }
 
-// Left records that the client has left, and how much of the answer it had. EXTENT_UNSPECIFIED is ignored: the client lacks
-// nothing. Only the first call counts, and none after the end of the stream.
+// Left records that the client has left, and how much of the answer it had. EXTENT_UNSPECIFIED is
+// ignored: then the client has the whole answer. Only the first call has an effect, and only before
+// the end of the stream.
 func (r *Record) Left(has streamv1.Extent) {
 	if r == nil {
 		return
@@ -156,7 +159,8 @@ func (r *Record) Left(has streamv1.Extent) {
 	}
 }
 
-// Word returns the word of an extent in logs, labels and JSON, such as "tool_call"; "" for EXTENT_UNSPECIFIED.
+// Word returns the name of an extent in logs, labels and JSON, such as "tool_call", or "" for
+// EXTENT_UNSPECIFIED.
 func Word(e streamv1.Extent) string {
 	if e == streamv1.Extent_EXTENT_UNSPECIFIED {
 		return ""
@@ -164,15 +168,16 @@ func Word(e streamv1.Extent) string {
 	return strings.ToLower(strings.TrimPrefix(e.String(), "EXTENT_"))
 }
 
-// In notes an item with tokens that came from below, and is no protobuf message.
+// In records an item with tokens from the hop below that is not a protobuf message.
 func (r *Record) In(tokens int) {
 	if r != nil {
 		r.tally.Received(tokens, nil)
 	}
 }
 
-// Unreceived notes tokens that were generated below and never came to this hop: it had stopped listening, or a hop between has wasted
-// them. It may be called after Close, when a call that the stream has left behind is over.
+// Unreceived records tokens that were generated below but never reached this hop, because this hop
+// had stopped listening, or because a hop between has wasted them. It may be called after Close,
+// when a call that the stream has abandoned is over.
 func (r *Record) Unreceived(tokens int) {
 	if r != nil && tokens > 0 && r.tally.Unreceived(tokens) {
 		r.seen.Late(tokens)
@@ -188,22 +193,23 @@ func (r *Record) Generated() int {
 	return int(figures.Received.Tokens)
 }
 
-// TakenBack records that delivered tokens became void because the answer was restarted: they are wasted.
+// TakenBack records that delivered tokens became void because the answer was restarted. They count
+// as wasted.
 func (r *Record) TakenBack(tokens int) {
 	if r != nil {
 		r.tally.TakenBack(tokens)
 	}
 }
 
-// OutBytes notes bytes that were written, of the message whose Sent is to come.
+// OutBytes records bytes that were written to the caller, for the message of the next Sent.
 func (r *Record) OutBytes(n int) {
 	if r != nil {
 		r.tally.Wrote(n)
 	}
 }
 
-// Moved notes that another hop below goes on with the stream, and why the one before does not. Tokens is how many had been
-// delivered by then.
+// Moved records that another hop below continues the stream, and why the previous hop does not.
+// tokens is the number of tokens delivered before the move.
 func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	if r == nil {
 		return
@@ -218,8 +224,8 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Tokens: uint32(tokens)})
 }
 
-// HandedOver notes that what from had read of the prompt came to another hop below, or, where reason is not COMPLETED, why it did
-// not. from is empty where nobody was to be asked.
+// HandedOver records that another hop below got the prompt as read by from, or, if reason is not
+// COMPLETED, why it did not. from is empty if no worker could be asked.
 func (r *Record) HandedOver(from, to string, reason streamerr.Reason, took time.Duration) {
 	if r == nil {
 		return
@@ -235,7 +241,7 @@ func (r *Record) HandedOver(from, to string, reason streamerr.Reason, took time.
 	r.handovers = append(r.handovers, &streamv1.Handover{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Took: durationpb.New(took)})
 }
 
-// Split notes that the stream is several on the hop below.
+// Split records that the stream is several streams on the hop below.
 func (r *Record) Split(parts int) {
 	if r == nil {
 		return
@@ -245,34 +251,35 @@ func (r *Record) Split(parts int) {
 	r.parts = parts
 }
 
-// Stopping notes that the stream is to stop, and why. The first time counts.
+// Stopping records that the stream must stop, and why. Only the first call has an effect.
 func (r *Record) Stopping(cause *streamerr.Error) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.heard.IsZero() && r.ended.IsZero() {
-		r.heard = time.Now()
-		r.trace.Stopping(r.heard, cause)
+	if r.stopHeard.IsZero() && r.ended.IsZero() {
+		r.stopHeard = time.Now()
+		r.trace.Stopping(r.stopHeard, cause)
 		r.reason, r.path, r.message = cause.Reason, cause.Path.Append(r.hop), cause.Text()
 	}
 }
 
-// Confirmed notes that what is below has stopped, if it was asked to. The first time counts.
+// Confirmed records that the hop below has stopped after it was asked to. Only the first call has
+// an effect.
 func (r *Record) Confirmed() {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.heard.IsZero() && r.confirmed.IsZero() {
+	if !r.stopHeard.IsZero() && r.confirmed.IsZero() {
 		r.confirmed = time.Now()
-		r.seen.Stopped(r.confirmed.Sub(r.heard), r.reason)
+		r.seen.Stopped(r.confirmed.Sub(r.stopHeard), r.reason)
 	}
 }
 
-// End records the ending. Only the first call counts.
+// End records the ending. Only the first call has an effect.
 func (r *Record) End(reason streamerr.Reason, path streamerr.Path, message string) {
 	if r == nil {
 		return
@@ -304,16 +311,16 @@ func (r *Record) done() bool {
 	return !r.ended.IsZero()
 }
 
-// Told returns the record as it stands, with its events.
+// Told returns the current record, with events.
 func (r *Record) Told() *streamv1.Record {
 	p := r.Proto()
 	r.trace.Tell(p)
 	return p
 }
 
-// Proto returns the record as it stands, without events.
+// Proto returns the current record, without events.
 func (r *Record) Proto() *streamv1.Record {
-	figures := r.tally.Snapshot()
+	figures, first := r.tally.Snapshot(), r.tally.FirstSent()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &streamv1.Record{
@@ -322,10 +329,16 @@ func (r *Record) Proto() *streamv1.Record {
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: uint32(figures.Received.Tokens), TokensOut: uint32(figures.Delivered()),
 		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner,
-		Extent: r.extent,
+		Extent: r.extent, ReceivedPace: pace(&figures.Received, r.tally.FirstReceived()), SentPace: pace(&figures.Sent, r.tally.FirstSent()),
 	}
-	if !r.heard.IsZero() {
-		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)
+	if first > 0 {
+		p.FirstToken = durationpb.New(first)
+	}
+	if mean, ok := figures.Sent.PerToken(); ok {
+		p.PerToken, p.LongestGap = durationpb.New(mean), durationpb.New(figures.Sent.Longest)
+	}
+	if !r.stopHeard.IsZero() {
+		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.stopHeard)
 	}
 	if !r.confirmed.IsZero() {
 		p.StopConfirmed = timestamppb.New(r.confirmed)

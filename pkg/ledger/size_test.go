@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// tokens is a message of 4 bytes, and one for each of so many ids.
+// tokens returns a message of 4 bytes plus one byte for each of n ids.
 func tokens(n int) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: make([]uint32, n)}}}
 }
@@ -23,8 +23,9 @@ func traced(messages int) (*ledger.Ledger, *ledger.Record) {
 	return l, r
 }
 
-// TestSizesAreThoseOfTheFirstAndOfOneInEight, in each direction: the others are taken to be alike. What has no tokens is weighed.
-func TestSizesAreThoseOfTheFirstAndOfOneInEight(t *testing.T) {
+// TestSizesOfFewMessagesAreComputed: of the first ones and of one in eight, in each direction. The
+// other messages get the same size. The size of a message without tokens is always computed.
+func TestSizesOfFewMessagesAreComputed(t *testing.T) {
 	for name, note := range map[string]func(*ledger.Record, int, any){
 		"below": (*ledger.Record).Received,
 		"above": (*ledger.Record).Sent,
@@ -42,7 +43,7 @@ func sizes(t *testing.T, note func(*ledger.Record, int, any)) {
 	}
 	note(r, 0, "no message of protobuf")
 	want := []uint32{104, 5, 6, 7, 8, 8, 8, 8, 8, 13, 13, 13, 13, 13, 13, 13, 13, 21, 21, 21, 21, 0}
-	events := l.Get("a").GetEvents()[1:] // behind the call's header
+	events := l.Get("a").GetEvents()[1:] // after the event of the call's header
 	if len(events) != len(want) {
 		t.Fatal(events)
 	}
@@ -53,9 +54,9 @@ func sizes(t *testing.T, note func(*ledger.Record, int, any)) {
 	}
 }
 
-// TestSeveralCallsOfOneStreamAreWeighedTogether: a stream with several choices has a call below for each, and each call is
-// received by its own goroutine. The race detector is the judge.
-func TestSeveralCallsOfOneStreamAreWeighedTogether(t *testing.T) {
+// TestSizesOfSeveralCallsOfOneStream: a stream with several choices has a call below for each
+// choice, and a goroutine for each call receives. The race detector checks this.
+func TestSizesOfSeveralCallsOfOneStream(t *testing.T) {
 	l, r := traced(100)
 	var calls sync.WaitGroup
 	for range 4 {
@@ -67,7 +68,7 @@ func TestSeveralCallsOfOneStreamAreWeighedTogether(t *testing.T) {
 	}
 	calls.Wait()
 	if p := l.Get("a"); p.GetTokensIn() != 400 {
-		t.Errorf("%d tokens came in, want 400", p.GetTokensIn())
+		t.Errorf("received %d tokens, want 400", p.GetTokensIn())
 	}
 	for _, e := range l.Get("a").GetEvents() {
 		if e.GetKind() == streamv1.EventKind_EVENT_KIND_RECV && e.GetBytes() != 5 {
@@ -76,7 +77,7 @@ func TestSeveralCallsOfOneStreamAreWeighedTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkMessage is what one message costs a hop that is traced, below and above.
+// BenchmarkMessage measures the cost of one message, below and above, on a hop with traces.
 func BenchmarkMessage(b *testing.B) {
 	_, r := traced(streamtrace.DefaultMessages)
 	m := tokens(1)

@@ -7,17 +7,17 @@ import (
 	"github.com/whence-dev/whence/pkg/usage"
 )
 
-// An account is what only the usage record of a stream needs. Its Record's mu guards it.
+// An account has the data that only the usage record of a stream needs. Its Record's mu guards it.
 type account struct {
 	tenant, key, surface, worker string
 
-	of       string // the stream that this one is a part of; empty if it is whole
+	of       string // the stream that this stream is a part of; empty if it is whole
 	first    bool   // the stream began on this hop
 	resumed  bool   // the stream began on another api-service
 	orphaned bool   // the caller's connection broke before the caller could be told the ending
 	told     bool   // the caller was told the ending
 	called   bool   // the stream has called a hop below
-	left     int    // calls that the stream has left and that are not over
+	left     int    // abandoned calls that are not over
 	closed   bool   // the stream has ended
 	settled  bool   // the usage record was written, or none is due
 }
@@ -28,13 +28,13 @@ func (r *Record) open(first bool) {
 		return
 	}
 	r.account = &account{first: first}
-	if r.seen == nil { // otherwise the metrics have asked for times
+	if r.seen == nil { // otherwise the metrics have already called Time
 		r.tally.Time()
 	}
 }
 
-// Charge records the tenant and the id of the API key that pay for a stream, and the API of its request, on the first hop. Each may
-// be empty.
+// Charge records the tenant and the id of the API key that pay for a stream, and the API of its
+// request. The first hop calls it. Each argument may be empty.
 func (r *Record) Charge(tenant, key, surface string) {
 	if r == nil {
 		return
@@ -46,7 +46,8 @@ func (r *Record) Charge(tenant, key, surface string) {
 	}
 }
 
-// Resumed records that another api-service began the stream. The tenant and the key that pay for it are those of claim.
+// Resumed records that another api-service began the stream. The tenant and the key of claim pay
+// for the stream.
 func (r *Record) Resumed(claim *llmv1.Claim) {
 	if r == nil {
 		return
@@ -58,7 +59,7 @@ func (r *Record) Resumed(claim *llmv1.Claim) {
 	}
 }
 
-// claimed reads the tenant and the key from the request, on the hops below the first.
+// claimed reads the tenant and the key from the request, on all hops after the first.
 func (r *Record) claimed(request any) {
 	in, ok := request.(interface{ GetClaim() *llmv1.Claim })
 	if !ok {
@@ -72,7 +73,7 @@ func (r *Record) claimed(request any) {
 	}
 }
 
-// settle changes the account, and writes the usage record once it is complete.
+// settle changes the account, and writes the usage record when the account is complete.
 func (r *Record) settle(change func(*account)) {
 	r.mu.Lock()
 	a := r.account
@@ -91,7 +92,7 @@ func (r *Record) settle(change func(*account)) {
 	}
 }
 
-// owes adds r to the records that are written later, or removes it.
+// owes adds r to the records to be written later, or removes it.
 func (l *Ledger) owes(r *Record, waits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +106,8 @@ func (l *Ledger) owes(r *Record, waits bool) {
 	l.owed[r] = struct{}{}
 }
 
-// Settle writes the usage records of ended streams that wait for the end of calls. It is called once, when the hop has drained.
+// Settle writes the usage records of ended streams that wait for the end of abandoned calls. It is
+// called once, after the hop has drained.
 func (l *Ledger) Settle() {
 	l.mu.Lock()
 	owed := l.owed
@@ -116,7 +118,8 @@ func (l *Ledger) Settle() {
 	}
 }
 
-// write writes the usage record of r, if this hop has to: the first hop for each stream, another one if its caller cannot.
+// write writes the usage record of r, if this hop has to: the first hop always, another hop only if
+// its caller cannot.
 func (a *account) write(r *Record) {
 	kind := usage.Final
 	if !a.first {
@@ -128,7 +131,7 @@ func (a *account) write(r *Record) {
 	r.ledger.Usage.Add(r.usage(kind))
 }
 
-// usage returns the usage record with the figures so far.
+// usage returns the usage record with the current figures.
 func (r *Record) usage(kind usage.Kind) usage.Record {
 	p, first := r.Proto(), r.tally.FirstSent()
 	tokens := TokensOf(p)
@@ -151,11 +154,12 @@ func (r *Record) usage(kind usage.Kind) usage.Record {
 	return out
 }
 
-// engine is the origin of completed answers, and of failures of a server beside a worker.
+// engine is the origin of completed answers, and of failures of a model server beside a worker.
 const engine = "engine"
 
-// answered returns the last worker of the stream with record p, as far as the hop knows: the path of an ending that began at the
-// engine names it, and a hop without callees is the worker. It is empty if no worker has admitted the stream.
+// answered returns the last worker of the stream with record p, as far as the hop knows: the path
+// of an ending that began at the engine names the worker, and a hop without callees is the worker.
+// It returns "" if no worker has admitted the stream.
 func (a *account) answered(p *streamv1.Record) string {
 	path := p.GetPath()
 	switch {

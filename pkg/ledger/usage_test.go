@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/usage"
 )
 
-// A sink keeps the records that are written.
+// A sink keeps the records that are written to it.
 type sink struct{ got []usage.Record }
 
 func (*sink) Name() string                { return "file" }
@@ -25,8 +25,8 @@ func (s *sink) Write(_ context.Context, records []usage.Record) (int, error) {
 	return len(records), nil
 }
 
-// charged returns what use makes of a ledger whose usage records are kept.
-func charged(t *testing.T, use func(l *ledger.Ledger)) []usage.Record {
+// usageRecords calls use with a ledger, and returns the usage records that it wrote.
+func usageRecords(t *testing.T, use func(l *ledger.Ledger)) []usage.Record {
 	t.Helper()
 	var to sink
 	lost := 0
@@ -50,15 +50,15 @@ func note(r observer.Flow, kinds ...observer.Kind) {
 	}
 }
 
-// TestRecordIsWrittenByTheHopThatHasToAccount: by the first hop always, by another one only if its caller vanished untold, and
-// when the calls that the stream has left are over.
-func TestRecordIsWrittenByTheHopThatHasToAccount(t *testing.T) {
+// TestRecordIsWrittenByTheAccountableHop: by the first hop always, by another hop only if its
+// caller vanished before it was told the ending, and after the stream's abandoned calls are over.
+func TestRecordIsWrittenByTheAccountableHop(t *testing.T) {
 	const calling, left, gone, ended = observer.Calling, observer.CalleeLeft, observer.CalleeGone, observer.Ended
 	const callerLost, told = observer.CallerLost, observer.CallerTold
 	for name, test := range map[string]struct {
 		first         bool
 		before, after []observer.Kind // the end of the stream
-		want          []usage.Kind    // after that, without Settle
+		want          []usage.Kind    // after the end of the stream, without Settle
 	}{
 		"first hop":                         {true, []observer.Kind{ended, told}, nil, []usage.Kind{usage.Final}},
 		"first hop, client gone":            {true, []observer.Kind{callerLost, ended}, nil, []usage.Kind{usage.Final}},
@@ -69,10 +69,10 @@ func TestRecordIsWrittenByTheHopThatHasToAccount(t *testing.T) {
 		"a call that was left is over":      {true, []observer.Kind{calling, left, gone, ended, told}, nil, []usage.Kind{usage.Final}},
 		"a call that was left ends later":   {true, []observer.Kind{calling, left, ended, told}, []observer.Kind{gone}, []usage.Kind{usage.Final}},
 		"two calls that were left end late": {true, []observer.Kind{calling, left, calling, left, ended}, []observer.Kind{gone, gone}, []usage.Kind{usage.Final}},
-		"a call that was left never ends":   {true, []observer.Kind{calling, left, ended, told}, nil, []usage.Kind{usage.Final}}, // by Settle
+		"a call that was left never ends":   {true, []observer.Kind{calling, left, ended, told}, nil, []usage.Kind{usage.Final}}, // written by Settle
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := charged(t, func(l *ledger.Ledger) {
+			got := usageRecords(t, func(l *ledger.Ledger) {
 				r := l.Begin(context.Background(), observer.Beginning{ID: "a", Hop: "hop", First: test.first})
 				note(r, test.before...)
 				r.Close()
@@ -89,9 +89,10 @@ func TestRecordIsWrittenByTheHopThatHasToAccount(t *testing.T) {
 	}
 }
 
-// TestRecordOfOneOfSeveralChoicesNamesTheWholeStream, and is charged to the tenant and key of the request's claim.
+// TestRecordOfOneOfSeveralChoicesNamesTheWholeStream: and the tenant and key of the request's
+// claim.
 func TestRecordOfOneOfSeveralChoicesNamesTheWholeStream(t *testing.T) {
-	got := charged(t, func(l *ledger.Ledger) {
+	got := usageRecords(t, func(l *ledger.Ledger) {
 		r := l.Begin(context.Background(), observer.Beginning{ID: "a.1", Hop: "llm-worker/0"})
 		r.Note(observer.Event{Kind: observer.Running, Message: &workerv1.TokenRequest{Claim: &llmv1.Claim{Tenant: "t", Key: "k", Whole: "a"}}})
 		r.Note(observer.Event{Kind: observer.Announced, Message: &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{
@@ -108,9 +109,9 @@ func TestRecordOfOneOfSeveralChoicesNamesTheWholeStream(t *testing.T) {
 	}
 }
 
-// TestOneSetOfNumbers: whatever happens to a stream, its usage record has the figures that the ledger has, which `why` prints and
-// whose sums the metrics are.
-func TestOneSetOfNumbers(t *testing.T) {
+// TestUsageRecordMatchesTheLedger: whatever happens to a stream, its usage record has the same
+// figures as the ledger, which `why` prints and the metrics sum.
+func TestUsageRecordMatchesTheLedger(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var want ledger.Tokens
@@ -118,7 +119,7 @@ func TestOneSetOfNumbers(t *testing.T) {
 			reason string
 			path   []string
 		}
-		got := charged(t, func(l *ledger.Ledger) {
+		got := usageRecords(t, func(l *ledger.Ledger) {
 			r, _ := l.Begin(context.Background(), observer.Beginning{ID: "a", Hop: "api-service", First: true}).(*ledger.Record)
 			r.Charge("t", "k", "chat")
 			r.Started(&llmv1.Started{Model: "m", PromptTokens: random.Uint32N(100)})

@@ -14,7 +14,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	s := begin(newMetrics(t).Hop("h", metrics.Chat))
 	defer s.End(streamerr.Completed, "engine")
 	s.Started("m", 1)
-	s.Out(1) // the first is recorded
+	s.Out(1) // the first token is recorded separately
 	if n := testing.AllocsPerRun(1000, func() {
 		s.In(1)
 		s.Out(1)
@@ -24,7 +24,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkMessage is what one message costs that comes from below and is passed on.
+// BenchmarkMessage measures the cost of a message that comes from below and is passed on.
 func BenchmarkMessage(b *testing.B) {
 	for name, h := range map[string]*metrics.Hop{"off": nil, "on": newMetrics(b).Hop("h", metrics.Chat)} {
 		b.Run(name, func(b *testing.B) {
@@ -43,7 +43,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is what a stream of no messages costs.
+// BenchmarkStream measures the cost of a stream without messages.
 func BenchmarkStream(b *testing.B) {
 	h := newMetrics(b).Hop("h", metrics.Chat)
 	b.ReportAllocs()
@@ -55,7 +55,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape is a scrape of a hop with ten thousand live streams.
+// BenchmarkScrape measures a scrape of a hop with ten thousand live streams.
 func BenchmarkScrape(b *testing.B) {
 	m := newMetrics(b)
 	h := m.Hop("h", metrics.Chat)

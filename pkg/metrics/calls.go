@@ -10,12 +10,12 @@ import (
 
 // calls counts the gRPC calls of a hop's server.
 type calls struct {
-	served  atomic.Bool  // there was a call; hops without a gRPC server tell of none
+	served  atomic.Bool  // there was a call; hops without a gRPC server have no call metrics
 	open    atomic.Int64 // calls that are open
-	waiting atomic.Int64 // open calls whose first message has not come
+	waiting atomic.Int64 // open calls whose first message has not arrived
 }
 
-// CallOpened counts a gRPC call that was admitted, and waits for its first message.
+// CallOpened counts a gRPC call that was admitted and waits for its first message.
 func (h *Hop) CallOpened() {
 	if h != nil {
 		h.calls.served.Store(true)
@@ -31,7 +31,8 @@ func (h *Hop) CallBegun() {
 	}
 }
 
-// CallClosed counts the end of an admitted gRPC call. Its argument reports whether the first message had come.
+// CallClosed counts the end of an admitted gRPC call. begun reports whether the first message had
+// arrived.
 func (h *Hop) CallClosed(begun bool) {
 	if h == nil {
 		return
@@ -42,7 +43,7 @@ func (h *Hop) CallClosed(begun bool) {
 	}
 }
 
-// CallRefused counts a gRPC call that met a limit. limit is a word of an enum.
+// CallRefused counts a gRPC call that exceeded a limit. limit is a word of an enum.
 func (h *Hop) CallRefused(limit string) {
 	if h != nil {
 		h.refusedCalls.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("limit", limit)))

@@ -29,7 +29,7 @@ func TestCallsAreCounted(t *testing.T) {
 	m := newMetrics(t)
 	h := m.Hop("h", metrics.Chat)
 	if got := value(t, scrape(t, m), `whence_calls_open{hop="h"}`); got != -1 {
-		t.Errorf("a hop that has served no call tells of %v open calls", got)
+		t.Errorf("a hop that has served no call has %v open calls", got)
 	}
 	for range 3 {
 		h.CallOpened()

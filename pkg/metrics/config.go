@@ -17,19 +17,21 @@ import (
 	"github.com/whence-dev/whence/internal/otlp"
 )
 
-// A Config says who scrapes the metrics of a process. The zero value is nobody.
+// A Config configures how a process exposes its metrics. The zero value does not expose them.
 type Config struct {
-	Listen string // host:port that answers scrapes; "" for none
-	Pprof  bool   // Listen also serves Go's profiles, under /debug/pprof/
+	// Elsewhere says that a listener of the services serves the Pages, so that there are metrics without Listen, too.
+	Elsewhere bool
+	Listen    string // host:port that answers scrapes; "" for none
+	Pprof     bool   // Listen also serves Go's profiles, under /debug/pprof/
 }
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Listen, "metrics-listen", "", "`host:port` that answers Prometheus at /metrics; port 0 takes any, empty is off")
+	fs.StringVar(&c.Listen, "metrics-listen", "", "`host:port` that serves Prometheus metrics at /metrics; port 0 means any free port, empty disables metrics")
 	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiles at /debug/pprof/ on --metrics-listen")
 }
 
-// Validate reports what is wrong with c.
+// Validate returns an error if c is invalid.
 func (c *Config) Validate() error {
 	if c.Listen == "" {
 		if c.Pprof {
@@ -44,20 +46,21 @@ func (c *Config) Validate() error {
 }
 
 const (
-	// pushEvery is how old a collector's figures get.
+	// pushEvery is the interval of pushes to a collector.
 	pushEvery = 10 * time.Second
-	// headerTimeout and scrapeTimeout bound what a scraper can hold.
+	// headerTimeout and scrapeTimeout bound how long a scraper occupies a connection.
 	headerTimeout = 5 * time.Second
 	scrapeTimeout = 30 * time.Second
 )
 
-// Run runs a process's services with its metrics, which are nil if nobody is shown them, by scrapes or by pushes to a collector.
-// They are there before services is called, and until after it has returned, so that a drain can be watched.
+// Run runs services with the metrics of a process. The metrics are nil if they are neither scraped
+// nor pushed to a collector. They are available before services is called, and until after it has
+// returned, so that a drain can be watched.
 func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services func(*Metrics) error) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if c.Listen == "" && to == "" {
+	if c.Listen == "" && to == "" && !c.Elsewhere {
 		return services(nil)
 	}
 	var push []func(sdk.Producer) (sdk.Reader, error)
@@ -72,7 +75,7 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), otlp.Timeout)
 		defer cancel()
-		if err := m.Close(ctx); err != nil { // a collector that is gone fails no process that has done its work
+		if err := m.Close(ctx); err != nil { // a lost collector must not fail a process that has done its work
 			log.Warn("the last metrics could not be pushed", "otlp", to, "err", err)
 		}
 	}()
@@ -88,7 +91,7 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 	return services(m)
 }
 
-// pushed makes the reader that pushes.
+// pushed returns the constructor of the reader that pushes to a collector.
 func pushed(to otlp.Collector) func(sdk.Producer) (sdk.Reader, error) {
 	return func(p sdk.Producer) (sdk.Reader, error) {
 		exporter, err := to.Metrics(context.Background())
@@ -99,11 +102,11 @@ func pushed(to otlp.Collector) func(sdk.Producer) (sdk.Reader, error) {
 	}
 }
 
-// serve answers scrapes on ln, and requests for profiles if profiles is set, until stop is called.
-func (m *Metrics) serve(ln net.Listener, profiles bool, log *slog.Logger) (stop func() error) {
+// Pages returns a handler of scrapes, and with profiles also of requests for Go's profiles.
+func (m *Metrics) Pages(profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
-	if profiles { // without pprof.Cmdline: flags may hold keys
+	if profiles { // without pprof.Cmdline, because flags may have keys
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -111,8 +114,13 @@ func (m *Metrics) serve(ln net.Listener, profiles bool, log *slog.Logger) (stop 
 		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
+	return mux
+}
+
+// serve serves the Pages on ln until stop is called.
+func (m *Metrics) serve(ln net.Listener, profiles bool, log *slog.Logger) (stop func() error) {
 	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: scrapeTimeout,
+		Handler: m.Pages(profiles), ReadHeaderTimeout: headerTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: scrapeTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)

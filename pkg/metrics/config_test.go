@@ -55,13 +55,13 @@ func TestScrapesAreAnsweredWhileTheServicesRun(t *testing.T) {
 	}
 	if resp, err := http.Get(url + "/metrics"); err == nil {
 		_ = resp.Body.Close()
-		t.Error("scrapes are answered after the services have ended")
+		t.Error("the listener answers scrapes after the services have ended")
 	}
 }
 
-// TestProfilesAreServedOnlyIfAsked: --pprof adds profiles to the listener of the metrics, but never the command line, which
-// may hold keys. Go's runtime metrics are there either way.
-func TestProfilesAreServedOnlyIfAsked(t *testing.T) {
+// TestProfilesAreServedOnlyIfEnabled: --pprof adds profiles to the metrics listener, but never the
+// command line, which may have keys. The metrics of Go's runtime are always exported.
+func TestProfilesAreServedOnlyIfEnabled(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	get := func(url string) (status int, body string) {
 		resp, err := http.Get(url)
@@ -94,7 +94,7 @@ func TestProfilesAreServedOnlyIfAsked(t *testing.T) {
 				}
 			}
 			if status, body := get(url + "/debug/pprof/cmdline"); status == http.StatusOK {
-				t.Errorf("pprof %t: the command line is shown: %q", on, body)
+				t.Errorf("pprof %t: the command line is served: %q", on, body)
 			}
 			_, scrape := get(url + "/metrics")
 			for _, name := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "go_gc_duration_seconds_count ", "go_gc_gomemlimit_bytes ", "go_sched_gomaxprocs_threads ",
@@ -117,11 +117,11 @@ func TestProfilesNeedAListener(t *testing.T) {
 	}
 }
 
-func TestNobodyToShowMeansNoMetrics(t *testing.T) {
+func TestNoExporterMeansNoMetrics(t *testing.T) {
 	failed := errors.New("the service's own")
 	if err := new(metrics.Config).Run("whence", "", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
 		if m != nil {
-			t.Error("metrics without anybody who sees them")
+			t.Error("metrics are not nil without an exporter")
 		}
 		return failed
 	}); !errors.Is(err, failed) {
@@ -129,7 +129,7 @@ func TestNobodyToShowMeansNoMetrics(t *testing.T) {
 	}
 }
 
-func TestWrongAddressesAreSaidBeforeTheServicesStart(t *testing.T) {
+func TestWrongAddressesAreReportedBeforeTheServicesStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestWrongAddressesAreSaidBeforeTheServicesStart(t *testing.T) {
 	}
 }
 
-// TestCollectorGetsTheLastFigures: what happened since the last push is pushed when the process ends.
+// TestCollectorGetsTheLastFigures: changes since the last push are pushed when the process ends.
 func TestCollectorGetsTheLastFigures(t *testing.T) {
 	got := make(chan map[string]string, 10) // units by name
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -196,8 +196,8 @@ func TestCollectorGetsTheLastFigures(t *testing.T) {
 	}
 }
 
-// TestCollectorThatIsGoneFailsNothing: the process has done its work.
-func TestCollectorThatIsGoneFailsNothing(t *testing.T) {
+// TestLostCollectorFailsNothing: the process has done its work.
+func TestLostCollectorFailsNothing(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +213,6 @@ func TestCollectorThatIsGoneFailsNothing(t *testing.T) {
 		t.Errorf("the end took %v", took)
 	}
 	if !strings.Contains(log.String(), "could not be pushed") {
-		t.Errorf("the log does not say it: %s", &log)
+		t.Errorf("the log lacks the failed push: %s", &log)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// An Engine is what a hop measures of the engine that it owns.
+// An Engine has the metrics of the engine that a hop owns.
 type Engine struct {
 	hop             *Hop
 	prefill, decode []metric.RecordOption
@@ -26,12 +26,13 @@ func (h *Hop) Engine() *Engine {
 	return &Engine{hop: h, prefill: phase("prefill"), decode: phase("decode")}
 }
 
-// Admitted notes that a stream has its place in the batch, and how long it has waited for it.
+// Admitted records that a stream has got its place in the batch, and how long it waited for that.
 func (e *Engine) Admitted(waited time.Duration) {
 	e.hop.Admitted(waited)
 }
 
-// Stepped notes one step with so many streams in it; prefill says that one of them at least was still in its prompt.
+// Stepped records one step of the engine with the given number of streams. prefill reports that at
+// least one stream was still reading its prompt.
 func (e *Engine) Stepped(took time.Duration, streams int, prefill bool) {
 	phase := e.decode
 	if prefill {
@@ -41,14 +42,14 @@ func (e *Engine) Stepped(took time.Duration, streams int, prefill bool) {
 	e.hop.batch.Record(context.Background(), int64(streams), e.hop.record...)
 }
 
-// A Load is how busy an engine is.
+// A Load is the current load of an engine.
 type Load struct {
 	Running, Queued int64 // streams
 	KVUsed, KVLimit int64 // token positions
-	KVCached        int64 // of these, those that hold prefixes which can be found again
+	KVCached        int64 // of KVUsed, the positions with prefixes that can be found again
 }
 
-// Load has load asked whenever somebody collects. It returns how to end that.
+// Load registers load, which each collection calls. The returned function unregisters it.
 func (h *Hop) Load(load func() Load) (end func() error, err error) {
 	if h == nil {
 		return func() error { return nil }, nil
@@ -69,7 +70,8 @@ func (h *Hop) Load(load func() Load) (end func() error, err error) {
 	return asked.Unregister, nil
 }
 
-// Dropped counts blocks of the engine's KV cache that could not be named. reason is one of a fixed set.
+// Dropped counts blocks of the engine's KV cache that could not be named. reason is a word of a
+// fixed set.
 func (h *Hop) Dropped(reason string, blocks int) {
 	if h != nil {
 		h.dropped.Add(context.Background(), int64(blocks), metric.WithAttributes(h.name, attribute.String("reason", reason)))

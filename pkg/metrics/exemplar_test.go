@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// at returns a context in the trace whose id is all this byte.
+// at returns a context with a trace whose id repeats the byte b.
 func at(b byte) func(streamerr.Reason) context.Context {
 	return func(streamerr.Reason) context.Context {
 		var id trace.TraceID
@@ -29,8 +29,8 @@ func at(b byte) func(streamerr.Reason) context.Context {
 	}
 }
 
-// linked are the lines of a scrape that have an exemplar, in OpenMetrics if asked for.
-func linked(t *testing.T, m *metrics.Metrics, accept string) (lines []string) {
+// exemplarLines returns the lines of a scrape that have an exemplar, in the format of accept.
+func exemplarLines(t *testing.T, m *metrics.Metrics, accept string) (lines []string) {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	req.Header.Set("Accept", accept)
@@ -65,18 +65,18 @@ func TestFiguresLinkToTraces(t *testing.T) {
 			s.End(streamerr.UserStop, "client")
 		}
 		run(func(streamerr.Reason) context.Context { return context.Background() }, time.Second)
-		if lines := linked(t, m, openMetrics); len(lines) != 0 {
-			t.Errorf("links that lead nowhere: %q", lines)
+		if lines := exemplarLines(t, m, openMetrics); len(lines) != 0 {
+			t.Errorf("exemplars of traces that are not exported: %q", lines)
 		}
-		for range 100 { // of which each bucket keeps one
+		for range 100 { // each bucket keeps one of them
 			run(at(0xaa), 40*time.Millisecond)
 		}
 		run(at(0xbb), 700*time.Millisecond)
-		if lines := linked(t, m, "text/plain"); len(lines) != 0 {
-			t.Errorf("the text format has no place for %q", lines)
+		if lines := exemplarLines(t, m, "text/plain"); len(lines) != 0 {
+			t.Errorf("the text format has exemplars: %q", lines)
 		}
-		lines := linked(t, m, openMetrics)
-		for _, want := range []struct{ series, trace, value string }{ // of some, OpenTelemetry keeps any
+		lines := exemplarLines(t, m, openMetrics)
+		for _, want := range []struct{ series, trace, value string }{ // for some series, OpenTelemetry keeps any exemplar
 			{`gen_ai_server_time_to_first_token_seconds_bucket`, "", "1e-09"},
 			{`gen_ai_server_request_duration_seconds_bucket`, "aa", "0.047"},
 			{`gen_ai_server_request_duration_seconds_bucket`, "bb", "0.707"},
@@ -91,11 +91,11 @@ func TestFiguresLinkToTraces(t *testing.T) {
 				found = found || strings.HasPrefix(line, want.series) && strings.Contains(line, id) && strings.Contains(line, "} "+want.value+" ")
 			}
 			if !found {
-				t.Errorf("no link of %s to %s with %s", want.series, want.trace, want.value)
+				t.Errorf("no exemplar of %s with trace %s and value %s", want.series, want.trace, want.value)
 			}
 		}
 		if len(lines) > 20 || t.Failed() {
-			t.Errorf("%d links of 101 streams:\n%s", len(lines), strings.Join(lines, "\n"))
+			t.Errorf("%d exemplars of 101 streams:\n%s", len(lines), strings.Join(lines, "\n"))
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// An Operation is what the streams of a hop do, as gen_ai.operation.name has it.
+// An Operation is the kind of work of a hop's streams, with the values of gen_ai.operation.name.
 type Operation string
 
 // The operations.
@@ -26,25 +26,27 @@ const (
 	Embeddings     Operation = "embeddings"
 )
 
-// Of the gen_ai.* labels.
+// provider is the value of gen_ai.provider.name.
 const provider = "whence"
 
-// other is the label of what is not in its enum, or past its bound.
+// other is the label value for words outside an enum, and for words beyond a bound.
 const other = "other"
 
-// A Hop is what one hop of the path measures. A nil Hop takes everything. All methods are safe for concurrent use.
+// A Hop has the metrics of one hop of the path. A nil Hop accepts all calls. All methods are safe
+// for concurrent use.
 type Hop struct {
 	*instruments
 	paused *atomic.Bool
 	name   attribute.KeyValue
 	kind   string    // the name without an instance
-	op     Operation // of streams that do not say
+	op     Operation // of streams without an operation of their own
 	add    []metric.AddOption
 	record []metric.RecordOption
 
-	unknown map[Operation]*modelOptions // of streams that have not started
+	unknown map[Operation]*modelOptions // of streams whose model is not known yet
 
-	calls calls
+	calls       calls
+	connections connections
 
 	mu     sync.Mutex // guards the following fields
 	live   map[*Stream]struct{}
@@ -81,12 +83,13 @@ func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Ho
 	return h
 }
 
-// gen are the labels of what streams do that have not started.
+// gen returns the labels of the streams of an operation whose model is not known yet.
 func (h *Hop) gen(op Operation) []attribute.KeyValue {
 	return []attribute.KeyValue{h.name, attribute.String("gen_ai.operation.name", string(op)), attribute.String("gen_ai.provider.name", provider)}
 }
 
-// Begin takes a stream in, and makes its tally time its messages. The stream is live until its End.
+// Begin registers a stream, and makes its tally time its messages. The stream is live until its
+// End.
 func (h *Hop) Begin(t *tally.Tally) *Stream {
 	if h == nil || h.paused.Load() {
 		return nil
@@ -107,8 +110,9 @@ func (h *Hop) operation(op Operation) Operation {
 	return op
 }
 
-// end moves the figures of a stream that has ended to the totals of the hop, and returns them. first is false if the stream
-// has ended before. at is the stream's trace, if there is one to look at.
+// end adds the figures of a stream that has ended to the totals of the hop, and returns the
+// figures. first is false if the stream had ended before. at is the stream's trace, if it is
+// exported.
 func (h *Hop) end(s *Stream, at trace.SpanContext) (figures tally.Snapshot, first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +129,8 @@ func (h *Hop) end(s *Stream, at trace.SpanContext) (figures tally.Snapshot, firs
 	return figures, true
 }
 
-// late counts tokens of a stream that has ended, which were generated below and never came here.
+// late counts tokens of a stream that has ended which were generated below but never reached this
+// hop.
 func (h *Hop) late(tokens uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +145,7 @@ func (h *Hop) waste(tokens uint64) {
 	h.wasted.Add(context.Background(), int64(tokens), h.add...)
 }
 
-// sum returns what all streams have counted, and how many are live.
+// sum returns the totals of all streams, and the number of live streams.
 func (h *Hop) sum() (in, out totals, live int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,15 +165,16 @@ func (h *Hop) Refused(reason streamerr.Reason) {
 	}
 }
 
-// Judged counts a stream whose client has told how it came. verdict is a word of an enum.
+// Judged counts a stream whose client has reported how the stream arrived. verdict is a word of an
+// enum.
 func (h *Hop) Judged(verdict string) {
 	if h != nil {
 		h.judged.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("verdict", verdict)))
 	}
 }
 
-// Workers has count asked, whenever somebody collects, how many workers take streams, and how many there are. It returns how
-// to end that.
+// Workers registers count, which returns how many workers accept streams, and how many are known.
+// Each collection calls count. The returned function unregisters it.
 func (h *Hop) Workers(count func() (healthy, known int)) (end func() error, err error) {
 	if h == nil {
 		return func() error { return nil }, nil
@@ -186,8 +192,8 @@ func (h *Hop) Workers(count func() (healthy, known int)) (end func() error, err 
 	return asked.Unregister, nil
 }
 
-// Discovery has count asked, whenever somebody collects, how many sources of addresses do not answer. It returns how to end
-// that.
+// Discovery registers unanswered, which returns how many sources of addresses do not answer. Each
+// collection calls it. The returned function unregisters it.
 func (h *Hop) Discovery(unanswered func() int) (end func() error, err error) {
 	if h == nil {
 		return func() error { return nil }, nil
@@ -203,7 +209,8 @@ func (h *Hop) Discovery(unanswered func() int) (end func() error, err error) {
 	return asked.Unregister, nil
 }
 
-// Reloaded counts a configuration that was read while the process ran, and whether it was taken.
+// Reloaded counts a configuration that was read while the process ran. taken reports whether it was
+// accepted.
 func (h *Hop) Reloaded(taken bool) {
 	if h != nil {
 		result := "refused"
@@ -214,10 +221,10 @@ func (h *Hop) Reloaded(taken bool) {
 	}
 }
 
-// maxModels bounds the labels that the models of a hop become; further ones are counted as other.
+// maxModels bounds the model labels of a hop; further models are counted as other.
 const maxModels = 100
 
-// model returns the labels of what is done with a model.
+// model returns the labels of an operation and a model.
 func (h *Hop) model(op Operation, name string) *modelOptions {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,9 +243,9 @@ func (h *Hop) model(op Operation, name string) *modelOptions {
 	return o
 }
 
-// modelOptions are the labels of the streams of one model, made once.
+// modelOptions has the labels of the streams of one model, which are made once.
 type modelOptions struct {
-	known                bool // there is a model
+	known                bool // the model is known
 	labels               []attribute.KeyValue
 	plain, input, output []metric.RecordOption
 }
@@ -259,10 +266,11 @@ func (o *modelOptions) failed(reason streamerr.Reason) []metric.RecordOption {
 	return []metric.RecordOption{metric.WithAttributes(append(slices.Clip(o.labels), attribute.String("error.type", reasonWord(reason)))...)}
 }
 
-// kinds are the hops that an ending may begin at.
+// kinds are the kinds of hops at which an ending may begin.
 var kinds = []string{"client", "operator", "api-service", "chat-service", "llm-worker", "engine"}
 
-// origin is the label of where an ending began: a kind of hop, not the name that a peer gives itself.
+// origin returns the label for the origin of an ending: a kind of hop, not the name that a peer
+// gives itself.
 func (h *Hop) origin(hop string) string {
 	if kind := kindOf(hop); kind == h.kind || slices.Contains(kinds, kind) {
 		return kind

@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Units that OpenTelemetry writes; the names in a scrape end with them, spelled out.
+// Units of OpenTelemetry. The metric names in a scrape end with the units, spelled out.
 const (
 	seconds  = "s"
 	octets   = "By"
@@ -20,10 +20,11 @@ const (
 	reloads  = "{reload}"
 	blocks   = "{block}"
 	records  = "{record}"
+	sockets  = "{connection}"
 )
 
-// Buckets. Those of gen_ai.* are the ones that its conventions advise; the request's are continued to ten minutes, which
-// answers take.
+// Buckets. The buckets of gen_ai.* are those that the conventions recommend; the request's buckets
+// are extended to ten minutes, because answers may take that long.
 var (
 	requestBuckets = []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68, 655.36}
 	firstBuckets   = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60}
@@ -35,12 +36,13 @@ var (
 	batchBuckets   = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
 )
 
-// instruments are what is recorded once per stream, step or collection. What is counted per message is in produce.go.
+// instruments has the metrics that are recorded once per stream, step or collection. The metrics
+// per message are in produce.go.
 type instruments struct {
 	endings, refused, wasted, judged, reloads metric.Int64Counter
 	left                                      metric.Int64Counter
 	chosen, expected, cached, dropped         metric.Int64Counter
-	refusedCalls                              metric.Int64Counter
+	refusedCalls, refusedConnections          metric.Int64Counter
 	retried, unretried, cooled                metric.Int64Counter
 	recorded                                  metric.Int64Counter
 
@@ -59,53 +61,54 @@ type instruments struct {
 func newInstruments(meter metric.Meter) (*instruments, error) {
 	m := maker{meter: meter}
 	in := &instruments{
-		endings:      m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
-		left:         m.counter("whence.clients.left", streams, "Streams whose client has left, by how much of the answer it had."),
-		refused:      m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
-		refusedCalls: m.counter("whence.calls.refused", rpcs, "Calls of gRPC that met a limit: of the time to a first message, or of open calls of a connection or in all."),
+		endings:            m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
+		left:               m.counter("whence.clients.left", streams, "Streams whose client has left, by how much of the answer it had."),
+		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
+		refusedCalls:       m.counter("whence.calls.refused", rpcs, "Calls of gRPC that met a limit: of the time to a first message, or of open calls of a connection or in all."),
+		refusedConnections: m.counter("whence.connections.refused", sockets, "Connections of clients that were closed because of a limit: of connections from one address, or in all."),
 
-		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
+		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below but not passed on."),
 		judged: m.counter("whence.streams.judged", streams, "Streams whose client has reported how they arrived, by the verdict."),
 
-		recorded:  m.counter("whence.usage.records", records, "Usage records, by where they go and whether they were written or lost."),
-		reloads:   m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
+		recorded:  m.counter("whence.usage.records", records, "Usage records, by sink and by whether they were written or lost."),
+		reloads:   m.counter("whence.config.reloads", reloads, "Model files that were read while the process ran, by whether they were accepted."),
 		chosen:    m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves or is handed over counts several times."),
-		retried:   m.counter("whence.route.retries", streams, "Streams for which another worker was asked after a failure, by reason, and by phase: before the first token or after it."),
-		unretried: m.counter("whence.route.retries.refused", streams, "Streams that were not retried because the budget for retries was spent."),
-		cooled:    m.counter("whence.workers.cooldowns", workers, "Cool-downs of workers that failed repeatedly or were full, by why."),
+		retried:   m.counter("whence.route.retries", streams, "Streams that were retried on another worker after a failure, by reason and by phase: before or after the first token."),
+		unretried: m.counter("whence.route.retries.refused", streams, "Streams that were not retried because the retry budget was used up."),
+		cooled:    m.counter("whence.workers.cooldowns", workers, "Cool-downs of workers that failed repeatedly or were full, by reason."),
 
 		expected: m.counter("whence.tokens.cached.expected", tokens, "Tokens of prompts that were expected in the KV cache of the worker chosen."),
 		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of streams that completed."),
-		dropped:  m.counter("whence.kv.blocks.dropped", blocks, "Blocks that the engine has stored in its KV cache and that could not be named, by why; policy kv does not see them."),
+		dropped:  m.counter("whence.kv.blocks.dropped", blocks, "Blocks in the engine's KV cache that could not be named, by reason; policy kv does not see them."),
 
-		duration: m.timer("gen_ai.server.request.duration", "From a stream's request to its ending.", requestBuckets),
-		first:    m.timer("gen_ai.server.time_to_first_token", "From a stream's request to the first token that is passed on.", firstBuckets),
-		perToken: m.timer("gen_ai.server.time_per_output_token", "Mean time per token after the first, of streams that completed.", perBuckets),
-		usage:    m.counts("gen_ai.client.token.usage", tokens, "Tokens of prompts and of answers, by stream.", usageBuckets),
-		stop:     m.timer("whence.stop.duration", "From when a hop hears of a stop until what is below it has stopped.", stopBuckets),
+		duration: m.timer("gen_ai.server.request.duration", "Time from a stream's request to its ending.", requestBuckets),
+		first:    m.timer("gen_ai.server.time_to_first_token", "Time from a stream's request to the first token that is passed on.", firstBuckets),
+		perToken: m.timer("gen_ai.server.time_per_output_token", "Mean time per token after the first token, for streams that completed.", perBuckets),
+		usage:    m.counts("gen_ai.client.token.usage", tokens, "Tokens of prompts and of answers, per stream.", usageBuckets),
+		stop:     m.timer("whence.stop.duration", "Time from a stop's arrival at a hop until the hop below has stopped.", stopBuckets),
 
-		queue:    m.timer("whence.queue.duration", "From a stream's arrival to its place: in the engine's batch, or with a worker.", queueBuckets),
-		handover: m.timer("whence.route.handover.duration", "From choosing who reads a prompt for another worker until that has been told what it needs, or it has failed, by why.", firstBuckets),
+		queue:    m.timer("whence.queue.duration", "Time from a stream's arrival to its admission: into the engine's batch, or to a worker.", queueBuckets),
+		handover: m.timer("whence.route.handover.duration", "Time from the choice of a prefill worker until the decode worker has its handover, or until the handover has failed, by reason.", firstBuckets),
 
-		step:  m.timer("whence.step.duration", "One step of the engine; a step with a prompt in it is a prefill.", stepBuckets),
+		step:  m.timer("whence.step.duration", "Time of one step of the engine; a step with a prompt in it is a prefill.", stepBuckets),
 		batch: m.counts("whence.batch.size", streams, "Streams in one step of the engine.", batchBuckets),
 
-		running:  m.gauge("whence.streams.running", streams, "Streams that have their place: in the engine's batch, or with a worker."),
-		queued:   m.gauge("whence.streams.queued", streams, "Streams that wait for their place."),
-		kvUsed:   m.gauge("whence.kv.used", tokens, "Token positions of KV cache that are reserved."),
-		kvLimit:  m.gauge("whence.kv.limit", tokens, "Token positions of KV cache that there are."),
-		kvCached: m.gauge("whence.kv.cached", tokens, "Token positions of KV cache that hold prefixes which later prompts can find."),
-		healthy:  m.gauge("whence.workers.healthy", workers, "Workers that take streams."),
-		known:    m.gauge("whence.workers.known", workers, "Workers that are listed or were found, healthy or not."),
+		running:  m.gauge("whence.streams.running", streams, "Streams that are admitted: to the engine's batch, or to a worker."),
+		queued:   m.gauge("whence.streams.queued", streams, "Streams that wait for admission."),
+		kvUsed:   m.gauge("whence.kv.used", tokens, "Reserved token positions of the KV cache."),
+		kvLimit:  m.gauge("whence.kv.limit", tokens, "Total token positions of the KV cache."),
+		kvCached: m.gauge("whence.kv.cached", tokens, "Token positions of the KV cache that hold prefixes for later prompts."),
+		healthy:  m.gauge("whence.workers.healthy", workers, "Workers that accept streams."),
+		known:    m.gauge("whence.workers.known", workers, "Workers that are listed or were discovered, healthy or not."),
 
-		unanswered: m.gauge("whence.discovery.unanswered", sources, "Sources of addresses that do not answer; what they said last holds."),
+		unanswered: m.gauge("whence.discovery.unanswered", sources, "Sources of addresses that do not answer; their last addresses remain in use."),
 
 		meter: meter,
 	}
 	return in, errors.Join(m.errs...)
 }
 
-// A maker makes instruments, and keeps what goes wrong for later.
+// A maker makes instruments, and collects the errors.
 type maker struct {
 	meter metric.Meter
 	errs  []error

@@ -1,12 +1,14 @@
-// Package metrics counts what the streams of a hop do, and shows it to Prometheus and, if asked, to an OTLP collector.
+// Package metrics has the metrics of a hop's streams, and exports them to Prometheus and, if
+// configured, to an OTLP collector.
 //
-// All hops have the same instruments, told apart by the label hop. Every other label is a word of an enum or of the
-// configuration; nothing that a request says becomes one. A Metrics, a Hop and a Stream that are nil take everything and
-// keep nothing, so that nobody asks whether metrics are on.
+// All hops have the same metrics, distinguished by the label hop. The value of every other label is
+// a word of an enum or of the configuration, never data of a request. A nil Metrics, Hop or Stream
+// accepts all calls and records nothing, so that callers need not check whether metrics are
+// enabled.
 //
-// What happens once per stream is recorded by instruments of OpenTelemetry. Messages are counted by the
-// Tally of their stream, which costs almost nothing. A collection sums the tallies of the live streams,
-// so its figures are up to date, and no message waits for a message of another stream.
+// Instruments of OpenTelemetry record the events that happen once per stream. The Tally of a stream
+// counts its messages, which costs almost nothing. A collection sums the tallies of the live
+// streams, so its figures are up to date, and no message waits for a message of another stream.
 package metrics
 
 import (
@@ -31,7 +33,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// A Metrics is what one process measures. All methods are safe for concurrent use.
+// A Metrics has the metrics of one process. All methods are safe for concurrent use.
 type Metrics struct {
 	registry    *prometheus.Registry
 	provider    *sdk.MeterProvider
@@ -42,15 +44,16 @@ type Metrics struct {
 	hops []*Hop
 }
 
-// scope is who measures.
+// scope is the instrumentation scope.
 const scope = "github.com/whence-dev/whence/pkg/metrics"
 
-// runtimeMetrics matches the metrics of Go's runtime that are shown beside the collector's own: how long goroutines wait for a
-// processor, and how long garbage collection stops the process.
+// runtimeMetrics matches the metrics of Go's runtime that are exported in addition to the
+// collector's own: how long goroutines wait for a processor, and how long garbage collection stops
+// the process.
 var runtimeMetrics = regexp.MustCompile(`^/sched/(latencies|pauses/total/gc):seconds$`)
 
-// New returns the metrics of a process. push are further readers' makers, each given the source of what is counted per
-// message. The caller closes it.
+// New returns the metrics of a process. push has the constructors of further readers, which get the
+// producer of the metrics per message. The caller must call Close.
 func New(service string, push ...func(sdk.Producer) (sdk.Reader, error)) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(
@@ -61,7 +64,7 @@ func New(service string, push ...func(sdk.Producer) (sdk.Reader, error)) (*Metri
 		otelprom.WithRegisterer(m.registry),
 		otelprom.WithProducer(producer{m}),
 		otelprom.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
-		otelprom.WithoutScopeInfo(), // there is but one scope
+		otelprom.WithoutScopeInfo(), // there is only one scope
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prometheus exporter: %w", err)
@@ -84,18 +87,19 @@ func New(service string, push ...func(sdk.Producer) (sdk.Reader, error)) (*Metri
 	return m, nil
 }
 
-// Close pushes what has not been pushed yet, within ctx, and ends the readers.
+// Close pushes the remaining metrics within ctx, and shuts down the readers.
 func (m *Metrics) Close(ctx context.Context) error { return m.provider.Shutdown(ctx) }
 
-// maxScrapes is how many scrapes are answered at once; further ones get 503.
+// maxScrapes is the number of concurrent scrapes; further scrapes get status 503.
 const maxScrapes = 4
 
-// Handler answers scrapes. OpenMetrics is spoken to those who ask for it, because only there exemplars have a place.
+// Handler answers scrapes. It uses OpenMetrics for scrapers that ask for it, because only
+// OpenMetrics has exemplars.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes})
 }
 
-// Hop returns the metrics of a hop of this process. Its name is the label hop.
+// Hop returns the metrics of a hop of this process. The label hop has its name.
 func (m *Metrics) Hop(name string, op Operation) *Hop {
 	if m == nil {
 		return nil
@@ -107,7 +111,7 @@ func (m *Metrics) Hop(name string, op Operation) *Hop {
 	return h
 }
 
-// Recorded counts usage records that were written, or lost. sink is a word of an enum.
+// Recorded counts usage records that were written or lost. sink is a word of an enum.
 func (m *Metrics) Recorded(sink string, lost bool, n int) {
 	if m == nil {
 		return
@@ -119,8 +123,8 @@ func (m *Metrics) Recorded(sink string, lost bool, n int) {
 	m.instruments.recorded.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("sink", sink), attribute.String("result", result)))
 }
 
-// Pause has streams that begin from now on not be measured, until it is ended. It is there to compare the one with the other on
-// the same servers.
+// Pause makes the metrics ignore streams that begin while on is true. It serves to compare the cost
+// with and without metrics on the same servers.
 func (m *Metrics) Pause(on bool) { m.paused.Store(on) }
 
 func (m *Metrics) all() []*Hop {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A stream is a stream of a hop with its tally, joined as the ledger joins them.
+// A stream joins a stream's metrics and tally as the ledger does.
 type stream struct {
 	*metrics.Stream
 	tally  *tally.Tally
@@ -73,7 +73,7 @@ func newMetrics(t testing.TB) *metrics.Metrics {
 	return m
 }
 
-// scrape returns what a scrape says, without Go's and the process's own.
+// scrape returns the lines of a scrape, except the metrics of Go and of the process.
 func scrape(t testing.TB, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -91,7 +91,7 @@ func scrape(t testing.TB, m *metrics.Metrics) string {
 	return ours.String()
 }
 
-// value returns one sample, by its name and labels as they stand in a scrape; -1 if it is not there.
+// value returns one sample of a scrape by its name and labels, or -1 if it is missing.
 func value(t testing.TB, scrape, series string) float64 {
 	t.Helper()
 	for line := range strings.Lines(scrape) {
@@ -106,7 +106,7 @@ func value(t testing.TB, scrape, series string) float64 {
 	return -1
 }
 
-func wants(t *testing.T, scrape string, want map[string]float64) {
+func expectSamples(t *testing.T, scrape string, want map[string]float64) {
 	t.Helper()
 	for series, v := range want {
 		if got := value(t, scrape, series); got != v {
@@ -118,7 +118,7 @@ func wants(t *testing.T, scrape string, want map[string]float64) {
 	}
 }
 
-// gen is the labels of a stream of hop h whose model is m.
+// gen has the labels of a stream of hop h whose model is m.
 const gen = `gen_ai_operation_name="chat",gen_ai_provider_name="whence",gen_ai_response_model="m"`
 
 func TestStreamIsTimedAndCounted(t *testing.T) {
@@ -140,7 +140,7 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 		}
 		s.tally.Wrote(100)
 		s.Unreceived(5)
-		wants(t, scrape(t, m), map[string]float64{ // while it runs
+		expectSamples(t, scrape(t, m), map[string]float64{ // while the stream runs
 			`whence_streams_live{hop="h"}`:                                                   1,
 			`whence_messages_total{direction="recv",hop="h"}`:                                10,
 			`whence_messages_total{direction="send",hop="h"}`:                                6,
@@ -164,8 +164,8 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 		s.End(streamerr.Completed, "engine")
 		s.End(streamerr.Internal, "again")
 		s.In(100)       // too late
-		s.Unreceived(2) // of a call that the stream has left behind
-		wants(t, scrape(t, m), map[string]float64{
+		s.Unreceived(2) // of a call that the stream has abandoned
+		expectSamples(t, scrape(t, m), map[string]float64{
 			`whence_streams_live{hop="h"}`:                                                  0,
 			`whence_messages_total{direction="recv",hop="h"}`:                               10,
 			`whence_tokens_total{direction="recv",hop="h"}`:                                 17,
@@ -183,13 +183,13 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 	})
 }
 
-func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
+func TestLedgerUpdatesTheMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics(t)
 		hop := m.Hop("chat-service", metrics.Chat)
 		l := ledger.Ledger{Metrics: hop}
 		r := l.Open("id", "chat-service", "")
-		r.Confirmed() // nobody asked yet
+		r.Confirmed() // ignored: no stop was requested yet
 		r.Started(&llmv1.Started{Model: "m", PromptTokens: 7})
 		r.In(3)
 		r.Sent(2, nil)
@@ -200,7 +200,7 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 		time.Sleep(time.Second)
 		r.Confirmed()
 		r.End(streamerr.ClientGone, streamerr.NewPath("client", "api-service", "chat-service"), "")
-		wants(t, scrape(t, m), map[string]float64{
+		expectSamples(t, scrape(t, m), map[string]float64{
 			`whence_stop_duration_seconds_sum{hop="chat-service"}`:                                                  0.002,
 			`whence_stop_duration_seconds_count{hop="chat-service"}`:                                                1,
 			`whence_stream_endings_total{hop="chat-service",origin="client",reason="client_gone"}`:                  1,
@@ -213,7 +213,7 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 	})
 }
 
-func TestStreamsOfOneHopAreToldApartByWhatTheyDo(t *testing.T) {
+func TestStreamsHaveTheLabelOfTheirOperation(t *testing.T) {
 	m := newMetrics(t)
 	hop := m.Hop("llm-worker/0", metrics.TextCompletion)
 	generates, embeds, fails := begin(hop), begin(hop), begin(hop)
@@ -227,7 +227,7 @@ func TestStreamsOfOneHopAreToldApartByWhatTheyDo(t *testing.T) {
 	fails.End(streamerr.Overloaded, "llm-worker/0")
 	const of = `gen_ai_provider_name="whence",gen_ai_response_model="m"`
 	got := scrape(t, m)
-	wants(t, got, map[string]float64{
+	expectSamples(t, got, map[string]float64{
 		`gen_ai_client_token_usage_sum{gen_ai_operation_name="text_completion",` + of + `,gen_ai_token_type="input",hop="llm-worker/0"}`:                            10,
 		`gen_ai_client_token_usage_sum{gen_ai_operation_name="embeddings",` + of + `,gen_ai_token_type="input",hop="llm-worker/0"}`:                                 7,
 		`gen_ai_client_token_usage_count{gen_ai_operation_name="text_completion",` + of + `,gen_ai_token_type="output",hop="llm-worker/0"}`:                         1,
@@ -237,7 +237,7 @@ func TestStreamsOfOneHopAreToldApartByWhatTheyDo(t *testing.T) {
 	})
 }
 
-func TestNobodyMeasuresNothing(t *testing.T) {
+func TestNilMetricsAcceptAllCalls(t *testing.T) {
 	var m *metrics.Metrics
 	hop := m.Hop("h", metrics.Chat)
 	hop.Refused(streamerr.Invalid)
@@ -252,7 +252,7 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 		}
 	}
 	if hop.Engine() != nil {
-		t.Error("an engine is measured")
+		t.Error("a nil hop has a non-nil Engine")
 	}
 	s := begin(hop)
 	s.Started("m", 1)
@@ -264,7 +264,8 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	s.End(streamerr.Completed, "")
 }
 
-// TestLabelsAreBounded: what a peer says of itself, of its model or of a reason makes no new series without end.
+// TestLabelsAreBounded: names that a peer gives of itself, its model or a reason do not make
+// unbounded series.
 func TestLabelsAreBounded(t *testing.T) {
 	m := newMetrics(t)
 	h := m.Hop("edge/3", metrics.Chat)
@@ -279,7 +280,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		s.End(streamerr.Completed, fmt.Sprint("peer-", i))
 	}
 	text := scrape(t, m)
-	wants(t, text, map[string]float64{
+	expectSamples(t, text, map[string]float64{
 		`whence_stream_endings_total{hop="edge/3",origin="client",reason="other"}`:                                                  1,
 		`whence_stream_endings_total{hop="edge/3",origin="llm-worker",reason="other"}`:                                              1,
 		`whence_stream_endings_total{hop="edge/3",origin="edge",reason="other"}`:                                                    2,
@@ -329,14 +330,14 @@ func TestScrapesDuringTrafficOnlyGrow(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	scrapers.Wait()
-	wants(t, scrape(t, m), map[string]float64{
+	expectSamples(t, scrape(t, m), map[string]float64{
 		`whence_tokens_total{direction="send",hop="h"}`:                           goroutines * each * 10,
 		`whence_stream_endings_total{hop="h",origin="engine",reason="completed"}`: goroutines * each,
 		`whence_streams_live{hop="h"}`:                                            0,
 	})
 }
 
-func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
+func TestCollectionReadsTheLoadOfTheEngine(t *testing.T) {
 	m := newMetrics(t)
 	h := m.Hop("llm-worker/0", metrics.TextCompletion)
 	end, err := h.Load(func() metrics.Load { return metrics.Load{Running: 1, Queued: 2, KVUsed: 3, KVLimit: 4} })
@@ -356,7 +357,7 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 	h.Engine().Admitted(time.Second)
 	h.Engine().Stepped(time.Millisecond, 3, true)
 	h.Engine().Stepped(2*time.Millisecond, 4, false)
-	wants(t, scrape(t, m), map[string]float64{
+	expectSamples(t, scrape(t, m), map[string]float64{
 		`whence_streams_running{hop="llm-worker/0"}`:                           1,
 		`whence_streams_queued{hop="llm-worker/0"}`:                            2,
 		`whence_kv_used{hop="llm-worker/0"}`:                                   3,
@@ -376,10 +377,10 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 	if err := errors.Join(idle(), alone()); err != nil {
 		t.Error(err)
 	}
-	wants(t, scrape(t, m), map[string]float64{`whence_kv_used{hop="llm-worker/0"}`: -1, `whence_workers_known{hop="chat-service"}`: -1})
+	expectSamples(t, scrape(t, m), map[string]float64{`whence_kv_used{hop="llm-worker/0"}`: -1, `whence_workers_known{hop="chat-service"}`: -1})
 }
 
-func TestTokensThatWereTakenBackAreWasted(t *testing.T) {
+func TestTokensTakenBackAreWasted(t *testing.T) {
 	m := newMetrics(t)
 	l := ledger.Ledger{Metrics: m.Hop("h", metrics.Chat)}
 	r := l.Open("id", "h", "")
@@ -393,7 +394,7 @@ func TestTokensThatWereTakenBackAreWasted(t *testing.T) {
 	if p := l.Get("id"); p.GetTokensIn() != 7 || p.GetTokensOut() != 4 {
 		t.Error(p)
 	}
-	wants(t, scrape(t, m), map[string]float64{
+	expectSamples(t, scrape(t, m), map[string]float64{
 		`whence_tokens_wasted_total{hop="h"}`:                                           3,
 		`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="output",hop="h"}`: 4,
 		`whence_tokens_total{direction="send",hop="h"}`:                                 7, // a counter never falls

@@ -11,13 +11,13 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// A producer sums up what is counted per message, whenever somebody collects. The instruments of OpenTelemetry would take
-// a lock and a lookup for each of six figures of a message, a microsecond in all.
+// A producer sums the counts of messages when metrics are collected. Instruments of OpenTelemetry
+// would need a lock and a lookup for each of a message's six figures, a microsecond in all.
 type producer struct{ m *Metrics }
 
 var processStarted = time.Now()
 
-// Directions, as seen from the hop.
+// Directions, from the hop's point of view.
 var (
 	fromBelow = attribute.String("direction", "recv")
 	toCaller  = attribute.String("direction", "send")
@@ -25,7 +25,7 @@ var (
 
 // Produce implements the SDK's Producer.
 func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	var live, open, waiting []metricdata.DataPoint[int64]
+	var live, open, waiting, clients []metricdata.DataPoint[int64]
 	var counted, size, tokensOf []metricdata.DataPoint[int64]
 	var gaps []metricdata.HistogramDataPoint[float64]
 	now := time.Now()
@@ -38,6 +38,9 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		if h.calls.served.Load() {
 			open = append(open, point(uint64(max(h.calls.open.Load(), 0)), attribute.NewSet(h.name)))
 			waiting = append(waiting, point(uint64(max(h.calls.waiting.Load(), 0)), attribute.NewSet(h.name)))
+		}
+		if h.connections.served.Load() {
+			clients = append(clients, point(uint64(max(h.connections.open.Load(), 0)), attribute.NewSet(h.name)))
 		}
 		for _, side := range []struct {
 			direction attribute.KeyValue
@@ -59,17 +62,20 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		}}
 	}
 	all := []metricdata.Metrics{
-		sum("whence.streams.live", streams, "Streams that run.", live, false),
+		sum("whence.streams.live", streams, "Live streams.", live, false),
 		sum("whence.messages", messages, "Messages from below (recv) and to the caller (send).", counted, true),
-		sum("whence.bytes", octets, "Bytes of messages: of protobuf without its framing, at the edge of the response's body.", size, true),
+		sum("whence.bytes", octets, "Bytes of messages: of protobuf without framing, or on api-service of the response body.", size, true),
 		sum("whence.tokens", tokens, "Tokens generated below (recv) and passed on to the caller (send).", tokensOf, true),
 		{Name: "whence.message.gap", Unit: seconds, Description: "Time between two messages of a stream that carry tokens: the inter-token latency.",
 			Data: metricdata.Histogram[float64]{DataPoints: gaps, Temporality: metricdata.CumulativeTemporality}},
 	}
 	if len(open) > 0 {
 		all = append(all,
-			sum("whence.calls.open", rpcs, "Calls of gRPC that are open.", open, false),
-			sum("whence.calls.waiting", rpcs, "Open gRPC calls whose first message has not come.", waiting, false))
+			sum("whence.calls.open", rpcs, "Open gRPC calls.", open, false),
+			sum("whence.calls.waiting", rpcs, "Open gRPC calls whose first message has not arrived.", waiting, false))
+	}
+	if len(clients) > 0 {
+		all = append(all, sum("whence.connections.open", sockets, "Connections of clients that are open.", clients, false))
 	}
 	return []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: scope}, Metrics: all}}, nil
 }

@@ -9,15 +9,15 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Admitted notes that a stream need not wait any more, and how long it has waited.
+// Admitted records that a stream no longer waits for admission, and how long it waited.
 func (h *Hop) Admitted(waited time.Duration) {
 	if h != nil {
 		h.queue.Record(context.Background(), waited.Seconds(), h.record...)
 	}
 }
 
-// Queue has load asked whenever somebody collects: how many streams of the hop have their place, and how many wait for one. It
-// returns how to end that.
+// Queue registers load, which returns how many streams of the hop are admitted and how many wait
+// for admission. Each collection calls load. The returned function unregisters it.
 func (h *Hop) Queue(load func() (running, waiting int)) (end func() error, err error) {
 	if h == nil {
 		return func() error { return nil }, nil

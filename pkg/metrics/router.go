@@ -10,22 +10,22 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Router is what a hop measures of how it chooses workers. A nil Router takes everything.
+// A Router has the metrics of a hop that chooses workers. A nil Router accepts all calls.
 type Router struct {
 	hop    *Hop
 	policy attribute.KeyValue
 	add    map[string][]metric.AddOption // by the worker's role
 }
 
-// The roles of workers, as labels have them.
+// The roles of workers, as label values.
 const (
 	RoleBoth    = "both"
 	RolePrefill = "prefill"
 	RoleDecode  = "decode"
 )
 
-// Router returns the metrics of a hop that chooses by this policy, or nil if the hop is nil. The policy's name must come from the
-// configuration.
+// Router returns the metrics of a hop that chooses workers by policy, or nil if the hop is nil. The
+// name of the policy must come from the configuration.
 func (h *Hop) Router(policy string) *Router {
 	if h == nil {
 		return nil
@@ -37,30 +37,31 @@ func (h *Hop) Router(policy string) *Router {
 	return r
 }
 
-// Chose notes that a worker of this role was chosen.
+// Chose records that a worker with the given role was chosen.
 func (r *Router) Chose(role string) {
 	if r != nil {
 		r.hop.chosen.Add(context.Background(), 1, r.add[role]...)
 	}
 }
 
-// Expect notes that so many tokens of a prompt are expected in the cache of the worker that reads it; negative if nobody knows.
+// Expect records how many tokens of a prompt are expected in the cache of the worker that reads it.
+// It ignores a negative number, which means unknown.
 func (r *Router) Expect(expected int) {
 	if r != nil && expected >= 0 {
 		r.hop.expected.Add(context.Background(), int64(expected), r.hop.add...)
 	}
 }
 
-// HandedOver notes that a prompt was read by one worker for another, in so long, or, where the reason is not COMPLETED, that it was
-// not.
+// HandedOver records a handover of a prompt between two workers: its result and its duration. The
+// reason is COMPLETED if it succeeded.
 func (r *Router) HandedOver(reason streamerr.Reason, took time.Duration) {
 	if r != nil {
 		r.hop.handover.Record(context.Background(), took.Seconds(), metric.WithAttributes(r.hop.name, reasonLabel(reason)))
 	}
 }
 
-// Retried counts a stream for which another worker was asked after a failure: a retry before the stream's first
-// token, a move after it.
+// Retried counts a stream that continued on another worker after a failure: by a retry before the
+// stream's first token, or by a move after it.
 func (r *Router) Retried(reason streamerr.Reason, move bool) {
 	if r == nil {
 		return
@@ -72,14 +73,14 @@ func (r *Router) Retried(reason streamerr.Reason, move bool) {
 	r.hop.retried.Add(context.Background(), 1, metric.WithAttributes(r.hop.name, reasonLabel(reason), attribute.String("phase", phase)))
 }
 
-// Unretried notes that a request was not retried for want of budget.
+// Unretried records that a request was not retried because the retry budget was used up.
 func (r *Router) Unretried() {
 	if r != nil {
 		r.hop.unretried.Add(context.Background(), 1, r.hop.add...)
 	}
 }
 
-// Cooled notes that a worker was ejected for a cool-down.
+// Cooled records that a worker was ejected for a cool-down.
 func (r *Router) Cooled(reason streamerr.Reason) {
 	if r != nil {
 		r.hop.cooled.Add(context.Background(), 1, metric.WithAttributes(r.hop.name, reasonLabel(reason)))

@@ -15,40 +15,43 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// A Stream is the metrics of one stream: the labels of its figures, which are in its Tally. A nil Stream takes everything. All
-// methods are safe for concurrent use; messages that come after End are not counted.
+// A Stream has the metrics of one stream: the labels of its figures, which are in its Tally. A nil
+// Stream accepts all calls. All methods are safe for concurrent use. Messages after End are not
+// counted.
 type Stream struct {
 	hop   *Hop
 	tally *tally.Tally
 	op    Operation
-	place func(streamerr.Reason) context.Context // of the stream's trace, by how the stream ends; nil for none
+	place func(streamerr.Reason) context.Context // the context of the stream's trace for an ending; nil if there is no trace
 	model atomic.Pointer[modelOptions]           // nil until Started
 }
 
-// Link has figures of the stream link to its trace, in exemplars. place returns a context with the trace of a stream that ends so,
-// if there is one to look at. It must be called before anybody else knows s.
+// Link makes figures of the stream link to its trace, by exemplars. place returns a context with
+// the trace of a stream with the given ending, if the trace is exported. Link must be called before
+// any other goroutine knows s.
 func (s *Stream) Link(place func(streamerr.Reason) context.Context) {
 	if s != nil {
 		s.place = place
 	}
 }
 
-func (s *Stream) placed(reason streamerr.Reason) context.Context {
+func (s *Stream) traceContext(reason streamerr.Reason) context.Context {
 	if s.place == nil {
 		return context.Background()
 	}
 	return s.place(reason)
 }
 
-// Does sets the stream's operation if it differs from its hop's; "" changes nothing. An unknown operation is counted
-// as other. Does must be called before the stream runs.
+// Does sets the stream's operation if it differs from its hop's; "" has no effect. An unknown
+// operation is counted as other. Does must be called before the stream runs.
 func (s *Stream) Does(op Operation) {
 	if s != nil && op != "" {
 		s.op = s.hop.operation(op)
 	}
 }
 
-// Started records the model of an admitted stream. The model's name must come from who serves it.
+// Started records the model of an admitted stream. The model's name must come from the server, not
+// from a request.
 func (s *Stream) Started(model string) {
 	if s != nil {
 		s.model.Store(s.hop.model(s.op, model))
@@ -58,25 +61,27 @@ func (s *Stream) Started(model string) {
 // FirstToken records the time from the stream's request to the first token that was passed on.
 func (s *Stream) FirstToken(after time.Duration) {
 	if s != nil {
-		s.hop.first.Record(s.placed(streamerr.Completed), after.Seconds(), s.options().plain...)
+		s.hop.first.Record(s.traceContext(streamerr.Completed), after.Seconds(), s.options().plain...)
 	}
 }
 
-// Late counts tokens that were generated below and that the Tally was told about after End.
+// Late counts tokens that were generated below and reported to the Tally after End.
 func (s *Stream) Late(tokens int) {
 	if s != nil {
 		s.hop.late(uint64(tokens))
 	}
 }
 
-// Stopped records how long after the stop was heard, and why, the hop below had stopped.
+// Stopped records how long the hop below took to stop after the stop had arrived, and the reason of
+// the stop.
 func (s *Stream) Stopped(after time.Duration, why streamerr.Reason) {
 	if s != nil {
-		s.hop.stop.Record(s.placed(why), after.Seconds(), s.hop.record...)
+		s.hop.stop.Record(s.traceContext(why), after.Seconds(), s.hop.record...)
 	}
 }
 
-// Left counts a client that has left its stream, by how much of the answer it had: a word of an enum.
+// Left counts a client that has left its stream. extent says how much of the answer it had, as a
+// word of an enum.
 func (s *Stream) Left(extent string) {
 	if s != nil {
 		s.hop.left.Add(context.Background(), 1, metric.WithAttributes(s.hop.name, attribute.String("extent", extent)))
@@ -98,12 +103,12 @@ type Ending struct {
 	Prompt uint32 // tokens of the prompt
 }
 
-// End records the ending. Only the first call counts.
+// End records the ending. Only the first call has an effect.
 func (s *Stream) End(e Ending) {
 	if s == nil {
 		return
 	}
-	h, ctx, options := s.hop, s.placed(e.Reason), s.options()
+	h, ctx, options := s.hop, s.traceContext(e.Reason), s.options()
 	figures, first := h.end(s, trace.SpanContextFromContext(ctx))
 	if !first {
 		return
@@ -120,7 +125,7 @@ func (s *Stream) End(e Ending) {
 	}
 	if options.known {
 		h.usage.Record(ctx, int64(e.Prompt), options.input...)
-		if s.op != Embeddings { // which have none
+		if s.op != Embeddings { // embeddings have no output tokens
 			h.usage.Record(ctx, int64(figures.Delivered()), options.output...)
 		}
 	}
@@ -133,13 +138,14 @@ func (s *Stream) options() *modelOptions {
 	return s.hop.unknown[s.op]
 }
 
-// totals are the figures of one direction of all streams of a hop.
+// totals has the figures of one direction of all streams of a hop.
 type totals struct {
 	tally.Counts
-	examples [len(tally.Bounds) + 1]metricdata.Exemplar[float64] // a gap of each bucket; without a trace for none
+	examples [len(tally.Bounds) + 1]metricdata.Exemplar[float64] // one gap per bucket; TraceID is nil if there is none
 }
 
-// link keeps the longest gap of a stream that has ended as the example of its bucket, if its trace can be looked at.
+// link makes the longest gap of a stream that has ended the exemplar of its bucket, if its trace is
+// exported.
 func (t *totals) link(gap time.Duration, at trace.SpanContext) {
 	if gap == 0 || !at.IsValid() {
 		return
@@ -152,7 +158,7 @@ func reasonLabel(reason streamerr.Reason) attribute.KeyValue {
 	return attribute.String("reason", reasonWord(reason))
 }
 
-// reasonWord is a word of the enum: the numbers that this build does not know share one.
+// reasonWord returns the name of a reason. All numbers that this build does not know become other.
 func reasonWord(reason streamerr.Reason) string {
 	if _, known := streamv1.Reason_name[int32(reason)]; !known {
 		return other

@@ -14,14 +14,16 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// everything is a scrape in which each metric occurs.
-func everything(t *testing.T) string {
+// scrapeAllMetrics returns a scrape that contains every metric.
+func scrapeAllMetrics(t *testing.T) string {
 	t.Helper()
 	m := newMetrics(t)
 	h := m.Hop("h", metrics.Chat)
 	h.Refused(streamerr.Invalid)
 	h.CallOpened()
 	h.CallRefused("total")
+	h.ConnectionOpened()
+	h.ConnectionRefused("total")
 	h.Judged("flowing")
 	if _, err := h.Workers(func() (int, int) { return 1, 1 }); err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func everything(t *testing.T) string {
 }
 
 func TestNamesKeepPrometheusRules(t *testing.T) {
-	problems, err := promlint.New(strings.NewReader(everything(t))).Lint()
+	problems, err := promlint.New(strings.NewReader(scrapeAllMetrics(t))).Lint()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +76,10 @@ var (
 	tableRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| [^|]+ \\| ([^|]*) \\|")
 )
 
-// TestOperationsListsEveryMetric keeps the table of docs/operations.md and what is measured equal: names, types, labels.
+// TestOperationsListsEveryMetric compares the table in docs/reference/metrics.md with the metrics: names,
+// types, labels.
 func TestOperationsListsEveryMetric(t *testing.T) {
-	text := everything(t)
+	text := scrapeAllMetrics(t)
 	type entry struct{ kind, labels string }
 	measured, listed := map[string]entry{}, map[string]entry{}
 	labels := map[string][]string{}
@@ -92,7 +95,7 @@ func TestOperationsListsEveryMetric(t *testing.T) {
 		measured[m[1]] = entry{m[2], strings.Join(labels[m[1]], ", ")}
 	}
 	delete(measured, "target_info")
-	doc, err := os.ReadFile("../../docs/operations.md")
+	doc, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,12 +106,12 @@ func TestOperationsListsEveryMetric(t *testing.T) {
 	}
 	for name, want := range measured {
 		if got, ok := listed[name]; !ok || got != want {
-			t.Errorf("docs/operations.md says of %s: %+v; it is %+v", name, got, want)
+			t.Errorf("docs/reference/metrics.md describes %s as %+v; it is %+v", name, got, want)
 		}
 	}
 	for name := range listed {
 		if _, ok := measured[name]; !ok {
-			t.Errorf("docs/operations.md lists %s, which there is not", name)
+			t.Errorf("docs/reference/metrics.md lists %s, which does not exist", name)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// TestRecordIsCompleteOnceItIsFound requests records while their streams begin; the race detector reports a record
-// that changes.
+// TestRecordIsCompleteOnceItIsFound requests records while their streams begin. The race detector
+// reports a record that changes after it was found.
 func TestRecordIsCompleteOnceItIsFound(t *testing.T) {
 	m, err := metrics.New("test")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// plain is a method whose streams end with the call, so that items are all that a benchmark sees.
+// plain is a method whose streams end with the call, so that a benchmark measures only items.
 var plain = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.GenerateResponse]{
 	Open: methods.Worker.Open, Opened: methods.Worker.Opened, Stop: methods.Worker.Stop,
 	Stopped: func(*workerv1.GenerateRequest) (*streamv1.Stop, bool) { return nil, false },
@@ -25,7 +25,7 @@ var plain = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, worker
 	End:     func(*workerv1.GenerateResponse) *streamerr.Ending { return nil },
 }
 
-// freeServer is a call whose messages cost nothing.
+// freeServer is the callee's end of a call whose messages cost nothing.
 type freeServer struct {
 	grpc.ServerStream
 	ctx    context.Context //nolint:containedctx // a call has one
@@ -43,7 +43,7 @@ func (s *freeServer) Recv() (*workerv1.GenerateRequest, error) {
 	return plain.Open(&workerv1.TokenRequest{}), nil
 }
 
-// freeClient is the other end of such a call.
+// freeClient is the caller's end of a call whose messages cost nothing.
 type freeClient struct {
 	grpc.ClientStream
 	left int
@@ -65,7 +65,7 @@ func oneToken() *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
 }
 
-// BenchmarkServe is what our own code costs for an item that is served.
+// BenchmarkServe measures the overhead of our own code per item that is served.
 func BenchmarkServe(b *testing.B) {
 	svc, item := newService("worker", nil), oneToken()
 	b.ReportAllocs()
@@ -82,7 +82,7 @@ func BenchmarkServe(b *testing.B) {
 	})
 }
 
-// BenchmarkDial is what our own code costs for an item that is received.
+// BenchmarkDial measures the overhead of our own code per item that is received.
 func BenchmarkDial(b *testing.B) {
 	open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 		return &freeClient{left: b.N, item: oneToken()}, nil
@@ -103,7 +103,8 @@ func (s *plainService) Generate(st grpc.BidiStreamingServer[workerv1.GenerateReq
 	return rpc.Serve(s.hop, st, plain, s.engine)
 }
 
-// BenchmarkInProcess is what an item costs between two hops of one process, ledgers on both.
+// BenchmarkInProcess measures the cost of an item between two hops of one process, both with
+// ledgers.
 func BenchmarkInProcess(b *testing.B) {
 	item := oneToken()
 	svc := &plainService{hop: newService("worker", nil).hop, engine: func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
@@ -128,7 +129,7 @@ func BenchmarkInProcess(b *testing.B) {
 	rpc.Drive(ctx, caller, plain, path, &workerv1.TokenRequest{}, func(*workerv1.GenerateResponse) error { return nil })
 }
 
-// TestItemsAllocateNothing in our own code, on either end.
+// TestItemsAllocateNothing: our own code allocates nothing per item, on either end of a call.
 func TestItemsAllocateNothing(t *testing.T) {
 	for name, bench := range map[string]func(*testing.B){"serve": BenchmarkServe, "dial": BenchmarkDial, "in process": BenchmarkInProcess} {
 		if r := testing.Benchmark(bench); r.AllocsPerOp() != 0 {
@@ -137,7 +138,7 @@ func TestItemsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkStream is what an item costs across one process boundary, per transport.
+// BenchmarkStream measures the cost of an item across one process boundary, per transport.
 func BenchmarkStream(b *testing.B) {
 	flood := func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {

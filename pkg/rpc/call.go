@@ -17,20 +17,21 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A call is the part of a caller's end of a call that does not depend on the method's kind and messages.
+// A call is the part of the caller's end of a call that depends neither on the kind of method nor
+// on its messages.
 type call struct {
 	self, peer string
 	ctx        context.Context //nolint:containedctx // the stream's
-	callCtx    context.Context //nolint:containedctx // detached: were the call to end with ctx, its reset would overtake the Stop that says why
+	callCtx    context.Context //nolint:containedctx // not derived from ctx: if the call ended with ctx, its reset would overtake the Stop with the cause
 	cut        context.CancelCauseFunc
 	flow       observer.Flow
 	events     report.Call
 	begun      time.Time
 	sendStop   func(told *streamerr.Error, grace time.Duration)
 	undo       func() bool
-	told       chan struct{} // closed when the stop from above was handled
+	told       chan struct{} // closed when the stop from above has been handled
 
-	left bool // the callee was left; owned by the step that leaves
+	left bool // the caller has abandoned the callee; owned by the step that executes Leave
 
 	mu      sync.Mutex // guards the following fields
 	machine *protocol.Caller
@@ -38,7 +39,8 @@ type call struct {
 	running step.Running
 }
 
-// begin reports false if the stream was stopped before the call. Otherwise the caller calls end.
+// begin returns false if the stream was stopped before the call. Otherwise the caller must call
+// end.
 func (c *call) begin(ctx context.Context, self, peer string, config protocol.CallerConfig, sendStop func(*streamerr.Error, time.Duration)) bool {
 	if cause.Of(ctx) != nil {
 		return false
@@ -59,8 +61,9 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 	return true
 }
 
-// stop tells the machine that ctx's stream is to stop. If the hop's own Control is still live, only this call is stopped: the
-// stream continues on another worker. Otherwise the call has no more time than the hop.
+// stop passes the stop of ctx's stream to the machine. If the Control of the whole hop is still
+// live, only this call is stopped: the stream continues on another worker. Otherwise the call has
+// no more time than the hop.
 func (c *call) stop() {
 	grace, part := stream.ControlOf(c.ctx).Grace(), false
 	if root, ok := c.ctx.Value(rootKey{}).(*stream.Control); ok {
@@ -71,7 +74,7 @@ func (c *call) stop() {
 	c.step(protocol.Event{Kind: protocol.Stop, Err: cause.Of(c.ctx), Grace: grace, Part: part})
 }
 
-// end frees what the call holds. It is over by then.
+// end frees the resources of the call, which is over.
 func (c *call) end() {
 	if !c.undo() {
 		<-c.told
@@ -85,10 +88,10 @@ func (c *call) end() {
 	c.cut(nil)
 }
 
-// ended tells the machine that the call is over, with err as Recv has it.
+// ended passes the end of the call to the machine. err is the error of Recv.
 func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 	if cause.Of(c.ctx) != nil {
-		c.stop() // which may be on its way
+		c.stop() // AfterStop may not have called it yet
 	}
 	over := protocol.Event{Kind: protocol.Over, Own: wire.OwnEnding(st, err)}
 	if e := streamerr.FromGRPC(c.peer, err); e != nil {
@@ -98,7 +101,7 @@ func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 	return c.step(over)
 }
 
-// step gives an event to the machine, and executes the actions that are not the reader's.
+// step passes an event to the machine, and executes the actions that do not concern the reader.
 func (c *call) step(e protocol.Event) (a step.Actions) {
 	if e.Kind != protocol.Item {
 		c.stepSeldom(e, &a)
@@ -113,7 +116,8 @@ func (c *call) step(e protocol.Event) (a step.Actions) {
 	return a
 }
 
-// stepSeldom is step for all events but those of each item, which need no defer.
+// stepSeldom is step for all events except Item. It may use defer, which costs too much for each
+// item.
 func (c *call) stepSeldom(e protocol.Event, a *step.Actions) {
 	c.mu.Lock()
 	now := time.Since(c.begun)
@@ -125,7 +129,7 @@ func (c *call) stepSeldom(e protocol.Event, a *step.Actions) {
 	c.execute(a)
 }
 
-// execute executes the actions that are not the reader's.
+// execute executes the actions that do not concern the reader.
 func (c *call) execute(a *step.Actions) {
 	for _, do := range a.All() {
 		switch do.Verb {

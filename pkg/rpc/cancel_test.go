@@ -16,7 +16,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// threeHops is front -> middle -> leaf. wrap stands for code of the middle that derives from a stream's context.
+// threeHops is front -> middle -> leaf. wrap replaces code of the middle that derives a context
+// from the stream's.
 type threeHops struct {
 	front        engine
 	middle, leaf *service
@@ -51,9 +52,9 @@ func wrapped(own, ctx context.Context) bool { return own != ctx }
 
 func asItIs(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
 
-// TestPlainCancelIsToldByWhoDidIt: a context that ends without a cause is an ending like any other, on every hop, and never a bug of
-// the hop that heard of it.
-func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
+// TestPlainCancelNamesTheHopThatCanceled: a context that ends without a cause is an ordinary ending
+// on every hop. It never counts as a bug of the hop that sees it.
+func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 	middles := []transport{{"kitex", serveKitex, dialKitex}, {"grpc-go", serveGRPC, dialGRPC}, {"in process", serveHere, dialHere}}
 	type caller func(t *testing.T) (ctx context.Context, leave func())
 	plain := func(t *testing.T) (context.Context, func()) { return context.WithCancel(t.Context()) }
@@ -85,7 +86,7 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 		"the deadline of a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			own, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			context.AfterFunc(own, cancel)
-			return own, func() {} // by its deadline alone
+			return own, func() {} // ends by its deadline alone
 		}, streamerr.Deadline, "middle", "middle", "middle"},
 	} {
 		for _, over := range middles {
@@ -106,10 +107,10 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 					}
 				}
 				if e := streamerr.As(last); e.Reason != test.reason || e.Path.String() != test.front {
-					t.Errorf("the caller is told %v", last)
+					t.Errorf("the caller got %v", last)
 				}
 				if canceled := errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded); !canceled && test.front != "middle" {
-					t.Errorf("the caller does not find the error of its context in %v", last)
+					t.Errorf("%v does not wrap the error of the caller's context", last)
 				}
 				if got := streamerr.As(<-hops.causes); got.Reason != test.reason || got.Path.String() != test.heardByLeaf {
 					t.Errorf("the leaf was stopped with %v", got)
@@ -123,7 +124,7 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 					}
 					r := ledger.At(hop.hop).Get("one")
 					if path := streamerr.NewPath(r.GetPath()...).String(); streamerr.Reason(r.GetReason()) != test.reason || path != want {
-						t.Errorf("%s says %v [%s]: %s", hop.hop.Name, streamerr.Reason(r.GetReason()), path, r.GetMessage())
+						t.Errorf("the record of %s has %v [%s]: %s", hop.hop.Name, streamerr.Reason(r.GetReason()), path, r.GetMessage())
 					}
 				}
 			})
@@ -131,7 +132,8 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 	}
 }
 
-// TestEngineMayReturnTheErrorOfItsContext checks that an engine that ignores causes does not change the ending.
+// TestEngineMayReturnTheErrorOfItsContext: an engine that ignores causes does not change the
+// ending.
 func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 	svc := newService("worker", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
@@ -160,7 +162,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 	}
 }
 
-func TestPlainCancelOfAUnaryCallIsToldByWhoDidIt(t *testing.T) {
+func TestPlainCancelOfAUnaryCallNamesTheHopThatCanceled(t *testing.T) {
 	leaf := newCounter()
 	worker := newEmbedder("worker", stream.Unary(leaf.vectors))
 	chat := newEmbedder("chat", embedAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
@@ -172,8 +174,8 @@ func TestPlainCancelOfAUnaryCallIsToldByWhoDidIt(t *testing.T) {
 		}
 		cancel()
 	}()
-	if e := streamerr.As(ended(ctx, edge, text(1<<20)())); e.Reason != streamerr.ClientGone || e.Path.String() != "client" {
-		t.Errorf("the caller is told %v", e)
+	if e := streamerr.As(lastError(ctx, edge, text(1<<20)())); e.Reason != streamerr.ClientGone || e.Path.String() != "client" {
+		t.Errorf("the caller got %v", e)
 	}
 	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" {
 		t.Errorf("the leaf was stopped with %v", got)

@@ -49,7 +49,7 @@ func (n *notes) saw(kind observer.Kind) bool {
 	return slices.Contains(n.kinds, kind)
 }
 
-// An endedClient is a call that ends with err and trailers once the callee was told to stop.
+// An endedClient is a call that ends with err and trailers after the callee was sent a Stop.
 type endedClient struct {
 	fakeClient
 	err     error
@@ -63,8 +63,9 @@ func (c endedClient) Recv() (*workerv1.GenerateResponse, error) {
 
 func (c endedClient) Trailer() metadata.MD { return c.trailer }
 
-// TestOnlyTheCalleesOwnEndingConfirmsAStop ends a stopped call in all ways in which calls end. A status without our trailers or
-// details may come from a transport or a proxy, which know nothing of the engine.
+// TestOnlyTheCalleesOwnEndingConfirmsAStop ends a stopped call in every way in which calls end. A
+// status without our trailers or details may come from a transport or a proxy, which know nothing
+// of the engine.
 func TestOnlyTheCalleesOwnEndingConfirmsAStop(t *testing.T) {
 	type end struct {
 		err     error
@@ -106,9 +107,9 @@ func TestOnlyTheCalleesOwnEndingConfirmsAStop(t *testing.T) {
 	}
 }
 
-// TestUnaryCallThatIsStoppedBeforeItIsMadeIsNotMade stops the stream while its call is being prepared. The peer must hear neither of
-// the call nor of the stop.
-func TestUnaryCallThatIsStoppedBeforeItIsMadeIsNotMade(t *testing.T) {
+// TestStoppedUnaryCallIsNotMade stops the stream while its call is being prepared. The peer must
+// get neither the call nor the Stop.
+func TestStoppedUnaryCallIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 1000 {
 			seen := &notes{}
@@ -119,15 +120,15 @@ func TestUnaryCallThatIsStoppedBeforeItIsMadeIsNotMade(t *testing.T) {
 				}
 			}
 			tell := func(context.Context, *streamv1.StopStreamRequest) error {
-				t.Error("the peer is told of a stream that it does not have")
+				t.Error("the peer got a Stop for a stream that it does not have")
 				return status.Error(codes.NotFound, "")
 			}
 			embed := func(context.Context, *workerv1.EmbedRequest, ...grpc.CallOption) (*workerv1.EmbedResponse, error) {
-				t.Error("the call is made")
+				t.Error("the call was made")
 				return &workerv1.EmbedResponse{}, nil
 			}
 			begun := time.Now()
-			err := ended(ctx, rpc.DialUnary("chat", "worker", embed, tell, methods.WorkerEmbed), text(1)())
+			err := lastError(ctx, rpc.DialUnary("chat", "worker", embed, tell, methods.WorkerEmbed), text(1)())
 			if took := time.Since(begun); !errors.Is(err, streamerr.UserStop) || took > 0 || !seen.saw(observer.Confirmed) {
 				t.Errorf("%v after %v", err, took)
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A flood yields items, each larger than the bytes that a caller may leave unread, until the loop is left.
+// A flood yields items until its loop is left. Each item is larger than the number of bytes that a
+// caller may leave unread.
 func flood(_ context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		item := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: make([]uint32, 1<<20)}}}
@@ -21,10 +22,12 @@ func flood(_ context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.Gene
 	}
 }
 
-// TestCallerThatDoesNotReadIsNotWaitedFor: what is sent to it waits for it, and its stream ends all the same.
-func TestCallerThatDoesNotReadIsNotWaitedFor(t *testing.T) {
-	// The caller reads nothing at all, so the first item is never delivered. A timer finds it there at any time; the
-	// stall must only leave a busy machine the time to get from the first item's arrival to its sending.
+// TestStalledCallerDoesNotDelayTheEnding: items for a caller that does not read wait in the call,
+// and its stream ends all the same.
+func TestStalledCallerDoesNotDelayTheEnding(t *testing.T) {
+	// The caller reads nothing, so the first item is never delivered, and a timer can fire at any
+	// time. The stall must only leave a busy machine the time between the first item's arrival and
+	// its sending.
 	const stall = 500 * time.Millisecond
 	for name, test := range map[string]struct {
 		timers rpc.Timers
@@ -37,7 +40,7 @@ func TestCallerThatDoesNotReadIsNotWaitedFor(t *testing.T) {
 	} {
 		over := transports
 		if test.timers != (rpc.Timers{}) {
-			over = over[:1] // timers know no transports
+			over = over[:1] // timers do not depend on the transport
 		}
 		for _, tr := range over {
 			t.Run(name+", "+tr.name, func(t *testing.T) {
@@ -60,7 +63,7 @@ func TestCallerThatDoesNotReadIsNotWaitedFor(t *testing.T) {
 				select {
 				case <-ended:
 				case <-time.After(time.Minute):
-					t.Error("a caller that does not read is waited for")
+					t.Error("the stream waits for a caller that does not read")
 					cancel()
 					<-ended
 				}

@@ -18,18 +18,19 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Dial returns the engine behind a bidi method of a peer. open starts a call, such as chatv1.NewChatClient(cc).Generate.
-// self and peer are hop names.
+// Dial returns the engine behind a bidi method of a peer. open starts a call, such as
+// chatv1.NewChatClient(cc).Generate. self and peer are the names of this hop and of the peer's.
 //
-// When the stream is stopped, the peer is sent a Stop with the cause and the path so far, then has the grace to answer; a
-// caller that leaves the loop early does the same with reason COMPLETED: it has what it needs. The last error is the
-// cause of the stop where there was one, whatever the peer made of it, so that every hop tells the same story.
+// When the stream is stopped, Dial sends the peer a Stop with the cause and the path so far, and
+// gives the peer the grace to answer. When the caller leaves the loop early, Dial sends a Stop with
+// reason COMPLETED: the caller has what it needs. If the stream was stopped, the last error is the
+// cause of the stop, whatever the peer reported, so that every hop reports the same cause.
 func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return DialStarter(self, peer, open, m).Engine()
 }
 
-// DialStarter is Dial for readers that keep no goroutine while a Loop carries the call: over links, for a stream with a
-// Carrier (package loop).
+// DialStarter is Dial for readers that keep no goroutine while a Loop carries the call. That
+// happens over links, for a stream with a Carrier (package loop).
 func DialStarter[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Starter[Req, *Out] {
 	return func(ctx context.Context, req Req, yield func(*Out, error) bool, resume func(rest func() bool)) (over bool) {
 		c := &caller[Req, In, Out]{m: m, yield: yield}
@@ -47,17 +48,17 @@ type caller[Req, In, Out any] struct {
 	m     *Method[Req, In, Out]
 	yield func(*Out, error) bool
 
-	st       grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine hears of it
+	st       grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine gets Opened
 	meeting  *direct.Meeting[Out]              // with a callee in this process; set with st
 	held     *Out                              // the message with the ending
 	gone     bool                              // the reader has left the loop
-	panicked bool                              // so the reader left
+	panicked bool                              // the reader has left because it panicked
 	over     bool                              // the machine has finished
-	thrown   any                               // what the reader panicked with on another goroutine
+	thrown   any                               // the value of the reader's panic on another goroutine
 	exited   bool                              // the reader has exited another goroutine
 
-	received  int // tokens that the stream's Flow was told; tokens that came after the reader left are not counted
-	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
+	received  int // tokens reported to the stream's Flow, except those that arrived after the reader had left
+	generated int // tokens that engines have generated, as reported by the peer at the end of the call; 0 if unknown
 }
 
 // open opens the call and sends the request.
@@ -78,13 +79,13 @@ func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 	if err = delivery.Fault(first, err); cause.Classified(err) {
 		return err
 	}
-	if _, why := st.Recv(); why != nil { // Send only says that the call is over
+	if _, why := st.Recv(); why != nil { // the error of Send says only that the call is over
 		return why
 	}
 	return err
 }
 
-// run calls f, and then awaits the end of the call, unless Loops carry it from now on.
+// run calls f, and then awaits the end of the call, unless Loops carry the call from now on.
 func (c *caller[Req, In, Out]) run(f func() (carried bool)) (over bool) {
 	carried := false
 	defer func() {
@@ -98,8 +99,8 @@ func (c *caller[Req, In, Out]) run(f func() (carried bool)) (over bool) {
 	return !carried
 }
 
-// receive passes the messages of the call to the reader, until the stream is over or the reader leaves. It returns true if Loops
-// do so from now on.
+// receive passes the messages of the call to the reader, until the stream is over or the reader
+// leaves. It returns true if Loops pass the messages from now on.
 func (c *caller[Req, In, Out]) receive(open func() error, resume func(rest func() bool)) (carried bool) {
 	if err := open(); err != nil {
 		c.closed(err)
@@ -119,7 +120,8 @@ func (c *caller[Req, In, Out]) receive(open func() error, resume func(rest func(
 	return c.rest(nil)
 }
 
-// rest passes the messages to the reader that no Loop has carried. err is the end of the call, if that has come.
+// rest passes the remaining messages, which no Loop carries, to the reader. err is the end of the
+// call if the call is already over.
 func (c *caller[Req, In, Out]) rest(err error) (carried bool) {
 	c.repeat()
 	for err == nil && !c.over && !c.gone {
@@ -135,10 +137,10 @@ func (c *caller[Req, In, Out]) rest(err error) (carried bool) {
 	return false
 }
 
-// carried passes a message to the reader, on the goroutine of a Loop. It reports whether the reader wants more: what follows its
-// last message is not for that goroutine.
+// carried passes a message to the reader, on the goroutine of a Loop. It reports whether the reader
+// wants more messages. The work after the last message is not done on that goroutine.
 func (c *caller[Req, In, Out]) carried(m any) (more bool) {
-	c.exited = true // if the reader neither returns nor panics
+	c.exited = true // stays true if the reader neither returns nor panics
 	defer func() {
 		if v := recover(); v != nil {
 			c.thrown, c.exited, more = v, false, false
@@ -151,7 +153,7 @@ func (c *caller[Req, In, Out]) carried(m any) (more bool) {
 	return !c.over && !c.gone
 }
 
-// repeat repeats a panic or an exit of the reader that happened on another goroutine.
+// repeat repeats, on this goroutine, a panic or an exit of the reader on another goroutine.
 func (c *caller[Req, In, Out]) repeat() {
 	switch {
 	case c.thrown != nil:
@@ -161,8 +163,9 @@ func (c *caller[Req, In, Out]) repeat() {
 	}
 }
 
-// take passes a message of a callee in this process to the reader. It runs within the callee's engine: so it keeps a panic of the
-// reader until the engine has ended, and tells the callee itself that the reader has left.
+// take passes a message of a callee in this process to the reader. take runs within the callee's
+// engine. Therefore it keeps a panic of the reader until the engine has ended, and tells the callee
+// itself that the reader has left.
 func (c *caller[Req, In, Out]) take(out *Out) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -178,7 +181,7 @@ func (c *caller[Req, In, Out]) take(out *Out) {
 	c.pass(out)
 }
 
-// count records a message for the observer.
+// count reports a message to the observer.
 func (c *caller[Req, In, Out]) count(out *Out) {
 	c.events.Answered()
 	tokens := c.m.tokens(out)
@@ -186,7 +189,7 @@ func (c *caller[Req, In, Out]) count(out *Out) {
 	c.flow.Received(tokens, out)
 }
 
-// pass gives a message to the machine, and to the reader if the machine says so.
+// pass passes a message to the machine, and to the reader if the machine decides so.
 func (c *caller[Req, In, Out]) pass(out *Out) {
 	kind := protocol.Item
 	if c.m.end(out) != nil {
@@ -206,7 +209,7 @@ func (c *caller[Req, In, Out]) pass(out *Out) {
 	}
 }
 
-// closed gives the end of the call, or of the attempt to open it, to the machine.
+// closed passes the end of the call, or the error of opening it, to the machine.
 func (c *caller[Req, In, Out]) closed(err error) {
 	c.generatedSaid()
 	var st grpc.ClientStream
@@ -225,12 +228,12 @@ func (c *caller[Req, In, Out]) closed(err error) {
 	}
 }
 
-// deliver passes a pair to the reader, unless it has left.
+// deliver passes a pair to the reader, unless the reader has left.
 func (c *caller[Req, In, Out]) deliver(out *Out, err error) {
 	if c.gone {
 		return
 	}
-	c.gone, c.panicked = true, true // if yield panics
+	c.gone, c.panicked = true, true // holds if yield panics
 	c.gone, c.panicked = !c.yield(out, err), false
 }
 
@@ -241,22 +244,22 @@ func (c *caller[Req, In, Out]) finish(err error) {
 	}
 }
 
-// leave tells the callee of a reader that left.
+// leave tells the callee that the reader has left.
 func (c *caller[Req, In, Out]) leave() {
 	if c.over {
 		return
 	}
 	if cause.Of(c.ctx) != nil {
-		c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
+		c.stop() // AfterStop may not have called it yet. A reader that leaves a stopped stream need not have all it needs
 	}
 	left := protocol.Event{Kind: protocol.Left}
-	if c.panicked || !c.gone { // a reader that has not left has met a panic as it received
+	if c.panicked || !c.gone { // if the reader has not left, the receiving code has panicked
 		left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
 	}
 	c.step(left)
 }
 
-// drain awaits the end of the call, whose reader may have left.
+// drain awaits the end of the call. The reader may have left.
 func (c *caller[Req, In, Out]) drain() {
 	c.leave()
 	if c.st == nil { // a panic before the call was open
@@ -275,7 +278,7 @@ func (c *caller[Req, In, Out]) drain() {
 	}
 }
 
-// generatedSaid reads generatedTrailer of a call that is over.
+// generatedSaid reads the number of generated tokens from the trailers of a call that is over.
 func (c *caller[Req, In, Out]) generatedSaid() {
 	if c.st == nil {
 		return
@@ -283,7 +286,7 @@ func (c *caller[Req, In, Out]) generatedSaid() {
 	c.generated = wire.Generated(c.st)
 }
 
-// sendStop sends the Stop and half-closes. A broken call is noticed by Recv.
+// sendStop sends the Stop and half-closes. It ignores errors, because Recv reports a broken call.
 func (c *caller[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
 	c.events.Resetting(observer.StopSent, told)
 	stop := c.m.control(wire.ToStop(told, grace))

@@ -13,25 +13,29 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Timers bound how long the streams of a hop may take; 0 is no bound.
+// Timers bound how long the streams of a hop may take; 0 means no bound.
 type Timers = watchdog.Timers
 
-// WithDeadline returns a context whose stream may take at most d, beside what its hop allows.
+// WithDeadline returns a context whose stream may take at most d, in addition to the limits of its
+// hop.
 func WithDeadline(ctx context.Context, d time.Duration) context.Context {
 	return watchdog.WithDeadline(ctx, d)
 }
 
-// WithAge returns a context whose stream has run for age on another instance of the hop. Its deadline counts that time.
+// WithAge returns a context whose stream has already run for age on another instance of the hop.
+// Its deadline includes that time.
 func WithAge(ctx context.Context, age time.Duration) context.Context {
 	return watchdog.WithAge(ctx, age)
 }
 
-// ErrUndelivered is what send returns to Drive for an item that reached no reader, of a stream that continues.
-var ErrUndelivered = errors.New("rpc: there is nobody to deliver to")
+// ErrUndelivered is returned by the send function of Drive: the item reached no reader, but the
+// stream continues.
+var ErrUndelivered = errors.New("rpc: the item reached no reader")
 
-// Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, logs how the stream ended, and
-// returns it. An error of send, except ErrUndelivered, stops the stream, and is its cause. A panic ends this stream alone, with
-// INTERNAL.
+// Drive runs a stream that Begin has registered. It ranges over the engine, passes the items to
+// send, logs how the stream ended, and returns the outcome. An error of send, except
+// ErrUndelivered, stops the stream and becomes its cause. A panic ends only this stream, with
+// reason INTERNAL.
 func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) Outcome {
 	begun := time.Now()
 	o := drive(ctx, h, m, engine, req, send, false)
@@ -39,8 +43,9 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 	return o
 }
 
-// DriveStarter is Drive for a Starter. It returns over false while other goroutines carry the stream, so that the stream keeps no
-// goroutine; when the stream is over, a new goroutine records the outcome and calls ended with it.
+// DriveStarter is Drive for a Starter. It returns over == false while other goroutines carry the
+// stream, so that the stream needs no goroutine. When the stream is over, a new goroutine records
+// the outcome and calls ended with it.
 func DriveStarter[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Starter[Req, *Out], req Req, send func(*Out) error, ended func(Outcome)) (o Outcome, over bool) {
 	begun := time.Now()
 	d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send}
@@ -50,7 +55,7 @@ func DriveStarter[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, 
 			defer func() {
 				if over {
 					h.close(ctx, o, begun)
-					h.attempt(ctx, func() { ended(o) }) // a panic must not end the process
+					h.attempt(ctx, func() { ended(o) }) // a panic of ended must not end the process
 				}
 			}()
 			o, over = rest()
@@ -67,8 +72,8 @@ func (h *Hop) exited() Outcome {
 	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
 }
 
-// drive is Drive without the record of the ending. asItIs reports whether send sends the messages unchanged, so that their
-// size is the number of bytes that were sent.
+// drive is Drive without the record of the ending. asItIs reports whether send sends the messages
+// unchanged, so that their size is the number of bytes sent.
 func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) Outcome {
 	d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send, asItIs: asItIs}
 	o, _ := d.start(engine.Starter(), req, nil)
@@ -85,11 +90,12 @@ type driving[Req, In, Out any] struct {
 
 	flow    observer.Flow
 	timers  *watchdog.Watch // nil until the engine runs
-	outcome Outcome         // once the stream is over, if an item or an error of the engine has ended it
+	outcome Outcome         // zero until an item or an error of the engine ends the stream
 }
 
-// start runs the stream. It is over with the outcome, unless other goroutines carry the stream: resume is called then, and
-// has another goroutine call rest, which does the work that is left, and returns what start returns.
+// start runs the stream and returns its outcome, or over == false if other goroutines carry the
+// stream. In that case start calls resume later, which has another goroutine call rest. rest does
+// the remaining work, and returns what start returns.
 func (d *driving[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, resume func(rest func() (o Outcome, over bool))) (o Outcome, over bool) {
 	return d.run(func() bool {
 		d.flow = observer.Of(d.ctx)
@@ -101,7 +107,7 @@ func (d *driving[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req,
 	})
 }
 
-// run runs a part of the stream. A panic is INTERNAL.
+// run runs a part of the stream. A panic becomes an outcome with reason INTERNAL.
 func (d *driving[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool) {
 	over = true // also if f panics or exits
 	defer func() {
@@ -120,7 +126,7 @@ func (d *driving[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool)
 	return o, over
 }
 
-// take takes an item of the engine, or its error. It reports whether the stream goes on.
+// take handles an item or the error of the engine. It reports whether the stream continues.
 func (d *driving[Req, In, Out]) take(out *Out, err error) (more bool) {
 	ctx, name := d.ctx, d.hop.Name
 	if err != nil {
@@ -143,7 +149,7 @@ func (d *driving[Req, In, Out]) take(out *Out, err error) (more bool) {
 		d.flow.Sent(tokens, out)
 	case err == nil:
 		d.flow.Sent(tokens, nil)
-	case errors.Is(err, delivery.ErrUnencodable): // for which grpc-go ends the call, as if the caller had left
+	case errors.Is(err, delivery.ErrUnencodable): // then grpc-go ends the call, as if the caller had left
 		stream.ControlOf(ctx).Stop(err)
 		d.outcome = Outcome{Err: streamerr.Via(name, err)}
 		return false
@@ -173,7 +179,8 @@ func (d *driving[Req, In, Out]) ended() Outcome {
 	return Outcome{Err: streamerr.Via(d.hop.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 }
 
-// watch begins the timers of a stream, which may come to wait for its caller. A hop that shuts down does not let it wait.
+// watch starts the timers of a stream. When the stream waits for its caller and the hop shuts down,
+// the stream is stopped.
 func (h *Hop) watch(ctx context.Context, flow observer.Flow) *watchdog.Watch {
 	w, ctl := h.Timers.Watch(ctx, &h.clock, h.Name), stream.ControlOf(ctx)
 	w.OnWait(func() {

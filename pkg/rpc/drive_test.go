@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestStreamThatNobodyReadsRunsOnUncounted(t *testing.T) {
+func TestUndeliveredItemsAreNotCounted(t *testing.T) {
 	s := newService("hop", newCounter().generate)
 	id, sent := "", 0
 	ctx, end, err := s.hop.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return nil })
@@ -31,8 +31,8 @@ func TestStreamThatNobodyReadsRunsOnUncounted(t *testing.T) {
 	}
 }
 
-// TestStreamWithoutAGoroutine: DriveStarter returns, other goroutines send the items, and the outcome is recorded when the
-// stream is over, also if its goroutine exits.
+// TestStreamWithoutAGoroutine: DriveStarter returns, other goroutines send the items, and the
+// outcome is recorded when the stream is over, even if its goroutine exits.
 func TestStreamWithoutAGoroutine(t *testing.T) {
 	for name, exits := range map[string]bool{"ends": false, "exits": true} {
 		s := newService("hop", newCounter().generate)

@@ -14,11 +14,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// noText is no UTF-8, so a message with it as a string cannot be encoded.
+// noText is not UTF-8: a message with noText as a string cannot be encoded.
 const noText = "\xff"
 
-// TestAnswerThatCannotBeEncodedIsTheFaultOfItsHop checks that the hop names itself, and not its caller.
-func TestAnswerThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
+// TestUnencodableAnswerIsTheFaultOfItsHop checks that the hop blames itself, and not its caller.
+func TestUnencodableAnswerIsTheFaultOfItsHop(t *testing.T) {
 	svc := newEmbedder("worker", stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 		return &workerv1.EmbedResponse{Model: noText, End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
 	}))
@@ -36,7 +36,7 @@ func TestAnswerThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
 			"unary": func(id string) error {
 				req := text(1)()
 				req.StreamId = id
-				return ended(t.Context(), embedAt(cc, "caller", "worker"), req)
+				return lastError(t.Context(), embedAt(cc, "caller", "worker"), req)
 			},
 			"bidi": func(id string) (last error) {
 				req := ask(1)()
@@ -50,26 +50,26 @@ func TestAnswerThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
 			t.Run(name+", "+tr.name, func(t *testing.T) {
 				id := stream.NewID()
 				if e := streamerr.As(call(id)); e.Reason != streamerr.Internal || e.Path.String() != "worker" {
-					t.Errorf("the caller is told %v", e)
+					t.Errorf("the caller got %v", e)
 				}
 				awaitNoLive(t, svc.hop)
 				r := ledger.At(svc.hop).Get(id)
 				if path := streamerr.NewPath(r.GetPath()...).String(); streamerr.Reason(r.GetReason()) != streamerr.Internal || path != "worker" {
-					t.Errorf("the record says %v [%s]: %s", streamerr.Reason(r.GetReason()), path, r.GetMessage())
+					t.Errorf("the record has %v [%s]: %s", streamerr.Reason(r.GetReason()), path, r.GetMessage())
 				}
 			})
 		}
 	}
 }
 
-// TestRequestThatCannotBeEncodedIsTheFaultOfItsHop checks that the caller does not blame its peer.
-func TestRequestThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
+// TestUnencodableRequestIsTheFaultOfItsHop checks that the caller does not blame its peer.
+func TestUnencodableRequestIsTheFaultOfItsHop(t *testing.T) {
 	for _, tr := range wires {
 		svc := newEmbedder("worker", stream.Unary(newCounter().vectors))
 		cc := tr.dial(t, tr.serve(t, svc))
 		bad := text(1)()
 		bad.Model = noText
-		if e := streamerr.As(ended(t.Context(), embedAt(cc, "caller", "worker"), bad)); e.Reason != streamerr.Internal || len(e.Path) != 0 {
+		if e := streamerr.As(lastError(t.Context(), embedAt(cc, "caller", "worker"), bad)); e.Reason != streamerr.Internal || len(e.Path) != 0 {
 			t.Errorf("unary, %s: %v", tr.name, e)
 		}
 		if tr.name == "ttstream" {

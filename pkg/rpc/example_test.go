@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// counting tells package rpc where the messages of Count hold what it needs.
+// counting describes the messages of Count to package rpc.
 var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.CountResponse]{
 	Open: func(goal *examplev1.Goal) *examplev1.CountRequest {
 		return &examplev1.CountRequest{Message: &examplev1.CountRequest_Goal{Goal: goal}}
@@ -29,7 +29,7 @@ var counting = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Co
 	End:     func(out *examplev1.CountResponse) *streamerr.Ending { return streamerr.EndingOf(out.GetEnd()) },
 }
 
-// numbers is the engine of the service. When it is stopped, it prints the cause that has arrived.
+// numbers is the engine of the service. When it is stopped, it prints the cause.
 func numbers(ctx context.Context, goal *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 	return func(yield func(*examplev1.CountResponse, error) bool) {
 		for n := range goal.GetLast() {
@@ -43,7 +43,7 @@ func numbers(ctx context.Context, goal *examplev1.Goal) iter.Seq2[*examplev1.Cou
 	}
 }
 
-// countServer is the service: its one method serves the engine.
+// countServer is the service. Its only method serves the engine.
 type countServer struct {
 	examplev1.UnimplementedCountServer
 	hop *rpc.Hop
@@ -53,7 +53,7 @@ func (s *countServer) Count(st grpc.BidiStreamingServer[examplev1.CountRequest, 
 	return rpc.Serve(s.hop, st, counting, numbers)
 }
 
-// A stop crosses the process boundary with its cause, and the ending comes back with its path.
+// A stop crosses the process boundary with its cause, and the ending returns with its path.
 func Example() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

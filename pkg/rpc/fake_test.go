@@ -24,7 +24,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A fakeClient is a call without a network, on a callee that ends it when it is told to stop.
+// A fakeClient is a call without a network. Its callee ends the call when it gets a Stop.
 type fakeClient struct {
 	grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse]
 	opened chan struct{}
@@ -51,7 +51,8 @@ func (c fakeClient) Recv() (*workerv1.GenerateResponse, error) {
 
 func (fakeClient) Trailer() metadata.MD { return nil }
 
-// TestPartOfAStreamHasNoMoreTimeThanItsHop: an attempt or a choice has a Control of its own, with a whole grace.
+// TestPartOfAStreamHasNoMoreTimeThanItsHop: an attempt or a choice has a Control of its own, with a
+// full grace, but is bounded by the hop's grace.
 func TestPartOfAStreamHasNoMoreTimeThanItsHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hop, id := &rpc.Hop{Name: "chat"}, "part"
@@ -75,12 +76,13 @@ func TestPartOfAStreamHasNoMoreTimeThanItsHop(t *testing.T) {
 		for range rpc.Dial("chat", "worker", open, methods.Worker)(part, ask(1)()) {
 		}
 		if got := (<-call.stops).GetGrace().AsDuration(); got != 70*time.Millisecond {
-			t.Errorf("the callee is given %v of 80ms", got)
+			t.Errorf("the callee got a grace of %v, of at most 80ms", got)
 		}
 	})
 }
 
-// TestStopFromOutsideBringsItsBudget checks that the unary Stop limits the stream like the Stop of a call.
+// TestStopFromOutsideBringsItsBudget checks that the unary Stop limits the stream like the Stop of
+// a call.
 func TestStopFromOutsideBringsItsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for sent, want := range map[time.Duration]time.Duration{
@@ -105,8 +107,8 @@ func TestStopFromOutsideBringsItsBudget(t *testing.T) {
 	})
 }
 
-// TestPanicBeforeTheCallIsOpenIsItsOwn checks that the panic reaches the reader as it is.
-func TestPanicBeforeTheCallIsOpenIsItsOwn(t *testing.T) {
+// TestPanicBeforeTheCallIsOpenReachesTheReader: the reader gets the panic's own value.
+func TestPanicBeforeTheCallIsOpenReachesTheReader(t *testing.T) {
 	open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 		panic("unlucky")
 	}
@@ -155,7 +157,7 @@ func (s fakeServer) Recv() (*workerv1.GenerateRequest, error) {
 	return nil, io.EOF
 }
 
-// completes is an engine that has nothing to say but its End.
+// completes is an engine that yields only its End.
 func completes(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		end := &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP}
@@ -163,8 +165,9 @@ func completes(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.Gene
 	}
 }
 
-// TestStreamIsRecordedAsItsCallerWasTold: the End is sent after the stream was given up and its caller was told so.
-func TestStreamIsRecordedAsItsCallerWasTold(t *testing.T) {
+// TestRecordMatchesTheTrailer: the End is sent after the stream was abandoned and its caller was
+// told so.
+func TestRecordMatchesTheTrailer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hop := &rpc.Hop{Name: "worker", Observer: &ledger.Ledger{}}
 		st := newFakeServer(t, "late")
@@ -182,7 +185,8 @@ func TestStreamIsRecordedAsItsCallerWasTold(t *testing.T) {
 	})
 }
 
-// TestPanicOfAGatheredAnswerEndsItsStreamAlone checks that status, trailer and record say INTERNAL.
+// TestPanicOfAGatheredAnswerEndsItsStreamAlone checks that status, trailer and record have
+// INTERNAL.
 func TestPanicOfAGatheredAnswerEndsItsStreamAlone(t *testing.T) {
 	hop := &rpc.Hop{Name: "worker", Observer: &ledger.Ledger{}, Log: slog.New(slog.DiscardHandler)}
 	st := newFakeServer(t, "gathered")

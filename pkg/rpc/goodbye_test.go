@@ -13,12 +13,12 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 )
 
-// rude says its End, and never goodbye.
-type rude struct {
+// A endlessCall service sends its End, but never ends the call.
+type endlessCall struct {
 	workerv1.UnimplementedWorkerServer
 }
 
-func (rude) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+func (endlessCall) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
 	if _, err := st.Recv(); err != nil {
 		return err
 	}
@@ -30,26 +30,27 @@ func (rude) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, worke
 	return st.Context().Err()
 }
 
-// A watchedStream calls heard when the End has come.
+// A watchedStream calls onEnd when the End has arrived.
 type watchedStream struct {
 	grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse]
-	heard func()
+	onEnd func()
 }
 
 func (w watchedStream) Recv() (*workerv1.GenerateResponse, error) {
 	out, err := w.BidiStreamingClient.Recv()
 	if out.GetEnd() != nil {
-		w.heard()
+		w.onEnd()
 	}
 	return out, err
 }
 
-// TestEndIsTheEnding: a peer that is slow to forget the stream behind its End, or is lost, makes no failure of it.
+// TestEndIsTheEnding: a peer that is lost, or slow to end the call, after its End does not make the
+// stream a failure.
 func TestEndIsTheEnding(t *testing.T) {
 	for _, tr := range wires {
 		for name, lost := range map[string]bool{"slow": false, "lost": true} {
 			t.Run(tr.name+" "+name, func(t *testing.T) {
-				at, kill := relayTo(t, tr.serve(t, rude{}))
+				at, kill := relayTo(t, tr.serve(t, endlessCall{}))
 				client := workerv1.NewWorkerClient(tr.dial(t, at))
 				open := func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 					st, err := client.Generate(ctx, opts...)
@@ -67,7 +68,7 @@ func TestEndIsTheEnding(t *testing.T) {
 					completed = out.GetEnd().GetFinish() == llmv1.Finish_FINISH_STOP
 				}
 				if !completed {
-					t.Error("there was no End")
+					t.Error("the stream had no End")
 				}
 			})
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// maxUnreadable is the number of unreadable messages in a row after which the rest of a call is not read.
+// After maxUnreadable unreadable messages in a row, the rest of a call is not read.
 const maxUnreadable = 8
 
 // A requestReader reads the messages that follow the request of a call.
@@ -29,7 +29,7 @@ type requestReader[Req, In, Out any] struct {
 	unreadable int                // unreadable messages since the last readable one
 }
 
-// readRequests starts to read the messages that follow the request, until the call ends. It returns at once.
+// readRequests reads the messages that follow the request, until the call ends. It returns at once.
 func readRequests[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
 	h := &requestReader[Req, In, Out]{callee: s, m: m, inbox: inbox}
 	if sink := loop.SinkOf(st); sink != nil {
@@ -56,16 +56,16 @@ func readRequests[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, O
 	}()
 }
 
-// ended tells the machine that no more messages come. A Stop that arrived before the end of the call is
-// already in the machine.
+// ended tells the machine that no more messages will arrive. A Stop that arrived before the end of
+// the call has already reached the machine.
 func (h *requestReader[Req, In, Out]) ended(err error) {
-	if errors.Is(err, io.EOF) && h.inbox != nil { // half-close, which is no cancel
+	if errors.Is(err, io.EOF) && h.inbox != nil { // a half-close does not cancel the call
 		h.inbox.Close()
 	}
 	h.step(protocol.Event{Kind: protocol.HalfClose})
 }
 
-// take takes a message, or the error of Recv. It returns false if it is the last one.
+// take handles a message, or the error of Recv. It returns false after the last message.
 func (h *requestReader[Req, In, Out]) take(receive func() (*In, error)) (more bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -97,7 +97,8 @@ func (h *requestReader[Req, In, Out]) take(receive func() (*In, error)) (more bo
 	return true
 }
 
-// refused reports whether an error of Recv is about the message. grpc-go ends the call for such a message.
+// refused reports whether an error of Recv concerns one message. grpc-go ends the call for such a
+// message.
 func refused(err error) bool {
 	code := status.Code(err)
 	return code == codes.Internal || code == codes.ResourceExhausted || code == codes.Unimplemented
@@ -110,7 +111,7 @@ func size(m any) int {
 	return 0
 }
 
-// lost notes that the caller has gone and was not told the outcome, if that is so.
+// lost tells the observer if the caller has gone before it received the outcome.
 func (s *callee) lost() {
 	s.mu.Lock()
 	lost := s.machine.Lost()

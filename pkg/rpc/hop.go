@@ -24,38 +24,40 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// DefaultGrace is how long a stopped stream has to say goodbye before it is cut.
+// DefaultGrace is the time in which a stopped stream must end before its call is reset.
 const DefaultGrace = protocol.DefaultGrace
 
-// A Hop takes in the streams of one service and ends them. Its fields must not change while it is in use.
+// A Hop runs and ends the streams of one service. Its fields must not change while it is in use.
 type Hop struct {
-	// Name stands in paths and logs, such as "chat-service" or "llm-worker/0".
+	// Name is the hop's name in paths and logs, such as "chat-service" or "llm-worker/0".
 	Name string
 	// Live holds the live streams of all methods of the hop.
 	Live stream.Set
-	// Grace is how long a stopped stream has to say goodbye; 0 is DefaultGrace.
+	// Grace is the time in which a stopped stream must end; 0 means DefaultGrace.
 	Grace time.Duration
-	// Observer is told of each event of each stream; nil for none.
+	// Observer receives each event of each stream. It may be nil.
 	Observer observer.Observer
 	// Timers bound the time that a stream may take.
 	Timers Timers
-	// Log gets one line per ended stream; nil discards them.
+	// Log receives one line for each ended stream. If nil, the lines are discarded.
 	Log *slog.Logger
 
 	clock coarse.Clock // of the streams' Timers
 
-	// callers has the connloss.Doubter of each live stream whose caller has one, by the stream's id. A stream whose id is asked for
-	// again may have a caller that is frozen: then its id must become free for the caller that continues it.
+	// callers maps the id of each live stream to the connloss.Doubter of its caller, if there is
+	// one. If another request has the same id, the caller of the live stream may be frozen: then
+	// the id must become free for the caller that continues the stream.
 	callers sync.Map
 }
 
-// retryAfterDrain is the Retry-After of a hop that shuts down: by then, another replica or the next process serves.
+// retryAfterDrain is the Retry-After of a hop that shuts down. After that time another replica, or
+// the next process, serves.
 const retryAfterDrain = time.Second
 
-// Begin takes a stream in. id points to the stream's id as given by the caller; Begin fills in a new id if it is
-// empty. owner is the stream's owner, or empty; peer is the caller's address, for display. When parent is done, the
-// stream is stopped with the result of lost. The returned context has a Control, the id and the record; the caller
-// calls end when the stream has ended.
+// Begin registers a new stream. id points to the stream's id as given by the caller; Begin fills in
+// a new id if it is empty. owner is the stream's owner, or empty; peer is the caller's address, for
+// display. When parent is done, the stream is stopped with the result of lost. The returned context
+// has a Control, the id and the record. The caller must call end when the stream has ended.
 func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
@@ -83,7 +85,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := afterFunc(parent, func() {
 		gone := lost()
-		if cause := stream.Cause(ctx); cause != nil { // the caller has not waited for the ending
+		if cause := stream.Cause(ctx); cause != nil { // the caller has left before the ending
 			why := streamerr.As(cause)
 			flow.Note(observer.Event{Kind: observer.CallerGone, Err: gone, Reason: why.Reason, Path: why.Path})
 		}
@@ -100,7 +102,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	}, nil
 }
 
-// afterFunc is context.AfterFunc, and costs nothing if parent is never done.
+// afterFunc is context.AfterFunc, but costs nothing if parent is never done.
 func afterFunc(parent context.Context, f func()) (undo func() bool) {
 	if parent.Done() == nil {
 		return func() bool { return true }
@@ -108,8 +110,9 @@ func afterFunc(parent context.Context, f func()) (undo func() bool) {
 	return context.AfterFunc(parent, f)
 }
 
-// attempt calls f, which calls an Observer or a log handler for the stream of ctx, and logs a panic of f: such a panic must not
-// change the stream's ending, nor leave the stream among the live ones.
+// attempt calls f, which calls an Observer or a log handler for the stream of ctx. It logs a panic
+// of f: such a panic must neither change the stream's ending nor keep the stream in the set of live
+// streams.
 func (h *Hop) attempt(ctx context.Context, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -119,10 +122,11 @@ func (h *Hop) attempt(ctx context.Context, f func()) {
 	f()
 }
 
-// rootKey is the key of the Control of the whole stream on a hop, below which parts of it may have Controls of their own.
+// rootKey is the key of the Control of the whole stream on a hop. Parts of the stream may have
+// Controls of their own below it.
 type rootKey struct{}
 
-// observe returns the Flow of the stream of ctx, which came with call.
+// observe returns the Flow of the stream of ctx, which arrived with call.
 func (h *Hop) observe(ctx, call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
 	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call), First: len(wire.Via(call)) == 0}
@@ -172,8 +176,8 @@ func (h *Hop) refusal(id string, err error) error {
 	}
 }
 
-// Stop ends a stream from outside of it, for a service's unary Stop method. A stream of an owner that the request does not name is
-// refused like a stream that does not exist.
+// Stop ends a stream from outside, for a service's unary Stop method. It refuses a stream of an
+// owner that the request does not name like a stream that does not exist.
 func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*streamv1.StopStreamResponse, error) {
 	if req.GetStop().GetReason() == streamv1.Reason_REASON_COMPLETED { // the reader would wait for an End
 		return nil, streamerr.Via(h.Name, streamerr.InvalidParam("stop.reason", "a stream that is stopped from outside has not completed"))
@@ -191,14 +195,14 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
 }
 
-// StopBelow returns the Stop with which this hop ends a stream of another instance on the hop below. Its grace is the budget that
-// a call of this hop would give to the hop below.
+// StopBelow returns the Stop with which this hop ends a stream of another instance on the hop
+// below. Its grace is the budget that a call of this hop would give the hop below.
 func (h *Hop) StopBelow(cause error) *streamv1.Stop {
 	return wire.ToStop(streamerr.Via(h.Name, cause), protocol.Below(h.grace()))
 }
 
-// Unknown returns the error for a caller that names a stream that does not run here. If owners are given, the error
-// tells how the stream has ended only if it belonged to one of them.
+// Unknown returns the error for a caller that names a stream which does not run here. If owners are
+// given, the error reveals how the stream ended only if the stream belonged to one of them.
 func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
 	if reason := h.observers().Ending(id, owners...); reason != streamerr.Unspecified {
@@ -208,9 +212,9 @@ func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	return e
 }
 
-// Drain takes no new streams from now on, lets the live streams finish for grace, and ends the rest with DRAINING.
-// The order in ctx (package drain) says when the grace began, and may end it: then a stream without an ending after
-// drain.KillAfter is killed.
+// Drain refuses new streams from now on, lets the live streams finish for grace, and ends the
+// remaining streams with DRAINING. The order in ctx (package drain) says when the grace began, and
+// may end it early. In that case a stream that has not ended after drain.KillAfter is killed.
 func (h *Hop) Drain(ctx context.Context, grace time.Duration) {
 	within, cancel := drain.Within(ctx, grace)
 	defer cancel()
@@ -228,8 +232,8 @@ func (h *Hop) Drain(ctx context.Context, grace time.Duration) {
 	killer.Wait()
 }
 
-// killHurried kills live streams drain.KillAfter after the second step of the order in ctx. It returns when the
-// streams have drained.
+// killHurried kills the live streams drain.KillAfter after the second step of the order in ctx. It
+// returns when all streams have ended.
 func (h *Hop) killHurried(ctx context.Context, drained <-chan struct{}) {
 	select {
 	case <-drained:
@@ -248,10 +252,11 @@ func (h *Hop) draining() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Draining, Message: h.Name + " is shutting down", RetryAfter: retryAfterDrain}
 }
 
-// An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed this hop.
+// An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed
+// the hop.
 type Outcome = report.Outcome
 
-// close tells the observer and the log how the stream ended.
+// close reports how the stream ended to the observer and the log.
 func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 	flow := observer.Of(ctx)
 	ended := observer.Event{Kind: observer.Ended, Reason: o.Reason(), Path: o.Path()}
@@ -264,8 +269,8 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 	})
 }
 
-// panicked turns a panic into the ending of the stream that it happened in, and prints its stack once. A log handler that
-// panics as well prints nothing.
+// panicked turns a panic into the ending of its stream, and logs the stack once. It ignores a panic
+// of the log handler.
 func (h *Hop) panicked(ctx context.Context, v any) (e *streamerr.Error) {
 	e = streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", h.Name)
 	defer func() { _ = recover() }()

@@ -40,7 +40,8 @@ var sequences = &rpc.Method[*sequence, workerv1.GenerateRequest, workerv1.Genera
 	Started: methods.Worker.Started, Tokens: methods.Worker.Tokens, End: methods.Worker.End,
 }
 
-// echo yields the prompt of each message, and an End behind the last. After prompt 7 it is busy until it is stopped.
+// echo yields the prompt of each message, and an End after the last. After prompt 7 it is busy
+// until it is stopped.
 func echo(ctx context.Context, s *sequence) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		prompt := s.first.GetPrompt()
@@ -72,15 +73,15 @@ type talk struct {
 	grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse]
 }
 
-func (c talk) say(prompt ...uint32) {
+func (c talk) send(prompt ...uint32) {
 	c.t.Helper()
 	if err := c.Send(methods.Worker.Open(&workerv1.TokenRequest{Prompt: prompt})); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// hears reads an answer.
-func (c talk) hears(want uint32) {
+// expectTokens expects an answer with the token want.
+func (c talk) expectTokens(want uint32) {
 	c.t.Helper()
 	out, err := c.Recv()
 	if ids := out.GetTokens().GetIds(); err != nil || len(ids) == 0 || ids[0] != want {
@@ -88,8 +89,9 @@ func (c talk) hears(want uint32) {
 	}
 }
 
-// ends reads to the end, which must be reason, of a path, with words in its message.
-func (c talk) ends(reason streamerr.Reason, path, words string) {
+// expectEnd reads to the end of the stream. It expects reason, path, and a message that contains
+// words.
+func (c talk) expectEnd(reason streamerr.Reason, path, words string) {
 	c.t.Helper()
 	var err error
 	for err == nil {
@@ -103,7 +105,7 @@ func (c talk) ends(reason streamerr.Reason, path, words string) {
 		c.t.Errorf("%v, want %v", got, path)
 	}
 	if !strings.Contains(err.Error(), words) {
-		c.t.Errorf("%v does not say %q", err, words)
+		c.t.Errorf("%v does not send %q", err, words)
 	}
 }
 
@@ -111,56 +113,56 @@ func stopFor(reason streamv1.Reason) *workerv1.GenerateRequest {
 	return methods.Worker.Stop(&streamv1.Stop{Reason: reason, Path: []string{"client"}})
 }
 
-// talks are what callers do, by name.
+// talks has the behaviours of callers, by name.
 var talks = map[string]func(c talk, hop *rpc.Hop){
 	"answers follow on messages, and half-close is the end": func(c talk, _ *rpc.Hop) {
-		c.say(1)
-		c.hears(1)
-		c.say(2)
-		c.say(3)
+		c.send(1)
+		c.expectTokens(1)
+		c.send(2)
+		c.send(3)
 		_ = c.CloseSend()
-		c.hears(2)
-		c.hears(3)
-		c.ends(streamerr.Completed, "engine > worker", "EOF")
+		c.expectTokens(2)
+		c.expectTokens(3)
+		c.expectEnd(streamerr.Completed, "engine > worker", "EOF")
 	},
 	"a caller that is silent": func(c talk, _ *rpc.Hop) {
-		c.say(1)
-		c.ends(streamerr.Deadline, "worker", "the caller sent nothing for 1s (idle timeout of worker)")
+		c.send(1)
+		c.expectEnd(streamerr.Deadline, "worker", "the caller sent nothing for 1s (idle timeout of worker)")
 	},
 	"a stop while it waits": func(c talk, _ *rpc.Hop) {
-		c.say(1)
-		c.hears(1)
+		c.send(1)
+		c.expectTokens(1)
 		if err := c.Send(stopFor(streamv1.Reason_REASON_USER_STOP)); err != nil {
 			c.t.Fatal(err)
 		}
 		_ = c.CloseSend()
-		c.ends(streamerr.UserStop, "client > worker", "user stop")
+		c.expectEnd(streamerr.UserStop, "client > worker", "user stop")
 	},
 	"a stop behind unread messages": func(c talk, _ *rpc.Hop) {
-		c.say(7)
-		c.say(2)
-		c.say(3)
+		c.send(7)
+		c.send(2)
+		c.send(3)
 		if err := c.Send(stopFor(streamv1.Reason_REASON_CLIENT_GONE)); err != nil {
 			c.t.Fatal(err)
 		}
-		c.ends(streamerr.ClientGone, "client > worker", "client gone")
+		c.expectEnd(streamerr.ClientGone, "client > worker", "client gone")
 	},
 	"too much unread": func(c talk, _ *rpc.Hop) {
-		c.say(7)
+		c.send(7)
 		for range 6 {
-			c.say(2)
+			c.send(2)
 		}
-		c.ends(streamerr.Invalid, "worker", "too much has come unread")
+		c.expectEnd(streamerr.Invalid, "worker", "the inbox is full: too many messages have arrived unread")
 	},
 	"a message that is too long": func(c talk, hop *rpc.Hop) {
-		c.say(1)
-		c.hears(1)
+		c.send(1)
+		c.expectTokens(1)
 		long := &workerv1.TokenRequest{Prompt: make([]uint32, 5<<20)}
 		if proto.Size(long) < 5<<20 {
 			c.t.Fatal("not long")
 		}
 		_ = c.Send(methods.Worker.Open(long))
-		for err := error(nil); err == nil; { // what it says is grpc-go's, where that serves
+		for err := error(nil); err == nil; { // grpc-go's servers have an error text of their own
 			_, err = c.Recv()
 		}
 		var ended []*streamv1.Record
@@ -168,27 +170,27 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 			ended = ledger.At(hop).Ended(1, func(*streamv1.Record) bool { return true })
 		}
 		if len(ended) == 0 {
-			c.t.Fatal("the stream goes on")
+			c.t.Fatal("the stream continues")
 		}
-		grpcs := strings.HasSuffix(c.t.Name(), "to_grpc") // which ends the call by itself, and whose callers then reset it
+		grpcs := strings.HasSuffix(c.t.Name(), "to_grpc") // grpc-go ends the call by itself, and callers then reset it
 		if r := ended[0]; !grpcs && (r.GetReason() != streamv1.Reason_REASON_INVALID || !strings.Contains(r.GetMessage(), "could not be read")) {
 			c.t.Error(r)
 		}
 	},
 	"a drain while it waits": func(c talk, hop *rpc.Hop) {
-		c.say(1)
-		c.hears(1)
+		c.send(1)
+		c.expectTokens(1)
 		hop.Drain(context.Background(), time.Minute)
-		c.ends(streamerr.Draining, "worker", "worker is shutting down")
+		c.expectEnd(streamerr.Draining, "worker", "worker is shutting down")
 	},
 	"a drain before it waits": func(c talk, hop *rpc.Hop) {
-		c.say(7)
-		c.hears(7)
+		c.send(7)
+		c.expectTokens(7)
 		begun := time.Now()
 		hop.Drain(context.Background(), 100*time.Millisecond)
-		c.ends(streamerr.Draining, "worker", "worker is shutting down")
+		c.expectEnd(streamerr.Draining, "worker", "worker is shutting down")
 		if time.Since(begun) < 100*time.Millisecond {
-			c.t.Error("the answer had no time")
+			c.t.Error("the grace was not enough for the answer")
 		}
 	},
 }
@@ -197,7 +199,7 @@ func TestRequestsThatAreSequences(t *testing.T) {
 	for name, run := range talks {
 		for _, tr := range transports {
 			if name == "a message that is too long" && tr.name == "in process" {
-				continue // where messages have no length
+				continue // messages have no length there
 			}
 			t.Run(name+"/"+tr.name, func(t *testing.T) {
 				svc := newService("worker", nil)
@@ -218,8 +220,9 @@ func TestRequestsThatAreSequences(t *testing.T) {
 	}
 }
 
-// TestWaitForTheCallerIsNoStall: an engine that waits for its caller may take longer than a first token, or the next.
-func TestWaitForTheCallerIsNoStall(t *testing.T) {
+// TestWaitForTheCallerIsNotAStall: a wait for the caller may take longer than the timers for the
+// first token and for a stall allow.
+func TestWaitForTheCallerIsNotAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := newService("worker", nil)
 		svc.hop.Timers = rpc.Timers{FirstToken: time.Second, Stall: time.Second, Idle: time.Minute}
@@ -231,12 +234,12 @@ func TestWaitForTheCallerIsNoStall(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := talk{t, st}
-		c.say(1)
-		c.hears(1)
+		c.send(1)
+		c.expectTokens(1)
 		time.Sleep(30 * time.Second)
-		c.say(2)
-		c.hears(2)
+		c.send(2)
+		c.expectTokens(2)
 		_ = c.CloseSend()
-		c.ends(streamerr.Completed, "engine > worker", "EOF")
+		c.expectEnd(streamerr.Completed, "engine > worker", "EOF")
 	})
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// servers are both kinds of server.
+// servers has both kinds of server.
 var servers = []struct {
 	name  string
 	serve func(testing.TB, workerv1.WorkerServer) string
 }{{"grpc-go", serveGRPC}, {"kitex", serveKitex}}
 
-// begun starts an endless stream over a connection that the test can break.
-func begun(t *testing.T, addr string) *net.TCPConn {
+// startStream starts an endless stream over a connection that the test can break.
+func startStream(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	dialed := make(chan *net.TCPConn, 1)
 	cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -37,7 +37,7 @@ func begun(t *testing.T, addr string) *net.TCPConn {
 			if err == nil {
 				select {
 				case dialed <- c.(*net.TCPConn):
-				default: // dialed again, after the test has broken the first
+				default: // a redial after the test has broken the first connection
 				}
 			}
 			return c, err
@@ -66,7 +66,7 @@ func TestBrokenConnectionIsALostPeer(t *testing.T) {
 		for linger, name := range map[int]string{-1: "closed", 0: "reset"} {
 			t.Run(srv.name+" "+name, func(t *testing.T) {
 				leaf := newCounter()
-				conn := begun(t, srv.serve(t, newService("worker", leaf.generate)))
+				conn := startStream(t, srv.serve(t, newService("worker", leaf.generate)))
 				if err := conn.SetLinger(linger); err != nil {
 					t.Fatal(err)
 				}
@@ -79,9 +79,9 @@ func TestBrokenConnectionIsALostPeer(t *testing.T) {
 	}
 }
 
-// TestStopIsHeardThoughTheCallIsCut: what a hung process finds in its socket when it wakes up is a Stop, and right behind
-// it a reset.
-func TestStopIsHeardThoughTheCallIsCut(t *testing.T) {
+// TestStopBeforeAResetIsNotLost: when a hung process wakes up, it finds a Stop in its socket and a
+// reset right behind it.
+func TestStopBeforeAResetIsNotLost(t *testing.T) {
 	for _, srv := range servers {
 		t.Run(srv.name, func(t *testing.T) {
 			leaf := newCounter()
@@ -129,7 +129,7 @@ func stopAndReset(t *testing.T, addr string) {
 	check(framer.WriteData(1, false, message(t, methods.Worker.Open(ask(1<<30)()))))
 	_, err = out.WriteTo(conn)
 	check(err)
-	for items := 0; items < 30; { // it has run for a while, and listens
+	for items := 0; items < 30; { // the stream has run for a while, and the server reads
 		f, err := framer.ReadFrame()
 		check(err)
 		if _, ok := f.(*http2.DataFrame); ok {
@@ -141,7 +141,7 @@ func stopAndReset(t *testing.T, addr string) {
 	check(framer.WriteRSTStream(1, http2.ErrCodeCancel))
 	_, err = out.WriteTo(conn)
 	check(err)
-	for { // until the server has taken both; else closing the connection might overtake them
+	for { // until the server has read both; otherwise closing the connection could overtake them
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		if _, err := framer.ReadFrame(); err != nil {
 			return
@@ -149,7 +149,7 @@ func stopAndReset(t *testing.T, addr string) {
 	}
 }
 
-// message is a message as gRPC frames it.
+// message returns m in gRPC's framing.
 func message(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	body, err := proto.Marshal(m)

@@ -1,24 +1,28 @@
-// Package rpc carries a stream.Engine across a process boundary, over gRPC or links (package link), transparently to the caller: the same
-// items, the same endings, and a stop that arrives with its cause.
+// Package rpc carries a stream.Engine across a process boundary, over gRPC or links (package link),
+// transparently to the caller: the same items, the same endings, and a stop that arrives with its
+// cause.
 //
-// A bidi method carries one stream. Its first message is the request; later messages are control. To stop a stream
-// the caller sends a Stop, half-closes and awaits the trailers; it resets the call only after the grace, because
-// RST_STREAM carries no cause and overtakes any message that could. Serve is the callee's side, Dial the caller's.
-// Both use the types of grpc-go; package kitexrpc provides these types for Kitex servers and clients. A server
-// distinguishes a caller's reset from a broken connection: kitexrpc's servers on their own, grpc-go's with package
-// connloss.
+// A bidi method carries one stream. Its first message is the request; later messages are control
+// messages. To stop a stream the caller sends a Stop, half-closes and awaits the trailers. It
+// resets the call only after the grace, because RST_STREAM carries no cause and overtakes any
+// message that could. Serve is the callee's side, Dial the caller's. Both use the types of grpc-go;
+// package kitexrpc provides these types for Kitex servers and clients. A server distinguishes a
+// caller's reset from a broken connection: kitexrpc's servers do so themselves, grpc-go's servers
+// need package connloss.
 //
-// A unary method carries a stream of one item: see ServeUnary and DialUnary. Package serverstream carries a stream over a
-// server-streaming method, whose messages have no room for a Stop. Package inprocess joins two hops of one process.
+// A unary method carries a stream of one item: see ServeUnary and DialUnary. Package serverstream
+// carries a stream over a server-streaming method, whose messages have no room for a Stop. Package
+// inprocess joins two hops of one process.
 //
-// A request may be a sequence: a Method with an Inbox passes later messages to the engine as they arrive, and
-// half-close is their end. In this way Serve supports client streaming and conversations; a stream that waits for its
-// caller has a separate timer, and a drain does not wait for it.
+// A request may be a sequence: a Method with an Inbox passes later messages to the engine as they
+// arrive, until the caller half-closes. In this way Serve supports client streaming and
+// conversations. A stream that waits for its caller has a separate timer, and a drain does not wait
+// for it.
 //
-// On the wire, a failed stream ends with a status that carries google.rpc.ErrorInfo, and any stream ends with the
-// trailers whence-end-reason, whence-end-path and whence-tokens-generated (the number of tokens that engines
-// generated for it below). The request metadata whence-via names the hops that a call has
-// crossed.
+// On the wire, a failed stream ends with a status that carries google.rpc.ErrorInfo, and every
+// stream ends with the trailers whence-end-reason, whence-end-path and whence-tokens-generated (the
+// number of tokens that engines below have generated for the stream). The request metadata
+// whence-via names the hops that a call has crossed.
 package rpc
 
 import (
@@ -27,36 +31,42 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Method tells Serve and Dial how to read and build the messages of a bidi method. In and Out are its message types, Req is
-// the request type of its engines. Every field may be nil.
+// A Method tells Serve and Dial how to read and build the messages of a bidi method. In and Out are
+// the message types, and Req is the request type of the engines. Every field may be nil.
 type Method[Req, In, Out any] struct {
-	// Operation names what the streams do, for the Observer, if it differs from what the hop's streams do.
+	// Operation names the work of the streams, for the Observer, if it differs from the hop's usual
+	// work.
 	Operation string
-	// Open wraps a request, and Opened unwraps it; ok is false if the message is no request. If nil, requests travel as they
-	// are: Req must then be *In.
+	// Open wraps a request in a message. Opened unwraps it; ok is false if the message is not a
+	// request. If nil, requests are sent as they are: Req must then be *In.
 	Open   func(Req) *In
 	Opened func(*In) (req Req, ok bool)
-	// Stop wraps a control message, and Stopped unwraps it; ok is false if the message is no control message. If nil, messages
-	// have no room for one: a stream is then stopped by resetting its call, and the callee is not told why.
+	// Stop wraps a Stop in a message. Stopped unwraps it; ok is false if the message is not a Stop.
+	// If nil, messages have no room for a Stop: a stream is then stopped by a reset of its call,
+	// and the callee does not learn the cause.
 	Stop    func(*streamv1.Stop) *In
 	Stopped func(*In) (stop *streamv1.Stop, ok bool)
-	// Inbox returns what takes the later messages of a request that is a sequence; nil where a request is one message.
+	// Inbox returns the inbox for the later messages of a request that is a sequence. It is nil if
+	// a request is one message.
 	Inbox func(Req) *stream.Inbox[*In]
-	// ID points to the request's field for the stream id. If nil, each hop makes its own id.
+	// ID returns a pointer to the request's field for the stream id. If nil, each hop makes its own
+	// id.
 	ID func(Req) *string
-	// Owner returns the owner that the request names; nil where requests name none.
+	// Owner returns the owner that the request names. It is nil if requests name no owners.
 	Owner func(Req) string
-	// Started reports whether a message says that the request was admitted. If nil, no message does.
+	// Started reports whether a message says that the request was admitted. If nil, no message says
+	// so.
 	Started func(*Out) bool
-	// Tokens returns how many tokens a message counts, an End included: each token of a stream is counted by exactly one message.
-	// If nil, each message carries one, except an admission or an ending.
+	// Tokens returns the number of tokens that a message counts, even if the message is an End.
+	// Exactly one message counts each token of a stream. If nil, each message counts one token,
+	// except admissions and endings.
 	Tokens func(*Out) int
-	// End returns the ending that a message carries, or nil. If nil, no message carries one: a stream whose engine has no more
-	// items is complete.
+	// End returns the ending that a message carries, or nil. If nil, no message carries an ending:
+	// the stream has completed when its engine has no more items.
 	End func(*Out) *streamerr.Ending
 }
 
-// owner returns the owner that a request names; an empty owner is none.
+// owner returns the owner that a request names, or "" if it names none.
 func (m *Method[Req, In, Out]) owner(req Req) string {
 	if m == nil || m.Owner == nil {
 		return ""
@@ -75,7 +85,7 @@ func (m *Method[Req, In, Out]) request(req Req) (*In, error) {
 	return nil, streamerr.New(streamerr.Internal, "rpc.Method has no Open, and a %T cannot be sent as it is", req)
 }
 
-// opened returns the request of a call after its first message.
+// opened returns the request in the first message of a call.
 func (m *Method[Req, In, Out]) opened(in *In) (req Req, ok bool) {
 	if m != nil && m.Opened != nil {
 		return m.Opened(in)
@@ -106,7 +116,7 @@ func (m *Method[Req, In, Out]) inbox(req Req) *stream.Inbox[*In] {
 	return m.Inbox(req)
 }
 
-// id points to the stream id of req, or to an empty one if req has none.
+// id returns a pointer to the stream id of req, or to an empty string if req has no id.
 func (m *Method[Req, In, Out]) id(req Req) *string {
 	if m != nil && m.ID != nil {
 		if id := m.ID(req); id != nil {

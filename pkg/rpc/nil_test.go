@@ -36,7 +36,8 @@ func serveMethod(t *testing.T, m *method, engine engine, over func(testing.TB, w
 	return over(t, &service{hop: hop, serve: serve}), hop
 }
 
-// run ranges over e within a bounded time. It stops the stream after stopAfter items; 0 is never.
+// run ranges over e within a bounded time. It stops the stream after stopAfter items, or never if
+// stopAfter is 0.
 func run(t *testing.T, e engine, n uint32, stopAfter int) (items int, last error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
@@ -61,10 +62,10 @@ func run(t *testing.T, e engine, n uint32, stopAfter int) (items int, last error
 	return items, last
 }
 
-// TestZeroFieldsWork leaves out each field of a Method, and all of them, on both sides. Nothing crashes or hangs: a
-// stream completes or is refused with the reason, and it can be stopped.
+// TestZeroFieldsWork leaves out each field of a Method, and all fields, on both sides. No stream
+// crashes or hangs: a stream completes or is refused with a reason, and it can be stopped.
 func TestZeroFieldsWork(t *testing.T) {
-	refused := map[string]bool{"Open": true, "Opened": true, "all": true} // requests of this method are wrapped
+	refused := map[string]bool{"Open": true, "Opened": true, "all": true} // the method wraps its requests
 	fields := []string{"none", "all"}
 	for f := range reflect.TypeFor[method]().Fields() {
 		fields = append(fields, f.Name)
@@ -78,7 +79,7 @@ func TestZeroFieldsWork(t *testing.T) {
 			} else if field != "none" {
 				reflect.ValueOf(&m).Elem().FieldByName(field).SetZero()
 			}
-			for _, tr := range perServer { // one of each kind of server
+			for _, tr := range perServer { // one transport per kind of server
 				addr, _ := serveMethod(t, &m, newCounter().generate, tr.serve)
 				e := rpc.Dial("caller", "worker", workerv1.NewWorkerClient(tr.dial(t, addr)).Generate, &m)
 				switch items, err := run(t, e, 5, 0); {
@@ -96,7 +97,8 @@ func TestZeroFieldsWork(t *testing.T) {
 	}
 }
 
-// TestMethodWithoutAnEndingCompletesWithItsEngine: the messages of such a method have no room for an End.
+// TestMethodWithoutAnEndingCompletesWithItsEngine: the messages of such a method have no room for
+// an End.
 func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
 	m := *methods.Worker
 	m.End = nil
@@ -117,13 +119,13 @@ func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
 		}
 		for _, r := range ledger.At(hop).Ended(10, func(*streamv1.Record) bool { return true }) {
 			if streamerr.Reason(r.GetReason()) != streamerr.Completed {
-				t.Errorf("%s: the record says %v", tr.name, r)
+				t.Errorf("%s: the record has %v", tr.name, r)
 			}
 		}
 	}
 }
 
-// TestUnaryMethodWithoutFieldsWorks uses a method that has no id and cannot announce a stop.
+// TestUnaryMethodWithoutFieldsWorks uses a method that has no id and cannot send a Stop.
 func TestUnaryMethodWithoutFieldsWorks(t *testing.T) {
 	leaf := newCounter()
 	svc := &zeroEmbedder{embedder: newEmbedder("worker", stream.Unary(leaf.vectors))}
@@ -131,12 +133,12 @@ func TestUnaryMethodWithoutFieldsWorks(t *testing.T) {
 	for _, tr := range perServer {
 		client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
 		e := rpc.DialUnary[*workerv1.EmbedRequest, workerv1.EmbedRequest]("caller", "worker", client.Embed, nil, nil)
-		if err := ended(t.Context(), e, text(1)()); err != nil {
+		if err := lastError(t.Context(), e, text(1)()); err != nil {
 			t.Errorf("%s: %v", tr.name, err)
 		}
 		ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 		time.AfterFunc(5*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.UserStop, "enough")) })
-		if err := ended(ctx, e, text(1<<20)()); streamerr.As(err).Reason != streamerr.UserStop {
+		if err := lastError(ctx, e, text(1<<20)()); streamerr.As(err).Reason != streamerr.UserStop {
 			t.Errorf("%s: a stopped call ends with %v", tr.name, err)
 		}
 		ctl.Release()

@@ -22,7 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A panicker is an Observer, and Flow, that panics at one kind of event.
+// A panicker is an Observer and Flow that panics at one kind of event.
 type panicker struct {
 	observer.Nobody
 	at observer.Kind
@@ -32,12 +32,13 @@ func (p panicker) Begin(context.Context, observer.Beginning) observer.Flow { ret
 
 func (p panicker) Note(e observer.Event) {
 	if e.Kind == p.at {
-		panic("an observer that cannot note")
+		panic("the observer panics at an event")
 	}
 }
 
-// TestPanicOfAnObserverAtAStop: the goroutines that tell an observer of a stop, and of a caller that has gone, belong to no stream.
-// A panic there is logged with its stack, and the stream ends as it would have ended.
+// TestPanicOfAnObserverAtAStop: the goroutines that tell an observer about a stop, or about a
+// caller that has gone, belong to no stream. A panic there is logged with its stack, and does not
+// change the stream's ending.
 func TestPanicOfAnObserverAtAStop(t *testing.T) {
 	for name, at := range map[string]observer.Kind{"stop heard": observer.StopHeard, "stop sent": observer.StopSent, "caller gone": observer.CallerGone} {
 		for _, tr := range []transport{wires[0], wires[4]} {
@@ -46,7 +47,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 				svc := newService("worker", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 					return func(yield func(*workerv1.GenerateResponse, error) bool) {
 						yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
-						if at == observer.CallerGone { // its caller resets the call when the grace is over
+						if at == observer.CallerGone { // its caller resets the call after the grace
 							<-release
 						} else {
 							<-stream.Stopping(ctx)
@@ -78,7 +79,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 				}
 				close(release)
 				awaitNoLive(t, svc.hop)
-				if text := logs.String(); !strings.Contains(text, "an observer that cannot note") || !strings.Contains(text, "note_test.go") {
+				if text := logs.String(); !strings.Contains(text, "the observer panics at an event") || !strings.Contains(text, "note_test.go") {
 					t.Errorf("the log has no panic with its stack:\n%s", text)
 				}
 			})
@@ -86,7 +87,8 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 	}
 }
 
-// A noter is an Observer, and Flow, that keeps the kinds of the events. It takes a second for a CallerGone.
+// A noter is an Observer and Flow that keeps the kinds of its events. It takes a second for a
+// CallerGone.
 type noter struct {
 	observer.Nobody
 	mu     sync.Mutex
@@ -111,7 +113,7 @@ func (n *noter) Close() {
 	n.closed = slices.Clone(n.kinds)
 }
 
-// noted returns the kinds of all events, and of those before Close.
+// noted returns the kinds of all events, and of the events before Close.
 func (n *noter) noted() (all, closed []observer.Kind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,8 +143,9 @@ func newLostServer(t *testing.T) lostServer {
 	return st
 }
 
-// TestNothingIsNotedBehindAnEnding: the caller leaves a stopped stream, and the engine ends while the observer is told so.
-func TestNothingIsNotedBehindAnEnding(t *testing.T) {
+// TestNoEventFollowsTheEnding: the caller leaves a stopped stream, and the engine ends while the
+// observer gets the event of that.
+func TestNoEventFollowsTheEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes noter
 		hop := &rpc.Hop{Name: "worker", Observer: &notes}
@@ -161,12 +164,12 @@ func TestNothingIsNotedBehindAnEnding(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		if all, closed := notes.noted(); !slices.Equal(all, closed) || !slices.Contains(all, observer.CallerGone) {
-			t.Errorf("noted %v, of them %v before the stream's ending", all, closed)
+			t.Errorf("events %v, of which %v came before the stream's ending", all, closed)
 		}
 	})
 }
 
-// An endingServer is a call that ends with its handler: Send waits until then.
+// An endingServer is a call that ends with its handler: Send blocks until then.
 type endingServer struct {
 	lostServer
 }
@@ -178,7 +181,8 @@ func (s endingServer) SetTrailer(md metadata.MD) {
 	s.cancel() // the handler returns
 }
 
-// TestAbandonedStreamHasOneEnding: the caller of a message that was given up is told the ending, or it has gone, but never both.
+// TestAbandonedStreamHasOneEnding: the caller of an abandoned message either is told the ending or
+// has gone, but never both.
 func TestAbandonedStreamHasOneEnding(t *testing.T) {
 	for name, leaves := range map[string]bool{"the caller does not read": false, "the caller leaves": true} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +201,7 @@ func TestAbandonedStreamHasOneEnding(t *testing.T) {
 				err := rpc.Serve(hop, st, methods.Worker, func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 					return func(yield func(*workerv1.GenerateResponse, error) bool) {
 						yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
-						time.Sleep(time.Second) // which ignores the end of its context
+						time.Sleep(time.Second) // ignores the end of its context
 					}
 				})
 				time.Sleep(time.Minute)

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStopFromOutsideCannotComplete: the hop above would hear no End, and take the peer for lost.
+// TestStopFromOutsideCannotComplete: without an End, the hop above would regard the peer as lost.
 func TestStopFromOutsideCannotComplete(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, methods.Worker)
@@ -42,8 +42,8 @@ func TestStopFromOutsideCannotComplete(t *testing.T) {
 	}
 }
 
-// TestStopFromOutsideNamesOwners checks that a stop with owners stops only their streams, and reveals nothing about
-// other streams.
+// TestStopFromOutsideNamesOwners checks that a Stop with owners stops only streams of these owners,
+// and reveals nothing about other streams.
 func TestStopFromOutsideNamesOwners(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, methods.Worker)
@@ -58,7 +58,7 @@ func TestStopFromOutsideNamesOwners(t *testing.T) {
 	foreign := func() {
 		for _, owners := range [][]string{{"you"}, {""}} {
 			if got, none := stop("owned", owners...), stop("other", owners...); got == nil || strings.ReplaceAll(got.Error(), "owned", "other") != none.Error() {
-				t.Errorf("%q stop the stream: %v; a stream that does not exist: %v", owners, got, none)
+				t.Errorf("the error for owners %q reveals that the stream exists: %v; for a stream that does not exist: %v", owners, got, none)
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func TestStopFromOutsideNamesOwners(t *testing.T) {
 		stopped = true
 		foreign()
 		if r := ledger.At(svc.hop).Get("owned"); !ledger.OwnedBy(r, "you", "me") || ledger.OwnedBy(r, "you") || !ledger.OwnedBy(r) || ledger.OwnedBy(&streamv1.Record{}, "") {
-			t.Errorf("the record is of the owner %q", r.GetOwner())
+			t.Errorf("the record has the owner %q", r.GetOwner())
 		}
 		if err := stop("owned", "you", "me"); err != nil {
 			t.Error(err)
@@ -78,6 +78,6 @@ func TestStopFromOutsideNamesOwners(t *testing.T) {
 	}
 	foreign()
 	if err := stop("owned", "me"); err == nil || !strings.Contains(err.Error(), "has ended") {
-		t.Errorf("its owner is told: %v", err)
+		t.Errorf("the owner got: %v", err)
 	}
 }

@@ -16,33 +16,33 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A brittle Observer, and Flow, panics at what happens to a stream when it ends.
-type brittle struct {
+// A panickingObserver Observer and Flow panics at the events with which a stream ends.
+type panickingObserver struct {
 	observer.Nobody
 	begin bool // panic at the beginning, too
 }
 
-func (b brittle) Begin(context.Context, observer.Beginning) observer.Flow {
+func (b panickingObserver) Begin(context.Context, observer.Beginning) observer.Flow {
 	if b.begin {
-		panic("an observer that cannot begin")
+		panic("the observer panics at Begin")
 	}
 	return b
 }
 
-func (brittle) Note(e observer.Event) {
+func (panickingObserver) Note(e observer.Event) {
 	if e.Kind == observer.Ended || e.Kind == observer.CallerTold {
-		panic("an observer that cannot end")
+		panic("the observer panics at an ending")
 	}
 }
 
-func (brittle) Generated() int { panic("an observer that cannot count") }
-func (brittle) Close()         { panic("an observer that cannot close") }
+func (panickingObserver) Generated() int { panic("the observer panics at Generated") }
+func (panickingObserver) Close()         { panic("the observer panics at Close") }
 
-// A brittleLog is a log handler that panics.
-type brittleLog struct{ slog.Handler }
+// A panickingLog is a log handler that panics.
+type panickingLog struct{ slog.Handler }
 
-func (brittleLog) Enabled(context.Context, slog.Level) bool  { return true }
-func (brittleLog) Handle(context.Context, slog.Record) error { panic("a log that cannot write") }
+func (panickingLog) Enabled(context.Context, slog.Level) bool  { return true }
+func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log handler panics") }
 
 // A sharedBuffer is a buffer for several writers.
 type sharedBuffer struct {
@@ -62,18 +62,18 @@ func (b *sharedBuffer) String() string {
 	return b.b.String()
 }
 
-// TestPanicOfAnObserverEndsNothingElse checks that callers get their answers, that the panic is logged, and that no stream stays
-// among the live ones.
+// TestPanicOfAnObserverEndsNothingElse checks that callers get their answers, that the panic is
+// logged, and that no stream remains in the set of live streams.
 func TestPanicOfAnObserverEndsNothingElse(t *testing.T) {
 	for name, test := range map[string]struct {
 		observer observer.Observer
-		log      slog.Handler // nil is one that writes
+		log      slog.Handler // nil for a handler that writes
 		logged   []string
 	}{
-		"an observer that cannot end":   {brittle{}, nil, []string{"an observer that cannot end", "an observer that cannot close", `msg="stream ended"`}},
-		"an observer that cannot begin": {brittle{begin: true}, nil, []string{"an observer that cannot begin", `msg="stream ended"`}},
-		"a log":                         {nil, brittleLog{}, nil},
-		"both":                          {brittle{}, brittleLog{}, nil},
+		"the observer panics at an ending": {panickingObserver{}, nil, []string{"the observer panics at an ending", "the observer panics at Close", `msg="stream ended"`}},
+		"the observer panics at Begin":     {panickingObserver{begin: true}, nil, []string{"the observer panics at Begin", `msg="stream ended"`}},
+		"a log":                            {nil, panickingLog{}, nil},
+		"both":                             {panickingObserver{}, panickingLog{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := newEmbedder("worker", stream.Unary(newCounter().vectors))
@@ -87,7 +87,7 @@ func TestPanicOfAnObserverEndsNothingElse(t *testing.T) {
 			if items, err := run(t, engineAt(cc, "caller", "worker"), 5, 0); items != 6 || err != nil {
 				t.Errorf("bidi: %d items, %v", items, err)
 			}
-			if err := ended(t.Context(), embedAt(cc, "caller", "worker"), text(1)()); err != nil {
+			if err := lastError(t.Context(), embedAt(cc, "caller", "worker"), text(1)()); err != nil {
 				t.Errorf("unary: %v", err)
 			}
 			if _, err := run(t, engineAt(cc, "caller", "worker"), 13, 0); streamerr.As(err).Reason != streamerr.Internal {
@@ -105,7 +105,7 @@ func TestPanicOfAnObserverEndsNothingElse(t *testing.T) {
 			awaitNoLive(t, svc.hop)
 			for _, want := range test.logged {
 				if !strings.Contains(logs.String(), want) {
-					t.Errorf("the log does not say %q:\n%s", want, logs.String())
+					t.Errorf("the log lacks %q:\n%s", want, logs.String())
 				}
 			}
 		})

@@ -18,7 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStopCrossesThreeHopsWithItsCause runs edge -> chat (Kitex, in process, or TTHeader Streaming) -> worker (grpc-go), as the services do.
+// TestStopCrossesThreeHopsWithItsCause runs edge -> chat (Kitex, in process, or TTHeader Streaming)
+// -> worker (grpc-go), as the services do.
 func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 	leaf := newCounter()
 	worker := newService("worker", leaf.generate)
@@ -42,7 +43,7 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 		}
 		got := streamerr.As(<-leaf.causes)
 		if got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" || got.Message != gone.Message {
-			t.Fatalf("the leaf heard %v", got)
+			t.Fatalf("the leaf was stopped with %v", got)
 		}
 		ctl.Release()
 	}
@@ -90,7 +91,7 @@ func TestCompletedStreamNamesItsPath(t *testing.T) {
 	}
 }
 
-func TestVanillaClientSeesCodeReasonAndPath(t *testing.T) {
+func TestPlainGRPCClientGetsCodeReasonAndPath(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	for _, tr := range transports {
 		t.Run(tr.name, func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestVanillaClientSeesCodeReasonAndPath(t *testing.T) {
 			if err := st.Send(methods.Worker.Open(ask(42)())); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.CloseSend(); err != nil { // half-close is no cancel
+			if err := st.CloseSend(); err != nil { // a half-close does not cancel the call
 				t.Fatal(err)
 			}
 			for err == nil {
@@ -152,8 +153,8 @@ func TestBareResetStopsTheEngineAndNamesThePeer(t *testing.T) {
 	}
 }
 
-// TestCauseOfAResetCrossesThreeTransports has a caller over TTHeader Streaming, whose resets have causes, a hop behind Kitex's gRPC, and
-// a hop behind grpc-go.
+// TestCauseOfAResetCrossesThreeTransports has a caller over TTHeader Streaming, whose resets carry
+// causes, a hop behind Kitex's gRPC, and a hop behind grpc-go.
 func TestCauseOfAResetCrossesThreeTransports(t *testing.T) {
 	leaf := newCounter()
 	worker := newService("worker", leaf.generate)
@@ -185,7 +186,7 @@ func TestCauseOfAResetCrossesThreeTransports(t *testing.T) {
 			_, err = st.Recv()
 		}
 		if got := streamerr.As(<-leaf.causes).Error(); got != want {
-			t.Errorf("the leaf hears %q, want %q", got, want)
+			t.Errorf("the leaf was stopped with %q, want %q", got, want)
 		}
 	}
 }

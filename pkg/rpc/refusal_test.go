@@ -59,7 +59,7 @@ func TestWrongFirstMessageAndSecondRequestAreRefused(t *testing.T) {
 	}
 }
 
-func TestMessageOverTheLimitIsRefusedAndTheServerGoesOn(t *testing.T) {
+func TestMessageOverTheLimitIsRefusedAndTheServerContinues(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	for _, tr := range wires {
 		t.Run(tr.name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestMessageOverTheLimitIsRefusedAndTheServerGoesOn(t *testing.T) {
 	}
 }
 
-func TestNoPeerIsPeerLostNotAHang(t *testing.T) {
+func TestMissingPeerIsPeerLost(t *testing.T) {
 	ln := listen(t)
 	addr := ln.Addr().String()
 	_ = ln.Close()

@@ -22,28 +22,30 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Serve answers one call of a bidi method with engine, and returns what the handler must return. The stream ends once:
-// with an End message and status OK, or with a status that carries reason and path. A caller that half-closes after its
-// request is served to the end; one that sends a Stop hears the ending in the trailers; one that resets or vanishes stops
-// the engine with PEER_RESET.
+// Serve answers one call of a bidi method with engine, and returns the result of the handler. The
+// stream ends once: with an End message and status OK, or with a status that carries reason and
+// path. A caller that half-closes after its request gets the whole answer. A caller that sends a
+// Stop gets the ending in the trailers. A caller that resets the call or vanishes stops the engine
+// with PEER_RESET.
 //
-// The engine runs on its own goroutine, or, if the caller is a Dial in this process, on the goroutine of the caller's
-// reader (package inprocess). Send blocks while the caller does not read, and only the handler's return
-// unblocks Send, so the handler must not be the goroutine that sends. On links the engine runs on the goroutine of the handler,
-// and the Loop that reads an item from below also sends it.
+// The engine runs on a goroutine of its own, or, if the caller is a Dial in this process, on the
+// goroutine of the caller's reader (package inprocess). Send blocks while the caller does not read,
+// and only the return of the handler unblocks Send, so the handler's goroutine must not be the
+// sender. On links, the engine runs on the handler's goroutine, and the Loop that reads an item
+// from below also sends it.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	return ServeStarter(h, st, m, engine.Starter())
 }
 
-// ServeStarter is Serve for a Starter. On links it returns loop.ErrLeft while Loops carry the stream, so that the stream keeps no
-// goroutine. The handler must return this error as it is, and must do nothing afterwards.
+// ServeStarter is Serve for a Starter. On links it returns loop.ErrLeft while Loops carry the
+// stream without a goroutine of its own. The handler must then return this error at once.
 func ServeStarter[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Starter[Req, *Out]) error {
-	answer := func(Outcome) error { return nil } // the messages were
+	answer := func(Outcome) error { return nil } // the messages were the answer
 	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
 }
 
-// ServeGather is Serve for a client-streaming method: each item goes to collect, and when the stream has completed, what done
-// returns is the answer.
+// ServeGather is Serve for a client-streaming method. It passes each item to collect. When the
+// stream has completed, it sends the result of done as the answer.
 func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
 	send := func(out *Out) error { collect(out); return nil }
 	answer := func(o Outcome) error {
@@ -51,13 +53,13 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 			resp := done()
 			return delivery.Fault(resp, st.SendAndClose(resp))
 		}
-		return nil // the status says it
+		return nil // the status carries the error
 	}
 	gathered := gatherStream[In, Out, Resp]{ClientStreamingServer: st}
 	return serve(h, gathered, m, engine.Starter(), protocol.CalleeConfig{Whole: true}, send, answer)
 }
 
-// A gatherStream drops what is sent to it: the answer is sent once, when all of it is there.
+// A gatherStream drops its messages: the gathered answer is sent once, when it is complete.
 type gatherStream[In, Out, Resp any] struct {
 	grpc.ClientStreamingServer[In, Resp]
 }
@@ -92,8 +94,8 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		ended.Done()
 	})
 	readRequests(s, st, m, inbox) // until the call is over
-	// conclude calls f, and ends the stream if it is over then. returns says that this goroutine returns from the handler, or
-	// makes it return.
+	// conclude calls f, and ends the stream if the stream is over after that. returns reports
+	// whether this goroutine returns from the handler, or makes the handler return.
 	conclude := func(returns bool, f func() (Outcome, bool)) (over bool) {
 		var o Outcome
 		over = true // also if f exits
@@ -118,7 +120,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), asItIs: true}
 		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
 	}
-	run := func(k *loop.Carrier, send func(*Out) error) { // awaited with the live streams of the hop
+	run := func(k *loop.Carrier, send func(*Out) error) { // the drain of the hop's live streams awaits it
 		start(k, send, engine.Engine().Starter(), nil)
 	}
 	switch k := new(loop.Carrier); {
@@ -147,9 +149,9 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	return status
 }
 
-// attach tells the machine of stops and of the end of the call. finish ends the call, and is called once: when the message in hand
-// is given up, or by detach, which ends the stream with the outcome of its engine. returning reports that the goroutine of the engine
-// returns from Serve, or makes it return.
+// attach tells the machine about stops and the end of the call. finish ends the call, once: when
+// the current message is abandoned, or by detach, with the outcome of the engine. returning reports
+// that the engine's goroutine returns from Serve, or makes Serve return.
 func (s *callee) attach(finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
 	s.abandon = func(lost bool) {
 		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
@@ -166,14 +168,14 @@ func (s *callee) attach(finish func(status error, trailer metadata.MD, returning
 		killed()
 		lost()
 		trailer := s.trailer(o)
-		end()                       // which exports the trace, with what the caller was told
-		if !s.machine.Abandoned() { // which is final: end has awaited all steps with actions
+		end()                       // exports the trace, which includes the ending sent to the caller
+		if !s.machine.Abandoned() { // final: end has awaited all steps with actions
 			finish(o.Status(), trailer, returning)
 		}
 	}
 }
 
-// receive returns the request of a call, and where its stream id is. A panic of m is an error of this call alone.
+// receive returns the request of a call, and its stream id. A panic of m ends only this call.
 func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out]) (req Req, id *string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -181,7 +183,7 @@ func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *
 		}
 	}()
 	first, err := st.Recv()
-	if cause.Classified(err) { // the server itself has ended the call, and says why
+	if cause.Classified(err) { // the server itself has ended the call with a reason
 		return req, nil, err
 	}
 	if err != nil {
@@ -194,8 +196,8 @@ func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *
 	return req, m.id(req), nil
 }
 
-// ServeUnary runs engine for a unary method, and hands each item to collect. Behind package guard, the ending is recorded when
-// the answer was sent; otherwise when ServeUnary returns.
+// ServeUnary runs engine for a unary method, and passes each item to collect. With package guard,
+// the ending is recorded when the answer has been sent; otherwise when ServeUnary returns.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
 	call := wire.Incoming(ctx)
 	s, end, err := h.serve(call, m.id(req), m.owner(req), protocol.CalleeConfig{Whole: true})
@@ -208,10 +210,10 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	k := &loop.Carrier{}
 	o := drive(loop.With(s.ctx, k), h, m, engine, req, sending(s, k, func(out *Out) error { collect(out); return nil }), true)
 	undo()
-	_ = grpc.SetTrailer(s.ctx, s.trailer(o)) // fails only where there is no call to answer
+	_ = grpc.SetTrailer(s.ctx, s.trailer(o)) // fails only if there is no call to answer
 	finish := func(err error) {
 		unhook()
-		if errors.Is(err, delivery.ErrUnencodable) { // for which grpc-go ends the call, as if the caller had left
+		if errors.Is(err, delivery.ErrUnencodable) { // then grpc-go ends the call, as if the caller had left
 			o = Outcome{Err: streamerr.Via(h.Name, err)}
 		}
 		s.close(o, func() error { return err })
@@ -223,12 +225,12 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	return o.Status()
 }
 
-// A callee is the callee's end of a call, from the request on.
+// A callee is the callee's end of a call, after the request.
 type callee struct {
 	hop       *Hop
 	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
-	abandon   func(lost bool) // gives up the message in hand; lost reports whether the machine knows that the caller has gone
+	abandon   func(lost bool) // abandons the current message; lost reports whether the machine knows that the caller has gone
 
 	mu      sync.Mutex // guards the following fields
 	machine *protocol.Callee
@@ -236,7 +238,7 @@ type callee struct {
 	running step.Running
 }
 
-// serve takes a stream in that came with call. The caller calls end when the call is over.
+// serve registers the stream of call. The caller of serve must call end when the call is over.
 func (h *Hop) serve(call context.Context, id *string, owner string, config protocol.CalleeConfig) (s *callee, end func(), err error) {
 	config.Grace = h.grace()
 	ctx, release, err := h.Begin(context.WithoutCancel(call), id, owner, wire.Address(call), nil)
@@ -255,7 +257,7 @@ func (s *callee) halt() {
 	s.step(protocol.Event{Kind: protocol.Halt, Err: stream.Cause(s.ctx), Grace: stream.ControlOf(s.ctx).Grace()})
 }
 
-// step gives an event to the machine, executes the actions that need no answer, and returns the first of all.
+// step steps the machine, executes the actions that need no answer, and returns the first action.
 func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 	if e.Kind != protocol.Item && e.Kind != protocol.Sent {
 		return s.stepSeldom(e)
@@ -268,7 +270,7 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 	return first, any
 }
 
-// stepSeldom is step for all events but those of each item, which need no defer.
+// stepSeldom is step with a defer, which would cost too much for the events Item and Sent.
 func (s *callee) stepSeldom(e protocol.Event) (first protocol.Action, any bool) {
 	var a step.Actions
 	s.mu.Lock()
@@ -296,7 +298,7 @@ func (s *callee) stepSeldom(e protocol.Event) (first protocol.Action, any bool) 
 	return a.Some[0], a.N > 0
 }
 
-// close gives the outcome to the caller by answer, unless the machine knows better, and records it.
+// close answers with the outcome, unless the machine decides otherwise, and records the outcome.
 func (s *callee) close(o Outcome, answer func() error) Outcome {
 	var why error
 	if o.Err != nil {
@@ -317,7 +319,7 @@ func (s *callee) close(o Outcome, answer func() error) Outcome {
 	return o
 }
 
-// tell notes that the caller is told the outcome. It returns false if the caller has gone.
+// tell records that the caller receives the outcome. It returns false if the caller has gone.
 func (s *callee) tell(o Outcome) bool {
 	if s.call.Err() != nil {
 		return false
@@ -326,13 +328,14 @@ func (s *callee) tell(o Outcome) bool {
 	return true
 }
 
-// gone notes that the caller of a stopped stream has gone.
+// gone records that the caller of a stopped stream has gone.
 func (s *callee) gone(how *streamerr.Error) {
 	why := streamerr.As(stream.Cause(s.ctx))
 	observer.Of(s.ctx).Note(observer.Event{Kind: observer.CallerGone, Err: how, Reason: why.Reason, Path: why.Path})
 }
 
-// answer calls send and returns why the caller was not given the answer, or nil. A panic of send is an error of this call alone.
+// answer calls send and returns why the caller did not get the answer, or nil. A panic of send
+// becomes an error of this call alone.
 func (s *callee) answer(send func() error) (failed error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -345,7 +348,8 @@ func (s *callee) answer(send func() error) (failed error) {
 	return nil
 }
 
-// unsent returns the error that ends a stream after a failed Send: the call is over, unless the message was at fault.
+// unsent returns the error that ends a stream after a failed Send: the call is over, unless the
+// message was at fault.
 func (s *callee) unsent(err error) *streamerr.Error {
 	if fault, ok := errors.AsType[*streamerr.Error](err); ok {
 		return fault
@@ -355,7 +359,8 @@ func (s *callee) unsent(err error) *streamerr.Error {
 	return gone
 }
 
-// sending returns send for drive: it notes the beginning of the answer, and asks the machine for each message.
+// sending returns the send function for drive. The function reports the beginning of the answer to
+// the observer, and asks the machine about each message.
 func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*Out) error {
 	begun := false
 	return func(out *Out) error {
@@ -367,7 +372,7 @@ func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*O
 			observer.Of(s.ctx).Note(observer.Event{Kind: observer.Answering})
 		}
 		err := delivery.Fault(out, send(out))
-		if errors.Is(err, delivery.ErrUnencodable) { // this hop's fault: the caller may still be there
+		if errors.Is(err, delivery.ErrUnencodable) { // an error of this hop: the caller may still be there
 			s.step(protocol.Event{Kind: protocol.Sent})
 			return err
 		}
@@ -379,7 +384,7 @@ func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*O
 		}
 		s.step(protocol.Event{Kind: protocol.Unsent, Err: s.unsent(err)})
 		k.Wait()
-		<-stream.Stopping(s.ctx) // at the latest when the grace is over
+		<-stream.Stopping(s.ctx) // closes at the latest when the grace is over
 		return stream.Cause(s.ctx)
 	}
 }

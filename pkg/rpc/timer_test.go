@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestEachTimerEndsWithItsNameAndItsHop(t *testing.T) {
+func TestTimersNameThemselvesAndTheirHop(t *testing.T) {
 	slow := func(first, gap time.Duration) engine {
 		return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 			return func(yield func(*workerv1.GenerateResponse, error) bool) {

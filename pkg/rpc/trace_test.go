@@ -23,14 +23,15 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A tracedPath is an edge without HTTP and two services below it, all of which keep traces.
+// A tracedPath is an edge without HTTP and two services below it. All three keep traces.
 type tracedPath struct {
 	edge, chat, worker *rpc.Hop
 	below              engine // the edge's
 	kill               func() // breaks all connections to the worker
 }
 
-// newTracedPath connects the edge by above, and the worker by below, which has sockets.
+// newTracedPath connects the edge with transport above, and the worker with transport below, which
+// uses sockets.
 func newTracedPath(t *testing.T, above, below transport, leaf engine) *tracedPath {
 	t.Helper()
 	tracer := &streamtrace.Tracer{Messages: 2}
@@ -44,7 +45,7 @@ func newTracedPath(t *testing.T, above, below transport, leaf engine) *tracedPat
 	return &tracedPath{edge.hop, chat.hop, worker.hop, engineAt(above.dial(t, above.serve(t, chat)), "edge", "chat"), kill}
 }
 
-// relayTo passes bytes on to addr, until it is killed.
+// relayTo forwards bytes to addr until kill is called.
 func relayTo(t *testing.T, addr string) (at string, kill func()) {
 	t.Helper()
 	ln := listen(t)
@@ -85,7 +86,7 @@ func relayTo(t *testing.T, addr string) (at string, kill func()) {
 	return ln.Addr().String(), kill
 }
 
-// states are the events of state that a hop has kept, a line each.
+// states returns the state events that a hop has kept, one line per event.
 func states(h *rpc.Hop, id string) (lines []string) {
 	for _, e := range ledger.At(h).Get(id).GetEvents() {
 		kind := streamtrace.Kind(e.GetKind())
@@ -101,7 +102,8 @@ func states(h *rpc.Hop, id string) (lines []string) {
 	return lines
 }
 
-// play runs a stream at the edge; during is called with its second item, and stops it, breaks it, or waits.
+// play runs a stream at the edge. It calls during at the second item; during stops the stream,
+// breaks a connection, or waits.
 func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Control)) (id string) {
 	t.Helper()
 	ctx, end, err := p.edge.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return streamerr.New(streamerr.Internal, "unused") })
@@ -116,7 +118,7 @@ func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Contro
 		return nil
 	})
 	end()
-	for _, h := range []*rpc.Hop{p.edge, p.chat, p.worker} { // a hop whose peer is gone ends by itself
+	for _, h := range []*rpc.Hop{p.edge, p.chat, p.worker} { // a hop whose peer has gone ends by itself
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		h.Live.Drain(ctx, streamerr.New(streamerr.Internal, "did not end"))
 		cancel()
@@ -124,7 +126,7 @@ func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Contro
 	return id
 }
 
-// stalling yields one token and then nothing, however it is asked to stop; deaf says for how long.
+// stalling yields one token and then no more. It ignores a stop for deaf.
 func stalling(deaf time.Duration) engine {
 	return func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
@@ -140,8 +142,9 @@ func stalling(deaf time.Duration) engine {
 	}
 }
 
-// outran reports whether time outran a stream: a grace was over before the hop below could answer, or a deadline before the first
-// message had come. On a busy machine that says nothing about the stream, which is then played again.
+// outran reports whether a timer fired too early on a busy machine: the grace ended before the hop
+// below could answer, or the deadline passed before the first message. The test then repeats the
+// stream.
 func (p *tracedPath) outran(id string) bool {
 	for _, h := range []*rpc.Hop{p.edge, p.chat} {
 		cut := func(line string) bool { return strings.HasPrefix(line, "send_rst down CANCEL") }
@@ -152,10 +155,10 @@ func (p *tracedPath) outran(id string) bool {
 	return false
 }
 
-// TestEventsOfStateTellEveryEnding: what each hop has kept, in the order in which it happened.
+// TestEventsOfStateTellEveryEnding checks the events that each hop has kept, in order.
 func TestEventsOfStateTellEveryEnding(t *testing.T) {
 	called := []string{"recv_header up", "send_header down", "recv_header down"}
-	answered := append(slices.Clone(called), "send_header up") // the edge here has no HTTP, so it sends nothing
+	answered := append(slices.Clone(called), "send_header up") // the edge has no HTTP here, so it sends nothing
 	leaf := []string{"recv_header up", "send_header up"}
 	for _, c := range []struct {
 		name   string
@@ -164,7 +167,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 		during func(*tracedPath, *stream.Control)
 		timers func(*tracedPath)
 
-		edge, chat, worker []string // after the headers; nil is not looked at
+		edge, chat, worker []string // after the headers; nil is not checked
 	}{
 		{
 			name: "completed", engine: newCounter().generate, n: 5,
@@ -193,7 +196,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 		},
 		{
 			name: "deadline", engine: newCounter().generate, n: 1 << 30,
-			timers: func(p *tracedPath) { p.chat.Timers.Deadline = 500 * time.Millisecond }, // ample for the headers
+			timers: func(p *tracedPath) { p.chat.Timers.Deadline = 500 * time.Millisecond }, // long enough for the headers
 			edge:   []string{"recv_trailer down DeadlineExceeded deadline chat"},
 			chat: []string{
 				"send_rst down STOP deadline chat", "recv_trailer down DeadlineExceeded deadline chat>worker", "send_trailer up DeadlineExceeded deadline chat",
@@ -219,7 +222,8 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 		links := transport{"link", serveLink, dialLink}
 		for _, tr := range []struct{ above, below transport }{{grpcs, grpcs}, {kitexes, kitexes}, {links, links}, {transport{"in process", serveHere, dialHere}, grpcs}} {
 			t.Run(c.name+" "+tr.above.name, func(t *testing.T) {
-				// One after the other: a Kitex connection that breaks has been seen to take a neighbour of its process with it
+				// One after the other: a Kitex connection that breaks has been seen to break
+				// another connection of the same process.
 				var p *tracedPath
 				var id string
 				again := true
@@ -244,7 +248,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 					}
 					want := slices.Concat(hop.headers, hop.want)
 					if got := states(hop.hop, id); !slices.Equal(got, want) {
-						t.Errorf("%s kept\n%s\nwant\n%s", hop.hop.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+						t.Errorf("%s has the events\n%s\nwant\n%s", hop.hop.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 					}
 				}
 			})
@@ -252,7 +256,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 	}
 }
 
-// TestTraceGoesThroughAllHops: one trace id, that of the first caller if it has one.
+// TestTraceGoesThroughAllHops: all hops have the same trace id, the first caller's if it has one.
 func TestTraceGoesThroughAllHops(t *testing.T) {
 	for _, tr := range transports {
 		svc := newService("worker", newCounter().generate)

@@ -113,7 +113,7 @@ func dialTTStream(t testing.TB, addr string) grpc.ClientConnInterface {
 	return cc
 }
 
-// here has the servers of this process, by address.
+// here maps addresses to the servers of this process.
 var here sync.Map
 
 func serveHere(t testing.TB, svc workerv1.WorkerServer) (addr string) {
@@ -130,19 +130,19 @@ func dialHere(t testing.TB, addr string) grpc.ClientConnInterface {
 	t.Helper()
 	s, ok := here.Load(addr)
 	if !ok {
-		t.Fatal("no server of this process is", addr)
+		t.Fatal("no server in this process has the address", addr)
 	}
 	return s.(*inprocess.Server).Conn()
 }
 
-// A transport connects a caller with a callee.
+// A transport connects a caller to a callee.
 type transport struct {
 	name  string
 	serve func(testing.TB, workerv1.WorkerServer) string
 	dial  func(testing.TB, string) grpc.ClientConnInterface
 }
 
-// wires are the transports that encode messages and use sockets.
+// wires has the transports that encode messages and use sockets.
 var wires = []transport{
 	{"grpc to grpc", serveGRPC, dialGRPC},
 	{"grpc to kitex", serveKitex, dialGRPC},
@@ -154,7 +154,7 @@ var wires = []transport{
 
 var transports = append(slices.Clip(wires), transport{"in process", serveHere, dialHere})
 
-// perServer are one transport for each kind of server that uses sockets.
+// perServer has one transport for each kind of server that uses sockets.
 var perServer = []transport{wires[0], wires[1], wires[4]}
 
 func TestMain(m *testing.M) {

@@ -18,19 +18,23 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A unary method is an engine of one item, which is also its End. ServeUnary and DialUnary need no messages of its Method.
+// A unary method is an engine of one item, which is also the End. ServeUnary and DialUnary do not
+// use the Method's functions for messages.
 
-// MaxAnswer bounds a unary answer, in bytes: 2048 vectors of 2048 numbers. It is more than gRPC clients take by default.
+// MaxAnswer bounds a unary answer, in bytes. 2048 vectors of 2048 numbers fit; the default limit of
+// gRPC clients is smaller.
 const MaxAnswer = 16<<20 + 64<<10
 
-// A Teller is the unary method of a peer that ends a stream from outside of it.
+// A Teller calls the unary method of a peer that ends a stream from outside.
 type Teller = teller.Teller
 
-// DialUnary returns the engine behind a unary method of a peer. self and peer are hop names.
+// DialUnary returns the engine behind a unary method of a peer. self and peer are the names of this
+// hop and of the peer's.
 //
-// A unary call has no room for a Stop, and its reset says nothing, so when the stream is stopped the peer is told by tell, with
-// the cause and the path so far, and then has the grace to answer; one that cannot be told is reset at once. The Stop names the
-// owner of the request, so that it cannot end the stream of another owner that has the same id.
+// A unary call has no room for a Stop, and its reset carries no cause. So when the stream is
+// stopped, tell sends the peer the cause and the path so far in a call of its own, and the peer has
+// the grace to answer. If the Stop cannot be sent, the call is reset at once. The Stop names the
+// owner of the request, so that it cannot end the stream of another owner with the same id.
 func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return stream.Unary(func(ctx context.Context, req Req) (answer *Out, err error) {
 		var c call
@@ -38,7 +42,7 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 		telling, answeredNow := context.WithCancel(context.WithoutCancel(ctx))
 		defer answeredNow()
 		sendStop := func(told *streamerr.Error, grace time.Duration) {
-			<-asking // the peer knows nothing of a call that is not made yet
+			<-asking // until the call is made, the peer does not know it
 			if teller.Closed(answered) {
 				return
 			}
@@ -54,7 +58,7 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			return nil, cause.Of(ctx)
 		}
 		defer c.end()
-		if stopped := cause.Of(ctx); stopped != nil { // meanwhile: there is no call, and so nothing that runs
+		if stopped := cause.Of(ctx); stopped != nil { // stopped since the call of begin: there is no call yet, so nothing runs
 			close(answered)
 			close(asking)
 			c.stop()
@@ -64,11 +68,11 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 		close(asking)
 		out, err := ask(c.callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
 		close(answered)
-		answeredNow() // a Stop that is on its way has come too late
+		answeredNow() // cancels a Stop that is being sent: it is too late
 		if err == nil {
 			c.events.Answered()
 			c.flow.Received(m.tokens(out), out)
-			c.step(protocol.Event{Kind: protocol.End}) // even if it was stopped: this is all of it
+			c.step(protocol.Event{Kind: protocol.End}) // even if the call was stopped: the answer is complete
 			err = io.EOF
 		}
 		do := c.ended(nil, delivery.Fault(req, err))

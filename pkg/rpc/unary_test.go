@@ -20,13 +20,13 @@ import (
 
 type embedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
-// An embedder is a service that makes vectors. late is how long a call takes to become a stream.
+// An embedder is a service that makes vectors. late is the time before a call becomes a stream.
 type embedder struct {
 	*service
 	embed embedEngine
 	late  time.Duration
-	deaf  bool   // to Stop
-	asked func() // is called when a call has come; may be nil
+	deaf  bool   // ignores Stop
+	asked func() // called when a call arrives; may be nil
 }
 
 func (s *embedder) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
@@ -59,7 +59,8 @@ func embedAt(cc grpc.ClientConnInterface, self, peer string) embedEngine {
 	return rpc.DialUnary(self, peer, client.Embed, tell, methods.WorkerEmbed)
 }
 
-// vectors is an engine: the first token says how many milliseconds it takes, in which it can be stopped; 0 is refused, 13 panics.
+// vectors is an engine. The first token is its duration in milliseconds, during which it can be
+// stopped. It refuses 0, and panics at 13.
 func (c *counter) vectors(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 	n := req.GetInputs()[0].GetIds()[0]
 	switch n {
@@ -114,8 +115,8 @@ func TestUnaryAnswersMayBeLarge(t *testing.T) {
 	}
 }
 
-// ended is the error that a unary engine has for a request.
-func ended(ctx context.Context, e embedEngine, req *workerv1.EmbedRequest) (last error) {
+// lastError returns the error with which a unary engine ends a request.
+func lastError(ctx context.Context, e embedEngine, req *workerv1.EmbedRequest) (last error) {
 	for _, err := range e(ctx, req) {
 		last = err
 	}
@@ -130,25 +131,26 @@ func TestStopOfAUnaryCallCrossesThreeHopsWithItsCause(t *testing.T) {
 	for i := range 100 {
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
 		gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "closed its connection"}
-		time.AfterFunc(time.Duration(i)*20*time.Microsecond, func() { ctl.Stop(gone) }) // before, with and after the call
+		time.AfterFunc(time.Duration(i)*20*time.Microsecond, func() { ctl.Stop(gone) }) // before, during and after the call
 		begun := time.Now()
-		if err := ended(ctx, edge, text(1<<20)()); !errors.Is(err, gone) {
+		if err := lastError(ctx, edge, text(1<<20)()); !errors.Is(err, gone) {
 			t.Fatal(err)
 		}
-		late := time.Since(begun) > rpc.DefaultGrace/2 // a machine that is too busy for the grace: calls may be reset
+		late := time.Since(begun) > rpc.DefaultGrace/2 // a machine that is too busy for the grace may reset calls
 		select {
 		case err := <-leaf.causes:
 			if got := streamerr.As(err); !late && (got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" || got.Message != gone.Message) {
-				t.Fatalf("the leaf heard %v", got)
+				t.Fatalf("the leaf was stopped with %v", got)
 			}
-		default: // the stop was there before the call
+		default: // the stop came before the call
 		}
 		ctl.Release()
 		awaitNoLive(t, worker.hop, chat.hop)
 	}
 }
 
-// awaitNoLive waits until no stream runs on the hops. A caller that gave its peer up after the grace returns before the peer does.
+// awaitNoLive waits until no stream runs on the hops. A caller that abandons its peer after the
+// grace returns before the peer does.
 func awaitNoLive(t *testing.T, hops ...*rpc.Hop) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -162,24 +164,25 @@ func awaitNoLive(t *testing.T, hops ...*rpc.Hop) {
 	}
 }
 
-// The stop is another call than the one that it ends, and may be there first.
-func TestPeerThatDoesNotKnowTheStreamYetIsToldAgain(t *testing.T) {
+// TestStopIsRepeatedUntilThePeerKnowsTheStream: the Stop is a separate call, and may arrive before
+// the call that it stops.
+func TestStopIsRepeatedUntilThePeerKnowsTheStream(t *testing.T) {
 	leaf := newCounter()
 	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
 	svc.late = 30 * time.Millisecond
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
 	svc.asked = func() { ctl.Stop(streamerr.New(streamerr.Deadline, "too late")) }
-	if err := ended(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.Deadline) {
+	if err := lastError(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.Deadline) {
 		t.Error(err)
 	}
 	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.Deadline || got.Path.String() != "edge" {
-		t.Errorf("the leaf heard %v", got)
+		t.Errorf("the leaf was stopped with %v", got)
 	}
 }
 
-// TestStoppedUnaryCallEndsNoStreamOfAnotherOwner: a call under an id that somebody else's stream has is refused, and its stop, which
-// arrives first, must not end that stream.
+// TestStoppedUnaryCallEndsNoStreamOfAnotherOwner: a call with the id of another owner's stream is
+// refused, and its Stop, which arrives first, must not end that stream.
 func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
 	leaf := newCounter()
 	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
@@ -192,15 +195,15 @@ func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
 	victim := make(chan error, 1)
-	go func() { victim <- ended(ctx, embedAt(cc, "edge", "worker"), ask("a")) }()
+	go func() { victim <- lastError(ctx, embedAt(cc, "edge", "worker"), ask("a")) }()
 	for svc.hop.Live.Len() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	svc.late = 100 * time.Millisecond // so that the stop is there before the call is refused
+	svc.late = 100 * time.Millisecond // the Stop arrives before the call is refused
 	other, stop := stream.WithControl(t.Context(), time.Minute)
 	defer stop.Release()
 	svc.asked = func() { stop.Stop(streamerr.New(streamerr.Deadline, "at once")) }
-	if err := ended(other, embedAt(cc, "edge/1", "worker"), ask("b")); !errors.Is(err, streamerr.Deadline) {
+	if err := lastError(other, embedAt(cc, "edge/1", "worker"), ask("b")); !errors.Is(err, streamerr.Deadline) {
 		t.Error(err)
 	}
 	select {
@@ -214,23 +217,23 @@ func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
 	}
 }
 
-func TestPeerThatCannotBeToldIsReset(t *testing.T) {
+func TestPeerThatCannotBeStoppedIsReset(t *testing.T) {
 	leaf := newCounter()
 	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
 	svc.deaf = true
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
 	go func() {
-		for svc.hop.Live.Len() == 0 && t.Context().Err() == nil { // a stop before the call makes none
+		for svc.hop.Live.Len() == 0 && t.Context().Err() == nil { // after a stop before the call, no call would be made
 			time.Sleep(time.Millisecond)
 		}
 		ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
 	}()
-	if err := ended(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.UserStop) {
+	if err := lastError(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.UserStop) {
 		t.Error(err)
 	}
 	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.PeerReset || got.Path.String() != "edge" {
-		t.Errorf("the leaf heard %v", got)
+		t.Errorf("the leaf was stopped with %v", got)
 	}
 }
 
@@ -242,7 +245,7 @@ func TestUnaryFailureCrossesThreeHopsWithItsPath(t *testing.T) {
 		0:  {Reason: streamerr.Invalid, Message: "inputs[0] must not be 0", Param: "inputs[0]"},
 		13: {Reason: streamerr.Internal, Message: "a bug in worker ended this stream; its log has the details"},
 	} {
-		e := streamerr.As(ended(t.Context(), edge, text(n)()))
+		e := streamerr.As(lastError(t.Context(), edge, text(n)()))
 		if e.Reason != want.Reason || e.Path.String() != "worker > chat" || e.Message != want.Message || e.Param != want.Param {
 			t.Errorf("text %d: %v (param %q)", n, e, e.Param)
 		}

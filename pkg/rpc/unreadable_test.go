@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A rawCodec sends bytes as they are, under the name of protobuf's codec.
+// A rawCodec sends bytes unchanged, under the name of protobuf's codec.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -22,8 +22,9 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// TestStopBehindAMessageThatCannotBeReadIsHeard where the library goes on reading; the message is the reason otherwise.
-func TestStopBehindAMessageThatCannotBeReadIsHeard(t *testing.T) {
+// TestStopBehindAnUnreadableMessage: the Stop is the cause if the library continues to read;
+// otherwise the message is.
+func TestStopBehindAnUnreadableMessage(t *testing.T) {
 	for _, srv := range servers {
 		for _, stops := range []bool{true, false} {
 			leaf := newCounter()
@@ -48,7 +49,7 @@ func TestStopBehindAMessageThatCannotBeReadIsHeard(t *testing.T) {
 			}
 			got := streamerr.As(<-leaf.causes)
 			if stops && srv.name == "grpc-go" && got.Reason == streamerr.Invalid {
-				continue // grpc-go has ended the call for the message, before the Stop came
+				continue // grpc-go has ended the call because of the message, before the Stop arrived
 			}
 			if got.Reason != want {
 				t.Errorf("%s: stopped with %v, want %v", srv.name, got, want)

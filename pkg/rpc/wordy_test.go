@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestWhatAStopSaysIsBounded: a ledger keeps ten thousand of them.
-func TestWhatAStopSaysIsBounded(t *testing.T) {
+// TestMessageOfAStopIsBounded: a ledger keeps ten thousand of these messages.
+func TestMessageOfAStopIsBounded(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	client := workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc)))
 	st, err := client.Generate(t.Context())

@@ -20,8 +20,9 @@ import (
 
 type engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// A counter is an engine that yields the numbers below prompt[0], one a millisecond, then an End. Prompt 0 is refused, 13 panics,
-// and 42 fails after two items. causes gets the cause of each stop.
+// A counter is an engine that yields the numbers below prompt[0], one per millisecond, then an End.
+// It refuses prompt 0, panics at 13, and fails after two items at 42. causes receives the cause of
+// each stop.
 type counter struct{ causes chan error }
 
 func newCounter() *counter { return &counter{causes: make(chan error, 1000)} }
@@ -52,7 +53,7 @@ func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest) iter
 				return
 			}
 			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{i}}}}, nil) {
-				if cause := stream.Cause(ctx); cause != nil { // a caller that is gone may be noticed by Send first
+				if cause := stream.Cause(ctx); cause != nil { // Send may notice first that the caller has gone
 					c.causes <- cause
 				}
 				return
@@ -64,12 +65,12 @@ func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest) iter
 	}
 }
 
-// service is a Worker whose only method is Generate.
+// service is a Worker that serves only Generate.
 type service struct {
 	workerv1.UnimplementedWorkerServer
 	hop    *rpc.Hop
 	engine engine
-	serve  func(*rpc.Hop, grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error // nil for one of engine
+	serve  func(*rpc.Hop, grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error // nil to serve engine
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {

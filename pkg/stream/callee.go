@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// A Callee learns which peer the calls of a context go to: the last peer that was called. The zero value has none. It is safe for
-// concurrent use.
+// A Callee records which peer the calls of a context go to: the last peer that was called. The zero
+// value has no peer. It is safe for concurrent use.
 type Callee struct{ name atomic.Pointer[string] }
 
-// Name returns the peer's name, "" before the first call.
+// Name returns the peer's name, or "" before the first call.
 func (c *Callee) Name() string {
 	if name := c.name.Load(); name != nil {
 		return *name

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A State says how far a stream has been ended. It only ever grows.
+// A State says how far a stream has been ended. It only ever advances.
 type State uint32
 
 // The states of a stream.
@@ -47,9 +47,9 @@ type hook struct {
 	f  func()
 }
 
-// after calls f on a goroutine of its own once the stream has reached a state. It costs a fraction of
-// the memory of context.AfterFunc. The returned function undoes that, and reports whether it came
-// before f was started.
+// after calls f on a goroutine of its own once the stream has reached a state. It uses a fraction
+// of the memory of context.AfterFunc. The returned function cancels the call, and reports whether
+// it did so before f was started.
 func (c *Control) after(at State, f func()) (undo func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,8 +80,9 @@ func (c *Control) fire() {
 }
 
 // WithControl returns a context for a stream, and its Control. When parent is done, Stop is called
-// with its cause: the new context outlives parent by the grace, so that the engine can still yield
-// the cause. Grace after Stop, or on Kill, the new context is canceled. Values are the parent's.
+// with parent's cause: the new context outlives parent by the grace, so that the engine can still
+// yield the cause. The new context is canceled when the grace after Stop has passed, or by Kill. It
+// has parent's values.
 //
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
@@ -99,18 +100,18 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 // Stop asks the engine to finish the current item and to end the sequence. cause must not be nil.
 func (c *Control) Stop(cause error) { c.advance(Stopped, cause, c.grace) }
 
-// StopWithin is Stop with a shorter grace: the budget that the caller sent. It never exceeds the
-// Control's grace.
+// StopWithin is Stop with a shorter grace, such as the budget that the caller sent. A grace above
+// the Control's own has no effect.
 func (c *Control) StopWithin(cause error, grace time.Duration) {
 	c.advance(Stopped, cause, min(c.grace, grace))
 }
 
-// Kill cancels the stream's context now. cause must not be nil; if the stream was stopped before,
-// that cause stays.
+// Kill cancels the stream's context now. cause must not be nil. If the stream was stopped before,
+// it keeps the cause of the stop.
 func (c *Control) Kill(cause error) { c.advance(Killed, cause, 0) }
 
-// Release frees the Control's resources. The stream must have ended; a cause that was not set
-// before is context.Canceled.
+// Release frees the Control's resources. The stream must have ended. If no cause was set before,
+// the cause becomes context.Canceled.
 func (c *Control) Release() {
 	c.mu.Lock()
 	c.onStop = nil
@@ -118,9 +119,9 @@ func (c *Control) Release() {
 	c.advance(Killed, context.Canceled, 0)
 }
 
-// OnStop makes Stop call f, before any other observer can see the stop, and calls f at once if the
-// stream was stopped already. f must not block, and must not use c. A later call replaces f;
-// Release removes it.
+// OnStop registers f, which Stop and Kill call with the cause before any other observer can see it.
+// If the stream was stopped already, OnStop calls f at once. f must not block, and must not use c.
+// A later call replaces f, and Release removes it.
 func (c *Control) OnStop(f func(cause error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,16 +132,16 @@ func (c *Control) OnStop(f func(cause error)) {
 	c.onStop = f
 }
 
-// OnIdle registers f, which the waiting goroutine calls whenever the stream begins to wait for its
-// caller, and when the wait is over. Only the last f counts.
+// OnIdle registers f, which the waiting goroutine calls whenever the stream begins or ceases to
+// wait for its caller. A later call replaces f.
 func (c *Control) OnIdle(f func(idle bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onIdle = f
 }
 
-// setIdle records that the stream begins to wait for its caller, or that the wait is over. It
-// accepts a nil Control.
+// setIdle records that the stream begins or ceases to wait for its caller. A nil Control ignores
+// it.
 func (c *Control) setIdle(idle bool) {
 	if c == nil {
 		return
@@ -188,8 +189,8 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	c.fire()
 }
 
-// Grace returns how long a stopped stream may still take to end, or the whole grace while it is
-// live. For a stream that was stopped or killed it is at least 1 ns, because 0 means that the grace
+// Grace returns how long a stopped stream may still take to end. For a live stream that is the
+// whole grace. For a stopped or killed stream it is at least 1 ns, because 0 means that the grace
 // is unknown. A nil Control returns 0.
 func (c *Control) Grace() time.Duration {
 	if c == nil {
@@ -234,7 +235,7 @@ func stopContext(ctx context.Context) context.Context {
 		return c.stopping
 	}
 	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
-	// contexts must count. The merged context is freed when the stream is released, at the latest.
+	// contexts count. The merged context is freed when the stream is released, at the latest.
 	merged, cancel := context.WithCancelCause(ctx)
 	context.AfterFunc(c.stopping, func() { cancel(context.Cause(c.stopping)) })
 	return merged
@@ -247,7 +248,8 @@ func ControlOf(ctx context.Context) *Control {
 }
 
 // Stopping returns a channel that is closed once ctx's stream is asked to stop, or ctx is done.
-// Call it once, before the loop that selects on it. Without a Control it is ctx.Done.
+// Call Stopping once, before the loop that selects on the channel. Without a Control, it returns
+// ctx.Done().
 func Stopping(ctx context.Context) <-chan struct{} { return stopContext(ctx).Done() }
 
 // Cause returns why ctx's stream was stopped or killed, or nil while it is live. It is the first
@@ -260,8 +262,8 @@ func Cause(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// AfterStop calls f in its own goroutine once ctx's stream is asked to stop, or ctx is done. The
-// returned function undoes that, and reports whether it came before f was started.
+// AfterStop calls f on a goroutine of its own once ctx's stream is asked to stop, or ctx is done.
+// The returned function cancels the call, and reports whether it did so before f was started.
 func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
 	if c := ControlOf(ctx); c != nil && ctx.Done() == c.done {
 		return c.after(Stopped, func() { f(c.Cause()) })
@@ -270,7 +272,8 @@ func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
 	return context.AfterFunc(stopping, func() { f(context.Cause(stopping)) })
 }
 
-// AfterKill is context.AfterFunc for the context of a stream.
+// AfterKill calls f on a goroutine of its own once ctx is done, as context.AfterFunc does, but uses
+// less memory for the context of a stream.
 func AfterKill(ctx context.Context, f func()) (undo func() bool) {
 	if c := ControlOf(ctx); c != nil && ctx.Done() == c.done {
 		return c.after(Killed, f)

@@ -15,7 +15,7 @@ import (
 
 var errGone = errors.New("client gone")
 
-// paced yields an item a millisecond, and notes in left how its loop was left.
+// paced yields an item per millisecond, and stores in left how its loop was left.
 func paced(left *string) stream.Engine[int, int] {
 	return func(ctx context.Context, n int) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
@@ -57,7 +57,7 @@ func double(next stream.Engine[int, int]) stream.Engine[int, int] {
 	}
 }
 
-func TestStopIsPoliteAndFirstCauseWins(t *testing.T) {
+func TestStopEndsAfterCurrentItemAndFirstCauseWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, leave := context.WithCancelCause(t.Context())
 		defer leave(nil)
@@ -87,11 +87,11 @@ func TestStopIsPoliteAndFirstCauseWins(t *testing.T) {
 	})
 }
 
-func TestOnStopComesBeforeAnybodyElseKnows(t *testing.T) {
+func TestOnStopRunsBeforeOtherObservers(t *testing.T) {
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
-	var heard []error
-	known := func() bool {
+	var causes []error
+	isStopped := func() bool {
 		select {
 		case <-stream.Stopping(ctx):
 			return true
@@ -100,25 +100,25 @@ func TestOnStopComesBeforeAnybodyElseKnows(t *testing.T) {
 		}
 	}
 	ctl.OnStop(func(cause error) {
-		if known() {
-			t.Error("the stop was known before")
+		if isStopped() {
+			t.Error("the context was done before OnStop's function ran")
 		}
-		heard = append(heard, cause)
+		causes = append(causes, cause)
 	})
 	ctl.Stop(errGone)
 	ctl.Kill(errors.New("later"))
-	if !known() || len(heard) != 1 || heard[0] != errGone { //nolint:errorlint // the very cause
-		t.Errorf("known %t, heard %v", known(), heard)
+	if !isStopped() || len(causes) != 1 || causes[0] != errGone { //nolint:errorlint // the same value
+		t.Errorf("stopped %t, causes %v", isStopped(), causes)
 	}
-	ctl.OnStop(func(cause error) { heard = append(heard, cause) })
-	if len(heard) != 2 || heard[1] != errGone { //nolint:errorlint // the very cause
-		t.Errorf("too late for the stop: heard %v", heard)
+	ctl.OnStop(func(cause error) { causes = append(causes, cause) })
+	if len(causes) != 2 || causes[1] != errGone { //nolint:errorlint // the same value
+		t.Errorf("OnStop after the stop: causes %v", causes)
 	}
 }
 
-func TestReleaseIsNoStop(t *testing.T) {
+func TestReleaseDoesNotCallOnStop(t *testing.T) {
 	_, ctl := stream.WithControl(t.Context(), time.Minute)
-	ctl.OnStop(func(error) { t.Error("heard a stop") })
+	ctl.OnStop(func(error) { t.Error("Release called OnStop's function") })
 	ctl.Release()
 }
 
@@ -163,15 +163,15 @@ func TestWrappedContextStillStopsAndKeepsTheCause(t *testing.T) {
 	}
 }
 
-func TestCancellingTheWrapperStopsWhatRunsUnderIt(t *testing.T) {
+func TestAfterStopRunsWhenWrappedContextIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, ctl := stream.WithControl(t.Context(), time.Millisecond)
 		defer ctl.Release()
 		wrapped, cancel := context.WithCancelCause(ctx)
-		told := make(chan error, 1)
-		stream.AfterStop(wrapped, func(cause error) { told <- cause })
+		stopped := make(chan error, 1)
+		stream.AfterStop(wrapped, func(cause error) { stopped <- cause })
 		cancel(errGone)
-		if got := <-told; !errors.Is(got, errGone) || ctl.State() != stream.Live {
+		if got := <-stopped; !errors.Is(got, errGone) || ctl.State() != stream.Live {
 			t.Fatal(got, ctl.State())
 		}
 	})
@@ -226,7 +226,7 @@ func TestSetIsBoundedAndStopsByID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := set.Stop("b", errGone); ok {
-		t.Fatal("stopped a stream that is not there")
+		t.Fatal("Stop found a stream that does not exist")
 	}
 	if _, ok := set.Stop("a", errGone); !ok || !errors.Is(stream.Cause(ctx), errGone) {
 		t.Fatal(stream.Cause(ctx))
@@ -237,7 +237,7 @@ func TestSetIsBoundedAndStopsByID(t *testing.T) {
 	}
 }
 
-func TestSetStopsStreamsOfTheirOwnersOnly(t *testing.T) {
+func TestSetStopsOnlyStreamsOfGivenOwners(t *testing.T) {
 	for owners, want := range map[string]bool{"me": true, "you,me": true, "you": false, "": false, "none at all": true} {
 		var set stream.Set
 		_, ctl := stream.WithControl(t.Context(), time.Second)
@@ -276,7 +276,7 @@ func source(_ context.Context, n int) iter.Seq2[int, error] {
 	}
 }
 
-// BenchmarkFourStages is what a pipeline costs per item.
+// BenchmarkFourStages measures the overhead of a pipeline per item.
 func BenchmarkFourStages(b *testing.B) {
 	e := stream.Engine[int, int](source)
 	for range 4 {
@@ -287,7 +287,7 @@ func BenchmarkFourStages(b *testing.B) {
 	}
 }
 
-// TestGraceOfAStoppedStreamIsNeverUnknown: 0 would mean that it is.
+// TestGraceOfAStoppedStreamIsNeverUnknown: a grace of 0 would mean unknown.
 func TestGraceOfAStoppedStreamIsNeverUnknown(t *testing.T) {
 	_, killed := stream.WithControl(t.Context(), time.Hour)
 	defer killed.Release()
@@ -302,9 +302,9 @@ func TestGraceOfAStoppedStreamIsNeverUnknown(t *testing.T) {
 	}
 }
 
-// TestAfterStopAndAfterKill: they call a function on a goroutine of its own, once, also for a stream that is stopped or killed
-// already, and not when it was undone before. The same holds for a context that wraps the stream's, which the Control does not
-// know.
+// TestAfterStopAndAfterKill: both call a function once, on a goroutine of its own, also for a
+// stream that is already stopped or killed, and not if undo was called before. The same holds for a
+// context that wraps the stream's, which the Control does not know.
 func TestAfterStopAndAfterKill(t *testing.T) {
 	for name, wrap := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"the stream's context": func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} },
@@ -317,7 +317,7 @@ func TestAfterStopAndAfterKill(t *testing.T) {
 				defer cancel()
 				var stops, kills, undone atomic.Int64
 				undoStop := stream.AfterStop(ctx, func(cause error) {
-					if errors.Is(cause, errGone) && ctl.State() != stream.Live { // which takes the Control's lock
+					if errors.Is(cause, errGone) && ctl.State() != stream.Live { // State takes the Control's lock
 						stops.Add(1)
 					}
 				})
@@ -328,13 +328,13 @@ func TestAfterStopAndAfterKill(t *testing.T) {
 				})
 				for _, undo := range []func() bool{stream.AfterStop(ctx, func(error) { undone.Add(1) }), stream.AfterKill(ctx, func() { undone.Add(1) })} {
 					if !undo() || undo() {
-						t.Error("undo did not report that it came first, once")
+						t.Error("undo must report true once, then false")
 					}
 				}
 				ctl.Stop(errGone)
 				synctest.Wait()
 				if stops.Load() != 1 || kills.Load() != 0 || undoStop() {
-					t.Errorf("after the stop: %d stops and %d kills are told", stops.Load(), kills.Load())
+					t.Errorf("after the stop: %d AfterStop and %d AfterKill functions ran", stops.Load(), kills.Load())
 				}
 				stream.AfterStop(ctx, func(error) { stops.Add(1) })
 				time.Sleep(2 * time.Second) // the grace
@@ -343,7 +343,7 @@ func TestAfterStopAndAfterKill(t *testing.T) {
 				ctl.Release()
 				synctest.Wait()
 				if stops.Load() != 2 || kills.Load() != 2 || undone.Load() != 0 {
-					t.Errorf("%d stops and %d kills are told, and %d that were undone", stops.Load(), kills.Load(), undone.Load())
+					t.Errorf("%d AfterStop and %d AfterKill functions ran, and %d after undo", stops.Load(), kills.Load(), undone.Load())
 				}
 			})
 		})

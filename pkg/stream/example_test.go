@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// count is an engine: it yields the numbers from 1 to last, and ends early when its stream is stopped.
+// count is an engine: it yields the numbers from 1 to last, and ends early when its stream is
+// stopped.
 func count(ctx context.Context, last int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		stopping := stream.Stopping(ctx)
@@ -67,8 +68,8 @@ func ExampleStage() {
 	// 3. go <nil>
 }
 
-// A control stops a stream from outside, with a cause. The stream has the grace to end by itself; then its context is
-// canceled.
+// A control stops a stream from outside, with a cause. The stream may end by itself within the
+// grace; after the grace its context is canceled.
 func ExampleControl() {
 	ctx, control := stream.WithControl(context.Background(), 250*time.Millisecond)
 	defer control.Release()

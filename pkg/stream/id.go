@@ -30,7 +30,7 @@ func ValidID(id string) bool {
 	return true
 }
 
-// WithID returns a context that carries the id of a stream; it is the same on all hops.
+// WithID returns a context with the id of a stream. A stream has the same id on all hops.
 func WithID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, idKey{}, id)
 }

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// ErrInboxFull is the error of Put for an item that does not fit.
-var ErrInboxFull = errors.New("too much has come unread")
+// ErrInboxFull is returned by Put for an item that does not fit.
+var ErrInboxFull = errors.New("the inbox is full: too many messages have arrived unread")
 
-// An Inbox is the part of a request that arrives while the request is being answered; it makes an
-// engine's request a sequence. It is bounded, and Put never blocks, because the goroutine that
-// calls Put must also receive a stop that comes after unread items.
+// An Inbox is the part of a request that arrives while the request is being answered: with an
+// Inbox, an engine's request is a sequence. An Inbox is bounded, and Put never blocks, because the
+// goroutine that calls Put must also receive a stop that comes after unread items.
 type Inbox[T any] struct {
 	// Static.
 	maxItems, maxBytes int
@@ -30,7 +30,7 @@ func NewInbox[T any](maxItems, maxBytes int) *Inbox[T] {
 	return &Inbox[T]{maxItems: maxItems, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
 }
 
-// Put adds an item of size bytes, or returns ErrInboxFull.
+// Put adds an item of size bytes. It returns ErrInboxFull if the item does not fit.
 func (b *Inbox[T]) Put(item T, size int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,9 +57,9 @@ func (b *Inbox[T]) poke() {
 	}
 }
 
-// Next returns the next item, io.EOF after the last one, or the cause of ctx's stream when the
-// stream is stopped. While it waits, the stream is idle; see Control. Only one goroutine at a time
-// may call it.
+// Next returns the next item, io.EOF after the last item, or the cause of ctx's stream when the
+// stream is stopped. While Next waits, the stream is idle (see Control.OnIdle). Only one goroutine
+// at a time may call Next.
 func (b *Inbox[T]) Next(ctx context.Context) (item T, err error) {
 	if cause := Cause(ctx); cause != nil {
 		return item, cause

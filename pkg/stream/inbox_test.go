@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-func TestInboxGivesWhatCameAndThenItsEnd(t *testing.T) {
+func TestInboxReturnsItemsThenEOF(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
 		defer ctl.Release()
@@ -54,7 +54,7 @@ func TestInboxIsBounded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := b.Put(2, 3); err != nil {
-			t.Errorf("%s: what was read still takes room: %v", name, err)
+			t.Errorf("%s: a read item still takes space: %v", name, err)
 		}
 	}
 }
@@ -73,12 +73,13 @@ func TestStopEndsTheWaitForTheCaller(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := b.Next(ctx); !errors.Is(err, cause) {
-			t.Errorf("what comes behind a stop is read: %v", err)
+			t.Errorf("Next returned an item after the stop: %v", err)
 		}
 	})
 }
 
-// A drain waits for streams that answer, and for none that waits for its caller, now or later.
+// TestDrainStopsIdleStreamsAtOnce: a drain waits for streams that answer, and stops streams that
+// wait for their callers, now or later.
 func TestDrainStopsIdleStreamsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set stream.Set

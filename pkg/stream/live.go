@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The errors of Set.Add.
+// The errors of Set.Add and Set.AddOwned.
 var (
 	ErrDuplicate = errors.New("a live stream has this id")
 	ErrFull      = errors.New("too many live streams")
@@ -16,7 +16,7 @@ var (
 )
 
 // A Set holds the live streams of a hop by id, so that they can be found, counted, stopped and
-// waited for. The zero value holds any number; all methods are safe for concurrent use.
+// awaited. The zero value is ready to use and unbounded. All methods are safe for concurrent use.
 type Set struct {
 	// Max is the maximum number of streams; 0 means no bound. It must not change while the set is
 	// in use.
@@ -34,11 +34,11 @@ type entry struct {
 	begun time.Time
 }
 
-// Add adds a stream without an owner. The caller calls remove, once, when the stream has ended.
+// Add adds a stream without an owner. The caller must call remove once, when the stream has ended.
 func (s *Set) Add(id string, ctl *Control) (remove func(), err error) { return s.AddOwned(id, "", ctl) }
 
-// AddOwned adds a stream of an owner; an empty owner means none. The caller calls remove, once,
-// when the stream has ended.
+// AddOwned adds a stream of an owner; an empty owner means none. The caller must call remove once,
+// when the stream has ended. The error is ErrDuplicate, ErrFull or ErrClosed.
 func (s *Set) AddOwned(id, owner string, ctl *Control) (remove func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,15 +68,15 @@ func (s *Set) remove(id string) {
 	}
 }
 
-// Stop stops one stream and returns how long it had been running; ok is false if there is no such
-// stream. If owners are given, the stream must belong to one of them; otherwise Stop treats it as
-// missing.
+// Stop stops one stream and returns how long the stream had been running; ok is false if there is
+// no such stream. If owners are given, the stream must belong to one of them; otherwise Stop treats
+// it as missing.
 func (s *Set) Stop(id string, cause error, owners ...string) (age time.Duration, ok bool) {
 	return s.StopWithin(id, cause, 0, owners...)
 }
 
-// StopWithin is Stop with a shorter grace: the budget that the caller sent. If grace is not
-// positive, it is the stream's own.
+// StopWithin is Stop with a shorter grace, such as the budget that the caller sent. If grace is not
+// positive, the stream's own grace applies.
 func (s *Set) StopWithin(id string, cause error, grace time.Duration, owners ...string) (age time.Duration, ok bool) {
 	s.mu.Lock()
 	e, ok := s.streams[id]
@@ -106,7 +106,7 @@ func (s *Set) Closed() bool {
 	return s.closed
 }
 
-// Room reports whether the set would take one more stream.
+// Room reports whether the set would accept another stream.
 func (s *Set) Room() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +120,10 @@ func (s *Set) Close() {
 	s.closed = true
 }
 
-// Drain closes the set and waits until it is empty. Streams that wait for their callers are stopped
-// with cause at once; streams that begin to wait later see that the set is closed. Once ctx is
-// done, Drain stops the remaining streams with cause, and waits for them: each stream's grace
-// bounds that.
+// Drain closes the set and waits until it is empty. It stops idle streams, which wait for their
+// callers, with cause at once; a stream that becomes idle later sees that the set is closed. Once
+// ctx is done, Drain stops the remaining streams with cause and waits for them, which takes at most
+// each stream's grace.
 func (s *Set) Drain(ctx context.Context, cause error) {
 	s.mu.Lock()
 	s.closed = true
@@ -150,7 +150,7 @@ func (s *Set) Drain(ctx context.Context, cause error) {
 	<-empty
 }
 
-// Kill kills all streams with cause; a stream that was stopped before keeps its cause.
+// Kill kills all streams with cause. A stream that was stopped before keeps its own cause.
 func (s *Set) Kill(cause error) {
 	for _, ctl := range s.controls() {
 		ctl.Kill(cause)

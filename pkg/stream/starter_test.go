@@ -57,8 +57,8 @@ func TestEngineIsAStarter(t *testing.T) {
 	}
 }
 
-// TestWhatRestDoesIsDoneByTheLoop: a panic or an exit of rest is one of the goroutine that ranges.
-func TestWhatRestDoesIsDoneByTheLoop(t *testing.T) {
+// TestPanicOrExitOfRestReachesTheLoop: the goroutine that ranges over the sequence repeats it.
+func TestPanicOrExitOfRestReachesTheLoop(t *testing.T) {
 	for name, rest := range map[string]func() bool{"panic": func() bool { panic("oops") }, "exit": func() bool { runtime.Goexit(); return true }} {
 		engine := stream.Starter[int, int](func(_ context.Context, _ int, _ func(int, error) bool, resume func(func() bool)) bool {
 			go resume(rest)
@@ -73,14 +73,14 @@ func TestWhatRestDoesIsDoneByTheLoop(t *testing.T) {
 			}()
 			for range engine(t.Context(), 1) {
 			}
-			t.Errorf("%s: the loop goes on", name)
+			t.Errorf("%s: the loop continues", name)
 		})
 		reading.Wait()
 	}
 }
 
-// TestFinallyComesLast: end is called once, when a sequence has ended in any way, and not before.
-func TestFinallyComesLast(t *testing.T) {
+// TestFinallyCallsEndOnceAfterTheSequence: whatever ends the sequence, end is not called earlier.
+func TestFinallyCallsEndOnceAfterTheSequence(t *testing.T) {
 	for n := range 3 {
 		ended, got := 0, 0
 		engine := stream.Starter[int, int](func(ctx context.Context, n int, yield func(int, error) bool, resume func(func() bool)) bool {

@@ -15,12 +15,12 @@ const (
 	recent = 0.1
 )
 
-// A Turnover measures how often places become free, so that refused callers learn when to retry.
-// The zero value is ready, and all methods are safe for concurrent use.
+// A Turnover measures how often places become free, so that refused callers know when to retry. The
+// zero value is ready to use, and all methods are safe for concurrent use.
 type Turnover struct {
 	mu    sync.Mutex // guards the following fields
 	last  time.Time  // when a place became free
-	every float64    // smoothed seconds between two free places; 0 while unknown
+	every float64    // smoothed seconds between two freed places; 0 while unknown
 }
 
 // Freed records that a place has become free.

@@ -7,18 +7,18 @@ import (
 )
 
 // An Ending is the content of the last message of a completed stream. It points into that message,
-// whatever its type, so that each hop can append itself to the path. A nil Ending has no reason and
-// no path.
+// of whatever type, so that each hop can append its name to the path. A nil Ending has no reason
+// and no path.
 type Ending struct {
 	// Reason is the reason of the ending: Completed.
 	Reason Reason
-	// Path points to the message's path, the origin first; nil if the message has none.
+	// Path points to the message's path, origin first. It is nil if the message has no path.
 	Path *[]string
 	// Attrs are the message's attributes for the log line of the ended stream.
 	Attrs []slog.Attr
 }
 
-// EndingOf returns the ending in end, or nil if end is nil.
+// EndingOf returns the Ending that points into end, or nil if end is nil.
 func EndingOf(end *streamv1.End) *Ending {
 	if end == nil {
 		return nil
@@ -26,7 +26,7 @@ func EndingOf(end *streamv1.End) *Ending {
 	return &Ending{Reason: Reason(end.GetReason()), Path: &end.Path}
 }
 
-// Cross appends a hop to the path, in the message too.
+// Cross appends hop to the path, in the message too.
 func (e *Ending) Cross(hop string) {
 	path := e.Hops().Append(hop)
 	if e.Path == nil {

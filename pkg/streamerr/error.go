@@ -1,5 +1,5 @@
-// Package streamerr describes why a stream ended, who ended it, and along which path, in one type
-// that crosses process boundaries: as a gRPC status with google.rpc.ErrorInfo, as an HTTP status,
+// Package streamerr describes why a stream ended, who ended it, and along which path. Its one type,
+// Error, crosses process boundaries as a gRPC status with google.rpc.ErrorInfo, as an HTTP status,
 // and as OpenAI's error object.
 //
 // Every error that leaves a hop is an *Error made by Via.
@@ -21,31 +21,32 @@ import (
 // An Error is the ending of a stream that did not complete, or a refusal to start one. Reason,
 // Path, Message, Param, Code and RetryAfter cross the wire; Cause stays in the process.
 //
-// An Error is never changed once it has been returned; Via makes copies.
+// An Error is never changed after it has been returned; Via makes copies.
 type Error struct {
 	Reason  Reason
 	Path    Path   // hops crossed, origin first
-	Message string // for people; names the field when the request is at fault
-	Param   string // the field of the request at fault, such as "messages[0].role"
-	// What the Reason does not say, in a word of OpenAI's API, such as "context_length_exceeded"; or the
-	// error code of the server behind the worker. See CleanCode. "" means that the Reason says all.
+	Message string // for people; names the field if the request is at fault
+	Param   string // the field of the request that is at fault, such as "messages[0].role"
+	// Code adds to the Reason, either as a code of OpenAI's API, such as "context_length_exceeded",
+	// or as the error code of the server behind the worker. See CleanCode. It is "" if the Reason
+	// says enough.
 	Code       string
 	RetryAfter time.Duration // when the caller may try again; 0 means unknown
-	Cause      error         // local only; if Message is empty its text crosses the wire instead
+	Cause      error         // local only; if Message is empty, the text of Cause crosses the wire instead
 }
 
-// New returns an Error without a path: it gets one as it leaves its first hop.
+// New returns an Error without a path. Via adds the first hop when the error leaves that hop.
 func New(reason Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: clip(fmt.Sprintf(format, args...))}
 }
 
-// InvalidParam returns a refusal of the field named by param.
+// InvalidParam returns an Error with reason Invalid for the request's field param.
 func InvalidParam(param, format string, args ...any) *Error {
 	return &Error{Reason: Invalid, Param: param, Message: clip(fmt.Sprintf(format, args...))}
 }
 
-// maxText bounds a message, in bytes: messages quote requests, and travel in headers, which peers
-// limit.
+// maxText bounds a message, in bytes: messages quote requests and travel in headers, whose size
+// peers limit.
 const maxText = 2048
 
 func clip(text string) string {
@@ -56,8 +57,8 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text, string(utf8.RuneError))
 }
 
-// Text returns the text for people: the message, else the cause's text, else the reason. It is no
-// longer than a message of New, whatever its source.
+// Text returns the text for people: the message, or else the cause's text, or else the reason. Text
+// is cut like the message of New.
 func (e *Error) Text() string {
 	switch {
 	case e.Message != "":
@@ -69,7 +70,7 @@ func (e *Error) Text() string {
 	}
 }
 
-// Error returns reason, text and path in one line.
+// Error returns reason, text and path on one line.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Reason.Error())
@@ -90,7 +91,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Reason, e.Cause}
 }
 
-// LogValue groups the attributes of the error, under the names that all logs use.
+// LogValue groups the attributes of the error, with the same names in all logs.
 func (e *Error) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("reason", e.Reason.String()),
@@ -108,7 +109,7 @@ func (e *Error) LogValue() slog.Value {
 }
 
 // Via returns err as it leaves hop: a copy whose path is one hop longer. An error of another type
-// is converted as in As. Via of nil is nil.
+// is converted as by As. Via returns nil if err is nil.
 func Via(hop string, err error) *Error {
 	if err == nil {
 		return nil
@@ -119,10 +120,10 @@ func Via(hop string, err error) *Error {
 	return &c
 }
 
-// As returns err as an *Error without lengthening its path. A Reason keeps its meaning, a passed
-// deadline is Deadline, and a context that was canceled without a cause is PeerReset, like a call
-// that was reset without a cause: as errors of package context and as statuses of gRPC. Any other
-// error is Internal, because it was never classified.
+// As returns err as an *Error without extending its path. A Reason stays the reason. An exceeded
+// deadline becomes Deadline. A context that was canceled without a cause becomes PeerReset, like a
+// call that was reset without a cause. Both may be errors of package context or gRPC statuses. Any
+// other error becomes Internal, because it was never classified.
 func As(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -7,7 +7,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An error names its reason, and each hop that it leaves appends itself to the path: the first hop is where the stream ended.
+// An error names its reason, and each hop that it leaves adds its name to the path. The stream
+// ended on the first hop of the path.
 func ExampleVia() {
 	failed := streamerr.New(streamerr.EngineFailed, "the GPU is on fire")
 	worker := streamerr.Via("llm-worker/0", failed)

@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// Domain marks the google.rpc.ErrorInfo that is ours.
+	// Domain is the domain of our google.rpc.ErrorInfo.
 	Domain = "whence"
-	// ReasonTrailer says in a gRPC trailer what ErrorInfo says in details, for clients that read no details. It is sent
-	// for completed streams, too.
+	// ReasonTrailer is the gRPC trailer with the reason, for clients that read no status details.
+	// Completed streams send it, too.
 	ReasonTrailer = "whence-end-reason"
-	// PathTrailer says the path, likewise.
+	// PathTrailer is the gRPC trailer with the path.
 	PathTrailer = "whence-end-path"
-	// ViaHeader names the hops that a call has crossed, so that a bare RST or a lost connection still yields a path.
+	// ViaHeader is the request metadata that names the hops that a call has crossed, so that a bare
+	// RST or a lost connection still yields a path.
 	ViaHeader = "whence-via"
 
 	pathKey  = "path"
@@ -29,8 +30,8 @@ const (
 	codeKey  = "code"
 )
 
-// GRPCStatus makes every grpc-go client and server understand e: status.FromError, status.Code and returning e from a
-// handler all work.
+// GRPCStatus lets every grpc-go client and server understand e: status.FromError and status.Code
+// work, and a handler can return e.
 func (e *Error) GRPCStatus() *status.Status {
 	st := status.New(e.Reason.Code(), e.Text())
 	if st.Code() == codes.OK {
@@ -51,14 +52,14 @@ func (e *Error) GRPCStatus() *status.Status {
 		with, err = with.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
 	}
 	if err != nil {
-		return st // details are not worth losing the status for
+		return st // a status without details is better than none
 	}
 	return with
 }
 
-// FromGRPC reads the error of a gRPC call on the peer named by hop. What GRPCStatus wrote comes back exactly; a status
-// from a server that is not ours gets the reason its code suggests, and hop as its origin. FromGRPC of nil and of io.EOF
-// is nil.
+// FromGRPC reads the error of a gRPC call to the peer named hop. It restores exactly what
+// GRPCStatus wrote. A status from any other server gets the reason that its code suggests, and hop
+// as its origin. FromGRPC returns nil if err is nil or io.EOF.
 func FromGRPC(hop string, err error) *Error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -75,14 +76,14 @@ func FromGRPC(hop string, err error) *Error {
 	if len(e.Path) == 0 {
 		e.Path = NewPath(hop)
 	}
-	if !ours && e.Reason == PeerLost { // libraries put addresses into the text; they are for the log
+	if !ours && e.Reason == PeerLost { // the text of libraries has addresses, which belong in the log
 		e.Message = "the connection to " + hop + " broke, or could not be made"
 	}
 	return e
 }
 
-// FromHop reports whether err is a gRPC status that GRPCStatus made on another hop. It is false for an *Error, which this
-// process has made.
+// FromHop reports whether err is a gRPC status that GRPCStatus made on another hop. It is false for
+// an *Error, because this process has made that.
 func FromHop(err error) bool {
 	if _, local := errors.AsType[*Error](err); local {
 		return false
@@ -95,7 +96,7 @@ func FromHop(err error) bool {
 	return ours
 }
 
-// fromStatus reads a gRPC status, and reports whether it is one of ours.
+// fromStatus reads a gRPC status, and reports whether GRPCStatus made it.
 func fromStatus(st *status.Status) (e *Error, ours bool) {
 	e = &Error{Message: st.Message()}
 	for _, detail := range st.Details() {
@@ -144,7 +145,8 @@ func fromCode(code codes.Code) Reason {
 	}
 }
 
-// FromContext returns why ctx is done, or nil while it is not. A cause that is an *Error comes back as it is.
+// FromContext returns why ctx is done, or nil if it is not. A cause that is an *Error is returned
+// as it is.
 func FromContext(ctx context.Context) *Error {
 	if ctx.Err() == nil {
 		return nil

@@ -15,8 +15,8 @@ type errorObject struct {
 	Whence  *Extension `json:"whence,omitempty"`
 }
 
-// An Extension is the member "whence" of error objects: the fields of an Error for which the API of
-// the error object has no place.
+// An Extension is the member "whence" of an error object: the fields of an Error that the API has
+// no field for.
 type Extension struct {
 	Reason string `json:"reason"`
 	Origin string `json:"origin,omitempty"`
@@ -25,7 +25,7 @@ type Extension struct {
 	Code   string `json:"code,omitempty"`
 }
 
-// Extension returns all fields of e but the message.
+// Extension returns all fields of e except the message.
 func (e *Error) Extension() Extension {
 	return Extension{Reason: e.Reason.String(), Origin: e.Path.Origin(), Path: e.Path, Param: e.Param, Code: CleanCode(e.Code)}
 }
@@ -34,7 +34,7 @@ func (e *Error) Extension() Extension {
 //
 //	{"error":{"message","type","param","code","whence":{"reason","origin","path"}}}
 //
-// type is Type, and code is APICode, or null if that is "".
+// type is the result of Type, and code is the result of APICode, or null if that is "".
 func (e *Error) JSON() []byte {
 	whence := e.Extension()
 	whence.Param, whence.Code = "", ""
@@ -47,16 +47,16 @@ func (e *Error) JSON() []byte {
 	}
 	b, err := json.Marshal(envelope{obj})
 	if err != nil {
-		panic(err) // strings only
+		panic(err) // cannot happen: the object has only strings
 	}
 	return b
 }
 
-// ParseJSON parses the output of JSON, or the error object of another OpenAI-compatible server; ok
-// is false for anything else. The Reason of another server's object is Unspecified.
+// ParseJSON parses the output of JSON, or the error object of another OpenAI-compatible server. It
+// returns ok false for any other input. The Reason of another server's object is Unspecified.
 func ParseJSON(b []byte) (e *Error, ok bool) {
 	var env envelope
-	_ = json.Unmarshal(b, &env) // input that is not an error object has no message
+	_ = json.Unmarshal(b, &env) // without a message, b is not an error object
 	obj := &env.Error
 	if obj.Message == "" {
 		return nil, false

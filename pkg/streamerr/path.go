@@ -8,9 +8,9 @@ import (
 const (
 	arrow = " > "
 	// maxHops bounds the hops accepted from a peer. A longer path keeps its origin and the hops
-	// nearest to here.
+	// nearest to this hop.
 	maxHops = 32
-	// maxHopLen bounds one hop's name.
+	// maxHopLen bounds the name of a hop, in bytes.
 	maxHopLen = 128
 )
 
@@ -34,8 +34,8 @@ func (p Path) Append(hop string) Path {
 	return make(Path, 0, len(p)+1).add(p...).add(hop).bounded()
 }
 
-// NewPath makes a path of hops, cleaned so that ParsePath(p.String()) equals p: printable ASCII
-// without ">", at most 128 bytes a hop and 32 hops.
+// NewPath returns a path of hops, cleaned so that ParsePath(p.String()) equals p: the names keep
+// only printable ASCII without ">", at most 128 bytes per hop, and the path has at most 32 hops.
 func NewPath(hops ...string) Path {
 	if len(hops) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func NewPath(hops ...string) Path {
 	return make(Path, 0, len(hops)).add(hops...).bounded()
 }
 
-// add adds the clean names of hops, where there are any.
+// add appends the cleaned names of hops, except empty names.
 func (p Path) add(hops ...string) Path {
 	for _, hop := range hops {
 		if hop = cleanHop(hop); hop != "" {
@@ -53,7 +53,8 @@ func (p Path) add(hops ...string) Path {
 	return p
 }
 
-// bounded removes the hops next to the origin from a path with too many. An empty path becomes nil.
+// bounded returns p with at most maxHops hops: it drops the hops that follow the origin. An empty
+// path becomes nil.
 func (p Path) bounded() Path {
 	if len(p) == 0 {
 		return nil
@@ -64,7 +65,7 @@ func (p Path) bounded() Path {
 	return p
 }
 
-// ParsePath reads what String wrote.
+// ParsePath parses the output of String.
 func ParsePath(s string) Path {
 	if s == "" {
 		return nil

@@ -11,9 +11,9 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Reason is why a stream ended. It is itself an error, so errors.Is(err, streamerr.ClientGone)
-// holds on every hop. Its numbers are those of the enum whence.stream.v1.Reason; a number that this
-// build does not know is kept as it is.
+// A Reason is why a stream ended. A Reason is an error, so that errors.Is(err,
+// streamerr.ClientGone) works on every hop. Its numbers are those of the enum
+// whence.stream.v1.Reason. A number that this build does not know is preserved.
 type Reason int32
 
 // The reasons, with the possible origins of each.
@@ -39,8 +39,8 @@ const (
 	Internal        = Reason(streamv1.Reason_REASON_INTERNAL)        // the hop that has the bug
 )
 
-// StatusClientClosed is the status that access logs write for a client that left before its answer;
-// nobody receives it.
+// StatusClientClosed is the HTTP status in access logs for a client that left before its answer. No
+// client receives it.
 const StatusClientClosed = 499
 
 // forms are the representations of a reason in other protocols.
@@ -48,7 +48,7 @@ type forms struct {
 	code codes.Code
 	http int
 	kind string // error.type of OpenAI's error object
-	word string // error.code of OpenAI's error object, of an Error without a Code; "" for null
+	word string // error.code of OpenAI's error object for an Error without a Code; "" for null
 }
 
 var known = map[Reason]forms{
@@ -58,8 +58,8 @@ var known = map[Reason]forms{
 	OperatorStop: {codes.Canceled, http.StatusServiceUnavailable, typeStopped, ""},
 	SlowReader:   {codes.ResourceExhausted, http.StatusServiceUnavailable, typeStopped, ""},
 	Deadline:     {codes.DeadlineExceeded, http.StatusGatewayTimeout, typeServer, ""},
-	// Some agents give up at once on the code server_is_overloaded. Another instance takes the request
-	// now, so Draining has none.
+	// Some agents give up at once on the code server_is_overloaded. Another instance can take the
+	// request now, so Draining has no code.
 	Draining:        {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, ""},
 	PeerReset:       {codes.Canceled, http.StatusBadGateway, typeServer, codeServer},
 	PeerLost:        {codes.Unavailable, http.StatusBadGateway, typeServer, codeServer},
@@ -80,8 +80,8 @@ func (r Reason) forms() forms {
 	return known[Internal]
 }
 
-// String returns the word for r in logs, labels and JSON, such as "client_gone"; "reason_57" for
-// one this build does not know.
+// String returns the name of r in logs, labels and JSON, such as "client_gone", or "reason_57" for
+// a reason that this build does not know.
 func (r Reason) String() string {
 	if word, ok := words[r]; ok {
 		return word
@@ -89,7 +89,7 @@ func (r Reason) String() string {
 	return strings.ToLower(r.wire())
 }
 
-// words are the words for the known reasons, and reasons the reasons for these words.
+// words maps the known reasons to their names, and reasons maps these names to the reasons.
 var words, reasons = func() (map[Reason]string, map[string]Reason) {
 	words, reasons := map[Reason]string{}, map[string]Reason{}
 	for n := range streamv1.Reason_name {
@@ -102,10 +102,10 @@ var words, reasons = func() (map[Reason]string, map[string]Reason) {
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return strings.ReplaceAll(r.String(), "_", " ") }
 
-// Code returns the gRPC code for r.
+// Code returns the gRPC code of r.
 func (r Reason) Code() codes.Code { return r.forms().code }
 
-// HTTPStatus returns the HTTP status for r before the first byte.
+// HTTPStatus returns the HTTP status of r for a stream that has sent no byte yet.
 func (r Reason) HTTPStatus() int { return r.forms().http }
 
 // Type returns the error.type of OpenAI's error object for r.
@@ -116,7 +116,7 @@ func (r Reason) Proto() streamv1.Reason { return streamv1.Reason(r) }
 
 const enumPrefix = "REASON_"
 
-// wire returns the word for r in gRPC details and trailers, such as "CLIENT_GONE".
+// wire returns the name of r in gRPC details and trailers, such as "CLIENT_GONE".
 func (r Reason) wire() string {
 	if name, ok := streamv1.Reason_name[int32(r)]; ok {
 		return strings.TrimPrefix(name, enumPrefix)
@@ -124,8 +124,8 @@ func (r Reason) wire() string {
 	return fmt.Sprintf("%s%d", enumPrefix, int32(r))
 }
 
-// ParseReason parses the output of String or the wire form, in either case. An unknown word is
-// Unspecified.
+// ParseReason parses the output of String or the wire form, in either case. It returns Unspecified
+// for an unknown name.
 func ParseReason(word string) Reason {
 	if r, ok := reasons[word]; ok {
 		return r

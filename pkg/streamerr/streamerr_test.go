@@ -36,7 +36,7 @@ func TestEveryReasonHasItsForms(t *testing.T) {
 		}
 	}
 	if streamerr.Completed.Code() != codes.OK || streamerr.Completed.HTTPStatus() != http.StatusOK {
-		t.Error("a completed stream is no failure")
+		t.Error("Completed is not OK")
 	}
 }
 
@@ -56,7 +56,7 @@ func TestViaCopiesAndClassifies(t *testing.T) {
 		t.Fatal(b.Path, c.Path, a.Path, origin.Path)
 	}
 	if streamerr.Via("hop", nil) != nil {
-		t.Error("nil is no ending")
+		t.Error("Via made an error of nil")
 	}
 	for err, want := range map[error]streamerr.Reason{
 		io.ErrUnexpectedEOF:                                        streamerr.Internal,
@@ -132,7 +132,7 @@ func TestForeignStatusGetsTheReasonOfItsCode(t *testing.T) {
 	} {
 		e := streamerr.FromGRPC("peer", status.Error(code, "says so"))
 		text := "says so"
-		if code == codes.Unavailable { // libraries put addresses there
+		if code == codes.Unavailable { // the text of libraries has addresses
 			text = "the connection to peer broke, or could not be made"
 		}
 		if e.Reason != want || e.Path.String() != "peer" || e.Message != text {
@@ -140,7 +140,7 @@ func TestForeignStatusGetsTheReasonOfItsCode(t *testing.T) {
 		}
 	}
 	if streamerr.FromGRPC("peer", nil) != nil || streamerr.FromGRPC("peer", io.EOF) != nil {
-		t.Error("a clean end is no error")
+		t.Error("FromGRPC made an error of a clean end")
 	}
 }
 
@@ -165,8 +165,8 @@ func FuzzGRPCRoundTrip(f *testing.F) {
 	})
 }
 
-// TestWordsAndPathsAreMadeOnce: every ending of every hop has a word and a path.
-func TestWordsAndPathsAreMadeOnce(t *testing.T) {
+// TestReasonNamesAndPathsAllocateOnce: every ending on every hop has a name and a path.
+func TestReasonNamesAndPathsAllocateOnce(t *testing.T) {
 	path, words := streamerr.NewPath("client", "api-service"), 0
 	if n := testing.AllocsPerRun(100, func() {
 		words += len(streamerr.ParseReason(streamerr.ClientGone.String()).String())
@@ -197,7 +197,7 @@ func TestJSONIsTheOpenAIErrorObject(t *testing.T) {
 		t.Errorf("%#v", back)
 	}
 	if _, ok := streamerr.ParseJSON([]byte(`{"error":"text"}`)); ok {
-		t.Error("not an error object")
+		t.Error("ParseJSON accepted a body without an error object")
 	}
 }
 
@@ -212,7 +212,7 @@ func TestCodeOfAServerReachesTheErrorObject(t *testing.T) {
 	if back, ok := streamerr.ParseJSON(far.JSON()); !ok || !reflect.DeepEqual(back, far) {
 		t.Errorf("%#v", back)
 	}
-	for body, want := range map[string]streamerr.Error{ // of other servers
+	for body, want := range map[string]streamerr.Error{ // error objects of other servers
 		`{"error":{"message":"x","code":"insufficient_quota"}}`: {Message: "x", Code: "insufficient_quota"},
 		`{"error":{"message":"x","code":400}}`:                  {Message: "x"},
 	} {
@@ -222,7 +222,7 @@ func TestCodeOfAServerReachesTheErrorObject(t *testing.T) {
 	}
 }
 
-func TestCodeThatIsNoIdentifierIsLeftOut(t *testing.T) {
+func TestCodeThatIsNoIdentifierIsDropped(t *testing.T) {
 	for code, good := range map[string]bool{
 		"context_length_exceeded": true, "rate-limit.v2": true, "E1": true, "": false, "400": false, "-1": false, "4.5": false, "a b": false, "a\n": false, "ü": false,
 		`"`: false, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false,
@@ -235,7 +235,7 @@ func TestCodeThatIsNoIdentifierIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestLogValueHasTheWordsOfTheLog(t *testing.T) {
+func TestLogValueHasTheAttributesOfTheLog(t *testing.T) {
 	got := streamerr.Via("chat", streamerr.InvalidParam("stop", "bad")).LogValue().String()
 	for _, want := range []string{"reason=invalid", "origin=chat", "path=chat", "message=bad", "param=stop"} {
 		if !strings.Contains(got, want) {
@@ -252,7 +252,7 @@ func BenchmarkGRPCStatus(b *testing.B) {
 	}
 }
 
-// TestEndingChangesItsMessage: a hop that an ending crosses stands in the message, and an ending without a path gets one.
+// TestEndingChangesItsMessage: Cross adds the hop to the message, also to a message without a path.
 func TestEndingChangesItsMessage(t *testing.T) {
 	end := &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}
 	e := streamerr.EndingOf(end)

@@ -8,11 +8,12 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// chat is what gen_ai.operation.name says of all hops: the conversation is the client's, wherever its tokens are made.
+// chat is the value of gen_ai.operation.name on all hops: the conversation is the client's,
+// wherever its tokens are generated.
 const chat = "chat"
 
-// Does says what the stream does, as gen_ai.operation.name has it, if it is no conversation; "" leaves it. It must be called before
-// the stream runs.
+// Does sets the stream's operation, a value of gen_ai.operation.name, if it is not a conversation;
+// "" has no effect. Does must be called before the stream runs.
 func (t *Trace) Does(operation string) {
 	if t != nil {
 		t.operation = operation
@@ -28,7 +29,8 @@ func (t *Trace) answerName(r *streamv1.Record) string {
 	return name + " " + r.GetModel()
 }
 
-// answerAttributes appends the attributes of the span of a stream that is an answer of a language model.
+// answerAttributes appends the attributes of the span of a stream that is an answer of a language
+// model.
 func (t *Trace) answerAttributes(all []attribute.KeyValue, r *streamv1.Record) []attribute.KeyValue {
 	all = append(all,
 		attribute.String("gen_ai.operation.name", cmp.Or(t.operation, chat)),

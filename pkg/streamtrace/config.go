@@ -18,38 +18,38 @@ const (
 	off = "off"
 )
 
-// A Config says what a process keeps of its streams, and who is shown it. The zero value is on, keeps events of state, and
-// exports nothing.
+// A Config configures what a process keeps of its streams, and where it exports spans to. The zero
+// value keeps state events and exports nothing.
 type Config struct {
-	Trace    string  // on or off; "" is on
-	Messages int     // of the first and of the last messages in each direction
-	Ratio    float64 // of completed streams that are exported, 0 to 1
-	File     string  // that spans are appended to; "" for none
+	Trace    string  // on or off; "" means on
+	Messages int     // kept at each end of each direction
+	Ratio    float64 // share of the completed streams that are exported, 0 to 1
+	File     string  // receives the spans; "" for none
 }
 
 const (
-	// DefaultRatio is the part of the completed streams that are exported.
+	// DefaultRatio is the default share of the completed streams that are exported.
 	DefaultRatio = 0.01
-	// maxMessages bounds what a stream can cost: 16 bytes for each, four times.
+	// maxMessages bounds the cost of a stream: four lists of that many messages, of 16 bytes each.
 	maxMessages = 10000
 )
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Trace, "trace", on, "on keeps what happens to each stream, header by header and message by message; off keeps and exports nothing of that")
-	fs.IntVar(&c.Messages, "trace-messages", DefaultMessages, "how many of the first messages of a stream are kept in each direction, and how many of the last; 0 for none")
-	fs.Float64Var(&c.Ratio, "trace-ratio", DefaultRatio, "part of the completed streams that are exported to --otlp and --trace-file, 0 to 1; all others always are")
-	fs.StringVar(&c.File, "trace-file", "", "`file` that spans are appended to, as lines of OTLP's JSON; of its former lines the last 64 MB are in FILE.1; empty is off")
+	fs.StringVar(&c.Trace, "trace", on, "on keeps the events of each stream (headers, resets, messages) and exports spans; off keeps and exports nothing")
+	fs.IntVar(&c.Messages, "trace-messages", DefaultMessages, "number of messages to keep at the beginning and at the end of a stream, per direction; 0 for none")
+	fs.Float64Var(&c.Ratio, "trace-ratio", DefaultRatio, "share of the completed streams to export to --otlp and --trace-file, 0 to 1; all other streams are always exported")
+	fs.StringVar(&c.File, "trace-file", "", "`file` to append spans to, as lines of OTLP's JSON; at 64 MB the file is renamed to FILE.1; empty disables it")
 }
 
-// Validate reports what is wrong with c.
+// Validate returns an error if c is invalid.
 func (c *Config) Validate() error {
 	switch {
 	case c.Trace != "" && c.Trace != on && c.Trace != off:
 		return fmt.Errorf("--trace is %.64q; it must be on or off", c.Trace)
 	case c.Messages < 0 || c.Messages > maxMessages:
 		return fmt.Errorf("--trace-messages is %d; it must be 0 to %d", c.Messages, maxMessages)
-	case !(c.Ratio >= 0 && c.Ratio <= 1): // nor NaN
+	case !(c.Ratio >= 0 && c.Ratio <= 1): // and not NaN
 		return fmt.Errorf("--trace-ratio is %g; it must be 0 to 1", c.Ratio)
 	case c.Trace == off && c.File != "":
 		return errors.New("--trace-file needs --trace on")
@@ -57,7 +57,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Run runs a process's services with a tracer of c, which is nil if traces are off. to is who is shown spans, beside the file. What has ended when services returns is exported before Run does.
+// Run runs services with a tracer of c, which is nil if traces are off. The tracer exports spans to
+// the collector to, and to the file. Before Run returns, it exports the spans of streams that have
+// ended.
 func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services func(*Tracer) error) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -77,7 +79,7 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), otlp.Timeout)
 		defer cancel()
-		if err := end(ctx); err != nil { // a collector that is gone fails no process that has done its work
+		if err := end(ctx); err != nil { // a lost collector must not fail a process that has done its work
 			log.Warn("the last spans could not be exported", "err", err)
 		}
 	}()
@@ -102,7 +104,8 @@ func (c *Config) exporters(to otlp.Collector, log *slog.Logger) (all []sdk.SpanE
 	return all, nil
 }
 
-// A loggingExporter logs its own errors: the SDK reports them to a handler that the whole process shares.
+// A loggingExporter logs its own errors, because the SDK passes them to a handler of the whole
+// process.
 type loggingExporter struct {
 	sdk.SpanExporter
 	log *slog.Logger

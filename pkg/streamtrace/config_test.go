@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-func TestWrongFlagsAreSaidBeforeTheServicesStart(t *testing.T) {
+func TestWrongFlagsAreReportedBeforeTheServicesStart(t *testing.T) {
 	for want, c := range map[string]streamtrace.Config{
 		"--trace is":           {Trace: "maybe"},
 		"--trace-messages is":  {Messages: -1},
@@ -35,7 +35,7 @@ func TestWrongFlagsAreSaidBeforeTheServicesStart(t *testing.T) {
 	}
 }
 
-func TestOffIsNoTracer(t *testing.T) {
+func TestTraceOffMeansNilTracer(t *testing.T) {
 	failed := errors.New("the service's own")
 	c := streamtrace.Config{Trace: "off"}
 	if err := c.Run("s", "", slog.New(slog.DiscardHandler), func(tracer *streamtrace.Tracer) error {
@@ -56,7 +56,7 @@ func TestFileHasALineOfJSONForEachBatch(t *testing.T) {
 			count := tally.New(time.Now())
 			tr := tracer.Begin(count, streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""), "")
 			count.Sent(1, nil)
-			ended(tracer, tr, streamerr.Internal)
+			endTrace(tracer, tr, streamerr.Internal)
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestFileHasALineOfJSONForEachBatch(t *testing.T) {
 	}
 }
 
-func TestCollectorThatIsGoneIsWarnedOfAndFailsNothing(t *testing.T) {
+func TestLostCollectorIsLoggedAndFailsNothing(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestCollectorThatIsGoneIsWarnedOfAndFailsNothing(t *testing.T) {
 	var log bytes.Buffer
 	c := streamtrace.Config{}
 	if err := c.Run("s", otlp.Collector(ln.Addr().String()), slog.New(slog.NewTextHandler(&log, nil)), func(tracer *streamtrace.Tracer) error {
-		ended(tracer, begun(tracer), streamerr.Internal)
+		endTrace(tracer, beginTrace(tracer), streamerr.Internal)
 		return nil
 	}); err != nil || !strings.Contains(log.String(), "spans could not be exported") {
 		t.Error(err, log.String())

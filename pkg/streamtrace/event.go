@@ -11,10 +11,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// A Kind is what happened. Send is what this hop did, Recv what it saw its neighbour do.
+// A Kind is the kind of an event. Send kinds are actions of this hop, Recv kinds are actions of its
+// neighbour.
 type Kind uint8
 
-// The kinds. The first six, Move and Handover are events of the stream's state.
+// The kinds. The first six, Move and Handover are state events.
 const (
 	SendHeader  = Kind(streamv1.EventKind_EVENT_KIND_SEND_HEADER)
 	RecvHeader  = Kind(streamv1.EventKind_EVENT_KIND_RECV_HEADER)
@@ -28,12 +29,12 @@ const (
 	Handover    = Kind(streamv1.EventKind_EVENT_KIND_HANDOVER)
 )
 
-// String returns the word for k in JSON and spans, such as "send_header".
+// String returns the name of k in JSON and spans, such as "send_header".
 func (k Kind) String() string {
 	return strings.ToLower(strings.TrimPrefix(streamv1.EventKind(k).String(), "EVENT_KIND_"))
 }
 
-// A Side is where a hop's neighbour is.
+// A Side says on which side of a hop its neighbour is.
 type Side uint8
 
 // The sides.
@@ -47,14 +48,14 @@ func (s Side) String() string {
 	return strings.ToLower(strings.TrimPrefix(streamv1.Side(s).String(), "SIDE_"))
 }
 
-// Codes of SendRst and RecvRst: the form that a reset had.
+// Codes of SendRst and RecvRst: the form of the reset.
 const (
-	CodeStop   = "STOP"   // a message that says why
+	CodeStop   = "STOP"   // a message with the cause
 	CodeCancel = "CANCEL" // a bare reset, or a client that has closed its connection
 	CodeLost   = "LOST"   // the connection broke
 )
 
-// A state is an event that is no message.
+// A state is a state event: an event that is not a message.
 type state struct {
 	at     time.Duration
 	kind   Kind

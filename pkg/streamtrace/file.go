@@ -13,10 +13,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// maxFile is how long a file of spans gets, in bytes. Then it becomes PATH.1, whose spans are gone, and a new one is begun.
+// maxFile is the maximum size of a file of spans, in bytes. At that size the file is renamed to
+// PATH.1, which it replaces, and a new file begins.
 const maxFile = 64 << 20
 
-// A file writes spans as OTLP's JSON, a line for each batch, which collectors read with their otlpjsonfile receiver.
+// A file writes spans as OTLP's JSON, one line per batch. The otlpjsonfile receiver of collectors
+// reads this format.
 type file struct {
 	path string
 	max  int64
@@ -28,8 +30,8 @@ type file struct {
 
 var _ otlptrace.Client = (*file)(nil)
 
-// FileExporter returns an exporter that appends spans to a file, as lines of OTLP's JSON. Of former lines the last 64 MB are in
-// path.1.
+// FileExporter returns an exporter that appends spans to a file, as lines of OTLP's JSON. When the
+// file reaches 64 MB it is renamed to path.1.
 func FileExporter(path string) (*otlptrace.Exporter, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -91,12 +93,13 @@ func (w *file) rotate() error {
 	}
 	old := w.f
 	if err := w.open(); err != nil {
-		return fmt.Errorf("rotate: %w", err) // goes on in the old one
+		return fmt.Errorf("rotate: %w", err) // continues with the old file
 	}
 	return old.Close()
 }
 
-// marshal writes spans in OTLP's JSON, which is protobuf's with numbers for enums and ids in hex.
+// marshal encodes spans as OTLP's JSON, which is protobuf's JSON with numbers for enums and hex for
+// ids.
 func marshal(spans []*tracepb.ResourceSpans) ([]byte, error) {
 	for _, resource := range spans {
 		for _, scope := range resource.GetScopeSpans() {
@@ -109,11 +112,11 @@ func marshal(spans []*tracepb.ResourceSpans) ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-// inHex returns the bytes that protobuf's JSON, which is in base64, writes as id in hex.
+// inHex returns the bytes that protobuf's JSON, which uses base64, writes as id in hex.
 func inHex(id []byte) []byte {
 	digits, err := base64.StdEncoding.DecodeString(hex.EncodeToString(id))
 	if err != nil {
-		panic(err) // 16 or 32 digits, all of which base64 has
+		panic(err) // cannot happen: 16 or 32 hex digits are valid base64
 	}
 	return digits
 }

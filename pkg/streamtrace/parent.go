@@ -10,7 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A Parent is a place in a trace, as W3C's Trace Context has it: of which trace, and under which span. The zero value is none.
+// A Parent is a place in a trace, as in W3C's Trace Context: the trace and the parent span. The
+// zero value means no parent.
 type Parent struct {
 	trace trace.TraceID
 	span  trace.SpanID
@@ -18,7 +19,7 @@ type Parent struct {
 	state trace.TraceState
 }
 
-// w3c reads and writes traceparent and tracestate, strictly: what is malformed is as if it were not there.
+// w3c reads and writes traceparent and tracestate. It is strict: malformed headers are ignored.
 var w3c propagation.TraceContext
 
 // Headers of W3C's Trace Context.
@@ -27,11 +28,13 @@ const (
 	Tracestate  = "tracestate"
 )
 
-// StreamPrefix precedes Traceparent and Tracestate in the headers that carry the trace of a stream beside the trace of the
-// application. The sampled flag of a stream says nothing about the spans of the application, which must not obey it.
+// StreamPrefix is the prefix of the Traceparent and Tracestate headers that carry the trace of a
+// stream, in addition to the trace of the application. The application's spans must ignore the
+// sampled flag of a stream.
 const StreamPrefix = "whence-"
 
-// ReadParent reads a caller's headers: those of its stream if it sent them, otherwise those of its application.
+// ReadParent reads a caller's headers: the headers of its stream if present, otherwise those of its
+// application.
 func ReadParent(header func(key string) string) Parent {
 	if p := ParseParent(header(StreamPrefix+Traceparent), header(StreamPrefix+Tracestate)); p.Valid() {
 		return p
@@ -39,10 +42,10 @@ func ReadParent(header func(key string) string) Parent {
 	return ParseParent(header(Traceparent), header(Tracestate))
 }
 
-// ParseParent reads a caller's headers.
+// ParseParent parses a caller's headers.
 func ParseParent(traceparent, tracestate string) Parent {
 	if traceparent == "" {
-		return Parent{} // a tracestate alone says nothing
+		return Parent{} // a tracestate alone is ignored
 	}
 	if p, ok := parseVersion0(traceparent); ok && tracestate == "" {
 		return p
@@ -55,8 +58,8 @@ func ParseParent(traceparent, tracestate string) Parent {
 // version0 is the form of a traceparent of version 00.
 const version0 = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff"
 
-// parseVersion0 reads a traceparent of version 00, as our own hops send it, without the allocations of w3c. ok is false for all
-// others, and for those that w3c refuses.
+// parseVersion0 parses a traceparent of version 00, as our hops send it, without the allocations of
+// w3c. ok is false for other versions, and for headers that w3c refuses.
 func parseVersion0(traceparent string) (p Parent, ok bool) {
 	if len(traceparent) != len(version0) {
 		return p, false
@@ -81,7 +84,7 @@ func parseVersion0(traceparent string) (p Parent, ok bool) {
 	return p, p.Valid() && p.flags&^knownFlags == 0
 }
 
-// knownFlags are the flags that version 00 has.
+// knownFlags are the flags of version 00.
 const knownFlags = trace.FlagsSampled | trace.FlagsRandom
 
 // header returns the traceparent of p, which must be valid.
@@ -93,14 +96,14 @@ func (p Parent) header() string {
 	return string(b)
 }
 
-// Valid reports whether there is a parent.
+// Valid reports whether p is a parent.
 func (p Parent) Valid() bool { return p.trace.IsValid() && p.span.IsValid() }
 
 func (p Parent) context() trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: p.trace, SpanID: p.span, TraceFlags: p.flags, TraceState: p.state, Remote: true})
 }
 
-// Each calls set with the headers that tell p to a callee, if there is anything to tell.
+// Each calls set with the headers that send p to a callee. It does nothing if p is not valid.
 func (p Parent) Each(set func(key, value string)) {
 	if !p.Valid() {
 		return
@@ -120,7 +123,7 @@ func (p Parent) Each(set func(key, value string)) {
 
 type parentKey struct{}
 
-// WithParent returns a context whose stream belongs where its caller said.
+// WithParent returns a context whose stream is below p in the trace.
 func WithParent(ctx context.Context, p Parent) context.Context {
 	if !p.Valid() {
 		return ctx
@@ -128,7 +131,7 @@ func WithParent(ctx context.Context, p Parent) context.Context {
 	return context.WithValue(ctx, parentKey{}, p)
 }
 
-// ParentOf returns what WithParent was given, or none.
+// ParentOf returns the Parent of WithParent, or the zero Parent.
 func ParentOf(ctx context.Context) Parent {
 	p, _ := ctx.Value(parentKey{}).(Parent)
 	return p

@@ -6,8 +6,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// TestTheTraceOfAStreamIsNearerThanThatOfTheApplication: a malformed header is as if it were not there.
-func TestTheTraceOfAStreamIsNearerThanThatOfTheApplication(t *testing.T) {
+// TestStreamTraceTakesPrecedence: over the trace of the application. A malformed header is ignored.
+func TestStreamTraceTakesPrecedence(t *testing.T) {
 	const application, stream = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00"
 	for name, test := range map[string]struct {
 		headers map[string]string

@@ -17,29 +17,30 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// scope is who makes spans.
+// scope is the instrumentation scope.
 const scope = "github.com/whence-dev/whence/pkg/streamtrace"
 
-// Export shows exporters the spans of streams from now on, in the background and in batches. It must be called before t is
-// used. The returned function exports what has not been exported yet, within its context.
+// Export exports the spans of streams from now on, in the background and in batches. It must be
+// called before t is used. The returned function exports the remaining spans within its context.
 func (t *Tracer) Export(service string, exporters ...sdk.SpanExporter) (end func(context.Context) error) {
 	limits := sdk.NewSpanLimits()
-	limits.EventCountLimit = -1 // a Trace is bounded
+	limits.EventCountLimit = -1 // a Trace bounds its events
 	options := []sdk.TracerProviderOption{
 		sdk.WithResource(resource.NewSchemaless(semconv.ServiceName(service))),
-		sdk.WithSampler(sdk.AlwaysSample()), // Ended has chosen
+		sdk.WithSampler(sdk.AlwaysSample()), // Ended has made the choice
 		sdk.WithIDGenerator(fixedIDs{}),
 		sdk.WithRawSpanLimits(limits),
 	}
 	for _, e := range exporters {
-		options = append(options, sdk.WithBatcher(e)) // which drops spans rather than hold up a stream
+		options = append(options, sdk.WithBatcher(e)) // the batcher drops spans rather than block a stream
 	}
 	provider := sdk.NewTracerProvider(options...)
 	t.spans = provider.Tracer(scope)
 	return provider.Shutdown
 }
 
-// Ended exports the span of a stream that has ended, if it is to be. record tells the stream's record.
+// Ended exports the span of a stream that has ended, if the stream is chosen. record returns the
+// stream's record.
 func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *streamv1.Record) {
 	if t == nil || !tr.exported(reason) {
 		return
@@ -59,20 +60,21 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 	span.End(trace.WithTimestamp(time.Now()))
 }
 
-// exported reports whether a stream that ends so is exported.
+// exported reports whether a stream with this ending is exported.
 func (t *Trace) exported(reason streamerr.Reason) bool {
 	return t != nil && t.shown && (reason != streamerr.Completed || t.self.flags.IsSampled() || t.kept.Load())
 }
 
-// Keep has the stream's span exported, however the stream ends.
+// Keep makes the stream's span exported, however the stream ends.
 func (t *Trace) Keep() {
 	if t != nil {
 		t.kept.Store(true)
 	}
 }
 
-// Place returns a context in which measurements link to the stream's span, if a stream that ends so has one: a link that leads
-// nowhere is worse than none.
+// Place returns a context in which measurements link to the stream's span, if a stream with this
+// ending has an exported span. Otherwise the context has no span, because a dead link is worse than
+// none.
 func (t *Trace) Place(reason streamerr.Reason) context.Context {
 	ctx := context.Background()
 	if !t.exported(reason) {
@@ -83,8 +85,8 @@ func (t *Trace) Place(reason streamerr.Reason) context.Context {
 	return trace.ContextWithSpanContext(ctx, self.context())
 }
 
-// failed reports whether an ending is an error to those who run the hop. A client that leaves, or stops its stream, has what it
-// wants.
+// failed reports whether an ending is an error for the operator of the hop. A client that leaves or
+// stops its stream has what it wants.
 func failed(reason streamerr.Reason) bool {
 	return reason != streamerr.Completed && reason != streamerr.ClientGone && reason != streamerr.UserStop
 }
@@ -133,7 +135,7 @@ func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 	return all
 }
 
-// answered returns the status that the caller was given with the header.
+// answered returns the status that the caller got with the header.
 func answered(r *streamv1.Record) string {
 	for _, e := range r.GetEvents() {
 		if Kind(e.GetKind()) == SendHeader && Side(e.GetSide()) == Up {
@@ -166,7 +168,8 @@ func (t *Trace) eventAttributes(e *streamv1.Event) []attribute.KeyValue {
 	return all
 }
 
-// fixedIDs returns the ids that a stream got when it began: the hop below knows them.
+// fixedIDs returns the ids that a stream got at its beginning, because the hop below already knows
+// them.
 type fixedIDs struct{}
 
 type selfKey struct{}

@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// A keeper keeps what it is given, past its shutdown.
+// A keeper keeps the exported spans, also after its shutdown.
 type keeper struct{ spans tracetest.SpanStubs }
 
 func (k *keeper) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
@@ -29,7 +29,7 @@ func (k *keeper) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error 
 }
 func (k *keeper) Shutdown(context.Context) error { return nil }
 
-// exported returns the spans of streams that run makes.
+// exported returns the spans of the streams that run makes.
 func exported(t *testing.T, tracer *streamtrace.Tracer, run func()) tracetest.SpanStubs {
 	t.Helper()
 	k := &keeper{}
@@ -41,13 +41,13 @@ func exported(t *testing.T, tracer *streamtrace.Tracer, run func()) tracetest.Sp
 	return k.spans
 }
 
-func begun(tracer *streamtrace.Tracer) *streamtrace.Trace {
+func beginTrace(tracer *streamtrace.Tracer) *streamtrace.Trace {
 	tr, _ := begin(tracer)
 	return tr
 }
 
-// ended ends a stream.
-func ended(tracer *streamtrace.Tracer, tr *streamtrace.Trace, reason streamerr.Reason) {
+// endTrace ends a stream.
+func endTrace(tracer *streamtrace.Tracer, tr *streamtrace.Trace, reason streamerr.Reason) {
 	tracer.Ended(tr, reason, func() *streamv1.Record {
 		r := &streamv1.Record{StreamId: "id", Hop: "hop", Model: "m", Reason: reason.Proto(), Path: []string{"origin", "hop"}, Message: "because", CachedTokens: new(uint32(0))}
 		tr.Tell(r)
@@ -55,7 +55,7 @@ func ended(tracer *streamtrace.Tracer, tr *streamtrace.Trace, reason streamerr.R
 	})
 }
 
-func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
+func TestSpanHasTheIDsOfTheHeadersBelow(t *testing.T) {
 	tracer := &streamtrace.Tracer{Messages: 1}
 	above := streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=x")
 	var below streamtrace.Parent
@@ -68,7 +68,7 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 			count.Sent(1, nil)
 		}
 		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "Internal", streamerr.Internal, streamerr.NewPath("origin", "hop"))
-		ended(tracer, tr, streamerr.Internal)
+		endTrace(tracer, tr, streamerr.Internal)
 	})
 	if len(spans) != 1 {
 		t.Fatal(spans)
@@ -77,7 +77,7 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 	headers := map[string]string{}
 	below.Each(func(key, value string) { headers[key] = value })
 	if want := fmt.Sprintf("00-%s-%s-00", s.SpanContext.TraceID(), s.SpanContext.SpanID()); headers["traceparent"] != want || headers["tracestate"] != "vendor=x" {
-		t.Errorf("below was told %v, the span is %s", headers, want)
+		t.Errorf("the headers for the hop below are %v, the span is %s", headers, want)
 	}
 	if s.Parent.SpanID().String() != "b7ad6b7169203331" || s.SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" || !s.Parent.IsRemote() {
 		t.Error(s.Parent, s.SpanContext)
@@ -100,12 +100,12 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 	}
 }
 
-func TestSpanIsNamedByWhatItsStreamDoes(t *testing.T) {
+func TestSpanIsNamedByItsOperation(t *testing.T) {
 	tracer := &streamtrace.Tracer{}
 	spans := exported(t, tracer, func() {
 		tr, _ := begin(tracer)
 		tr.Does("embeddings")
-		ended(tracer, tr, streamerr.Internal)
+		endTrace(tracer, tr, streamerr.Internal)
 	})
 	if len(spans) != 1 || spans[0].Name != "embeddings m" {
 		t.Fatal(spans)
@@ -123,7 +123,7 @@ func TestStreamsThatDidNotCompleteAreExported(t *testing.T) {
 		streamerr.OperatorStop: codes.Error, streamerr.PeerLost: codes.Error, streamerr.Deadline: codes.Error, streamerr.Invalid: codes.Error,
 	} {
 		tracer := &streamtrace.Tracer{}
-		spans := exported(t, tracer, func() { ended(tracer, begun(tracer), reason) })
+		spans := exported(t, tracer, func() { endTrace(tracer, beginTrace(tracer), reason) })
 		switch {
 		case status == 99 && len(spans) != 0:
 			t.Errorf("%s was exported with a ratio of 0", reason)
@@ -133,7 +133,8 @@ func TestStreamsThatDidNotCompleteAreExported(t *testing.T) {
 	}
 }
 
-// TestHopsChooseTheSameTraces: of those that a hop with a small ratio exports, one with a larger ratio lacks none.
+// TestHopsChooseTheSameTraces: a hop with a larger ratio exports all traces that a hop with a
+// smaller ratio exports.
 func TestHopsChooseTheSameTraces(t *testing.T) {
 	const streams = 4000
 	few, half, all := &streamtrace.Tracer{Ratio: 0.1}, &streamtrace.Tracer{Ratio: 0.5}, &streamtrace.Tracer{Ratio: 1}
@@ -151,7 +152,7 @@ func TestHopsChooseTheSameTraces(t *testing.T) {
 				if tracer == all {
 					parents = append(parents, tr.Parent())
 				}
-				ended(tracer, tr, streamerr.Completed)
+				endTrace(tracer, tr, streamerr.Completed)
 				if i%256 == 0 {
 					time.Sleep(time.Millisecond) // the exporter's queue is bounded
 				}
@@ -174,15 +175,16 @@ func TestHopsChooseTheSameTraces(t *testing.T) {
 	}
 }
 
-// TestEndsWaitForNoExporter: one that hangs costs spans, and no stream its time. Time stands still while anybody runs.
-func TestEndsWaitForNoExporter(t *testing.T) {
+// TestEndingsDoNotWaitForExporters: an exporter that hangs loses spans, and delays no stream. The
+// virtual clock does not advance while a goroutine runs.
+func TestEndingsDoNotWaitForExporters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracer := &streamtrace.Tracer{}
 		hung := make(hangingExporter)
 		end := tracer.Export("service", hung)
 		began := time.Now()
 		for range 10000 {
-			ended(tracer, begun(tracer), streamerr.Internal)
+			endTrace(tracer, beginTrace(tracer), streamerr.Internal)
 		}
 		if took := time.Since(began); took > 0 {
 			t.Errorf("10,000 endings took %v with an exporter that hangs", took)
@@ -218,7 +220,7 @@ func FuzzParseParent(f *testing.F) {
 		}
 		if !p.Valid() {
 			if len(told) != 0 {
-				t.Errorf("%q is no parent, and tells %v", traceparent, told)
+				t.Errorf("%q is not a parent, but sets %v", traceparent, told)
 			}
 			return
 		}
@@ -228,8 +230,8 @@ func FuzzParseParent(f *testing.F) {
 	})
 }
 
-// TestPlaceIsThatOfASpan: measurements link to spans that there will be, and to no others.
-func TestPlaceIsThatOfASpan(t *testing.T) {
+// TestPlaceIsOfAnExportedSpan: measurements link only to spans that are exported.
+func TestPlaceIsOfAnExportedSpan(t *testing.T) {
 	var none *streamtrace.Trace
 	for name, c := range map[string]struct {
 		ratio  float64

@@ -11,30 +11,31 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// maxStates is how many of the first events of state are kept, and how many of the last. A stream has six to eight on a hop,
-// and some for each worker that it is moved to.
+// maxStates is the number of first and of last state events that are kept. A stream has six to
+// eight on a hop, and some more for each worker that it is moved to.
 const maxStates = 16
 
-// A Trace is what happened to one stream on one hop. Its messages are those that the stream's Tally has kept. A nil Trace takes
-// everything and keeps nothing. All methods but Does and Describe are safe for concurrent use.
+// A Trace has the events of one stream on one hop. Its messages are those kept by the stream's
+// Tally. A nil Trace accepts all calls and keeps nothing. All methods except Does and Describe are
+// safe for concurrent use.
 type Trace struct {
 	// Static.
 	tally     *tally.Tally
-	parent    Parent // what the caller said
-	self      Parent // what this hop says to the one below
-	method    string // that was called; "" for none of gRPC
-	shown     bool   // somebody is shown spans
-	operation string // what the stream does; "" for what most do
+	parent    Parent // from the caller
+	self      Parent // for the hop below
+	method    string // the called method; "" without gRPC
+	shown     bool   // spans are exported
+	operation string // "" for the default
 	described *Span  // nil for an answer of a language model
 
-	kept atomic.Bool // exported, however the stream ends
+	kept atomic.Bool // export, however the stream ends
 
 	mu     sync.Mutex // guards the following fields
 	states tally.Ends[state]
 	reset  streamerr.Reason // of the last reset from above
 }
 
-// Note notes an event of the stream's state.
+// Note records a state event of the stream.
 func (t *Trace) Note(kind Kind, side Side, code string, reason streamerr.Reason, path streamerr.Path) {
 	if t != nil {
 		t.NoteAt(time.Now(), kind, side, code, reason, path)
@@ -51,27 +52,28 @@ func (t *Trace) NoteAt(at time.Time, kind Kind, side Side, code string, reason s
 	t.states.Add(state{at.Sub(t.tally.Began()), kind, side, code, reason, path})
 }
 
-// Header notes a header. Path is the hops that the call has crossed so far.
+// Header records a header. path has the hops that the call has crossed so far.
 func (t *Trace) Header(kind Kind, side Side, code string, path ...string) {
 	t.Note(kind, side, code, streamerr.Unspecified, path)
 }
 
-// Stopping notes that the stream is to stop, if it was the neighbour above who said so: a decision of this hop's own has no
-// path yet.
+// Stopping records a stop from the neighbour above. A stop by this hop itself, whose cause has no
+// path yet, is not recorded.
 func (t *Trace) Stopping(at time.Time, cause *streamerr.Error) {
 	if t != nil && len(cause.Path) > 0 {
 		t.recvRst(at, cause, cause)
 	}
 }
 
-// Reset notes that the caller is gone from a stream that was stopped before. Why it ends is still what it was.
+// Reset records that the caller has left a stream that was stopped before. The cause of the ending
+// remains.
 func (t *Trace) Reset(gone, cause *streamerr.Error) {
 	if t != nil && len(gone.Path) > 0 {
 		t.recvRst(time.Now(), gone, cause)
 	}
 }
 
-// recvRst notes a reset once: a broken call is noticed by more than one.
+// recvRst records a reset once, because several goroutines may notice a broken call.
 func (t *Trace) recvRst(at time.Time, how, why *streamerr.Error) {
 	t.mu.Lock()
 	known := t.reset == how.Reason
@@ -82,7 +84,8 @@ func (t *Trace) recvRst(at time.Time, how, why *streamerr.Error) {
 	}
 }
 
-// resetCode is the form in which a cause came from above. What comes without a message names nobody but the neighbour.
+// resetCode returns the form in which a cause came from above. A cause without a message names only
+// the neighbour.
 func resetCode(cause *streamerr.Error) string {
 	switch {
 	case len(cause.Path) > 1:
@@ -96,7 +99,7 @@ func resetCode(cause *streamerr.Error) string {
 	}
 }
 
-// Tell adds what happened so far to the record of the stream.
+// Tell adds the events so far to the record of the stream.
 func (t *Trace) Tell(r *streamv1.Record) {
 	if t == nil {
 		return
@@ -112,7 +115,7 @@ func (t *Trace) Tell(r *streamv1.Record) {
 	}
 	r.MessagesReceived = t.tally.EachReceived(func(i uint64, m *tally.Message) { add(messageProto(m, Recv, from, i)) })
 	r.MessagesSent = t.tally.EachSent(func(i uint64, m *tally.Message) { add(messageProto(m, Send, to, i)) })
-	// Stable, because a clock may stand still between two events.
+	// Stable, because two events may have the same time.
 	slices.SortStableFunc(r.GetEvents(), func(a, b *streamv1.Event) int {
 		return int(a.GetAt().AsDuration() - b.GetAt().AsDuration())
 	})

@@ -20,13 +20,13 @@ func begin(tracer *streamtrace.Tracer) (*streamtrace.Trace, *tally.Tally) {
 	return tracer.Begin(count, streamtrace.Parent{}, ""), count
 }
 
-func told(t *streamtrace.Trace) *streamv1.Record {
+func recordOf(t *streamtrace.Trace) *streamv1.Record {
 	r := &streamv1.Record{}
 	t.Tell(r)
 	return r
 }
 
-// indices returns the numbers of the messages of a kind that were kept.
+// indices returns the indices of the kept messages of a kind.
 func indices(r *streamv1.Record, kind streamtrace.Kind) (kept []uint64) {
 	for _, e := range r.GetEvents() {
 		if streamtrace.Kind(e.GetKind()) == kind {
@@ -49,7 +49,7 @@ func TestLongStreamKeepsItsFirstAndLastMessages(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "OK", streamerr.Completed, streamerr.NewPath("engine", "hop"))
-		r := told(tr)
+		r := recordOf(tr)
 		want := []uint64{0, 1, 2, 9997, 9998, 9999}
 		if got := indices(r, streamtrace.Recv); !slices.Equal(got, want) {
 			t.Errorf("received %v", got)
@@ -77,7 +77,7 @@ func TestFewMessagesAreAllKept(t *testing.T) {
 			for range n {
 				count.Received(1, nil)
 			}
-			r := told(tr)
+			r := recordOf(tr)
 			var want []uint64
 			for i := range n {
 				if i < keep || i >= n-keep {
@@ -85,7 +85,7 @@ func TestFewMessagesAreAllKept(t *testing.T) {
 				}
 			}
 			if got := indices(r, streamtrace.Recv); !slices.Equal(got, want) || r.GetMessagesReceived() != uint64(n) {
-				t.Errorf("%d of each end of %d: %v, and a count of %d", keep, n, got, r.GetMessagesReceived())
+				t.Errorf("keeping %d at each end of %d messages: %v, and a count of %d", keep, n, got, r.GetMessagesReceived())
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func TestEventsOfStateAreBounded(t *testing.T) {
 	for i := range 1000 {
 		tr.Header(streamtrace.SendHeader, streamtrace.Down, fmt.Sprint(i))
 	}
-	events := told(tr).GetEvents()
+	events := recordOf(tr).GetEvents()
 	if len(events) != 32 || events[0].GetCode() != "0" || events[15].GetCode() != "15" || events[16].GetCode() != "984" || events[31].GetCode() != "999" {
 		t.Error(len(events), events)
 	}
@@ -119,7 +119,7 @@ func TestStopsHaveTheFormInWhichTheyCame(t *testing.T) {
 	} {
 		tr, _ := begin(&streamtrace.Tracer{})
 		tr.Stopping(time.Now(), c.cause)
-		events := told(tr).GetEvents()
+		events := recordOf(tr).GetEvents()
 		if c.code == "" {
 			if len(events) != 0 {
 				t.Errorf("%v: %v", c.cause, events)
@@ -147,21 +147,21 @@ func TestReadersSeeAStreamThatRuns(t *testing.T) {
 		})
 	}
 	for range 100 {
-		if r := told(tr); len(r.GetEvents()) > 2*2*4+32 {
+		if r := recordOf(tr); len(r.GetEvents()) > 2*2*4+32 {
 			t.Fatal(len(r.GetEvents()))
 		}
 	}
 	wg.Wait()
-	if r := told(tr); r.GetMessagesReceived() != 2000 || r.GetMessagesSent() != 1000 {
+	if r := recordOf(tr); r.GetMessagesReceived() != 2000 || r.GetMessagesSent() != 1000 {
 		t.Error(r)
 	}
 }
 
-func TestNilTakesEverything(t *testing.T) {
+func TestNilAcceptsAllCalls(t *testing.T) {
 	tr, _ := begin(nil)
 	tr.Header(streamtrace.SendHeader, streamtrace.Up, "")
 	tr.Stopping(time.Now(), &streamerr.Error{Path: streamerr.NewPath("client")})
-	if r := told(tr); tr != nil || tr.ID() != "" || tr.Parent().Valid() || len(r.GetEvents()) != 0 {
+	if r := recordOf(tr); tr != nil || tr.ID() != "" || tr.Parent().Valid() || len(r.GetEvents()) != 0 {
 		t.Error(tr, r)
 	}
 }
@@ -179,7 +179,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkMessage is what one message costs that comes from below and is passed on.
+// BenchmarkMessage measures the cost of a message that comes from below and is passed on.
 func BenchmarkMessage(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -197,7 +197,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkBegin is what a stream costs before its first message.
+// BenchmarkBegin measures the cost of a stream before its first message.
 func BenchmarkBegin(b *testing.B) {
 	tracer := &streamtrace.Tracer{Messages: streamtrace.DefaultMessages}
 	b.ReportAllocs()

@@ -4,27 +4,28 @@ import "time"
 
 // A Message is one message of a stream.
 type Message struct {
-	At            time.Duration // since the stream began
+	At            time.Duration // time since the stream began
 	Bytes, Tokens uint32
 }
 
-// Ends keeps the first and the last values that are added to it, and counts all. The zero value keeps none.
+// Ends keeps the first and the last values added to it, and counts all values. The zero value keeps
+// no values.
 type Ends[T any] struct {
-	keep        uint64 // of each
+	keep        uint64 // number of values kept at each end
 	n           uint64
-	first, last []T // at most keep long; last is then a ring
+	first, last []T // each at most keep long; when full, last is a ring
 }
 
-// NewEnds returns Ends that keep n values of each end. Add does not allocate.
+// NewEnds returns Ends that keep n values at each end. Add does not allocate.
 func NewEnds[T any](n int) Ends[T] {
 	both := make([]T, 2*n)
 	return Ends[T]{keep: uint64(n), first: both[:0:n], last: both[n:n]}
 }
 
-// firstGrown is how many values GrowingEnds make room for at first.
+// firstGrown is the initial capacity of GrowingEnds.
 const firstGrown = 8
 
-// GrowingEnds is NewEnds, except that Add allocates what it keeps.
+// GrowingEnds is like NewEnds, except that Add allocates memory as needed.
 func GrowingEnds[T any](n int) Ends[T] { return Ends[T]{keep: uint64(n)} }
 
 // Add adds a value.
@@ -45,7 +46,8 @@ func (e *Ends[T]) Add(v T) {
 	}
 }
 
-// Each calls each for all values that are kept, in the order in which they were added, and returns how many were added.
+// Each calls each for every kept value, in the order in which the values were added, and returns
+// the number of added values.
 func (e *Ends[T]) Each(each func(index uint64, v *T)) (n uint64) {
 	for i := range e.first {
 		each(uint64(i), &e.first[i])

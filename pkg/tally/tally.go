@@ -1,11 +1,13 @@
 // Package tally counts and times the messages of one stream on one hop.
 //
-// A stream has exactly one Tally, and nothing else on the hop counts its messages, tokens and bytes or reads a clock for them.
-// The record (package ledger), the metrics and the trace of the stream read the Tally when they are asked: a scrape and a list
-// of live streams take a Snapshot, and the trace reads the first and the last messages.
+// A stream has exactly one Tally. Nothing else on the hop counts the stream's messages, tokens and
+// bytes, or reads a clock for them. The stream's record (package ledger), metrics and trace read
+// the Tally on demand: a scrape and a list of live streams take a Snapshot, and the trace reads the
+// first and the last messages.
 //
-// A message costs one lock that no other stream uses, at most one look at the clock, and no allocation. Times are durations
-// since the stream began. Sizes are bytes of protobuf without its framing, or what the hop says that it has written.
+// A message costs one lock that no other stream uses, at most one clock reading, and no allocation.
+// Times are durations since the stream began. Sizes are bytes of protobuf without framing, or the
+// number of bytes that the hop reports as written.
 package tally
 
 import (
@@ -15,36 +17,40 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Messages with tokens are alike, and computing a message's size costs more than everything else that a Tally does for it. A
-// Tally therefore computes the sizes of the first sizeFirst messages, which a trace lists one by one, and of every
-// sizeEach-th message after them. The messages between count as the last one that was computed.
+// Messages with tokens have similar sizes, and to compute a message's size costs more than all else
+// that a Tally does for it. A Tally therefore computes the sizes of the first sizeFirst messages,
+// which a trace lists one by one, and of every sizeEach-th message after them. Every other message
+// gets the last computed size.
 const (
 	sizeFirst = 4
 	sizeEach  = 8
 )
 
-// A Tally is the messages of one stream on one hop. All methods but Time and Keep are safe for concurrent use: a stream with
-// several choices has several calls below, and a goroutine receives each.
+// A Tally counts the messages of one stream on one hop. All methods except Time and Keep are safe
+// for concurrent use: a stream with several choices has several calls below, each with its own
+// receiving goroutine.
 type Tally struct {
 	began time.Time // static
-	timed bool      // messages are timed and sized; set before the first message
+	timed bool      // messages are timed, and their sizes computed; set before the first message
 
 	mu             sync.Mutex // guards the following fields
 	received, sent direction
-	read           int           // bytes of the message whose Received is to come
-	written        int           // bytes of the message whose Sent is to come
-	back           uint64        // sent tokens that were taken back
-	waited         time.Duration // for the caller's next message
+	read           int           // bytes read of the message of the next Received
+	written        int           // bytes written of the message of the next Sent
+	takenBack      uint64        // sent tokens that were taken back
+	waited         time.Duration // time waited for the caller's next message
 	closed         bool
 }
 
-// New returns the tally of a stream that began at a time. It counts tokens and messages; Time and Keep add the rest.
+// New returns the tally of a stream that began at began. It counts tokens and messages; Time and
+// Keep enable the rest.
 func New(began time.Time) *Tally { return &Tally{began: began} }
 
 // Began returns when the stream began.
 func (t *Tally) Began() time.Time { return t.began }
 
-// Time makes the tally time and size its messages, and count their gaps. It must be called before the first message.
+// Time makes the tally compute the times, gaps and sizes of messages. It must be called before the
+// first message.
 func (t *Tally) Time() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,8 +59,8 @@ func (t *Tally) Time() {
 	t.received.gaps, t.sent.gaps = &both[0], &both[1]
 }
 
-// Keep makes the tally keep the first and the last messages in each direction, n of each, and time and size all messages. It
-// must be called before the first message.
+// Keep makes the tally keep the first n and the last n messages of each direction, and compute the
+// times and sizes of all messages. It must be called before the first message.
 func (t *Tally) Keep(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,8 +68,9 @@ func (t *Tally) Keep(n int) {
 	t.received.kept, t.sent.kept = NewEnds[Message](n), NewEnds[Message](n)
 }
 
-// Received counts a message from the hop below, and the tokens that the message counts. The size of a nil message is what Read
-// was told since the message before; another message that is no protobuf message has no size.
+// Received counts a message from the hop below with the given number of tokens. The size of a nil
+// message is the number of bytes passed to Read since the previous message. A message of another
+// type than protobuf has no size.
 func (t *Tally) Received(tokens int, message any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,16 +83,17 @@ func (t *Tally) Received(tokens int, message any) {
 	t.count(&t.received, tokens, size)
 }
 
-// Read counts bytes that were read from the hop below, of the message whose Received is to come.
+// Read counts bytes that were read from the hop below, for the message of the next Received.
 func (t *Tally) Read(bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.read += bytes
 }
 
-// Sent counts a message that was passed to the caller, and the tokens that the message counts. The size of a nil message is
-// what Wrote was told since the message before. If the message has the first tokens of the stream, Sent returns their time;
-// the time that the stream waited for its caller is left out. Otherwise Sent returns 0.
+// Sent counts a message with the given number of tokens that was passed to the caller. The size of
+// a nil message is the number of bytes passed to Wrote since the previous message. If the message
+// has the first tokens of the stream, Sent returns their time, excluding the time that the stream
+// waited for its caller. Otherwise Sent returns 0.
 func (t *Tally) Sent(tokens int, message any) (first time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +105,7 @@ func (t *Tally) Sent(tokens int, message any) (first time.Duration) {
 	return t.count(&t.sent, tokens, size)
 }
 
-// Wrote counts bytes that were written to the caller, of the message whose Sent is to come.
+// Wrote counts bytes that were written to the caller, for the message of the next Sent.
 func (t *Tally) Wrote(bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +117,8 @@ func (t *Tally) wrote(bytes int) {
 	t.written += bytes
 }
 
-// count counts a message of a direction. It returns the time of the first tokens if the message has them, else 0. mu is held.
+// count counts a message of a direction. If the message has the first tokens, count returns their
+// time, otherwise 0. The caller holds mu.
 func (t *Tally) count(d *direction, tokens, size int) (first time.Duration) {
 	d.tokens += uint64(tokens)
 	at := time.Duration(0)
@@ -118,13 +127,13 @@ func (t *Tally) count(d *direction, tokens, size int) (first time.Duration) {
 	}
 	d.kept.Add(Message{At: at, Bytes: uint32(size), Tokens: uint32(tokens)})
 	if at == 0 || tokens == 0 {
-		return 0 // no gap of its own: the time before the first token is the token's, and an ending comes with the last
+		return 0 // no gap: the time before the first token belongs to the token, and an ending comes with the last token
 	}
 	return d.addToken(tokens, at, max(1, at-t.waited))
 }
 
-// Waited counts time in which the stream waited for its caller's next message. Snapshot leaves that time out everywhere: it is
-// neither before the first token, nor between two tokens, nor a part of the whole.
+// Waited adds time in which the stream waited for its caller's next message. A Snapshot excludes
+// that time from the time to the first token, from the gaps, and from the total.
 func (t *Tally) Waited(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,11 +144,11 @@ func (t *Tally) Waited(d time.Duration) {
 func (t *Tally) TakenBack(tokens int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.back += uint64(tokens)
+	t.takenBack += uint64(tokens)
 }
 
-// Unreceived counts tokens that were generated below and never came to this hop. late reports that the tally was closed before:
-// what Close has returned lacks the tokens.
+// Unreceived counts tokens that were generated below but never reached this hop. late reports that
+// the tally was closed before, so that the Snapshot of Close lacks the tokens.
 func (t *Tally) Unreceived(tokens int) (late bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,14 +156,14 @@ func (t *Tally) Unreceived(tokens int) (late bool) {
 	return t.closed
 }
 
-// Merged counts messages from the hop below that have become a part of the message whose Received is to come.
+// Merged counts messages from the hop below that were merged into the message of the next Received.
 func (t *Tally) Merged(messages int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.received.merged += uint64(messages)
 }
 
-// Snapshot returns the figures of the stream as they are now.
+// Snapshot returns the current figures of the stream.
 func (t *Tally) Snapshot() Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,11 +179,11 @@ func (t *Tally) Close() Snapshot {
 }
 
 func (t *Tally) snapshot() Snapshot {
-	return Snapshot{Received: t.received.side(), Sent: t.sent.side(), TakenBack: t.back, Waited: t.waited}
+	return Snapshot{Received: t.received.side(), Sent: t.sent.side(), TakenBack: t.takenBack, Waited: t.waited}
 }
 
-// EachReceived calls each with the messages from below that were kept and their numbers, from 0 on, and returns how many
-// messages there were. each must not use t.
+// EachReceived calls each with every kept message from below and its index, which begins at 0. It
+// returns the number of messages received. each must not use t.
 func (t *Tally) EachReceived(each func(index uint64, m *Message)) (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,24 +197,24 @@ func (t *Tally) EachSent(each func(index uint64, m *Message)) (n uint64) {
 	return t.sent.kept.Each(each)
 }
 
-// FirstSent returns when the first message with tokens was sent to the caller, waits for the caller included; 0 if there was
-// none yet, or the tally times nothing.
+// FirstSent returns when the first message with tokens was sent to the caller, including waits for
+// the caller. It returns 0 if there was none yet, or if the tally is not timed.
 func (t *Tally) FirstSent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sent.first
 }
 
-// FirstReceived returns when the first message with tokens came from the hop below; 0 if there was none yet, or the tally times
-// nothing.
+// FirstReceived returns when the first message with tokens came from the hop below. It returns 0 if
+// there was none yet, or if the tally is not timed.
 func (t *Tally) FirstReceived() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.received.first
 }
 
-// size returns the size of a message on the wire, which a message that was sent or received has cached; 0 if it is no protobuf
-// message.
+// size returns the size of a message in bytes, which a sent or received message has cached. It
+// returns 0 if m is not a protobuf message.
 func size(m any) int {
 	if m, ok := m.(proto.Message); ok {
 		return proto.MarshalOptions{UseCachedSize: true}.Size(m)

@@ -13,17 +13,17 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func timed() *tally.Tally {
+func newTimed() *tally.Tally {
 	c := tally.New(time.Now())
 	c.Time()
 	return c
 }
 
-// TestWaitsForTheCallerAreLeftOut: the time to the first token and the gaps between tokens exclude the
-// time that the stream waited for its caller. The times of the kept messages include it.
+// TestWaitsForTheCallerAreLeftOut: the time to the first token and the gaps between tokens exclude
+// the time that the stream waited for its caller. The times of the kept messages include it.
 func TestWaitsForTheCallerAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := timed()
+		c := newTimed()
 		c.Keep(2)
 		time.Sleep(3 * time.Second)
 		c.Waited(2 * time.Second)
@@ -32,7 +32,7 @@ func TestWaitsForTheCallerAreLeftOut(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 		if first := c.Sent(2, nil); first != 0 {
-			t.Errorf("another first token, after %v", first)
+			t.Errorf("Sent reported another first token, after %v", first)
 		}
 		time.Sleep(time.Minute)
 		c.Waited(time.Minute - 50*time.Millisecond)
@@ -55,13 +55,13 @@ func TestWaitsForTheCallerAreLeftOut(t *testing.T) {
 	})
 }
 
-func TestTokensThatWereNotDeliveredAreWasted(t *testing.T) {
+func TestUndeliveredTokensAreWasted(t *testing.T) {
 	c := tally.New(time.Now())
 	c.Received(4, nil)
 	c.Sent(3, nil)
 	c.TakenBack(2)
 	if c.Unreceived(5) {
-		t.Error("late before the end")
+		t.Error("Unreceived reported late before Close")
 	}
 	s := c.Close()
 	if s.Delivered() != 1 || s.Wasted() != 8 {
@@ -72,13 +72,14 @@ func TestTokensThatWereNotDeliveredAreWasted(t *testing.T) {
 	}
 }
 
-// TestTallyThatNobodyReadsCounts: without Time and Keep there are tokens and messages, and no times and sizes.
-func TestTallyThatNobodyReadsCounts(t *testing.T) {
+// TestUntimedTallyCounts: without Time and Keep there are tokens and messages, but no times and
+// sizes.
+func TestUntimedTallyCounts(t *testing.T) {
 	c := tally.New(time.Now())
 	c.Received(2, &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1, 2}}}})
 	c.Received(0, nil)
 	if first := c.Sent(2, nil); first != 0 || c.FirstSent() != 0 {
-		t.Error("a time:", first, c.FirstSent())
+		t.Error("an untimed tally has a time:", first, c.FirstSent())
 	}
 	s := c.Snapshot()
 	if s.Received.Messages != 2 || s.Received.Tokens != 2 || s.Received.Bytes != 0 || s.Sent.Messages != 1 {
@@ -86,9 +87,9 @@ func TestTallyThatNobodyReadsCounts(t *testing.T) {
 	}
 }
 
-// TestSnapshotsOnlyGrow while several goroutines receive and one sends. The race detector is the judge of the rest.
+// TestSnapshotsOnlyGrow: while several goroutines receive and one sends, under the race detector.
 func TestSnapshotsOnlyGrow(t *testing.T) {
-	c := timed()
+	c := newTimed()
 	c.Keep(4)
 	var all sync.WaitGroup
 	for range 3 {
@@ -121,7 +122,7 @@ func TestSnapshotsOnlyGrow(t *testing.T) {
 
 func TestMessagesAllocateNothing(t *testing.T) {
 	m := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
-	for name, c := range map[string]*tally.Tally{"counted": tally.New(time.Now()), "timed": timed(), "kept": tally.New(time.Now())} {
+	for name, c := range map[string]*tally.Tally{"counted": tally.New(time.Now()), "newTimed": newTimed(), "kept": tally.New(time.Now())} {
 		if name == "kept" {
 			c.Keep(4)
 		}
@@ -135,9 +136,10 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestMergedMessagesAreCounted: both sides of a socket count the same messages, though one has merged them.
+// TestMergedMessagesAreCounted: both ends of a connection count the same messages, though one end
+// has merged them.
 func TestMergedMessagesAreCounted(t *testing.T) {
-	c := timed()
+	c := newTimed()
 	c.Received(1, nil)
 	c.Merged(3)
 	c.Received(4, nil)

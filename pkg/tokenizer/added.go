@@ -10,29 +10,30 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// An addedToken is matched in the text itself, before words are split: the special tokens of chat
-// templates, and other tokens that were added to the vocabulary after its training.
+// An addedToken is matched in the text itself, before the text is split into words: the special
+// tokens of chat templates, and other tokens that were added to the vocabulary after its training.
 type addedToken struct {
 	ID         *uint32 `json:"id"`
 	Content    string  `json:"content"`
-	SingleWord bool    `json:"single_word"` // matches only where no character of a word is beside it
-	LStrip     bool    `json:"lstrip"`      // takes in the white space on its left
-	RStrip     bool    `json:"rstrip"`      // takes in the white space on its right
-	Normalized bool    `json:"normalized"`  // matches, itself normalized, in normalized text
+	SingleWord bool    `json:"single_word"` // matches only between characters that do not belong to a word
+	LStrip     bool    `json:"lstrip"`      // includes the white space on its left
+	RStrip     bool    `json:"rstrip"`      // includes the white space on its right
+	Normalized bool    `json:"normalized"`  // the normalized token matches in normalized text
 	Special    bool    `json:"special"`     // may be skipped by decoding
 }
 
-// A segment is a part of a text: an added token or, with id bpe.None, the text between two.
+// A segment is a part of a text: an added token, or, with id bpe.None, the text between two added
+// tokens.
 type segment struct {
 	start, end int
 	id         uint32
 }
 
-// An addedMatcher finds added tokens: the leftmost match, and the longest of several. It is
-// immutable.
+// An addedMatcher finds added tokens: the leftmost match, and of several matches there the longest.
+// It is immutable.
 //
-// It is a trie, walked from every position where a token may begin. A walk is no longer than the
-// longest token, so the time is linear in the text.
+// It is a trie. A walk starts at every position where a token may begin, and is no longer than the
+// longest token, so the time is linear in the length of the text.
 type addedMatcher struct {
 	tokens []addedToken
 	root   [256]int32 // children of the root by byte; 0 means none
@@ -47,11 +48,11 @@ type trieNode struct {
 
 func newAddedMatcher() *addedMatcher { return &addedMatcher{nodes: make([]trieNode, 1)} }
 
-// add makes content (the token's text, possibly normalized) match as token. Of equal contents the
-// first counts.
+// add makes content (the token's text, possibly normalized) match as token. If several tokens have
+// the same content, the first one wins.
 func (m *addedMatcher) add(content string, token addedToken) error {
 	if content == "" {
-		return errors.New("normalization leaves nothing of it")
+		return errors.New("the normalized token is empty")
 	}
 	at := int32(0)
 	for i := range len(content) {
@@ -109,12 +110,12 @@ func (m *addedMatcher) next(text string, from int) (start, end int, token *added
 	return len(text), len(text), nil
 }
 
-// split appends the segments of text, none of them empty.
+// split appends the segments of text. No segment is empty.
 func (m *addedMatcher) split(dst []segment, text string) []segment {
 	if text == "" {
 		return dst
 	}
-	done := 0 // end of the text that the segments cover
+	done := 0 // end of the text covered by the segments
 	if len(m.tokens) > 0 {
 		for from := 0; ; {
 			start, end, token := m.next(text, from)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// english is some 12 kB of prose.
+// english returns about 12 kB of prose.
 func english(b *testing.B) string {
 	b.Helper()
 	var text strings.Builder
@@ -23,7 +23,7 @@ func english(b *testing.B) string {
 	return text.String()
 }
 
-// A tokenizer.json named by WHENCE_TOKENIZER is measured instead of the file in testdata.
+// benchFile loads the file in testdata, or the tokenizer.json named by WHENCE_TOKENIZER.
 func benchFile(b *testing.B, name string) *Tokenizer {
 	b.Helper()
 	if file := os.Getenv("WHENCE_TOKENIZER"); file != "" {
@@ -35,8 +35,8 @@ func benchFile(b *testing.B, name string) *Tokenizer {
 	return loadFile(b, filepath.Join("testdata", name+".json"))
 }
 
-// rare is 1 MB of words of which few come twice, so that no cache helps.
-func rare() string {
+// rareWords returns 1 MB of words that rarely repeat, so that no cache helps.
+func rareWords() string {
 	r := rand.New(rand.NewPCG(9, 10))
 	var text strings.Builder
 	for text.Len() < 1<<20 {
@@ -50,7 +50,7 @@ func rare() string {
 
 func BenchmarkEncode(b *testing.B) {
 	for _, name := range []string{"whencetiny", "capitals", "three", "fallback"} {
-		for kind, text := range map[string]string{"english": english(b), "rare words": rare()} {
+		for kind, text := range map[string]string{"english": english(b), "rareWords words": rareWords()} {
 			b.Run(name+"/"+kind, func(b *testing.B) {
 				tok := benchFile(b, name)
 				b.SetBytes(int64(len(text)))
@@ -63,7 +63,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDecoder measures one Next a token, as a stream does.
+// BenchmarkDecoder measures one Next per token, as in a stream.
 func BenchmarkDecoder(b *testing.B) {
 	for _, name := range []string{"whencetiny", "fallback", "unfused"} {
 		for kind, text := range map[string]string{"english": english(b), "emoji": strings.Repeat("👩‍💻 🙂", 500)} {
@@ -82,8 +82,8 @@ func BenchmarkDecoder(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad loads the embedded model's file, and one as large as the largest of today: 262,144 tokens and twice as
-// many merges.
+// BenchmarkLoad loads the embedded model's file, and a file as large as the largest of today:
+// 262,144 tokens and twice as many merges.
 func BenchmarkLoad(b *testing.B) {
 	tiny, err := os.ReadFile(filepath.Join("..", "..", "internal", "whencetiny", "model", "tokenizer.json"))
 	if err != nil {
@@ -118,7 +118,7 @@ func largeFile(b *testing.B) []byte {
 	for len(tokens) < 1<<18 || len(merges) < 1<<19 {
 		left, right := tokens[r.IntN(min(len(tokens), 4000))], tokens[r.IntN(min(len(tokens), 4000))]
 		if _, ok := vocab[left+right]; !ok && len(tokens) == 1<<18 || len(left+right) > 16 {
-			left, right = tokens[r.IntN(26)], tokens[r.IntN(26)] // which are known by now
+			left, right = tokens[r.IntN(26)], tokens[r.IntN(26)] // known by now
 		}
 		add(left + right)
 		merges = append(merges, [2]string{left, right})

@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// checksumMethod is the prefix of a checksum. It changes with the input of the checksum, so that
-// old and new checksums differ.
+// checksumMethod is the prefix of a checksum. It changes when the input of the checksum changes, so
+// that old and new checksums differ.
 const checksumMethod = "1:"
 
 // Checksum returns a checksum of a tokenizer.json: two files have the same checksum if they convert
@@ -32,7 +32,7 @@ func Checksum(data []byte) (string, error) {
 		return "", errors.New("tokenizer.json: no model")
 	}
 	sum := sha256.New()
-	d := digest{bufio.NewWriter(sum)} // most writes are words of a few bytes
+	d := digest{bufio.NewWriter(sum)} // most writes are a few bytes long
 	d.vocabulary(f.Model.Vocab)
 	d.number(uint64(len(f.Model.Merges)))
 	for _, m := range f.Model.Merges {
@@ -56,8 +56,8 @@ func Checksum(data []byte) (string, error) {
 	return checksumMethod + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// A digest hashes values unambiguously: each text follows its length. Its errors are those of a
-// hash, which has none.
+// A digest hashes values unambiguously: the length of a text precedes the text. A hash returns no
+// errors, so a digest ignores them.
 type digest struct{ *bufio.Writer }
 
 func (d digest) number(n uint64) {
@@ -98,8 +98,8 @@ func (d digest) vocabulary(v vocabulary) {
 	}
 }
 
-// added hashes the added tokens as listTokens sees them: a token of the vocabulary keeps its id
-// there.
+// added hashes the added tokens after listTokens has completed them: a token of the vocabulary
+// keeps its id there.
 func (d digest) added(v vocabulary, tokens []addedToken) error {
 	if _, _, err := listTokens(v, tokens); err != nil {
 		return fmt.Errorf("tokenizer.json: %w", err)
@@ -115,7 +115,7 @@ func (d digest) added(v vocabulary, tokens []addedToken) error {
 	return nil
 }
 
-// component hashes its JSON, with sorted keys and without white space.
+// component hashes the JSON of c, with sorted keys and without white space.
 func (d digest) component(c *component) error {
 	if c == nil {
 		d.text("")

@@ -17,7 +17,7 @@ func checksum(t *testing.T, data []byte) string {
 	return sum
 }
 
-func TestChecksumIsOfWhatTokenIDsMean(t *testing.T) {
+func TestChecksumCoversTheMeaningOfTokenIDs(t *testing.T) {
 	same := checksum(t, small())
 	if method, sum, ok := strings.Cut(same, ":"); !ok || method != "1" || len(sum) != 64 {
 		t.Fatal(same)
@@ -31,7 +31,7 @@ func TestChecksumIsOfWhatTokenIDsMean(t *testing.T) {
 		"no type":                      `"model":{"vocab":{"a":0,"b":1,"ab":2,"c":3},"merges":["#version: 0.2","a b"]}`,
 	} {
 		if got := checksum(t, small(section)); got != same {
-			t.Errorf("%s: differs, and means the same", name)
+			t.Errorf("%s: the checksum differs, but the meaning does not", name)
 		}
 	}
 	seen := map[string]string{same: "the file"}
@@ -55,13 +55,13 @@ func TestChecksumIsOfWhatTokenIDsMean(t *testing.T) {
 	} {
 		got := checksum(t, small(section))
 		if other, ok := seen[got]; ok {
-			t.Errorf("%s: the same as %s", name, other)
+			t.Errorf("%s: the checksum equals that of %s", name, other)
 		}
 		seen[got] = name
 	}
 }
 
-func TestChecksumSurvivesBeingWrittenAnew(t *testing.T) {
+func TestChecksumIgnoresTheFormatOfTheFile(t *testing.T) {
 	data, err := os.ReadFile("../../internal/whencetiny/model/tokenizer.json")
 	if err != nil {
 		t.Fatal(err)
@@ -75,11 +75,11 @@ func TestChecksumSurvivesBeingWrittenAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if checksum(t, anew) != checksum(t, data) {
-		t.Error("white space and the order of keys count")
+		t.Error("white space or the order of keys changes the checksum")
 	}
 }
 
-func TestChecksumOfWhatIsNoTokenizer(t *testing.T) {
+func TestChecksumOfAnInvalidFileFails(t *testing.T) {
 	for _, bad := range []string{``, `{}`, `{"model":7}`, `{"model":{},"added_tokens":[{"content":"x"}]}`} {
 		if sum, err := Checksum([]byte(bad)); err == nil {
 			t.Errorf("%s: %s", bad, sum)
@@ -87,7 +87,7 @@ func TestChecksumOfWhatIsNoTokenizer(t *testing.T) {
 	}
 }
 
-// BenchmarkChecksum is of a file as large as the largest of today.
+// BenchmarkChecksum uses a file as large as the largest of today.
 func BenchmarkChecksum(b *testing.B) {
 	data := largeFile(b)
 	b.SetBytes(int64(len(data)))

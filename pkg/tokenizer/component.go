@@ -12,7 +12,7 @@ type component struct {
 	raw  json.RawMessage
 }
 
-// UnmarshalJSON reads the type and keeps the rest for options.
+// UnmarshalJSON reads the type, and stores the JSON for options.
 func (c *component) UnmarshalJSON(data []byte) error {
 	var head struct{ Type string }
 	if err := json.Unmarshal(data, &head); err != nil {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// compose returns a normalizer to form, whose decomposition is decomposed.
+// compose returns a normalizer to form. decomposed is the form of the decomposition.
 //
 // golang.org/x/text uses the stream-safe format: it inserts U+034F into a run of more than 30
-// marks. The Rust library does not, so texts with long runs of marks take a separate path. And the
-// Rust library normalizes with the tables of Unicode 9.0: it treats later characters as unassigned,
-// and leaves them in place and unchanged.
+// marks. The Rust library does not, so texts with long runs of marks take a separate path. Also,
+// the Rust library normalizes with the tables of Unicode 9.0: it treats later characters as
+// unassigned, and does not change them.
 func compose(form, decomposed norm.Form) normalizer {
 	known := func(s string) string {
 		if longMarks(s) {
@@ -42,8 +42,8 @@ func compose(form, decomposed norm.Form) normalizer {
 	}
 }
 
-// longMarks reports whether s has a run of marks that could be longer than 30 when decomposed. No
-// mark decomposes to more than two, and no character before them adds more than four.
+// longMarks reports whether s has a run of marks that may be longer than 30 after decomposition. No
+// mark decomposes to more than two marks, and no character before the marks adds more than four.
 func longMarks(s string) bool {
 	n := 0
 	for _, r := range s {
@@ -56,14 +56,13 @@ func longMarks(s string) bool {
 	return false
 }
 
-// isMark reports whether golang.org/x/text treats r as a mark. That includes letters that compose
-// with the character before them, such as Hangul's vowels and final consonants.
+// isMark reports whether golang.org/x/text treats r as a mark. Such characters include letters that
+// compose with the character before them, such as Hangul's vowels and final consonants.
 func isMark(r rune) bool {
 	return unicode.Is(unicode.M, r) || 0x1161 <= r && r <= 0x1175 || 0x11A8 <= r && r <= 0x11C2 || r == 'ﾞ' || r == 'ﾟ'
 }
 
-// composeLong is the algorithm of Unicode's UAX #15: decompose, put marks in canonical order,
-// compose.
+// composeLong implements UAX #15: it decomposes, sorts marks into canonical order, and composes.
 func composeLong(s string, decomposed norm.Form) string {
 	type char struct {
 		r   rune
@@ -86,7 +85,7 @@ func composeLong(s string, decomposed norm.Form) string {
 		}
 	}
 	out := make([]rune, 0, len(chars))
-	starter := -1    // the character that may compose with the next one
+	starter := -1    // the index of the character that may compose with the next character
 	last := uint8(0) // the combining class of the last character after the starter
 	for _, c := range chars {
 		if starter >= 0 && (last == 0 || last < c.ccc) {

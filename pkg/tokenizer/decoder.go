@@ -6,29 +6,29 @@ import (
 )
 
 // maxRun bounds the bytes of byte tokens that a Decoder holds back. One byte that is not UTF-8
-// turns its whole run of byte tokens into U+FFFD, one each, so the text of a run is certain only at
+// turns every byte of its run of byte tokens into U+FFFD, so the text of a run is certain only at
 // its end. When this many bytes of a run are whole characters, the Decoder treats them as certain:
 // it returns them, and the rest is a new run. Decode does the same. So a text in a script without
-// tokens still streams, and the text differs from the Rust library's only if a longer run, which
+// tokens still streams. The text differs from the Rust library's only if a longer run, which
 // encoding never makes, becomes invalid.
 const maxRun = 256
 
 // A Decoder decodes one stream of ids incrementally. Only one goroutine may use it.
 //
 // The results of Next and the final Flush, concatenated, equal Decode of all ids. No result ends
-// within a character, and none has a U+FFFD that a later id would revoke. The held-back text is
-// bounded: the beginning of a character, a run of byte tokens (see maxRun), and, if the file's
-// decoder rewrites the finished text, less than the string that it looks for.
+// within a character, or has a U+FFFD that a later id would revoke. The held-back text is bounded:
+// the beginning of a character, a run of byte tokens (see maxRun), and, if the file's decoder
+// rewrites the finished text, less than the string that the decoder looks for.
 type Decoder struct {
 	spelling    *spelling
 	skipSpecial bool
 	kept        []uint32 // special tokens that are not skipped
 
 	// The state of the stream.
-	begun bool       // a token has come
+	begun bool       // Next has seen a token
 	cut   []byte     // bytes of a character that continues in the next token
 	run   byteRun    // byte tokens
-	steps []textStep // steps that are not idle yet
+	steps []textStep // steps that are not idle
 
 	text, spare []byte // scratch memory of a call and its steps
 }
@@ -37,12 +37,12 @@ type Decoder struct {
 type byteRun struct {
 	bytes []byte
 	whole int  // number of bytes that form whole characters; the rest may still become a character
-	bad   bool // the run is not UTF-8: its bytes were returned as U+FFFD, and all following ones will be
+	bad   bool // the run is not UTF-8: its bytes were returned as U+FFFD, and so will be the bytes that follow
 	first bool // the run is at the beginning of the text
 }
 
 // NewDecoder returns a Decoder at the beginning of a text. With skipSpecial, special tokens have no
-// text, except for those in keep.
+// text, except those in keep.
 func (t *Tokenizer) NewDecoder(skipSpecial bool, keep ...uint32) *Decoder {
 	d := &Decoder{spelling: &t.spelling, skipSpecial: skipSpecial, kept: keep}
 	d.reset()
@@ -59,7 +59,7 @@ func (d *Decoder) reset() {
 	}
 }
 
-// Next adds ids and returns the text that is now certain; it may be "".
+// Next adds ids and returns the text that is now certain, which may be "".
 func (d *Decoder) Next(ids ...uint32) string {
 	if len(ids) == 1 {
 		if text, ok := d.alone(ids[0]); ok {
@@ -101,8 +101,8 @@ func (d *Decoder) Flush() string {
 	return string(d.text)
 }
 
-// alone is Next for the common case: a token with text of its own while nothing is held back. Its
-// text is in the table already, so nothing is copied.
+// alone is Next for the common case: a token with text of its own while no text is held back. The
+// table has the text, so nothing is copied.
 func (d *Decoder) alone(id uint32) (string, bool) {
 	s := d.spelling
 	if len(d.steps) > 0 || len(d.cut) > 0 || len(d.run.bytes) > 0 || d.run.bad || s.gap != "" || !d.begun && s.first != nil {
@@ -190,7 +190,8 @@ func (d *Decoder) spoil() {
 	d.run.bytes, d.run.bad = d.run.bytes[:0], true
 }
 
-// endRun emits the held-back part of the run, because another token follows it, or nothing.
+// endRun emits the held-back part of the run, because another token follows the run, or the text
+// ends.
 func (d *Decoder) endRun() {
 	if n := len(d.run.bytes); n > 0 {
 		if d.run.whole == n {
@@ -202,7 +203,7 @@ func (d *Decoder) endRun() {
 	d.run = byteRun{bytes: d.run.bytes[:0]}
 }
 
-// emit emits a token made by a run.
+// emit emits a token that a run has produced.
 func (d *Decoder) emit(token string) {
 	d.text = append(d.text, apply(d.spelling.late, token, d.run.first)...)
 	d.run.first = false

@@ -13,14 +13,14 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// decoders are tokenizers with every kind of decoder, by file name, including testdata/*.json.
+// decoders returns tokenizers with every kind of decoder, by file name, including testdata/*.json.
 func decoders(t testing.TB) map[string]*Tokenizer {
 	t.Helper()
 	toks := map[string]*Tokenizer{"whencetiny": tiny(t)}
 	for _, name := range []string{"fallback", "unknown", "unfused", "first", "capitals", "plain", "three"} {
 		toks[name] = loadFile(t, filepath.Join("testdata", name+".json"))
 	}
-	// No common file has these, but the format allows them.
+	// No common file has these decoders, but the format allows them.
 	for name, decoder := range map[string]string{
 		"ends cut":      `{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":"a","start":2,"stop":3}]}`,
 		"text replaced": `{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Replace","pattern":{"String":"aab"},"content":"<aab>"}]}`,
@@ -34,8 +34,8 @@ func decoders(t testing.TB) map[string]*Tokenizer {
 	return toks
 }
 
-// inSplits decodes ids a few at a time and checks what every part must keep.
-func inSplits(t *testing.T, d *Decoder, ids []uint32, size func() int) string {
+// decodeInParts decodes ids a few at a time, and checks the promises of each part.
+func decodeInParts(t *testing.T, d *Decoder, ids []uint32, size func() int) string {
 	t.Helper()
 	var text strings.Builder
 	for len(ids) > 0 {
@@ -62,15 +62,15 @@ func TestDecoderInAnySplitsIsDecode(t *testing.T) {
 				d := tok.NewDecoder(skip)
 				for range 1500 {
 					ids := make([]uint32, r.IntN(24))
-					within := tok.VocabSize() + 2 // some have no token
+					within := tok.VocabSize() + 2 // some ids have no token
 					if r.IntN(2) == 0 {
-						within = min(within, 280) // bytes and byte tokens, mostly
+						within = min(within, 280) // mostly bytes and byte tokens
 					}
 					for i := range ids {
 						ids[i] = uint32(r.IntN(within))
 					}
 					want := tok.Decode(ids, skip)
-					got := inSplits(t, d, ids, func() int { return r.IntN(4) })
+					got := decodeInParts(t, d, ids, func() int { return r.IntN(4) })
 					if got != want {
 						t.Fatalf("%v, skipping special tokens: %v\n got %q\nwant %q", ids, skip, got, want)
 					}
@@ -103,14 +103,14 @@ func FuzzDecoderEqualsDecode(f *testing.F) {
 			i++
 			return int(sizes[i%len(sizes)])%5 + i%2
 		}
-		if got, want := inSplits(t, tok.NewDecoder(skip), ids, size), tok.Decode(ids, skip); got != want {
+		if got, want := decodeInParts(t, tok.NewDecoder(skip), ids, size), tok.Decode(ids, skip); got != want {
 			t.Errorf("%v\n got %q\nwant %q", ids, got, want)
 		}
 	})
 }
 
-// stepwise decodes as the format describes it: every step turns all tokens into others before the next step begins. The
-// Decoder's phases must come to the same.
+// stepwise decodes as the format describes it: every step converts all tokens before the next step
+// begins. The Decoder's phases must have the same result.
 func stepwise(steps []func([]string) []string, tokens ...string) string {
 	for _, step := range steps {
 		tokens = step(tokens)
@@ -118,7 +118,7 @@ func stepwise(steps []func([]string) []string, tokens ...string) string {
 	return strings.Join(tokens, "")
 }
 
-func TestDecoderIsTheFilesStepsOneByOne(t *testing.T) {
+func TestDecoderEqualsTheStepsOfTheFile(t *testing.T) {
 	each := func(f func(i int, s string) string) func([]string) []string {
 		return func(tokens []string) []string {
 			out := make([]string, len(tokens))
@@ -197,7 +197,7 @@ func TestDecoderIsTheFilesStepsOneByOne(t *testing.T) {
 				ids, tokens = append(ids, uint32(id)), append(tokens, vocab[id])
 			}
 			want := stepwise(steps, tokens...)
-			if got := inSplits(t, toks[name].NewDecoder(false), ids, func() int { return r.IntN(3) }); got != want {
+			if got := decodeInParts(t, toks[name].NewDecoder(false), ids, func() int { return r.IntN(3) }); got != want {
 				t.Fatalf("%s: %q\n got %q\nwant %q", name, tokens, got, want)
 			}
 		}
@@ -218,11 +218,11 @@ func TestNextNeverReturnsHalfACharacter(t *testing.T) {
 	}
 }
 
-func TestFlushReplacesWhatIsNoCharacterAndBeginsAnew(t *testing.T) {
+func TestFlushReplacesIncompleteCharactersAndResets(t *testing.T) {
 	tok := tiny(t)
 	ids := tok.Encode("👍", false)
 	if len(ids) < 3 {
-		t.Fatalf("the embedded vocabulary has come to know %v", ids)
+		t.Fatalf("the embedded vocabulary now has a token for the character: %v", ids)
 	}
 	d := tok.NewDecoder(false)
 	for range 2 {
@@ -238,7 +238,7 @@ func TestFlushReplacesWhatIsNoCharacterAndBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestTheSpaceThatBeginsATextIsCutOnce(t *testing.T) {
+func TestLeadingSpaceIsRemovedOnce(t *testing.T) {
 	tok := loadFile(t, filepath.Join("testdata", "fallback.json"))
 	d := tok.NewDecoder(true)
 	for range 2 {
@@ -252,7 +252,7 @@ func TestTheSpaceThatBeginsATextIsCutOnce(t *testing.T) {
 	}
 }
 
-func TestALongRunOfByteTokensFlows(t *testing.T) {
+func TestLongRunOfByteTokensStreams(t *testing.T) {
 	tok := loadFile(t, filepath.Join("testdata", "fallback.json"))
 	text := strings.Repeat("𒀀", 1000) // four byte tokens each
 	ids := tok.Encode(text, false)
@@ -271,11 +271,11 @@ func TestALongRunOfByteTokensFlows(t *testing.T) {
 	}
 	got.WriteString(d.Flush())
 	if got.String() != text {
-		t.Error("the text came out different")
+		t.Error("the decoded text differs")
 	}
 }
 
-func TestABadRunOfByteTokensIsGivenOutAtOnce(t *testing.T) {
+func TestInvalidRunOfByteTokensIsReturnedAtOnce(t *testing.T) {
 	tok := loadFile(t, filepath.Join("testdata", "fallback.json"))
 	bad, _ := tok.TokenID("<0xFF>")
 	d := tok.NewDecoder(false)
@@ -289,7 +289,7 @@ func TestABadRunOfByteTokensIsGivenOutAtOnce(t *testing.T) {
 func TestDecodingEnglishAllocatesNothing(t *testing.T) {
 	for name, tok := range decoders(t) {
 		if name == "plain" {
-			continue // joins tokens with spaces, so every one is a new string
+			continue // joins tokens with spaces, so that each is a new string
 		}
 		ids := tok.Encode("the quick brown fox jumps over the lazy dog", false)
 		d := tok.NewDecoder(true)

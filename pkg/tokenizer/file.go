@@ -9,7 +9,7 @@ import (
 )
 
 // maxID is the largest id that a file may contain. Tables are as long as the largest id, so a
-// broken file must not contain an arbitrary one. The largest vocabularies today have some 262,000
+// broken file must not contain an arbitrary id. The largest vocabularies today have about 262,000
 // tokens.
 const maxID = 1<<22 - 1
 
@@ -38,10 +38,10 @@ type modelFile struct {
 	IgnoreMerges  bool   `json:"ignore_merges"`
 }
 
-// build makes the model; byteLevel reports that its words are bytes.
+// build makes the model. byteLevel reports that its words are bytes.
 func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
 	switch {
-	case f.Type != "BPE" && (f.Type != "" || f.Merges == nil): // old files leave the type out
+	case f.Type != "BPE" && (f.Type != "" || f.Merges == nil): // old files omit the type
 		return nil, fmt.Errorf("type %q is not supported", f.Type)
 	case f.Vocab == nil:
 		return nil, errors.New("no vocabulary")
@@ -113,7 +113,7 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 }
 
 // listTokens returns the tokens by id, and the largest id plus one. It completes added: a token
-// that the vocabulary contains keeps its id there, whatever the list says.
+// that the vocabulary contains keeps its id there, whatever added says.
 func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]string, size int, err error) {
 	tokens = make(map[uint32]string, len(vocab)+len(added))
 	place := func(content string, id uint32) error {
@@ -141,7 +141,7 @@ func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]
 			return nil, 0, fmt.Errorf("added_tokens: token %q has no id", token.Content)
 		}
 		if token.Content == "" {
-			continue // an empty token matches nothing and, as in the Rust library, is ignored
+			continue // an empty token matches nothing; the Rust library ignores it, too
 		}
 		if err := place(token.Content, *token.ID); err != nil {
 			return nil, 0, fmt.Errorf("added_tokens: %w", err)
@@ -150,8 +150,8 @@ func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]
 	return tokens, size, nil
 }
 
-// matchAdded adds the added tokens to the matchers: special ones first, because the first of equal
-// ones counts.
+// matchAdded adds the added tokens to the matchers. Special tokens come first, because the first of
+// equal tokens wins.
 func (t *Tokenizer) matchAdded(added []addedToken) error {
 	t.raw, t.normal = newAddedMatcher(), newAddedMatcher()
 	t.added = make(map[string]uint32, len(added))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// small returns a tokenizer.json with some sections replaced, given as they stand in the file.
+// small returns a tokenizer.json in which sections, in the form of the file, replace the defaults.
 func small(sections ...string) []byte {
 	file := map[string]string{
 		"added_tokens": `[{"id":4,"content":"<s>","special":true}]`,
@@ -19,7 +19,7 @@ func small(sections ...string) []byte {
 	for _, s := range sections {
 		var more map[string]json.RawMessage
 		if err := json.Unmarshal([]byte("{"+s+"}"), &more); err != nil {
-			panic(err) // the test is at fault
+			panic(err) // a mistake in the test
 		}
 		for key, value := range more {
 			file[key] = string(value)
@@ -32,7 +32,7 @@ func small(sections ...string) []byte {
 	return []byte("{" + out.String()[1:] + "}")
 }
 
-func TestLoadNamesWhatItDoesNotSupport(t *testing.T) {
+func TestLoadNamesUnsupportedParts(t *testing.T) {
 	for section, want := range map[string]string{
 		`"normalizer":{"type":"Precompiled"}`:                                                                                      `normalizer: type "Precompiled" is not supported`,
 		`"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nope"}]}`:                                          `normalizer: type "Nope" is not supported`,
@@ -47,18 +47,18 @@ func TestLoadNamesWhatItDoesNotSupport(t *testing.T) {
 		`"pre_tokenizer":{"type":"Split","pattern":{},"behavior":"Removed"}`:                                                       `pre_tokenizer: Split: the pattern is neither String nor Regex`,
 		`"pre_tokenizer":{"type":"Metaspace","replacement":"__"}`:                                                                  `pre_tokenizer: Metaspace: replacement "__" is not one character`,
 		`"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"x"}`:                                              `pre_tokenizer: Metaspace: prepend_scheme "x" is not supported`,
-		`"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"ByteLevel"}]}`:                          `pre_tokenizer: ByteLevel: comes twice`,
+		`"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"ByteLevel"}]}`:                          `pre_tokenizer: ByteLevel: there is more than one`,
 		`"post_processor":{"type":"BertProcessing"}`:                                                                               `post_processor: type "BertProcessing" is not supported`,
 		`"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<x>"}}]}`:                                  `post_processor: TemplateProcessing: "<x>" is not among the special_tokens`,
 		`"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B"}}]}`:                                        `post_processor: TemplateProcessing: the template for one text has a sequence "B"`,
 		`"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{"x":{"ids":[9]}}}`: `"x" has id 9, which no token has`,
 		`"decoder":{"type":"WordPiece"}`:                                                                                           `decoder: type "WordPiece" is not supported`,
 		`"decoder":{"type":"Strip","content":"ab","start":1,"stop":0}`:                                                             `decoder: Strip: content "ab" is not one character`,
-		`"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]}`:                                       `decoder: ByteFallback: stands behind`,
+		`"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]}`:                                       `decoder: ByteFallback: follows a step`,
 		`"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Replace","pattern":{"Regex":"a"},"content":""}]}`:       `decoder: Replace: a Regex behind Fuse`,
-		`"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"ByteFallback"}]}`:                               `decoder: ByteFallback: stands behind`,
-		`"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"ByteLevel"}]}`:                                  `decoder: ByteLevel: stands behind`,
-		`"normalizer":{"type":"Strip","strip_left":true},"added_tokens":[{"id":4,"content":" ","normalized":true}]`:                `added_tokens: token " ": normalization leaves nothing of it`,
+		`"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"ByteFallback"}]}`:                               `decoder: ByteFallback: follows a step`,
+		`"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"ByteLevel"}]}`:                                  `decoder: ByteLevel: follows a step`,
+		`"normalizer":{"type":"Strip","strip_left":true},"added_tokens":[{"id":4,"content":" ","normalized":true}]`:                `added_tokens: token " ": the normalized token is empty`,
 		`"added_tokens":[{"id":4,"content":"x"},{"id":5,"content":"x"}]`:                                                           `added_tokens: token "x" has the ids 4 and 5`,
 		`"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"CTC"}]}`:                                                `decoder: type "CTC" is not supported`,
 		`"model":{"type":"Unigram","vocab":[]}`:                                                                                    `tokenizer.json: `,
@@ -96,14 +96,14 @@ func TestAnAddedTokenKeepsItsIDInTheVocabulary(t *testing.T) {
 	}
 }
 
-func TestOfTokensThatNormalizeAlikeTheSpecialOneMatches(t *testing.T) {
+func TestSpecialTokenWinsOverTokenWithSameNormalization(t *testing.T) {
 	tok := load(t, small(`"normalizer":{"type":"Lowercase"},"added_tokens":[{"id":4,"content":"AB","normalized":true},{"id":5,"content":"Ab","normalized":true,"special":true}]`))
 	if got := tok.Encode("aB", false); !slices.Equal(got, []uint32{5}) {
 		t.Errorf("ids %v", got)
 	}
 }
 
-func TestTheEmbeddedModelsIDs(t *testing.T) {
+func TestIDsOfTheEmbeddedModel(t *testing.T) {
 	tok := tiny(t)
 	end, ok := tok.TokenID("<|im_end|>")
 	if !ok || end != 1535 || !tok.IsSpecial(end) || tok.VocabSize() != 1536 {
@@ -113,10 +113,10 @@ func TestTheEmbeddedModelsIDs(t *testing.T) {
 		t.Errorf("Ġthe is %d, %v: %q", id, ok, tok.Decode([]uint32{id}, false))
 	}
 	if _, ok := tok.TokenID("<|no_such_token|>"); ok {
-		t.Error("a token that is not there has an id")
+		t.Error("TokenID found a token that does not exist")
 	}
 	if tok.IsSpecial(1 << 31) {
-		t.Error("an id that is not there is special")
+		t.Error("IsSpecial is true for an id that does not exist")
 	}
 }
 

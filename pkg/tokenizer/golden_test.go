@@ -11,13 +11,13 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
-// golden is what the Rust library answered; scripts/goldens-tokenizer wrote it.
+// A golden has the results of the Rust library, which scripts/goldens-tokenizer wrote.
 type golden struct {
-	File  string // the tokenizer.json, from where the golden is
+	File  string // the tokenizer.json, relative to the golden
 	Texts []struct {
 		IDs     []uint32
 		With    []uint32 // with special tokens added, if that differs
-		Decoded *string  // if it is not the text
+		Decoded *string  // if it differs from the text
 	}
 	IDs []struct {
 		IDs     []uint32
@@ -26,7 +26,7 @@ type golden struct {
 	}
 }
 
-func TestEncodeAndDecodeAsTheRustLibrary(t *testing.T) {
+func TestResultsEqualTheRustLibrarys(t *testing.T) {
 	dirs := []string{filepath.Join("testdata", "goldens")}
 	if dir := os.Getenv("WHENCE_GOLDENS"); dir != "" {
 		dirs = append(dirs, dir)
@@ -122,7 +122,7 @@ func load(t testing.TB, data []byte) *Tokenizer {
 	return tok
 }
 
-// tiny is the embedded model's tokenizer.
+// tiny returns the embedded model's tokenizer.
 func tiny(t testing.TB) *Tokenizer {
 	t.Helper()
 	data, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Long texts of one kind are what makes backtracking and naive merging quadratic.
+// TestHostileTextTakesLittleTime: long texts of one kind make backtracking and naive merging
+// quadratic.
 func TestHostileTextTakesLittleTime(t *testing.T) {
 	const size = 100_000
 	hostile := map[string]string{
@@ -27,24 +28,25 @@ func TestHostileTextTakesLittleTime(t *testing.T) {
 	}
 	whole := tiny(t)
 	for name, text := range hostile {
-		inTime(t, name, whole, text)
+		expectFast(t, name, whole, text)
 	}
 	for _, file := range []string{"fallback", "unfused", "capitals", "three", "digits", "plain"} {
 		tok := loadFile(t, filepath.Join("testdata", file+".json"))
 		for name, text := range hostile {
-			inTime(t, name+" with "+file, tok, strings.ToValidUTF8(text[:len(text)/4], ""))
+			expectFast(t, name+" with "+file, tok, strings.ToValidUTF8(text[:len(text)/4], ""))
 		}
 	}
 }
 
-// inTime allows what takes some milliseconds a lot, for slow machines; what is quadratic takes minutes.
-func inTime(t *testing.T, name string, tok *Tokenizer, text string) {
+// expectFast has a generous limit for slow machines: the work takes some milliseconds, and
+// quadratic work would take minutes.
+func expectFast(t *testing.T, name string, tok *Tokenizer, text string) {
 	t.Helper()
 	start := time.Now()
 	ids := tok.Encode(text, true)
 	encoded := time.Since(start)
 	tok.Decode(ids, false)
 	if all := time.Since(start); all > 3*time.Second {
-		t.Errorf("%s: %v, of it Encode %v", name, all, encoded)
+		t.Errorf("%s took %v, of which Encode took %v", name, all, encoded)
 	}
 }

@@ -2,8 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// appendLossy appends raw to dst with U+FFFD for every maximal subpart of an ill-formed sequence,
-// as Rust's String::from_utf8_lossy does (and the Unicode standard, section 3.9, advises).
+// appendLossy appends raw to dst, with U+FFFD for every maximal subpart of an ill-formed sequence.
+// Rust's String::from_utf8_lossy does the same, and the Unicode standard recommends it in section
+// 3.9.
 func appendLossy(dst, raw []byte) []byte {
 	dst, rest := appendCertain(dst, raw)
 	if len(rest) > 0 {
@@ -12,8 +13,8 @@ func appendLossy(dst, raw []byte) []byte {
 	return dst
 }
 
-// appendCertain is appendLossy, except for a last character that more bytes might complete: it
-// returns that character, at most three bytes of raw.
+// appendCertain is appendLossy, except that it returns an incomplete last character, which is at
+// most three bytes of raw.
 func appendCertain(dst, raw []byte) (_, rest []byte) {
 	for len(raw) > 0 {
 		if raw[0] < utf8.RuneSelf {
@@ -45,6 +46,6 @@ func subpart(raw []byte) int {
 		n++
 	}
 	// raw[:n] is complete and ill-formed: its last byte does not belong to the subpart, unless it
-	// is the only one.
+	// is the only byte.
 	return max(n-1, 1)
 }

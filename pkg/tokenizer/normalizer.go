@@ -13,7 +13,8 @@ import (
 // A piece is a part of a text on its way to the model.
 type piece struct {
 	text string
-	// first reports that the piece begins where the text began, which one Metaspace scheme needs.
+	// first reports that the piece begins at the beginning of the text. One Metaspace scheme needs
+	// this.
 	first bool
 }
 
@@ -83,8 +84,8 @@ func newReplace(c *component) (normalizer, error) {
 		if len(spans) == 0 {
 			return p
 		}
-		// For the Rust library, a replacement of several characters is at the position of the last
-		// one.
+		// In the Rust library, a replacement of several characters has the position of the last of
+		// them.
 		if head := spans[0]; head.Start == 0 && (re.content == "" || utf8.RuneCountInString(p.text[:head.End]) > 1) {
 			p.first = false
 		}
@@ -144,8 +145,8 @@ func strip(p piece, left, right bool) piece {
 	return p
 }
 
-// lower maps each character separately, like Rust's char::to_lowercase: independent of its
-// neighbours, and to two characters where Unicode says so, which is one case.
+// lower maps each character separately, like Rust's char::to_lowercase: independently of its
+// neighbours, and to two characters if Unicode says so, which happens for one character.
 func lower(s string) string {
 	if strings.ContainsRune(s, 'İ') {
 		s = strings.ReplaceAll(s, "İ", "i\u0307")

@@ -11,14 +11,14 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// A preTokenizer splits a piece, which is not empty, and appends the parts to dst. Its caller drops
-// empty parts.
+// A preTokenizer splits a non-empty piece, and appends the parts to dst. Its caller drops empty
+// parts.
 type preTokenizer interface {
 	split(dst []piece, p piece, sc *scratch) []piece
 }
 
 // newPreTokenizers returns the stages of c, in order. byteLevel reports that their words are bytes,
-// which the vocabulary writes in characters of its own.
+// which the vocabulary writes as characters of its own.
 func newPreTokenizers(c *component) (stages []preTokenizer, byteLevel bool, err error) {
 	steps, err := c.steps("pretokenizers")
 	if err != nil {
@@ -32,7 +32,7 @@ func newPreTokenizers(c *component) (stages []preTokenizer, byteLevel bool, err 
 		stages = append(stages, some...)
 		if steps[i].Type == "ByteLevel" {
 			if byteLevel {
-				return nil, false, steps[i].fail(errors.New("comes twice"))
+				return nil, false, steps[i].fail(errors.New("there is more than one"))
 			}
 			byteLevel = true
 			if i < len(steps)-1 {
@@ -106,7 +106,7 @@ func (prefixSpace) split(dst []piece, p piece, _ *scratch) []piece {
 	return append(dst, p)
 }
 
-// Stages after a ByteLevel see the characters that stand for bytes: spellingStage writes them.
+// Stages after a ByteLevel see the characters that represent bytes, which spellingStage writes.
 // readingStage converts them back to bytes for the model.
 type (
 	spellingStage struct{}
@@ -122,12 +122,12 @@ func (readingStage) split(dst []piece, p piece, _ *scratch) []piece {
 	return append(dst, piece{string(raw), p.first})
 }
 
-// A metaspace makes spaces visible, like SentencePiece, and splits before each. It is also a
+// A metaspace makes spaces visible, like SentencePiece, and splits before each space. It is also a
 // decoder, which reverses that.
 type metaspace struct {
 	mark string // the character for a space
-	// Which pieces get a mark at their beginning: "always", "never", or "first" for the piece that
-	// begins the text.
+	// scheme says which pieces get a mark at their beginning: "always", "never", or "first" for the
+	// piece that begins the text.
 	scheme string
 	cut    preTokenizer
 }
@@ -147,7 +147,7 @@ func newMetaspace(c *component) (*metaspace, error) {
 		return nil, c.fail(fmt.Errorf("replacement %q is not one character", opt.Replacement))
 	}
 	if opt.AddPrefixSpace != nil && !*opt.AddPrefixSpace {
-		opt.Scheme = "never" // as files before prepend_scheme put it
+		opt.Scheme = "never" // the form of files before prepend_scheme
 	}
 	switch opt.Scheme {
 	case "always", "never", "first":
@@ -172,7 +172,7 @@ func (m *metaspace) split(dst []piece, p piece, sc *scratch) []piece {
 	return m.cut.split(dst, p, sc)
 }
 
-// decode is Metaspace as a decoder. The marks in the first token are not part of the text, unless
+// decode is Metaspace as a decoder. The marks in the first token do not belong to the text, unless
 // the scheme is never.
 func (m *metaspace) decode(token string, first bool) string {
 	if first && m.scheme != "never" {

@@ -9,15 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// A section is the text of the vocabulary or of the merges, which are nearly all of a file:
-// decoding them by reflection took most of the time of Load. encoding/json has validated the text
-// before, so section checks only the types of values. Strings are parts of the text, not copies.
+// A section is the text of the vocabulary or of the merges, which are most of a file. Decoding them
+// by reflection took most of the time of Load. encoding/json has validated the text before, so
+// section checks only the types of values. Strings are parts of the text, not copies.
 type section struct {
 	text string
 	at   int
 }
 
-// next returns the first byte of the next value, or the bracket that ends the list; 0 at the end.
+// next returns the first byte of the next value, or the bracket that ends the list. It returns 0 at
+// the end.
 func (s *section) next() byte {
 	for ; s.at < len(s.text); s.at++ {
 		switch b := s.text[s.at]; b {
@@ -71,7 +72,7 @@ func (s *section) id() (uint32, error) {
 	return uint32(id), nil
 }
 
-// A vocabulary maps tokens to ids. The last of equal tokens counts.
+// A vocabulary maps tokens to ids. The last of equal tokens wins.
 type vocabulary map[string]uint32
 
 // UnmarshalJSON reads an object.
@@ -96,11 +97,11 @@ func (v *vocabulary) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// A mergeList holds the merges, lowest rank first. Files write them as pairs, or as strings with a
-// space between the two.
+// A mergeList holds the merges, lowest rank first. Files write a merge as a pair, or as a string
+// with a space between the two tokens.
 type mergeList [][2]string
 
-// UnmarshalJSON reads either kind.
+// UnmarshalJSON reads both forms.
 func (l *mergeList) UnmarshalJSON(data []byte) error {
 	s := section{text: string(data)}
 	if !s.take('[') {
@@ -118,7 +119,7 @@ func (l *mergeList) UnmarshalJSON(data []byte) error {
 				return fmt.Errorf("merge %d: %w", n, err)
 			}
 			if strings.HasPrefix(both, "#version") {
-				continue // old files begin with it
+				continue // old files begin with a version
 			}
 			left, right, ok := strings.Cut(both, " ")
 			if !ok || strings.Contains(right, " ") {

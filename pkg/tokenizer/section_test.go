@@ -34,7 +34,7 @@ func TestMergesOfNeitherFormAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzVocabulary compares with what encoding/json alone makes of a vocabulary.
+// FuzzVocabulary compares the result with encoding/json's.
 func FuzzVocabulary(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"a":0,"b":1}`, ` { "\u0041" : 7 , "\"\\\/" : 4294967295 } `, `{"a":4294967296}`, `{"a":-1}`, `{"a":1.5}`, `{"a":"b"}`, `{"a":{}}`, `{"a":[1]}`, `[1]`, `"a"`, `7`,
@@ -44,7 +44,7 @@ func FuzzVocabulary(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "null") {
-			t.Skip("is 0 to encoding/json, and an error to us")
+			t.Skip("encoding/json reads 0, and this package reports an error")
 		}
 		var got vocabulary
 		var want map[string]uint32

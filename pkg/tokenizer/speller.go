@@ -9,22 +9,22 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// ErrNoSpelling is the error of a Speller for a text that no ids decode to.
+// ErrNoSpelling is returned by a Speller for a text that no ids decode to.
 var ErrNoSpelling = errors.New("no tokens spell this text")
 
-// A Speller is the inverse of a Decoder: it finds ids for a text that comes in parts. Only one
+// A Speller is the inverse of a Decoder: it finds ids for a text that arrives in parts. Only one
 // goroutine may use it.
 //
 // A Decoder that skips special tokens decodes the ids to exactly the text, byte by byte, unless a
-// call has returned an error. The ids need not be those of Encode, nor those of the model that
-// wrote the text: a part that is one token becomes that token, any other part the longest tokens
-// from left to right. So normalization, which rewrites texts before encoding, does not matter, and
-// no part waits for the next.
+// call has returned an error. The ids need not equal those of Encode, nor those of the model that
+// wrote the text: a part that is one token becomes that token, any other part becomes the longest
+// tokens from left to right. So normalization, which rewrites texts before encoding, has no effect,
+// and no part waits for the next part.
 type Speller struct {
 	table *spellTable
 	dec   *Decoder // decodes the ids, as the reader will
-	owed  []byte   // text that dec holds back; see Decoder for the bound
-	begun bool     // some text has come
+	owed  []byte   // text that dec holds back; bounded as in Decoder
+	begun bool     // Next has got some text
 }
 
 // A spellTable maps text to tokens, for tokens that begin and end with whole characters. It is
@@ -67,7 +67,7 @@ func newSpellTable(tokens []spelledToken) *spellTable {
 	return s
 }
 
-// append appends ids for text that is not at the beginning.
+// append appends ids for text that is not at the beginning of a text.
 func (s *spellTable) append(ids []uint32, text string) ([]uint32, error) {
 next:
 	for text != "" {
@@ -90,7 +90,7 @@ next:
 	return ids, nil
 }
 
-// Next returns ids for the next part of the text, which must be whole characters.
+// Next returns ids for the next part of the text, which must consist of whole characters.
 func (s *Speller) Next(text string) ([]uint32, error) {
 	if text == "" {
 		return nil, nil
@@ -108,14 +108,14 @@ func (s *Speller) Next(text string) ([]uint32, error) {
 	s.owed = append(s.owed, text...)
 	certain := s.dec.Next(ids...)
 	if !bytes.HasPrefix(s.owed, []byte(certain)) {
-		return nil, fmt.Errorf("they decode to another one: %w", ErrNoSpelling)
+		return nil, fmt.Errorf("the ids of a part decode to another text: %w", ErrNoSpelling)
 	}
 	s.owed = append(s.owed[:0], s.owed[len(certain):]...)
 	return ids, nil
 }
 
-// first corrects ids for text at the beginning: decoders of SentencePiece models remove a space
-// there, which encoding would have added.
+// first corrects ids for text at the beginning, where decoders of SentencePiece models remove a
+// space that encoding would have added.
 func (s *Speller) first(ids []uint32, text string) ([]uint32, error) {
 	if s.alone(ids) == text {
 		return ids, nil
@@ -125,7 +125,7 @@ func (s *Speller) first(ids []uint32, text string) ([]uint32, error) {
 			return ids, nil
 		}
 	}
-	return nil, fmt.Errorf("where it begins: %w", ErrNoSpelling)
+	return nil, fmt.Errorf("at the beginning of the text: %w", ErrNoSpelling)
 }
 
 func (s *Speller) alone(ids []uint32) string {
@@ -133,14 +133,14 @@ func (s *Speller) alone(ids []uint32) string {
 	return text + s.dec.Flush() // Flush resets the decoder
 }
 
-// Flush ends the text, and returns an error unless the ids decode to it. The Speller can then begin
-// another text.
+// Flush ends the text, and returns an error if the ids do not decode to the text. The Speller can
+// then begin another text.
 func (s *Speller) Flush() error {
 	rest := s.dec.Flush()
 	good := rest == string(s.owed)
 	s.owed, s.begun = s.owed[:0], false
 	if !good {
-		return fmt.Errorf("where it ends: %w", ErrNoSpelling)
+		return fmt.Errorf("at the end of the text: %w", ErrNoSpelling)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// respell gives text to a Speller in parts, and decodes what it says.
+// respell gives text to a Speller in parts, and decodes its ids.
 func respell(t testing.TB, tok *Tokenizer, text string, size func() int) (string, []uint32, error) {
 	t.Helper()
 	s, err := tok.NewSpeller()
@@ -30,7 +30,7 @@ func respell(t testing.TB, tok *Tokenizer, text string, size func() int) (string
 		}
 		ids, rest = append(ids, more...), rest[n:]
 		if len(s.owed) > maxRun+utf8.UTFMax {
-			t.Errorf("%d bytes are owed", len(s.owed))
+			t.Errorf("%d bytes are held back", len(s.owed))
 		}
 	}
 	if err := s.Flush(); err != nil {
@@ -39,16 +39,16 @@ func respell(t testing.TB, tok *Tokenizer, text string, size func() int) (string
 	return tok.Decode(ids, true), ids, nil
 }
 
-// spelled are the tokenizers with a token, or byte tokens, for every character; but that of "first", and with it the
-// model, cannot say the mark that it has for a space.
-var spelled = []string{"whencetiny", "fallback", "first", "capitals", "three"}
+// spellable are the tokenizers with a token, or byte tokens, for every character, except that
+// "first" cannot spell the mark that it uses for a space.
+var spellable = []string{"whencetiny", "fallback", "first", "capitals", "three"}
 
 func canSpell(name, text string) bool { return name != "first" || !strings.Contains(text, "▁") }
 
 func TestSpellerIsExactInAnyParts(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	toks := decoders(t)
-	for _, name := range spelled {
+	for _, name := range spellable {
 		t.Run(name, func(t *testing.T) {
 			for _, text := range append(goldenTexts(t), " a", "  a", " ", "\n", "a b", "▁a", "") {
 				if !canSpell(name, text) {
@@ -83,18 +83,18 @@ func TestSpellerIsExactOrFails(t *testing.T) {
 		}
 	}
 	if failed["plain"] == 0 || failed["text replaced"] == 0 {
-		t.Error("a text that no tokens spell was spelled", failed)
+		t.Error("a text without a spelling was spellable", failed)
 	}
 }
 
 func TestPartThatIsATokenBecomesThatToken(t *testing.T) {
-	for _, name := range spelled {
+	for _, name := range spellable {
 		tok := decoders(t)[name]
 		s, err := tok.NewSpeller()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Next("a"); err != nil { // what comes first is special in some
+		if _, err := s.Next("a"); err != nil { // some decoders treat the beginning of a text differently
 			t.Fatal(err)
 		}
 		for id := range tok.spelling.tokens {
@@ -104,7 +104,7 @@ func TestPartThatIsATokenBecomesThatToken(t *testing.T) {
 			}
 			got, err := s.Next(token.text)
 			if err != nil || len(got) != 1 || tok.spelling.tokens[got[0]].text != token.text {
-				t.Errorf("%s: %q is spelled %v, %v, not [%d]", name, token.text, got, err, id)
+				t.Errorf("%s: %q is spellable %v, %v, not [%d]", name, token.text, got, err, id)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func FuzzSpellerIsExact(f *testing.F) {
 	f.Add(" hello <0x41> ▁x", []byte{1, 2}, uint8(0))
 	f.Add("é\u0301 好🙂", []byte{1}, uint8(1))
 	f.Fuzz(func(t *testing.T, text string, sizes []byte, which uint8) {
-		name := spelled[int(which)%len(spelled)]
+		name := spellable[int(which)%len(spellable)]
 		text = strings.ToValidUTF8(text, "\uFFFD")
 		if !canSpell(name, text) {
 			return
@@ -154,7 +154,7 @@ func FuzzSpellerIsExact(f *testing.F) {
 	})
 }
 
-// BenchmarkSpeller is what a token costs whose text comes alone, as servers mostly send it.
+// BenchmarkSpeller measures the cost of a token whose text arrives alone, as usually from servers.
 func BenchmarkSpeller(b *testing.B) {
 	for _, name := range []string{"whencetiny", "fallback"} {
 		b.Run(name, func(b *testing.B) {

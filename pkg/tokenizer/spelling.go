@@ -10,11 +10,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// A spelling is the compiled decoder section: the text of every token, as far as it does not depend
-// on the tokens before and after, and the remaining steps for a stream of tokens. It is immutable.
+// A spelling is the compiled decoder section: the text of every token, as far as that does not
+// depend on other tokens, and the remaining steps for a stream of tokens. It is immutable.
 //
-// The file describes a decoder as steps that each convert a list of tokens to another one. In all
-// BPE families the list goes through the same phases, which are those of a spelling:
+// The file describes a decoder as steps that each convert a list of tokens to another list. In all
+// BPE families, the list passes through the same phases, which are the phases of a spelling:
 //
 //	each token by itself:      Replace, Strip, Metaspace              (early)
 //	runs of byte tokens:       ByteFallback                           (fallback)
@@ -28,16 +28,16 @@ type spelling struct {
 
 	early, late []tokenStep
 	fallback    bool
-	bytes       bool              // tokens spell bytes, of characters that may go on in the next token
+	bytes       bool              // tokens spell bytes; a character may continue in the next token
 	gap         string            // text between tokens: a space if the file has no decoder
 	text        []func() textStep // constructors: each stream has its own steps
 
-	// first holds the tokens as the file writes them, if tokens decode differently at the beginning
-	// of a text.
+	// first has the tokens as the file writes them. It is nil unless tokens decode differently at
+	// the beginning of a text.
 	first []string
 }
 
-// A spelledToken is a token after the steps that depend on the token alone.
+// A spelledToken is a token after the steps that depend only on the token.
 type spelledToken struct {
 	text  string
 	value byte // of a byte token
@@ -50,7 +50,7 @@ const (
 	known    tokenFlags = 1 << iota // the id has a token
 	special                         // may be skipped
 	byteOnly                        // a byte token: ignore text
-	whole                           // no character of text is split at its ends
+	whole                           // text begins and ends with whole characters
 )
 
 func (t *spelledToken) is(f tokenFlags) bool { return t.flags&f != 0 }
@@ -80,12 +80,12 @@ func newSpelling(c *component, tokens map[uint32]string, size int) (spelling, er
 		switch step.Type {
 		case "ByteFallback":
 			if s.fallback || fused {
-				return s, step.fail(errors.New("stands behind a step that has left no byte tokens"))
+				return s, step.fail(errors.New("follows a step that leaves no byte tokens"))
 			}
 			s.fallback = true
 		case "ByteLevel":
 			if s.fallback || fused {
-				return s, step.fail(errors.New("stands behind a step that has left no byte-level tokens"))
+				return s, step.fail(errors.New("follows a step that leaves no byte-level tokens"))
 			}
 			s.bytes, fused = true, true
 		case "Fuse":
@@ -148,7 +148,7 @@ func newTokenStep(c *component) (tokenStep, error) {
 	return nil, c.unsupported()
 }
 
-// spell applies the steps that depend on the token alone.
+// spell applies the steps that depend only on the token.
 func (s *spelling) spell(content string, first bool) spelledToken {
 	t := spelledToken{text: apply(s.early, content, first), flags: known}
 	switch {
@@ -191,8 +191,8 @@ func (s *spelling) markSpecial(added []addedToken) {
 	}
 }
 
-// stripFile holds the options of the decoder Strip: it cuts up to Start and Stop times Content from
-// the ends of a text.
+// stripFile has the options of the decoder Strip, which removes up to Start and Stop repetitions of
+// Content from the two ends of a text.
 type stripFile struct {
 	Content     string
 	Start, Stop int

@@ -14,8 +14,7 @@ type splitter struct {
 	invert   bool // use the text between the matches as the matches
 }
 
-// A behavior determines what happens to the matches. The examples split "the-final--countdown" at
-// "-".
+// A behavior determines the treatment of matches. The examples split "the-final--countdown" at "-".
 type behavior int
 
 const (
@@ -26,7 +25,7 @@ const (
 	mergedWithNext                     // the -final - -countdown
 )
 
-// UnmarshalText lets behaviors be read by name.
+// UnmarshalText reads a behavior by its name.
 func (b *behavior) UnmarshalText(text []byte) error {
 	for i, name := range []string{"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"} {
 		if name == string(text) {
@@ -73,11 +72,11 @@ func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
 		return dst
 	}
 	sc.parts = appendParts(sc.parts[:0], sc.spans, len(p.text))
-	start := 0 // of the piece appended last
+	start := 0 // of the last appended piece
 	before := false
 	for i, part := range sc.parts {
 		match := part.match != s.invert
-		var join bool // join with the piece appended last
+		var join bool // join with the last appended piece
 		switch s.behavior {
 		case removed:
 			if match {
@@ -124,7 +123,7 @@ func appendParts(dst []part, matches []pattern.Span, n int) []part {
 	return dst
 }
 
-// patternFile is a pattern in the file: one of the two.
+// patternFile is a pattern in the file. One of its fields is set.
 type patternFile struct {
 	String *string
 	Regex  *string

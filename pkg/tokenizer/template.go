@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// A template is the result of Encode: the text's ids among the post-processor's ids.
+// A template describes the result of Encode: the text's ids, and the post-processor's ids around
+// them.
 type template []templatePart
 
 // A templatePart is the text, or ids that are added only with special tokens.
@@ -23,10 +24,10 @@ func newTemplate(c *component, size int) (template, error) {
 	var t template
 	for i := range steps {
 		switch steps[i].Type {
-		case "ByteLevel": // changes nothing but offsets
+		case "ByteLevel": // affects only offsets
 		case "TemplateProcessing":
 			if t != nil {
-				return nil, steps[i].fail(errors.New("comes twice"))
+				return nil, steps[i].fail(errors.New("there is more than one"))
 			}
 			if t, err = readTemplate(&steps[i], size); err != nil {
 				return nil, steps[i].fail(err)

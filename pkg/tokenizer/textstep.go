@@ -7,13 +7,13 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// A textStep rewrites a text that comes in parts. Each stream has its own.
+// A textStep rewrites a text that arrives in parts. Each stream has its own steps.
 type textStep interface {
 	// push adds more text, and appends the text that is now certain to dst.
 	push(dst, more []byte) []byte
-	// flush appends the held-back text, and makes the step ready for a new text.
+	// flush appends the held-back text, and resets the step for a new text.
 	flush(dst []byte) []byte
-	// idle reports that the step will never again change or hold back anything of this text.
+	// idle reports that the step will not change or hold back any more of this text.
 	idle() bool
 }
 
@@ -26,7 +26,7 @@ func newTextStep(c *component) (func() textStep, error) {
 		}
 		return func() textStep { return &stripStep{opt: opt} }, nil
 	case "Metaspace":
-		// At this point the whole text is one token, the first.
+		// Here the whole text is one token, the first token.
 		m, err := newMetaspace(c)
 		if err != nil {
 			return nil, err
@@ -46,12 +46,12 @@ func newTextStep(c *component) (func() textStep, error) {
 	return nil, c.unsupported()
 }
 
-// A stripStep cuts the ends of the text.
+// A stripStep removes content from the ends of the text.
 type stripStep struct {
 	opt  *stripFile
 	cut  int  // number of cuts at the start so far
-	past bool // the start is done
-	held int  // number of held-back repetitions of the content, which may be the end; at most opt.Stop
+	past bool // the start has been processed
+	held int  // number of held-back repetitions of the content, which may belong to the end; at most opt.Stop
 }
 
 func (s *stripStep) push(dst, more []byte) []byte {

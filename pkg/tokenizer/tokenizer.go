@@ -1,22 +1,23 @@
 // Package tokenizer converts text to a model's token ids and back, exactly as the model's
 // tokenizer.json specifies.
 //
-// It reads the BPE families of the Hugging Face format: byte-level (Llama 3, Qwen, GPT-OSS,
+// It supports the BPE families of the Hugging Face format: byte-level (Llama 3, Qwen, GPT-OSS,
 // DeepSeek) and SentencePiece with byte fallback (Llama 2, Mistral, Gemma). The reference is the
-// Rust library "tokenizers" 0.22: the same ids for the same text, and the same text for the same
-// ids. testdata holds the answers of that library; scripts/goldens-tokenizer regenerates them.
+// Rust library "tokenizers" 0.22: a Tokenizer returns the same ids for the same text, and the same
+// text for the same ids. testdata has the results of that library; scripts/goldens-tokenizer
+// regenerates them.
 //
 // Units: ids are indexes of the model's embedding table; text is UTF-8. Offsets, pairs of
-// sequences, truncation and padding are deliberately absent: nothing in Whence needs them, and
-// limits are the caller's. So the "truncation" and "padding" sections of a file are not read.
+// sequences, truncation and padding are deliberately absent: Whence does not need them, and limits
+// are the caller's. So the "truncation" and "padding" sections of a file are ignored.
 //
 // Errors: only Load fails. It refuses, by name, every unknown component and every inconsistent
-// table, because a tokenizer that is nearly right makes a model that is quietly wrong. After Load
-// any text encodes and any ids decode.
+// table, because an almost correct tokenizer makes a model wrong without any sign of it. After
+// Load, any text can be encoded and any ids can be decoded.
 //
-// Cost: encoding takes O(n log n) time in the length of the text, whatever the text, if the file's
-// expressions have scanners (see package pattern); others run on a backtracking engine, with a time
-// limit for each match. Incremental decoding takes O(1) amortised time per token.
+// Cost: encoding takes O(n log n) time in the length of any text if the file's expressions have
+// scanners (see package pattern). Other expressions run on a backtracking engine, with a time limit
+// for each match. Incremental decoding takes O(1) amortized time per token.
 //
 // Source: github.com/huggingface/tokenizers.
 package tokenizer
@@ -36,19 +37,19 @@ type Tokenizer struct {
 	normalize normalizer
 	stages    []preTokenizer
 	template  template
-	raw       *addedMatcher // added tokens found in the text as it came
+	raw       *addedMatcher // added tokens found in the original text
 	normal    *addedMatcher // added tokens found in the normalized text
 	added     map[string]uint32
 	spelling  spelling
 
-	// Built with the first Speller, because most users need none.
+	// Built for the first Speller, because most users need no Speller.
 	spellOnce sync.Once
 	spell     *spellTable
 
 	scratch sync.Pool // of *scratch; safe for concurrent use
 }
 
-// scratch is the memory of one Encode, reused between calls so that a call allocates little but its
+// scratch is the memory of one Encode. It is reused, so that a call allocates little more than its
 // result.
 type scratch struct {
 	outer, inner []segment
@@ -58,14 +59,14 @@ type scratch struct {
 	merger       bpe.Merger
 }
 
-// maxScratch is the maximum capacity, in pieces and symbols, of a scratch that is reused; a larger
-// one, left by a very long text, is dropped instead of keeping its memory.
+// maxScratch is the maximum capacity, in pieces and symbols, of a scratch that is reused. A larger
+// scratch, after a very long text, is dropped to free its memory.
 const maxScratch = 1 << 16
 
-// Encode returns the ids of text. With addSpecial the file's post-processor adds its tokens, such
-// as the one that begins every text. Text that equals an added token becomes that token wherever it
-// occurs: chat templates need that, and users' text must be cleaned of it before. Invalid UTF-8
-// becomes U+FFFD, one for each maximal subpart.
+// Encode returns the ids of text. With addSpecial, the file's post-processor adds its tokens, such
+// as the token that begins every text. Text that equals an added token becomes that token wherever
+// it occurs. Chat templates need this, so callers must remove such text from users' input. Invalid
+// UTF-8 becomes U+FFFD, one for each maximal subpart.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
 	if !utf8.ValidString(text) {
 		text = string(appendLossy(nil, []byte(text)))
@@ -89,8 +90,8 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
 	return ids
 }
 
-// encode splits text at its added tokens: first at those that match before normalization, then,
-// between them, at those that match after it.
+// encode splits text at its added tokens: first at tokens that match before normalization, and
+// then, between them, at tokens that match after normalization.
 func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 	sc.outer = t.raw.split(sc.outer[:0], text)
 	for _, seg := range sc.outer {
@@ -111,7 +112,7 @@ func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 	return ids
 }
 
-// encodePlain splits normalized text into words and merges each.
+// encodePlain splits normalized text into words, and encodes each word.
 func (t *Tokenizer) encodePlain(ids []uint32, p piece, sc *scratch) []uint32 {
 	sc.pieces = append(sc.pieces[:0], p)
 	for _, stage := range t.stages {
@@ -129,9 +130,9 @@ func (t *Tokenizer) encodePlain(ids []uint32, p piece, sc *scratch) []uint32 {
 	return ids
 }
 
-// Decode returns the text of ids; skipSpecial omits special tokens. Ids without a token, such as
-// the holes of vocabularies, have no text. Bytes that are not UTF-8 become U+FFFD, like Rust's
-// from_utf8_lossy.
+// Decode returns the text of ids. With skipSpecial it omits special tokens. Ids without a token,
+// such as the gaps of vocabularies, have no text. Bytes that are not UTF-8 become U+FFFD, as in
+// Rust's from_utf8_lossy.
 func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	d := t.NewDecoder(skipSpecial)
 	text := d.Next(ids...)
@@ -154,8 +155,8 @@ func (t *Tokenizer) IsSpecial(id uint32) bool {
 	return int64(id) < int64(len(t.spelling.tokens)) && t.spelling.tokens[id].is(special)
 }
 
-// Bytes returns the bytes that a token adds to a text, which may be a part of a character; first
-// reports that the text begins with it. An id without a token adds nothing.
+// Bytes returns the bytes that a token adds to a text, which may be a part of a character. first
+// says that the text begins with the token. An id without a token adds no bytes.
 func (t *Tokenizer) Bytes(id uint32, first bool) []byte {
 	if int64(id) >= int64(len(t.spelling.tokens)) {
 		return nil
@@ -167,7 +168,7 @@ func (t *Tokenizer) Bytes(id uint32, first bool) []byte {
 		return []byte{token.value}
 	case !token.is(whole):
 		return []byte(token.text)
-	case first: // decoders treat the beginning of a text in many ways
+	case first: // the beginning of a text depends on the decoder
 		return []byte(t.Decode([]uint32{id}, false))
 	default:
 		return []byte(t.spelling.gap + token.text)

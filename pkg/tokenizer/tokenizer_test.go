@@ -16,11 +16,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-func TestInvalidUTF8ReadsAsRustWouldReadIt(t *testing.T) {
+func TestInvalidUTF8IsReadAsInRust(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\xffb":                        "a\uFFFDb",
 		"\xff\xfe":                      "\uFFFD\uFFFD",
-		"\xe4\xbd":                      "\uFFFD", // the beginning of a character is one
+		"\xe4\xbd":                      "\uFFFD", // the beginning of a character is one subpart
 		"\xe4\xbdA":                     "\uFFFDA",
 		"\xf0\x9f\x98":                  "\uFFFD",
 		"\xf0\x9f\x98\xf0\x9f\x98\x80":  "\uFFFD😀",
@@ -42,7 +42,8 @@ func TestInvalidUTF8ReadsAsRustWouldReadIt(t *testing.T) {
 	}
 }
 
-// A decoder's held-back text must never be longer than the beginning of a character, and never be wrong.
+// FuzzLossyInParts: the held-back bytes are never longer than the beginning of a character, and
+// never wrong.
 func FuzzLossyInParts(f *testing.F) {
 	f.Add([]byte("a\xf0\x9f\x98\xf0\x9f\x98\x80\xe4\xbd"), uint8(2))
 	f.Fuzz(func(t *testing.T, raw []byte, n uint8) {
@@ -105,7 +106,7 @@ func TestSplitBehaviors(t *testing.T) {
 	}
 }
 
-func TestLongRunsOfMarksComposeAsUnicodeSays(t *testing.T) {
+func TestLongRunsOfMarksComposeAsInUnicode(t *testing.T) {
 	for _, s := range []string{"", "abc", "e\u0301", "a\u0323\u0308\u0301", "각", "\u1100\u1161\u11a8\u11a8", "q\u0307\u0323", "\u0344a\u0344", "한글 e\u0302\u0301x", "ﬁ\u0323①", "\u212b\u0041\u030a", "\u0958\u093c", "ö\u0304\u0323"} {
 		if got, want := composeLong(s, norm.NFD), norm.NFC.String(s); got != want {
 			t.Errorf("NFC of %+q: %+q, want %+q", s, got, want)
@@ -119,7 +120,8 @@ func TestLongRunsOfMarksComposeAsUnicodeSays(t *testing.T) {
 	if want := "\u1ea1" + strings.Repeat("\u0323", 29) + strings.Repeat("\u0301", 30); p.text != want {
 		t.Errorf("got %+q", p.text)
 	}
-	// golang.org/x/text counts on where a letter composes with what is before it.
+	// golang.org/x/text counts marks from the place where a letter composes with the character
+	// before it.
 	for _, joining := range []string{"\u1161", "\u11a8", "ﾞ", "\u0f71"} {
 		text := "a" + strings.Repeat(joining+strings.Repeat("\u0301", 5), 10)
 		for form, decomposed := range map[norm.Form]norm.Form{norm.NFC: norm.NFD, norm.NFKC: norm.NFKD} {
@@ -130,7 +132,7 @@ func TestLongRunsOfMarksComposeAsUnicodeSays(t *testing.T) {
 	}
 }
 
-func TestNormalizationKnowsUnicode9(t *testing.T) {
+func TestNormalizationUsesUnicode9(t *testing.T) {
 	assigned := rangetable.Assigned("9.0.0")
 	for r := rune(0x80); r <= unicode.MaxRune; r++ {
 		s := string(r)
@@ -142,7 +144,7 @@ func TestNormalizationKnowsUnicode9(t *testing.T) {
 	}
 	nfc := compose(norm.NFC, norm.NFD)
 	for text, want := range map[string]string{
-		"a\u08ce\u08cf":                        "a\u08ce\u08cf", // Unicode 14 puts the second first
+		"a\u08ce\u08cf":                        "a\u08ce\u08cf", // Unicode 14 puts the second mark first
 		"a\u0301\u1acd\u0323":                  "á\u1acd\u0323",
 		"\U00011935\U00011930":                 "\U00011935\U00011930",
 		"e\u0301" + "\u1dfa" + "e\u0301\u0323": "é\u1dfaẹ\u0301",

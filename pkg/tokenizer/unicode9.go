@@ -2,7 +2,7 @@ package tokenizer
 
 import "unicode"
 
-// newer holds the characters assigned since Unicode 9.0, the version of the Rust library's
+// newer has the characters assigned after Unicode 9.0, the version of the Rust library's
 // normalizer, that golang.org/x/text would reorder, compose or decompose.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{

@@ -18,11 +18,12 @@ const (
 	scope = "github.com/whence-dev/whence/pkg/usage"
 	// eventName is the event name of the log records.
 	eventName = "whence.usage"
-	// prefix is in front of the names of the fields where they are attributes.
+	// prefix is the prefix of field names in attributes.
 	prefix = "whence.usage."
 )
 
-// A collector sends records to an OpenTelemetry collector as log records: each field is an attribute.
+// A collector sends records to an OpenTelemetry collector as log records, with an attribute per
+// field.
 type collector struct {
 	exporter sdk.Exporter
 	provider *sdk.LoggerProvider
@@ -38,7 +39,7 @@ func newCollector(service string, to otlp.Collector) (*collector, error) {
 	return exportTo(service, exporter), nil
 }
 
-// exportTo returns the sink of an exporter.
+// exportTo returns a sink that writes to exporter.
 func exportTo(service string, exporter sdk.Exporter) *collector {
 	c := &collector{exporter: exporter}
 	c.provider = sdk.NewLoggerProvider(
@@ -52,7 +53,8 @@ func exportTo(service string, exporter sdk.Exporter) *collector {
 // Name implements Sink.
 func (*collector) Name() string { return "otlp" }
 
-// Write implements Sink. The exporter repeats a batch that the collector did not take for want of room.
+// Write implements Sink. The exporter retries a batch that the collector refused for lack of
+// capacity.
 func (c *collector) Write(ctx context.Context, records []Record) (written int, err error) {
 	c.batch.records = c.batch.records[:0]
 	for i := range records {
@@ -73,7 +75,7 @@ func (c *collector) Close(ctx context.Context) error {
 	return err
 }
 
-// A gatherer is a processor that keeps the log records for one call of the exporter.
+// A gatherer is a processor that collects the log records for one call of the exporter.
 type gatherer struct{ records []sdk.Record }
 
 // Enabled implements the SDK's Processor.
@@ -91,7 +93,7 @@ func (*gatherer) ForceFlush(context.Context) error { return nil }
 // Shutdown implements the SDK's Processor.
 func (*gatherer) Shutdown(context.Context) error { return nil }
 
-// logRecord returns a record in OpenTelemetry's form. Fields that JSON leaves out are left out here as well.
+// logRecord converts a record to OpenTelemetry's form. It omits the fields that JSON omits.
 func logRecord(r *Record) log.Record {
 	var out log.Record
 	out.SetEventName(eventName)

@@ -10,21 +10,32 @@ import (
 	"github.com/whence-dev/whence/internal/otlp"
 )
 
-// A Config says where a process writes usage records. The zero value writes none.
+// A Config configures where a process writes usage records. The zero value writes none.
 type Config struct {
-	File string // lines of JSON are appended to it; "-" is the standard output; "" is none
-	OTLP bool   // records go to the OpenTelemetry collector as logs
+	File string // receives the records as lines of JSON; "-" means the standard output, "" means no file
+	OTLP bool   // send the records to the OpenTelemetry collector as logs
 }
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.File, "usage-file", "", "`file` that a usage record for each stream is appended to, as a line of JSON; - is the standard output; empty is off")
+	fs.StringVar(&c.File, "usage-file", "", "`file` to append a usage record for each stream to, as a line of JSON; - means the standard output, empty disables it")
 	fs.BoolVar(&c.OTLP, "usage-otlp", false, "send a usage record for each stream to --otlp, as a log record")
+}
+
+// Validate reports what is wrong with c. to is the collector.
+func (c *Config) Validate(to otlp.Collector) error {
+	if c.OTLP && to == "" {
+		return errors.New("--usage-otlp needs --otlp, the address of a collector")
+	}
+	return nil
 }
 
 // Run runs a process's services with a log of c, which is nil if no records are written. to is the collector. What was added when
 // services returns is written before Run does, within a bounded time.
 func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, count Count, services func(*Log) error) error {
+	if err := c.Validate(to); err != nil {
+		return err
+	}
 	sinks, err := c.sinks(name, to)
 	if err != nil {
 		return err
@@ -36,7 +47,7 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, count Cou
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), otlp.Timeout)
 		defer cancel()
-		if err := l.Close(ctx); err != nil { // a collector that is gone fails no process that has done its work
+		if err := l.Close(ctx); err != nil { // a lost collector must not fail a process that has done its work
 			log.Warn("the last usage records could not be written", "err", err)
 		}
 	}()
@@ -45,9 +56,6 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, count Cou
 
 func (c *Config) sinks(name string, to otlp.Collector) (all []Sink, err error) {
 	if c.OTLP {
-		if to == "" {
-			return nil, errors.New("--usage-otlp needs --otlp, the address of a collector")
-		}
 		sink, err := newCollector(name, to)
 		if err != nil {
 			return nil, err

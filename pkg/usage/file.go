@@ -9,11 +9,11 @@ import (
 	"os"
 )
 
-// standardOutput is the path that stands for the standard output.
+// standardOutput is the path that means the standard output.
 const standardOutput = "-"
 
-// A file writes records as lines of JSON. It opens its path again when another program has renamed or removed the file, as
-// logrotate does.
+// A file writes records as lines of JSON. It reopens its path after another program, such as
+// logrotate, has renamed or removed the file.
 type file struct {
 	path string
 	to   *os.File
@@ -60,8 +60,9 @@ func (f *file) Write(_ context.Context, records []Record) (written int, err erro
 	return written, err
 }
 
-// writeLines writes lines, and returns how many of them were written as a whole. torn reports that the file does not end with a
-// whole line, before the call and after it: the first line then ends the incomplete one, and does not count.
+// writeLines writes lines, and returns how many of them were written completely. torn and still
+// report whether the file ends with an incomplete line, before and after the call. If torn is set,
+// the first line only ends the incomplete line, and does not count.
 func writeLines(to io.Writer, lines []byte, torn bool) (written int, still bool, err error) {
 	n, err := to.Write(lines)
 	if n == 0 {
@@ -74,7 +75,7 @@ func writeLines(to io.Writer, lines []byte, torn bool) (written int, still bool,
 	return written, lines[n-1] != '\n', err
 }
 
-// follow opens the path again if it names another file by now.
+// follow reopens the path if it names another file by now.
 func (f *file) follow() error {
 	if f.path == standardOutput {
 		return nil
@@ -86,7 +87,7 @@ func (f *file) follow() error {
 				return nil
 			}
 		}
-		_ = f.to.Close() // all of it was written
+		_ = f.to.Close() // all data has been written
 		f.to = nil
 	}
 	return f.open()

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// maxQueued is the maximum number of records that wait for one sink, about 4 MB. Further records are lost.
+	// maxQueued is the maximum number of records that wait for one sink, which take about 4 MB.
+	// Further records are lost.
 	maxQueued = 8192
-	// maxBatch is the maximum number of records of one write.
+	// maxBatch is the maximum number of records per write.
 	maxBatch = 256
 	// giveUp bounds how long Close waits for a sink whose context has ended.
 	giveUp = time.Second
@@ -20,23 +21,24 @@ const (
 	logEvery = time.Minute
 )
 
-// A Sink takes records. Its methods are called by one goroutine.
+// A Sink writes records. One goroutine calls its methods.
 type Sink interface {
-	// Name is a word of an enum, for metrics and logs.
+	// Name returns a word of an enum, for metrics and logs.
 	Name() string
-	// Write writes records, and returns how many of them it has written: the first ones.
+	// Write writes records in order, and returns how many of them it has written.
 	Write(ctx context.Context, records []Record) (written int, err error)
-	// Close writes what it holds back, and frees the sink.
+	// Close writes buffered records, and closes the sink.
 	Close(ctx context.Context) error
 }
 
-// A Count counts records of a sink that were written, or lost.
+// A Count counts records that a sink has written, or that were lost.
 type Count func(sink string, lost bool, records int)
 
-// A Log passes records to sinks. A nil Log takes all records and writes none. All methods are safe for concurrent use.
+// A Log passes records to sinks. A nil Log accepts all records and writes none. All methods are
+// safe for concurrent use.
 type Log struct{ queues []*queue }
 
-// NewLog returns a log that writes to sinks. The caller closes it.
+// NewLog returns a log that writes to sinks. The caller must call Close.
 func NewLog(log *slog.Logger, count Count, sinks ...Sink) *Log {
 	l := &Log{}
 	for _, sink := range sinks {
@@ -55,7 +57,8 @@ func (l *Log) Add(r Record) {
 	}
 }
 
-// Close writes the queued records, as far as ctx allows, and closes the sinks. Records that are added from then on are lost.
+// Close writes the queued records as far as ctx allows, and closes the sinks. Records added after
+// Close are lost.
 func (l *Log) Close(ctx context.Context) error {
 	errs := make([]error, len(l.queues))
 	var closing sync.WaitGroup
@@ -72,14 +75,14 @@ type queue struct {
 	count Count
 	sink  Sink
 
-	ctx    context.Context //nolint:containedctx // of the writes; it ends when Close gives up
+	ctx    context.Context //nolint:containedctx // of the writes; canceled when Close gives up
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine of run has ended
 
 	mu      sync.Mutex // guards the following fields
 	waiting chan Record
 	closed  bool
-	lost    int       // records since the last log line
+	lost    int       // lost records since the last log line
 	logged  time.Time // when the last log line was written
 }
 
@@ -96,7 +99,7 @@ func (q *queue) add(r Record) {
 	}
 }
 
-// offer reports whether the queue has room for r.
+// offer queues r, and reports whether the queue had room for it.
 func (q *queue) offer(r Record) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,18 +114,18 @@ func (q *queue) offer(r Record) bool {
 	}
 }
 
-// errFull explains a record that found no room.
-var errFull = errors.New("its queue is full, or closed")
+// errFull is the reason of a loss when the queue accepts no record.
+var errFull = errors.New("the queue is full or closed")
 
-// lose counts lost records, and logs them from time to time.
+// lose counts lost records, and logs losses at most once per logEvery.
 func (q *queue) lose(n int, why error) {
 	q.count(q.sink.Name(), true, n)
-	if lost := q.due(n); lost > 0 { // without mu: the log may be slow
+	if lost := q.due(n); lost > 0 { // without mu, because the log may be slow
 		q.log.Error("usage records are lost", "sink", q.sink.Name(), "records", lost, "err", why)
 	}
 }
 
-// due adds lost records, and returns the number that is to be logged now.
+// due adds n lost records, and returns the number to log now.
 func (q *queue) due(n int) (lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,7 +153,7 @@ func (q *queue) run() {
 	}
 }
 
-// collect adds the records that wait to a batch.
+// collect adds queued records to a batch.
 func (q *queue) collect(batch []Record) []Record {
 	for len(batch) < maxBatch {
 		select {
@@ -182,9 +185,9 @@ func (q *queue) close(ctx context.Context) error {
 	}
 	q.cancel()
 	select {
-	case <-q.done: // the sink has given up, and the losses are logged
+	case <-q.done: // the sink has given up, and the losses have been logged
 		return errors.Join(context.Cause(ctx), q.sink.Close(ctx))
 	case <-time.After(giveUp):
-		return fmt.Errorf("the sink %s hangs, and %d usage records for it are lost", q.sink.Name(), len(q.waiting))
+		return fmt.Errorf("the sink %s hangs: %d usage records are lost", q.sink.Name(), len(q.waiting))
 	}
 }

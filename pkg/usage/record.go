@@ -1,11 +1,13 @@
-// Package usage writes one record for each stream: the tenant, the tokens, the ending and the times, from which operators compute
-// bills and find abuse. It never contains a prompt or an answer.
+// Package usage writes one record for each stream: the tenant, the tokens, the ending and the
+// times. Operators use the records to compute bills and to find abuse. A record never contains a
+// prompt or an answer.
 //
-// The first hop of a stream writes its final record when the stream has ended. A hop whose caller vanished before it was told the
-// ending writes an orphan record: the first hop may be dead. Join tells which records count, so that no stream counts twice.
+// The first hop of a stream writes its final record when the stream has ended. A hop whose caller
+// vanished before the hop could report the ending writes an orphan record, because the first hop
+// may be dead. Join selects the records that count, so that no stream counts twice.
 //
-// A Log queues records and writes them on a goroutine of its own: a slow file or collector delays no stream. A record that finds
-// the queue full is lost, and the loss is counted and logged.
+// A Log queues records and writes them on a goroutine of its own, so that a slow file or collector
+// delays no stream. If the queue is full, a record is lost, and the loss is counted and logged.
 package usage
 
 import (
@@ -18,21 +20,23 @@ import (
 type Kind string
 
 const (
-	// Final is the record of the first hop of a stream, which knows everything that reached the client.
+	// Final is the record of the first hop of a stream, which knows everything that reached the
+	// client.
 	Final Kind = "final"
 	// Orphan is the record of a hop whose caller vanished before the hop could tell it the ending.
 	Orphan Kind = "orphan"
 )
 
-// A Record is the usage of one stream, as one hop knows it. docs/operations.md explains the fields to operators.
+// A Record is the usage of one stream as known to one hop. docs/reference/usage-records.md explains the fields
+// to operators.
 type Record struct {
 	Kind Kind   `json:"kind"`
-	ID   string `json:"id"`             // of the whole stream
-	Part string `json:"part,omitempty"` // of an orphan: its id on the hop, if it is one of several choices
-	Hop  string `json:"hop"`            // the writer
+	ID   string `json:"id"`             // id of the whole stream
+	Part string `json:"part,omitempty"` // on an orphan: the stream's id on the hop, if the stream is one of several choices
+	Hop  string `json:"hop"`            // the hop that wrote the record
 
-	// Resumed is set if the writer continued a stream that another api-service had begun. The figures begin with the takeover, but
-	// for the prompt.
+	// Resumed is set if the writer continued a stream that another api-service had begun. All
+	// figures except the prompt begin with the takeover.
 	Resumed bool `json:"resumed,omitempty"`
 
 	Tenant  string `json:"tenant,omitempty"`
@@ -52,13 +56,14 @@ type Record struct {
 	Worker string   `json:"worker,omitempty"`
 
 	Received   time.Time  `json:"received"`
-	FirstToken *time.Time `json:"first_token,omitempty"` // when it was passed to the caller
+	FirstToken *time.Time `json:"first_token,omitempty"` // when the token was passed to the caller
 	Ended      time.Time  `json:"ended"`
 }
 
-// Join returns the records that count: every final record, and for a stream without one the sum of its orphans. An orphan belongs
-// to the final record with its ID if the two overlap in time, because an id may be used again. A resumed record is added to the
-// record of the same stream before it. The result is sorted by the time of the ending.
+// Join returns the records that count: every final record, and for a stream without a final record
+// the sum of its orphans. An orphan belongs to the final record with the same ID if the two overlap
+// in time, because an id may be reused. A resumed record is added to the previous record of the
+// same stream. The result is sorted by the time of the ending.
 func Join(records []Record) []Record {
 	finals := map[string][]Record{}
 	var joined []Record
@@ -86,9 +91,10 @@ func Join(records []Record) []Record {
 	return addResumed(joined)
 }
 
-// addResumed adds each resumed record to the record of the same stream before it. The records are sorted.
+// addResumed adds each resumed record to the previous record of the same stream. The records must
+// be sorted.
 func addResumed(records []Record) []Record {
-	last := map[string]int{} // by id, where the stream's record is
+	last := map[string]int{} // the index in kept of a stream's record, by id
 	kept := records[:0]
 	for _, r := range records {
 		if at, ok := last[r.ID]; ok && r.Resumed {
@@ -113,8 +119,9 @@ func (r Record) overlaps(other Record) bool {
 	return !r.Received.After(other.Ended) && !other.Received.After(r.Ended)
 }
 
-// sum returns the orphans of one stream as one record. Each knows tokens that no other counts, and the same prompt. The choices of
-// a request have parts of their own, which may have different prompts; the longest stands for all.
+// sum returns the orphans of one stream as one record. Each orphan has tokens that no other orphan
+// counts. All have the same prompt, except the choices of a request, whose prompts may differ; then
+// the longest prompt counts.
 func sum(orphans []Record) Record {
 	slices.SortStableFunc(orphans, func(a, b Record) int { return a.Ended.Compare(b.Ended) })
 	all := orphans[len(orphans)-1]

@@ -4,5 +4,6 @@ package usage
 
 import "os"
 
-// openStandardOutput returns the standard output. Only Unix ends a process that writes to a pipe without a reader.
+// openStandardOutput returns the standard output. Only Unix ends a process that writes to a pipe
+// without a reader.
 func openStandardOutput() (*os.File, error) { return os.Stdout, nil }

@@ -14,7 +14,8 @@ import (
 	"github.com/whence-dev/whence/internal/otlp"
 )
 
-// writerVariable makes the test binary a process that writes usage records to its standard output.
+// writerVariable turns the test binary into a process that writes usage records to its standard
+// output.
 const writerVariable = "WHENCE_TEST_USAGE_WRITER"
 
 func TestMain(m *testing.M) {
@@ -70,9 +71,9 @@ func TestProcessOutlivesTheReaderOfItsRecords(t *testing.T) {
 	ask()
 	log := bufio.NewReader(logs)
 	if line, err := log.ReadString('\n'); err != nil || !strings.Contains(line, `msg="usage records are lost"`) || !strings.Contains(line, "records=1") {
-		t.Errorf("the log says %q: %v", line, err)
+		t.Errorf("the log has %q: %v", line, err)
 	}
-	ask() // the process still runs
+	ask() // proves that the process still runs
 	if err := asks.Close(); err != nil {
 		t.Fatal(err)
 	}

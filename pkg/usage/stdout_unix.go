@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openStandardOutput returns the standard output under a descriptor of its own. The Go runtime ends a process that writes to
-// descriptor 1 after the reader of the pipe has left. A write to any other descriptor returns an error instead.
+// openStandardOutput returns the standard output under another descriptor. The Go runtime ends a
+// process that writes to descriptor 1 after the reader of the pipe has left. A write to any other
+// descriptor returns an error instead.
 func openStandardOutput() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(syscall.Stdout), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

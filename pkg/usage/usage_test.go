@@ -33,7 +33,7 @@ func full() Record {
 	}
 }
 
-// counts are the records of one sink that were written and lost.
+// counts has the numbers of written and lost records of one sink.
 type counts struct {
 	mu            sync.Mutex
 	written, lost int
@@ -58,7 +58,7 @@ func (c *counts) want(t *testing.T, written, lost int) {
 	}
 }
 
-// A gate is a sink whose writes wait until it is open, or their context ends.
+// A gate is a sink whose writes block until the gate is open, or until their context ends.
 type gate struct {
 	open chan struct{}
 	got  []Record
@@ -82,15 +82,16 @@ func (g *gate) Write(ctx context.Context, records []Record) (int, error) {
 
 func (*gate) Close(context.Context) error { return nil }
 
-// TestSlowSinkHoldsNobody: Add returns at once; what does not fit is lost, counted and logged, and the rest is written in order.
-func TestSlowSinkHoldsNobody(t *testing.T) {
+// TestSlowSinkDelaysNoStream: Add returns at once. Records beyond the bound are lost, counted and
+// logged, and the others are written in order.
+func TestSlowSinkDelaysNoStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
 		var n counts
 		sink := &gate{open: make(chan struct{})}
 		l := NewLog(slog.New(slog.NewTextHandler(&lines, nil)), n.count, sink)
 		l.Add(Record{})
-		synctest.Wait() // the first record is with the sink
+		synctest.Wait() // the sink has the first record
 		for range maxQueued + 10 {
 			l.Add(Record{ID: "a"})
 		}
@@ -124,7 +125,7 @@ func TestRecordsThatASinkRefusesAreLost(t *testing.T) {
 	})
 }
 
-// TestCloseIsBounded: Close ends with its context, and reports the records that are lost.
+// TestCloseIsBounded: Close ends with its context, and reports the lost records.
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n counts
@@ -141,7 +142,7 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-func TestNoLogTakesEverything(t *testing.T) {
+func TestNilLogAcceptsAllRecords(t *testing.T) {
 	var l *Log
 	l.Add(full())
 }
@@ -163,7 +164,7 @@ func records(t *testing.T, path string) (all []Record) {
 	return all
 }
 
-func TestFileHasALineForEachRecordAndIsOpenedAgain(t *testing.T) {
+func TestFileHasALineForEachRecordAndIsReopened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	f, err := openFile(path)
 	if err != nil {
@@ -198,13 +199,13 @@ func TestFileHasALineForEachRecordAndIsOpenedAgain(t *testing.T) {
 	}
 }
 
-// A small takes a number of bytes, and then fails.
-type small struct {
+// A limitedWriter accepts a number of bytes, and then fails.
+type limitedWriter struct {
 	bytes.Buffer
 	room int
 }
 
-func (s *small) Write(b []byte) (int, error) {
+func (s *limitedWriter) Write(b []byte) (int, error) {
 	n := min(len(b), s.room)
 	s.room -= n
 	s.Buffer.Write(b[:n])
@@ -214,9 +215,10 @@ func (s *small) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestTornLineSpoilsNoOther: after a write that failed in the middle of a line, the next begins with an end of line.
+// TestTornLineSpoilsNoOther: after a write that failed within a line, the next write begins with a
+// line end.
 func TestTornLineSpoilsNoOther(t *testing.T) {
-	to := &small{room: 5}
+	to := &limitedWriter{room: 5}
 	n, torn, err := writeLines(to, []byte("aa\nbbb\n"), false)
 	if n != 1 || !torn || err == nil {
 		t.Error(n, torn, err)
@@ -234,7 +236,7 @@ func TestTornLineSpoilsNoOther(t *testing.T) {
 	}
 }
 
-// An exporter is an exporter that keeps what it is given.
+// An exporter keeps the records that it is given.
 type exporter struct{ got []sdk.Record }
 
 func (e *exporter) Export(_ context.Context, records []sdk.Record) error {
@@ -264,7 +266,8 @@ func fields(t *testing.T, r Record) (names []string) {
 	return names
 }
 
-// TestLogRecordsHaveTheFieldsOfJSON: the same names and the same values, of a full and of an empty record.
+// TestLogRecordsHaveTheFieldsOfJSON: with the same names and values, for a full and for an empty
+// record.
 func TestLogRecordsHaveTheFieldsOfJSON(t *testing.T) {
 	for _, r := range []Record{full(), {Kind: Final, ID: "a", Hop: "h", Reason: "completed", Origin: "w", Path: []string{"w"}}} {
 		e := &exporter{}
@@ -299,15 +302,16 @@ func TestLogRecordsHaveTheFieldsOfJSON(t *testing.T) {
 	}
 }
 
-// TestOperationsListsEveryField keeps the table of docs/operations.md and the fields of a record equal, in their order.
+// TestOperationsListsEveryField compares the table in docs/reference/usage-records.md with the fields of a
+// record, in order.
 func TestOperationsListsEveryField(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operations.md")
+	doc, err := os.ReadFile("../../docs/reference/usage-records.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, found := strings.Cut(string(doc), "\n| usage record | ")
 	if !found {
-		t.Fatal("docs/operations.md has no table of the usage record")
+		t.Fatal("docs/reference/usage-records.md has no table of the usage record")
 	}
 	section, _, _ = strings.Cut(section, "\n\n")
 	var listed, want []string
@@ -322,11 +326,11 @@ func TestOperationsListsEveryField(t *testing.T) {
 		want = append(want, name)
 	}
 	if !slices.Equal(listed, want) {
-		t.Errorf("docs/operations.md lists %v, the record has %v", listed, want)
+		t.Errorf("docs/reference/usage-records.md lists %v, the record has %v", listed, want)
 	}
 }
 
-// at returns a record of a stream that lasted from one second to another.
+// at returns a record of a stream that lasted from second from to second to.
 func at(kind Kind, id string, from, to int, generated uint32) Record {
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	return Record{Kind: kind, ID: id, Prompt: 5, Generated: generated, Delivered: generated, Received: second(from), Ended: second(to)}
@@ -337,7 +341,7 @@ func resumed(r Record) Record {
 	return r
 }
 
-// TestJoinCountsNoStreamTwice: by the kinds of records that there are of one id.
+// TestJoinCountsNoStreamTwice: for all combinations of records with one id.
 func TestJoinCountsNoStreamTwice(t *testing.T) {
 	for name, test := range map[string]struct {
 		records []Record

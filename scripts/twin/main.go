@@ -1,6 +1,6 @@
-// Command twin is a plugin of protoc and buf that writes Thrift twins of protos: structs, enums and services with the same names
-// and numbers. Package thriftwire says how types correspond. The parameter root=FILE names a proto; its twin and those of all
-// protos that it imports are written.
+// Command twin is a plugin of protoc and buf that writes Thrift twins of protos: structs, enums and
+// services with the same names and numbers. Package thriftwire defines how types correspond. The
+// parameter root=FILE names a proto; its twin and those of all protos that it imports are written.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	})
 }
 
-// write writes the twin of a proto, and of all protos that it imports, unless they are done.
+// write writes the twins of a proto and of all protos that it imports, except those in done.
 func write(p *protogen.Plugin, proto string, done map[string]bool) error {
 	if done[proto] {
 		return nil
@@ -116,7 +116,7 @@ func (t *twin) message(m *protogen.Message) error {
 		return errors.New("twin: Thrift has no nested types: move those of " + string(m.Desc.FullName()) + " out")
 	}
 	t.P()
-	if !strings.HasPrefix(string(m.Desc.FullName()), "google.") { // whose comments are pages
+	if !strings.HasPrefix(string(m.Desc.FullName()), "google.") { // google's comments are too long
 		t.comment("", m.Comments.Leading)
 	}
 	t.P("struct ", m.Desc.Name(), " {")
@@ -130,7 +130,8 @@ func (t *twin) message(m *protogen.Message) error {
 	return nil
 }
 
-// requiredness makes a field that can be absent optional. Others have the default requiredness: their zero is no value.
+// requiredness returns optional for a field that can be absent. Other fields have the default
+// requiredness: their zero value means absent.
 func requiredness(f protoreflect.FieldDescriptor) string {
 	if f.HasPresence() {
 		return "optional "
@@ -149,7 +150,7 @@ func (t *twin) typeOf(f protoreflect.FieldDescriptor) string {
 	}
 }
 
-// element is the type of a field, or of the elements of a list.
+// element returns the type of a field, or of the elements of a list.
 func (t *twin) element(f protoreflect.FieldDescriptor) string {
 	switch f.Kind() {
 	case protoreflect.BoolKind:
@@ -171,7 +172,7 @@ func (t *twin) element(f protoreflect.FieldDescriptor) string {
 	}
 }
 
-// name is how this file refers to a type.
+// name returns the name by which this file refers to a type.
 func (t *twin) name(d protoreflect.Descriptor) string {
 	if d.ParentFile().Path() == t.file.Path() {
 		return string(d.Name())

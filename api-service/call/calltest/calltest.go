@@ -1,5 +1,5 @@
-// Package calltest has what the tests of all packages share that parse a body into a call, and encode
-// its answer.
+// Package calltest has helpers for the tests of all packages that parse a body into a call and
+// encode its answer.
 package calltest
 
 import (
@@ -26,7 +26,7 @@ func (parse Parser) Parse(t *testing.T, body string, lenient ...string) *call.Ca
 	return c
 }
 
-// WantRequest fails the test unless the request of a body is the one in protobuf's JSON.
+// WantRequest fails the test unless got equals the request want, in protobuf's JSON.
 func WantRequest(t *testing.T, body string, got *chatv1.ChatRequest, want string) {
 	t.Helper()
 	request := &chatv1.ChatRequest{}
@@ -48,7 +48,7 @@ func Delta(d *chatv1.Delta) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
 }
 
-// End returns the end of an answer that came from a worker.
+// End returns the last item of an answer from a worker.
 func End(e *llmv1.End) *chatv1.GenerateResponse {
 	e.Path = []string{"llm-worker/0", "chat-service"}
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: e}}

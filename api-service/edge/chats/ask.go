@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An answer is the answer of one chat-service.
+// An answer is the result of asking one chat-service.
 type answer[T any] struct {
 	value T
 	err   error
@@ -28,7 +28,7 @@ func each[T any](ctx context.Context, peers []*peer, ask func(context.Context, *
 	answers := make(chan answer[T], len(peers))
 	defer func() {
 		cancel()
-		for range peers { // then all calls have ended
+		for range peers { // after this loop all calls have ended
 			<-answers
 		}
 	}()
@@ -102,7 +102,7 @@ func (f *Fleet) Detokenize(ctx context.Context, req *chatv1.DetokenizeRequest) (
 	})
 }
 
-// Stop ends a stream on whichever chat-service it runs.
+// Stop ends a stream on the chat-service that runs it.
 func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
 }
@@ -205,7 +205,7 @@ func (f *Fleet) Workers(ctx context.Context) ([]*chatv1.Worker, error) {
 	for i, key := range order {
 		workers[i] = all[key]
 	}
-	if len(f.all()) > 1 { // the fastest answer
+	if len(f.all()) > 1 { // answers arrive in any order, so the list needs an order of its own
 		slices.SortStableFunc(workers, func(a, b *chatv1.Worker) int {
 			return strings.Compare(a.GetModel()+" "+a.GetInfo().GetInstance(), b.GetModel()+" "+b.GetInfo().GetInstance())
 		})

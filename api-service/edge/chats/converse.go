@@ -19,8 +19,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Conversation is a request whose turns come one after another. The engine that answers it takes
-// Later over.
+// A Conversation is a request whose turns arrive one after another. The engine that answers the
+// conversation owns Later.
 type Conversation struct {
 	First *chatv1.ChatRequest
 	Later *stream.Inbox[*chatv1.ConverseRequest]
@@ -46,8 +46,8 @@ var Converse = &rpc.Method[*chatv1.ChatRequest, chatv1.ConverseRequest, chatv1.C
 	End: func(out *chatv1.ConverseResponse) *streamerr.Ending { return methods.Ending(out.GetEnd()) },
 }
 
-// Converse is a ConverseEngine. A conversation stays on its chat-service; only one that has not begun
-// is tried on another.
+// Converse is a ConverseEngine. A conversation stays on its chat-service. Only a conversation that
+// has not begun is retried on another chat-service.
 func (f *Fleet) Converse(ctx context.Context, c *Conversation) iter.Seq2[*chatv1.ConverseResponse, error] {
 	return func(yield func(*chatv1.ConverseResponse, error) bool) {
 		var tried []*peer
@@ -92,7 +92,7 @@ func converseOver(self, peer string, open func(context.Context, ...grpc.CallOpti
 			defer passing.Wait()
 			defer t.end()
 			for out, err := range rpc.Dial(self, peer, call, Converse)(ctx, c.First) {
-				t.passed.Load() // orders what the goroutine of pass did to the stream before what follows here
+				t.passed.Load() // orders the writes of the goroutine of pass before the following reads
 				ended := out.GetTurnEnd() != nil
 				if !yield(out, err) {
 					return
@@ -105,11 +105,11 @@ func converseOver(self, peer string, open func(context.Context, ...grpc.CallOpti
 	}
 }
 
-// turns passes the turns of a conversation to its chat-service, each when the answer before it is
-// complete. So the stream counts as waiting for its client exactly while it does.
+// turns passes the turns of a conversation to its chat-service. Each turn waits until the previous
+// answer is complete, so that the stream counts as waiting for its client exactly while it does.
 type turns struct {
 	later    *stream.Inbox[*chatv1.ConverseRequest]
-	answered chan struct{} // capacity 1: an answer is complete
+	answered chan struct{} // capacity 1: signals a complete answer
 	quit     chan struct{} // closed when the call is over
 	passed   atomic.Uint32 // counts the turns
 
@@ -122,7 +122,7 @@ func (t *turns) next() {
 	t.begun = true
 	select {
 	case t.answered <- struct{}{}:
-	default: // a chat-service that ends a turn twice
+	default: // a chat-service that ends a turn twice signals once
 	}
 }
 
@@ -134,7 +134,7 @@ func (t *turns) end() {
 	}
 }
 
-// pass passes turns until the client has no more, or the call is over.
+// pass passes turns until the client sends no more, or the call is over.
 func (t *turns) pass(ctx context.Context) {
 	for {
 		select {
@@ -148,7 +148,7 @@ func (t *turns) pass(ctx context.Context) {
 		case errors.Is(err, io.EOF):
 			_ = t.call.CloseSend()
 			return
-		case err != nil: // the stream is stopped, which rpc.Dial tells the chat-service
+		case err != nil: // the stream is stopped; rpc.Dial tells the chat-service
 			return
 		}
 		if t.call.Send(in) != nil { // the call is over
@@ -157,12 +157,12 @@ func (t *turns) pass(ctx context.Context) {
 	}
 }
 
-// A turnSender is a call to which two goroutines send: that of the turns, and that of a stop.
+// A turnSender is a call on which two goroutines send: one sends turns, the other sends a stop.
 type turnSender = grpc.BidiStreamingClient[chatv1.ConverseRequest, chatv1.ConverseResponse]
 
-// newTurnCall returns a call to which two goroutines may send. On a link a Stop overtakes a turn that waits for credit. On
-// other connections, which do not take two messages at a time, a Stop follows the turn in hand: rpc.Dial
-// resets the call if that takes longer than the grace.
+// newTurnCall returns a call on which two goroutines may send. On a link a Stop overtakes a turn
+// that waits for credit. Other connections do not take two messages at a time, so there a Stop
+// follows the turn being sent: rpc.Dial resets the call if that takes longer than the grace.
 func newTurnCall(st turnSender) turnSender {
 	if source := loop.SourceOf(st); source != nil {
 		return &linkedTurnCall{turnSender: st, Source: source}
@@ -178,7 +178,7 @@ type turnCall struct {
 	closed bool
 }
 
-// Send implements grpc.turnSender.
+// Send implements grpc.BidiStreamingClient.
 func (c *turnCall) Send(in *chatv1.ConverseRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ type linkedTurnCall struct {
 	closed atomic.Bool
 }
 
-// Send implements grpc.turnSender.
+// Send implements grpc.BidiStreamingClient.
 func (c *linkedTurnCall) Send(in *chatv1.ConverseRequest) error {
 	if c.closed.Load() {
 		return io.EOF

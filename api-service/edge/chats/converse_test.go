@@ -16,8 +16,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A starvedLink is a call over a link whose callee answers one turn, and then gives no credit: a Send
-// waits until the call ends.
+// A starvedLink is a call over a link whose callee answers one turn and then grants no credit: a
+// Send blocks until the call ends.
 type starvedLink struct {
 	grpc.ClientStream
 
@@ -66,7 +66,8 @@ func (l *starvedLink) SendNow(m any) error {
 	return nil
 }
 
-// TestStopOvertakesATurnWithoutCredit: the chat-service hears of the stop while the turn still waits.
+// TestStopOvertakesATurnWithoutCredit checks that a stop reaches the chat-service while a turn
+// still waits for credit.
 func TestStopOvertakesATurnWithoutCredit(t *testing.T) {
 	link := &starvedLink{answers: make(chan *chatv1.ConverseResponse, 2), sends: make(chan struct{}, 1), stops: make(chan *chatv1.ConverseRequest, 1)}
 	link.answers <- &chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_Started{Started: &llmv1.Started{}}}
@@ -92,7 +93,7 @@ func TestStopOvertakesATurnWithoutCredit(t *testing.T) {
 	select {
 	case stop := <-link.stops:
 		if stop.GetStop().GetMessage() != "enough" {
-			t.Errorf("the chat-service hears %v", stop)
+			t.Errorf("the chat-service got the stop %v", stop)
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("the stop waits for the turn")

@@ -76,15 +76,15 @@ func New(self string, source *discover.Source, log *slog.Logger) (*Fleet, error)
 // NewOver is New over connections of connect; nil means Kitex clients.
 func NewOver(connect Connect, self string, source *discover.Source, log *slog.Logger) (*Fleet, error) {
 	if connect == nil {
-		connect = overKitex
+		connect = OverKitex(nil)
 	}
 	f := &Fleet{self: self, source: source, connect: connect, log: log, within: moveWithin}
 	f.peers.Store(new([]*peer))
 	return f, f.set(source.Static()) // before Run, for callers that do not run it
 }
 
-// Run discovers and probes chat-services until ctx is done. A single chat-service is probed, too:
-// the log reports when it cannot be reached.
+// Run discovers and probes chat-services until ctx is done. Run probes even a single chat-service,
+// so that the log reports when that chat-service cannot be reached.
 func (f *Fleet) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	f.mu.Lock()
@@ -115,8 +115,8 @@ func (f *Fleet) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Resumes reports whether a stream whose chat-service is lost is continued by another one, which gets
-// the whole request again.
+// Resumes reports whether another chat-service continues a stream whose chat-service is lost. The
+// other chat-service gets the whole request again.
 func (f *Fleet) Resumes() bool { return len(f.source.Static()) != 1 }
 
 // Answers reports whether the source of addresses answers.
@@ -135,7 +135,7 @@ func (f *Fleet) set(addrs []string) error {
 	var errs []error
 	for _, addr := range addrs {
 		if len(after) == maxPeers {
-			errs = append(errs, fmt.Errorf("there are %d chat-services; %d are the most", len(addrs), maxPeers))
+			errs = append(errs, fmt.Errorf("%d chat-services are listed, but at most %d are used", len(addrs), maxPeers))
 			break
 		}
 		at := slices.IndexFunc(before, func(p *peer) bool { return p.addr == addr })
@@ -168,8 +168,8 @@ func (f *Fleet) set(addrs []string) error {
 
 func (f *Fleet) all() []*peer { return *f.peers.Load() }
 
-// well returns the chat-services that answer probes, or all if none does, because they may have
-// been busy for a moment.
+// well returns the healthy chat-services, or all if none is healthy: they may have been busy for a
+// moment.
 func (f *Fleet) well() []*peer {
 	all := f.all()
 	well := slices.DeleteFunc(slices.Clone(all), func(p *peer) bool { return p.ill.Load() })
@@ -199,7 +199,7 @@ func (f *Fleet) choose(tried []*peer) (best *peer) {
 
 // Start is a Starter.
 func (f *Fleet) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
-	return newCourse(f, req, yield).run(ctx, resume)
+	return newFailover(f, req, yield).run(ctx, resume)
 }
 
 // Embed is an EmbedEngine. If one chat-service does not answer, another one is called.

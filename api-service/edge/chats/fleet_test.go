@@ -64,7 +64,7 @@ func serve(t *testing.T, name, addr string, prepare ...func(*service)) *service 
 	healthpb.RegisterHealthServer(s.grpc, s.up)
 	chatv1.RegisterChatServer(s.grpc, s)
 	inspect.Register(s.grpc, &s.hop, nil)
-	for _, p := range prepare { // before it serves: a client of an earlier test may still dial this port
+	for _, p := range prepare { // before it serves, because a client of an earlier test may still dial this port
 		p(s)
 	}
 	var serving sync.WaitGroup
@@ -90,7 +90,7 @@ func gatherAll(t *testing.T, services ...*service) *Fleet {
 	return f
 }
 
-// still returns the fleet of services, which finds no others and probes none.
+// still returns the fleet of services, which neither discovers nor probes.
 func still(t *testing.T, services ...*service) *Fleet {
 	t.Helper()
 	var addrs []string
@@ -133,7 +133,7 @@ type live struct {
 	text, thought, called string
 	sum                   uint32 // of what deltas count
 	restarted             int
-	err                   error // when it is over
+	err                   error // of the stream, once it is over
 }
 
 func (l *live) said() string {
@@ -192,7 +192,7 @@ func (l *live) started(t *testing.T) *live {
 	case <-l.over:
 		t.Fatal(l.err)
 	case <-time.After(patience):
-		t.Fatal("it did not begin")
+		t.Fatal("the stream did not begin")
 	}
 	return l
 }
@@ -224,11 +224,11 @@ func TestDeadChatServiceIsAvoided(t *testing.T) {
 	eventually(t, "it is known to be back", func() bool { return len(f.well()) == 2 })
 	open(t, f).started(t)
 	if again.live.Load() != 1 {
-		t.Error("the one with fewer streams does not get the next")
+		t.Error("the chat-service with fewer streams does not get the next stream")
 	}
 }
 
-func TestChatServiceThatDrainsGetsNothingNew(t *testing.T) {
+func TestDrainingChatServiceGetsNoNewStreams(t *testing.T) {
 	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 	f := gatherAll(t, a, b)
 	a.refuse.Store(streamerr.New(streamerr.Draining, "it is shutting down"))
@@ -248,7 +248,7 @@ func TestChatServiceThatDrainsGetsNothingNew(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfTheRequestAreNotTriedElsewhere(t *testing.T) {
+func TestRefusalsOfTheRequestAreNotRetried(t *testing.T) {
 	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 	f := gatherAll(t, a, b)
 	for _, s := range []*service{a, b} {
@@ -289,7 +289,7 @@ func TestStopAndWhyFindTheirStream(t *testing.T) {
 	}
 }
 
-func TestListsAreOfAllTogether(t *testing.T) {
+func TestListsMergeAllChatServices(t *testing.T) {
 	worker := func(target string, streams uint32, said int64) *chatv1.Worker {
 		return &chatv1.Worker{Target: target, Model: "m", Streams: streams, Said: &timestamppb.Timestamp{Seconds: said}}
 	}
@@ -323,11 +323,11 @@ func TestListsAreOfAllTogether(t *testing.T) {
 		t.Error(models, err)
 	}
 	if err := f.Ready(t.Context()); err != nil {
-		t.Error("one is left:", err)
+		t.Error("with one chat-service left:", err)
 	}
 	b.grpc.Stop()
 	if _, err := f.Models(t.Context()); err == nil {
-		t.Error("nobody is left")
+		t.Error("Models succeeds without a chat-service")
 	}
 	if err := f.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "chat-service cannot be reached") {
 		t.Error(err)
@@ -351,7 +351,7 @@ func TestChatServicesComeAndGo(t *testing.T) {
 	close(a.finish)
 	<-l.over
 	if l.err != nil {
-		t.Error("the stream of one that has left:", l.err)
+		t.Error("the stream of a chat-service that is no longer listed:", l.err)
 	}
 	if err := f.set(nil); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A journal is a log that can be read while it is written.
+// A journal is a log that the test reads while the fleet writes it.
 type journal struct {
 	mu    sync.Mutex
 	lines bytes.Buffer
@@ -34,7 +34,8 @@ func (j *journal) count(text string) int {
 	return strings.Count(j.lines.String(), text)
 }
 
-// TestOnlyChatServiceThatCannotBeReachedIsLogged: there is no choice, and still an operator wants to know.
+// TestOnlyChatServiceThatCannotBeReachedIsLogged covers a single chat-service: there is no other
+// choice, but an operator must learn that the chat-service is unreachable.
 func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

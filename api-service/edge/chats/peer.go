@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
+	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -35,7 +37,7 @@ const (
 type peer struct {
 	// Static.
 	addr     string
-	name     string // its name in paths, until it has reported its own
+	name     string // the name in paths, until the chat-service has reported its own
 	conn     io.Closer
 	chat     chatv1.ChatClient
 	streams  streamv1.StreamsClient
@@ -46,30 +48,42 @@ type peer struct {
 
 	unwatch context.CancelFunc // stops the probes; nil while there are none; guarded by the fleet's mu
 	live    atomic.Int64       // number of this process's streams on it
-	ill     atomic.Bool        // its last probe failed, or it has lost a stream since
-	leaving atomic.Bool        // to be closed when it has no streams
+	ill     atomic.Bool        // the last probe failed, or a stream has been lost since
+	leaving atomic.Bool        // close the connection when it has no streams
 	closing sync.Once
 }
 
-// overKitex is the production Connect.
-func overKitex(addr string) (Conn, error) {
-	return kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+// OverKitex returns a Connect with Kitex clients. A nil identity means plain TCP.
+func OverKitex(identity *mtls.Identity) Connect {
+	return func(addr string) (Conn, error) { return overKitex(identity, addr) }
 }
 
-// OverLinks returns a Connect whose streams go over links where the chat-service serves them. log gets a
-// line when they begin to. If there are several chat-services, a frozen one is detected within some 3 s;
-// one that is alone is given more time.
-func OverLinks(log *slog.Logger, several bool) Connect {
+// overKitex connects to the chat-service at addr with a Kitex client.
+func overKitex(identity *mtls.Identity, addr string) (*kitexrpc.ClientConn, error) {
+	descs := []*grpc.ServiceDesc{&chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &streamv1.Links_ServiceDesc, &healthpb.Health_ServiceDesc}
+	if config := identity.ClientTLS(addr); config != nil {
+		return kitexrpc.DialTLS(addr, config, descs...)
+	}
+	return kitexrpc.Dial(addr, descs...)
+}
+
+// OverLinks returns a Connect whose streams go over links if the chat-service serves links. log
+// gets a line when streams begin to use links. With several chat-services, a frozen chat-service is
+// detected within about 3 s; a single chat-service is given more time. A nil identity means plain
+// TCP.
+func OverLinks(identity *mtls.Identity, log *slog.Logger, several bool) Connect {
 	var options link.Options
 	if several {
 		options = link.Watchful()
 	}
 	return func(addr string) (Conn, error) {
-		cc, err := kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &streamv1.Links_ServiceDesc, &healthpb.Health_ServiceDesc)
+		cc, err := overKitex(identity, addr)
 		if err != nil {
 			return nil, err
 		}
-		return link.Upgrade(cc, addr, options, log), nil
+		own := options
+		own.TLS = identity.ClientTLS(addr)
+		return link.Upgrade(cc, addr, own, log), nil
 	}
 }
 
@@ -117,7 +131,7 @@ func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 			quiet--
 		case logged.Due(err.Text()):
 			failing = true
-			log.Warn("chat-service takes no streams", "target", p.addr, "problem", err.Text(), "then", "others are preferred, and it is asked again each second")
+			log.Warn("chat-service takes no streams", "target", p.addr, "problem", err.Text(), "then", "other chat-services are preferred; this one is probed every second")
 		}
 		select {
 		case <-tick.C:
@@ -163,7 +177,7 @@ const shownModels = 3
 func (p *peer) problemBelow(ctx context.Context) string {
 	resp, err := p.chat.Models(ctx, &chatv1.ModelsRequest{})
 	if err != nil {
-		return "it does not say why"
+		return "the chat-service gave no reason"
 	}
 	var all []string
 	for _, m := range resp.GetModels() {
@@ -172,7 +186,7 @@ func (p *peer) problemBelow(ctx context.Context) string {
 		}
 	}
 	if len(all) == 0 {
-		return "it shuts down, or has just started"
+		return "it is shutting down, or has just started"
 	}
 	return strings.Join(all, "; ")
 }
@@ -196,7 +210,7 @@ func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, 
 // note records the failure of a stream on the chat-service.
 func (p *peer) note(ctx context.Context, err error) {
 	if stream.Cause(ctx) == nil && away(streamerr.As(err)) {
-		p.ill.Store(true) // until it answers a probe
+		p.ill.Store(true) // until a probe succeeds
 	}
 }
 
@@ -228,5 +242,5 @@ func (p *peer) leave() {
 }
 
 func (p *peer) close() {
-	p.closing.Do(func() { _ = p.conn.Close() }) // it had no stream
+	p.closing.Do(func() { _ = p.conn.Close() }) // Close fails only for streams, and there are none
 }

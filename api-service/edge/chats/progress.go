@@ -23,14 +23,14 @@ type progress struct {
 	}
 }
 
-// again records that the answer is repeated from its beginning.
+// again records that the stream repeats the answer from its beginning.
 func (t *progress) again() {
 	t.known.ids, t.known.text, t.known.reasoning, t.known.arguments = len(t.ids), t.text, t.reasoning, maps.Clone(t.arguments)
 }
 
 // add removes from d the part that was delivered before, and reports whether anything is left. Each
-// repetition has new ids of tool calls; the first ids are kept. If passOn is true, d keeps the ids of its
-// tokens, and of earlier tokens of which nothing was left.
+// repetition has new ids of tool calls; the client keeps the first ids. If passOn is true, d keeps
+// the ids of its tokens, and of the earlier tokens whose deltas were dropped.
 func (t *progress) add(d *chatv1.Delta, passOn bool) bool {
 	again := min(len(d.GetIds()), t.known.ids)
 	t.known.ids -= again
@@ -49,7 +49,7 @@ func (t *progress) add(d *chatv1.Delta, passOn bool) bool {
 	return left
 }
 
-// addCall reports false if nothing is left of a piece of a tool call.
+// addCall removes the delivered part of a piece of a tool call. It reports true if nothing is left.
 func (t *progress) addCall(call *chatv1.ToolCallDelta) bool {
 	if known, ok := t.known.arguments[call.GetIndex()]; ok {
 		call.Id, call.Name = "", ""

@@ -20,25 +20,25 @@ type Interruption struct {
 // chat-service is lost. It sends Started, and then only what readers have not received.
 func (f *Fleet) Resume(i Interruption) Starter {
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
-		c := newCourse(f, req, yield)
+		c := newFailover(f, req, yield)
 		c.begun, c.heir, c.ending = true, true, i.Cause
 		c.from, c.until, c.pause = &peer{name: i.From}, time.Now().Add(f.within), firstPause
-		for choice, told := range i.Told[:min(len(i.Told), len(c.told))] {
-			c.told[choice] = progressOf(told)
+		for choice, part := range i.Told[:min(len(i.Told), len(c.delivered))] {
+			c.delivered[choice] = progressOf(part)
 		}
 		return c.run(ctx, resume)
 	}
 }
 
 // takeOver records that this edge continues the stream of another.
-func (c *course) takeOver(ctx context.Context) {
+func (c *failover) takeOver(ctx context.Context) {
 	c.move(ctx, c.fleet.self)
-	c.moved = 0 // moves between chat-services have a bound of their own
+	c.moved = 0 // moves between chat-services have their own bound
 }
 
-// progressOf returns the state of a choice of which a part was received.
-func progressOf(told position.Choice) progress {
+// progressOf returns the progress of a choice of which readers have received a part.
+func progressOf(part position.Choice) progress {
 	return progress{
-		end: told.End, ids: told.IDs, text: told.Text, reasoning: told.Reasoning, arguments: maps.Clone(told.Arguments), noted: len(told.IDs),
+		end: part.End, ids: part.IDs, text: part.Text, reasoning: part.Reasoning, arguments: maps.Clone(part.Arguments), noted: len(part.IDs),
 	}
 }

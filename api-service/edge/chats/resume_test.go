@@ -16,14 +16,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An edgeLog is what the log of an edge has of one stream.
+// An edgeLog is an edge's replay log of one stream.
 type edgeLog struct {
 	notes []string
 	texts []string // by choice
 	end   bool
 }
 
-// follow runs a stream, and returns when more items with a note have come, or when the stream has ended.
+// follow runs a stream until the log has more notes than before, by more, or the stream has ended.
 func (l *edgeLog) follow(t *testing.T, engine Engine, record *ledger.Record, req *chatv1.ChatRequest, more int) error {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
@@ -47,7 +47,7 @@ func (l *edgeLog) follow(t *testing.T, engine Engine, record *ledger.Record, req
 	return nil
 }
 
-func TestInterruptedStreamIsResumedBehindWhatItsLogHas(t *testing.T) {
+func TestInterruptedStreamIsResumedAfterItsLastLoggedItem(t *testing.T) {
 	for name, req := range map[string]*chatv1.ChatRequest{
 		"one choice":      {},
 		"several choices": {N: 3},
@@ -97,7 +97,7 @@ func TestInterruptedStreamIsResumedBehindWhatItsLogHas(t *testing.T) {
 	}
 }
 
-func TestInterruptedStreamEndsWithItsCauseWhereNoChatServiceResumesIt(t *testing.T) {
+func TestInterruptedStreamEndsWithItsCauseIfNoChatServiceResumesIt(t *testing.T) {
 	s := serve(t, "chat-service/0", "127.0.0.1:0")
 	f := still(t, s)
 	f.within = 100 * time.Millisecond

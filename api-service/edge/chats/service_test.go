@@ -28,13 +28,13 @@ type service struct {
 	up      *health.Server
 	models  []*chatv1.Model
 	workers []*chatv1.Worker
-	refuse  atomic.Pointer[streamerr.Error] // every stream, before it begins
+	refuse  atomic.Pointer[streamerr.Error] // refuses every stream before it begins
 	live    atomic.Int32
 	asked   atomic.Int32
-	finish  chan struct{}                   // closed: streams end
-	drain   chan struct{}                   // closed: they fail
-	fail    atomic.Pointer[streamerr.Error] // they do with this
-	old     atomic.Bool                     // it tells no ids of several choices
+	finish  chan struct{}                   // closed to end the streams
+	drain   chan struct{}                   // closed to fail the streams
+	fail    atomic.Pointer[streamerr.Error] // the error that drain fails streams with
+	old     atomic.Bool                     // reports no ids of requests with several choices
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -65,7 +65,7 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 	}
 }
 
-// several returns how many choices a request has.
+// several returns the number of choices of a request.
 func several(req *chatv1.ChatRequest) int {
 	return max(1, int(req.GetN())) * max(1, len(req.GetPrompts()))
 }
@@ -122,7 +122,7 @@ func (s *service) count(ctx context.Context, req *chatv1.ChatRequest, yield func
 	yield(ended(), nil)
 }
 
-// endAll ends the choices that are not over, and the stream.
+// endAll ends the choices that are not over, then the stream.
 func endAll(over []bool, yield func(*chatv1.GenerateResponse, error) bool) {
 	for i := range over {
 		if len(over) > 1 && !over[i] && !yield(choiceEnd(i), nil) {
@@ -157,7 +157,7 @@ func delta(d *chatv1.Delta) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
 }
 
-// counted returns n as text, as reasoning and as a tool call.
+// counted returns a delta with n as text, as reasoning and as a tool call.
 func counted(n uint32, tells bool) *chatv1.GenerateResponse {
 	d := &chatv1.Delta{Text: fmt.Sprintf("%d ", n), Tokens: 1, Reasoning: fmt.Sprintf("(%d)", n)}
 	call := &chatv1.ToolCallDelta{Index: n / 10, Arguments: d.GetText()}
@@ -171,7 +171,7 @@ func counted(n uint32, tells bool) *chatv1.GenerateResponse {
 	return delta(d)
 }
 
-// again is all that was said with some tokens, in one piece.
+// again returns all text of the tokens ids in one delta.
 func again(ids []uint32) *chatv1.GenerateResponse {
 	all := &chatv1.Delta{Ids: ids}
 	for _, id := range ids {

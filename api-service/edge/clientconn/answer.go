@@ -26,8 +26,8 @@ type Events struct {
 	Sent func(at time.Duration, events int)
 }
 
-// untilClose is Hertz's content length for a body that ends with the connection, chunked that for a
-// chunked body.
+// chunked and untilClose are Hertz's content lengths for a chunked body, and for a body that ends
+// with the connection.
 const (
 	chunked    = -1
 	untilClose = -2
@@ -43,8 +43,8 @@ func (c *Conn) Begin(e Events) {
 	c.arm(now)
 }
 
-// OnSent sets the callback for sent events of answers other than SSE. It is called before the first
-// event is written.
+// OnSent sets the callback for sent events of answers other than SSE. The caller calls OnSent
+// before it writes the first event.
 func (c *Conn) OnSent(sent func(at time.Duration, events int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *Conn) open() []byte {
 	return encoded
 }
 
-// ping returns what a silent stream sends. mu is held.
+// ping returns the bytes that a silent stream sends. mu is held.
 func (c *Conn) ping() []byte {
 	lines := sse.Encoder{Identity: c.identity}
 	if c.events != nil && c.events.Ping != nil {
@@ -89,7 +89,7 @@ func (c *Conn) ping() []byte {
 	return encoded
 }
 
-// EndComments ends the comments, and reports whether the headers of the events have been sent.
+// EndComments stops the comments, and reports whether the headers of the events have been sent.
 func (c *Conn) EndComments() (opened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,9 +106,9 @@ func (c *Conn) Send(b []byte, events int) error {
 	return err
 }
 
-// Respond writes the response, which fill completes; a nil fill does nothing. The headers of events must not have been sent. The
-// server itself would write it only after the handler has returned, when the connection is no longer
-// watched.
+// Respond writes the response, which fill completes; a nil fill changes nothing. The headers of
+// events must not have been sent. The server itself would write the response only after the handler
+// has returned, when the connection is no longer watched.
 func (c *Conn) Respond(fill func(r *protocol.Response)) error {
 	c.mu.Lock()
 	r := c.response
@@ -136,7 +136,7 @@ func (c *Conn) Respond(fill func(r *protocol.Response)) error {
 // bytes collects a response. It implements network.Writer.
 type bytes []byte
 
-// Malloc returns room for n bytes more, which is valid until the next call.
+// Malloc returns n more bytes, which are valid until the next call.
 func (b *bytes) Malloc(n int) ([]byte, error) {
 	*b = append(*b, make([]byte, n)...)
 	return (*b)[len(*b)-n:], nil

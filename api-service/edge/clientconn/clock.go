@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// tellWithin is the maximum time for which a client may be behind once its stream is stopped.
-const tellWithin = 250 * time.Millisecond
+// endingTimeout is how long a client may be behind once its stream is stopped.
+const endingTimeout = 250 * time.Millisecond
 
-// looks is the number of times that the socket is checked per client timeout.
+// looks is the number of socket checks per client timeout.
 const looks = 8
 
-// never is a moment that does not come.
+// never is a time that does not come.
 const never = time.Duration(math.MaxInt64)
 
 // A clock decides which duty of a connection is due, and when. It is a pure state machine: its
-// methods record what happened, and it reads no time itself. All moments are times since the
-// connection was taken. The connection's single timer asks it what to do.
+// methods record events, and never read the time. All times count from when the connection was
+// taken. The connection's single timer asks the clock what to do.
 type clock struct {
-	writeTimeout  time.Duration // for a waiting part of the answer; 0 means no bound
+	writeTimeout  time.Duration // for a write that waits for the client; 0 means no bound
 	clientTimeout time.Duration // for an acknowledgement of the client's machine; 0 means no bound
 	keepAlive     time.Duration // time without an event before a comment is sent; 0 means no comments
 
@@ -33,12 +33,12 @@ type clock struct {
 	silent  time.Duration // start of the oldest unacknowledged data, or never
 }
 
-// A duty is what a connection has to do.
+// A duty is an action that a connection has to take.
 type duty int
 
 const (
 	rest    duty = iota
-	speak        // send a comment, behind the headers if they have not been sent
+	speak        // send a comment, after the headers if they have not been sent
 	look         // ask the kernel whether the client's machine acknowledges data, and call looked
 	tooSlow      // the client has not read for the write timeout
 	cut          // the client does not read the ending of its stream
@@ -52,7 +52,7 @@ func newClock(writeTimeout, clientTimeout time.Duration) clock {
 	return c
 }
 
-// open begins the comments. The headers are due at first.
+// open starts the comments. The headers are due at first.
 func (c *clock) open(first, keepAlive time.Duration) {
 	c.comment, c.first, c.keepAlive = true, first, keepAlive
 }
@@ -60,11 +60,11 @@ func (c *clock) open(first, keepAlive time.Duration) {
 // opened records that the headers have been sent.
 func (c *clock) opened() { c.first = never }
 
-// close ends the comments.
+// close stops the comments.
 func (c *clock) close() { c.comment, c.first = false, never }
 
-// blocked records that a part of the answer begins to wait for the client, which may have taken
-// another part just before.
+// blocked records that a write begins to wait for the client, which may have taken another part
+// just before.
 func (c *clock) blocked(now time.Duration) { c.waits, c.behind = now, min(c.behind, now) }
 
 // settled records that the client has taken all of the answer so far.
@@ -108,7 +108,7 @@ func (c *clock) next() (d duty, at time.Duration) {
 			sooner(tooSlow, c.waits+c.writeTimeout)
 		}
 		if c.stopped != never {
-			sooner(cut, max(c.behind, c.stopped)+tellWithin)
+			sooner(cut, max(c.behind, c.stopped)+endingTimeout)
 			if c.ended && c.behind < c.stopped {
 				sooner(cut, 0)
 			}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// names are those of duties in stories.
+// names has the names of duties in stories.
 var names = map[duty]string{rest: "rest", speak: "speak", look: "look", tooSlow: "tooSlow", cut: "cut"}
 
 // TestStories runs the stories of testdata/stories.txt.

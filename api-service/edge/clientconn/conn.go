@@ -1,20 +1,21 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
-// The whole answer is written through a Conn, while the handler of the request runs or after the handler has
-// left (package socket). Write never blocks: it makes one system call on the goroutine that has the token, and buffers the bytes that
-// the kernel does not take. Flush writes the buffer and blocks until it is empty. Three goroutines
-// call Flush: the handler in Serve, the goroutine that drives a stream with backpressure from its
-// client, and the timer for the headers and comments that it has written itself.
+// The whole answer is written through a Conn, while the handler of the request runs or after the
+// handler has left (package socket). Write never blocks: it makes one system call on the goroutine
+// that carries the token, and buffers the bytes that the kernel does not accept. Flush writes the
+// buffer and blocks until the buffer is empty. Three goroutines call Flush: the handler in Serve,
+// the goroutine that drives a stream with backpressure from its client, and the timer for the
+// headers and comments that the timer itself has written.
 //
-// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain waits for
-// a client for 250 ms at most: the client of a stopped stream that has not emptied the buffer by
-// then is killed, even if it reads a piece now and then.
+// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain waits
+// for a client for 250 ms at most: the client of a stopped stream that has not emptied the buffer
+// by then is killed, even if it reads a little now and then.
 //
-// Each connection has one timer, which shares wake-ups with the timers of other connections. It is
-// armed for the duty that is due first, and set again only when it fires, or when another duty is due
-// earlier: a token does not touch it. The timer sends the headers
-// of a stream without tokens, comments in silence, finds clients that do not read or have vanished
-// without a word, and ends writes that wait for too long. The rules are in clock, a pure state
+// Each connection has one timer, which shares wake-ups with the timers of other connections. The
+// timer is armed for the duty that is due first, and is set again only when it fires or when
+// another duty is due earlier: a token does not touch the timer. The timer sends the headers of a
+// stream without tokens, sends comments in silence, detects clients that do not read or have
+// vanished silently, and ends writes that wait for too long. The rules are in clock, a pure state
 // machine.
 package clientconn
 
@@ -37,41 +38,41 @@ import (
 const Client = "client"
 
 const (
-	// maxBehind bounds what a client may leave behind, in bytes beside one item and the kernel's
-	// buffer. Past it the client is too slow.
+	// maxBehind bounds the bytes that wait for the client, besides one item and the kernel's
+	// buffer. A client that is further behind is too slow.
 	maxBehind = 256 << 10
-	// piece is how many bytes Flush hands to the kernel at a time. The write timeout is that of a
-	// piece.
+	// piece is the number of bytes that Flush passes to the kernel at a time. The write timeout
+	// applies to each piece.
 	piece = 8 << 10
 )
 
-// A Conn is a client's connection during one request. All methods are safe for concurrent use, but
-// those of the handler.
+// A Conn is a client's connection during one request. All methods are safe for concurrent use,
+// except those that are only for the handler.
 type Conn struct {
 	// Static.
 	socket       *socket.Socket
 	began        time.Time
-	behindWaits  chan struct{} // capacity 1: something is behind, for Serve
+	behindWaits  chan struct{} // capacity 1: tells Serve that behind is not empty
 	writeTimeout time.Duration
-	left         func(cause *streamerr.Error) // learns why the client counts as gone
-	undo         []func() bool                // of EndWith
+	left         func(cause *streamerr.Error) // called with the reason why the client counts as gone
+	undo         []func() bool                // undoes EndWith
 	identity     bool                         // the body has no chunks
-	last         bool                         // the client wants no further answer on the connection
+	last         bool                         // the connection closes after this answer
 
 	flushing sync.Mutex // held while Flush writes; taken before mu
 
 	mu       sync.Mutex // guards the following fields
 	clock    clock
 	timer    *coarse.Timer // nil until Bound
-	armed    time.Duration // when timer fires; never if it does not
+	armed    time.Duration // when timer fires; never if it is not set
 	streams  int           // calls of EndWith
-	events   *Events       // of an answer that is server-sent events; nil before Begin
+	events   *Events       // for server-sent events; nil before Begin
 	sent     func(at time.Duration, events int)
-	response *protocol.Response // the answer, until it is sent; nil then
-	own      bool               // response is not that of the handler's request
+	response *protocol.Response // the answer; nil once it is sent
+	own      bool               // response is a copy, not the response of the handler's request
 	opened   bool               // the headers of the events are sent
-	behind   []byte             // not taken by the client yet. While there is any, Flush alone writes
-	late     int                // events in behind that are counted when they are written
+	behind   []byte             // not taken by the client yet; while it is not empty, only Flush writes
+	late     int                // events in behind, which count when they are written
 	written  int64              // bytes of the answer, behind included
 	taken    int64              // bytes of the answer that the kernel has accepted
 	reached  marks
@@ -91,9 +92,9 @@ func Take(c *app.RequestContext) *Conn {
 	return client
 }
 
-// Detach makes the Conn independent of c, which Take was called with: the handler may leave (package
-// socket), and GiveBack is then called when the answer has ended. The answer has the headers that c
-// has now.
+// Detach makes the Conn independent of the RequestContext that Take was called with, so that the
+// handler may leave (package socket). GiveBack is then called when the answer has ended. The answer
+// has the headers that the RequestContext has now.
 func (c *Conn) Detach(from *app.RequestContext) {
 	own := protocol.AcquireResponse()
 	from.Response.Header.CopyTo(&own.Header)
@@ -106,19 +107,19 @@ func (c *Conn) Detach(from *app.RequestContext) {
 	c.response, c.own = own, true
 }
 
-// Bounds are how long a client is waited for; 0 is no bound.
+// Bounds are how long the Conn waits for a client; 0 means no bound.
 type Bounds struct {
-	Write  time.Duration // for a part of the answer that waits for the client
+	Write  time.Duration // for a write that waits for the client
 	Client time.Duration // for an acknowledgement of the client's machine
-	Clock  *coarse.Clock // of the timer; nil for a Clock of its own
+	Clock  *coarse.Clock // of the timer; nil means a Clock of its own
 }
 
-// Bound bounds how long the client is waited for. left is called, possibly more than once, with the
-// reason why the client counts as gone: it does not read, or has vanished, or its connection is
-// broken. It is called once, before all writes.
+// Bound sets how long the Conn waits for the client. left is called, possibly more than once, with
+// the reason why the client counts as gone: it does not read, has vanished, or its connection is
+// broken. Bound is called once, before all writes.
 func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
 	if !c.socket.Direct() {
-		b.Client = 0 // it cannot be measured
+		b.Client = 0 // acknowledgements cannot be measured
 	}
 	c.socket.SetWriteTimeout(0) // the timer of the Conn bounds writes
 	c.mu.Lock()
@@ -135,9 +136,9 @@ func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
 // now returns the time since the connection was taken.
 func (c *Conn) now() time.Duration { return time.Since(c.began) }
 
-// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. What has
-// waited since before the stop waits until ctx is done at most. A connection with several streams,
-// one after another, calls it for each of them, on the goroutine that calls GiveBack.
+// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. Bytes that
+// have waited since before the stop wait until ctx is done at most. A connection with several
+// streams calls EndWith for each of them in turn, on the goroutine that calls GiveBack.
 func (c *Conn) EndWith(ctx context.Context) {
 	for _, undo := range c.undo {
 		undo()
@@ -153,22 +154,22 @@ func (c *Conn) EndWith(ctx context.Context) {
 	}
 }
 
-// tell tells the clock something about the n-th stream that may make a write due earlier.
+// tell passes an event of the n-th stream to the clock. The event may make a write due earlier.
 func (c *Conn) tell(n int, what func(*clock, time.Duration)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n != c.streams {
-		return // the connection has another stream by now
+		return // the connection already has another stream
 	}
 	now := c.now()
 	what(&c.clock, now)
 	c.arm(now)
 }
 
-// Write sends b without waiting, behind the headers if it is the first of the events. events is how
-// many events in it are to be counted as sent. waits says that the client has not taken all of it:
-// the rest is written by Flush. With too much behind, the client is too slow. Errors are
-// *streamerr.Error, and final.
+// Write sends b without blocking, after the headers if b is the first of the events. events is the
+// number of events in b that count as sent. waits reports that the client has not taken all of b:
+// Flush writes the rest. With too much behind, the client is too slow. Errors are *streamerr.Error,
+// and final.
 func (c *Conn) Write(b []byte, events int) (waits bool, err error) {
 	return c.WriteMarked(b, events, Mark{})
 }
@@ -227,7 +228,7 @@ func (c *Conn) write(b []byte, events int, m Mark, now time.Duration) *streamerr
 	c.late += events
 	select {
 	case c.behindWaits <- struct{}{}:
-	default: // known already
+	default: // Serve has been notified already
 	}
 	return nil
 }
@@ -239,8 +240,7 @@ func (c *Conn) count(now time.Duration, events int) {
 	}
 }
 
-// Flush waits until the client has taken all that was written. Errors are *streamerr.Error, and
-// final.
+// Flush blocks until the client has taken all bytes written. Its errors are those of Write.
 func (c *Conn) Flush() error {
 	failed, err := c.flush()
 	if failed {
@@ -249,7 +249,7 @@ func (c *Conn) Flush() error {
 	return err
 }
 
-// flush is Flush. failed says that its own write has failed, not one before.
+// flush is Flush. failed reports that the write of this call failed, rather than an earlier one.
 func (c *Conn) flush() (failed bool, err error) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
@@ -271,14 +271,14 @@ func (c *Conn) flush() (failed bool, err error) {
 	}
 }
 
-// flushed records that the kernel has taken n of the pending bytes, or that the write failed with err. failed says that the
-// client counts as gone for that reason.
+// flushed records that the kernel has taken n of the pending bytes, or that the write failed with
+// err. failed reports that the client counts as gone because of err.
 func (c *Conn) flushed(n int, err error) (failed bool, gone *streamerr.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
 	switch {
-	case c.gone != nil: // the pending bytes were dropped while they were written, and left is told
+	case c.gone != nil: // the pending bytes were dropped while they were written, and left has been called
 		return false, c.gone
 	case err != nil:
 		c.fail(broken(err))
@@ -287,7 +287,7 @@ func (c *Conn) flushed(n int, err error) (failed bool, gone *streamerr.Error) {
 	c.behind = c.behind[n:]
 	c.taken += int64(n)
 	if len(c.behind) > 0 {
-		c.clock.blocked(now) // the next piece has a time of its own
+		c.clock.blocked(now) // each piece has its own write timeout
 		c.arm(now)
 		return false, nil
 	}
@@ -299,8 +299,8 @@ func (c *Conn) flushed(n int, err error) (failed bool, gone *streamerr.Error) {
 	return false, nil
 }
 
-// Serve writes what the client does not take at once, until done is closed, ctx is done, or the
-// client counts as gone. It is for the handler, while another goroutine writes.
+// Serve writes the bytes that the client does not take at once, until done is closed, ctx is done,
+// or the client counts as gone. The handler calls Serve while another goroutine writes.
 func (c *Conn) Serve(ctx context.Context, done <-chan struct{}) {
 	for {
 		select {
@@ -316,7 +316,8 @@ func (c *Conn) Serve(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// Kill resets the connection. A write that waits for the client fails at once, and so does every later one.
+// Kill resets the connection. A write that waits for the client fails at once, and so does every
+// later write.
 func (c *Conn) Kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -336,15 +337,14 @@ func (c *Conn) fail(gone *streamerr.Error) {
 	c.socket.Reset()
 }
 
-// Failure returns why the client counts as gone, or nil while it does not. It is set before the connection is
-// closed for that reason.
+// Failure returns why the client counts as gone, or nil. It is set before the connection is closed.
 func (c *Conn) Failure() *streamerr.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone
 }
 
-// why is the error of a write that comes too late. mu is held.
+// why returns the error of a write after the end. mu is held.
 func (c *Conn) why() *streamerr.Error {
 	if c.gone != nil {
 		return c.gone
@@ -352,7 +352,8 @@ func (c *Conn) why() *streamerr.Error {
 	return Gone()
 }
 
-// Cut closes the connection without a complete answer: a body without its end is never a clean end.
+// Cut closes the connection before the answer is complete: a body without its end is never a clean
+// end.
 func (c *Conn) Cut() { c.socket.Close() }
 
 // GiveBack gives the connection back to the server. It waits until no Flush writes, and cuts the
@@ -365,7 +366,7 @@ func (c *Conn) GiveBack() {
 	incomplete := len(c.behind) > 0
 	c.mu.Unlock()
 	if incomplete {
-		c.Cut() // which ends a Flush
+		c.Cut() // this also ends a Flush
 	}
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
@@ -378,7 +379,7 @@ func (c *Conn) GiveBack() {
 	c.socket.Free(c.last)
 }
 
-// answered frees the response, which was sent or is not needed any more. mu is held.
+// answered releases the response, which was sent or is no longer needed. mu is held.
 func (c *Conn) answered() {
 	if c.own {
 		protocol.ReleaseResponse(c.response)
@@ -386,12 +387,12 @@ func (c *Conn) answered() {
 	c.response, c.own = nil, false
 }
 
-// Gone is the ending of a stream whose client has closed its connection.
+// Gone returns the ending of a stream whose client has closed its connection.
 func Gone() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(Client), Message: "the client closed its connection"}
 }
 
-// broken is the ending of a stream when a write to its client has failed with err.
+// broken returns the ending of a stream when a write to its client has failed with err.
 func broken(err error) *streamerr.Error {
 	gone := Gone()
 	gone.Cause = err

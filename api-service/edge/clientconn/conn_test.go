@@ -21,7 +21,7 @@ type fakeConn struct {
 	readsFrom time.Time
 	cut       chan struct{}
 
-	flushed func() // called by Flush; nil for no call
+	flushed func() // called by Flush; may be nil
 
 	mu     sync.Mutex
 	closed bool
@@ -70,7 +70,7 @@ func (f *fakeConn) got() string {
 	return f.text.String()
 }
 
-// take takes a connection, none of whose writes succeeds at once, and begins events on it. Writes
+// take takes over a connection on which no write succeeds at once, and begins events on it. Writes
 // time out after 30 s, the headers are due after 2 s, and comments after 15 s.
 func take(f *fakeConn, left func(*streamerr.Error)) *Conn {
 	c := app.NewContext(0)
@@ -81,11 +81,12 @@ func take(f *fakeConn, left func(*streamerr.Error)) *Conn {
 	return client
 }
 
-// startServerDate has Hertz start the goroutine of its Date header outside the bubbles of synctest.
+// startServerDate makes Hertz start the goroutine of its Date header outside the bubbles of
+// synctest.
 func startServerDate() { protocol.ServerDateOnce.Do(protocol.UpdateServerDate) }
 
-// TestTimerWritesWhatItLeavesBehind: no token comes, so no other goroutine calls Flush.
-func TestTimerWritesWhatItLeavesBehind(t *testing.T) {
+// TestTimerFlushesItsOwnComments: no token arrives, so no other goroutine calls Flush.
+func TestTimerFlushesItsOwnComments(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConn(20 * time.Second)
@@ -129,7 +130,8 @@ func TestTimerWritesNothingAfterGiveBack(t *testing.T) {
 	})
 }
 
-// TestClientLeavesWhileAWriteSucceeds: the client has read the last bytes and closes its connection before Flush returns.
+// TestClientLeavesWhileAWriteSucceeds: the client reads the last bytes and closes its connection
+// before Flush returns.
 func TestClientLeavesWhileAWriteSucceeds(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +142,7 @@ func TestClientLeavesWhileAWriteSucceeds(t *testing.T) {
 		if err := client.Send([]byte("last"), 1); streamerr.As(err).Reason != streamerr.ClientGone {
 			t.Error(err)
 		}
-		if left != 0 { // the caller of Kill knows
+		if left != 0 { // the caller of Kill knows already
 			t.Errorf("a client that was killed is reported as gone %d times", left)
 		}
 		client.GiveBack()

@@ -5,8 +5,8 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Mark says how much of the answer the client has once it has taken a Write. The zero value says
-// nothing.
+// A Mark says how much of the answer the client has once it has taken a Write. The zero value
+// changes nothing.
 type Mark struct {
 	// Extent is reached with the first At bytes of the Write.
 	Extent extent.Extent
@@ -32,8 +32,8 @@ func (all *marks) add(m Mark, begin int64, n int) {
 	}
 }
 
-// Extent returns how much of the answer the client has taken, so that it lacks a part. It returns
-// EXTENT_UNSPECIFIED if the client has taken the terminator of the stream, too.
+// Extent returns how much of the answer the client has taken if a part is missing. If the client
+// has taken the terminator of the stream, too, Extent returns EXTENT_UNSPECIFIED.
 func (c *Conn) Extent() extent.Extent {
 	c.mu.Lock()
 	defer c.mu.Unlock()

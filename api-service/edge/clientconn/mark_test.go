@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestExtentIsWhatTheClientHasTaken: the client takes the first piece of a long write, and no more.
+// TestExtentIsWhatTheClientHasTaken: the client takes only the first piece of a long write.
 func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
 	startServerDate()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
 		}
 		want(extent.Nothing)
 		send(10, Mark{Extent: extent.Part, At: 10})
-		want(extent.Nothing) // it waits behind the headers
+		want(extent.Nothing) // the event waits behind the headers
 		if err := client.Flush(); err != nil {
 			t.Error(err)
 		}
@@ -38,7 +38,7 @@ func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
 
 		f.flushed = func() { f.readsFrom = time.Now().Add(time.Hour) } // the client reads no further
 		send(piece+10, Mark{Extent: extent.Answer, At: piece, Last: true})
-		go client.Flush() // which fails
+		go client.Flush() // fails
 		synctest.Wait()
 		want(extent.Answer)
 		client.Kill()
@@ -59,7 +59,7 @@ func TestExtentOfAClientWithTheTerminator(t *testing.T) {
 			t.Error(err)
 		}
 		if got := client.Extent(); got != streamv1.Extent_EXTENT_UNSPECIFIED {
-			t.Errorf("the client lacks something after %s", got)
+			t.Errorf("the extent is %s although the client has taken the terminator", got)
 		}
 		client.NextAnswer()
 		if got := client.Extent(); got != extent.Nothing {

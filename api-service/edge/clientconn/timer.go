@@ -15,8 +15,8 @@ func (c *Conn) arm(now time.Duration) {
 	}
 }
 
-// tick does the duties that are due. It runs on the Clock's goroutine and must not block, so left and
-// Flush run on goroutines of their own.
+// tick executes the duties that are due. It runs on the Clock's goroutine and must not block, so
+// left and Flush run on goroutines of their own.
 func (c *Conn) tick() {
 	c.mu.Lock()
 	c.armed = never
@@ -35,12 +35,12 @@ func (c *Conn) tick() {
 	switch {
 	case gone != before:
 		go c.left(gone)
-	case left: // the next Flush of another goroutine may come only with the next token
+	case left: // no other goroutine may call Flush before the next token
 		go c.Flush() //nolint:errcheck // c.gone has the error
 	}
 }
 
-// do does one thing that is due. mu is held.
+// do executes one duty. mu is held.
 func (c *Conn) do(due duty, now time.Duration) {
 	switch due {
 	case speak:
@@ -48,7 +48,7 @@ func (c *Conn) do(due duty, now time.Duration) {
 	case look:
 		all, ago, err := c.socket.Acknowledged()
 		if err != nil {
-			c.clock.look = never // the system does not tell
+			c.clock.look = never // the system does not report acknowledgements
 		} else if c.clock.looked(now, all, ago) {
 			gone := Gone()
 			gone.Message = fmt.Sprintf("the client's machine has not answered for %v", c.clock.clientTimeout)

@@ -6,8 +6,9 @@
 // last message is always text: {"ending":{…}} or {"error":{…}}, with the data of the SSE events of
 // these names. A close frame follows, with the code of the ending.
 //
-// The stream begins with the handshake, so that a handshake can be refused with a status. It ends
-// with its WebSocket: the client that closes it has gone, and the engine stops.
+// The stream begins with the handshake, so that a handshake can be refused with a status. The
+// stream ends with its WebSocket: a client that closes the WebSocket has gone, and the engine
+// stops.
 package converse
 
 import (
@@ -43,8 +44,8 @@ import (
 )
 
 const (
-	// maxTurns and maxBytes bound the messages of a client that wait for the answers before them.
-	// They are those of chat-service. A client that sends more ends its stream with INVALID.
+	// maxTurns and maxBytes bound the client's messages that wait for earlier answers. They equal
+	// the bounds of chat-service. A client that sends more ends its stream with INVALID.
 	maxTurns = 64
 	maxBytes = 4 << 20
 )
@@ -56,8 +57,6 @@ type Service struct {
 	Engine chats.ConverseEngine
 	Gate   *gate.Gate
 	Log    *slog.Logger
-	// Maker identifies the caller of a request that makes a stream.
-	Maker func(c *app.RequestContext) (access.Caller, error)
 	// Admit admits a stream under its id, with the claim of its caller. The caller calls end.
 	Admit func(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error)
 
@@ -67,10 +66,10 @@ type Service struct {
 	MaxMessage  int64         // bytes of one message of a client
 }
 
-// Handle is GET /v1/converse.
+// Handle handles GET /v1/converse.
 func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	t := &talk{service: s, id: exchange.ID(c), later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, maxBytes)}
-	shake, err := t.check(c)
+	shake, err := t.check(conn, c)
 	if err != nil {
 		s.Desk.Refuse(c, err)
 		return
@@ -97,7 +96,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	defer func() { session.Wait(s.Hop.Live.Closed()) }()
 	o := rpc.Drive(rpc.WithDeadline(loop.With(ctx, &t.carrier), t.timeout), s.Hop, chats.Converse, t.answer, nil, t.send)
 	t.tell(ctx, session, o)
-	ended() // the stream does not last as long as the WebSocket
+	ended() // the stream ends before the WebSocket does
 }
 
 // A talk is a conversation on its WebSocket.
@@ -105,9 +104,9 @@ type talk struct {
 	service *Service
 	id      string
 	caller  access.Caller
-	claim   *llmv1.Claim // of the conversation, before its first message may ask for a tier
+	claim   *llmv1.Claim // of the conversation; the first message may add a tier
 	timeout time.Duration
-	later   *stream.Inbox[*chatv1.ConverseRequest] // what the client has sent
+	later   *stream.Inbox[*chatv1.ConverseRequest] // the client's messages
 
 	// Set before the Session.
 	ctl    *stream.Control
@@ -115,7 +114,7 @@ type talk struct {
 	client *clientconn.Conn
 
 	kind     atomic.Uint32 // websocket.Opcode of the client's first message; 0 before it
-	complete bool          // no more turns come; owned by the goroutine of take
+	complete bool          // no more turns follow; owned by the goroutine of take
 
 	// Owned by the goroutine of the handler.
 	carrier loop.Carrier
@@ -125,9 +124,10 @@ type talk struct {
 }
 
 // check checks the request for a conversation.
-func (t *talk) check(c *app.RequestContext) (*websocket.Handshake, error) {
-	var err error
-	if t.caller, err = t.service.Maker(c); err != nil {
+func (t *talk) check(conn context.Context, c *app.RequestContext) (*websocket.Handshake, error) {
+	t.caller = exchange.Caller(conn)
+	err := t.caller.Make()
+	if err != nil {
 		return nil, err
 	}
 	if t.claim, err = t.caller.Claim(llmv1.Tier_TIER_UNSPECIFIED); err != nil {
@@ -136,7 +136,7 @@ func (t *talk) check(c *app.RequestContext) (*websocket.Handshake, error) {
 	if t.timeout, err = exchange.Timeout(c, 0); err != nil {
 		return nil, err
 	}
-	t.timeout = t.caller.Entry.Timeout(t.timeout) // which begins with the WebSocket
+	t.timeout = t.caller.Entry.Timeout(t.timeout) // the timeout begins with the WebSocket
 	if text := string(c.GetHeader(leave.Header)); text != "" {
 		policy, err := leave.Parse(text)
 		if err != nil {
@@ -160,7 +160,7 @@ func (t *talk) leave(cause *streamerr.Error) {
 // take takes a message of the client.
 func (t *talk) take(m websocket.Message) *streamerr.Error {
 	if t.ctl.State() != stream.Live {
-		return nil // it came too late
+		return nil // the message arrived too late
 	}
 	in, err := t.decode(m)
 	switch {
@@ -169,7 +169,7 @@ func (t *talk) take(m websocket.Message) *streamerr.Error {
 	case in.GetStop() != nil:
 		return stopOf(in)
 	case t.complete:
-		return streamerr.New(streamerr.Invalid, "a message came after the one that ends the turns")
+		return streamerr.New(streamerr.Invalid, "a message arrived after the one that ends the turns")
 	case in.GetMessage() == nil:
 		t.complete = true
 		t.later.Close()
@@ -181,7 +181,7 @@ func (t *talk) take(m websocket.Message) *streamerr.Error {
 	return nil
 }
 
-// stopOf is why a stream ends whose client has sent a Stop.
+// stopOf returns the ending of a stream whose client has sent a Stop.
 func stopOf(in *chatv1.ConverseRequest) *streamerr.Error {
 	cause := &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(exchange.Client), Message: "the client asked for the stream to stop"}
 	if text := in.GetStop().GetMessage(); text != "" {
@@ -205,7 +205,7 @@ func (t *talk) answer(ctx context.Context, _ *chatv1.ChatRequest) iter.Seq2[*cha
 // first waits for the request.
 func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 	late := time.AfterFunc(t.service.ReadTimeout, func() {
-		t.ctl.Stop(streamerr.New(streamerr.Deadline, "the request did not come in time (--read-timeout of %s)", t.service.Hop.Name))
+		t.ctl.Stop(streamerr.New(streamerr.Deadline, "the request did not arrive in time (--read-timeout of %s)", t.service.Hop.Name))
 	})
 	in, err := t.later.Next(ctx)
 	late.Stop()
@@ -225,7 +225,7 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 	return req, t.caller.Bound(req, &t.timeout, false)
 }
 
-// send writes a message. A slow client slows the stream down.
+// send writes a message. It waits for a slow client, which slows the stream down.
 func (t *talk) send(out *chatv1.ConverseResponse) error {
 	if out.GetEnd() != nil {
 		t.end = out.GetEnd()

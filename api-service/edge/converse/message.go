@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// decode reads a message of the client. Unknown fields are refused in both forms, at every level: the
-// client expects something that this service does not do.
+// decode reads a message of the client. Both forms refuse unknown fields at every level: the client
+// expects a feature that this service lacks.
 func (t *talk) decode(m websocket.Message) (*chatv1.ConverseRequest, *streamerr.Error) {
 	t.kind.CompareAndSwap(0, uint32(m.Kind))
 	in := &chatv1.ConverseRequest{}
@@ -41,8 +41,8 @@ func decodeBinary(b []byte, in *chatv1.ConverseRequest) error {
 	return unknownField(in.ProtoReflect())
 }
 
-// unknownField returns an error with the number of the first unknown field in m, or in a message within
-// m, and nil if there is none. A field whose type is not that of the IDL is unknown, too.
+// unknownField returns an error with the number of the first unknown field in m, or in a message
+// within m, and nil if there is none. A field whose type differs from the IDL counts as unknown.
 func unknownField(m protoreflect.Message) (err error) {
 	if number, _, n := protowire.ConsumeTag(m.GetUnknown()); n > 0 {
 		return fmt.Errorf("unknown field %d in %s", number, m.Descriptor().FullName())
@@ -69,11 +69,11 @@ func unknownField(m protoreflect.Message) (err error) {
 	return err
 }
 
-// names are the fields' names in the IDL, as in errors.
+// names encodes fields under their names in the IDL, as errors do.
 var names = protojson.MarshalOptions{UseProtoNames: true}
 
-// encode returns the frame of a message, which is valid until the next, and the size of the message in
-// bytes.
+// encode returns the frame of a message, which is valid until the next call, and the size of the
+// message in bytes.
 func (t *talk) encode(out *chatv1.ConverseResponse) (frame []byte, size int, err error) {
 	kind, b := websocket.Text, t.out.Begin()
 	if websocket.Opcode(t.kind.Load()) == websocket.Binary {

@@ -5,8 +5,9 @@
 // it, or an error. Responses run one after another. The dialogue remembers the conversation of its last
 // response, so that the next message can continue a response that is not stored.
 //
-// A message that cannot be answered gets an error, and the dialogue goes on. A dialogue ends when its
-// client leaves, breaks the protocol of WebSockets or has reached Lifetime, and when the process drains.
+// A message that cannot be answered gets an error, and the dialogue continues. A dialogue ends when
+// its client leaves, when the client breaks the WebSocket protocol, at the end of Lifetime, and
+// when the process drains.
 package dialogue
 
 import (
@@ -31,13 +32,13 @@ import (
 )
 
 const (
-	// maxWaiting bounds the messages that wait for the responses before them. A further message is refused.
+	// maxWaiting bounds the messages that wait for earlier responses. Further messages are refused.
 	maxWaiting = 16
-	// waitingSize is the bytes of the messages that may wait, in messages of the maximum size.
+	// waitingSize bounds the bytes of the messages that wait, in messages of the maximum size.
 	waitingSize = 2
-	// grace is how long a dialogue that is stopped may last. Its response has a grace of its own.
+	// grace is how long a stopped dialogue may last. Its response has a grace of its own.
 	grace = 5 * time.Second
-	// retryAfter is when a client that finds no place may try again.
+	// retryAfter is when a refused client may try again.
 	retryAfter = time.Second
 )
 
@@ -47,14 +48,14 @@ type Service struct {
 	Desk *exchange.Desk
 	Gate *gate.Gate
 	Log  *slog.Logger
-	// Run runs the response that a turn asks for, and returns when it has ended. An error is a refusal:
-	// the client has been told nothing.
+	// Run runs the response that a turn asks for, and returns when the response has ended. An error
+	// is a refusal: the client has not been told anything yet.
 	Run func(conn context.Context, c *app.RequestContext, t *Turn) error
 
 	Bounds     clientconn.Bounds
 	KeepAlive  time.Duration // time between pings; 0 means none
 	MaxMessage int64         // bytes of one message of a client
-	// Lifetime bounds a dialogue. A response that runs then may finish.
+	// Lifetime bounds a dialogue. A response that is running at its end may finish.
 	Lifetime time.Duration
 
 	Live stream.Set // the dialogues
@@ -67,12 +68,12 @@ func (s *Service) Drain(ctx context.Context, grace time.Duration) {
 	s.Live.Drain(within, s.drains())
 }
 
-// drains is why dialogues end when the process drains.
+// drains returns the ending of dialogues when the process drains.
 func (s *Service) drains() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Draining, Message: s.Name + " is shutting down", RetryAfter: retryAfter}
 }
 
-// Handle is GET /v1/responses.
+// Handle handles GET /v1/responses.
 func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	id := exchange.ID(c)
 	shake, err := websocket.Check(c, s.Gate)
@@ -90,7 +91,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	}
 	defer remove()
 	ctl.OnIdle(func(idle bool) {
-		if idle && s.Live.Closed() { // its response has ended while the process drains
+		if idle && s.Live.Closed() { // the response has ended while the process drains
 			ctl.Stop(s.drains())
 		}
 	})
@@ -118,7 +119,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	}
 }
 
-// noPlace returns the refusal of a dialogue.
+// noPlace returns the refusal of a dialogue that cannot be added.
 func (s *Service) noPlace(err error) error {
 	if errors.Is(err, stream.ErrClosed) {
 		return s.drains()
@@ -126,7 +127,7 @@ func (s *Service) noPlace(err error) error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "too many WebSockets are open (--max-streams)", RetryAfter: retryAfter}
 }
 
-// expired is why a dialogue ends at the end of its lifetime.
+// expired returns the ending of a dialogue that has reached its lifetime.
 func (s *Service) expired() *streamerr.Error {
 	return streamerr.New(streamerr.Deadline, "the WebSocket has been open for %v, which is the limit; open another one", s.Lifetime).WithCode(streamerr.CodeSocketLimit)
 }
@@ -146,16 +147,16 @@ type dialogue struct {
 
 	// Owned by the goroutine of the handler.
 	last memory
-	id   string // of the first stream, which the handshake names; "" after the first message
+	id   string // the id of the first stream, from the handshake; "" after the first message
 }
 
 // A memory is the conversation up to a response.
 type memory struct {
-	id    string // of the response; "" is no response
+	id    string // of the response; "" if there is none
 	items []json.RawMessage
 }
 
-// lose ends the dialogue, and its response, because the client has gone or has broken a rule.
+// lose ends the dialogue and its response, because the client has gone or has broken a rule.
 func (d *dialogue) lose(cause *streamerr.Error) {
 	d.mu.Lock()
 	leave := d.leave
@@ -169,8 +170,8 @@ func (d *dialogue) lose(cause *streamerr.Error) {
 	}
 }
 
-// onLoss sets what ends the response when the client is lost. It is called at once if the client is lost
-// already.
+// onLoss sets the function that ends the response when the client is lost. If the client is lost
+// already, onLoss calls leave at once.
 func (d *dialogue) onLoss(leave func(cause *streamerr.Error)) {
 	d.mu.Lock()
 	d.leave = leave
@@ -181,14 +182,14 @@ func (d *dialogue) onLoss(leave func(cause *streamerr.Error)) {
 	}
 }
 
-// reads reports whether the client can be told something.
+// reads reports whether the client can still read messages.
 func (d *dialogue) reads() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.lost == nil || d.lost.Reason != streamerr.ClientGone && d.lost.Reason != streamerr.SlowReader
 }
 
-// take takes a message of the client.
+// take queues a message of the client, or refuses it.
 func (d *dialogue) take(m websocket.Message) *streamerr.Error {
 	if err := d.waiting.Put(m, len(m.Data)); err != nil {
 		d.refuse(stream.NewID(), &streamerr.Error{
@@ -214,17 +215,17 @@ func (d *dialogue) answer(conn context.Context, c *app.RequestContext, m websock
 // refuse tells the client that a message is not answered.
 func (d *dialogue) refuse(id string, err error) {
 	status, body := d.service.Desk.Refusal(d.form, id, err)
-	_ = d.conn.Say(problem(status, body)) // client tells why it failed
+	_ = d.conn.Say(problem(status, body)) // client reports why a write failed
 }
 
 // end closes the WebSocket.
 func (d *dialogue) end(session *websocket.Session, err error) {
 	cause := streamerr.As(err)
 	var last []byte
-	if cause.Reason != streamerr.Draining { // an unasked error would be taken for that of the next message
+	if cause.Reason != streamerr.Draining { // the client would take an unasked error for the error of its next message
 		status := cause.Reason.HTTPStatus()
 		if cause.Code == streamerr.CodeSocketLimit {
-			status = http.StatusBadRequest // as at OpenAI
+			status = http.StatusBadRequest // the same as OpenAI
 		}
 		status, body := d.form.Refusal(status, streamerr.Via(d.service.Name, cause), "")
 		last = problem(status, body)

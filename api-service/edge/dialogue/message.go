@@ -14,8 +14,8 @@ import (
 
 const create = "response.create"
 
-// turn parses a message of the client: a body of POST /v1/responses with a type. A Turn is returned with
-// an error, too.
+// turn parses a message of the client: a body of POST /v1/responses with a type. It returns a Turn
+// even with an error.
 func (d *dialogue) turn(m websocket.Message) (*Turn, error) {
 	t := &Turn{ID: cmp.Or(d.id, stream.NewID()), Generates: true, dialogue: d}
 	d.id = ""
@@ -32,14 +32,13 @@ func (d *dialogue) turn(m websocket.Message) (*Turn, error) {
 	t.input = members["input"]
 	if !t.Generates && (t.input == nil || strict.Null(t.input) || string(t.input) == "[]") {
 		t.input = nil
-		members["input"] = json.RawMessage(`"-"`) // it may have none, which bodies must have
+		members["input"] = json.RawMessage(`"-"`) // a message may leave out the input, but a body must have it
 	}
 	t.Body, err = json.Marshal(members)
 	return t, err
 }
 
-// envelope parses the members of a message that a body does not have, or that a WebSocket decides, and
-// removes them.
+// envelope parses and removes the members that only messages have, or that a WebSocket decides.
 func (t *Turn) envelope(members map[string]json.RawMessage) error {
 	raw, ok := members["type"]
 	if !ok {
@@ -95,17 +94,18 @@ func (t *Turn) items() []json.RawMessage {
 	return conversation.Items(t.input)
 }
 
-// problem returns the message of an error. body is that of an HTTP response: an object with the member error.
+// problem returns an error message. body is the body of an HTTP response: an object with the member
+// error.
 func problem(status int, body []byte) []byte {
 	b := strconv.AppendInt([]byte(`{"type":"error","status":`), int64(status), 10)
 	return append(append(b, ','), body[1:]...)
 }
 
-// frames encodes the events of a response, each as a message. It implements call.Lines.
+// frames encodes the events of a response, one message each. It implements call.Lines.
 type frames struct {
 	out      websocket.Encoder
-	all      []byte // frames that are not written yet
-	size     int    // of the events in them, in bytes
+	all      []byte // frames that have not been written
+	size     int    // of the events in all, in bytes
 	last     int    // size of the last event
 	answered int    // the end of the frame that completes the answer; 0 if none does
 }
@@ -113,7 +113,7 @@ type frames struct {
 // Begin implements call.Lines.
 func (f *frames) Begin() []byte { return f.out.Begin() }
 
-// BeginEvent implements call.Lines. An event has its name as its type.
+// BeginEvent implements call.Lines. The name of an event is its type.
 func (f *frames) BeginEvent(string) []byte { return f.out.Begin() }
 
 // End implements call.Lines.
@@ -124,11 +124,11 @@ func (f *frames) End(line []byte) {
 	f.last = size
 }
 
-// Answered marks that the answer is complete with the last event.
+// Answered marks that the last event completes the answer.
 func (f *frames) Answered() { f.answered = len(f.all) }
 
-// take returns the frames since the last take, which are valid until the next event begins, and the size of
-// their events in bytes.
+// take returns the frames since the last take, which are valid until the next event begins, and the
+// size of their events in bytes.
 func (f *frames) take() (encoded []byte, size int) {
 	encoded, size = f.all, f.size
 	f.size, f.answered = 0, 0

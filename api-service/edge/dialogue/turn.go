@@ -21,14 +21,15 @@ import (
 // A Turn is a message that asks for a response, and the response. The goroutine that drives the stream
 // calls Write.
 type Turn struct {
-	// ID is that of the stream, and Body the body of POST /v1/responses that asks for the same response.
+	// ID is the id of the stream, and Body the body of POST /v1/responses that asks for the same
+	// response.
 	ID   string
 	Body []byte
 	// Generates is false for a turn that only prepares the next one: Prepare answers it.
 	Generates bool
 
 	dialogue *dialogue
-	input    json.RawMessage   // the field of Body; nil if there is none
+	input    json.RawMessage   // the input field of Body; nil if there is none
 	earlier  string            // id of the response that the turn continues
 	before   []json.RawMessage // the conversation up to that response
 
@@ -40,7 +41,8 @@ type Turn struct {
 	began  bool // an event has been written
 }
 
-// Earlier returns the conversation up to a response: what the dialogue remembers, or else what stored returns.
+// Earlier returns the conversation up to a response: from the dialogue's memory, or else from
+// stored.
 func (t *Turn) Earlier(id string, stored func() ([]json.RawMessage, error)) (conversation []json.RawMessage, err error) {
 	t.earlier = id
 	if last := t.dialogue.last; id == last.id {
@@ -51,8 +53,8 @@ func (t *Turn) Earlier(id string, stored func() ([]json.RawMessage, error)) (con
 	return t.before, nil
 }
 
-// Prepare answers a turn that does not generate: with a response without output, which the next turn can
-// continue. No stream runs for it.
+// Prepare answers a turn that does not generate: with a response without output, which the next
+// turn can continue. The turn has no stream.
 func (t *Turn) Prepare(in *call.Call) error {
 	t.call, t.encode = in, in.Events()
 	t.dialogue.client.NextAnswer()
@@ -82,7 +84,8 @@ func (t *Turn) Begin(ctx context.Context, in *call.Call, leave func(cause *strea
 // Taken returns how much of the answer the client has.
 func (t *Turn) Taken() extent.Extent { return t.dialogue.client.Extent() }
 
-// Write writes an item without waiting for the client. waits says that a part of it is left to Flush.
+// Write writes an item without waiting for the client. waits reports that the client has not taken
+// all of it; Flush writes the rest.
 func (t *Turn) Write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	t.encode(out, &t.frames)
 	mark := clientconn.Mark{Extent: t.extent.Take(out), At: t.frames.answered, Last: out.GetEnd() != nil}
@@ -101,7 +104,7 @@ func (t *Turn) Write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	return t.dialogue.client.WriteMarked(encoded, 0, mark)
 }
 
-// Flush waits until the client has taken all that was written.
+// Flush waits until the client has taken all bytes written.
 func (t *Turn) Flush() error { return t.dialogue.client.Flush() }
 
 // End ends the answer with the outcome of its stream.
@@ -111,9 +114,9 @@ func (t *Turn) End(ctx context.Context, o rpc.Outcome) {
 	}
 	switch {
 	case !t.dialogue.reads():
-	case o.Err == nil: // the last event said so
+	case o.Err == nil: // the last event says that the stream completed
 		o.Told(ctx, t.dialogue.form.LastEvent(t.call))
-		_ = t.Flush() // client tells why it failed
+		_ = t.Flush() // client reports why a write failed
 	case !t.began:
 		out := exchange.Outward(t.call.Param, o.Err)
 		status, body := t.dialogue.form.Refusal(out.Reason.HTTPStatus(), out, t.ID)
@@ -124,7 +127,8 @@ func (t *Turn) End(ctx context.Context, o rpc.Outcome) {
 	}
 }
 
-// tell writes the last message of a stream that failed: message, or the encoded events if it is nil.
+// tell writes the last message of a stream that failed: message, or the encoded events if message
+// is nil.
 func (t *Turn) tell(ctx context.Context, o rpc.Outcome, message []byte, code string) {
 	client := t.dialogue.client
 	encoded, size := t.frames.take()
@@ -141,8 +145,8 @@ func (t *Turn) tell(ctx context.Context, o rpc.Outcome, message []byte, code str
 	}
 }
 
-// remember has the dialogue remember the conversation with the answer, which is in the last event. A
-// conversation that is too long for a request is not remembered.
+// remember stores in the dialogue the conversation with the answer, which is in the last event. A
+// conversation that is too long for a request is not stored.
 func (t *Turn) remember() {
 	var last struct {
 		Response struct {
@@ -151,7 +155,7 @@ func (t *Turn) remember() {
 		}
 	}
 	event := t.frames.all[len(t.frames.all)-t.frames.last:]
-	if json.Unmarshal(event, &last) != nil { // never: the encoder writes JSON
+	if json.Unmarshal(event, &last) != nil { // cannot fail: the encoder writes JSON
 		return
 	}
 	own := append(t.items(), last.Response.Output...)
@@ -166,7 +170,7 @@ func (t *Turn) remember() {
 	}
 }
 
-// forget drops the memory that a turn that failed has continued.
+// forget drops the memory if the failed turn has continued it.
 func (t *Turn) forget() {
 	if t.earlier != "" && t.earlier == t.dialogue.last.id {
 		t.dialogue.last = memory{}

@@ -35,7 +35,7 @@ func ToldStatus(record *ledger.Record, status int) {
 // Completed answers a request with the one body of its completed stream.
 func Completed(ctx context.Context, client *clientconn.Conn, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
-	if client.Respond(func(r *protocol.Response) { respond(r, http.StatusOK, body) }) == nil { // otherwise the connection is closed
+	if client.Respond(func(r *protocol.Response) { respond(r, http.StatusOK, body) }) == nil { // a failed Respond has closed the connection
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
@@ -50,12 +50,12 @@ func Failed(ctx context.Context, form *call.Form, client *clientconn.Conn, param
 			ToldStatus(ledger.Of(ctx), status)
 		}
 	})
-	if err == nil { // otherwise the connection is closed
+	if err == nil { // a failed Respond has closed the connection
 		ToldEnding(ctx, strconv.Itoa(status), o)
 	}
 }
 
-// ToldEnding records that the client was told the ending, unless the client has left: a socket
+// ToldEnding records that the client was sent the ending, unless the client has left: a socket
 // accepts data after its peer has gone.
 func ToldEnding(ctx context.Context, code string, o rpc.Outcome) {
 	if o.Reason() != streamerr.ClientGone {
@@ -72,7 +72,7 @@ func Outward(param func(inner string) string, err *streamerr.Error) *streamerr.E
 	if out.Param = param(err.Param); out.Param == "stream_id" {
 		out.Param = IDHeader
 	}
-	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too
+	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages contain the field's name, too
 		word := `\b` + regexp.QuoteMeta(inner)
 		if !strings.HasSuffix(inner, "]") {
 			word += `\b`

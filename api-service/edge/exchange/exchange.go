@@ -1,5 +1,5 @@
-// Package exchange is the common part of the edge's handlers: it reads HTTP requests and refuses
-// them.
+// Package exchange is the common part of the edge's handlers: it reads HTTP requests, and refuses
+// invalid requests.
 package exchange
 
 import (
@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -21,11 +20,10 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/http1/ext"
 	"github.com/cloudwego/netpoll"
 
-	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
-	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -41,20 +39,12 @@ const (
 
 // A Desk admits requests.
 type Desk struct {
-	Name           string // name of this hop
-	MaxBody        int64  // bytes
-	TrustForwarded bool   // X-Forwarded-For has the client's address
+	Name           string            // name of this hop
+	MaxBody        int64             // bytes
+	TrustForwarded bool              // X-Forwarded-For has the client's address
+	Proxies        connlimit.Proxies // whose X-Forwarded-For has it
 	Log            *slog.Logger
 	Metrics        *metrics.Hop
-}
-
-// Caller identifies the caller of a request. A refusal tells the caller how to authenticate.
-func Caller(c *app.RequestContext, g *access.Guard) (access.Caller, error) {
-	caller, err := g.Caller(string(c.GetHeader(keys.Header)))
-	if err != nil {
-		c.Header("WWW-Authenticate", "Bearer")
-	}
-	return caller, err
 }
 
 // IDHeader carries the stream's id, in requests and in responses.
@@ -80,34 +70,22 @@ func setID(c *app.RequestContext, id string) {
 }
 
 // Peer returns the client's address, for logs and lists. It ignores an X-Forwarded-For whose last
-// entry is not an IP address, because terminals print the address unchanged.
+// entry is not an IP address.
 func (d *Desk) Peer(c *app.RequestContext) string {
-	if d.TrustForwarded {
-		// Lines before the last may be the client's own: HAProxy keeps them.
-		all := c.Request.Header.PeekAll("X-Forwarded-For")
-		if len(all) > 0 {
-			line := string(all[len(all)-1])
-			if last := strings.TrimSpace(line[strings.LastIndexByte(line, ',')+1:]); isAddress(last) {
-				return last
-			}
+	if d.TrustForwarded || d.Proxies.Trusts(c.RemoteAddr()) {
+		var lines []string
+		for _, line := range c.Request.Header.PeekAll("X-Forwarded-For") {
+			lines = append(lines, string(line))
+		}
+		if client := connlimit.Forwarded(lines); client != "" {
+			return client
 		}
 	}
 	return c.RemoteAddr().String()
 }
 
-// isAddress reports whether text is an IP address, with or without a port. An address with a zone
-// is refused, because a zone may be any text.
-func isAddress(text string) bool {
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		var withPort netip.AddrPort
-		withPort, err = netip.ParseAddrPort(text)
-		addr = withPort.Addr()
-	}
-	return err == nil && addr.Zone() == ""
-}
-
-// TimeoutHeader is the maximum duration of the answer, in seconds. It overrides the body's timeout.
+// TimeoutHeader is the request header with the maximum duration of the answer, in seconds. It
+// overrides the body's timeout.
 const TimeoutHeader = "X-Request-Timeout"
 
 // Timeout returns the request's timeout; 0 means none.
@@ -127,14 +105,14 @@ func Timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error)
 // imply. It applies only if nothing has been sent.
 func WithStatus(status int, cause error) error { return &refusal{cause, status} }
 
-// NotKept returns the refusal, with status 410, for a stream whose events are not kept. For a
-// stream that failed, it has the stream's own reason and path, so that a reader that comes back
-// gets the same ending as all others. record is that of the hop, or nil.
+// NotKept returns the refusal, with status 410, for a stream whose events are not kept. The refusal
+// for a stream that failed has the stream's own reason and path, so that a reader that reconnects
+// gets the same ending as all others. record is the hop's record of the stream, or nil.
 func NotKept(hop, id string, record *streamv1.Record) error {
 	e := streamerr.New(streamerr.NotFound, "the events of the stream %q are not kept, or no longer", id)
 	if reason := streamerr.Reason(record.GetReason()); reason != streamerr.Unspecified && reason != streamerr.Completed {
 		e.Reason, e.Path = reason, streamerr.NewPath(record.GetPath()...)
-		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself, as to each refusal
+		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself again, as to each refusal
 			e.Path = e.Path[:n-1]
 		}
 		e.Message = fmt.Sprintf("the stream %q has ended, and its events are not kept: %s", id, record.GetMessage())
@@ -150,11 +128,11 @@ type refusal struct {
 func (r *refusal) Error() string { return r.cause.Error() }
 func (r *refusal) Unwrap() error { return r.cause }
 
-// Body returns the body of a JSON request. The request itself no longer has it.
+// Body returns the body of a JSON request, and frees the request's own copy.
 func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	if !isJSON(string(c.ContentType())) {
-		// A browser asks for permission before it sends this type to another site, and sends other
-		// types without asking. So this check also keeps out the pages of other sites.
+		// A browser asks for permission before it sends this type to another site, but sends other
+		// types without asking. So this check also refuses pages of other sites.
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Type", "Content-Type must be application/json"))
 	}
 	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
@@ -165,7 +143,7 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 		body, err := read(c, limit+1)
 		if errors.Is(err, netpoll.ErrReadTimeout) {
 			c.SetConnectionClose()
-			return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not come in time (--read-timeout)"))
+			return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not arrive in time (--read-timeout)"))
 		}
 		if err != nil {
 			c.SetConnectionClose()
@@ -189,8 +167,8 @@ func isJSON(contentType string) bool {
 	return err == nil && parsed == kind
 }
 
-// trusted is how much memory a request gets for the body that it announces before any of the body
-// is read, in bytes.
+// trusted bounds the memory that a request gets for its announced body before any of the body is
+// read, in bytes.
 const trusted = 64 << 10
 
 // read reads the body of a request, at most limit bytes of it.
@@ -206,7 +184,7 @@ func read(c *app.RequestContext, limit int64) ([]byte, error) {
 func release(c *app.RequestContext) {
 	_ = ext.ReleaseBodyStream(c.RequestBodyStream()) // fails only if there is more to read
 	c.Request.ResetBody()
-	_ = c.GetConn().Release() // netpoll's never fails here
+	_ = c.GetConn().Release() // netpoll's Release never fails here
 }
 
 // TooLarge refuses a request with a body over MaxBody, and closes the connection instead of reading
@@ -223,8 +201,8 @@ func (d *Desk) Refuse(c *app.RequestContext, err error) {
 	d.refused(string(c.Response.Header.Peek(IDHeader)), status, out)
 }
 
-// Refusal is Refuse for a request that is no HTTP request of its own. It returns the status and the body that
-// the request would have got.
+// Refusal is Refuse for a request that did not arrive by HTTP, such as a message of a WebSocket. It
+// returns the status and the body that an HTTP request would have got.
 func (d *Desk) Refusal(form *call.Form, id string, err error) (status int, body []byte) {
 	out, status := d.refusal(err)
 	status, body = form.Refusal(status, out, id)
@@ -248,8 +226,8 @@ func (d *Desk) refused(id string, status int, out *streamerr.Error) {
 		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
 }
 
-// Bound is middleware that refuses requests with too large an announced body before reading any of
-// the body.
+// Bound is middleware that refuses requests whose announced body is too large, before reading any
+// of the body.
 func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 	if httpd.TooLarge(c) {
 		ID(c)
@@ -260,8 +238,8 @@ func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 	c.Next(ctx)
 }
 
-// Recover is middleware: it answers a panic outside of a stream, which package rpc does not
-// recover.
+// Recover is middleware that answers a panic outside of a stream. Package rpc recovers only panics
+// of streams.
 func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -18,11 +18,11 @@ import (
 // Form returns the form of the API that a request's path belongs to.
 func Form(c *app.RequestContext) *call.Form { return form.Of(string(c.Path())) }
 
-// keyHeader is where clients of Anthropic's API send a key.
+// keyHeader is the header in which clients of Anthropic's API send a key.
 const keyHeader = "x-api-key"
 
-// TakeKey moves the API key of a request to the Authorization, where all code expects it. A request
-// with an Authorization keeps that one.
+// TakeKey moves the API key of a request to the Authorization header, where all code expects it. A
+// request that already has an Authorization header keeps that.
 func TakeKey(c *app.RequestContext) {
 	key := string(c.GetHeader(keyHeader))
 	c.Request.Header.Del(keyHeader)
@@ -37,7 +37,7 @@ func Error(c *app.RequestContext, status int, err *streamerr.Error) int {
 	return fail(&c.Response, Form(c), status, err)
 }
 
-// fail makes r an answer with an error, in an API's form, and returns the status that the client gets.
+// fail fills r with an error, in an API's form, and returns the status that the client gets.
 func fail(r *protocol.Response, form *call.Form, status int, err *streamerr.Error) int {
 	if err.RetryAfter > 0 {
 		r.Header.Set("Retry-After", strconv.Itoa(int(math.Ceil(err.RetryAfter.Seconds()))))
@@ -47,15 +47,14 @@ func fail(r *protocol.Response, form *call.Form, status int, err *streamerr.Erro
 	return status
 }
 
-// respond makes r an answer with a body.
+// respond fills r with a body.
 func respond(r *protocol.Response, status int, body []byte) {
 	r.SetStatusCode(status)
 	r.Header.SetContentType("application/json")
 	r.AppendBody(body)
 }
 
-// Version is middleware: it refuses requests for a version of Anthropic's API that is not spoken
-// here.
+// Version is middleware that refuses requests for unsupported versions of Anthropic's API.
 func (d *Desk) Version(ctx context.Context, c *app.RequestContext) {
 	if err := anthropic.CheckVersion(string(c.GetHeader(anthropic.VersionHeader))); err != nil {
 		ID(c)

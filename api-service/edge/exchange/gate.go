@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Pass is middleware: it refuses requests that g rejects, and sets the CORS headers. exposed are
+// Pass is middleware that refuses requests that g rejects, and sets the CORS headers. exposed lists
 // the response headers that pages of other origins may read, besides IDHeader.
 func (d *Desk) Pass(g *gate.Gate, exposed string) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {

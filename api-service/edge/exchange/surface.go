@@ -6,7 +6,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 )
 
-// surfaces are the words for the APIs that make streams, by route. Usage records and reports contain them.
+// surfaces has the names of the APIs that create streams, by route. Usage records and reports
+// contain them.
 var surfaces = map[string]string{
 	"/v1/chat/completions": "chat",
 	"/v1/completions":      "completions",
@@ -18,7 +19,8 @@ var surfaces = map[string]string{
 	"/v1/responses":        "responses",
 }
 
-// Surface returns the word for the API that a request came by. For a route without a word it is the route.
+// Surface returns the name of the API that a request came by. For a route without a name it returns
+// the route.
 func Surface(c *app.RequestContext) string {
 	route := c.FullPath()
 	if word, known := surfaces[route]; known {

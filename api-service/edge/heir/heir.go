@@ -1,9 +1,9 @@
 // Package heir continues kept streams whose api-service has died, or has handed them over.
 //
-// The replay log chooses one instance, and fences the writes of all others. The instance has the chat-services
-// end what the earlier instance may still run, and asks one of them to continue the answer behind the last event
-// of the log. A stream that no instance can continue ends with PEER_LOST or DRAINING, whose origin is the
-// earlier instance.
+// The replay log chooses one instance, and fences the writes of all others. The chosen instance
+// tells the chat-services to end the stream of the earlier instance, and asks one of them to
+// continue the answer after the last event of the log. A stream that no instance can continue ends
+// with PEER_LOST or DRAINING, whose origin is the earlier instance.
 package heir
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// stopTimeout bounds how long the chat-services may take to end what the earlier instance runs. A chat-service
-// that does not answer within it is hung, and refuses the stream or is avoided.
+// stopTimeout bounds how long the chat-services may take to end the stream of the earlier instance.
+// A chat-service that does not answer in time is hung, and refuses the stream or is avoided.
 const stopTimeout = 500 * time.Millisecond
 
 // An Heir continues the streams of other instances.
@@ -34,19 +34,20 @@ type Heir struct {
 	Chats  *chats.Fleet
 	Replay replay.Log
 	Log    *slog.Logger
-	// Run runs a stream to its ending, with the items of engine. An error means that the stream has not begun.
+	// Run runs a stream with the items of engine to its ending. An error means that the stream has
+	// not begun.
 	Run func(ctx context.Context, r *Request, o replay.Orphan, engine chats.Starter) error
 }
 
-// Lost returns the closing event of a stream whose instance has died, and which the hop of this name does not
-// continue.
+// Lost returns the closing event of a stream whose instance has died and that the hop named name
+// does not continue.
 func Lost(name string) func(replay.Head) replay.Event {
 	return func(h replay.Head) replay.Event {
 		return follow.Failed(streamerr.Via(name, cause(replay.Orphan{Head: h})))
 	}
 }
 
-// cause returns why the earlier instance does not run a stream any more.
+// cause returns why the earlier instance no longer runs a stream.
 func cause(o replay.Orphan) *streamerr.Error {
 	if o.HandedOver {
 		return &streamerr.Error{Reason: streamerr.Draining, Path: streamerr.NewPath(o.Head.Edge), Message: o.Head.Edge + ", which ran the stream, has shut down"}
@@ -68,17 +69,18 @@ func (h *Heir) Continue(o replay.Orphan) {
 	}
 	why, head := cause(o), o.Head
 	engine := h.Chats.Resume(chats.Interruption{From: o.Head.Edge, Cause: why, Told: told})
-	if !o.HandedOver { // otherwise it has stopped its stream itself
+	if !o.HandedOver { // a handover means that the earlier instance has stopped the stream itself
 		engine = behind(func() { h.stopBelow(head, why) }, engine)
 	}
 	ctx := rpc.WithAge(streamtrace.WithParent(context.Background(), r.Trace), o.Age)
-	o.Deltas, o.Head.Request, head.Request = nil, "", "" // they may be large, and the stream may last
+	o.Deltas, o.Head.Request, head.Request = nil, "", "" // release them: they may be large, and the stream may last long
 	if err := h.Run(ctx, r, o, engine); err != nil {
 		h.end(o, err)
 	}
 }
 
-// behind returns an engine that calls first, then next. The stream has its readers meanwhile.
+// behind returns an engine that calls first, then next. Readers can already read the stream while
+// first runs.
 func behind(first func(), next chats.Starter) chats.Starter {
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
 		first()
@@ -97,17 +99,17 @@ func notes(events []replay.Event) iter.Seq[string] {
 	}
 }
 
-// stopBelow ends the stream of the earlier instance on the chat-services: that instance may be hung, or cut off
-// from the log alone.
+// stopBelow ends the stream of the earlier instance on the chat-services: that instance may be
+// hung, or may have lost only its connection to the log.
 func (h *Heir) stopBelow(head replay.Head, why *streamerr.Error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	// An error means that no chat-service runs it, or that one does not answer.
+	// An error means that no chat-service runs the stream, or that one does not answer.
 	_, _ = h.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{StreamId: head.ID, Stop: h.Hop.StopBelow(why)}})
 }
 
-// end ends a stream that cannot be continued here. If this instance shuts down or is full, another one gets the
-// stream.
+// end ends a stream that cannot be continued here. If this instance is shutting down or full, it
+// hands the stream over to another instance instead.
 func (h *Heir) end(o replay.Orphan, err error) {
 	id, epoch := o.Head.ID, o.Head.Epoch
 	reason := streamerr.As(err).Reason
@@ -120,8 +122,8 @@ func (h *Heir) end(o replay.Orphan, err error) {
 	_ = h.Replay.Append(id, epoch, follow.Failed(streamerr.Via(h.Hop.Name, why))) // fails if the stream was forgotten
 }
 
-// Fenced returns the ending of a stream on the hop of this name, whose stream another instance has ended or taken
-// over.
+// Fenced returns the ending, on the hop named name, of a stream that another instance has ended or
+// taken over.
 func Fenced(name string) *streamerr.Error {
 	return &streamerr.Error{
 		Reason: streamerr.PeerLost, Path: streamerr.NewPath(name),
@@ -129,7 +131,7 @@ func Fenced(name string) *streamerr.Error {
 	}
 }
 
-// StopCause returns the cause with which another instance wants a stream to stop.
+// StopCause returns the cause with which another instance stops a stream.
 func StopCause(text string) *streamerr.Error {
 	if cause, ok := streamerr.ParseJSON([]byte(text)); ok {
 		return cause

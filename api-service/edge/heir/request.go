@@ -19,7 +19,7 @@ import (
 // Form is the form of the requests and notes of this package, for replay.Head.
 const Form = "chat/1"
 
-// A Request is what another instance needs to continue a stream, besides its events.
+// A Request has the data, besides the events, with which another instance can continue a stream.
 type Request struct {
 	Chat    *chatv1.ChatRequest
 	Policy  leave.Policy
@@ -53,8 +53,8 @@ func (r *Request) Encode(maxBytes int) (string, error) {
 	return string(encoded), err
 }
 
-// Bequeath adds to the head of a stream what another instance needs to continue the stream, unless it has more
-// than maxBytes bytes.
+// Bequeath adds a Request to the head of a stream, so that another instance can continue the
+// stream. A Request of more than maxBytes bytes is left out.
 func Bequeath(h *replay.Head, in *call.Call, p leave.Policy, trace streamtrace.Parent, maxBytes int) {
 	if maxBytes == 0 {
 		return
@@ -69,7 +69,7 @@ func Bequeath(h *replay.Head, in *call.Call, p leave.Policy, trace streamtrace.P
 	h.Form, h.Request = Form, encoded
 }
 
-// Decode returns a request in a form.
+// Decode decodes a request in the given form.
 func Decode(form, encoded string) (*Request, error) {
 	if form != Form {
 		return nil, fmt.Errorf("this version cannot read the form %q of its request", form)

@@ -47,7 +47,7 @@ func TestRequestThatIsTooLargeIsNotKept(t *testing.T) {
 		in, h := asked(), replay.Head{}
 		heir.Bequeath(&h, in, leave.Policy{}, streamtrace.Parent{}, maxBytes)
 		if h.Form != "" || h.Request != "" || in.Request.GetTellIds() {
-			t.Errorf("at most %d bytes: %+v", maxBytes, h)
+			t.Errorf("with at most %d bytes the head is %+v", maxBytes, h)
 		}
 	}
 }

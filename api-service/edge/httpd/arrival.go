@@ -12,30 +12,30 @@ import (
 	"github.com/cloudwego/hertz/pkg/network"
 )
 
-// MaxHeader bounds a request's header, in bytes; a longer one is answered with 431.
+// MaxHeader bounds a request's header, in bytes. A longer header is answered with 431.
 const MaxHeader = 64 << 10
 
 // lingerFor is how long the rest of a refused request is read and dropped. Closing a connection
-// with unread bytes resets it, and the reset can overtake the response.
+// with unread bytes resets the connection, and the reset can overtake the response.
 const lingerFor = time.Second
 
 // An Arrival bounds the time in which a request must arrive, header and body together, and the
-// announced size of a body. Package socket bounds the time for which a new connection may send nothing.
+// announced size of a body. Package socket bounds how long a new connection may send nothing.
 //
-// Hertz bounds each read instead, so it would wait for ever for a client that sends a byte now and
-// then. Before Hertz calls a handler it also asks for the body and waits for the first 8 KiB, however
-// large the announced body is. An Arrival is a tracer because Hertz tells only tracers when it
-// starts to read a request and when it has read the header.
+// Hertz itself bounds each read, so it would wait forever for a client that sends a byte now and
+// then. Hertz also asks for the body and waits for its first 8 KiB before it calls a handler,
+// however large the announced body is. An Arrival is a tracer because Hertz tells only tracers when
+// it starts to read a request and when it has read the header.
 type Arrival struct {
 	Within  time.Duration
 	MaxBody int64 // bytes
 }
 
-// Start implements tracer.Tracer. The idle timeout that Hertz sets before the next request takes
-// the deadline away.
+// Start implements tracer.Tracer. The idle timeout that Hertz sets before the next request removes
+// the deadline.
 func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Context {
 	h := headerOf(c)
-	if h == nil { // Hertz reuses contexts and keeps their values
+	if h == nil { // otherwise Hertz reuses a context, which keeps its values
 		inner := c.GetTraceInfo()
 		h = &header{TraceInfo: inner, HTTPStats: inner.Stats(), c: c}
 		c.SetTraceInfo(h)
@@ -45,7 +45,7 @@ func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Conte
 	return ctx
 }
 
-// Finish implements tracer.Tracer: Hertz has answered, and is about to read the next request, or to
+// Finish implements tracer.Tracer. Hertz has answered, and is about to read the next request or to
 // close the connection.
 func (a Arrival) Finish(_ context.Context, c *app.RequestContext) {
 	if h := headerOf(c); h != nil && (h.tooLarge || errors.Is(h.Error(), errs.ErrHeaderTooLarge)) {
@@ -60,7 +60,7 @@ func TooLarge(c *app.RequestContext) bool {
 	return h != nil && h.tooLarge
 }
 
-// A header sees the header of each request of a context before Hertz asks for the body.
+// A header inspects the header of each request of a context before Hertz asks for the body.
 type header struct {
 	traceinfo.TraceInfo
 	traceinfo.HTTPStats
@@ -83,8 +83,8 @@ func (h *header) Reset() {
 	h.HTTPStats.Reset()
 }
 
-// Record implements traceinfo.HTTPStats. A body that is too large is none for Hertz from here on:
-// it sends no 100 Continue, and calls the handler at once.
+// Record implements traceinfo.HTTPStats. It hides a body that is too large from Hertz: Hertz then
+// sends no 100 Continue, and calls the handler at once.
 func (h *header) Record(event stats.Event, status stats.Status, info string) {
 	h.HTTPStats.Record(event, status, info)
 	if event != stats.ReadBodyStart || int64(h.c.Request.Header.ContentLength()) <= h.max {

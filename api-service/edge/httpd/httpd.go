@@ -1,4 +1,4 @@
-// Package httpd runs a Hertz server up to an orderly end.
+// Package httpd runs a Hertz server until an orderly shutdown.
 package httpd
 
 import (
@@ -16,11 +16,11 @@ import (
 // answered.
 const StopWait = 600 * time.Millisecond
 
-// startWait bounds the wait for a server that is told to stop while it starts.
+// startWait bounds the wait for a server that must stop while it starts.
 const startWait = 5 * time.Second
 
 // Run runs h, which serves ln, until ctx is done. Then it calls drain, which returns how long
-// connections may take to close, and stops h.
+// connections may take to close, and shuts h down.
 func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func() (goodbye time.Duration), log *slog.Logger) error {
 	failed := make(chan error, 1)
 	go func() { failed <- h.Run() }()
@@ -39,7 +39,7 @@ func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func() (go
 		return fmt.Errorf("http server: %w", err)
 	}
 	if err := <-failed; err != nil {
-		log.Debug("http server has stopped", "err", err) // the error that its listener is closed
+		log.Debug("http server has stopped", "err", err) // the error of a closed listener
 	}
 	return nil
 }

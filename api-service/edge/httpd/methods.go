@@ -18,7 +18,7 @@ func Methods(routes route.RoutesInfo, path string) []string {
 	return allowed
 }
 
-// fits reports whether a path belongs to a route, such as /v1/streams/:id/events, for any method.
+// fits reports whether a path matches a route, such as /v1/streams/:id/events, whatever the method.
 func fits(route, path string) bool {
 	if prefix, _, rest := strings.Cut(route, "*"); rest {
 		return strings.HasPrefix(path, prefix)

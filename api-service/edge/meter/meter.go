@@ -6,7 +6,6 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
-	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/quota"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -14,18 +13,13 @@ import (
 
 // A Meter admits requests within the limits of their keys.
 type Meter struct {
-	Guard *access.Guard
-	Book  *quota.Book
+	Book *quota.Book
 }
 
-// Enter counts a request and its stream, or refuses the request. Its response gets the headers that tell what is
-// left. The caller ends the grant, which may be nil.
+// Enter counts a request and its stream, or refuses the request. It adds the headers that report
+// the rest of the limits. The caller ends the grant, which may be nil.
 func (m *Meter) Enter(ctx context.Context, c *app.RequestContext) (*quota.Grant, error) {
-	caller, err := exchange.Caller(c, m.Guard)
-	if err != nil {
-		return nil, err
-	}
-	grant, err := m.Book.Admit(ctx, caller.Entry.Accounts())
+	grant, err := m.Book.Admit(ctx, exchange.Caller(ctx).Entry.Accounts())
 	grant.Headers(c.Header)
 	if err != nil {
 		return nil, err
@@ -33,7 +27,7 @@ func (m *Meter) Enter(ctx context.Context, c *app.RequestContext) (*quota.Grant,
 	return grant, nil
 }
 
-// Count counts a request that is no stream, or refuses it.
+// Count counts a request without a stream, or refuses it.
 func (m *Meter) Count(ctx context.Context, c *app.RequestContext) error {
 	grant, err := m.Enter(ctx, c)
 	grant.End(0)

@@ -13,9 +13,9 @@ import (
 
 // list is GET /v1/streams: a page of the caller's streams that run here, or with state=ended the last ones that ended here. An
 // operator's list has the streams of all owners.
-func (o *Operator) list(_ context.Context, c *app.RequestContext) {
+func (o *Operator) list(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	owners, err := o.listed(c)
+	owners, err := exchange.Caller(ctx).Listed()
 	if err != nil {
 		o.Refuse(c, err)
 		return
@@ -34,23 +34,10 @@ func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 	exchange.JSON(c, story.List(live, next.String()))
 }
 
-// listed returns the owners of the streams in the caller's list; nil is all owners.
-func (o *Operator) listed(c *app.RequestContext) ([]string, error) {
-	caller, err := exchange.Caller(c, o.Guard)
-	if err != nil {
-		return nil, err
-	}
-	return o.Guard.Listed(caller)
-}
-
 // workers is GET /v1/workers: the state of the workers, as the chat-services know it.
 func (o *Operator) workers(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	caller, err := exchange.Caller(c, o.Guard)
-	if err == nil {
-		err = o.Guard.Fleet(caller)
-	}
-	if err != nil {
+	if err := exchange.Caller(ctx).Fleet(); err != nil {
 		o.Refuse(c, err)
 		return
 	}

@@ -1,11 +1,10 @@
-// Package operate answers what people and scripts ask about streams, models and workers: everything at the edge that is not a
-// stream itself.
+// Package operate serves the routes for people and scripts that ask about streams, models and
+// workers: all routes of the edge that run no stream.
 package operate
 
 import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 
-	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/meter"
@@ -13,10 +12,9 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// An Operator asks the edge and the chat-services behind it.
+// An Operator answers from the edge and from the chat-services behind the edge.
 type Operator struct {
 	*exchange.Desk
-	Guard *access.Guard
 	Meter *meter.Meter
 	Hop   *rpc.Hop
 	Chats *chats.Fleet
@@ -26,7 +24,7 @@ type Operator struct {
 	Lenient []string
 }
 
-// Routes adds its routes to h.
+// Routes adds the routes to h.
 func (o *Operator) Routes(h *server.Hertz) {
 	h.GET("/v1/streams", o.list)
 	h.GET("/v1/streams/:id", o.why)

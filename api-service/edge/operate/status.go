@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// askTimeout bounds the calls that are no streams.
+// askTimeout bounds the calls to chat-services outside of streams.
 const askTimeout = 2 * time.Second
 
 func (o *Operator) askModels(ctx context.Context) ([]*chatv1.Model, error) {
@@ -24,7 +24,7 @@ func (o *Operator) askModels(ctx context.Context) ([]*chatv1.Model, error) {
 	return o.Chats.Models(ctx)
 }
 
-// models is GET /v1/models.
+// models handles GET /v1/models.
 func (o *Operator) models(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	models, err := o.askModels(ctx)
@@ -35,7 +35,7 @@ func (o *Operator) models(ctx context.Context, c *app.RequestContext) {
 	exchange.JSON(c, openai.Models(models))
 }
 
-// model is GET /v1/models/{id}; ids may have slashes.
+// model handles GET /v1/models/{id}; ids may contain slashes.
 func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	models, err := o.askModels(ctx)
@@ -55,12 +55,13 @@ func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 	o.Refuse(c, missing)
 }
 
-// healthz says that the process works.
+// healthz reports that the process is alive.
 func (o *Operator) healthz(_ context.Context, c *app.RequestContext) {
 	c.String(http.StatusOK, "ok\n")
 }
 
-// readyz says whether a request would be answered: this instance takes streams, and a chat-service has a worker.
+// readyz reports whether a request would be answered: this instance takes streams, and a
+// chat-service has a worker.
 func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 	if o.Hop.Live.Closed() {
 		c.String(http.StatusServiceUnavailable, "draining\n")

@@ -20,13 +20,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// stopStream is DELETE /v1/streams/{id}.
+// stopStream handles DELETE /v1/streams/{id}.
 func (o *Operator) stopStream(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	o.stopByID(ctx, c, "id", c.Param("id"))
 }
 
-// abortRequest is SGLang's POST /abort_request.
+// abortRequest handles SGLang's POST /abort_request.
 func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	body, err := o.Body(c)
@@ -42,18 +42,19 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	o.stopByID(ctx, c, "rid", rid)
 }
 
-// stopByID ends a stream on any instance. The stop begins here, so a stream of this instance may use the whole grace
-// period, which the hops below share; a stop of another instance's stream carries the same budget to them. A stream of
-// another api-service is stopped in a chat-service, because all api-services share the chat-services, and its ending
-// travels up to the api-service that owns it. The stop names the owners whose streams the caller may stop, and each hop
-// refuses to stop other streams. param is the request's name for the id.
+// stopByID ends a stream on any instance. The stop begins here, so a stream of this instance may
+// use the whole grace, which the hops below share; a stop of another instance's stream carries the
+// same budget to them. The stream of another api-service is stopped at a chat-service, because all
+// api-services share the chat-services. Its ending travels up to the api-service that owns the
+// stream. The stop names the owners whose streams the caller may stop, and each hop refuses to stop
+// other streams. param is the request's name for the id.
 func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, id string) {
-	caller, owners, err := o.admit(c, id)
-	if err != nil {
+	caller := exchange.Caller(ctx)
+	if err := CheckID(id); err != nil {
 		o.Refuse(c, err)
 		return
 	}
-	age, err := o.stop(ctx, id, stopOf(caller), owners)
+	age, err := o.stop(ctx, id, stopOf(caller), caller.Owners())
 	if err != nil {
 		o.Refuse(c, named(err, param))
 		return
@@ -61,9 +62,9 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	c.Data(http.StatusAccepted, "application/json", story.Stopping(id, age))
 }
 
-// Stop ends a stream on any instance as its caller wants it, and does not wait for its ending.
+// Stop ends a stream on any instance on behalf of its caller, and does not wait for the ending.
 func (o *Operator) Stop(ctx context.Context, caller access.Caller, id string) error {
-	_, err := o.stop(ctx, id, stopOf(caller), o.Guard.Owners(caller))
+	_, err := o.stop(ctx, id, stopOf(caller), caller.Owners())
 	return err
 }
 
@@ -79,7 +80,7 @@ func (o *Operator) stop(ctx context.Context, id string, cause *streamerr.Error, 
 	return age, err
 }
 
-// stopOf is why a stream ends that a caller stops.
+// stopOf returns the ending of a stream that a caller stops.
 func stopOf(caller access.Caller) *streamerr.Error {
 	if caller.Operates {
 		return &streamerr.Error{Reason: streamerr.OperatorStop, Path: streamerr.NewPath(exchange.Operator), Message: "an operator asked for the stream to stop"}
@@ -101,8 +102,9 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 	return resp.GetStream().GetAge().AsDuration(), nil
 }
 
-// stopKept records the stop of a kept stream for the instance that takes the stream over. Its api-service may have just
-// died, so that no chat-service runs it, or may be frozen, so that it does not hear that a chat-service has stopped it.
+// stopKept records the stop of a kept stream for the instance that takes the stream over. The
+// api-service of the stream may have just died, so that no chat-service runs the stream, or may be
+// frozen, so that it does not learn that a chat-service has stopped the stream.
 func (o *Operator) stopKept(ctx context.Context, id string, cause *streamerr.Error, heard bool, owners []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -111,16 +113,16 @@ func (o *Operator) stopKept(ctx context.Context, id string, cause *streamerr.Err
 	})
 }
 
-// why is GET /v1/streams/{id}: the records of a stream from every hop that knows it. Each record's owner is checked,
-// because two owners may have used the same id.
+// why handles GET /v1/streams/{id}: the records of a stream from every hop that knows it. The owner
+// of each record is checked, because two owners may have used the same id.
 func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
-	_, owners, err := o.admit(c, id)
-	if err != nil {
+	if err := CheckID(id); err != nil {
 		o.Refuse(c, err)
 		return
 	}
+	owners := exchange.Caller(ctx).Owners()
 	var hops []*streamv1.Record
 	if own := ledger.At(o.Hop).Get(id); own != nil && ledger.OwnedBy(own, owners...) {
 		hops = append(hops, own)
@@ -139,7 +141,8 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	}
 }
 
-// named returns an error of a hop below in the client's words: param is the client's name for the stream's id.
+// named renames the field of an error of a hop below: param is the client's name for the stream's
+// id.
 func named(err error, param string) error {
 	out := *streamerr.As(err)
 	if out.Param == "stream_id" {
@@ -148,22 +151,10 @@ func named(err error, param string) error {
 	return &out
 }
 
-// admit returns the caller of a request about a stream, and the owners whose streams the caller may see and stop; nil
-// means all owners.
-func (o *Operator) admit(c *app.RequestContext, id string) (caller access.Caller, owners []string, err error) {
-	if err := CheckID(id); err != nil {
-		return caller, nil, err
-	}
-	if caller, err = exchange.Caller(c, o.Guard); err != nil {
-		return caller, nil, err
-	}
-	return caller, o.Guard.Owners(caller), nil
-}
-
 // CheckID refuses what can be no stream's id.
 func CheckID(id string) error {
 	if stream.ValidID(id) {
 		return nil
 	}
-	return streamerr.InvalidParam("id", "%.64q is no stream's id", id)
+	return streamerr.InvalidParam("id", "%.64q is not the id of a stream", id)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// tokenize is POST /tokenize.
+// tokenize handles POST /tokenize.
 func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := tokens.ParseTokenize(body)
@@ -29,7 +29,7 @@ func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 	})
 }
 
-// detokenize is POST /detokenize.
+// detokenize handles POST /detokenize.
 func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := tokens.ParseDetokenize(body)
@@ -46,7 +46,7 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 	})
 }
 
-// countTokens is POST /v1/messages/count_tokens.
+// countTokens handles POST /v1/messages/count_tokens.
 func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := strict.Lenient(body, o.Lenient, func(body []byte) (*anthropic.Count, error) { return anthropic.ParseCount(body, o.Lenient...) })
@@ -63,7 +63,7 @@ func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 	})
 }
 
-// convert answers a body with what to makes of it.
+// convert answers a request with the result of to for its body.
 func (o *Operator) convert(ctx context.Context, c *app.RequestContext, to func(body []byte) ([]byte, error)) {
 	exchange.ID(c)
 	body, err := o.Body(c)

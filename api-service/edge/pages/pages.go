@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/api-service/web"
 )
 
-// IconByHabit is the icon that browsers request for pages that name none, such as the JSON of a
+// IconByHabit is the icon that browsers request for pages that name no icon, such as the JSON of a
 // stream.
 const IconByHabit = "/favicon.ico"
 
@@ -27,7 +27,7 @@ func Routes(h *server.Hertz) {
 	}
 }
 
-// page serves one file.
+// page returns the handler of one file.
 func page(f web.File) app.HandlerFunc {
 	return func(_ context.Context, c *app.RequestContext) {
 		c.Header("Content-Security-Policy", web.ContentSecurityPolicy)

@@ -12,8 +12,8 @@ import (
 )
 
 // refuse answers a request for events with an error. If the request may succeed later, a browser's
-// EventSource gets an event stream without events, and reconnects: any status other than 200 would
-// end it for good.
+// EventSource gets an event stream without events, and reconnects: after any status other than 200
+// it would give up for good.
 func (r *Readers) refuse(c *app.RequestContext, err error) {
 	r.Desk.Refuse(c, err)
 	status := c.Response.StatusCode()
@@ -29,8 +29,8 @@ func (r *Readers) refuse(c *app.RequestContext, err error) {
 		int(math.Ceil(float64(again)/float64(time.Millisecond))), cause.Reason, cause.Text()))
 }
 
-// eventSource reports whether a request could be a browser's EventSource's. Clients that understand
-// refusals accept JSON, too.
+// eventSource reports whether a request may come from a browser's EventSource. Clients that
+// understand refusals accept JSON, too.
 func eventSource(c *app.RequestContext) bool {
 	return string(c.GetHeader("Accept")) == "text/event-stream" && len(c.GetHeader("Authorization")) == 0
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An eventStream is the form of server-sent events.
+// An eventStream writes events as server-sent events.
 type eventStream struct {
 	keepAlive time.Duration // time without an event before a comment; 0 means none
 	client    *clientconn.Conn
@@ -26,7 +26,7 @@ func (s *eventStream) begin(client *clientconn.Conn, sent func(time.Duration, in
 	return s.send(0)
 }
 
-// open takes the client's connection.
+// open takes over the client's connection.
 func (s *eventStream) open(client *clientconn.Conn, sent func(time.Duration, int)) {
 	s.client, s.lines.Identity = client, client.Identity()
 	client.Begin(clientconn.Events{First: retryAfter, KeepAlive: s.keepAlive, Sent: sent})
@@ -56,7 +56,7 @@ func (s *eventStream) end(_ *streamerr.Error, failed bool) {
 	}
 }
 
-// send writes the encoded events, of which a number have text.
+// send writes the encoded events. events is the number of events with text among them.
 func (s *eventStream) send(events int) error {
 	encoded, _ := s.lines.Take()
 	if len(encoded) == 0 {

@@ -20,7 +20,6 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/websocket"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
-	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -31,8 +30,8 @@ import (
 // retryAfter is the reconnection delay that readers get.
 const retryAfter = time.Second
 
-// readerGrace is the time that a dismissed reader has to read data in flight. Then its connection
-// is closed.
+// readerGrace is the time that a dismissed reader has to read data in flight. After it the
+// connection is closed.
 const readerGrace = 100 * time.Millisecond
 
 // Readers serves the readers of one edge. Its fields must not change while it is in use.
@@ -40,14 +39,13 @@ type Readers struct {
 	Name       string // the edge's name in paths and logs
 	Log        *slog.Logger
 	Desk       *exchange.Desk
-	Guard      *access.Guard
 	Keyring    *follow.Keyring
 	Replay     replay.Log
 	Ledger     *ledger.Ledger
 	Deliveries *delivery.Book
 	// Enter counts a reader of a stream that this edge runs. The caller calls leave when the reader
-	// has left: with the cause, or with nil if it has read the ending. For other streams leave does
-	// nothing.
+	// has left: with the cause, or with nil if the reader has the ending. For other streams leave
+	// does nothing.
 	Enter func(h replay.Head) (leave func(cause *streamerr.Error))
 	Gate  *gate.Gate // decides which pages may open a WebSocket
 
@@ -58,15 +56,7 @@ type Readers struct {
 
 	Live stream.Set // the connected readers
 
-	clock coarse.Clock // of their connections' timers
-}
-
-// Caller identifies the caller of a request for which a read token is enough.
-func (r *Readers) Caller(c *app.RequestContext) (access.Caller, error) {
-	if Tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
-		return access.Caller{}, nil
-	}
-	return exchange.Caller(c, r.Guard)
+	clock coarse.Clock // of the timers of the readers' connections
 }
 
 // Tokened reports whether a read token is enough for a request, and the request has one: browsers'
@@ -77,41 +67,37 @@ func Tokened(c *app.RequestContext) bool {
 	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
 }
 
-// Drain ends the remaining readers when ctx is done, such as readers of other instances' streams,
-// which reconnect to another instance. New readers are refused from now on.
+// Drain refuses new readers at once. When ctx is done it ends the remaining readers, such as
+// readers of other instances' streams, which reconnect to another instance.
 func (r *Readers) Drain(ctx context.Context) { r.Live.Drain(ctx, r.drains()) }
 
-// Made returns the response to the client that made a kept stream.
+// Made returns the response to the client that created a kept stream.
 func (r *Readers) Made(h replay.Head) follow.Receipt {
 	expires := time.Now().Add(r.TokenTTL)
 	return follow.Receipt{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: r.Keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
 }
 
-// RenewToken is POST /v1/streams/{id}/token: a new read token, for a caller that reads the stream
-// without one.
+// RenewToken handles POST /v1/streams/{id}/token: it issues a new read token to a caller that may
+// read the stream without a token.
 func (r *Readers) RenewToken(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
 	exchange.ID(c)
-	caller, err := exchange.Caller(c, r.Guard)
-	if err != nil {
-		r.Desk.Refuse(c, err)
-		return
-	}
+	caller := exchange.Caller(conn)
 	in, err := r.open(conn, caller, id, "")
 	if err != nil {
 		r.Desk.Refuse(c, err)
 		return
 	}
 	defer in.Close()
-	if err := r.Guard.Read(caller, in.Head(), ""); err != nil {
+	if err := caller.Read(in.Head(), ""); err != nil {
 		r.Desk.Refuse(c, err)
 		return
 	}
 	c.Data(http.StatusCreated, "application/json", r.Made(in.Head()).JSON())
 }
 
-// Events is GET /v1/streams/{id}/events, as server-sent events or, for a request that asks for one,
-// over a WebSocket. It starts no engine work.
+// Events handles GET /v1/streams/{id}/events: with server-sent events or, if the request asks for
+// it, over a WebSocket. It starts no engine work.
 func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
 	if exchange.ID(c); stream.ValidID(id) {
@@ -127,7 +113,7 @@ func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	socket := websocket.Asked(c)
 	switch {
 	case errors.Is(err, replay.ErrAhead):
-		r.refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)))
+		r.refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has no event with the %s %d yet", follow.CursorHeader, after)))
 		return
 	case err != nil:
 		r.refuse(c, Lost(id, err))
@@ -157,16 +143,12 @@ func (r *Readers) open(conn context.Context, caller access.Caller, id, token str
 // openReader opens a stream, checks its reader's credentials, and returns the number of the last
 // event that the reader has received.
 func (r *Readers) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
-	caller, err := r.Caller(c)
-	if err != nil {
-		return nil, 0, err
-	}
-	token := c.Query(follow.TokenParam)
+	caller, token := exchange.Caller(conn), c.Query(follow.TokenParam)
 	in, err := r.open(conn, caller, id, token)
 	if err != nil {
 		return nil, 0, err
 	}
-	err = r.Guard.Read(caller, in.Head(), token)
+	err = caller.Read(in.Head(), token)
 	after := uint64(0)
 	if err == nil {
 		after, err = cursor(c, in.Head())
@@ -192,19 +174,19 @@ func cursor(c *app.RequestContext, h replay.Head) (after uint64, err error) {
 	case err != nil:
 		return 0, err
 	case cursor.Epoch != h.Epoch:
-		return 0, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the %s %.64q is another stream's", follow.CursorHeader, text))
+		return 0, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the %s %.64q belongs to another stream", follow.CursorHeader, text))
 	}
 	return cursor.Seq, nil
 }
 
 // unread returns the error for a stream that cannot be read. A caller that must not know of the
-// stream gets the answer of Missing.
+// stream gets the same error as for an unknown id.
 func (r *Readers) unread(caller access.Caller, id, token string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err
 	}
 	own := r.Ledger.Get(id)
-	if own != nil && ledger.OwnedBy(own, r.Guard.Owners(caller)...) || r.Keyring.Known(id, token) {
+	if own != nil && ledger.OwnedBy(own, caller.Owners()...) || r.Keyring.Known(id, token) {
 		return exchange.NotKept(r.Name, id, own)
 	}
 	return access.Missing(id)
@@ -218,23 +200,23 @@ func Lost(id string, err error) error {
 	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "the events of stream %q are no longer kept", id))
 }
 
-// A form is how a reader gets events.
+// A form writes events to a reader.
 type form interface {
-	// refused takes back what was prepared, for a reader that is refused.
+	// refused undoes the preparations for a reader that is refused.
 	refused()
 	// begin begins the answer. sent is called with the number of events with text that the kernel
 	// has accepted, and the time since the connection was taken. lost ends the reader.
 	begin(client *clientconn.Conn, sent func(at time.Duration, events int), lost func(cause *streamerr.Error)) error
-	// read writes the events after the one with the number after, each once the client has taken the one
-	// before it, until the closing event is written or ctx is done.
+	// read writes the events after number after until the closing event is written or ctx is done.
+	// Each event waits until the client has taken the previous one.
 	read(ctx context.Context, in replay.Reader, after uint64) (follow.End, error)
-	// end ends the answer. cause is why the reader has left; failed says that it cannot be written to,
-	// or that the stream continues.
+	// end ends the answer. cause is why the reader has left; failed reports that the reader cannot
+	// be written to, or that the stream continues.
 	end(cause *streamerr.Error, failed bool)
 }
 
-// follow writes events until the reader has received the last one, leaves, or is cut off because it
-// does not read.
+// follow writes events until the reader has received the last event, leaves, or is cut off because
+// it does not read.
 func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string, in replay.Reader, after uint64, f form) {
 	begun := time.Now()
 	ctx, control := stream.WithControl(conn, readerGrace)
@@ -288,7 +270,7 @@ func (r *Readers) whyLeft(ctx context.Context, h replay.Head, end follow.End, er
 	}
 }
 
-// noReader returns the error for a reader without a place.
+// noReader returns the error for a reader that cannot be added.
 func (r *Readers) noReader(err error) *streamerr.Error {
 	if errors.Is(err, stream.ErrClosed) {
 		return r.drains()

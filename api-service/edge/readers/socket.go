@@ -22,7 +22,8 @@ func (r *Readers) overSocket(conn context.Context, c *app.RequestContext, id str
 		r.Desk.Refuse(c, err)
 		return
 	}
-	// The WebSocket reports the end of the connection, behind what the client has sent before.
+	// The WebSocket itself reports the end of the connection, after the messages that the client
+	// sent before.
 	r.follow(context.WithoutCancel(conn), c, id, in, after, &socketForm{readers: r, shake: shake, in: in, after: after})
 }
 
@@ -31,17 +32,17 @@ type socketForm struct {
 	readers *Readers
 	shake   *websocket.Handshake
 	in      replay.Reader
-	after   uint64             // the number of the last event that the reader has; 0 once this WebSocket has sent one
+	after   uint64             // the number of the last event that the reader has; 0 once this WebSocket has sent an event
 	session *websocket.Session // set by begin
 	client  *clientconn.Conn
 	out     websocket.Encoder
 	failure []byte // data of the closing event of a stream that failed
 }
 
-// lastEventWithin bounds the wait for the log of a stream whose ending the reader has.
+// lastEventWithin bounds the wait for the log of a stream whose ending the reader already has.
 const lastEventWithin = time.Second
 
-// noMessage bounds the messages of a reader, in bytes. It has nothing to say.
+// noMessage bounds the messages of a reader, in bytes. Readers send no messages.
 const noMessage = 1 << 10
 
 func (f *socketForm) refused() { f.shake.Cancel() }
@@ -73,18 +74,19 @@ func (f *socketForm) event(id, name string, data []byte) error {
 	return f.client.Send(frame, deltaCount(name))
 }
 
-// note keeps the data of the closing event of a stream that failed.
+// note stores the data of the closing event of a stream that failed.
 func (f *socketForm) note(name string, data []byte) {
 	if name == string(replay.Failure) {
 		f.failure = append([]byte(nil), data...)
 	}
 }
 
-// again reads the closing event of a reader that had it before it came: the stream has one ending.
+// again reads the closing event for a reader that has it already, because the WebSocket must end
+// with the ending of the stream.
 func (f *socketForm) again() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastEventWithin)
 	defer cancel()
-	_, _ = follow.Follow(ctx, f.in, f.after-1, func(_, name string, data []byte) error { // an error leaves the reader's own ending
+	_, _ = follow.Follow(ctx, f.in, f.after-1, func(_, name string, data []byte) error { // after an error the reader gets its own ending
 		f.note(name, data)
 		return nil
 	})

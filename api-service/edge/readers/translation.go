@@ -13,16 +13,16 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Translator encodes the events of a log in the form of another API, one after the other from the first one on.
+// A Translator encodes the events of a log, in order from the first, in the form of another API.
 type Translator func(e replay.Event, lines call.Lines) error
 
-// Translate answers a request with the events of a stream as another API tells them, and returns when the
-// reader has received the last one, or has left.
+// Translate answers a request with the events of a stream in the form of another API. It returns
+// when the reader has received the last event or has left.
 func (r *Readers) Translate(conn context.Context, c *app.RequestContext, in replay.Reader, t Translator) {
 	r.follow(conn, c, in.Head().ID, in, 0, &translation{eventStream: eventStream{keepAlive: r.KeepAlive}, translate: t})
 }
 
-// A translation is the form of server-sent events of another API.
+// A translation writes events as server-sent events of another API.
 type translation struct {
 	eventStream
 	translate Translator
@@ -33,8 +33,8 @@ func (s *translation) begin(client *clientconn.Conn, sent func(time.Duration, in
 	return nil
 }
 
-// end truncates the body of a reader without the ending: clients of other APIs take a body that ends for the whole
-// answer.
+// end truncates the body of a reader without the ending: clients of other APIs take a body with a
+// clean end for the whole answer.
 func (s *translation) end(cause *streamerr.Error, failed bool) {
 	s.eventStream.end(cause, failed || cause.Reason != streamerr.Completed)
 }

@@ -28,7 +28,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// serve serves a translation of the stream "s" of a log, whose events are their data, and returns its URL.
+// serve serves a translation of the stream "s" of a log, in which each event is its data, and
+// returns the URL.
 func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -47,7 +48,7 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 	accepted := socket.Options{Silence: 5 * time.Second, Idle: 5 * time.Second, Clock: &coarse.Clock{}}
 	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithSenseClientDisconnection(true), server.WithDisablePrintRoute(true),
 		server.WithOnAccept(func(conn net.Conn) context.Context {
-			ctx, _ := socket.Accept(context.Background(), conn, accepted) // without it the request fails
+			ctx, _ := socket.Accept(context.Background(), conn, accepted) // if Accept fails, so does the request
 			return ctx
 		}))
 	h.GET("/", func(conn context.Context, c *app.RequestContext) {
@@ -76,7 +77,8 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 	return "http://" + ln.Addr().String() + "/", r
 }
 
-// TestABodyEndsCleanlyOnlyWithItsEnding: clients of other APIs take a body that ends for the whole answer.
+// TestABodyEndsCleanlyOnlyWithItsEnding: clients of other APIs take a body with a clean end for the
+// whole answer.
 func TestABodyEndsCleanlyOnlyWithItsEnding(t *testing.T) {
 	for name, c := range map[string]struct {
 		last func(*testing.T, *replay.Memory, *readers.Readers)

@@ -1,5 +1,5 @@
-// Package reports answers readers that report how their stream arrived with a verdict: whether a proxy between
-// them and the edge collects tokens.
+// Package reports takes readers' reports of how their stream arrived, and answers with a verdict:
+// whether a proxy between the reader and the edge buffers tokens.
 package reports
 
 import (
@@ -26,20 +26,18 @@ import (
 type Reports struct {
 	Desk       *exchange.Desk
 	Hop        *rpc.Hop
-	Guard      *access.Guard
 	Deliveries *delivery.Book
-	Caller     func(c *app.RequestContext) (access.Caller, error)
 	Log        *slog.Logger
 
 	collects delivery.Seldom // rate limit of log lines about proxies
 }
 
-// Seen is POST /v1/streams/{id}/seen: a reader reports how its stream arrived, and gets the
+// Seen handles POST /v1/streams/{id}/seen: a reader reports how its stream arrived, and gets the
 // verdict.
-func (r *Reports) Seen(_ context.Context, c *app.RequestContext) {
+func (r *Reports) Seen(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
-	d, err := r.verdict(c, id)
+	d, err := r.verdict(ctx, c, id)
 	if err != nil {
 		r.Desk.Refuse(c, err)
 		return
@@ -54,7 +52,7 @@ func (r *Reports) Seen(_ context.Context, c *app.RequestContext) {
 }
 
 // verdict reads a reader's report and returns the verdict.
-func (r *Reports) verdict(c *app.RequestContext, id string) (*streamv1.Delivery, error) {
+func (r *Reports) verdict(ctx context.Context, c *app.RequestContext, id string) (*streamv1.Delivery, error) {
 	small := *r.Desk
 	small.MaxBody = delivery.MaxReport
 	body, err := small.Body(c)
@@ -68,16 +66,13 @@ func (r *Reports) verdict(c *app.RequestContext, id string) (*streamv1.Delivery,
 	if err := operate.CheckID(id); err != nil {
 		return nil, err
 	}
-	caller, err := r.Caller(c)
-	if err != nil {
-		return nil, err
-	}
+	caller := exchange.Caller(ctx)
 	d := r.Deliveries.Find(id)
 	if d == nil {
 		return nil, access.Missing(id)
 	}
-	if anybodys := d.Head.Owner == "" && !d.Kept && r.Guard.Keys == nil; !anybodys {
-		if err := r.Guard.Read(caller, d.Head, c.Query(follow.TokenParam)); err != nil {
+	if anybodys := d.Head.Owner == "" && !d.Kept && !caller.Keyed(); !anybodys {
+		if err := caller.Read(d.Head, c.Query(follow.TokenParam)); err != nil {
 			return nil, err
 		}
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/whence-dev/whence/internal/nowait"
 )
 
-// probes is how many keep-alive probes go unanswered before an idle connection is given up.
+// probes is the number of unanswered keep-alive probes after which an idle connection is closed.
 const probes = 3
 
-// tune sets what netpoll does not: unsent is how many bytes a client may leave waiting in the kernel before writes to it
-// block, beside those that are in flight; 0 is the system's limit. Options of the listener would not do: Go listens with
-// MPTCP, whose connections inherit few of them.
+// tune sets the options that netpoll does not set. unsent is the number of bytes that may wait in
+// the kernel for a slow client before writes block, besides the bytes in flight; 0 means the
+// system's limit. Options of the listener would not work: Go listens with MPTCP, whose connections
+// inherit few of them.
 func tune(fd, unsent int) error {
 	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, probes)
 	if unsent > 0 {
@@ -23,8 +24,8 @@ func tune(fd, unsent int) error {
 	return err
 }
 
-// acknowledged tells whether the peer of fd has acknowledged all that was sent to it, and how long ago it last acknowledged
-// anything. A peer that reads nothing still acknowledges.
+// acknowledged reports whether the peer of fd has acknowledged all data sent to it, and how long
+// ago it last acknowledged any. A peer that does not read still acknowledges.
 func acknowledged(fd int) (all bool, ago time.Duration, err error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -33,11 +34,11 @@ func acknowledged(fd int) (all bool, ago time.Duration, err error) {
 	return info.Unacked == 0, time.Duration(info.Last_ack_recv) * time.Millisecond, nil
 }
 
-// send writes to fd what the kernel takes at once, and returns how many bytes that were: 0 if the
+// send writes to fd the bytes that the kernel accepts at once, and returns their number: 0 if the
 // client reads too slowly.
 func send(fd int, b []byte) (n int, err error) { return nowait.Write(fd, b) }
 
-// reset has the close of a connection reset it.
+// reset makes the next close of a connection reset it.
 func reset(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else it is closed
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // after an error the connection is closed instead
 }

@@ -15,7 +15,7 @@ func acknowledged(int) (all bool, ago time.Duration, err error) {
 	return false, 0, errors.ErrUnsupported
 }
 
-// send takes nothing: the handler writes the whole answer.
+// send writes nothing: the handler writes the whole answer.
 func send(int, []byte) (int, error) { return 0, nil }
 
 // reset does nothing: the connection is closed.

@@ -1,12 +1,13 @@
-// Package socket keeps the connections of clients, each from when it is accepted until it is closed.
+// Package socket keeps the connections of clients, each from when it is accepted until it is
+// closed.
 //
-// A handler of Hertz may return while other goroutines still answer its request: Leave. Hertz then
-// reuses the memory of the request, and the stream keeps no goroutine. The goroutines that answer
-// write to the Socket, and call Free when the answer has ended. The next request of the client, which
-// may have come meanwhile, waits for that.
+// A handler of Hertz may call Leave, and return while other goroutines still answer its request.
+// Hertz then reuses the memory of the request, and the stream keeps no goroutine. The goroutines
+// that answer write to the Socket, and call Free when the answer has ended. The client's next
+// request waits for that.
 //
-// netpoll owns the descriptor. It closes the descriptor when the client closes the connection, but not
-// while a handler runs. So a Socket uses the descriptor under a mutex, and learns of its end before
+// netpoll owns the descriptor. It closes the descriptor when the client closes the connection, but
+// not while a handler runs. So a Socket uses the descriptor under a mutex, and is notified before
 // netpoll closes it.
 package socket
 
@@ -29,15 +30,18 @@ import (
 // that waits for its first token. It is also the timeout of a probe.
 const ProbeEvery = 10 * time.Second
 
-// errClosed is the error of a use of a closed connection.
+// errClosed is the error of using a closed connection.
 var errClosed = errors.New("socket: the connection is closed")
 
 // Options are the properties of accepted connections.
 type Options struct {
 	Silence time.Duration // how long a new connection may send nothing
 	Idle    time.Duration // how long a connection may be without a request after an answer
-	Unsent  int           // bytes that may wait in the kernel for a slow client before writes to it block; 0 is the system's limit
+	Unsent  int           // bytes that may wait in the kernel for a slow client before writes block; 0 means the system's limit
 	Clock   *coarse.Clock // of the timers
+	// Enter counts a connection of a client, or returns false if it must be closed. leave is called when it is closed. nil
+	// admits every connection.
+	Enter func(client net.Addr) (leave func(), ok bool)
 }
 
 // A Socket is the connection of one client. All methods are safe for concurrent use.
@@ -47,13 +51,14 @@ type Socket struct {
 	poll  *hertznetpoll.Conn // conn, if netpoll has accepted it; nil otherwise
 	idle  time.Duration
 	timer *coarse.Timer // closes the connection. It runs only while there is no request. nil if poll is nil
+	leave func()        // of Options.Enter; nil without one
 
 	mu      sync.Mutex    // guards the following fields
 	fd      int           // valid while open
-	open    bool          // fd is the connection's
+	open    bool          // fd belongs to the connection
 	running bool          // a handler runs
 	busy    bool          // a request is being answered
-	last    bool          // no request is answered after this one
+	last    bool          // no further request is answered
 	freed   chan struct{} // closed when busy ends; nil if no request waits for that
 }
 
@@ -73,20 +78,28 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 		return ctx, nil
 	}
 	s := &Socket{conn: outer, poll: outer, idle: o.Idle, fd: inner.Fd(), open: true}
+	if o.Enter != nil {
+		leave, admitted := o.Enter(conn.RemoteAddr())
+		if !admitted {
+			return ctx, inner.Close()
+		}
+		s.leave = leave
+	}
 	s.timer = o.Clock.NewTimer(s.expire)
 	_ = inner.AddCloseCallback(s.closed) // never fails
 	s.timer.Reset(o.Silence)
 	return context.WithValue(ctx, key{}, s), tune(s.fd, o.Unsent)
 }
 
-// expire closes a connection that has no request. A request that has just come is not begun.
+// expire closes a connection that has no request. A request that arrives at the same time is not
+// served.
 func (s *Socket) expire() {
 	s.mu.Lock()
 	expired := !s.running && !s.busy
 	s.last = s.last || expired
 	s.mu.Unlock()
 	if expired {
-		_ = s.conn.Close() // netpoll's never fails
+		_ = s.conn.Close() // netpoll's Close never fails
 	}
 }
 
@@ -96,11 +109,14 @@ func (s *Socket) closed(netpoll.Connection) error {
 	s.open = false
 	s.mu.Unlock()
 	s.timer.Stop()
+	if s.leave != nil {
+		s.leave()
+	}
 	return nil
 }
 
-// Of returns the Socket of the connection of c. A connection that was not accepted by Accept has no
-// descriptor, and its handlers do not leave.
+// Of returns the Socket of the connection of c. For a connection without Accept, the Socket has no
+// descriptor, and its handlers cannot leave.
 func Of(c *app.RequestContext) *Socket {
 	if h, ok := c.GetConn().(*handling); ok {
 		return h.socket
@@ -108,10 +124,10 @@ func Of(c *app.RequestContext) *Socket {
 	return &Socket{conn: c.GetConn()}
 }
 
-// Direct reports whether Send can write.
+// Direct reports whether Send works on this connection.
 func (s *Socket) Direct() bool { return s.poll != nil }
 
-// Send writes what the kernel takes at once, and returns how many bytes of b that were: 0 if the client
+// Send writes the bytes that the kernel accepts at once, and returns their number: 0 if the client
 // reads too slowly.
 func (s *Socket) Send(b []byte) (n int, err error) {
 	s.mu.Lock()
@@ -125,7 +141,7 @@ func (s *Socket) Send(b []byte) (n int, err error) {
 // Write writes b, and waits until the client has taken it. Writes must not be concurrent.
 func (s *Socket) Write(b []byte) error {
 	if s.poll != nil {
-		_, err := s.poll.Write(b) // during which netpoll frees no buffer
+		_, err := s.poll.Write(b) // netpoll frees no buffer meanwhile
 		return err
 	}
 	_, err := s.conn.WriteBinary(b)
@@ -135,11 +151,11 @@ func (s *Socket) Write(b []byte) error {
 	return err
 }
 
-// SetWriteTimeout bounds later writes of Write and of Hertz; 0 is no bound.
-func (s *Socket) SetWriteTimeout(d time.Duration) { _ = s.conn.SetWriteTimeout(d) } // netpoll's never fails
+// SetWriteTimeout bounds later writes of Write and of Hertz; 0 means no bound.
+func (s *Socket) SetWriteTimeout(d time.Duration) { _ = s.conn.SetWriteTimeout(d) } // netpoll's SetWriteTimeout never fails
 
-// Acknowledged tells whether the client's machine has acknowledged all that was sent to it, and how
-// long ago it last acknowledged anything. A client that reads nothing still acknowledges.
+// Acknowledged reports whether the client's machine has acknowledged all data sent to it, and how
+// long ago it last acknowledged any. A client that does not read still acknowledges.
 func (s *Socket) Acknowledged() (all bool, ago time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,18 +181,18 @@ func (s *Socket) Close() {
 	s.mu.Lock()
 	s.last = true
 	s.mu.Unlock()
-	_ = s.conn.Close() // netpoll's never fails
+	_ = s.conn.Close() // netpoll's Close never fails
 }
 
-// Take begins an answer.
+// Take records that an answer begins.
 func (s *Socket) Take() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = true
 }
 
-// Free ends an answer. last says that the client gets no further answer: if the handler has left, the
-// connection is closed, otherwise Hertz closes it.
+// Free records that an answer has ended. last means that the connection serves no further request:
+// if the handler has left, Free closes the connection, otherwise Hertz closes it.
 func (s *Socket) Free(last bool) {
 	s.mu.Lock()
 	s.busy = false
@@ -193,7 +209,7 @@ func (s *Socket) Free(last bool) {
 	}
 }
 
-// rest begins the idle time of a connection without a handler and without an answer. mu is held.
+// rest starts the idle timeout of a connection without a handler and without an answer. mu is held.
 func (s *Socket) rest() {
 	if s.open && !s.running && !s.busy && !s.last {
 		s.timer.Reset(s.idle)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// start runs a server whose handler leaves, and has answer answer. It returns the address.
+// start runs a server whose handler leaves while answer answers. It returns the address.
 func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,7 +53,7 @@ func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn))
 		client := clientconn.Take(c)
 		client.Bound(clientconn.Bounds{}, func(*streamerr.Error) {})
 		client.Detach(c)
-		go func() { // TestMain waits for it
+		go func() { // TestMain waits for this goroutine
 			answer(client)
 			client.GiveBack()
 		}()
@@ -117,7 +117,8 @@ func TestSilentConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionIsClosed: after an answer. During the answer, the connection may be silent.
+// TestIdleConnectionIsClosed: the idle timeout begins after an answer. During the answer, the
+// connection may be silent.
 func TestIdleConnectionIsClosed(t *testing.T) {
 	addr := start(t, socket.Options{Silence: time.Hour, Idle: 10 * time.Millisecond}, func(client *clientconn.Conn) {
 		time.Sleep(300 * time.Millisecond)
@@ -138,7 +139,8 @@ func TestConnectionServesManyAnswers(t *testing.T) {
 	}
 }
 
-// TestClientLeavesWhileItIsAnswered: writes fail, though the descriptor may be another connection's by then.
+// TestClientLeavesWhileItIsAnswered: writes fail, although the descriptor may already belong to
+// another connection.
 func TestClientLeavesWhileItIsAnswered(t *testing.T) {
 	failed := make(chan error, 1)
 	addr := start(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(client *clientconn.Conn) {

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 )
 
-// Transport is netpoll's transport for Hertz, whose handlers may leave their requests. Accept must
-// be called for each connection.
+// Transport returns netpoll's transport for Hertz, with handlers that may leave their requests.
+// Accept must be called for each connection.
 func Transport(o *config.Options) network.Transporter { return transport{netpoll.NewTransporter(o)} }
 
 type transport struct{ network.Transporter }
@@ -27,7 +27,7 @@ func (t transport) ListenAndServe(serve network.OnData) error {
 	})
 }
 
-// Listener returns the listener once it listens. Hertz asks for it.
+// Listener returns the listener once it listens. Hertz requires this method.
 func (t transport) Listener() net.Listener {
 	l, ok := t.Transporter.(interface{ Listener() net.Listener })
 	if !ok {
@@ -36,11 +36,11 @@ func (t transport) Listener() net.Listener {
 	return l.Listener()
 }
 
-// serve has Hertz serve the requests of the connection, until Hertz closes the connection or a handler
-// leaves.
+// serve lets Hertz serve the requests of the connection, until Hertz closes the connection or a
+// handler leaves.
 func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
 	if !s.begin(ctx.Done()) {
-		return s.conn.Close() // what the client has sent is not read
+		return s.conn.Close() // the client's data is not read
 	}
 	h := &handling{Conn: s.poll, socket: s}
 	err := serve(ctx, h)
@@ -48,8 +48,8 @@ func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
 	return err
 }
 
-// begin waits until the request before has been answered. It returns false if no request is answered any
-// more, such as a request that waits while its client leaves.
+// begin waits until the previous request has been answered. It returns false if no further request
+// is answered, for example because the client has left meanwhile.
 func (s *Socket) begin(gone <-chan struct{}) bool {
 	s.mu.Lock()
 	for s.busy {
@@ -75,7 +75,8 @@ func (s *Socket) begin(gone <-chan struct{}) bool {
 	return s.running
 }
 
-// end records that Hertz has returned. If it has closed the connection, begin is not called again.
+// end records that Hertz has returned. If Hertz has closed the connection, begin is not called
+// again.
 func (s *Socket) end() {
 	s.mu.Lock()
 	s.running = false
@@ -83,25 +84,26 @@ func (s *Socket) end() {
 	s.rest()
 	s.mu.Unlock()
 	if ends {
-		_ = s.conn.Close() // netpoll's never fails
+		_ = s.conn.Close() // netpoll's Close never fails
 	}
 }
 
-// A handling is a connection while Hertz has it. Only the goroutine of the handler uses it.
+// A handling is a connection while Hertz uses it. Only the goroutine of the handler uses a
+// handling.
 type handling struct {
 	*netpoll.Conn
 	socket *Socket
 	left   bool
 }
 
-// Leave lets the handler of c return while other goroutines answer the request: Hertz writes no answer,
-// and neither reads from the connection nor closes it. Leave returns false if that is not possible on
-// this connection. After Leave, c belongs to Hertz.
+// Leave lets the handler of c return while other goroutines answer the request: Hertz writes no
+// answer, and neither reads from the connection nor closes it. Leave returns false if this
+// connection does not support it. After Leave, c belongs to Hertz.
 func Leave(c *app.RequestContext) bool {
 	h, ok := c.GetConn().(*handling)
 	if ok {
 		h.left = true
-		c.SetConnectionClose() // then Hertz serves no further request, and calls Close
+		c.SetConnectionClose() // makes Hertz serve no further request, and call Close
 	}
 	return ok
 }

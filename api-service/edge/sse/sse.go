@@ -24,8 +24,8 @@ type Encoder struct {
 	answered int // end of the event in buf that completes the answer; 0 if none does
 }
 
-// sizeRoom is the room for the size of a chunk: two digits, enough for most events, and the end of
-// the line.
+// sizeRoom is the room for the line with the size of a chunk. Two digits are enough for most
+// events.
 const sizeRoom = len("xx\r\n")
 
 // Take returns the bytes encoded since the last Take, and their size without framing. The bytes are
@@ -41,12 +41,12 @@ func (e *Encoder) Take() (encoded []byte, size int) {
 	return encoded, size
 }
 
-// Answered marks that the answer is complete with the last event. What follows is its usage and its
-// terminator.
+// Answered marks that the last event completes the answer. Only the usage and the terminator
+// follow.
 func (e *Encoder) Answered() { e.answered = len(e.buf) }
 
-// AnsweredAt returns the number of bytes of the next Take up to the mark of Answered; 0 if there is
-// none.
+// AnsweredAt returns the number of bytes of the next Take up to the mark of Answered, or 0 without
+// a mark.
 func (e *Encoder) AnsweredAt() int { return e.answered }
 
 // Begin begins an event that is one data line, and returns the buffer to append the data to.
@@ -75,8 +75,8 @@ func (e *Encoder) Retry(after time.Duration) {
 	e.end(append(b, "\n\n"...))
 }
 
-// KeepAlive encodes a comment that all clients skip: one line without a blank line after it, which
-// some clients take for an event.
+// KeepAlive encodes a comment that all clients skip: one line without a blank line after it,
+// because some clients take a blank line for an event.
 func (e *Encoder) KeepAlive() { e.end(append(e.begin(), ": keep-alive\n"...)) }
 
 // Finish encodes the end of the body.
@@ -105,8 +105,8 @@ func (e *Encoder) end(b []byte) {
 	e.buf = b
 }
 
-// frame writes the size of a chunk before the chunk, and ends the chunk. Two digits have room; with
-// more or fewer, the event is moved.
+// frame writes the size of a chunk before the chunk, and ends the chunk. There is room for two
+// digits; with more or fewer digits, frame moves the event.
 func frame(b []byte, event, size int) []byte {
 	var digits [16]byte
 	line := append(strconv.AppendInt(digits[:0], int64(size), 16), "\r\n"...)

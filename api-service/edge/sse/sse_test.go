@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/sse"
 )
 
-// TestEventsOfAllSizes compares what a reader of chunks gets with the events without chunks.
+// TestEventsOfAllSizes compares the events that a reader of chunks gets with the same events
+// without chunks.
 func TestEventsOfAllSizes(t *testing.T) {
 	chunks, plain := sse.Encoder{}, sse.Encoder{Identity: true}
 	var framed, want []byte
@@ -45,7 +46,7 @@ func TestEventsOfAllSizes(t *testing.T) {
 
 func data(n int) string { return strings.Repeat("x", n) }
 
-// BenchmarkLine is what the framing of one event costs.
+// BenchmarkLine measures the framing of one event.
 func BenchmarkLine(b *testing.B) {
 	var e sse.Encoder
 	line := []byte(strings.Repeat("x", 160))

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// The number of items in a page of input items.
+// The default and the maximum number of input items in a page.
 const (
 	defaultPage = 20
 	maxPage     = 100
@@ -26,7 +26,8 @@ type page struct {
 	More   bool              `json:"has_more"`
 }
 
-// listInput is GET /v1/responses/{id}/input_items: the items of the conversation that the response answers.
+// listInput handles GET /v1/responses/{id}/input_items: the items of the conversation that the
+// response answers.
 func (s *Service) listInput(_ context.Context, q *request) error {
 	limit, err := q.limit()
 	if err != nil {
@@ -76,7 +77,8 @@ func (q *request) limit() (int, error) {
 	return n, nil
 }
 
-// complete adds what a message of a request may leave out: its type, and the parts of its content.
+// complete adds the members of a message that a request may leave out: its type, and the parts of
+// its content.
 func complete(members map[string]json.RawMessage) {
 	if members["type"] == nil {
 		members["type"] = json.RawMessage(`"message"`)
@@ -92,8 +94,8 @@ func complete(members map[string]json.RawMessage) {
 	members["content"] = slices.Concat(json.RawMessage(kind), text, json.RawMessage("}]"))
 }
 
-// identified returns items with ids, and the ids. An item keeps its own id; the others get one that is made of
-// the stream's id.
+// identified returns the items with ids, and the ids. An item keeps its own id if that is unique; any other item
+// gets an id that is derived from the stream's id.
 func identified(stream string, input []json.RawMessage) (items []json.RawMessage, ids []string, err error) {
 	known := map[string]bool{}
 	for i, raw := range input {

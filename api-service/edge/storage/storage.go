@@ -1,5 +1,5 @@
-// Package storage serves stored responses of OpenAI's Responses API, on any instance: it shows, streams, cancels
-// and deletes them.
+// Package storage serves stored responses of OpenAI's Responses API, on any instance: it shows,
+// streams, cancels and deletes them.
 package storage
 
 import (
@@ -30,22 +30,21 @@ import (
 const (
 	// stopTimeout bounds the wait for the ending of a response that is stopped.
 	stopTimeout = 5 * time.Second
-	// endingTimeout bounds the wait for the ending of a response that a request continues: the client of the
-	// response may have its ending before the log has it.
+	// endingTimeout bounds the wait for the ending of a response that a request continues: the
+	// client of the response may have the ending before the log has it.
 	endingTimeout = time.Second
 )
 
 // A Service serves stored responses. Its fields must not change while it is in use.
 type Service struct {
 	Desk    *exchange.Desk
-	Guard   *access.Guard
 	Replay  replay.Log
 	Readers *readers.Readers
-	// Stop ends a stream on any instance, and does not wait for its ending.
+	// Stop ends a stream on any instance, and does not wait for the ending.
 	Stop func(ctx context.Context, caller access.Caller, id string) error
 }
 
-// Routes adds its routes to h.
+// Routes adds the routes to h.
 func (s *Service) Routes(h *server.Hertz) {
 	h.GET("/v1/responses/:id", s.handle(s.retrieve))
 	h.DELETE("/v1/responses/:id", s.handle(s.remove))
@@ -53,27 +52,22 @@ func (s *Service) Routes(h *server.Hertz) {
 	h.GET("/v1/responses/:id/input_items", s.handle(s.listInput))
 }
 
-// A request is about a stored response.
+// A request is a request about a stored response.
 type request struct {
 	c      *app.RequestContext
 	caller access.Caller
 	in     replay.Reader
-	loaded *archive.Response // as the log has it when the request arrives
+	loaded *archive.Response // the state of the log when the request arrived
 }
 
 // id returns the id of the response.
 func (q *request) id() string { return responses.IDPrefix + q.in.Head().ID }
 
-// handle returns the handler of requests that serve answers.
+// handle returns the handler that opens the response of a request, and answers it with serve.
 func (s *Service) handle(serve func(conn context.Context, q *request) error) app.HandlerFunc {
 	return func(conn context.Context, c *app.RequestContext) {
 		exchange.ID(c)
-		caller, err := exchange.Caller(c, s.Guard)
-		if err != nil {
-			s.Desk.Refuse(c, err)
-			return
-		}
-		id := c.Param("id")
+		caller, id := exchange.Caller(conn), c.Param("id")
 		in, loaded, err := s.open(conn, caller, id, c.Query(follow.TokenParam))
 		if err != nil {
 			s.Desk.Refuse(c, missing(id, err))
@@ -87,8 +81,8 @@ func (s *Service) handle(serve func(conn context.Context, q *request) error) app
 	}
 }
 
-// open opens the response with this id, and loads it, for its owner. A read token stands for the owner of a response
-// that was made without credentials. The caller closes the reader.
+// open opens the response with this id for its owner, and loads it. A read token stands for the
+// owner of a response that was created without credentials. The caller closes the reader.
 func (s *Service) open(ctx context.Context, caller access.Caller, id, token string) (replay.Reader, *archive.Response, error) {
 	of, ok := strings.CutPrefix(id, responses.IDPrefix)
 	if !ok || !stream.ValidID(of) {
@@ -103,10 +97,10 @@ func (s *Service) open(ctx context.Context, caller access.Caller, id, token stri
 		return nil, nil, replay.ErrUnknown
 	}
 	if in.Head().Owner != "" {
-		token = "" // it is for the events alone: a response has parts of its request, and can be stopped and deleted
+		token = "" // the token is only for the events: a response contains parts of its request, and can be stopped and deleted
 	}
 	var loaded *archive.Response
-	if err = s.Guard.Read(caller, in.Head(), token); err == nil {
+	if err = caller.Read(in.Head(), token); err == nil {
 		loaded, err = archive.Load(ctx, in)
 	}
 	if err != nil {
@@ -116,8 +110,8 @@ func (s *Service) open(ctx context.Context, caller access.Caller, id, token stri
 	return in, loaded, nil
 }
 
-// missing returns the error for a response that cannot be opened. A response that is not kept and a response of
-// another owner get the same error.
+// missing returns the error for a response that cannot be opened. It is the same for a response
+// that is not kept and for a response of another owner.
 func missing(id string, err error) error {
 	if errors.Is(err, replay.ErrUnknown) || errors.Is(err, streamerr.NotFound) {
 		return streamerr.New(streamerr.NotFound, "Response with id '%.128s' not found.", id)
@@ -125,7 +119,8 @@ func missing(id string, err error) error {
 	return err
 }
 
-// retrieve is GET /v1/responses/{id}: the response as it is now or, with stream=true, its events.
+// retrieve handles GET /v1/responses/{id}: it answers with the current response or, with
+// stream=true, with its events.
 func (s *Service) retrieve(conn context.Context, q *request) error {
 	streams, err := q.streams()
 	if err != nil {
@@ -142,10 +137,11 @@ func (s *Service) retrieve(conn context.Context, q *request) error {
 	return s.Stream(conn, q.c, q.in, from)
 }
 
-// maxBody bounds the body of a GET, in bytes. A larger one is ignored.
+// maxBody bounds the body of a GET, in bytes. A larger body is ignored.
 const maxBody = 1 << 10
 
-// streams reports whether the client wants events. OpenAI's library for Go says so in the body of its GET.
+// streams reports whether the client asks for events. OpenAI's library for Go asks in the body of
+// its GET.
 func (q *request) streams() (bool, error) {
 	word := q.c.Query("stream")
 	if size := q.c.Request.Header.ContentLength(); word == "" && size > 0 && size <= maxBody {
@@ -198,7 +194,8 @@ func (s *Service) Stream(conn context.Context, c *app.RequestContext, in replay.
 	return nil
 }
 
-// Answer answers the request that began a response, with its events or with the response as it is now.
+// Answer answers the request that began a response: with the events, or with the response as it is
+// now.
 func (s *Service) Answer(conn context.Context, c *app.RequestContext, h replay.Head, streams bool) error {
 	in, err := s.Replay.Open(conn, h.ID)
 	if err != nil {
@@ -218,8 +215,8 @@ func (s *Service) Answer(conn context.Context, c *app.RequestContext, h replay.H
 // show answers with a response object.
 func (q *request) show(r *archive.Response) { exchange.JSON(q.c, r.AppendResponse(nil)) }
 
-// cancel is POST /v1/responses/{id}/cancel: it stops a background response, and answers with what it has become. A
-// response that has ended stays as it is.
+// cancel handles POST /v1/responses/{id}/cancel: it stops a background response, and answers with
+// the ended response. A response that has ended already stays as it is.
 func (s *Service) cancel(conn context.Context, q *request) error {
 	if !q.loaded.Memo.Background {
 		return streamerr.New(streamerr.Invalid, "Cannot cancel a synchronous response.")
@@ -231,12 +228,12 @@ func (s *Service) cancel(conn context.Context, q *request) error {
 	return err
 }
 
-// ended stops the response of q, unless it has ended, and returns it with its ending.
+// ended returns the response of q with its ending, and stops the response if it is still running.
 func (s *Service) ended(ctx context.Context, q *request) (*archive.Response, error) {
 	if q.loaded.Over {
 		return q.loaded, nil
 	}
-	stopped := s.Stop(ctx, q.caller, q.in.Head().ID) // an error may mean that it has just ended
+	stopped := s.Stop(ctx, q.caller, q.in.Head().ID) // an error may mean that the response has just ended
 	r, err := await(ctx, q.in, stopTimeout)
 	switch {
 	case err != nil:
@@ -250,7 +247,7 @@ func (s *Service) ended(ctx context.Context, q *request) (*archive.Response, err
 	}
 }
 
-// await waits for the ending of a response, for some time at most, and returns the response as it is then.
+// await waits for the ending of a response, at most for within, and returns the current response.
 func await(ctx context.Context, in replay.Reader, within time.Duration) (*archive.Response, error) {
 	waiting, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -260,7 +257,7 @@ func await(ctx context.Context, in replay.Reader, within time.Duration) (*archiv
 	return archive.Load(ctx, in)
 }
 
-// remove is DELETE /v1/responses/{id}: it stops a response that runs, and deletes it.
+// remove handles DELETE /v1/responses/{id}: it stops the response if it is running, and deletes it.
 func (s *Service) remove(conn context.Context, q *request) error {
 	if _, err := s.ended(conn, q); err != nil {
 		return err
@@ -277,12 +274,12 @@ func (s *Service) remove(conn context.Context, q *request) error {
 	return nil
 }
 
-// A Finder returns the conversation up to the response with an id. It calls stored for a response that it does not
-// know itself.
+// A Finder returns the conversation up to the response with an id. It calls stored for a response
+// that it does not know.
 type Finder func(id string, stored func() ([]json.RawMessage, error)) ([]json.RawMessage, error)
 
-// Conversation returns the conversation up to a response, for a request that continues it. The response must be
-// stored, unless find, which may be nil, knows it.
+// Conversation returns the conversation up to a response, for a request that continues it. The
+// response must be stored, unless find, which may be nil, knows it.
 func (s *Service) Conversation(ctx context.Context, caller access.Caller, id string, find Finder) ([]json.RawMessage, error) {
 	stored := func() ([]json.RawMessage, error) { return s.stored(ctx, caller, id) }
 	if find == nil {

@@ -21,9 +21,8 @@ const (
 // firstPrivate is the first close code for private use.
 const firstPrivate = 4000
 
-// Code returns the close code of an ending: the registered code where there is a fitting one, and
-// otherwise 4000 plus the number of the reason in whence.stream.v1.Reason. No two reasons have the
-// same code.
+// Code returns the close code of an ending: the registered code if one fits, and otherwise 4000
+// plus the number of the reason in whence.stream.v1.Reason. No two reasons have the same code.
 func Code(r streamerr.Reason) int {
 	switch r {
 	case streamerr.Completed:

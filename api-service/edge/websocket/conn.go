@@ -1,10 +1,10 @@
 // Package websocket carries streams over WebSockets (RFC 6455) at the edge: the handshake, the
 // frames, the check that the client is alive, and the close code of an ending.
 //
-// hertz-contrib/websocket makes the handshake and reads frames. It writes nothing. Its writes wait
-// for the client, and it closes the connection at a fault of the client by itself, before the ending
-// of the stream could be sent. So all frames are written through the clientconn.Conn of the request,
-// which never waits, and whose bounds are those of all clients.
+// hertz-contrib/websocket makes the handshake and reads frames, but writes nothing: its writes
+// would wait for the client, and after a fault of the client it would close the connection before
+// the ending of the stream could be sent. So all frames are written through the clientconn.Conn of
+// the request, which never waits and applies the bounds of all clients.
 package websocket
 
 import (
@@ -33,7 +33,7 @@ type Conn struct {
 	maxMessage int64
 
 	mu     sync.Mutex // held while a control frame is written, which does not wait
-	closed bool       // a close frame follows, and nothing after it
+	closed bool       // a close frame is being sent, and nothing may follow it
 }
 
 var errReadOnly = errors.New("websocket: the library does not write")
@@ -41,19 +41,21 @@ var errReadOnly = errors.New("websocket: the library does not write")
 // inbound is the connection without its writes.
 type inbound struct {
 	network.Conn
-	code  int           // of the close frame that the library wanted to send; 0 is none
+	code  int           // code of the close frame that the library tried to send; 0 if none
 	text  string        // of that frame
-	heard atomic.Uint64 // bytes of the client
+	heard atomic.Uint64 // number of bytes received from the client
 }
 
-// Read implements net.Conn. A client that sends a long message slowly is alive.
+// Read implements net.Conn. It counts bytes, because a client that sends a long message slowly is
+// alive.
 func (i *inbound) Read(b []byte) (int, error) {
 	n, err := i.Conn.Read(b)
 	i.heard.Add(uint64(n))
 	return n, err
 }
 
-// Write implements net.Conn. The library sends a close frame for a fault of the client.
+// Write implements net.Conn. It records the close frame that the library sends after a fault of the
+// client.
 func (i *inbound) Write(b []byte) (int, error) {
 	if len(b) >= 4 && Opcode(b[0]) == final|closing {
 		i.code, i.text = int(b[2])<<8|int(b[3]), string(b[4:])
@@ -61,27 +63,27 @@ func (i *inbound) Write(b []byte) (int, error) {
 	return 0, errReadOnly
 }
 
-// SetDeadline implements net.Conn. Deadlines are not the library's.
+// SetDeadline implements net.Conn. The library may not set deadlines.
 func (i *inbound) SetDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline implements net.Conn.
 func (i *inbound) SetWriteDeadline(time.Time) error { return nil }
 
-// A Message is what a client has sent.
+// A Message is a message of a client.
 type Message struct {
 	Kind Opcode // Text or Binary
 	Data []byte
 }
 
-// A Fault is why no more messages come from a client.
+// A Fault is the reason why a client's messages have ended.
 type Fault struct {
 	Cause *streamerr.Error
-	Code  int // the close code that answers it; 0 is that of the ending
-	// Closed says that the client has sent a close frame. It reads nothing after that.
+	Code  int // the close code that answers the fault; 0 means the code of the ending
+	// Closed reports that the client has sent a close frame. After that it reads nothing.
 	Closed bool
 }
 
-// Receive returns the next message. After a Fault no more come.
+// Receive returns the next message. After a Fault there are no more.
 func (c *Conn) Receive() (Message, *Fault) {
 	kind, r, err := c.ws.NextReader()
 	if err != nil {
@@ -106,7 +108,7 @@ func (c *Conn) fault(err error) *Fault {
 		return &Fault{Cause: streamerr.New(streamerr.Invalid, "a message has more than %d bytes", c.maxMessage), Code: tooBig}
 	case c.in.code != 0:
 		return &Fault{Cause: streamerr.New(streamerr.Invalid, "the client does not follow the WebSocket protocol: %s", c.in.text), Code: brokenFrames}
-	case c.client.Failure() != nil && (!isClose || closed.Code == noFrame): // which has closed the connection
+	case c.client.Failure() != nil && (!isClose || closed.Code == noFrame): // a failed client has closed the connection itself
 		return &Fault{Cause: c.client.Failure()}
 	case isClose && closed.Code == noFrame:
 		gone.Message = "the client closed its connection without a close frame"
@@ -123,10 +125,10 @@ func (c *Conn) fault(err error) *Fault {
 	}
 }
 
-// Say sends a text message, unless a close frame follows. It does not wait for the client.
+// Say sends a text message, unless a close frame is being sent. It does not wait for the client.
 func (c *Conn) Say(text []byte) error { return c.control(frameOf(Text, text)) }
 
-// control writes a frame of its own, such as a ping, unless a close frame follows.
+// control writes a frame of its own, such as a ping, unless a close frame is being sent.
 func (c *Conn) control(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +141,7 @@ func (c *Conn) control(frame []byte) error {
 
 // Close sends the last message of a WebSocket, if there is one, and a close frame with a code and a
 // text of at most 123 bytes. It waits until the client has taken them, within the bounds of the
-// clientconn.Conn. Nothing may be sent after it.
+// clientconn.Conn. Nothing may be sent after Close.
 func (c *Conn) Close(last []byte, code int, text string) error {
 	var out []byte
 	if len(last) > 0 {
@@ -152,9 +154,9 @@ func (c *Conn) Close(last []byte, code int, text string) error {
 	return c.client.Send(append(out, frameOf(closing, payload[:min(len(payload), maxControl)])...), 0)
 }
 
-// Watch sends a ping every interval, and calls lost if the client does not answer one within
-// patience: then its machine may be well, and the program is not. Any byte of the client is an
-// answer. An interval of 0 means no pings, a patience of 0 no bound.
+// Watch sends a ping every interval, and calls lost if the client does not answer a ping within
+// patience: the client's machine may be alive while its program hangs. Any byte from the client
+// counts as an answer. An interval of 0 means no pings; a patience of 0 means no bound.
 func (c *Conn) Watch(interval, patience time.Duration, lost func(cause *streamerr.Error)) (stop func()) {
 	if interval <= 0 {
 		return func() {}
@@ -175,15 +177,15 @@ type watch struct {
 	mu      sync.Mutex // guards the following fields
 	timer   *time.Timer
 	waiting bool   // for the answer to a ping
-	heard   uint64 // bytes of the client before that ping
+	heard   uint64 // bytes received before that ping
 	ended   bool
 }
 
-// tick does what is due: it sends a ping, or checks that the last one was answered.
+// tick executes the duty that is due: it sends a ping, or gives the client up.
 func (w *watch) tick() {
 	switch w.due() {
 	case sendPing:
-		_ = w.conn.control(frameOf(ping, nil)) // client tells why it failed
+		_ = w.conn.control(frameOf(ping, nil)) // client reports why a write failed
 	case giveUp:
 		gone := clientconn.Gone()
 		gone.Message = fmt.Sprintf("the client has not answered a ping for %v", w.patience)
@@ -192,7 +194,7 @@ func (w *watch) tick() {
 	}
 }
 
-// A duty is what a watch has to do.
+// A duty is an action that a watch has to take.
 type duty int
 
 const (
@@ -201,7 +203,7 @@ const (
 	giveUp
 )
 
-// due returns what is due, and sets the timer for what is due next.
+// due returns the duty that is due, and sets the timer for the next one.
 func (w *watch) due() duty {
 	w.mu.Lock()
 	defer w.mu.Unlock()

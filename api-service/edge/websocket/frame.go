@@ -5,7 +5,7 @@ import "encoding/binary"
 // An Opcode is the kind of a frame (RFC 6455, section 5.2).
 type Opcode byte
 
-// The opcodes that servers send.
+// The opcodes that the edge sends.
 const (
 	Text   Opcode = 1
 	Binary Opcode = 2
@@ -36,8 +36,8 @@ func (e *Encoder) Begin() []byte {
 	return append(e.buf[:0], room[:]...)
 }
 
-// End returns the frame, which is valid until the next Begin, and the size of its payload in bytes. b
-// is the buffer of Begin with the payload.
+// End returns the frame, which is valid until the next Begin, and the size of its payload in bytes.
+// b is the buffer of Begin with the payload appended.
 func (e *Encoder) End(kind Opcode, b []byte) (frame []byte, size int) {
 	e.buf = b
 	if cap(b) > maxKept {

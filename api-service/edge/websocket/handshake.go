@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// Protocol is the subprotocol that the edge selects. A client that names subprotocols must name
-	// it: browsers give up a WebSocket whose server selects none of theirs.
+	// Protocol is the subprotocol that the edge selects. A client that offers subprotocols must
+	// offer this one: browsers close a WebSocket whose server selects none of theirs.
 	Protocol = "whence.v1"
-	// KeyPrefix begins a subprotocol that carries an API key, in unpadded base64url. Pages cannot set
-	// headers of a WebSocket.
+	// KeyPrefix begins a subprotocol that carries an API key, in unpadded base64url. Pages cannot
+	// set headers of a WebSocket.
 	KeyPrefix = "whence.key."
 
 	protocolHeader = "Sec-WebSocket-Protocol"
@@ -34,8 +34,8 @@ func Asked(c *app.RequestContext) bool {
 	return strings.EqualFold(strings.TrimSpace(string(c.GetHeader("Upgrade"))), "websocket")
 }
 
-// TakeKey moves the API key of a request for a WebSocket from the subprotocols to the Authorization,
-// where all code expects it. A request with an Authorization keeps that one.
+// TakeKey moves the API key of a request for a WebSocket from the subprotocols to the Authorization
+// header, where all code expects it. A request that already has an Authorization header keeps that.
 func TakeKey(c *app.RequestContext) error {
 	if !Asked(c) {
 		return nil
@@ -45,7 +45,7 @@ func TakeKey(c *app.RequestContext) error {
 	if len(rest) == len(offered) {
 		return nil
 	}
-	c.Request.Header.Del(protocolHeader) // the key must not be logged, nor selected
+	c.Request.Header.Del(protocolHeader) // the key must be neither logged nor selected
 	if !slices.Contains(rest, Protocol) {
 		return unnamed()
 	}
@@ -68,7 +68,7 @@ func TakeKey(c *app.RequestContext) error {
 	return nil
 }
 
-// protocols returns the subprotocols that a request names.
+// protocols returns the subprotocols that a request offers.
 func protocols(c *app.RequestContext) []string {
 	var all []string
 	for _, line := range c.Request.Header.PeekAll(protocolHeader) {
@@ -81,10 +81,10 @@ func protocols(c *app.RequestContext) []string {
 	return all
 }
 
-// wsVersion is the version of the protocol of WebSockets.
+// wsVersion is the version of the WebSocket protocol.
 const wsVersion = "13"
 
-// unnamed returns the error for a client whose subprotocols are not the edge's.
+// unnamed returns the error for a client that does not offer Protocol.
 func unnamed() error {
 	return streamerr.InvalidParam(protocolHeader, "%s does not name %s", protocolHeader, Protocol)
 }
@@ -93,13 +93,13 @@ func unnamed() error {
 // Cancel.
 type Handshake struct {
 	c       *app.RequestContext
-	connect app.HijackHandler // has the library take over a connection, which sets opened
+	connect app.HijackHandler // passes a connection to the library, and sets opened
 	opened  *hertzws.Conn
 }
 
-// Check checks a request for a WebSocket. Browsers let any page open one, and send cookies and
-// addresses of the local network with it, so a page must be of the same origin, or of an origin that
-// g lists. Programs that are no browsers send no Origin.
+// Check checks a request for a WebSocket. Browsers let any page open a WebSocket, with cookies and
+// to addresses of the local network. So a page must be of the same origin, or of an origin that g
+// lists. Programs other than browsers send no Origin.
 func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
 	if !Asked(c) {
 		c.Header("Upgrade", "websocket")
@@ -132,21 +132,22 @@ func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
 	return h, nil
 }
 
-// Cancel takes back what Check has set in the response, for a request that is refused after all.
+// Cancel removes the headers that Check has set in the response, for a request that is refused
+// after all.
 func (h *Handshake) Cancel() {
 	for _, header := range []string{"Upgrade", "Connection", "Sec-WebSocket-Accept", protocolHeader} {
 		h.c.Response.Header.Del(header)
 	}
 }
 
-// Accept answers the request through client, which is the connection's owner until the handler
-// returns. maxMessage bounds the messages of the client, in bytes. Accept returns a Conn even if the
-// answer cannot be written: such a client has gone.
+// Accept answers the request through client, which owns the connection until the handler returns.
+// maxMessage bounds the messages of the client, in bytes. Accept returns a Conn even if the answer
+// cannot be written, because the client has gone.
 func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
 	net := h.c.GetConn()
-	_ = client.Respond(nil)   // client tells why it failed
-	_ = net.SetReadTimeout(0) // netpoll's never fails. A WebSocket may be silent
-	h.c.SetConnectionClose()  // after the response, which must not say so
+	_ = client.Respond(nil)   // client reports why a write failed
+	_ = net.SetReadTimeout(0) // netpoll's SetReadTimeout never fails; a WebSocket may be silent
+	h.c.SetConnectionClose()  // set after the response, which must not contain it
 	c := &Conn{client: client, in: &inbound{Conn: net}, maxMessage: maxMessage}
 	h.connect(c.in)
 	c.ws = h.opened
@@ -155,6 +156,6 @@ func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
 		return c.control(frameOf(pong, []byte(payload)))
 	})
 	c.ws.SetPongHandler(func(string) error { return nil })
-	c.ws.SetCloseHandler(func(int, string) error { return nil }) // Close answers
+	c.ws.SetCloseHandler(func(int, string) error { return nil }) // Conn.Close answers
 	return c
 }

@@ -13,44 +13,44 @@ import (
 )
 
 const (
-	// closeWait bounds the wait for the client's close frame, and closeWaitDraining while the
+	// closeWait bounds the wait for the client's close frame; closeWaitDraining does so while the
 	// process drains.
 	closeWait         = time.Second
 	closeWaitDraining = 200 * time.Millisecond
 )
 
-// Rules configure a Session: the bounds for its client, and the functions that it calls.
+// Rules configure a Session: the bounds for its client, and its callbacks.
 type Rules struct {
-	// Name is that of the hop, and Log gets the stack of a panic.
+	// Name is the name of the hop, and Log gets the stack of a panic.
 	Name string
 	Log  *slog.Logger
-	// KeepAlive is the time between pings, and Patience how long the client may take to answer one; 0
-	// means no pings, and no bound.
+	// KeepAlive is the time between pings, and Patience how long the client may take to answer a
+	// ping. 0 means no pings, or no bound.
 	KeepAlive, Patience time.Duration
-	// Take takes a message, on the goroutine that reads, and must not wait. An error is why the stream
-	// ends. Take gets no messages after that.
+	// Take takes a message, on the goroutine that reads, and must not wait. An error ends the
+	// stream; Take gets no messages after that.
 	Take func(m Message) *streamerr.Error
-	// Lost is called with the reason why the stream ends: the client has gone or broken a rule. It may
-	// be called more than once, and must not wait.
+	// Lost is called with the reason why the stream ends: the client has gone or has broken a rule.
+	// Lost may be called more than once, and must not wait.
 	Lost func(cause *streamerr.Error)
 }
 
-// A Session is a WebSocket whose messages are received, and whose client is watched. The handler
-// calls Close and then Wait.
+// A Session is a WebSocket with goroutines that receive its messages and watch its client. The
+// handler calls Close and then Wait.
 type Session struct {
 	conn    *Conn
 	rules   Rules
 	unwatch func()
 
 	owned    sync.WaitGroup
-	received chan struct{} // closed when the client sends no more
-	done     chan struct{} // closed when nothing more is to be written
+	received chan struct{} // closed when no more messages arrive
+	done     chan struct{} // closed when nothing more is written
 
 	fault atomic.Pointer[Fault] // the first
 }
 
-// Serve starts the goroutines of a Session: one receives, and one writes what the client is slow to
-// take.
+// Serve starts the goroutines of a Session: one receives, and one writes the bytes that the client
+// has not taken at once.
 func (c *Conn) Serve(r Rules) *Session {
 	s := &Session{conn: c, rules: r, received: make(chan struct{}), done: make(chan struct{})}
 	s.owned.Go(func() {
@@ -62,7 +62,7 @@ func (c *Conn) Serve(r Rules) *Session {
 	return s
 }
 
-// receive takes messages until no more come.
+// receive takes messages until no more arrive.
 func (s *Session) receive() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -87,10 +87,10 @@ func (s *Session) receive() {
 	}
 }
 
-// Close ends the WebSocket of a stream that has ended for a reason: with a last message, which may be
-// empty, and a close frame. cause is why the stream was stopped, or nil. Close returns the code of the
-// close frame, and whether the client has taken it. A client that has gone is told nothing, and one
-// that has sent a close frame gets no message.
+// Close ends the WebSocket of a stream that has ended for a reason: with a last message, which may
+// be empty, and a close frame. cause is why the stream was stopped, or nil. Close returns the code
+// of the close frame, and whether the client has taken it. A client that has gone gets neither, and
+// a client that has sent a close frame gets no message.
 func (s *Session) Close(last []byte, reason streamerr.Reason, cause error) (code int, told bool) {
 	s.unwatch()
 	fault := s.fault.Load()
@@ -108,9 +108,9 @@ func (s *Session) Close(last []byte, reason streamerr.Reason, cause error) (code
 	return code, s.conn.Close(last, code, reason.String()) == nil
 }
 
-// Wait lets the client answer the close frame, for a short time, closes the connection, and waits for
-// the goroutines of the Session. If the connection were closed at once, the kernel might reset it, and
-// the client would lose data that it has not read yet.
+// Wait gives the client a short time to answer the close frame, closes the connection, and waits
+// for the goroutines of the Session. If the connection were closed at once, the kernel might reset
+// it, and the client would lose data that it has not read yet.
 func (s *Session) Wait(draining bool) {
 	wait := closeWait
 	if draining {

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestFrames checks the three forms of a length, and that a buffer is used again.
+// TestFrames checks the three forms of a length, and that a buffer is reused.
 func TestFrames(t *testing.T) {
 	var e Encoder
 	for _, size := range []int{0, 125, 126, 1<<16 - 1, 1 << 16, maxKept, 3} {
@@ -39,7 +39,7 @@ func TestCodesAreUniqueAndAllowed(t *testing.T) {
 	for r := streamerr.Completed; r <= streamerr.Internal; r++ {
 		code := Code(r)
 		if other, taken := seen[code]; taken {
-			t.Errorf("%d is that of %v and of %v", code, other, r)
+			t.Errorf("%v and %v have the same close code %d", other, r, code)
 		}
 		seen[code] = r
 		if code == noCode || code == noFrame || code < 1000 || code >= 5000 {

@@ -1,4 +1,4 @@
-// Package keyfile changes a file of API keys, and keeps its comments and its order.
+// Package keyfile changes a file of API keys, and preserves its comments and its order.
 package keyfile
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,15 +21,16 @@ import (
 	"github.com/whence-dev/whence/api-service/keys"
 )
 
-// A Key is a key to be made.
+// A Key is a key to be created.
 type Key struct {
 	Tenant  string
 	ID      string    // "" means the first digits of the digest
 	Expires time.Time // zero means never
 }
 
-// Add makes a key and adds its digest to the text of a file, which may be empty. The file does not have the key
-// itself. The key has the weight of its tenant's other keys, which must be the same for all of them.
+// Add creates a key and adds its digest to the text of a file, which may be empty. The file does
+// not contain the key itself. The key has the weight of its tenant's other keys, which must be the
+// same for all of them.
 func Add(text []byte, k Key) (changed []byte, key string, err error) {
 	root, list, err := parse(text)
 	if err != nil {
@@ -61,7 +63,7 @@ func Add(text []byte, k Key) (changed []byte, key string, err error) {
 	return changed, key, err
 }
 
-// weightOf returns the weight of the first key of a tenant; 0 if there is none.
+// weightOf returns the weight of the first key of a tenant, or 0 if the tenant has none.
 func weightOf(tenant string, list *yaml.Node) (uint32, error) {
 	var entries []keys.Entry
 	if err := list.Decode(&entries); err != nil {
@@ -75,7 +77,7 @@ func weightOf(tenant string, list *yaml.Node) (uint32, error) {
 	return 0, nil
 }
 
-// Revoke removes the key with an id. Without its last key, a file refuses every caller.
+// Revoke removes the key with an id. A file without keys refuses every caller.
 func Revoke(text []byte, id string) (changed []byte, err error) {
 	root, list, err := parse(text)
 	if err != nil {
@@ -104,9 +106,9 @@ func List(text []byte) (entries []keys.Entry, err error) {
 	return entries, list.Decode(&entries)
 }
 
-// Change replaces the file at path with what change makes of its text. A file that would not be valid is not
-// written. The file may be missing; then only its owner can read the new one. Otherwise the new one has the owner and
-// the mode of the old one. Changes of the same file wait for each other.
+// Change replaces the file at path with the result of change for its text. An invalid result is not
+// written. If the file is missing, only its owner can read the new file. Otherwise the new file has
+// the owner and the mode of the old one. Changes of the same file wait for each other.
 func Change(path string, change func(text []byte) ([]byte, error)) error {
 	path, err := resolve(path)
 	if err != nil {
@@ -125,9 +127,11 @@ func Change(path string, change func(text []byte) ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	if _, err := keys.Parse(changed); err != nil {
+	ring, err := keys.Parse(changed, slog.New(slog.DiscardHandler))
+	if err != nil {
 		return err
 	}
+	ring.Close()
 	return replace(path, text, changed, info)
 }
 
@@ -140,7 +144,7 @@ func read(path string) (text []byte, info os.FileInfo, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // the file was only read
 	if info, err = f.Stat(); err != nil {
 		return nil, nil, err
 	}
@@ -148,14 +152,14 @@ func read(path string) (text []byte, info os.FileInfo, err error) {
 	return text, info, err
 }
 
-// replace writes a file so that readers see the old text or the new one. old is the file that is replaced; nil if there
-// is none.
+// replace writes a file so that readers see either the old text or the new text. old is the file
+// that is replaced; nil if there is none.
 func replace(path string, was, text []byte, old os.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is gone after the rename
+	defer os.Remove(f.Name()) //nolint:errcheck // after the rename there is nothing to remove
 	mode := os.FileMode(0o600)
 	if old != nil {
 		mode, err = old.Mode().Perm(), own(f, old)
@@ -170,13 +174,13 @@ func replace(path string, was, text []byte, old os.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(now, was) { // such as by an editor, which takes no lock
+	if !bytes.Equal(now, was) { // by an editor, for example, which takes no lock
 		return fmt.Errorf("%s was changed in the meantime; try again", path)
 	}
 	return os.Rename(f.Name(), path)
 }
 
-// resolve returns the file that a symbolic link leads to.
+// resolve returns the target of a symbolic link.
 func resolve(path string) (string, error) {
 	at, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,6 +1,7 @@
 package keyfile
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,12 +35,12 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 	}
 	find := func(key string) *keys.Entry {
 		t.Helper()
-		ring, err := keys.Load(path)
+		ring, err := keys.Load(path, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, _ := ring.Find("Bearer " + key)
-		return e
+		h, _ := ring.Find(t.Context(), "Bearer "+key)
+		return h.Entry
 	}
 	if e := find(made[""]); e.Tenant != "b" || e.Expires.Year() != 2999 || find(made["first"]).ID != "first" || find(made["007"]).ID != "007" {
 		t.Errorf("%+v", e)
@@ -54,7 +55,7 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 		t.Error(err)
 	}
 	if err := revoke("none"); err == nil {
-		t.Error("a key that is not there is revoked")
+		t.Error("an unknown key is revoked")
 	}
 	if err := revoke("first"); err != nil || find(made["first"]) != nil {
 		t.Error("the last key cannot be revoked:", err)
@@ -67,7 +68,8 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 	}
 }
 
-// TestKeysHaveTheWeightOfTheirTenant, and the last key of a tenant with limits can be revoked.
+// TestKeysHaveTheWeightOfTheirTenant also checks that the last key of a tenant with limits can be
+// revoked.
 func TestKeysHaveTheWeightOfTheirTenant(t *testing.T) {
 	text := []byte("tenants: {heavy: {streams: 3}}\nkeys: [{key: one, id: one, tenant: heavy, weight: 3}, {key: two, tenant: light}]\n")
 	for tenant, want := range map[string]uint32{"heavy": 3, "light": 1, "new": 1} {
@@ -75,17 +77,17 @@ func TestKeysHaveTheWeightOfTheirTenant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring, err := keys.Parse(changed)
+		ring, err := keys.Parse(changed, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(tenant, err)
 		}
-		if e, err := ring.Find("Bearer " + key); err != nil || e.Weight != want {
-			t.Errorf("%s: %+v, %v", tenant, e, err)
+		if h, err := ring.Find(t.Context(), "Bearer "+key); err != nil || h.Entry.Weight != want {
+			t.Errorf("%s: %+v, %v", tenant, h, err)
 		}
 	}
 	changed, err := Revoke(text, "one")
 	if err == nil {
-		_, err = keys.Parse(changed)
+		_, err = keys.Parse(changed, slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
 		t.Error(err)
@@ -121,7 +123,8 @@ func TestChangesWaitForEachOther(t *testing.T) {
 	}
 }
 
-// TestChangesKeepTheOwner: an api-service that runs as another user than the one who changes the file still reads it.
+// TestChangesKeepTheOwner: an api-service that runs as another user than the editor of the file can
+// still read it.
 func TestChangesKeepTheOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	if err := os.WriteFile(path, []byte("keys: []\n"), 0o600); err != nil {
@@ -191,7 +194,7 @@ keys:
 	}
 }
 
-func TestFilesThatAreNoKeysAreRefused(t *testing.T) {
+func TestFilesThatAreNotKeyFilesAreRefused(t *testing.T) {
 	for _, text := range []string{"[", "- a", "keys: {}", "keys: 3", "keys: [3]"} {
 		if _, err := List([]byte(text)); err == nil {
 			t.Errorf("%q is listed", text)
@@ -205,6 +208,6 @@ func TestFilesThatAreNoKeysAreRefused(t *testing.T) {
 		t.Error("a key without a tenant is added")
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("a file that is not valid is written")
+		t.Error("an invalid file is written")
 	}
 }

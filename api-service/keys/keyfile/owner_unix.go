@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lock has one process at a time change the files of a directory. unlock ends that.
+// lock allows one process at a time to change the files of a directory, until unlock.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

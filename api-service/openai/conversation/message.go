@@ -17,8 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Messages parses a conversation. It returns the messages and the sources of their images, which are
-// empty as yet.
+// Messages parses a conversation. It returns the messages and the sources of their images, which
+// have not been fetched yet.
 func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, []image.Source, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -88,7 +88,7 @@ func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1
 			if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
 				return nil, streamerr.InvalidParam(at, "%s is not supported by this model", at).WithCode(streamerr.CodeUnsupportedField)
 			}
-		case "refusal", "annotations": // fields of an answer that clients send back; not a part of its text
+		case "refusal", "annotations": // fields of an answer that clients send back; not part of its text
 		default:
 			at = param + "." + strict.Printable(name)
 			return nil, streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
@@ -154,7 +154,7 @@ func content(param string, raw json.RawMessage, m *chatv1.Message, images *[]ima
 	return nil
 }
 
-// unreadable refuses a part of another type.
+// unreadable returns the refusal of a part of another type.
 func unreadable(at, kind string) error {
 	return streamerr.InvalidParam(at, "%s is of the type %q; supported parts: text, and image_url in user messages", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 }

@@ -66,7 +66,7 @@ func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
 			}
 		}
 		if raw, ok := fields["strict"]; ok && !strict.Null(raw) {
-			// A required call is always strict, other calls never are.
+			// A required call is always strict; other calls never are.
 			if _, err = strict.Boolean(at+".strict", raw); err != nil {
 				return nil, err
 			}
@@ -129,7 +129,7 @@ func toolCalls(param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
 			return nil, err
 		}
 		if strings.TrimSpace(call.GetArguments()) == "" {
-			call.Arguments = "{}" // as some servers say it of tools without any
+			call.Arguments = "{}" // some servers send an empty string for a call without arguments
 		}
 		calls = append(calls, call)
 	}

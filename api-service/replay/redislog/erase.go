@@ -8,11 +8,12 @@ import (
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
-// maxEvicted bounds the evicted streams that the server still has to forget. The server keeps what exceeds it for
-// Limits.TTL.
+// maxEvicted bounds the evicted streams that the server still has to forget. The server keeps any
+// further evicted streams for Limits.TTL.
 const maxEvicted = 4096
 
-// evict has the server forget a stream that was evicted here, so that the instances' limits bound the server.
+// evict makes the server forget a stream that was evicted here, so that the limits of the instances
+// also bound the server.
 func (l *Log) evict(h replay.Head) {
 	if !h.Shared {
 		return
@@ -23,8 +24,8 @@ func (l *Log) evict(h replay.Head) {
 	}
 }
 
-// forgetEvicted has the server forget evicted streams, until the log is closed. A server that does not answer keeps
-// them for Limits.TTL.
+// forgetEvicted makes the server forget evicted streams, until the log is closed. A server that
+// does not answer keeps them for Limits.TTL.
 func (l *Log) forgetEvicted() {
 	for {
 		select {
@@ -36,12 +37,13 @@ func (l *Log) forgetEvicted() {
 	}
 }
 
-// Erase implements replay.Log. A stream that only this instance has is erased here, also while the server is down.
+// Erase implements replay.Log. A stream that only this instance has is erased here, even while the
+// server is down.
 func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {
 	if w, err := l.local.Writer(id, epoch); err == nil && !w.Head().Shared {
 		return l.local.Erase(ctx, id, epoch)
 	}
-	h, _, err := l.head(ctx, id)
+	h, err := l.head(ctx, id)
 	switch {
 	case errors.Is(err, replay.ErrUnknown), err == nil && h.Epoch != epoch:
 		return l.local.Erase(ctx, id, epoch)
@@ -59,8 +61,8 @@ func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {
 	return n == 1, nil
 }
 
-// erased reports whether another instance has erased a stream of this one. Only streams with a memo are
-// erased. While the server is down, nothing is.
+// erased reports whether another instance has erased a stream of this instance. Only streams with a
+// memo can be erased, and only while the server is up.
 func (l *Log) erased(ctx context.Context, h replay.Head) bool {
 	if h.Memo == "" || !h.Shared {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
 
-// Transition runs one script on the state of a stream, and returns its result in words.
+// Transition runs one script on the state of a stream, and returns the result in words.
 func (l *Log) Transition(ctx context.Context, event string, h replay.Head) string {
 	closing := []replay.Event{{Seq: 1, Kind: replay.Delta, Data: "one"}, {Seq: 2, Kind: replay.Ending, Data: "{}"}}
 	switch event {
@@ -70,7 +70,8 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 	return ""
 }
 
-// RepeatTakeovers repeats the takeovers that this process could not complete, and returns how many are left.
+// RepeatTakeovers repeats the takeovers that this process could not complete, and returns the
+// number of takeovers left.
 func (l *Log) RepeatTakeovers() (left int, err error) {
 	err = l.repeatTakeovers()
 	l.mu.Lock()
@@ -89,7 +90,7 @@ func (l *Log) asDead(ctx context.Context, h replay.Head, f func(owner string) st
 	for {
 		l.db.ZAdd(ctx, leasesKey, redis.Z{Score: 0, Member: owner})
 		if result = f(owner); strings.HasPrefix(result, "seams") || l.db.ZScore(ctx, leasesKey, owner).Val() == 0 {
-			return result // otherwise the owner has extended its lease in the meantime
+			return result // repeat: the owner has extended its lease in the meantime
 		}
 	}
 }

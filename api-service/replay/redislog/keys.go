@@ -6,7 +6,7 @@ import "github.com/whence-dev/whence/api-service/replay"
 // instances of different versions do not read each other's streams.
 const keyPrefix = "whence:4:"
 
-// Names of keys. A message on the channel wakeName says that the stream has new events.
+// Names of keys. A message on the channel wakeName announces new events of the stream.
 func headKey(id string) string     { return keyPrefix + "head:" + id }
 func logKey(id string) string      { return keyPrefix + "log:" + id }
 func requestKey(id string) string  { return keyPrefix + "request:" + id }
@@ -20,8 +20,8 @@ const (
 	heirsKey  = keyPrefix + "heirs"
 )
 
-// idempotencyKey returns the name of the key that holds the id of the stream with this idempotency key.
-// Scripts take the name of the head for "no key".
+// idempotencyKey returns the name of the key that holds the id of the stream with this idempotency
+// key. Without an idempotency key it returns the name of the head, which scripts take for "no key".
 func idempotencyKey(h replay.Head) string {
 	if h.Key == "" {
 		return headKey(h.ID)

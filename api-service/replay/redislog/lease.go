@@ -21,13 +21,13 @@ const (
 )
 
 // beatsPerLease is how often an instance extends its lease within the time of one lease.
-const beatsPerLease = 4
+const beatsPerLease = 8
 
-// abandoned is the run that has the streams that were handed over. It never has a lease.
+// abandoned is the run that owns the streams that were handed over. It never has a lease.
 const abandoned = ""
 
-// keepLease extends the lease of this process until the log is closed, and has the streams of dead instances
-// taken over. It has a connection of its own, so that it never waits for the writes of streams.
+// keepLease extends the lease of this process until the log is closed, and passes dead instances to
+// buryAll. It has a connection of its own, so that it never waits for the writes of streams.
 func (l *Log) keepLease() {
 	c := coroner.Coroner{Lease: l.config.Lease}
 	tick := time.NewTicker(l.config.Lease / beatsPerLease)
@@ -35,7 +35,7 @@ func (l *Log) keepLease() {
 	for {
 		dead, err := l.beatOnce()
 		found := c.Examine(time.Now(), dead, err)
-		if slices.Contains(dead, abandoned) && !slices.Contains(found, abandoned) { // at once
+		if slices.Contains(dead, abandoned) && !slices.Contains(found, abandoned) { // handed-over streams are taken over at once
 			found = append(found, abandoned)
 		}
 		l.mu.Lock()
@@ -46,7 +46,7 @@ func (l *Log) keepLease() {
 		if len(found) > 0 {
 			select {
 			case l.dead <- found:
-			default: // the last ones are being buried; a later beat finds these again
+			default: // buryAll is busy; a later beat reports the instances again
 			}
 		}
 		select {
@@ -57,8 +57,8 @@ func (l *Log) keepLease() {
 	}
 }
 
-// beatOnce extends the lease of this process, and returns the runs without a lease. It notes how many other
-// instances take over streams.
+// beatOnce extends the lease of this process, and returns the runs without a lease. It records the
+// number of other instances that take over streams.
 func (l *Log) beatOnce() (without []string, err error) {
 	heir := ""
 	if l.inherits() {
@@ -74,7 +74,7 @@ func (l *Log) beatOnce() (without []string, err error) {
 	return answer[1:], err
 }
 
-// leave ends the lease of this process. If the server is down, the lease ends by itself.
+// leave ends the lease of this process. If the server is down, the lease expires by itself.
 func (l *Log) leave() {
 	_ = script.Leave.Run(context.Background(), l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run).Err()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// A localReader reads a stream of this instance. If another instance takes the stream over, the reader goes on
-// reading from the server.
+// A localReader reads a stream of this instance. If another instance takes the stream over, the
+// reader continues to read from the server.
 type localReader struct {
 	replay.Reader
 	log    *Log

@@ -14,8 +14,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestBeginThatTheServerAnsweredTooLateLeavesNoStream: the instance gives up waiting, and the server begins the
-// stream after all. A retry with the same key must not get that stream, because no instance runs it.
+// TestBeginThatTheServerAnsweredTooLateLeavesNoStream: the instance gives up waiting, but the
+// server executes the begin. A retry with the same key must not get that stream, because no
+// instance runs it.
 func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -25,7 +26,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	defer closeLog(t, other)
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	for _, l := range []*redislog.Log{slow, other} { // the server knows the scripts from now on
+	for _, l := range []*redislog.Log{slow, other} { // loads the scripts into the server
 		id := replay.NewEpoch()
 		if _, err := l.Begin(t.Context(), replay.Head{ID: id}); err != nil {
 			t.Fatal(err)
@@ -65,8 +66,9 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	}
 }
 
-// TestStreamThatSaysNothingOutlivesItsBeginning: a stream that waits for its first token is no orphan.
-func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
+// TestStreamWithoutTokensOutlivesBeginTTL: a stream that waits for its first token is not an
+// orphan.
+func TestStreamWithoutTokensOutlivesBeginTTL(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	l := s.open(t, replay.Limits{})
@@ -87,10 +89,11 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 	}
 }
 
-// orphaned has an instance give up waiting for a begin that the server then does, and returns its key.
+// orphaned makes an instance give up waiting for a begin that the server then executes, and returns
+// the key.
 func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client, name string) (key string) {
 	t.Helper()
-	for attempt := range 10 { // the begin may not be sent if another command has the instance's connection
+	for attempt := range 10 { // the begin may not be sent if another command uses the instance's connection
 		orphan := fmt.Sprint("orphan-", name, attempt)
 		key = "key-" + orphan
 		way.hold()

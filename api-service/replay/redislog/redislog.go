@@ -1,10 +1,10 @@
 // Package redislog is a replay log that several instances share through a Redis server: every instance
 // can read every stream, and a stream's events survive the instance that ran the stream.
 //
-// An event goes into the memory of the instance that runs the stream, and from there into a Redis Stream.
-// Readers see it once the server has it. While the server is down, readers on the same instance see
-// events at once, streams that begin are not Shared, and the instance writes what the server has missed
-// or lost when the server is back.
+// An event goes into the memory of the instance that runs the stream, and from there into a Redis
+// Stream. Readers see the event once the server has it. While the server is down, readers on the
+// same instance see events at once, and new streams are not Shared. When the server is back, the
+// instance writes the events that the server missed or lost.
 //
 // # States
 //
@@ -27,7 +27,7 @@
 //	beginning  other: the owner is dead           ended      appends the closing event of Config.Lost; expires after Limits.TTL
 //	live       other: the owner is dead           live       the first other is the owner; a stream that cannot be continued ends as above
 //	live       owner: HandOver                    live       has no owner; another instance takes it over
-//	live       earlier owner: write, Forget       live       nothing is changed: the earlier owner is fenced, and its readers read on from the server
+//	live       earlier owner: write, Forget       live       nothing is changed: the earlier owner is fenced, and its readers continue on the server
 //	live       any: Stop                          live       the owner gets the cause with its next write, or when it takes the stream over
 //	ended      any: Begin with the same key       ended      returns the head of this stream
 //	ended      owner: write, owner has ended it   ended      nothing is left to write
@@ -45,10 +45,10 @@
 //
 // # Leases
 //
-// An instance extends its lease on the server beatsPerLease times within Config.Lease. The answer has the
-// instances without a lease. An instance that has none in two beats in a row is dead (coroner): each of the others
-// takes some of its streams over. The scripts decide races, and refuse the writes of an instance that was taken for dead
-// and is not.
+// An instance extends its lease on the server beatsPerLease times within Config.Lease. The server
+// answers with the instances without a lease. An instance that has no lease in two consecutive beats
+// is dead (package coroner): each of the other instances takes over some of its streams. The scripts
+// resolve races, and refuse the writes of an instance that was wrongly taken for dead.
 package redislog
 
 import (
@@ -69,19 +69,19 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Times of a log.
+// Timeouts and lifetimes of a log.
 const (
-	serverTimeout  = time.Second            // for one answer of the server; after it the server is down
-	retryInterval  = 500 * time.Millisecond // between the writes of one stream while the server is down
-	beginInterval  = 20 * time.Millisecond  // between looks at a stream in state beginning
-	heartbeat      = time.Second            // between records that a stream is read
-	restoreTimeout = 3 * time.Second        // within it, an instance writes again what the server has lost
-	aheadWait      = 7 * time.Second        // for an instance to write the events that its readers have had
+	serverTimeout  = time.Second            // for one answer of the server; after it the server counts as down
+	retryInterval  = 500 * time.Millisecond // between two writes of one stream while the server is down
+	beginInterval  = 20 * time.Millisecond  // between two checks of a stream in state beginning
+	heartbeat      = time.Second            // between two records that a stream is being read
+	restoreTimeout = 3 * time.Second        // for an instance to rewrite events that the server has lost
+	aheadWait      = 7 * time.Second        // for an instance to write events that its readers have already seen
 	beginTTL       = 5 * serverTimeout      // of a head in state beginning
-	liveTTL        = time.Hour              // of a head in state live, from the last write
+	liveTTL        = time.Hour              // of a head in state live, since the last write
 	forgottenTTL   = 6 * time.Second        // of a head in state forgotten
-	seenTTL        = time.Hour              // of the record that a stream is read
-	closeTimeout   = 2 * time.Second        // for the writes that are left when the log is closed
+	seenTTL        = time.Hour              // of the record that a stream is being read
+	closeTimeout   = 2 * time.Second        // for the remaining writes when the log is closed
 )
 
 // A Log is a replay.Log on a Redis server.
@@ -89,28 +89,29 @@ type Log struct {
 	config  Config
 	db      *redis.Client
 	leases  *redis.Client // has one connection, for the lease of this process
+	claims  *redis.Client // has a connection for each batch of takeovers, so that takeovers do not wait behind the streams that run
 	pubsub  *redis.PubSub
 	local   *replay.Memory
-	run     string          // identifies this process, among all that ever were
+	run     string          // identifies this process uniquely
 	closing context.Context //nolint:containedctx // it ends with the log, not with a call
 	close   context.CancelFunc
 	shipped sync.WaitGroup // the goroutines that write streams
-	others  sync.WaitGroup // the goroutines that end with closing
+	others  sync.WaitGroup // the goroutines that stop when closing is done
 
 	downSince atomic.Int64 // unix nanoseconds; 0 while the server answers
 
-	evicted chan replay.Head // ended streams that had to make room here
+	evicted chan replay.Head // ended streams that were evicted here
 
-	dead    chan []string // runs whose streams are to be taken over; capacity 1
+	dead    chan []string // runs whose streams must be taken over; capacity 1
 	retired atomic.Bool   // this process takes over no more streams
-	heirs   atomic.Int64  // other instances that take over streams, as of the last beat
+	heirs   atomic.Int64  // number of other instances that take over streams, as of the last beat
 	taking  sync.RWMutex  // read-locked during a takeover
 
 	subscribing sync.Mutex // held while a subscription changes, which depends on remote; taken before mu
 
 	mu     sync.Mutex                 // guards the following fields, and those of all remoteStreams
-	remote map[string][]*remoteStream // by id: one for each epoch of the id that is read
-	unsure []claim                    // streams that this process may own on the server, and has not loaded
+	remote map[string][]*remoteStream // by id; one for each epoch that is being read
+	unsure []claim                    // takeovers that this process may have won on the server, and has not loaded
 }
 
 // A Config describes the server and this instance.
@@ -118,29 +119,32 @@ type Config struct {
 	URL    string // redis://user:password@host:port/database
 	Name   string // of this instance; Head.Edge of the streams that it takes over
 	Limits replay.Limits
-	// Lease is the time after which the other instances take this one for dead if it does not reach the server;
-	// 0 is DefaultLease. It should be the same on all instances.
+	// Lease is the time after which other instances take this instance for dead if it does not
+	// reach the server; 0 means DefaultLease. It should be the same on all instances.
 	Lease time.Duration
-	// Lost returns the closing event of a stream whose instance has died, and which no instance continues.
+	// Lost returns the closing event of a stream whose instance has died and that no instance
+	// continues.
 	Lost func(replay.Head) replay.Event
-	// TakeOver continues a stream whose instance has died or has handed it over. The stream has its writer
-	// here. It must not wait. If it is nil, this instance takes over no streams.
+	// TakeOver continues a stream whose instance has died or has handed it over. The stream already
+	// has its writer here. TakeOver must not wait. If it is nil, this instance takes over no
+	// streams.
 	TakeOver func(replay.Orphan)
-	// Room reports whether this instance has room for one more stream; nil means always. An instance without room
-	// leaves the streams of dead instances to the others. If no instance takes them over, they end.
+	// Room reports whether this instance has room for another stream; nil means always. An instance
+	// without room leaves the streams of dead instances to the others. If no instance takes them
+	// over, they end.
 	Room func() bool
-	// Fenced is called when another instance has ended a stream of this instance, or has taken it over: the
-	// stream has no writer here any more. It may be nil.
+	// Fenced is called when another instance has ended a stream of this instance or has taken it
+	// over: the stream has no writer here any more. It may be nil.
 	Fenced func(replay.Head)
-	// Stopped is called when another instance asks for a stream of this instance to stop. It may be called
-	// several times, and may be nil.
+	// Stopped is called when another instance asks for a stream of this instance to stop. It may be
+	// called several times, and may be nil.
 	Stopped func(h replay.Head, cause string)
 	Log     *slog.Logger
 }
 
-// CheckURL returns an error if a server's URL is not valid.
+// CheckURL returns an error if the URL of a server is not valid.
 func CheckURL(url string) error {
-	_, err := redis.ParseURL(url)
+	_, err := redisclient.Options(url, serverTimeout)
 	return err
 }
 
@@ -161,11 +165,13 @@ func New(c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	short.PoolSize = 1000 // the client pauses for a second after this many failed dials; there is never more than one connection
-	l := &Log{config: c, db: redis.NewClient(o), leases: redis.NewClient(short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
+	short.PoolSize = 1000 // the client pauses for a second after this many failed dials; it never has more than one connection
+	few := *o
+	few.PoolSize = batchesAtOnce
+	l := &Log{config: c, db: redis.NewClient(o), claims: redis.NewClient(&few), leases: redis.NewClient(short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
 	l.local.Evicted = l.evict
 	l.closing, l.close = context.WithCancel(context.Background())
-	_, _ = l.beatOnce() // before the first stream; if the server is down, a later beat makes the lease
+	_, _ = l.beatOnce() // before the first stream; if the server is down, a later beat creates the lease
 	l.others.Go(l.keepLease)
 	l.others.Go(l.buryAll)
 	l.others.Go(l.forgetEvicted)
@@ -191,9 +197,9 @@ func LogTo(w io.Writer) { redis.SetLogger(printer{w}) }
 
 type printer struct{ w io.Writer }
 
-// Printf is called by the library.
+// Printf is the method that the library calls.
 func (p printer) Printf(_ context.Context, format string, args ...any) {
-	_, _ = fmt.Fprintf(p.w, format, args...) // nowhere is left to report the error
+	_, _ = fmt.Fprintf(p.w, format, args...) // there is nowhere left to report the error
 }
 
 // answered records whether the server has answered, and logs a change.
@@ -214,8 +220,8 @@ func unavailable(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Unavailable, Message: "the events of streams cannot be read now, because redis does not answer", RetryAfter: time.Second, Cause: err}
 }
 
-// Begin implements replay.Log. While the server is down, a stream without a Key begins on this instance
-// alone. A stream with a Key is refused, because it may have begun on another instance.
+// Begin implements replay.Log. While the server is down, a stream without a Key begins on this
+// instance only. A stream with a Key is refused, because it may have begun on another instance.
 func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
 	if known, ok := l.local.HeadOfKey(h.Key); ok {
 		return known, nil
@@ -233,10 +239,10 @@ func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
 	case id == "":
 		return replay.Head{}, replay.ErrTaken
 	case id != h.ID:
-		known, _, err := l.head(ctx, id)
+		known, err := l.head(ctx, id)
 		return known, err
 	}
-	h.Request = "" // only the server keeps it: prompts are large
+	h.Request = "" // only the server keeps the request: prompts are large
 	w, err := l.local.Add(h)
 	if err != nil {
 		l.forget(ctx, h)
@@ -246,7 +252,8 @@ func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
 	return h, nil
 }
 
-// startShipping has the events of a stream written to the server, which has those up to the number written.
+// startShipping starts to write the events of a stream to the server, which already has the events
+// up to number written.
 func (l *Log) startShipping(w *replay.Writer, written uint64) {
 	outbox := w.Outbox()
 	l.shipped.Go(func() { l.ship(outbox, written) })
@@ -259,12 +266,12 @@ func headOf(w *replay.Writer, err error) (replay.Head, error) {
 	return w.Head(), nil
 }
 
-// errOrphan refuses a key whose stream stays in state beginning.
+// errOrphan refuses a key whose stream remains in state beginning.
 var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an earlier request with this Idempotency-Key has not begun its stream; try again", RetryAfter: time.Second}
 
-// beginShared makes a head on the server and returns its id, or the id of the stream with the same key,
-// or "" if the id is taken. It waits for at most serverTimeout for a stream with the same key that is in
-// state beginning: either that stream becomes live, or it is an orphan, which will expire.
+// beginShared creates a head on the server and returns its id, or the id of the stream with the
+// same key, or "" if the id is taken. It waits for at most serverTimeout for a stream with the same
+// key in state beginning: either that stream becomes live, or it is an orphan, which will expire.
 func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err error) {
 	late := time.NewTimer(serverTimeout)
 	defer late.Stop()
@@ -283,8 +290,9 @@ func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err er
 	}
 }
 
-// makeHead makes a head on the server, unless its key or its id has a stream. It returns the id and the
-// state of the stream that has the key, and an empty id if another stream has the id.
+// makeHead creates a head on the server, unless its key or its id already has a stream. It returns
+// the id and the state of the stream that has the key, and an empty id if another stream has the
+// id.
 func (l *Log) makeHead(ctx context.Context, h replay.Head, more ...any) (id, state string, err error) {
 	age := max(0, time.Since(h.Began)).Milliseconds()
 	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey(""), age, h.Request, h.Epoch, l.run}, fields(h)...)
@@ -334,40 +342,15 @@ func (l *Log) Open(ctx context.Context, id string) (replay.Reader, error) {
 
 // openRemote returns a reader of the stream on the server.
 func (l *Log) openRemote(ctx context.Context, id string) (replay.Reader, error) {
-	h, _, err := l.head(ctx, id)
+	h, err := l.head(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return &remoteReader{log: l, head: h}, nil
 }
 
-// head returns the head of a stream on the server, and all its fields there.
-func (l *Log) head(ctx context.Context, id string) (h replay.Head, fields map[string]string, err error) {
-	fields, err = l.db.HGetAll(ctx, headKey(id)).Result()
-	l.answered(err)
-	switch {
-	case err != nil:
-		return replay.Head{}, nil, unavailable(err)
-	case len(fields) == 0, fields["state"] == script.Forgotten:
-		return replay.Head{}, nil, replay.ErrUnknown
-	}
-	h = replay.Head{
-		ID: id, Epoch: fields["epoch"], Owner: fields["owner"], Key: fields["key"], Body: fields["body"], Edge: fields["edge"],
-		Form: fields["form"], Memo: fields["memo"], Shared: true,
-	}
-	if h.Began, err = time.Parse(time.RFC3339Nano, fields["began"]); err != nil {
-		return replay.Head{}, nil, fmt.Errorf("replay: head of a stream: %w", err)
-	}
-	return h, fields, nil
-}
-
-// fields are the fields of a head that the method head reads, besides the epoch.
-func fields(h replay.Head) []any {
-	return []any{"owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "form", h.Form, "memo", h.Memo, "began", h.Began.Format(time.RFC3339Nano)}
-}
-
-// Seen implements replay.Log. While the server is down, a stream counts as seen when the server went
-// down.
+// Seen implements replay.Log. While the server is down, a stream counts as seen at the time when
+// the server went down.
 func (l *Log) Seen(ctx context.Context, id string) (ago time.Duration, ok bool) {
 	left, err := l.db.PTTL(ctx, seenKey(id)).Result()
 	l.answered(err)
@@ -377,7 +360,7 @@ func (l *Log) Seen(ctx context.Context, id string) (ago time.Duration, ok bool) 
 	return seenTTL - left, left > 0
 }
 
-// Close implements replay.Log. It waits for the writes that are left, for at most closeTimeout.
+// Close implements replay.Log. It waits for the remaining writes, for at most closeTimeout.
 func (l *Log) Close() error {
 	timer := time.AfterFunc(closeTimeout, l.close)
 	l.shipped.Wait()
@@ -386,8 +369,8 @@ func (l *Log) Close() error {
 	l.leave()
 	err := l.pubsub.Close()
 	if l.downSince.Load() != 0 {
-		err = nil // the server is down
+		err = nil // expected if the server is down
 	}
 	l.others.Wait()
-	return errors.Join(err, l.local.Close(), l.db.Close(), l.leases.Close())
+	return errors.Join(err, l.local.Close(), l.db.Close(), l.leases.Close(), l.claims.Close())
 }

@@ -29,13 +29,14 @@ func TestMain(m *testing.M) {
 
 var closing = replay.Event{Kind: replay.Ending, Data: "{}"}
 
-// A server is a redis-server of the test's own.
+// A server is a redis-server for one test.
 type server struct {
 	addr string
 	cmd  *exec.Cmd
 }
 
-// serve starts a server, or skips the test where there is none. It keeps nothing on disk.
+// serve starts a server, or skips the test if redis-server is not installed. The server keeps
+// nothing on disk.
 func serve(t testing.TB) *server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -71,7 +72,7 @@ func (s *server) start(t testing.TB) {
 	})
 }
 
-// kill ends the server, with all it knew.
+// kill ends the server, which loses all data.
 func (s *server) kill(t testing.TB) {
 	t.Helper()
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -96,7 +97,8 @@ func open(t testing.TB, addr string, l replay.Limits) *redislog.Log {
 	return openLogging(t, addr, l, slog.DiscardHandler)
 }
 
-// patient is a lease for tests in which no instance dies, however slow the machine and the server are.
+// patient is a lease for tests in which no instance dies, however slow the machine and the server
+// are.
 const patient = redislog.MaxLease
 
 func openLogging(t testing.TB, addr string, l replay.Limits, logs slog.Handler) *redislog.Log {
@@ -104,7 +106,7 @@ func openLogging(t testing.TB, addr string, l replay.Limits, logs slog.Handler) 
 	return openLeased(t, addr, l, logs, 0)
 }
 
-// openLeased is openLogging with a lease; 0 is the default.
+// openLeased is openLogging with a lease; 0 means the default.
 func openLeased(t testing.TB, addr string, l replay.Limits, logs slog.Handler, lease time.Duration) *redislog.Log {
 	t.Helper()
 	r, err := redislog.New(redislog.Config{
@@ -141,7 +143,8 @@ func TestRedisKeepsTheContractBetweenInstances(t *testing.T) {
 	})
 }
 
-// TestAStreamIsErasedByAnyInstance: the instance that ran it has a copy, and no reader gets that.
+// TestAStreamIsErasedByAnyInstance: the instance that ran the stream has a copy, which no reader
+// gets any more.
 func TestAStreamIsErasedByAnyInstance(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -169,7 +172,8 @@ func TestAStreamIsErasedByAnyInstance(t *testing.T) {
 	}
 }
 
-// TestTheServerForgetsEvictedStreams: the bytes of an instance bound what the server keeps of it.
+// TestTheServerForgetsEvictedStreams: the bytes of an instance also bound what the server keeps for
+// that instance.
 func TestTheServerForgetsEvictedStreams(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -206,7 +210,7 @@ func closeLog(t testing.TB, l replay.Log) {
 	}
 }
 
-// said reads everything that there is, without waiting for more.
+// said reads all events so far, without waiting for more.
 func said(t *testing.T, r replay.Reader, after uint64) (text string, last replay.Event, ended bool) {
 	t.Helper()
 	p, err := r.Read(t.Context(), after)
@@ -234,7 +238,7 @@ func read(t testing.TB, l replay.Log, id string) replay.Reader {
 
 func delta(text string) replay.Event { return replay.Event{Kind: replay.Delta, Data: text} }
 
-func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
+func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
@@ -256,10 +260,10 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 	}
 	eventually(t, "who reads here goes on", func() bool { text, _, _ := said(t, here, 0); return text == "one two " })
 	if text, _, ended := said(t, there, 1); text != "" || ended {
-		t.Error("who reads there has", text, ended)
+		t.Error("a reader of another instance has", text, ended)
 	}
 	if p, err := there.Read(t.Context(), 1); err != nil || !errors.Is(p.Missed, streamerr.Unavailable) {
-		t.Error("who reads there does not know that the log cannot be read:", p.Missed, err)
+		t.Error("a reader of another instance does not learn that the log cannot be read:", p.Missed, err)
 	}
 	if h, err := a.Begin(t.Context(), replay.Head{ID: "new"}); err != nil || h.Shared {
 		t.Error("a new stream:", h, err)
@@ -280,10 +284,10 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 		t.Error("a new reader there:", err)
 	}
 	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
-		t.Error("nobody is known to read it elsewhere, which nobody can know", ago, ok)
+		t.Error("Seen reports a reader while the server is down", ago, ok)
 	}
 
-	s.start(t) // it has forgotten everything
+	s.start(t) // the server has lost all data
 	if err := a.Append("s", "e", delta("three")); err != nil {
 		t.Fatal(err)
 	}
@@ -322,17 +326,17 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	}
 	there, elsewhere, own := read(t, b, "s"), read(t, c, "s"), read(t, a, "s")
 	if _, ok := a.Seen(t.Context(), "s"); ok {
-		t.Error("it is seen before anybody has read")
+		t.Error("the stream counts as seen before any reader has read it")
 	}
 	eventually(t, "it is there", func() bool { text, _, _ := said(t, there, 0); return text == "one" })
 	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
-		t.Error("nobody has seen that it is read", ago, ok)
+		t.Error("the stream does not count as seen although it is being read", ago, ok)
 	}
-	ahead := read(t, c, "s") // was shown events that the server does not have
+	ahead := read(t, c, "s") // has seen events that the server does not have
 	if text, _, ended := said(t, ahead, 5); text != "" || ended {
 		t.Error(text, ended)
 	}
-	way.cut() // for the others it is dead
+	way.cut() // the others take it for dead
 	eventually(t, "it has an ending", func() bool { _, _, ended := said(t, there, 0); return ended })
 	for _, r := range []replay.Reader{there, elsewhere} {
 		if text, last, ended := said(t, r, 0); text != "one" || last != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "lost a"}) || !ended {
@@ -369,8 +373,8 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestReaderThatComesAsAnotherLeavesIsWoken: a page that is reloaded leaves and comes at once, and must not get its tokens by the
-// second, which is when all readers are looked after.
+// TestReaderThatComesAsAnotherLeavesIsWoken: a page that is reloaded leaves and reconnects at once.
+// Its tokens must not be delayed until the heartbeat wakes all readers.
 func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -400,7 +404,7 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 		comes := open()
 		var both sync.WaitGroup
 		both.Go(func() { follow(comes) })
-		both.Go(leaves.Close) // the runtime begins with the last
+		both.Go(leaves.Close) // the runtime starts the last goroutine first
 		both.Wait()
 		eventually(t, "the reader is told of what is new", func() bool {
 			listening, err := db.PubSubNumSub(t.Context(), "whence:4:wake:s").Result()
@@ -458,7 +462,8 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkRedis is how long it takes a token to come to a reader of the instance that runs the stream, and of another.
+// BenchmarkRedis measures how long a token takes to reach a reader on the instance that runs the
+// stream, and on another instance.
 func BenchmarkRedis(b *testing.B) {
 	s := serve(b)
 	runs, other := s.open(b, replay.Limits{StreamBytes: 1 << 30, Bytes: 1 << 30}), s.open(b, replay.Limits{})

@@ -15,14 +15,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A remoteStream is a stream of another instance that is read here.
+// A remoteStream is a stream of another instance that has readers here.
 type remoteStream struct {
 	head replay.Head
 
 	// Guarded by Log.mu.
 	readers int
 	grown   chan struct{} // closed, and replaced, when there may be more to read
-	absent  time.Time     // since when the server has not known the stream; zero if it does
+	absent  time.Time     // since when the server has not known the stream; zero if it knows it
 	ended   bool
 }
 
@@ -31,7 +31,7 @@ func (s *remoteStream) wake() {
 	s.grown = make(chan struct{})
 }
 
-// follow counts a reader of a remote stream, and subscribes to the stream's id for the first one.
+// follow counts a reader of a remote stream. The first reader of an id subscribes to it.
 func (l *Log) follow(h replay.Head) *remoteStream {
 	l.mu.Lock()
 	streams := l.remote[h.ID]
@@ -47,7 +47,8 @@ func (l *Log) follow(h replay.Head) *remoteStream {
 	l.mu.Unlock()
 	if first {
 		l.subscribing.Lock()
-		// If it fails, the library subscribes when the server is back. Until then the heartbeat wakes readers.
+		// If this fails, the library subscribes when the server is back. Until then the heartbeat
+		// wakes readers.
 		_ = l.pubsub.Subscribe(l.closing, wakeName(h.ID))
 		l.subscribing.Unlock()
 	}
@@ -55,7 +56,7 @@ func (l *Log) follow(h replay.Head) *remoteStream {
 	return s
 }
 
-// see records on the server that a stream is read here. The heartbeat repeats it.
+// see records on the server that a stream is being read here. The heartbeat repeats the record.
 func (l *Log) see(h replay.Head) {
 	l.answered(l.db.Set(l.closing, seenKey(h.ID), "1", seenTTL).Err())
 }
@@ -78,8 +79,8 @@ func (l *Log) unfollow(s *remoteStream) {
 	}
 }
 
-// unsubscribe ends the subscription to the streams of an id, unless a new reader has come: a page that is reloaded
-// leaves and comes back at once.
+// unsubscribe ends the subscription to the streams of an id, unless a new reader has arrived: a
+// page that is reloaded leaves and reconnects at once.
 func (l *Log) unsubscribe(id string) {
 	l.subscribing.Lock()
 	defer l.subscribing.Unlock()
@@ -103,7 +104,8 @@ func (l *Log) listen() {
 	}
 }
 
-// showReaders refreshes the records that streams are read here, and wakes all readers, in case a message was lost.
+// showReaders refreshes the records of streams that are being read here, and wakes all readers, in
+// case a message was lost.
 func (l *Log) showReaders() {
 	l.mu.Lock()
 	all := make([]*remoteStream, 0, len(l.remote))
@@ -132,9 +134,9 @@ func (l *Log) showReaders() {
 type remoteReader struct {
 	log    *Log
 	head   replay.Head
-	stream *remoteStream // nil until the first Read: a caller that may not read keeps no stream alive
+	stream *remoteStream // nil until the first Read: a caller without access must not keep a stream alive
 	known  bool          // a Read has found the stream, so it exists or has existed
-	ahead  time.Time     // when the first Read had a cursor ahead of the stream; zero for none
+	ahead  time.Time     // when the first Read had a cursor ahead of the stream; zero if none had
 }
 
 // Head implements replay.Reader.
@@ -147,15 +149,15 @@ func (r *remoteReader) Close() {
 	}
 }
 
-// Read implements replay.Reader. While the server is down, or has lost the stream, Read returns a page
-// without events that says so, because the stream may continue.
+// Read implements replay.Reader. While the server is down, or has lost the stream, Read returns a
+// page without events whose Missed has the reason, because the stream may continue.
 func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, error) {
 	if r.stream == nil {
 		r.stream = r.log.follow(r.head)
 	}
 	l, s := r.log, r.stream
 	l.mu.Lock()
-	more := s.grown // before reading, so that nothing is missed
+	more := s.grown // taken before reading, so that no wake-up is missed
 	l.mu.Unlock()
 	var entries *redis.XMessageSliceCmd
 	var fields *redis.SliceCmd
@@ -166,7 +168,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	})
 	l.answered(err)
 	if err != nil {
-		return replay.Page{More: more, Missed: unavailable(err)}, nil // answered has logged it, and the heartbeat wakes the reader
+		return replay.Page{More: more, Missed: unavailable(err)}, nil // answered has logged the error, and the heartbeat wakes the reader
 	}
 	epoch, state := fields.Val()[0], fields.Val()[1]
 	digits, _ := fields.Val()[2].(string)
@@ -205,19 +207,19 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	return p, nil
 }
 
-// lost reports whether the cursor names an event that an earlier owner of the stream has shown and has not
-// written.
+// lost reports whether the cursor names an event that an earlier owner of the stream has shown
+// without writing it.
 func (r *remoteReader) lost(field any, after uint64) bool {
 	text, _ := field.(string)
 	seams, err := replay.ParseSeams(text)
 	return err == nil && seams.Lost(after)
 }
 
-// errAbsent is why a reader misses events that the server has lost, and may get again.
+// errAbsent is the reason why a reader misses events that the server has lost, and may get again.
 var errAbsent = &streamerr.Error{Reason: streamerr.Unavailable, Message: "the events of the stream cannot be read now, because redis has lost them", RetryAfter: time.Second}
 
-// absent returns the page of a stream that the server has lost, wholly or its last events. If the server
-// has restarted, the instance that owns the stream writes it again.
+// absent returns the page of a stream that the server has lost completely, or whose last events it
+// has lost. If the server has restarted, the owner of the stream writes it again.
 func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
@@ -230,9 +232,10 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 	return replay.Page{More: more, Missed: errAbsent}, nil
 }
 
-// wait returns the page of a reader whose cursor is ahead of a stream that has not ended. The instance
-// that owns the stream may have shown its readers more events than it has written, because the server
-// was down, or may be writing all events again, or may have died. After aheadWait the cursor is wrong.
+// wait returns the page of a reader whose cursor is ahead of a stream that has not ended. The owner
+// of the stream may have shown its readers more events than it has written, because the server was
+// down, or may be rewriting all events, or may have died. After aheadWait the cursor counts as
+// wrong.
 func (r *remoteReader) wait(more <-chan struct{}) (replay.Page, error) {
 	if r.ahead.IsZero() {
 		r.ahead = time.Now()

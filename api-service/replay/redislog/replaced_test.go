@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// A logbook is what an instance logs, to be read while the instance writes.
+// A logbook is the log of an instance, which the test reads while the instance writes.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -30,9 +30,10 @@ func (l *logbook) has(text string) bool {
 	return bytes.Contains(l.text.Bytes(), []byte(text))
 }
 
-// TestStreamWhoseIDIsAnothersGivesUpTheServer: the server loses a stream, and another instance begins a stream under the same id. The
-// first stream goes on at its instance alone, and leaves the second one alone, also when the first one is forgotten.
-func TestStreamWhoseIDIsAnothersGivesUpTheServer(t *testing.T) {
+// TestStreamWhoseIDIsTakenOnTheServerContinuesLocally: the server loses a stream, and another
+// instance begins a stream under the same id. The first stream continues on its own instance only,
+// and does not affect the second, even when the first is forgotten.
+func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	var logs logbook
@@ -76,7 +77,7 @@ func TestStreamWhoseIDIsAnothersGivesUpTheServer(t *testing.T) {
 	})
 }
 
-// TestEventsOfAnEvictedStreamAreNotShownByTheNext: the server evicts the head of a stream and keeps
+// TestEventsOfAnEvictedStreamAreNotShownByTheNext: the server evicts the head of a stream but keeps
 // its events, and a client begins another stream under the same id.
 func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 	t.Parallel()
@@ -105,8 +106,8 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 	})
 }
 
-// TestReaderOfAReplacedStreamReadsNothingOfTheNext: a reader opens a stream and reads only when another
-// stream has the id, and another reader reads that stream.
+// TestReaderOfAReplacedStreamReadsNothingOfTheNext: a reader opens a stream, and reads only after
+// another stream has taken the id and has a reader.
 func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -138,8 +139,8 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 	a.Forget(t.Context(), "s", "first")
 }
 
-// TestCursorMayBeAheadOfTheServer: the instance that owns a stream has shown a reader more than it has
-// written, and the reader comes back at another instance.
+// TestCursorMayBeAheadOfTheServer: the owner of a stream has shown a reader more than it has
+// written, and the reader reconnects to another instance.
 func TestCursorMayBeAheadOfTheServer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -19,8 +19,8 @@ var (
 	errID        = errors.New("replay: another stream has the id")
 )
 
-// ship makes a stream live on the server, and writes its events until it has ended. The server has the
-// events up to the number written. Readers see an event once it is written.
+// ship makes a stream live on the server, and writes its events until it has ended. The server
+// already has the events up to number written. Readers see an event once it is written.
 func (l *Log) ship(out *replay.Outbox, written uint64) {
 	var events []replay.Event
 	live, head := false, out.Head()
@@ -81,7 +81,7 @@ func (l *Log) pause() bool {
 	}
 }
 
-// write adds events on the server, and returns the number of the last event there.
+// write appends events on the server, and returns the number of the last event there.
 func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64, error) {
 	ttl, closed := liveTTL, ""
 	if closing {
@@ -116,8 +116,8 @@ func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64,
 	}
 }
 
-// restore makes a head again that the server has lost. It fails with errKey or errID if another stream
-// has taken the place, and with errFenced if another instance has the stream.
+// restore recreates a head that the server has lost. It fails with errKey or errID if another
+// stream has taken the key or the id, and with errFenced if another instance has the stream.
 func (l *Log) restore(out *replay.Outbox) error {
 	h := out.Head()
 	id, state, err := l.makeHead(l.closing, h, "seams", out.Seams().String())

@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// state returns the state of a stream on the server, and "" if the stream is absent.
+// state returns the state of a stream on the server, or "" if the stream is absent.
 func state(t testing.TB, db *redis.Client, id string) string {
 	t.Helper()
 	known, err := db.HGet(t.Context(), "whence:4:head:"+id, "state").Result()
@@ -23,12 +23,12 @@ func state(t testing.TB, db *redis.Client, id string) string {
 	return known
 }
 
-// transitions has each state of a stream and what each script makes of it:
+// transitions lists, for each state of a stream, the result of each script:
 //
-//	state, with who has ended it; script, and by whom; result; next state; number of events
+//	state, with the instance that has ended the stream; script, and its caller; result; next state; number of events
 //
-// "owner" is the instance that runs the stream. "same key" is another stream with the stream's key, "same
-// id" a later stream with its id.
+// "owner" is the instance that runs the stream. "same key" is another stream with the stream's key,
+// "same id" a later stream with its id.
 const transitions = `
 absent         | begin owner           | s beginning | beginning | 0
 absent         | write nothing owner   | lost        | absent    | 0
@@ -112,7 +112,7 @@ var arrivals = map[string][]string{
 	"forgotten":      {"begin owner", "write owner", "forget owner"},
 }
 
-// lifetimes are the bounds of the time for which the server keeps a head in each state.
+// lifetimes bound the time for which the server keeps a head in each state.
 var lifetimes = map[string][2]time.Duration{
 	"beginning": {time.Second, 5 * time.Second},
 	"live":      {30 * time.Minute, time.Hour},
@@ -185,7 +185,7 @@ func TestEachScriptInEachState(t *testing.T) {
 	}
 }
 
-// cutAny returns text without the first of the suffixes that it has, and this suffix.
+// cutAny cuts the first of the suffixes that text has, and returns the rest and that suffix.
 func cutAny(text string, suffixes ...string) (before, suffix string) {
 	for _, suffix := range suffixes {
 		if before, ok := strings.CutSuffix(text, suffix); ok {
@@ -195,8 +195,8 @@ func cutAny(text string, suffixes ...string) (before, suffix string) {
 	return text, ""
 }
 
-// TestKeyOfALostStreamIsFreeWhenTheStreamExpires: another instance has ended the stream of a dead one. Its
-// key lasts as long as the stream, and no longer.
+// TestKeyOfALostStreamIsFreeWhenTheStreamExpires: another instance has ended the stream of a dead
+// instance. The key of the stream expires with the stream.
 func TestKeyOfALostStreamIsFreeWhenTheStreamExpires(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -228,7 +228,8 @@ func TestKeyOfALostStreamIsFreeWhenTheStreamExpires(t *testing.T) {
 	closeLog(t, dead)
 }
 
-// TestReaderOfAStreamThatNoInstanceRestoresGivesUp: the server has lost the stream, and so has its owner.
+// TestReaderOfAStreamThatNoInstanceRestoresGivesUp: both the server and the owner have lost the
+// stream.
 func TestReaderOfAStreamThatNoInstanceRestoresGivesUp(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -258,8 +259,8 @@ func TestReaderOfAStreamThatNoInstanceRestoresGivesUp(t *testing.T) {
 	closeLog(t, dead)
 }
 
-// TestSlowServerGetsEachEventOnce: the server answers writes too late. The instance repeats them, and the
-// server also carries out the late ones. Readers of this instance do not wait for it.
+// TestSlowServerGetsEachEventOnce: the server answers writes too late. The instance repeats them,
+// and the server also executes the late ones. Readers of this instance do not wait for the server.
 func TestSlowServerGetsEachEventOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -22,7 +22,7 @@ type heir struct {
 	orphans chan replay.Orphan
 	fenced  chan replay.Head
 	stopped chan string
-	full    atomic.Bool // it has no room for streams of others
+	full    atomic.Bool // the instance has no room for streams of others
 }
 
 // inherit opens an instance that takes streams over.
@@ -60,15 +60,15 @@ func (h *heir) say(t *testing.T, id, text string) {
 	}
 }
 
-// isFenced writes to a stream that another instance has taken over or ended, and waits until the instance is
-// told so.
+// isFenced writes to a stream that another instance has taken over or ended, and waits until the
+// instance is fenced.
 func (h *heir) isFenced(t *testing.T, id string) {
 	t.Helper()
-	_ = h.Append(id, "e", delta("too late")) // fails if the instance knows already
+	_ = h.Append(id, "e", delta("too late")) // fails if the instance is fenced already
 	select {
 	case <-h.fenced:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the earlier instance is not told")
+		t.Fatal("the earlier instance is not fenced")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 	own, there := read(t, a, "s"), read(t, b, "s")
 	eventually(t, "the server has the events", func() bool { text, _, _ := said(t, there, 0); return text == "one two " })
 	way.cut()
-	a.say(t, "s", "lost ") // a reader there sees it, and the server never gets it
+	a.say(t, "s", "lost ") // a reader there sees the delta, but the server never gets it
 	eventually(t, "a reader there sees what the server does not have", func() bool { text, _, _ := said(t, own, 0); return text == "one two lost " })
 	o := b.takes(t)
 	if o.Head.Edge != "a" || o.Head.Form != "form" || o.Head.Request != "prompt of s" || o.Head.Owner != "o" || o.HandedOver || o.Stop != "" || o.Age <= 0 {
@@ -134,7 +134,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.addr, "b"), inherit(t, s.addr, "c")
 	defer closeLog(t, b)
 	defer closeLog(t, c)
-	const streams = 40
+	const streams = 90 // more than the batches of one instance at a time
 	for i := range streams {
 		a.begin(t, fmt.Sprint("s", i))
 		a.say(t, fmt.Sprint("s", i), "one ")
@@ -175,7 +175,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestStreamIsTakenOverAgain: each instance that has the stream dies.
+// TestStreamIsTakenOverAgain: each instance that gets the stream dies.
 func TestStreamIsTakenOverAgain(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -235,7 +235,8 @@ func TestStreamIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestAnHeirThatGivesAStreamBackHasNotRunIt: the next heir knows how the instance that ran the stream has left it.
+// TestAnHeirThatGivesAStreamBackHasNotRunIt: the next heir still learns how the instance that ran
+// the stream left it.
 func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 	for name, hands := range map[string]bool{"a dead instance": false, "an instance that drains": true} {
 		t.Run(name, func(t *testing.T) {
@@ -318,8 +319,8 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestStopThatTheOwnerHearsElsewhere: the owner is told by a chat-service. If it is frozen, the next owner is told
-// by the log.
+// TestStopThatTheOwnerHearsElsewhere: a chat-service tells the owner. If the owner is frozen, the
+// log tells the next owner.
 func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -336,7 +337,7 @@ func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
 	a.say(t, "s", "two ")
 	eventually(t, "the server has the rest", func() bool { text, _, _ := said(t, r, 0); return text == "one two " })
 	if len(a.stopped) > 0 {
-		t.Error("the owner is told:", <-a.stopped)
+		t.Error("the log tells the owner:", <-a.stopped)
 	}
 	way.cut()
 	if o := b.takes(t); o.Stop != "cause" {
@@ -350,7 +351,8 @@ func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestInstancesWithoutRoomLeaveStreamsToOthers: one instance never takes streams over, and one has no room at first.
+// TestInstancesWithoutRoomLeaveStreamsToOthers: one instance never takes streams over, and another
+// has no room at first.
 func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -381,7 +383,7 @@ func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestStreamThatNoInstanceHasRoomForEnds: its readers are not left without an ending.
+// TestStreamThatNoInstanceHasRoomForEnds: the readers of the stream must get an ending.
 func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -400,7 +402,7 @@ func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestTakeoverIsRepeatedUntilTheStreamIsLoaded: the server answers with an error for a while.
+// TestTakeoverIsRepeatedUntilTheStreamIsLoaded: the server answers with errors for a while.
 func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -434,7 +436,7 @@ func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestARetiredInstanceRepeatsNoTakeover: its server drains, and continues no stream.
+// TestARetiredInstanceRepeatsNoTakeover: the instance drains, and continues no stream.
 func TestARetiredInstanceRepeatsNoTakeover(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -501,7 +503,7 @@ func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 	}
 }
 
-// TestInstancesKeepTheirStreamsWhenTheServerIsBack: the server was away for longer than a lease.
+// TestInstancesKeepTheirStreamsWhenTheServerIsBack: the server was down for longer than a lease.
 func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -63,7 +63,7 @@ func (l log) append(t *testing.T, id string, events ...replay.Event) {
 
 func delta(text string) replay.Event { return replay.Event{Kind: replay.Delta, Data: text} }
 
-// ending are the final events of a stream.
+// ending has the final events of a stream.
 var ending = []replay.Event{{Kind: replay.Usage, Data: `{"n":1}`}, {Kind: replay.Ending, Data: `{}`}}
 
 // collect reads from a cursor to the end, and returns the text, the other events, and the number of
@@ -268,7 +268,8 @@ func forgottenStreamsLeaveTheirKey(t *testing.T, l log) {
 	l.append(t, "s2", ending...)
 }
 
-// anEpochIsForOneLog: a run whose epoch is not the log's neither writes to the log nor drops it.
+// anEpochIsForOneLog checks that a run whose epoch is not the epoch of the log neither writes to
+// the log nor drops it.
 func anEpochIsForOneLog(t *testing.T, l log) {
 	l.begin(t, "s")
 	if err := l.Append("s", "earlier", delta("not mine")); !errors.Is(err, replay.ErrUnknown) {

@@ -1,8 +1,8 @@
 // Package archive replays the events of a stored response, from the memo and the log of its stream.
 //
-// The events, their numbers and the response object are a function of the log alone. A log entry is one item
-// of the stream, and a reader that gets several merged entries splits them again. So all readers, on all
-// instances, get the same events with the same numbers.
+// The events, their numbers and the response object are a function of the log alone. A log entry is
+// one item of the stream, and a reader that gets several merged entries splits them again. So all
+// readers, on all instances, get the same events with the same numbers.
 package archive
 
 import (
@@ -19,11 +19,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Response is a stored response, as far as its log has been played. One goroutine uses it.
+// A Response is a stored response, up to the point to which its log has been played. One goroutine
+// uses it.
 type Response struct {
 	*responses.Encoder
 	Memo *responses.Memo
-	// Over says that the closing event has been played.
+	// Over reports that the closing event has been played.
 	Over bool
 
 	decoder follow.Decoder
@@ -31,8 +32,8 @@ type Response struct {
 	cursor  int64 // the number of the last event that the reader has; -1 for none
 }
 
-// New returns the response of the stream of h, none of whose log has been played. Play leaves out the events
-// with a number below from.
+// New returns the response of the stream of h, before any of its log has been played. Play leaves
+// out the events with a number below from.
 func New(h replay.Head, from int64) (*Response, error) {
 	memo, err := responses.ParseMemo(h.Memo)
 	if err != nil {
@@ -43,9 +44,10 @@ func New(h replay.Head, from int64) (*Response, error) {
 	return r, nil
 }
 
-// Load returns the response as its log has it now. It fails if a part of the log cannot be read now.
+// Load returns the response with the current state of its log. It fails if a part of the log cannot
+// be read now.
 func Load(ctx context.Context, in replay.Reader) (*Response, error) {
-	r, err := New(in.Head(), math.MaxInt64) // a cursor that no takeover overtakes
+	r, err := New(in.Head(), math.MaxInt64) // no takeover overtakes this cursor
 	for after := uint64(0); err == nil; {
 		var p replay.Page
 		if p, err = in.Read(ctx, after); err == nil {
@@ -67,13 +69,14 @@ func Load(ctx context.Context, in replay.Reader) (*Response, error) {
 	return nil, err
 }
 
-// LostEvent returns the error for a reader whose cursor names an event that was lost with its instance.
+// LostEvent returns the error for a reader whose cursor names an event that was lost with its
+// instance.
 func LostEvent(cursor int64) *streamerr.Error {
 	return streamerr.InvalidParam("starting_after", "the event %d was lost with the instance that sent it; read the response from its beginning", cursor)
 }
 
-// Play encodes the events of the next event of the log. It fails if the cursor of the reader names an event that
-// the log turns out to have lost: the reader has text that the next generation repeats.
+// Play encodes the events for the next event of the log. It fails if the reader's cursor names an
+// event that the log has lost: the reader already has text that the next generation repeats.
 func (r *Response) Play(e replay.Event, lines call.Lines) error {
 	for r.Generation() < e.Generation() {
 		r.TakeOver()

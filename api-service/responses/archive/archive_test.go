@@ -36,7 +36,7 @@ func ended(finish llmv1.Finish) *chatv1.GenerateResponse {
 	}}}
 }
 
-// items are an answer with everything that an answer may have.
+// items returns an answer with every feature that an answer may have.
 func items() []*chatv1.GenerateResponse {
 	likely := []*chatv1.TokenLogprob{{Token: "H\"", Bytes: []byte("H\""), Logprob: -0.25, Top: []*chatv1.TokenLogprob{{Token: "\xef\xbf\xbd", Bytes: []byte{0xe2}, Logprob: -1.5}, {Token: "<s>", Logprob: -9999}}}}
 	return []*chatv1.GenerateResponse{
@@ -50,7 +50,7 @@ func items() []*chatv1.GenerateResponse {
 const body = `{"model":"m","input":[{"role":"user","content":"Hi"}],"instructions":"Be kind.","stream":true,"background":true,"service_tier":"flex","top_logprobs":1,
 	"include":["reasoning.encrypted_content"],"metadata":{"a":"b"},"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`
 
-// A tape is a stored response that is being made: what its client gets, and its log.
+// A tape is a stored response in progress: the events for its client, and its log.
 type tape struct {
 	log      *replay.Memory
 	call     *call.Call
@@ -58,7 +58,7 @@ type tape struct {
 	recorder *follow.Recorder
 	lines    sse.Encoder
 	write    call.Writer
-	told     strings.Builder // to the client of the request
+	told     strings.Builder // the events sent to the client of the request
 }
 
 func newTape(t *testing.T) *tape {
@@ -104,7 +104,8 @@ func (r *tape) flush() {
 	r.told.Write(encoded)
 }
 
-// read returns the events of a log from a number on. Each Read gets all that is there, as a slow reader does.
+// read returns the events of a log from a number on. Each Read gets all events so far, as a slow
+// reader does.
 func read(t *testing.T, l replay.Log, from int64) string {
 	t.Helper()
 	in, err := l.Open(t.Context(), "s")
@@ -124,7 +125,7 @@ func read(t *testing.T, l replay.Log, from int64) string {
 	return string(encoded)
 }
 
-// load returns the response as the log has it.
+// load returns the response as stored in the log.
 func load(t *testing.T, l replay.Log) *archive.Response {
 	t.Helper()
 	in, err := l.Open(t.Context(), "s")
@@ -206,8 +207,8 @@ func TestALateRefusalIsAFailedResponse(t *testing.T) {
 	}
 }
 
-// takenOver returns the log of an instance that has taken the stream over, of which it knows the first n pieces, and the
-// recorder that continues it.
+// takenOver returns the log of an instance that has taken the stream over after the first n pieces,
+// and the recorder that continues the log.
 func (r *tape) takenOver(t *testing.T, n uint64) (*replay.Memory, *follow.Recorder) {
 	t.Helper()
 	in, err := r.log.Open(t.Context(), "s")
@@ -242,7 +243,8 @@ func record(t *testing.T, r *follow.Recorder, items ...*chatv1.GenerateResponse)
 	}
 }
 
-// TestAReaderAheadOfATakeoverIsCutOff: it reconnects with the number of an event that only the dead instance had.
+// TestAReaderAheadOfATakeoverIsCutOff: a reader reconnects with the number of an event that only
+// the dead instance had.
 func TestAReaderAheadOfATakeoverIsCutOff(t *testing.T) {
 	r := newTape(t)
 	all := items()
@@ -271,13 +273,14 @@ func TestAReaderAheadOfATakeoverIsCutOff(t *testing.T) {
 	}
 }
 
-// TestEventsOfAnHeirHaveNewNumbers, also if the heir has nothing to continue, or only an ending.
+// TestEventsOfAnHeirHaveNewNumbers also covers an heir that continues an empty log, or adds only an
+// ending.
 func TestEventsOfAnHeirHaveNewNumbers(t *testing.T) {
 	lost := &streamerr.Error{Reason: streamerr.PeerLost, Message: "died"}
 	for name, c := range map[string]struct {
 		known uint64
 		items []*chatv1.GenerateResponse
-		want  string // of the first event of the heir
+		want  string // of the heir's first event
 	}{
 		"no start":           {4, nil, `"type":"response.failed","sequence_number":1000000012,`},
 		"a start":            {4, []*chatv1.GenerateResponse{started()}, `"type":"response.failed","sequence_number":1000000012,`},
@@ -305,7 +308,8 @@ func TestEventsOfAnHeirHaveNewNumbers(t *testing.T) {
 	}
 }
 
-// TestATakeoverKeepsTheNumbersOfEarlierEvents: the earlier instance has told two events that no other one has.
+// TestATakeoverKeepsTheNumbersOfEarlierEvents: the earlier instance has sent two events that no
+// other instance has.
 func TestATakeoverKeepsTheNumbersOfEarlierEvents(t *testing.T) {
 	r := newTape(t)
 	all := items()
@@ -337,7 +341,7 @@ func TestATakeoverKeepsTheNumbersOfEarlierEvents(t *testing.T) {
 	}
 }
 
-// A lame reader cannot read the rest of its log now.
+// A lame reader cannot read the rest of its log at the moment.
 type lame struct{ replay.Reader }
 
 func (l lame) Read(ctx context.Context, after uint64) (replay.Page, error) {
@@ -360,7 +364,7 @@ func TestAResponseIsNotShownInPart(t *testing.T) {
 	}
 }
 
-func TestAConversationContinuesWhereItsResponseEnds(t *testing.T) {
+func TestAConversationContinuesAfterItsResponse(t *testing.T) {
 	r := newTape(t)
 	r.add(t, started())
 	r.add(t, items()...)

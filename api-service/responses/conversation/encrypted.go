@@ -12,14 +12,14 @@ import (
 // encryptedPrefix begins each encrypted_content that this package has made.
 const encryptedPrefix = "whence-1:"
 
-// Encrypt returns reasoning in the form of encrypted_content. It hides nothing, because the item has
-// the same text in its content: it is for clients that keep only the encrypted_content, and send it
+// Encrypt returns reasoning in the form of encrypted_content. It hides nothing: the item has the
+// same text in its content. It serves clients that keep only the encrypted_content and send that
 // back in the next request, so that the template sees the reasoning of earlier turns.
 func Encrypt(reasoning string) string {
 	return encryptedPrefix + base64.RawStdEncoding.EncodeToString([]byte(reasoning))
 }
 
-// decrypt parses an encrypted_content. One of another server cannot be read here.
+// decrypt parses an encrypted_content. The encrypted_content of another server cannot be read here.
 func decrypt(param string, raw json.RawMessage) (string, error) {
 	text, err := strict.String(param, raw)
 	if err != nil || text == "" {

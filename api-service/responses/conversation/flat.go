@@ -9,9 +9,9 @@ import (
 // maxFlat bounds the name of a function, in bytes. It is OpenAI's limit.
 const maxFlat = 64
 
-// Flat returns the name that a model knows for a function of a namespace. If both names together are
-// too long, a hash replaces what has no room: the end of the namespace before the end of the name,
-// because the name tells the model more.
+// Flat returns the name that a model knows for a function of a namespace. If both names together
+// are too long, a hash replaces the part that does not fit: the end of the namespace before the end
+// of the name, because the name tells the model more.
 func Flat(namespace, name string) string {
 	const between = "__"
 	if flat := namespace + between + name; len(flat) <= maxFlat {
@@ -23,7 +23,7 @@ func Flat(namespace, name string) string {
 	return cut(namespace, maxFlat-len(end)) + end
 }
 
-// cut returns at most n bytes of text, without a character that does not fit.
+// cut returns at most n bytes of text. It drops a character that does not fit completely.
 func cut(text string, n int) string {
 	return strings.ToValidUTF8(text[:min(len(text), n)], "")
 }

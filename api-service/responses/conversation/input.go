@@ -21,13 +21,14 @@ import (
 )
 
 // Parse parses a conversation: a string, which is the user's message, or an array of items. It
-// returns the messages, the field that each of them comes from, and the sources of their images, which
-// are empty as yet.
+// returns the messages, the field that each of them comes from, and the sources of their images,
+// which have not been fetched yet.
 func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
 	return ParseAfter(nil, "", param, raw)
 }
 
-// ParseAfter is Parse for a conversation that continues earlier items, which the field from names.
+// ParseAfter is Parse for a conversation that continues earlier items, which come from the field
+// named from.
 func ParseAfter(earlier []json.RawMessage, from, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
 	c := &items{}
 	for _, raw := range earlier {
@@ -71,8 +72,8 @@ func Items(raw json.RawMessage) []json.RawMessage {
 }
 
 // WithInstructions prepends instructions, which may be empty, to the messages of Parse, as a system
-// message that comes from a field. It merges the system and developer messages at the beginning into
-// one: many chat templates take one system message, at the beginning.
+// message that comes from a field. It merges the system and developer messages at the beginning
+// into one message: many chat templates take only one system message, at the beginning.
 func WithInstructions(from, instructions string, messages []*chatv1.Message, origins []transcript.Origin) ([]*chatv1.Message, []transcript.Origin) {
 	if instructions != "" {
 		messages = slices.Insert(messages, 0, &chatv1.Message{Role: "system", Content: instructions})
@@ -102,20 +103,20 @@ type items struct {
 	images []image.Source
 }
 
-// add adds an item. Its id and its status are of no use: nothing is stored, and templates have no
-// place for them.
+// add adds an item. It ignores the id and the status of the item: nothing is stored, and templates
+// have no place for them.
 func (c *items) add(at string, raw json.RawMessage) error {
 	members, err := strict.Object(at, raw)
 	if err != nil {
 		return err
 	}
-	kind := "message" // which may be left out
+	kind := "message" // a message may leave out its type
 	if raw, ok := members["type"]; ok {
 		if kind, err = strict.String(at+".type", raw); err != nil {
 			return err
 		}
 	}
-	// passthrough is what Codex says to OpenAI's servers about an item.
+	// passthrough is a note of Codex about an item to OpenAI's servers.
 	const passthrough = "internal_chat_message_metadata_passthrough"
 	switch kind {
 	case "message":
@@ -166,7 +167,7 @@ func (c *items) addMessage(at string, members map[string]json.RawMessage) error 
 }
 
 // addReasoning adds an item of the assistant's reasoning: its text, or else the encrypted_content,
-// which some clients send back alone, or else the summary, if another server has made one.
+// which some clients send back alone, or else the summary, which another server may have made.
 func (c *items) addReasoning(at string, members map[string]json.RawMessage) error {
 	var content, summary transcript.Passage
 	if raw, ok := members["content"]; ok {
@@ -197,7 +198,7 @@ func (c *items) addReasoning(at string, members map[string]json.RawMessage) erro
 	return nil
 }
 
-// invalidArguments is the member that holds arguments that are no JSON object.
+// invalidArguments is the member that holds arguments that are not a JSON object.
 const invalidArguments = "INVALID_JSON"
 
 // addCall adds a call that the model has made. A model may be cut off in the middle of the
@@ -227,7 +228,7 @@ func (c *items) addCall(at string, members map[string]json.RawMessage) error {
 	arguments := bytes.TrimSpace([]byte(made.GetArguments()))
 	switch {
 	case len(arguments) == 0:
-		made.Arguments = "{}" // as some servers say it of tools without any
+		made.Arguments = "{}" // some servers send an empty string for a call without arguments
 	case arguments[0] != '{' || !json.Valid(arguments):
 		made.Arguments = string(append(jsontext.String([]byte(`{"`+invalidArguments+`":`), made.GetArguments()), '}'))
 	}
@@ -264,7 +265,7 @@ func texts(param string, raw json.RawMessage, to *transcript.Passage, types ...s
 	}
 }
 
-// parts parses an array of parts of the allowed types, whose texts are joined as they are.
+// parts parses an array of parts of the allowed types, and joins their texts.
 func parts(param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
 	return eachPart(param, raw, func(at, kind string, members map[string]json.RawMessage) error {
 		return text(at, kind, members, to, types...)
@@ -303,7 +304,7 @@ func text(at, kind string, members map[string]json.RawMessage, to *transcript.Pa
 	if kind == "refusal" {
 		member = "refusal"
 	}
-	// annotations and logprobs are what an answer says about its own text.
+	// annotations and logprobs are notes of an answer about its own text.
 	if err := strict.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
 		return err
 	}

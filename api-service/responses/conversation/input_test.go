@@ -35,7 +35,8 @@ func TestItemsBecomeTurns(t *testing.T) {
 		`[{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"` + conversation.Encrypt("e\n") + `"},{"role":"assistant","content":"a"}]`:                                 `{"role":"assistant","reasoning":"e\n","content":"a"}`,
 		`[{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":null},{"role":"assistant","content":"a"}]`:                                                                                 `{"role":"assistant","reasoning":"s","content":"a"}`,
 		`[{"type":"function_call","call_id":"1","namespace":"n","name":"f","arguments":"{}"}]`:                                                                                                                              `{"role":"assistant","toolCalls":[{"id":"1","name":"n__f","arguments":"{}"}]}`,
-		// Arguments that are no object become one, because the client sends them back as they are.
+		// Arguments that are not an object become one, because the client sends them back
+		// unchanged.
 		`[{"type":"function_call","call_id":"1","name":"f","arguments":"{\"x"},{"type":"function_call","call_id":"2","name":"f","arguments":"[1]"}]`: `{"role":"assistant","toolCalls":[{"id":"1","name":"f","arguments":"{\"INVALID_JSON\":\"{\\\"x\"}"},
 			{"id":"2","name":"f","arguments":"{\"INVALID_JSON\":\"[1]\"}"}]}`,
 	} {

@@ -1,13 +1,14 @@
 // Package sequence numbers the events of a response.
 //
-// The number of an event is its generation times 10^9, as in the replay log, plus the number of events before it.
-// A generation is the events that one instance has sent; a takeover begins the next. So a number that an instance has
-// sent, and that was lost with it, never names another event.
+// The number of an event is its generation times 10^9, as in the replay log, plus the number of
+// events before it. A generation is the events that one instance has sent; a takeover begins the
+// next generation. So the number of an event that was lost with its instance never names another
+// event.
 package sequence
 
 const generationSize = 1_000_000_000
 
-// A Sequence counts events. Its zero value is before the first one.
+// A Sequence counts events. The zero value has counted none.
 type Sequence struct {
 	count int64
 	seams []int64 // for each generation before this one, the count at its end
@@ -29,7 +30,8 @@ func (s *Sequence) Generation() uint64 { return uint64(len(s.seams)) }
 // TakeOver begins a generation.
 func (s *Sequence) TakeOver() { s.seams = append(s.seams, s.count) }
 
-// Lost reports whether no event has this number, or can have it any more.
+// Lost reports whether the event with this number was lost with its instance, so that no event has
+// the number, now or later.
 func (s *Sequence) Lost(number int64) bool {
 	generation, before := number/generationSize, number%generationSize
 	if generation < int64(len(s.seams)) {

@@ -22,7 +22,7 @@ func TestNumbersOfATakeoverAreNew(t *testing.T) {
 	}
 	add(0, 1, 2)
 	s.TakeOver()
-	s.TakeOver() // before the instance has told anything
+	s.TakeOver() // before the instance has sent an event
 	add(2_000_000_003, 2_000_000_004)
 	s.TakeOver()
 	add(3_000_000_005)

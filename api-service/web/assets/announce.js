@@ -1,7 +1,8 @@
-// What screen readers hear of an answer. The visible text changes many times a second, so it is not a live region;
-// this hidden one is, and gets whole sentences as they are complete, then the ending.
+// Announcements of an answer for screen readers. The visible text changes many times a second, so
+// it is not a live region. This hidden region is: it gets whole sentences as they are completed,
+// then the ending.
 
-const keep = 4; // older sentences leave the region, so that nobody reads the answer twice
+const keep = 4; // older sentences leave the region, so that no screen reader reads the answer twice
 const longest = 200; // text without an end of sentence is cut at a space
 
 export class Announcer {
@@ -12,7 +13,7 @@ export class Announcer {
     this.#region = region;
   }
 
-  // add hears more of the answer.
+  // add adds a piece of the answer.
   add(text) {
     this.#text += text;
     for (let end; (end = sentenceEnd(this.#text)) > 0;) {
@@ -21,14 +22,14 @@ export class Announcer {
     }
   }
 
-  // end says what is left, then the ending.
+  // end announces the rest of the answer, then the ending.
   end(ending) {
     this.say(this.#text);
     this.#text = '';
     this.say(ending);
   }
 
-  // say announces a text of its own.
+  // say announces a text.
   say(text) {
     if (!text.trim()) return;
     const line = document.createElement('p');

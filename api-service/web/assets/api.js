@@ -1,10 +1,10 @@
-// The public endpoints, and the key that goes with every request. It is kept in memory only.
+// The public endpoints, and the API key of every request, which is kept only in memory.
 
 import { refusal } from './ending.js';
 
 let key = '';
 
-// useKey sends a key with every request from now on; an empty one sends none.
+// useKey sends a key with every request from now on; an empty key sends none.
 export function useKey(text) {
   key = text.trim();
 }
@@ -33,7 +33,7 @@ async function request(path, method = 'GET', body = undefined) {
   return JSON.parse(answer);
 }
 
-// models returns the ids of the models that can be asked.
+// models returns the ids of the models that requests may name.
 export async function models() {
   return ((await request('/v1/models')).data ?? []).map((model) => model.id);
 }
@@ -44,10 +44,10 @@ export const story = (id) => request(streamPath(id));
 
 export const stop = (id) => request(streamPath(id), 'DELETE');
 
-// tell reports how a stream came, so that its story can say whether a proxy collects tokens.
+// tell reports how a stream arrived, so that its story can say whether a proxy buffers tokens.
 export const tell = (id, report) => request(`${streamPath(id)}/seen`, 'POST', report);
 
-// live returns the streams that run, oldest first. Their list has pages.
+// live returns the running streams, oldest first. It reads all pages of the list.
 export async function live() {
   const all = [];
   for (let token = ''; ; ) {
@@ -58,7 +58,10 @@ export async function live() {
   }
 }
 
-// ended returns the last streams that ended. Filters that are empty choose all.
+// mostEnded is the most ended streams that the server lists at once.
+export const mostEnded = 1000;
+
+// ended returns the last streams that ended. An empty filter selects all.
 export async function ended(filters) {
   const query = new URLSearchParams({ state: 'ended' });
   for (const [name, value] of Object.entries(filters)) if (value) query.set(name, value);
@@ -67,8 +70,8 @@ export async function ended(filters) {
 
 export const workers = async () => (await request('/v1/workers')).workers;
 
-// settled returns the story of a stream once it has ended on every hop, or as it stands after a while: the ending is on its
-// way through the hops when its reader hears of it.
+// settled returns the story of a stream once the stream has ended on every hop, or the current
+// story after a while: when the reader gets the ending, some hops may not have it yet.
 export async function settled(id, { tries = 12, wait = (ms) => new Promise((done) => setTimeout(done, ms)) } = {}) {
   for (let i = 0; ; i++) {
     const told = await story(id);

@@ -1,6 +1,7 @@
-// The console: which view the address names, and the parts that are on all of them.
+// The console: it shows the view that the address names, and the parts that all views share.
 
 import { chatPage } from './chatpage.js';
+import { overviewPage } from './overviewpage.js';
 import { streamPage } from './streampage.js';
 import { streamsPage } from './streamspage.js';
 import { workersPage } from './workerspage.js';
@@ -9,8 +10,10 @@ const chat = document.getElementById('chat');
 const page = document.getElementById('page');
 const focusChat = chatPage();
 
-// The views beside the chat, by the first words of the address. Each fills the page and returns what closes it.
+// The views beside the chat, by the path in the address. Each fills the page and returns a function
+// that closes it.
 const views = [
+  [/^\/overview\/?$/, 'Overview', overviewPage],
   [/^\/streams\/?$/, 'Streams', streamsPage],
   [/^\/streams\/([^/]+)$/, 'Stream', streamPage],
   [/^\/workers\/?$/, 'Workers', workersPage],
@@ -19,7 +22,8 @@ const views = [
 let close = () => {};
 let first = true;
 
-// show shows the view that the address names. The chat stays as it is behind the others, with the answer that is under way.
+// show shows the view that the address names. The chat stays hidden behind other views, and its
+// current answer continues.
 function show() {
   const [path, query = ''] = location.hash.slice(1).split('?');
   close();
@@ -45,7 +49,7 @@ function show() {
   first = false;
 }
 
-// part reads a piece of the address. One that is no URL encoding is what it says.
+// part decodes a piece of the address. A piece that is not valid URL encoding stays as it is.
 function part(text = '') {
   try {
     return decodeURIComponent(text);
@@ -55,7 +59,7 @@ function part(text = '') {
 }
 
 document.getElementById('skip').addEventListener('click', (event) => {
-  event.preventDefault(); // the address belongs to the views
+  event.preventDefault(); // only views may change the address
   (page.hidden ? document.getElementById('prompt') : page.querySelector('h2')).focus();
 });
 addEventListener('hashchange', show);

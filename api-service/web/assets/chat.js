@@ -1,4 +1,4 @@
-// One chat completion: the request, its answer as it comes, and its ending.
+// One chat completion: the request, the answer as it arrives, and the ending.
 
 import { authorization } from './api.js';
 import { failure, refusal } from './ending.js';
@@ -6,15 +6,16 @@ import { Parser } from './sse.js';
 
 const completions = '/v1/chat/completions';
 
-// mint returns an id for a stream. The page gives its streams their names, so that it can stop one before it has heard of it.
+// mint returns an id for a stream. The page chooses the ids of its streams, so that it can stop a
+// stream before the response has arrived.
 export function mint() {
   return `web-${Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 }
 
-// ask sends a chat completion request under an id and returns its ending; it never throws. onOpen hears that a stream has
-// begun, and its headers, onFrame the time of each frame with text, onText the text, onAside what is thought and called. Aborting the signal
-// closes the connection, and that
-// stops the engine, too.
+// ask sends a chat completion request under an id and returns its ending; it never throws. onOpen
+// gets the start of the stream and the response headers, onFrame the time of each frame with text,
+// onText the text, onAside the reasoning and the tool calls. Aborting the signal closes the
+// connection, and so stops the engine, too.
 export async function ask(request, { id, signal, onOpen, onFrame, onText, onAside = () => {} }) {
   const answer = new Answer(performance.now());
   let response, reader;
@@ -57,13 +58,13 @@ export async function ask(request, { id, signal, onOpen, onFrame, onText, onAsid
   }
 }
 
-// An Answer folds the data frames of one stream into text and an ending.
+// An Answer joins the data frames of one stream to a text and an ending.
 export class Answer {
   ending = null;
-  aside = null; // what the last frame has beside text: {thought, called}
+  aside = null; // the other parts of the last frame: {thought, called}
   #start;
-  #first; // when the first text came
-  #last; // when the finish came: the token that ends an answer takes its time as well
+  #first; // when the first text arrived
+  #last; // when the finish reason arrived: the token that ends an answer takes time as well
   #finish = '';
   #tokens;
 
@@ -103,7 +104,7 @@ export class Answer {
     return text;
   }
 
-  // close returns the ending once no more frames come.
+  // close returns the ending when no more frames follow.
   close() {
     return this.ending ?? {
       kind: 'cut',
@@ -120,14 +121,14 @@ export class Answer {
   }
 }
 
-// drain reads what is left after the last frame, which is normally nothing, because leaving early would look to the
-// server like a client that went away. After a second it leaves all the same.
+// drain reads the rest after the last frame, which is normally empty: to the server, leaving early
+// would look like a client that has gone. After a second drain gives up.
 async function drain(reader) {
   const timer = setTimeout(() => reader.cancel().catch(() => {}), 1000);
   try {
     while (!(await reader.read()).done);
   } catch {
-    // The ending is known; how the connection closes no longer matters.
+    // The ending is known, so it does not matter how the connection closes.
   } finally {
     clearTimeout(timer);
   }

@@ -9,27 +9,27 @@ import { poll } from './poll.js';
 import { remember, Seen } from './seen.js';
 import { copy, follow, panel, Turn } from './ui.js';
 
-const patience = 1500; // how long a stop may take until the connection is closed instead
+const patience = 1500; // how long a stop may take before the page closes the connection instead
 
 const $ = (id) => document.getElementById(id);
 const prompt = $('prompt');
 const announcer = new Announcer($('announcer'));
 const toEnd = follow($('log'), $('turns'), $('latest'));
 const settings = panel($('toggle'), $('panel'));
-const wide = matchMedia('(min-width: 76rem)');
+const wide = matchMedia('(min-width: 60rem)');
 
 let history = []; // the messages of the turns that have an answer
-let answering = null; // the answer that is under way: {controller, seen}
+let answering = null; // the current answer: {controller, seen}
 let asked = null; // the last request
-let shown = null; // whose life is in the picture: {turn, life}
+let shown = null; // the turn whose life is in the picture: {turn, life}
 
-// send asks a question, unless an answer is under way.
+// send sends a question, unless an answer is in progress.
 async function send(question) {
   if (answering || !question.trim() || !settingsReadable()) return;
   const mine = { controller: new AbortController(), seen: null };
   setAnswering(mine);
   if (!$('model').value) await loadModels();
-  if (answering !== mine) return; // stopped before it began
+  if (answering !== mine) return; // stopped before the stream began
   if (!$('model').value) {
     setAnswering(null);
     return;
@@ -47,7 +47,7 @@ async function send(question) {
   remember(seen);
   const turn = new Turn($('turns'), question, request.model, seen.id);
   const life = new Life(seen);
-  shown?.turn.place.replaceChildren();
+  shown?.turn.picture();
   shown = { turn, life };
   place();
   toEnd();
@@ -82,21 +82,23 @@ async function send(question) {
   tell(turn, life, seen, ending);
   if (answering !== mine) return; // a new chat has begun meanwhile
   announcer.end(line);
-  // A turn without an answer would leave two questions in a row, which chat templates refuse, and a refused question
-  // would be refused again: leave it out, and give it back for another try.
+  // A turn without an answer would leave two consecutive questions, which chat templates refuse, and
+  // a refused question would be refused again. So leave the turn out of the history, and restore the
+  // question for another try.
   if (text) history = [...messages, { role: 'assistant', content: text }];
   else if (ending.kind !== 'completed' && !prompt.value) prompt.value = question;
   setAnswering(null);
 }
 
-// tell adds what the hops tell, once they do. A request that was refused at the door is no stream, and has no story.
+// tell adds the story of the stream once the hops have it. A request that the edge refused has no
+// stream, and so no story.
 async function tell(turn, life, seen, ending) {
   if (ending.kind === 'unreachable' || (ending.kind === 'refused' && ending.status < 500 && !ending.path.includes('>'))) {
     turn.tell(null);
     return;
   }
   const how = seen.headers && seen.gaps.report(seen.headers);
-  if (how) await report(seen.id, how).catch(() => {}); // the story is told without it, too
+  if (how) await report(seen.id, how).catch(() => {}); // the story is useful without the report, too
   try {
     const told = await settled(seen.id);
     life.tell(told);
@@ -106,15 +108,19 @@ async function tell(turn, life, seen, ending) {
   }
 }
 
-// place puts the picture beside the conversation, or where there is no room into it, below its answer.
+// place puts the picture beside the conversation or, on a narrow screen, below its answer, folded,
+// so that the answer stays in view.
 function place() {
   if (!shown) $('beside').replaceChildren();
-  else if (wide.matches) $('beside').replaceChildren(shown.life.node);
-  else shown.turn.place.replaceChildren(shown.life.node);
+  else if (wide.matches) {
+    shown.turn.picture();
+    $('beside').replaceChildren(shown.life.node);
+  }
+  else shown.turn.picture(shown.life.node);
   $('beside').hidden = !(shown && wide.matches);
 }
 
-// requestFor returns the request that the settings ask for. A field that is left empty is left to the server.
+// requestFor returns the request for the current settings. An empty field is left to the server.
 function requestFor(messages) {
   const number = (id) => ($(id).value === '' ? undefined : Number($(id).value));
   const system = $('system').value.trim();
@@ -132,7 +138,8 @@ function requestFor(messages) {
   };
 }
 
-// settingsReadable sends people to a field that is no number. Whether a number makes sense is for the server to say.
+// settingsReadable focuses a field that is not a number. The server decides whether a number is in
+// range.
 function settingsReadable() {
   if ($('settings').checkValidity()) return true;
   settings.open();
@@ -146,14 +153,15 @@ function setAnswering(answer) {
   $('send').hidden = Boolean(answer);
   $('stop').hidden = !answer;
   if (focused === $('send') || focused === $('stop') || focused === document.body || focused?.closest('.examples')) {
-    // The button that had the focus is gone. On a phone, focus in the text would cover the answer with the keyboard.
+    // The button that had the focus is gone. On a phone, focus in the text field would cover the answer
+    // with the keyboard.
     if (matchMedia('(hover: hover)').matches) prompt.focus({ preventScroll: true });
     else if (answer) $('stop').focus({ preventScroll: true });
   }
 }
 
-// stop asks for the stream to end, so that its reader hears the ending. Where nobody knows the stream, because it is not
-// there yet or the server is gone, closing the connection ends it.
+// stop asks the server to end the stream, so that the reader gets the ending. If no hop knows the
+// stream, because it has not begun or the server is gone, closing the connection ends it.
 function stop() {
   const mine = answering;
   if (!mine || (mine.seen && mine.seen.stopped !== null)) return;
@@ -179,7 +187,7 @@ function newChat() {
   prompt.focus();
 }
 
-// showCurl shows the last request, for the API that is chosen.
+// showCurl shows the last request as a command for the chosen API.
 function showCurl() {
   const api = $('curl-api').value;
   const left = missing(asked, api);
@@ -203,7 +211,7 @@ async function loadModels() {
   }
 }
 
-// chatPage makes the chat work, and returns what puts the focus where one writes.
+// chatPage sets the chat up, and returns a function that focuses the text field.
 export function chatPage() {
   $('composer').addEventListener('submit', (event) => {
     event.preventDefault();
@@ -223,7 +231,7 @@ export function chatPage() {
     if (event.key === 'Escape' && !event.isComposing && !$('chat').hidden) stop();
   });
   $('stop').addEventListener('click', (event) => {
-    if (event.detail < 2) stop(); // the second half of a double click on Send is no wish to stop
+    if (event.detail < 2) stop(); // the second click of a double click on Send must not stop the stream
   });
   $('new').addEventListener('click', newChat);
   $('curl-api').replaceChildren(...Object.keys(apis).map((name) => new Option(name)));

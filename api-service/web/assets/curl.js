@@ -1,4 +1,4 @@
-// The chat's last request as a command, for each of the APIs that answer it.
+// The chat's last request as a command, for each API that can answer it.
 
 // split returns the system messages of a request as one text, and the other messages.
 function split(messages) {
@@ -6,8 +6,8 @@ function split(messages) {
   return { system: system || undefined, rest: messages.filter(({ role }) => role !== 'system') };
 }
 
-// apis are the APIs by their names on the page. body converts a chat completion request. lacks are the fields that an API does not
-// have.
+// apis are the APIs by their names on the page. body converts a chat completion request. lacks are
+// the fields that an API does not have.
 export const apis = {
   'Chat completions': { path: '/v1/chat/completions', body: (request) => request, lacks: [] },
   Responses: {
@@ -33,8 +33,8 @@ export function missing(request, api) {
   return apis[api].lacks.filter((name) => request[name] !== undefined);
 }
 
-// curl returns the command that sends the same request to an API, one field a line. The command reads the key
-// from the shell's environment, so that a pasted command contains no key.
+// curl returns the command that sends the same request to an API, one field per line. The command
+// reads the key from the shell's environment, so that a pasted command contains no key.
 export function curl(origin, request, withKey = false, api = 'Chat completions') {
   const { path, body } = apis[api];
   const fields = Object.entries(body(request)).filter(([, value]) => value !== undefined);

@@ -1,10 +1,10 @@
 // Endings: every answer has exactly one, and the page says which. An ending is {kind, ...}:
 //
 //   completed    finish, tokens, ttft, rate   finish_reason and [DONE] both arrived
-//   stopped      as failed, or nothing        the reader of the page stopped it
-//   failed       code, message, param, path   the stream said why it failed; code is the reason
-//   refused      status, retryAfter + those   the answer never began
-//   cut          message                      it just ended: nobody said that it is complete
+//   stopped      as failed, or nothing        the user of the page stopped it
+//   failed       code, message, param, path   the stream ended with an error; code is the reason
+//   refused      status, retryAfter, ...      the answer never began; with the fields of failed
+//   cut          message                      the stream ended without a complete ending
 //   unreachable                               no response at all
 
 // failure reads OpenAI's error object, with the reason and the path that Whence adds.
@@ -26,12 +26,12 @@ export function refusal(status, retryAfter, body) {
     const { error } = JSON.parse(body);
     if (error) ending = failure(error);
   } catch {
-    // Not ours: a proxy's page, perhaps. Its text is all there is.
+    // Not Whence's error: perhaps a proxy's page. Show its text.
   }
   return { ...ending, kind: 'refused', status, retryAfter: retryAfter ?? '' };
 }
 
-// describe returns an ending as the one line that people read.
+// describe formats an ending as one line of text.
 export function describe(ending) {
   switch (ending.kind) {
     case 'completed':

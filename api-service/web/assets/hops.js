@@ -1,9 +1,10 @@
-// What hops tell of a stream, in words: the path of its ending, the sentence that sums it up, and the table.
+// A stream's hops for display: the path of its ending, a one-sentence summary, and the table.
 
+import { withAbsent } from './absent.js';
 import { node } from './node.js';
 import { count, duration, handed, left, mood } from './words.js';
 
-// longest returns the path of the ending as the hop told it to which it went last.
+// longest returns the path of the ending as the last hop on that path reported it.
 export function longest(story) {
   return story.hops.map(({ path }) => path ?? []).reduce((long, path) => (path.length > long.length ? path : long), story.path ?? []);
 }
@@ -14,7 +15,7 @@ export function pathOf(path) {
     i > 0 && node('span', { class: 'arrow', 'aria-hidden': 'true' }, ' → '), node('span', { class: 'stop' }, hop))));
 }
 
-// sentence says what became of a stream, beside its reason.
+// sentence summarizes what happened to a stream, besides its reason.
 export function sentence(story) {
   const first = story.hops[0];
   const { prompt, cached, delivered, wasted } = story.tokens;
@@ -28,35 +29,43 @@ export function sentence(story) {
   return parts.join('; ');
 }
 
-// delivered says how a stream came to its client; null where nobody has told, or nothing is wrong and quiet is asked for.
+// delivered describes how a stream arrived at its client. It returns null without a report, or if
+// nothing is wrong and quiet is set.
 export function delivered({ delivery }, quiet = false) {
   const { verdict, proxy, tokens, sent, seen } = delivery ?? {};
   switch (verdict) {
     case 'buffered': {
       const who = proxy === 'a proxy' ? '' : ` (${proxy})`;
-      const remedy = /^nginx/.test(proxy) ? 'proxy_buffering off in its configuration mends it' : 'Its buffering, compression or cache is to be switched off';
+      const remedy = /^nginx/.test(proxy) ? 'proxy_buffering off in its configuration fixes that' : 'Switch its buffering, compression or cache off';
       return node('p', { class: 'problem delivery' },
-        `A proxy between browser and api-service${who} collects tokens: ${count(seen.events, 'event')}, sent in ${sent.bursts} bursts, came in ${seen.bursts}. ${remedy}: see “Does a proxy collect tokens?” in docs/operations.md.`);
+        `A proxy between browser and api-service${who} collects tokens: ${count(seen.events, 'event')}, sent in ${sent.bursts} bursts, came in ${seen.bursts}. ${remedy}: see “Find a proxy that collects tokens” in docs/howto/proxies.md.`);
     }
     case 'merged':
-      return node('p', { class: 'hint delivery' }, `api-service sent ${count(tokens, 'token')} in ${count(sent.events, 'event')}: the engine makes several at once, or the browser reads slowly.`);
+      return node('p', { class: 'hint delivery' }, `api-service sent ${count(tokens, 'token')} in ${count(sent.events, 'event')}: the engine generates several at once, or the browser reads slowly.`);
     case 'flowing':
-      return quiet ? null : node('p', { class: 'hint delivery' }, `Events came as they were sent${proxy ? `, through ${proxy}` : ''}: ${count(seen.bursts, 'burst')} of ${sent.bursts}.`);
+      return quiet ? null : node('p', { class: 'hint delivery' }, `Events arrived as they were sent${proxy ? `, through ${proxy}` : ''}: ${count(seen.bursts, 'burst')} of ${sent.bursts}.`);
     default:
       return null;
   }
 }
 
-// chip is a reason, coloured by what it means.
+// chip shows a reason, coloured by its mood.
 export function chip(reason, state) {
   return node('span', { class: 'chip', 'data-mood': mood(reason, state) }, state === 'live' ? 'live' : reason || state);
 }
 
 const columns = ['Hop', 'State', 'Took', 'Tokens in', 'Tokens out', 'Stop heard', 'Stopped below', 'Ending'];
 
+// absentRow is the row of a hop without a record.
+function absentRow({ name, at, to, reason }, caller) {
+  return node('tr', {}, node('th', { scope: 'row' }, name), node('td', { 'data-label': columns[1] }, 'no record'), node('td', { 'data-label': columns[2], class: 'number' }, duration(to - at)),
+    node('td', { colspan: columns.length - 3 }, `${reason ? `${reason}; ` : ''}known from the record of ${caller.hop} only`));
+}
+
 // tableOf lists the hops, as `whence why` prints them.
 export function tableOf(story) {
-  const rows = story.hops.flatMap((hop) => {
+  const rows = withAbsent(story).flatMap(({ told: hop, caller, call }) => {
+    if (!hop) return [absentRow(call, caller)];
     const cells = [
       node('th', { scope: 'row' }, hop.hop), hop.state, duration(hop.took_ms), hop.tokens_in, hop.tokens_out,
       hop.stop_heard_ms === null ? '–' : `after ${duration(hop.stop_heard_ms)}`,
@@ -68,6 +77,6 @@ export function tableOf(story) {
     const handovers = (hop.handovers ?? []).map((over) => node('tr', { class: over.reason === 'completed' ? null : 'move' }, node('td', { colspan: columns.length }, handed(over))));
     return [node('tr', {}, cells), ...handovers, ...moves];
   });
-  return node('table', { class: 'hops' }, node('caption', { class: 'unseen' }, 'What each hop tells'),
+  return node('table', { class: 'hops' }, node('caption', { class: 'unseen' }, 'Records of all hops'),
     node('thead', {}, node('tr', {}, columns.map((name, i) => node('th', { scope: 'col', class: i > 1 && i < 7 ? 'number' : null }, name)))), node('tbody', {}, rows));
 }

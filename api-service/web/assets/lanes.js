@@ -1,32 +1,40 @@
-// A stream's life as lanes on one scale of time: the pure step between what is known and what is drawn.
+// A stream's life as lanes on one time scale: the pure step between the data and the drawing.
 //
-// Time 0 is the browser's request, or where the browser saw nothing the moment when the first hop got it. Each hop tells
-// times of its own clock; they are moved only where they would say that a hop began before the one above it.
+// Time 0 is the browser's request or, if this browser did not send the request, the time when the
+// first hop received it. Each hop reports times of its own clock. They are shifted only if a hop
+// would otherwise begin before the hop above it.
 
+import { withAbsent } from './absent.js';
 import { handed, wall } from './words.js';
 
-// How long a gap is, against the usual one of its lane: usual, long, very long, a stall.
+// The level of a gap by its ratio to the median of its lane: usual, long, very long, a stall.
 const levels = [1.75, 4, 12];
 
-// A gap is never long that is shorter than this, in milliseconds: timers are no finer.
+// A gap of less than this many milliseconds is never long: timers are no finer.
 const usual = 1;
 
-// lanes returns {lanes, to, ending}: a lane for each hop, the end of the scale, and the part of it in which the stream ended,
-// as [from, to], or null. A lane is {name, from, to, state, note, bands, ticks, marks}.
+// lanes returns {lanes, to, ending}: a lane for each hop, the end of the scale, and the part of the
+// scale in which the stream ended, as [from, to], or null. A lane is {name, from, to, state, note,
+// bands, ticks, marks}.
 export function lanes(story, seen, now = seen?.at()) {
   const all = [];
   let zero = 0;
   if (seen) {
     all.push(client(seen, now));
     const first = story?.hops[0];
-    // The request reached the first hop after it was sent and before the header came, whatever the clocks say.
+    // Whatever the clocks say, the request reached the first hop after it was sent and before the
+    // response header arrived.
     if (first) zero = Math.min(Math.max(wall(first.began) - seen.wall, 0), seen.opened ?? all[0].to);
   }
   const origin = story && wall(story.hops[0].began);
   let above = zero;
-  for (const told of story?.hops ?? []) {
-    above = Math.max(above, zero + wall(told.began) - origin);
-    all.push(hop(told, above));
+  for (const { told, call } of story ? withAbsent(story) : []) {
+    if (told) {
+      above = Math.max(above, zero + wall(told.began) - origin);
+      all.push(hop(told, above));
+    } else {
+      all.push(gone(call, above));
+    }
   }
   return { lanes: all, to: Math.max(1, ...all.map((lane) => lane.to)), ending: endingOf(all) };
 }
@@ -36,7 +44,7 @@ function client(seen, now) {
   const marks = [{ at: 0, kind: 'send', text: 'sends the request' }];
   if (seen.opened !== null) marks.push({ at: seen.opened, kind: 'header', text: 'header' });
   if (seen.stopped !== null) marks.push({ at: seen.stopped, kind: 'heard', text: 'presses Stop' });
-  if (seen.ended !== null) marks.push({ at: to, kind: 'end', text: 'the stream is over' });
+  if (seen.ended !== null) marks.push({ at: to, kind: 'end', text: 'the stream has ended' });
   return {
     name: 'client', from: 0, to, state: seen.ended === null ? 'live' : 'ended', note: `${seen.count} frames`,
     bands: bands(seen.frames.map((at, index) => ({ at, index }))), ticks: seen.frames.map((at) => ({ at, side: 'both' })), marks,
@@ -71,23 +79,35 @@ function hop(told, began) {
   }
   if (told.stop_heard_ms !== null && told.stop_heard_ms !== undefined) {
     const heard = began + told.stop_heard_ms;
-    lane.marks.push({ at: heard, kind: 'heard', text: 'hears the stop' });
+    lane.marks.push({ at: heard, kind: 'heard', text: 'receives the stop' });
     if (told.stop_confirmed_ms !== null && told.stop_confirmed_ms !== undefined) {
-      lane.marks.push({ at: heard + told.stop_confirmed_ms, kind: 'confirmed', text: 'what is below has stopped' });
+      lane.marks.push({ at: heard + told.stop_confirmed_ms, kind: 'confirmed', text: 'the hop below has stopped' });
     }
   }
   if (told.state === 'ended') lane.marks.push({ at: lane.to, kind: 'end', text: `ends: ${told.reason}` });
   return lane;
 }
 
-// flow returns the messages that carry the answer: what came from below, or on the last hop what was sent up.
+// gone is the lane of a hop that has no record, on the clock of its caller, whose record began at
+// began.
+function gone({ name, at, to, messages, reason }, began) {
+  const times = messages.map((message) => ({ at: began + message.at, index: message.index }));
+  return {
+    name, from: began + at, to: began + to, state: 'gone', note: 'no record; as its caller saw it',
+    bands: bands(times), ticks: times.map((message) => ({ at: message.at, side: 'up' })),
+    marks: reason ? [{ at: began + to, kind: 'rst', side: 'up', text: `is lost to its caller: ${reason}` }] : [],
+  };
+}
+
+// flow returns the messages that carry the answer: those received from below or, on the last hop,
+// those sent up.
 function flow(events) {
   const came = events.filter(({ kind, side }) => kind === 'recv' && side === 'down');
   return came.length > 0 ? came : events.filter(({ kind, side }) => kind === 'send' && side === 'up');
 }
 
-// bands returns the gaps between messages as {from, to, level}. Between messages that do not follow one another, because
-// only the first and last are told, the level is -1.
+// bands returns the gaps between messages as {from, to, level}. Only the first and last messages
+// are recorded; between messages that are not consecutive, the level is -1.
 export function bands(messages) {
   const gaps = [];
   for (let i = 1; i < messages.length; i++) {
@@ -103,9 +123,10 @@ export function bands(messages) {
   return gaps;
 }
 
-// endingOf returns the time in which the hops heard of the ending and ended, with some air, if all of them have.
+// endingOf returns the time span in which the hops got the stop and ended, with a margin, if all of
+// them have ended.
 function endingOf(all) {
-  const ended = all.length > 0 && all.every(({ marks }) => marks.some(({ kind }) => kind === 'end'));
+  const ended = all.length > 0 && all.every(({ state, marks }) => state === 'gone' || marks.some(({ kind }) => kind === 'end'));
   if (!ended) return null;
   const times = all.flatMap(({ marks }) => marks.filter(({ kind }) => ['heard', 'confirmed', 'end'].includes(kind)).map(({ at }) => at));
   const [from, to] = [Math.min(...times), Math.max(...times)];
@@ -113,13 +134,13 @@ function endingOf(all) {
   return [Math.max(0, from - air), to + air];
 }
 
-// threads returns how the stop went down and how the ending came up, each a list of [lane, time].
+// threads returns the way of the stop down and of the ending up, each as a list of [lane, time].
 export function threads(all) {
   const way = (kind) => all.flatMap(({ marks }, lane) => marks.filter((mark) => mark.kind === kind).map(({ at }) => [lane, at]));
   return { down: way('heard'), up: way('end').reverse() };
 }
 
-// scale returns the marks of an axis from one time to another, about as many as asked for.
+// scale returns the marks of an axis from one time to another, about as many as wanted.
 export function scale(from, to, wanted) {
   const rough = (to - from) / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(rough));

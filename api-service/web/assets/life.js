@@ -7,7 +7,7 @@ import { plot } from './plot.js';
 import { latency } from './seen.js';
 import { duration } from './words.js';
 
-const often = 100; // milliseconds between two drawings at least
+const often = 100; // minimum time between two drawings, in milliseconds
 
 export class Life {
   #story = null;
@@ -34,13 +34,13 @@ export class Life {
     new ResizeObserver(() => this.#draw()).observe(this.#canvas);
   }
 
-  // tell shows what the hops tell.
+  // tell updates the story of the stream.
   tell(story) {
     this.#story = story;
     this.#draw();
   }
 
-  // change says that the browser has seen more. What comes in quick succession is drawn once.
+  // change redraws after the browser has received more. Changes in quick succession are drawn once.
   change() {
     this.#timer ||= setTimeout(() => this.#draw(), often);
   }

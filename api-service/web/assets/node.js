@@ -1,8 +1,9 @@
-// Elements without markup: what a server or a model says becomes text or an attribute, never HTML.
+// Elements without markup: text from a server or a model becomes a text node or an attribute, never
+// HTML.
 
 const svg = 'http://www.w3.org/2000/svg';
 
-// node returns an element. Attributes that are null, undefined or false are left out; children that are none, too.
+// node returns an element. It leaves out attributes and children that are null, undefined or false.
 export function node(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);
 }

@@ -1,4 +1,5 @@
-// Lanes as SVG. Shapes carry what colours say, each mark has a title, and the table of hops beside it tells the same in words.
+// Lanes as SVG. Shapes have the same meaning as colours, each mark has a title, and the table of
+// hops has the same data as text.
 
 import { scale, threads } from './lanes.js';
 import { drawn } from './node.js';
@@ -23,26 +24,26 @@ const shapes = {
   stall: 'M-9,0H9',
 };
 
-// What the shapes mean, in the order of the legend.
+// The meanings of the shapes, in the order of the legend.
 export const legend = [
   ['send', 'request'], ['header', 'header'], ['rst', 'RST'], ['trailer', 'trailer'], ['heard', 'stop heard'],
   ['confirmed', 'stopped below'], ['handover', 'prompt handed over'], ['move', 'moved'], ['end', 'ended'], ['long', 'long gap'], ['stall', 'stall'],
 ];
 
-// kinds returns what there is in the picture, for the legend.
+// kinds returns the kinds of marks in the picture, for the legend.
 export function kinds(picture) {
   return new Set(picture.lanes.flatMap(({ marks, bands }) => [
     ...marks.map(({ kind }) => kind), ...bands.map(({ level }) => (level > 2 ? 'stall' : level > 0 ? 'long' : '')),
   ]));
 }
 
-// symbol draws one shape alone.
+// symbol draws a single shape.
 export function symbol(kind) {
   return drawn('svg', { class: 'symbol', viewBox: '-12 -12 24 24', width: 16, height: 16, 'aria-hidden': 'true' },
     drawn('path', { class: `mark ${kind}`, d: shapes[kind], transform: `translate(0 ${{ heard: 5, confirmed: -5 }[kind] ?? 0})` }));
 }
 
-// draw returns lanes between two times as an SVG of this width.
+// draw returns the lanes between two times as an SVG of this width.
 export function draw(picture, [from, to], width, label) {
   const x = (at) => edge + ((at - from) / (to - from)) * (width - 2 * edge);
   const inside = (at) => at >= from && at <= to;
@@ -55,7 +56,7 @@ export function draw(picture, [from, to], width, label) {
   for (const at of marks) {
     root.append(drawn('path', { class: 'grid', d: `M${x(at).toFixed(1)},0V${height - axis + 6}` }));
     const text = tick(at, step, to);
-    const room = 3.5 * text.length; // half its width
+    const room = 3.5 * text.length; // half the width of the text
     const middle = Math.min(Math.max(x(at), room), width - room);
     root.append(drawn('text', { class: 'axis', x: middle.toFixed(1), y: height - 4, 'text-anchor': 'middle' }, text));
   }
@@ -92,7 +93,8 @@ export function draw(picture, [from, to], width, label) {
   return root;
 }
 
-// ticks draws a stroke for each message, on the side that it came from or went to, and one for all on the same spot.
+// ticks draws a stroke for each message, on the side where the message came from or went to, and a
+// single stroke for messages on the same spot.
 function ticks(messages, x, y) {
   const drawnAt = { up: -1, down: -1, both: -1 };
   let d = '';
@@ -106,7 +108,7 @@ function ticks(messages, x, y) {
   return d;
 }
 
-// tick says a time on the axis, with the digits that its step needs.
+// tick formats a time on the axis, with the digits that the step needs.
 function tick(at, step, to) {
   const [value, unit, size] = step >= 100 && to >= 1000 ? [at / 1000, 's', step / 1000] : [at, 'ms', step];
   const digits = Math.max(0, Math.ceil(-Math.log10(size) - 1e-9));

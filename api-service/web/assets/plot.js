@@ -1,4 +1,5 @@
-// Latency as SVG: a dot for each gap between two frames, as high as it was long, where the second came.
+// Latency as SVG: a dot for each gap between two frames, at the time of the second frame and as
+// high as the gap is long.
 
 import { scale } from './lanes.js';
 import { drawn } from './node.js';
@@ -6,7 +7,8 @@ import { duration } from './words.js';
 
 const box = { height: 84, top: 14, bottom: 70, edge: 10 };
 
-// plot returns the frames of a stream up to a time as an SVG of this width. measured is what latency says of them.
+// plot returns the frames of a stream up to a time as an SVG of this width. measured is the result
+// of latency.
 export function plot(frames, measured, to, width) {
   const root = drawn('svg', {
     class: 'plot', viewBox: `0 0 ${width} ${box.height}`, width, height: box.height, role: 'img',
@@ -16,8 +18,8 @@ export function plot(frames, measured, to, width) {
   root.append(drawn('path', { class: 'grid', d: `M${box.edge},${box.bottom}H${width - box.edge}` }));
   if (!measured) return root;
 
-  // One stall must not press everything else to the ground, so the scale ends a little above most of the gaps: unless these are
-  // none, because tokens come in bursts.
+  // One stall must not flatten all other gaps, so the scale ends a little above most gaps, unless
+  // most gaps are almost zero, because tokens arrive in bursts.
   const most = measured.p95 >= 1 ? 3 * measured.p95 : Infinity;
   const top = Math.max(1, Math.min(measured.max ?? 1, most) * 1.15);
   const y = (gap) => box.bottom - (Math.min(gap, top) / top) * (box.bottom - box.top);
@@ -35,7 +37,7 @@ export function plot(frames, measured, to, width) {
   if (measured.p50 !== undefined) {
     root.append(drawn('path', { class: 'median', d: `M${x(measured.ttft).toFixed(1)},${y(measured.p50).toFixed(1)}H${x(frames.at(-1)).toFixed(1)}` }));
   }
-  // Last, so that it stands above the dots.
+  // Last, so that the text is above the dots.
   root.append(drawn('text', { class: 'axis', x: width - box.edge, y: (y(mark) - 3).toFixed(1), 'text-anchor': 'end' }, `${Number(mark.toPrecision(2))} ms`));
   return root;
 }

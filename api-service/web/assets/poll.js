@@ -1,4 +1,5 @@
-// poll asks again and again while the page is visible, one question at a time, until what it returns is called.
+// poll calls question repeatedly while the page is visible, one call at a time, until question
+// returns false or the returned function is called.
 export function poll(every, question) {
   let timer = 0;
   let over = false;

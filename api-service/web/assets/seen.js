@@ -1,17 +1,17 @@
-// What the browser itself saw of a stream, in milliseconds from the request on.
+// The browser's own measurements of a stream, in milliseconds since the request.
 
 import { Gaps } from './gaps.js';
 
-const most = 1 << 15; // frames whose times are kept; later ones are only counted
-const streams = 32; // that are remembered, for their own pages
+const most = 1 << 15; // number of frames whose times are kept; later frames are only counted
+const streams = 32; // number of streams that are kept for their own pages
 
 const remembered = new Map();
 
 export class Seen {
-  opened = null; // when the response's header came
-  stopped = null; // when its reader pressed Stop
+  opened = null; // when the response header arrived
+  stopped = null; // when the user pressed Stop
   ended = null;
-  frames = []; // when each frame with text came
+  frames = []; // when each frame with text arrived
   count = 0;
   headers = null; // of the response
   gaps = new Gaps();
@@ -34,7 +34,7 @@ export class Seen {
   }
 }
 
-// remember keeps what was seen as long as the page lives, of the last streams.
+// remember keeps the measurements of the last streams for the lifetime of the page.
 export function remember(seen) {
   remembered.set(seen.id, seen);
   if (remembered.size > streams) remembered.delete(remembered.keys().next().value);
@@ -44,7 +44,7 @@ export function recall(id) {
   return remembered.get(id);
 }
 
-// latency sums up when frames came: the time to the first, and the gaps between them.
+// latency summarizes the times of frames: the time to the first frame, and the gaps between frames.
 export function latency(frames) {
   if (frames.length === 0) return null;
   const gaps = frames.slice(1).map((at, i) => at - frames[i]);

@@ -4,6 +4,7 @@ import { stop, story, streamPath } from './api.js';
 import { chip, delivered, longest, pathOf, sentence, tableOf } from './hops.js';
 import { Life } from './life.js';
 import { node } from './node.js';
+import { paceOf } from './pace.js';
 import { poll } from './poll.js';
 import { recall } from './seen.js';
 import { copy } from './ui.js';
@@ -17,8 +18,9 @@ export function streamPage(root, id) {
   const path = node('div', {});
   const message = node('p', { class: 'hint' });
   const how = node('div', {});
-  const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'What each hop tells' });
-  const known = node('div', { hidden: true }, line, path, message, how, life.node, node('h3', {}, 'Hops'), table);
+  const gaps = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Gaps between tokens' });
+  const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Records of all hops' });
+  const known = node('div', { hidden: true }, line, path, message, how, life.node, node('h3', {}, 'Gaps between tokens'), gaps, node('h3', {}, 'Hops'), table);
   root.append(
     node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Stream'), name, node('span', { class: 'tools' }, halt,
       node('a', { class: 'button', href: streamPath(id) }, 'As JSON'))),
@@ -30,7 +32,7 @@ export function streamPage(root, id) {
     try {
       await stop(id);
     } catch (err) {
-      say(`It cannot be stopped: ${err.message}.`);
+      say(`The stream cannot be stopped: ${err.message}.`);
       halt.disabled = false;
     }
   });
@@ -49,10 +51,11 @@ export function streamPage(root, id) {
       message.textContent = told.message ?? '';
       how.replaceChildren(...[delivered(told)].filter(Boolean));
       life.tell(told);
+      gaps.replaceChildren(...paceOf(told));
       table.replaceChildren(tableOf(told));
       return told.hops.some(({ state }) => state !== 'ended');
     } catch (err) {
-      say(err.status === 404 ? 'No hop knows this stream: it never was, or so many have ended since that it is forgotten.' : `Its story cannot be told: ${err.message}.`);
+      say(err.status === 404 ? 'No hop knows this stream: it never existed, or its record was dropped after many later streams.' : `Its story cannot be told: ${err.message}.`);
       return err.status !== 404;
     }
   });

@@ -1,9 +1,10 @@
-// #/streams: those that run, and the last that ended.
+// #/streams: the running streams, and the last streams that ended.
 
-import { ended, live } from './api.js';
+import { ended, live, mostEnded } from './api.js';
 import { chip } from './hops.js';
 import { node } from './node.js';
 import { poll } from './poll.js';
+import { choose, keys, pageOf } from './select.js';
 import { duration } from './words.js';
 
 const reasons = [
@@ -11,7 +12,7 @@ const reasons = [
   'unavailable', 'invalid', 'not_found', 'unauthenticated', 'forbidden', 'engine_failed', 'internal',
 ];
 const limits = ['25', '100', '500'];
-const hops = new Set(['client', 'api-service', 'chat-service', 'engine']); // grows with what paths name
+const hops = new Set(['client', 'api-service', 'chat-service', 'engine']); // grows with the names in paths
 
 export function streamsPage(root, _, query) {
   const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
@@ -20,19 +21,40 @@ export function streamsPage(root, _, query) {
   const reason = select('reason', ['', ...reasons], query.get('reason'));
   const hop = select('hop', ['', ...hops], query.get('hop'));
   const limit = select('limit', limits, query.get('limit') ?? limits[0]);
+  const search = node('input', { name: 'search', type: 'search', value: query.get('search') ?? '', placeholder: 'id, model, peer …' });
+  const sort = select('sort', Object.keys(keys), query.get('sort') ?? 'began');
+  const order = select('order', ['descending', 'ascending'], query.get('order') ?? 'descending');
+  let page = Number(query.get('page')) || 1;
+  const pages = node('p', { class: 'pages', role: 'status' });
+  const turn = (text, by) => {
+    const button = node('button', { type: 'button' }, text);
+    button.addEventListener('click', () => {
+      page += by;
+      remember();
+    });
+    return button;
+  };
+  const [before, after] = [turn('Previous page', -1), turn('Next page', 1)];
   const filters = node('form', { class: 'filters', 'aria-label': 'Filters' },
-    field('Reason', reason), field('Hop in its path', hop), field('At most', limit));
+    field('Search', search), field('Reason', reason), field('Hop in its path', hop), field('Sort by', sort), field('Order', order), field('Per page', limit));
   root.append(
     node('h2', { tabindex: '-1' }, 'Streams'), problem,
     node('section', { 'aria-label': 'Live streams' }, node('h3', {}, 'Live'), running),
-    node('section', { 'aria-label': 'Ended streams' }, node('h3', {}, 'Ended'), filters, over),
+    node('section', { 'aria-label': 'Ended streams' }, node('h3', {}, 'Ended'), filters, over, node('div', { class: 'title' }, before, after, pages)),
   );
   const ask = async () => {
     try {
-      const [runs, ends] = await Promise.all([live(), ended({ reason: reason.value, hop: hop.value, limit: limit.value })]);
+      const [runs, ends] = await Promise.all([live(), ended({ reason: reason.value, hop: hop.value, limit: String(mostEnded) })]);
       learn(hop, [...ends, ...runs]);
-      show(running, runs.toReversed(), 'Nothing runs on this instance.');
-      show(over, ends, reason.value || hop.value ? 'No stream that is remembered ended so.' : 'No stream has ended yet.');
+      const chosen = { search: search.value, sort: sort.value, descending: order.value === 'descending' };
+      show(running, choose(runs, chosen), runs.length > 0 ? 'No running stream matches the search.' : 'No stream is running on this instance.');
+      const { rows, at, pages: all } = pageOf(choose(ends, chosen), page, Number(limit.value));
+      page = at;
+      before.disabled = at === 1;
+      after.disabled = at === all;
+      const text = `Page ${at} of ${all}`;
+      if (pages.textContent !== text) pages.textContent = text; // screen readers announce a status when it changes
+      show(over, rows, search.value || reason.value || hop.value ? 'No recorded stream matches these filters.' : 'No stream has ended yet.');
       problem.hidden = true;
     } catch (err) {
       problem.textContent = `The streams cannot be listed: ${err.message}.`;
@@ -40,12 +62,16 @@ export function streamsPage(root, _, query) {
     }
   };
   filters.addEventListener('submit', (event) => event.preventDefault());
-  filters.addEventListener('change', () => {
-    const chosen = new URLSearchParams(Object.entries({ reason: reason.value, hop: hop.value, limit: limit.value }).filter(([, value]) => value));
-    history.replaceState(null, '', `#/streams?${chosen}`);
+  const remember = () => {
+    const chosen = { search: search.value, reason: reason.value, hop: hop.value, sort: sort.value, order: order.value, limit: limit.value, page: page > 1 ? String(page) : '' };
+    history.replaceState(null, '', `#/streams?${new URLSearchParams(Object.entries(chosen).filter(([, value]) => value))}`);
     ask();
+  };
+  filters.addEventListener('input', () => {
+    page = 1;
+    remember();
   });
-  return poll(1000, ask);
+  return poll(2000, ask); // a full list is half a megabyte
 }
 
 function field(text, control) {
@@ -53,11 +79,11 @@ function field(text, control) {
 }
 
 function select(name, values, chosen) {
-  if (chosen && !values.includes(chosen)) values = [...values, chosen]; // a link may know more than this page
+  if (chosen && !values.includes(chosen)) values = [...values, chosen]; // a link may name a value that this page does not know
   return node('select', { name }, values.map((value) => node('option', { value, selected: value === chosen }, value || 'any')));
 }
 
-// learn offers hops that paths have named.
+// learn adds the hops that paths name to the choices.
 function learn(control, streams) {
   for (const name of streams.flatMap(({ path }) => path ?? [])) {
     if (hops.has(name)) continue;
@@ -66,10 +92,10 @@ function learn(control, streams) {
   }
 }
 
-const head = () => node('thead', {}, node('tr', {}, [['Stream'], ['Ending'], ['Origin', 'wide'], ['Model', 'wider'], ['Tokens', 'number'], ['Took', 'number'], ['Peer', 'wide']]
+const head = () => node('thead', {}, node('tr', {}, [['Stream'], ['Began', 'wide'], ['Ending'], ['Origin', 'wide'], ['Model', 'wider'], ['Tokens', 'number'], ['Took', 'number'], ['Peer', 'wide']]
   .map(([name, kind]) => node('th', { scope: 'col', class: kind }, name))));
 
-// show lists streams. Rows that are there already stay, so that focus and selection do.
+// show lists streams. Existing rows stay in place, so that they keep focus and selection.
 function show(place, streams, none) {
   if (streams.length === 0) {
     place.replaceChildren(node('p', { class: 'hint' }, none));
@@ -93,10 +119,11 @@ function update(row, stream) {
   const [hop] = stream.hops;
   row ??= node('tr', { 'data-id': stream.id }, node('td', { class: 'name' }, node('a', { href: `#/streams/${encodeURIComponent(stream.id)}` }, stream.id)));
   const cells = [
+    node('td', { class: 'wide', title: hop.began }, new Date(hop.began).toTimeString().slice(0, 8)),
     node('td', {}, chip(stream.reason, stream.state)), node('td', { class: 'wide' }, stream.origin ?? '–'), node('td', { class: 'wider' }, stream.model ?? '–'),
     node('td', { class: 'number' }, String(stream.tokens.delivered)), node('td', { class: 'number' }, duration(hop.took_ms)), node('td', { class: 'wide mono' }, hop.peer ?? '–'),
   ];
-  while (row.cells.length > 1) row.lastChild.remove(); // the link stays where it is, or it would lose the focus
+  while (row.cells.length > 1) row.lastChild.remove(); // the link stays in place, or it would lose the focus
   row.append(...cells);
   return row;
 }

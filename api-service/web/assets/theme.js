@@ -1,6 +1,7 @@
 // Light or dark. A classic script in the head, so that the choice holds before the first paint.
 //
-// A choice is kept only while it differs from the system's: choosing what the system says follows the system again.
+// A choice is stored only while it differs from the system's setting: choosing the system's setting
+// follows the system again.
 (() => {
   const key = 'whence-theme';
   const root = document.documentElement;

@@ -1,4 +1,4 @@
-// The chat's moving parts. Whatever a model or a server says reaches the page as text nodes only.
+// The chat's moving parts. Text from a model or a server reaches the page only as text nodes.
 
 import { describe } from './ending.js';
 import { delivered, longest, pathOf, sentence } from './hops.js';
@@ -16,8 +16,7 @@ export class Turn {
   #pending = '';
   #frame = 0;
 
-  // place is for the picture of the stream.
-  place;
+  #place;
 
   constructor(list, question, model, id) {
     const root = document.getElementById('turn').content.cloneNode(true);
@@ -33,7 +32,7 @@ export class Turn {
     this.#answer.append(this.#node);
     this.#ending = text('.ending', 'waiting for the first token');
     this.#told = root.querySelector('.told');
-    this.place = root.querySelector('.place');
+    this.#place = root.querySelector('.place');
     this.#id = text('.id', id);
     this.#id.setAttribute('aria-label', `Copy the stream id ${id}`);
     this.#id.addEventListener('click', () => copy(this.#id, id));
@@ -41,16 +40,23 @@ export class Turn {
     list.append(root);
   }
 
-  // add shows more text, at most once a frame: engines are faster than screens.
+  // add shows more text, at most once per animation frame: engines are faster than screens.
   add(text) {
     this.#pending += text;
     this.#frame ||= requestAnimationFrame(() => this.#flush());
   }
 
-  // aside shows what the model thinks above its answer, and what it calls below.
+  // aside shows the reasoning above the answer, and the tool calls below.
   aside(thought, called) {
     if (thought) (this.#thought ??= this.#beside('thought', 'before')).append(thought);
     if (called) (this.#called ??= this.#beside('called', 'after')).append(called);
+  }
+
+  // picture shows the picture of the stream below the answer, folded; without an argument it removes
+  // the picture.
+  picture(drawing) {
+    this.#place.hidden = !drawing;
+    this.#place.querySelector('.timeline').replaceChildren(...(drawing ? [drawing] : []));
   }
 
   #beside(kind, where) {
@@ -68,9 +74,9 @@ export class Turn {
     this.#pending = '';
   }
 
-  // end shows the ending and returns it as people read it.
+  // end shows the ending and returns it as text.
   end(ending) {
-    this.#flush(); // a hidden tab draws no frames
+    this.#flush(); // a hidden tab has no animation frames
     const line = describe(ending);
     this.#ending.textContent = line;
     this.#ending.dataset.kind = ending.kind;
@@ -78,7 +84,7 @@ export class Turn {
     return line;
   }
 
-  // tell shows what the hops told of the ending; null if they know nothing.
+  // tell shows the hops' story of the ending; null if the hops know nothing.
   tell(story) {
     const more = this.#told.querySelector('.more');
     if (story) {
@@ -89,23 +95,37 @@ export class Turn {
   }
 }
 
-// follow keeps the end of the turns in view as they grow, unless the reader has scrolled up. It returns a function that
-// goes to the end. button shows while there is more below.
+const near = 16; // pixels within which a view is at the end of an answer
+const margin = 44; // pixels of a view below the end of an answer, for the folded picture
+
+// follow keeps the end of the last answer in view as the answer grows, unless the reader has
+// scrolled away. It returns a function that scrolls there. button is visible while the end of the
+// answer is further below.
 export function follow(scroller, turns, button) {
   let following = true;
   let last = 0;
-  const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 16;
-  const showButton = () => (button.hidden = following || atEnd() || turns.childElementCount === 0);
+  // goal is where the end of the last answer is at the bottom of the view. The picture below the
+  // answer does not count: it would push the answer out of sight.
+  const goal = () => {
+    const most = scroller.scrollHeight - scroller.clientHeight;
+    const last = turns.lastElementChild?.querySelector('.told');
+    if (!last) return most;
+    const below = last.getBoundingClientRect().bottom - scroller.getBoundingClientRect().bottom;
+    return Math.max(0, Math.min(most, scroller.scrollTop + below + margin));
+  };
+  const short = () => goal() - scroller.scrollTop;
+  const showButton = () => (button.hidden = following || short() < near || turns.childElementCount === 0);
   const toEnd = () => {
     following = true;
-    scroller.scrollTop = scroller.scrollHeight;
+    scroller.scrollTop = goal();
     last = scroller.scrollTop;
     showButton();
   };
   scroller.addEventListener('scroll', () => {
-    // Only a move upwards is the reader's: content that grew may have left us short of the end for a moment.
-    if (atEnd()) following = true;
-    else if (scroller.scrollTop < last) following = false;
+    // A downward move to above the end is not the reader's: after content has grown, the view may be
+    // short of the end for a moment.
+    if (Math.abs(short()) < near) following = true;
+    else if (scroller.scrollTop < last || short() < 0) following = false;
     last = scroller.scrollTop;
     showButton();
   }, { passive: true });
@@ -122,8 +142,8 @@ export function follow(scroller, turns, button) {
   return toEnd;
 }
 
-// copy puts text on the clipboard and says so on the button. Where there is no clipboard (plain HTTP to another host) it
-// selects the text of source instead, so that the usual key copies it.
+// copy copies text to the clipboard and shows that on the button. Without a clipboard (plain HTTP
+// to another host) it selects the text of source instead, so that the usual key copies it.
 export async function copy(button, text, source = button) {
   try {
     await navigator.clipboard.writeText(text);
@@ -134,7 +154,8 @@ export async function copy(button, text, source = button) {
   }
 }
 
-// panel makes the button show and hide the panel. Until it is used, the style sheet decides: shown where there is room.
+// panel makes the button toggle the panel. Until the first use, the style sheet decides: the panel
+// is shown if there is room.
 export function panel(button, node) {
   const shown = () => getComputedStyle(node).display !== 'none';
   const set = (open) => {

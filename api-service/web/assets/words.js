@@ -1,6 +1,6 @@
-// Numbers and names as people read them.
+// Numbers and names for display.
 
-// duration says milliseconds with as many digits as matter.
+// duration formats milliseconds with only the significant digits.
 export function duration(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return '–';
   if (ms < 9.95) return `${ms.toFixed(1)} ms`;
@@ -11,28 +11,30 @@ export function duration(ms) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60) % 60} min`;
 }
 
-// count says how many there are of something.
+// count formats a number of things.
 export function count(n, what) {
   return `${n === 0 ? 'no' : n} ${what}${n === 1 ? '' : 's'}`;
 }
 
-// mood says how a reason is shown: an answer that is complete, one that somebody did not want any more, or a failure.
+// mood classifies a reason for display: a complete answer, an answer that a client or an operator
+// stopped, or a failure.
 export function mood(reason, state = 'ended') {
   if (state === 'live') return 'live';
   if (reason === 'completed') return 'good';
   return ['user_stop', 'operator_stop', 'client_gone'].includes(reason) ? 'mild' : 'bad';
 }
 
-// wall reads a time of RFC 3339 in milliseconds since 1970, with the fraction that Date does not keep.
+// wall parses an RFC 3339 time to milliseconds since 1970, with the digits after the milliseconds
+// that Date drops.
 export function wall(text) {
   const finer = /\.\d{3}(\d+)/.exec(text);
   return Date.parse(text) + (finer ? Number(`0.${finer[1]}`) : 0);
 }
 
-// handed says who has read the prompt for whom.
+// handed describes a handover: which worker read the prompt for which other worker.
 export function handed({ from, to, reason, took_ms }) {
   if (reason === 'completed') return `prompt read by ${from} for ${to} in ${duration(took_ms)}`;
-  return from ? `prompt read by ${to} itself: ${from} failed to after ${duration(took_ms)} (${reason})` : `prompt read by ${to} itself: nobody else was there to read it (${reason})`;
+  return from ? `prompt read by ${to} itself: ${from} failed after ${duration(took_ms)} (${reason})` : `prompt read by ${to} itself: no other worker was available (${reason})`;
 }
 
 const extents = {
@@ -42,5 +44,5 @@ const extents = {
   answer: 'the client left with the whole answer, without its terminator',
 };
 
-// left says how much of the answer a client had when it left.
+// left describes how much of the answer a client had when it left.
 export const left = (extent) => extents[extent] ?? `the client left with: ${extent}`;

@@ -1,11 +1,11 @@
-// #/workers: who generates, and how busy they are.
+// #/workers: the workers, and their load.
 
 import { workers } from './api.js';
 import { node } from './node.js';
 import { poll } from './poll.js';
 import { count } from './words.js';
 
-const moods = { healthy: 'good', suspect: 'mild', down: 'bad' };
+export const moods = { healthy: 'good', suspect: 'mild', down: 'bad' };
 
 export function workersPage(root) {
   const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
@@ -16,8 +16,8 @@ export function workersPage(root) {
     try {
       const all = await workers();
       const healthy = all.filter(({ state }) => state === 'healthy').length;
-      const text = `${healthy} of ${count(all.length, 'worker')} healthy, as chat-service heard from them last`;
-      if (summary.textContent !== text) summary.textContent = text; // a status speaks when it changes
+      const text = `${healthy} of ${count(all.length, 'worker')} healthy, as of their last reports to chat-service`;
+      if (summary.textContent !== text) summary.textContent = text; // screen readers announce a status when it changes
       cards.replaceChildren(...all.map(card));
       problem.hidden = true;
     } catch (err) {
@@ -35,15 +35,20 @@ function card(worker) {
   return node('li', { class: 'card' },
     node('h3', {}, worker.name || worker.target, node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
     worker.message && node('p', { class: 'problem' }, worker.message),
-    worker.name && [
-      meter('Running', worker.running, worker.max_running), meter('Queued', worker.queued, worker.max_queued),
-      meter('KV cache, tokens', worker.kv_used_tokens, worker.kv_total_tokens),
-      worker.kv_cached_tokens > 0 && meter('Prefixes kept, tokens', worker.kv_cached_tokens, worker.kv_total_tokens),
-    ],
+    worker.name && meters(worker),
     node('dl', { class: 'facts' }, facts.filter(([, value]) => value).map(([name, value]) => node('div', {}, node('dt', {}, name), node('dd', {}, value)))));
 }
 
-// meter draws how much of something is used. A worker that does not say how much there is has only a number.
+// meters show the load of a worker.
+export function meters(worker) {
+  return [
+    meter('Running', worker.running, worker.max_running), meter('Queued', worker.queued, worker.max_queued),
+    meter('KV cache, tokens', worker.kv_used_tokens, worker.kv_total_tokens),
+    worker.kv_cached_tokens > 0 && meter('Prefixes kept, tokens', worker.kv_cached_tokens, worker.kv_total_tokens),
+  ].filter(Boolean);
+}
+
+// meter shows used and total as a bar. Without a total it shows only a number.
 function meter(name, used, all) {
   const bar = node('span', {
     class: 'meter', role: 'meter', 'aria-label': name, 'aria-valuemin': '0', 'aria-valuemax': String(all || used), 'aria-valuenow': String(used), hidden: !all,

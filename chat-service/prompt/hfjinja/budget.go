@@ -8,23 +8,25 @@ import (
 )
 
 const (
-	// MaxOutput bounds the bytes that a render writes. Text that a macro writes counts again where its result is written.
+	// MaxOutput bounds the output of a render, in bytes. The text of a macro counts again where its
+	// result is written.
 	MaxOutput = 16 << 20
-	// maxJoined bounds the bytes that + and ~ write: a template that adds each message to the ones before writes the square of
-	// what it is given, and nothing can interrupt it.
+	// maxJoined bounds the bytes that + and ~ write. A template that appends each message to the
+	// previous ones writes a quadratic number of bytes, and nothing can interrupt it.
 	maxJoined = 256 << 20
-	valueSize = 24 // of an element of a list
+	valueSize = 24 // bytes of a list element
 	maxSteps  = 1 << 20
 	maxDepth  = 200
 	maxRange  = 100_000 // as in Jinja2's sandbox
 )
 
-// budget counts what one render has used. The template reports to it through the calls that the translation put there.
+// A budget counts what one render has used. The translation inserts the calls by which the template
+// reports to it.
 type budget struct {
 	written, joined, steps, depth int
 }
 
-// register adds the calls that the template uses to vars.
+// register adds the functions that the template uses to vars.
 func (b *budget) register(vars map[string]jinja.Value, used map[string]bool) {
 	add := func(name string, fn function) {
 		if used[name] {
@@ -46,7 +48,7 @@ func (b *budget) write(n int) error {
 	return nil
 }
 
-// join counts a value of n bytes that is made of others.
+// join counts a value of n bytes that was composed from other values.
 func (b *budget) join(n int) error {
 	if n > MaxOutput {
 		return fmt.Errorf("%w: a value of more than %d bytes", ErrLimit, MaxOutput)
@@ -57,7 +59,7 @@ func (b *budget) join(n int) error {
 	return nil
 }
 
-// out stands around every expression that is written. It turns values into text as Python does.
+// out wraps every expression that is written. It converts values to text as Python does.
 func (b *budget) out(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 {
 		return jinja.Undefined(), errors.New("tuples cannot be written")
@@ -75,7 +77,8 @@ func (b *budget) out(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value,
 	return jinja.NewString(text), nil
 }
 
-// step begins an iteration of a loop, or a call block, whose own text has as many bytes as the argument says.
+// step counts an iteration of a loop, or a call block. The argument is the size of its literal text
+// in bytes.
 func (b *budget) step(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if b.steps++; b.steps > maxSteps {
 		return jinja.Undefined(), fmt.Errorf("%w: more than %d loop steps", ErrLimit, maxSteps)
@@ -83,7 +86,7 @@ func (b *budget) step(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value
 	return nothing, b.write(int(args[0].AsInt()))
 }
 
-// enter begins a macro, and leave ends it.
+// enter counts the start of a macro call, and leave its end.
 func (b *budget) enter(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if b.depth++; b.depth > maxDepth {
 		return jinja.Undefined(), fmt.Errorf("%w: more than %d nested macro calls", ErrLimit, maxDepth)

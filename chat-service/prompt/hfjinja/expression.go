@@ -2,10 +2,10 @@ package hfjinja
 
 import "strings"
 
-// expression writes tokens as an expression of the library's dialect.
+// expression converts tokens to an expression of the library's dialect.
 func (t *translator) expression(toks []token) string { return join(t.strict(t.replace(toks))) }
 
-// replace puts other tests, filters and methods in the places of those that the library gets wrong.
+// replace replaces the tests, filters and methods that the library gets wrong.
 func (t *translator) replace(toks []token) []token {
 	var out []token
 	for i := 0; i < len(toks); i++ {
@@ -33,7 +33,8 @@ func (t *translator) replace(toks []token) []token {
 			}
 			test := next(n)
 			if test.is(name, "sequence") || test.is(name, "iterable") {
-				// To Jinja2 strings, mappings and what is undefined are both, to the library not all of them are.
+				// In Jinja2 strings, mappings and undefined values pass both tests; in the library
+				// some do not.
 				out = append(out, token{operator, "|"}, token{name, t.helper("_hf_filter_many")})
 				test.text = "true"
 			}
@@ -68,7 +69,7 @@ func beginsOperand(tok token) bool {
 	return false
 }
 
-// join writes tokens with a space between any two, so that no two of them can be read as one.
+// join writes tokens separated by spaces, so that no two tokens can be read as one.
 func join(toks []token) string {
 	var b strings.Builder
 	for i, tok := range toks {

@@ -8,8 +8,8 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// filter returns the filter called name, if the library's is not Jinja2's, or nil. The filtered value is its first
-// argument.
+// filter returns this package's filter called name, or nil if the library's filter matches Jinja2.
+// The first argument of a filter is the filtered value.
 func filter(name string) function {
 	switch name {
 	case "trim":
@@ -17,34 +17,34 @@ func filter(name string) function {
 	case "tojson":
 		return toJSON
 	case "default", "d":
-		return orDefault // the library's knows "boolean" only by name
+		return orDefault // the library accepts "boolean" only by name
 	case "string":
 		return toString
 	case "list":
-		return toList // the library's makes a list of one mapping of a mapping
+		return toList // the library converts a mapping to a list of one mapping
 	case "length", "count":
-		return length // the library's finds none in what has no length
+		return length // the library returns 0 for values without a length
 	case "map":
 		return mapFilter
 	case "select", "selectattr":
 		return truthy(true)
 	case "reject", "rejectattr":
 		return truthy(false)
-	case "many": // no filter of templates: the translation's own
+	case "many": // not a filter of templates: inserted by the translation
 		return many
 	}
 	return nil
 }
 
-// many reports whether there can be several values in one.
+// many reports whether a value is iterable.
 func many(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	_, err := iterable(args, nil)
 	return jinja.NewBool(err == nil), nil
 }
 
-// replaced says whether the filter that toks begin with is to be replaced by that of this package. Of some filters it
-// is only one form: map('filter'), which the library ignores, and select or selectattr('name') without a test, on which
-// it panics.
+// replaced reports whether the filter at the start of toks must be replaced by this package's
+// filter. Some filters are replaced only in one form: map('filter'), which the library ignores, and
+// select or selectattr('name') without a test, on which it panics.
 func replaced(toks []token) bool {
 	if len(toks) == 0 || toks[0].kind != name || toks[0].text == "many" || filter(toks[0].text) == nil {
 		return false
@@ -78,7 +78,7 @@ func orDefault(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, 
 	if !args[0].IsUndefined() && (args[0].IsTruthy() || !opts[1].IsTruthy()) {
 		return args[0], nil
 	}
-	return opts[0], nil // undefined if there is none, which is written as nothing too
+	return opts[0], nil // undefined if there is no default, which is written as nothing too
 }
 
 func toString(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
@@ -117,7 +117,8 @@ func mapFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, 
 	return jinja.NewList(out), nil
 }
 
-// mappable returns the filter called name, if map can apply it: the library does not hand out its own.
+// mappable returns the filter called name if map can apply it. The library does not expose its own
+// filters.
 func mappable(name string) function {
 	change := func(fn func(string) string) function {
 		return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
@@ -136,7 +137,8 @@ func mappable(name string) function {
 	return nil
 }
 
-// truthy keeps the elements that are, or whose attribute named by the argument is, as true as want.
+// truthy keeps the elements whose truth value, or the truth value of their named attribute, is
+// want.
 func truthy(want bool) function {
 	return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 		items, err := elements(args[0])

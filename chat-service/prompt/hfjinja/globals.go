@@ -8,10 +8,10 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// function is what the library calls.
+// A function is a callable of the library.
 type function = func(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error)
 
-// globals returns the functions that a template calls by name, as far as the library's own do not serve.
+// globals returns the global functions that the library lacks or gets wrong.
 func globals(now func() time.Time) map[string]jinja.Value {
 	vars := map[string]jinja.Value{}
 	for name, fn := range map[string]function{

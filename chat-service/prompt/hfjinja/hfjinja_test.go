@@ -14,10 +14,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is when scripts/goldens-prompt says it is.
+// noon returns the current time of scripts/goldens-prompt.
 func noon() time.Time { return time.Date(2024, 7, 26, 13, 4, 5, 0, time.UTC) }
 
-// variables are those that scripts/goldens-prompt renders constructs.txt with.
+// variables returns the variables with which scripts/goldens-prompt renders constructs.txt.
 func variables() map[string]jinja.Value {
 	var messages []jinja.Value
 	for _, m := range [][2]string{{"system", " Sys "}, {"user", "U"}, {"assistant", "A"}} {
@@ -40,7 +40,7 @@ func render(source string) (string, error) {
 	return t.Render(variables())
 }
 
-func TestConstructsRenderAsJinja2DoesIt(t *testing.T) {
+func TestConstructsRenderAsInJinja2(t *testing.T) {
 	text, err := os.ReadFile("testdata/constructs.json")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestConstructsRenderAsJinja2DoesIt(t *testing.T) {
 	}
 }
 
-// What Jinja2 can and we cannot must not pass in silence.
+// A construct that only Jinja2 supports must not be ignored silently.
 func TestUnsupportedConstructsFail(t *testing.T) {
 	for _, source := range []string{
 		"{% include 'x' %}", "{% import 'x' as y %}", "{% extends 'x' %}", "{% block x %}{% endblock %}",
@@ -105,7 +105,7 @@ func TestRunawayTemplateEndsWithErrLimit(t *testing.T) {
 
 func TestPanicOfLibraryIsError(t *testing.T) {
 	if _, err := render("{{ 'a' * -1 }}"); err == nil {
-		t.Error("no error") // if the library has learned this, find it another
+		t.Error("no error") // if the library supports this now, find another construct
 	}
 }
 

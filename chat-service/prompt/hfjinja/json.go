@@ -9,16 +9,17 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// encoder is Python's json.dumps, as the tojson filter of transformers calls it.
+// An encoder is Python's json.dumps with the arguments of the tojson filter of transformers.
 type encoder struct {
 	strings.Builder
-	indent        string // of one level; only if indented
+	indent        string // of one level; used only if indented is set
 	indented      bool
 	item, key     string // separators
 	ascii, sorted bool
 }
 
-// toJSON is the filter tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False).
+// toJSON is the filter tojson(value, ensure_ascii=False, indent=None, separators=None,
+// sort_keys=False).
 func toJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 	opts := bind(args[1:], kwargs, "ensure_ascii", "indent", "separators", "sort_keys")
 	e := encoder{item: ", ", key: ": ", ascii: opts[0].IsTruthy(), sorted: opts[3].IsTruthy()}
@@ -79,7 +80,7 @@ func (e *encoder) value(v jinja.Value, depth int) error {
 	return nil
 }
 
-// jsonFloats are the words of JavaScript for what is no number.
+// jsonFloats are JavaScript's names for floats that are not numbers.
 var jsonFloats = strings.NewReplacer("inf", "Infinity", "nan", "NaN")
 
 func (e *encoder) members(open, close string, n, depth int, member func(i int) error) error {
@@ -129,7 +130,7 @@ func (e *encoder) text(s string) {
 	e.WriteByte('"')
 }
 
-// bind returns the arguments of a call in the order of names; one that is not given is undefined.
+// bind returns the arguments of a call in the order of names. A missing argument is undefined.
 func bind(args []jinja.Value, kwargs map[string]jinja.Value, names ...string) []jinja.Value {
 	bound := make([]jinja.Value, len(names))
 	for i, name := range names {

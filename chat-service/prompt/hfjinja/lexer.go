@@ -11,12 +11,13 @@ import (
 type segmentKind int
 
 const (
-	literal   segmentKind = iota // text as it is to appear
+	literal   segmentKind = iota // text that is written unchanged
 	output                       // {{ tokens }}
 	statement                    // {% tokens %}
 )
 
-// segment is a piece of a template after whitespace control: no sign, comment or raw block is left.
+// A segment is a piece of a template after whitespace control. It contains no signs, comments or
+// raw blocks.
 type segment struct {
 	kind   segmentKind
 	text   string
@@ -24,13 +25,14 @@ type segment struct {
 	line   int
 }
 
-// lexer cuts a template into segments by the rules of Jinja2's lexer with trim_blocks and lstrip_blocks. The library has
-// rules of its own, which carry a tag's trimming across a tag beside it to text further off, and which know neither
-// "{%+" nor "}}" within an expression nor whitespace that is not ASCII.
+// A lexer splits a template into segments by the rules of Jinja2's lexer with trim_blocks and
+// lstrip_blocks. The library has other rules: it carries the trimming of a tag across an adjacent
+// tag, and it supports neither "{%+", nor "}}" within an expression, nor whitespace that is not
+// ASCII.
 type lexer struct {
 	src      string
 	pos      int
-	newLine  bool // what was consumed last ended with a newline, or nothing was consumed yet
+	newLine  bool // the last consumed text ended with a newline, or nothing was consumed yet
 	segments []segment
 }
 
@@ -50,7 +52,7 @@ func (lx *lexer) line() int { return 1 + strings.Count(lx.src[:lx.pos], "\n") }
 
 func (lx *lexer) rest() string { return lx.src[lx.pos:] }
 
-// next reads text up to a tag, and the tag.
+// next reads the text before the next tag, and the tag.
 func (lx *lexer) next() error {
 	start := opener(lx.rest())
 	if start < 0 {
@@ -85,7 +87,7 @@ func (lx *lexer) literal(text string) {
 	}
 }
 
-// opener returns where the next tag begins, or -1.
+// opener returns the index of the next tag, or -1.
 func opener(s string) int {
 	for i := 0; i+1 < len(s); i++ {
 		if s[i] == '{' && (s[i+1] == '{' || s[i+1] == '%' || s[i+1] == '#') {
@@ -102,7 +104,7 @@ func signAt(s string) string {
 	return ""
 }
 
-// trimBefore applies the sign of a tag, or lstrip_blocks, to the text before it.
+// trimBefore applies the sign of a tag, or lstrip_blocks, to the text before the tag.
 func (lx *lexer) trimBefore(text, sign string, block bool) string {
 	if sign == "-" {
 		return strings.TrimRightFunc(text, isSpace)
@@ -117,7 +119,7 @@ func (lx *lexer) trimBefore(text, sign string, block bool) string {
 	return text
 }
 
-// close consumes n bytes of a tag's end and what the sign, or trim_blocks, takes with it.
+// close consumes n bytes of a tag's end, and the whitespace that the sign or trim_blocks removes.
 func (lx *lexer) close(n int, sign string, block bool) {
 	lx.pos += n
 	switch rest := lx.rest(); {
@@ -142,7 +144,8 @@ func (lx *lexer) comment() error {
 	return nil
 }
 
-// raw reads a raw block whose begin is n bytes long. trim_blocks does not reach the newline after the begin.
+// raw reads a raw block whose start tag is n bytes long. trim_blocks does not remove the newline
+// after the start tag.
 func (lx *lexer) raw(n int) error {
 	sign := ""
 	if lx.src[lx.pos+n-3] == '-' {
@@ -162,7 +165,8 @@ func (lx *lexer) raw(n int) error {
 	return errors.New("raw block without end")
 }
 
-// keywordTag returns the length of the tag {% keyword %} at the start of s, with or without signs, or 0.
+// keywordTag returns the length of the tag {% keyword %} at the start of s, with or without signs,
+// or 0.
 func keywordTag(s, keyword string) int {
 	t, ok := strings.CutPrefix(s, "{%")
 	if !ok {
@@ -179,7 +183,7 @@ func keywordTag(s, keyword string) int {
 	return len(s) - len(t)
 }
 
-// tag reads tokens up to closer. While a bracket is open, what looks like closer is an operator.
+// tag reads tokens up to closer. Inside open brackets, closer is read as operators.
 func (lx *lexer) tag(kind segmentKind, closer string) error {
 	seg := segment{kind: kind, line: lx.line()}
 	var open []byte
@@ -228,5 +232,6 @@ func balance(open []byte, tok token) ([]byte, error) {
 	return open, nil
 }
 
-// isSpace says what Python calls whitespace: Unicode's, and the four ASCII separators.
+// isSpace reports whether Python considers r whitespace: Unicode whitespace and the four ASCII
+// separators.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }

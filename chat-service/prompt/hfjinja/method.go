@@ -10,19 +10,20 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// method returns the method called name, if the library's is not Python's, or nil. The receiver is its first argument.
+// method returns this package's method called name, or nil if the library's method matches Python.
+// The first argument is the receiver.
 func method(name string) function {
 	switch name {
 	case "strip":
-		return trimming(strings.TrimFunc) // the library's know other whitespace
+		return trimming(strings.TrimFunc) // the library strips other whitespace
 	case "lstrip":
 		return trimming(strings.TrimLeftFunc)
 	case "rstrip":
 		return trimming(strings.TrimRightFunc)
 	case "split":
-		return onString(split) // the library's knows no limit
+		return onString(split) // the library has no limit
 	case "find":
-		return onString(find) // the library's counts bytes
+		return onString(find) // the library counts bytes
 	case "items":
 		return items // the library prefers an entry of that name to the method
 	case "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault":

@@ -8,7 +8,7 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// helpers are what the translation puts in the place of operators and accessors, by name.
+// helpers are the functions that the translation inserts for operators and accessors, by name.
 var helpers = map[string]function{
 	"_hf_in":     contains(true),
 	"_hf_not_in": contains(false),
@@ -19,7 +19,7 @@ var helpers = map[string]function{
 	"_hf_call":   call,
 }
 
-// typeName is what Python calls the type of v.
+// typeName returns Python's name for the type of v.
 func typeName(v jinja.Value) string {
 	switch {
 	case v.IsUndefined():
@@ -42,7 +42,8 @@ func typeName(v jinja.Value) string {
 	return "function"
 }
 
-// add is the sum of two values or more, from left to right. Strings are joined at once.
+// add returns the sum of two or more values, from left to right. It concatenates strings in one
+// step.
 func (b *budget) add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	size := 0
 	for i, v := range args {
@@ -62,7 +63,7 @@ func (b *budget) add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value,
 	return jinja.NewString(text.String()), nil
 }
 
-// addEach is add, where the first values are strings and the next is none.
+// addEach adds values whose first n are strings and the next is not. n is the argument strings.
 func (b *budget) addEach(args []jinja.Value, strings int) (sum jinja.Value, err error) {
 	if strings > 1 {
 		if sum, err = b.add(args[:strings], nil); err != nil {
@@ -100,7 +101,7 @@ func (b *budget) plus(left, right jinja.Value) (jinja.Value, error) {
 	return jinja.Undefined(), unusable("%s and %s cannot be added", typeName(left), typeName(right))
 }
 
-// isNumber says so of booleans too, as Python does.
+// isNumber reports whether v is a number. As in Python, booleans are numbers.
 func isNumber(v jinja.Value) bool { return v.IsInt() || v.IsFloat() || v.IsBool() }
 
 func integer(v jinja.Value) int64 {
@@ -162,7 +163,7 @@ func equal(a, b jinja.Value) bool {
 	return a.Equals(b)
 }
 
-// known stands around what something is taken from.
+// known wraps a value whose attribute or element is accessed.
 func known(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if args[0].IsUndefined() {
 		return args[0], unusable("something is taken from an undefined value")
@@ -170,7 +171,7 @@ func known(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	return args[0], nil
 }
 
-// iterable stands around what a loop goes through.
+// iterable wraps the value that a loop iterates over.
 func iterable(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	switch v := args[0]; {
 	case v.IsList(), v.IsDict(), v.IsString(), v.IsUndefined():
@@ -180,13 +181,13 @@ func iterable(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error)
 	}
 }
 
-// keep adds an element to a list of the translation's own.
+// keep appends an element to a list that the translation has created.
 func keep(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	args[0].AsList().Append(args[1])
 	return nothing, nil
 }
 
-// part returns element number args[1] of a loop's args[2] variables.
+// part returns element args[1] of args[0], for a loop with args[2] variables.
 func part(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	items, err := elements(args[0])
 	if err != nil {
@@ -198,7 +199,7 @@ func part(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	return items[args[1].AsInt()], nil
 }
 
-// call calls args[0] with what the lists behind it hold.
+// call calls args[0] with the elements of the lists that follow.
 func call(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 	if !args[0].IsCallable() {
 		return jinja.Undefined(), fmt.Errorf("%s is not callable", typeName(args[0]))

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// layouts are Go's for the directives of strftime in the C locale; "-" drops the padding.
+// layouts maps directives of strftime in the C locale to Go layouts; "-" drops the padding.
 var layouts = map[string]string{
 	"Y": "2006", "y": "06", "m": "01", "-m": "1", "B": "January", "b": "Jan", "h": "Jan", "d": "02", "-d": "2", "e": "_2",
 	"A": "Monday", "a": "Mon", "H": "15", "I": "03", "-I": "3", "M": "04", "-M": "4", "S": "05", "-S": "5", "p": "PM",
 	"j": "002", "F": "2006-01-02", "T": "15:04:05", "R": "15:04", "D": "01/02/06",
-	"Z": "", "z": "", // transformers formats a time that knows no zone
+	"Z": "", "z": "", // transformers formats a time without a zone
 }
 
-// strftime formats t. It refuses a directive that it does not know rather than write something else.
+// strftime formats t. It refuses an unknown directive, because other output would go unnoticed.
 func strftime(t time.Time, format string) (string, error) {
 	var b strings.Builder
 	for {

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// strict rewrites an expression so that what fails in Jinja2 fails here: the library goes on with nothing where a value
-// is of the wrong type. It also does what the library has not: "*" in arguments. It returns
+// strict rewrites an expression so that it fails where Jinja2 fails: the library continues with an
+// empty value if a value has the wrong type. It also supports "*" in arguments, which the library
+// does not. It returns
 //
 //	_hf_add(a, b, c)       for a + b + c
 //	_hf_concat(a, b)       for a ~ b
@@ -19,14 +20,14 @@ func (t *translator) strict(toks []token) []token {
 	return t.clauses(t.operands(toks))
 }
 
-// keywords are the names that are no operands.
+// keywords are the names that are not operands.
 var keywords = []string{"and", "or", "not", "if", "else", "in", "is", "recursive"}
 
-// operands goes through the accessors and arguments of every operand, and through what is in brackets.
+// operands rewrites the accessors and arguments of every operand, and the contents of brackets.
 func (t *translator) operands(toks []token) []token {
 	var out []token
-	start := -1       // in out, of the operand in hand
-	accessed := false // it may be undefined: something was taken from it
+	start := -1       // start of the current operand in out
+	accessed := false // the operand may be undefined, because it is an access
 	known := func() {
 		if accessed {
 			out = slices.Insert(out, start, token{name, t.helper("_hf_known")}, token{operator, "("})
@@ -40,7 +41,7 @@ func (t *translator) operands(toks []token) []token {
 		switch {
 		case tok.kind == name && after("."), tok.kind == name && after("|"):
 			out = append(out, tok)
-		case tok.is(name, "is"): // what follows is the name of a test
+		case tok.is(name, "is"): // the name of a test follows
 			for out = append(out, tok); i+1 < len(toks) && toks[i+1].kind == name; i++ {
 				out = append(out, toks[i+1])
 				if toks[i+1].text != "not" {
@@ -86,7 +87,7 @@ func (t *translator) operands(toks []token) []token {
 
 func isSplat(arg []token) bool { return len(arg) > 0 && arg[0].is(operator, "*") }
 
-// splat is a call of callee whose arguments come in lists.
+// splat returns a call of callee with arguments in lists.
 func (t *translator) splat(callee, args []token) []token {
 	out := append([]token{{name, t.helper("_hf_call")}, {operator, "("}}, callee...)
 	for _, arg := range cutAt(args, ",") {
@@ -103,7 +104,8 @@ func (t *translator) splat(callee, args []token) []token {
 	return append(out, token{operator, ")"})
 }
 
-// clauses goes through what stands between the loosest operators, and so on down to what + has on its sides.
+// clauses splits at the operators of lowest precedence and rewrites the parts, down to the operands
+// of +.
 func (t *translator) clauses(toks []token) []token {
 	return eachPart(toks, func(i int) bool {
 		tok := toks[i]
@@ -135,7 +137,7 @@ func (t *translator) comparison(toks []token) []token {
 			several = true
 		}
 	}
-	if at < 0 || several { // a chain of comparisons is the library's
+	if at < 0 || several { // the library evaluates a chain of comparisons
 		return eachPart(toks, compares, t.sum)
 	}
 	helper, left := "_hf_in", toks[:at]
@@ -155,7 +157,7 @@ func isNotIn(toks []token, i int) bool {
 	return toks[i].is(name, "not") && i+1 < len(toks) && toks[i+1].is(name, "in") && !isTest(toks, i)
 }
 
-// sum goes through the terms of + and -. Terms that are added one after the other are added in one call.
+// sum rewrites the terms of + and -. Consecutive additions become one call.
 func (t *translator) sum(toks []token) []token {
 	var terms [][]token // to be added
 	added := func() []token {
@@ -183,7 +185,7 @@ func (t *translator) sum(toks []token) []token {
 	return added()
 }
 
-// endsOperand says that a sign behind tok has two sides.
+// endsOperand reports whether a sign after tok is a binary operator.
 func endsOperand(tok token) bool {
 	return tok.kind != operator || tok.text == ")" || tok.text == "]" || tok.text == "}"
 }
@@ -196,7 +198,7 @@ func (t *translator) concat(toks []token) []token {
 	return t.apply("_hf_concat", parts...)
 }
 
-// apply is a call of a helper.
+// apply returns a call of a helper.
 func (t *translator) apply(helper string, args ...[]token) []token {
 	out := []token{{name, t.helper(helper)}, {operator, "("}}
 	for i, arg := range args {
@@ -208,7 +210,7 @@ func (t *translator) apply(helper string, args ...[]token) []token {
 	return append(out, token{operator, ")"})
 }
 
-// eachPart lets change rewrite what lies between the separators outside of brackets.
+// eachPart applies change to the parts between the separators outside of brackets.
 func eachPart(toks []token, separates func(i int) bool, change func([]token) []token) []token {
 	var out []token
 	start := 0
@@ -221,7 +223,7 @@ func eachPart(toks []token, separates func(i int) bool, change func([]token) []t
 	return append(out, change(toks[start:])...)
 }
 
-// outside yields the indices of the tokens that are no brackets, nor within them.
+// outside yields the indices of the tokens that are neither brackets nor inside brackets.
 func outside(toks []token) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		depth := 0
@@ -238,7 +240,7 @@ func outside(toks []token) iter.Seq[int] {
 	}
 }
 
-// cutAt cuts at an operator outside of brackets.
+// cutAt splits at an operator outside of brackets.
 func cutAt(toks []token, at string) [][]token {
 	var parts [][]token
 	for {
@@ -251,8 +253,8 @@ func cutAt(toks []token, at string) [][]token {
 	}
 }
 
-// closing returns the index of the bracket that closes the one that toks begin with; the lexer has seen to it that there
-// is one.
+// closing returns the index of the bracket that closes the first token. The lexer guarantees that
+// there is one.
 func closing(toks []token) int {
 	depth := 0
 	for i, tok := range toks {

@@ -1,12 +1,13 @@
 // Package hfjinja renders chat templates byte for byte as Hugging Face transformers does.
 //
-// transformers renders with Jinja2 in an immutable sandbox, with trim_blocks, lstrip_blocks, loop controls, tojson
-// without HTML escaping, raise_exception and strftime_now. Here github.com/ardanlabs/jinja evaluates; a template is
-// translated before it gets there, because a prompt that differs by a newline still works, only worse, and nobody notices.
-// testdata/constructs.json is what Jinja2 makes of the constructs that chat templates use, and of those that the library
+// transformers renders with Jinja2 in an immutable sandbox, with trim_blocks, lstrip_blocks, loop
+// controls, tojson without HTML escaping, raise_exception and strftime_now. This package evaluates
+// with github.com/ardanlabs/jinja. It translates each template first, because a prompt that differs
+// by a newline still works, but makes answers worse without any error. testdata/constructs.json has
+// the output of Jinja2 for the constructs that chat templates use, and for those that the library
 // alone renders differently.
 //
-// What remains different:
+// Remaining differences:
 //
 //   - Where Jinja2 fails on a variable that is undefined, such as nope.x, or on a value of another type outside of +, in and
 //     loops, such as 1 < "a", this goes on with nothing, or with the value's text. A division by zero is 0.
@@ -19,9 +20,9 @@
 //     which print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title()
 //     of anything but lower case, and variables set in a loop's else, which outlive it.
 //
-// A template comes with the model, so it is trusted as the weights are. Limits catch its mistakes, and conversations that it was not
-// made for: at 16 MiB of output, 256 MiB of values joined on the way there, a million loop steps, or 200 nested macro calls a
-// render ends with an error that is ErrLimit. A panic in the library becomes an error.
+// A template comes with the model, so it is as trusted as the weights. Limits stop runaway
+// templates: at 16 MiB of output, 256 MiB of concatenated values, a million loop steps, or 200
+// nested macro calls a render fails with ErrLimit. A panic in the library becomes an error.
 package hfjinja
 
 import (
@@ -33,35 +34,36 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// ErrLimit is what errors of renders that took or wrote too much are.
+// ErrLimit is wrapped by the error of a render that exceeded a limit.
 var ErrLimit = errors.New("template limit exceeded")
 
-// RaisedError is the template's own refusal of its input, by raise_exception.
+// A RaisedError is a template's refusal of its input by raise_exception.
 type RaisedError struct{ Message string }
 
 func (e *RaisedError) Error() string { return e.Message }
 
-// ValueError is what Jinja2 would fail with, too: the template met a value that it cannot use. That says more about what it
-// is rendered with than about itself.
+// A ValueError means that the template met a value that it cannot use, where Jinja2 would fail too.
+// Usually the input is at fault, not the template.
 type ValueError struct{ Message string }
 
 func (e *ValueError) Error() string { return e.Message }
 
-// unusable makes a ValueError. It tells of types, never of values: those are prompts.
+// unusable returns a ValueError. It must name types and no values, because values are prompts.
 func unusable(format string, args ...any) error { return &ValueError{fmt.Sprintf(format, args...)} }
 
-// Template is a compiled template. It is safe for concurrent use.
+// A Template is a compiled template. It is safe for concurrent use.
 type Template struct {
 	compiled *jinja.Template
-	globals  map[string]jinja.Value // the stateless part of a render's variables; not written after Compile
+	globals  map[string]jinja.Value // the stateless variables of all renders; not modified after Compile
 	used     map[string]bool
 	dialect  string
 }
 
-// Own is what the names begin with that the translation gives to its own variables and functions; others must not.
+// Own is the prefix of the translation's own variables and functions. Templates and requests must
+// not use it.
 const Own = "_hf_"
 
-// Compile translates and compiles source. strftime_now tells the time by now.
+// Compile translates and compiles source. strftime_now calls now.
 func Compile(source string, now func() time.Time) (*Template, error) {
 	translation, dialect, err := translate(source)
 	if err != nil {
@@ -73,7 +75,7 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 	}
 	t := &Template{compiled: compiled, globals: map[string]jinja.Value{}, used: translation.used, dialect: dialect}
 	for name, value := range globals(now) {
-		if t.Mentions(name) { // each variable costs each render a little
+		if t.Mentions(name) { // each variable slows down every render
 			t.globals[name] = value
 		}
 	}
@@ -94,14 +96,15 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 	return t, nil
 }
 
-// Mentions reports whether a variable of that name may be used. Other variables have no effect on a render.
+// Mentions reports whether the template may use a variable of this name. Other variables have no
+// effect.
 func (t *Template) Mentions(name string) bool { return strings.Contains(t.dialect, name) }
 
-// Render renders the template with vars, and adds variables of its own to vars. Lists and mappings in them must not be shared
-// with another render at the same time.
+// Render renders the template with vars, and adds variables of its own to vars. Concurrent renders
+// must not share lists or mappings in vars.
 func (t *Template) Render(vars map[string]jinja.Value) (text string, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the library indexes without looking in places
+		if p := recover(); p != nil { // the library indexes without bounds checks in places
 			err = fmt.Errorf("template engine: %v", p)
 		}
 	}()

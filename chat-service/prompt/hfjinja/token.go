@@ -13,7 +13,7 @@ type tokenKind int
 const (
 	name tokenKind = iota
 	number
-	str // text is what the literal stands for
+	str // text is the value of the literal
 	operator
 )
 
@@ -22,7 +22,7 @@ type token struct {
 	text string
 }
 
-// is says whether t is the name or operator text.
+// is reports whether t is the name or operator text.
 func (t token) is(kind tokenKind, text string) bool { return t.kind == kind && t.text == text }
 
 var (
@@ -31,13 +31,14 @@ var (
 	stringForm = regexp.MustCompile(`^(?s:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")`)
 )
 
-// operators, longer ones first.
+// operators lists all operators, longer ones first.
 var operators = []string{
 	"**", "//", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "[", "]", "(", ")", "{", "}", "<", ">", "=", ".",
 	":", "|", ",",
 }
 
-// scanToken returns the token at the start of s, which is not whitespace, and its length in s.
+// scanToken returns the token at the start of s, which must not be whitespace, and the token's
+// length in s.
 func scanToken(s string) (token, int, error) {
 	if m := nameForm.FindString(s); m != "" {
 		return token{name, m}, len(m), nil
@@ -59,7 +60,7 @@ func scanToken(s string) (token, int, error) {
 	return token{}, 0, fmt.Errorf("unexpected %q", r)
 }
 
-// normalNumber writes a number the way the library reads it: digits, with a point if it is a float.
+// normalNumber writes a number in the library's syntax: digits, with a point if it is a float.
 func normalNumber(s string) (string, error) {
 	s = strings.ReplaceAll(s, "_", "")
 	if !strings.ContainsAny(s, ".eE") {
@@ -77,7 +78,7 @@ func normalNumber(s string) (string, error) {
 	return s, nil
 }
 
-// quote writes s as a string literal that the library reads back as s.
+// quote returns s as a string literal of the library's dialect.
 func quote(s string) string { return `"` + quoter.Replace(s) + `"` }
 
 var quoter = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
@@ -86,7 +87,8 @@ var simpleEscapes = map[byte]string{
 	'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 }
 
-// unescape reads the inside of a string literal by Python's rules; an unknown escape stands for itself.
+// unescape decodes the content of a string literal by Python's rules. An unknown escape is kept as
+// it is.
 func unescape(s string) (string, error) {
 	var b strings.Builder
 	for {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// translator rewrites a template so that the library renders it as Jinja2 would:
+// A translator rewrites a template so that the library renders it like Jinja2:
 //
 //   - Text becomes string literals, so that the library's own whitespace rules find nothing to trim.
 //   - Outputs, loops, macros and call blocks report to the render's budget.
@@ -15,28 +15,29 @@ import (
 //   - Methods, filters and tests that the library has not or gets wrong are replaced by those in this package.
 //   - Variables set in a loop body are reset for each iteration, and a loop's else is a condition after it.
 //
-// Names that begin with Own belong to the translation.
+// Names that begin with Own are reserved for the translation.
 type translator struct {
 	out    []string
 	blocks []block
 	used   map[string]bool   // helpers that the template needs
-	consts map[string]string // string literals that had to move out of the source
+	consts map[string]string // string literals that cannot stay in the source
 }
 
-// block is an open block statement.
+// A block is an open block statement.
 type block struct {
 	kind    string // the keyword that opens it
 	line    int
 	opening int // index in out of its first tag
 	text    int // bytes of literal text in its body, for the budget
-	// of loops only
+	// Only for loops.
 	targets []string
 	sets    []string
 	inElse  bool
 }
 
-// completed names what says whether an iteration of the loop has come to its end. Jinja2 runs a loop's else if none has,
-// be it that each was left by break or continue; the library, if there was none.
+// completed returns the name of the variable that records whether an iteration of the loop has
+// completed. Jinja2 runs a loop's else if no iteration has completed, even if break or continue
+// left each of them; the library only if there was no iteration.
 func (b *block) completed() string { return fmt.Sprintf("_hf_completed%d", b.opening) }
 
 // translate returns source in the library's dialect.
@@ -147,8 +148,8 @@ func (t *translator) open(kind string, line int) *block {
 	return &t.blocks[len(t.blocks)-1]
 }
 
-// end closes a block. Only now is it known what goes to its beginning: how much text a run of it writes, and which
-// variables each iteration must find as they were before the loop.
+// end closes a block. Only now is the information complete for its start: the amount of text that a
+// run writes, and the variables that each iteration must reset to their values before the loop.
 func (t *translator) end(kind string) error {
 	n := len(t.blocks)
 	if n == 0 || t.blocks[n-1].kind != kind {
@@ -214,7 +215,7 @@ func (t *translator) loop(seg segment) error {
 		t.emit("{%%for %s in %s if %s%s%%}", variables, iterable, filter, tail)
 	case filter == "":
 		t.emit("{%%for _hf_item%d in %s%s%%}%s", b.opening, iterable, tail, t.unpack(b))
-	default: // the library's filter knows but one variable
+	default: // the library's filter supports only one variable
 		t.emit("{%%set _hf_kept%d = []%%}{%%for _hf_item%d in %s%%}%s{%%if %s%%}{{%s(_hf_kept%d, _hf_item%d)}}{%%endif%%}{%%endfor%%}"+
 			"{%%for _hf_item%d in _hf_kept%d%s%%}%s", b.opening, b.opening, iterable, t.unpack(b), filter, t.helper("_hf_keep"), b.opening, b.opening,
 			b.opening, b.opening, tail, t.unpack(b))
@@ -222,7 +223,7 @@ func (t *translator) loop(seg segment) error {
 	return nil
 }
 
-// unpack sets the variables of a loop to the parts of its item.
+// unpack sets the variables of a loop from the parts of its item.
 func (t *translator) unpack(b *block) string {
 	var out strings.Builder
 	for i, target := range b.targets {
@@ -256,7 +257,7 @@ func (t *translator) set(seg segment) error {
 	return nil
 }
 
-// assigned notes that the innermost loop, if v is in its body, sets v.
+// assigned records that the innermost loop sets v, if the assignment is in its body.
 func (t *translator) assigned(v string) {
 	for i, b := range slices.Backward(t.blocks) {
 		switch {
@@ -271,11 +272,11 @@ func (t *translator) assigned(v string) {
 	}
 }
 
-// signature handles the name and parameters of a macro. The library cuts parameters at every comma, so a default may
-// contain none.
+// signature handles the name and parameters of a macro. The library splits parameters at every
+// comma, so a default must not contain commas.
 func (t *translator) signature(toks []token) string {
 	depth := 0
-	var out, value []token // value is the default in hand
+	var out, value []token // value is the current default
 	for i, tok := range toks {
 		if tok.kind == operator {
 			depth += depthChange(tok.text)

@@ -10,12 +10,12 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// maxNesting bounds the depth of a value that is written: a namespace can hold itself.
+// maxNesting bounds the depth of a value that is written, because a namespace can contain itself.
 const maxNesting = 100
 
 var errNesting = errors.New("value is nested too deeply")
 
-// text returns what Python's str makes of v.
+// text returns Python's str of v.
 func text(v jinja.Value) (string, error) {
 	switch {
 	case v.IsString():
@@ -30,7 +30,7 @@ func text(v jinja.Value) (string, error) {
 	return b.String(), nil
 }
 
-// repr writes what Python's repr makes of v.
+// repr writes Python's repr of v.
 func repr(b *strings.Builder, v jinja.Value, depth int) error {
 	if depth > maxNesting {
 		return errNesting
@@ -64,7 +64,7 @@ func repr(b *strings.Builder, v jinja.Value, depth int) error {
 			}
 		}
 		b.WriteByte('}')
-	default: // the library agrees about None, booleans and integers
+	default: // the library matches Python for None, booleans and integers
 		b.WriteString(v.String())
 	}
 	return nil
@@ -107,7 +107,8 @@ func writeHex(b *strings.Builder, kind byte, digits int, r rune) {
 	b.WriteString(strings.Repeat("0", digits-len(hex)) + hex)
 }
 
-// formatFloat writes f as Python does: the shortest digits that read back as f, and never without point or exponent.
+// formatFloat formats f like Python: the shortest digits that parse back to f, always with a point
+// or an exponent.
 func formatFloat(f float64) string {
 	switch abs := math.Abs(f); {
 	case math.IsNaN(f):
@@ -124,7 +125,7 @@ func formatFloat(f float64) string {
 	return s
 }
 
-// elements returns what a loop over v yields.
+// elements returns the values that a loop over v yields.
 func elements(v jinja.Value) ([]jinja.Value, error) {
 	switch {
 	case v.IsList():

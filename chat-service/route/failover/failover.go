@@ -1,9 +1,10 @@
-// Package failover decides how a stream continues when its worker fails: it is retried on another worker, moves to
-// another worker, waits, or ends.
+// Package failover decides how a stream continues when its worker fails: it is retried on another
+// worker, moves to another worker, waits, or ends.
 //
-// A Machine is the state of one stream. It is pure: Step takes an event and the time, and returns actions. The caller
-// chooses workers, calls them, delivers tokens and keeps the clock; Wake says when the machine needs a Tick. Rules is
-// the policy in one table. The stories in testdata are scripts of events with the resulting actions.
+// A Machine is the state of one stream. It is pure: Step takes an event and the time, and returns
+// actions. The caller chooses workers, calls them, delivers tokens and keeps the clock; Wake says
+// when the machine needs a Tick. Rules is the policy in one table. The stories in testdata are
+// scripts of events with the resulting actions.
 package failover
 
 import (
@@ -12,41 +13,44 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Choice is a worker that was found for a stream, with the facts that the machine needs.
+// A Choice describes the worker that was chosen for a stream.
 type Choice[W comparable] struct {
 	Worker W
 	Name   string
-	Room   int  // tokens of answer that its context and the request allow
-	Exact  bool // continues answers from elsewhere exactly, and its answers can be continued elsewhere exactly
+	Room   int // answer tokens that the worker's context and the request allow
+	// the worker continues answers of other workers exactly, and other workers can continue its
+	// answers exactly
+	Exact  bool
 	GoesOn bool // another worker may continue this answer, exactly or as another sample of the model
-	Text   bool // its answers are text, spelled in ids that the model need not have chosen
-	Reader bool // another worker reads the prompt for it first
-	Unread int  // tokens that it has to read before the first token of the answer
+	Text   bool // its answers are text, encoded in ids that the model need not have chosen
+	Reader bool // another worker reads the prompt first (prefill)
+	Unread int  // tokens that the worker must read before the first token of the answer
 }
 
 // A Kind is the kind of an event.
 type Kind int
 
-// The events. Found and NotFound answer Ask and Swap, and ReaderFound and Read answer ReadFor; Busy and Turn are about the order in
-// which streams move.
+// The events. Found and NotFound answer Ask and Swap. ReaderFound and Read answer ReadFor. Busy and
+// Turn control the order in which streams move.
 const (
-	Begin       Kind = iota // the stream was asked for
-	Found                   // Choice is the worker that was asked for
-	NotFound                // there is no such worker; Err says why, if nobody was asked yet
-	Busy                    // workers that could take the stream are all reading the prompts of others that moved
-	Turn                    // one of them has time
-	ReaderFound             // Choice is the worker that reads the prompt for the current one
-	Read                    // the prompt was read by another worker, or nobody reads it
-	Started                 // the worker has admitted the stream
-	Tokens                  // the worker has sent N tokens
-	Ended                   // the worker has ended the stream properly
-	Fail                    // the worker's call is over with Err
-	Down                    // the worker's health probes fail
-	Tick                    // time has passed
-	Stop                    // the stream was stopped from above, with Err
+	Begin    Kind = iota // the stream begins
+	Found                // Choice is the chosen worker
+	NotFound             // no worker is available; Err says why, if no worker was called before
+	// all workers that could take the stream are reading the prompts of other moved streams
+	Busy
+	Turn        // a worker may have time for a moved stream again
+	ReaderFound // Choice is the worker that reads the prompt for the current worker
+	Read        // the prompt was read by the other worker, or no other worker reads it
+	Started     // the worker has admitted the stream
+	Tokens      // the worker has sent N tokens
+	Ended       // the worker has ended the stream properly
+	Fail        // the call of the worker is over, with Err
+	Down        // the worker's health probes fail
+	Tick        // time has passed
+	Stop        // the stream was stopped from above, with Err
 )
 
-// An Event happens to the stream, or to its current attempt.
+// An Event concerns the stream or its current attempt.
 type Event[W comparable] struct {
 	Kind   Kind
 	N      int
@@ -57,24 +61,26 @@ type Event[W comparable] struct {
 // A Verb is the kind of an action.
 type Verb int
 
-// The actions. Ask, Swap and ReadFor are the last of their step.
+// The actions. Ask, Swap and ReadFor are always the last action of a step.
 const (
-	Ask     Verb = iota // choose a worker that is none of Without, and tell
-	Swap                // like Ask, while the current attempt continues; Idle asks for a worker with room
-	ReadFor             // have another worker read the prompt for the current one
-	Call                // call the current worker
-	Deliver             // pass on the worker's message, at most N tokens of it
-	Trust               // the worker has delivered its first token
-	Blamed              // the worker is to blame for Err: As says how
-	Leave               // leave the current attempt because of Err, and do not wait for it
-	Moved               // record that the stream leaves worker From for another one because of Err
-	Wait                // no worker is called: wait for Wake, Turn or a stop
-	Finish              // end the stream: it has all tokens that it may have
-	End                 // end the stream with Err
-	Done                // the stream has ended without an error, like its worker's call
+	Ask Verb = iota // choose a worker that is not in Without, and report it
+	// like Ask, while the current attempt continues; Idle restricts the choice to workers with a
+	// free place
+	Swap
+	ReadFor // have another worker read the prompt for the current worker
+	Call    // call the current worker
+	Deliver // pass on the worker's message, with at most N of its tokens
+	Trust   // the worker has delivered its first token
+	Blamed  // the worker is to blame for Err; As is the kind of blame
+	Leave   // abandon the current attempt because of Err, without waiting
+	Moved   // record that the stream moves from worker From to another one because of Err
+	Wait    // no call is running: wait for Wake, Turn or a stop
+	Finish  // end the stream: it has all the tokens that it may have
+	End     // end the stream with Err
+	Done    // the stream has ended without an error, as its worker's call did
 )
 
-// An Action is an instruction to the caller of Step.
+// An Action is an instruction for the caller of Step.
 type Action[W comparable] struct {
 	Verb    Verb
 	N       int
@@ -83,8 +89,8 @@ type Action[W comparable] struct {
 	Worker  W // the subject of Blamed
 	As      Blame
 	Idle    bool   // of Swap
-	Move    bool   // of Ask and Swap: after the first token, so it is paced
-	Retry   bool   // of Ask: it is an attempt more than the request pays for
+	Move    bool   // of Ask and Swap: the stream has tokens already, so the move waits for its turn
+	Retry   bool   // of Ask: an additional attempt, which the retry budget pays for
 	From    string // of Moved
 	Exact   bool   // of Moved
 }
@@ -95,7 +101,7 @@ const (
 	asking  phase = iota // a worker is being chosen
 	waiting              // for the turn to move, or for the end of a pause
 	reading              // another worker reads the prompt
-	calling              // the current worker was called
+	calling              // the current worker is called
 	over
 )
 
@@ -105,59 +111,64 @@ type Machine[W comparable] struct {
 	out    []Action[W] // scratch
 
 	phase   phase
-	stopped error         // why the stream was stopped from above
+	stopped error         // why the stream was stopped by its caller
 	sent    int           // tokens delivered
-	room    int           // tokens that the answer may have; known from the first call on
-	started bool          // Started was delivered
-	moves   int           // that have delivered a token
-	wake    time.Duration // when Tick is wanted; 0 is never
+	room    int           // maximum tokens of the answer; known from the first call on
+	started bool          // Started has been delivered
+	moves   int           // moves that have delivered a token
+	wake    time.Duration // when a Tick is needed; 0 means never
 
-	cur      Choice[W]     // the current attempt
-	reader   Choice[W]     // the worker that reads the prompt for the current attempt, in phase reading
-	last     Choice[W]     // the last one that delivered a token
-	admitted bool          // the current attempt, or its reader, has said Started
-	flowing  bool          // the current attempt has delivered a token
-	heard    time.Duration // when it last sent something
-	blamed   bool          // it was blamed, or is a suspect
-	ill      bool          // its health probes have failed
+	cur         Choice[W]     // the current attempt
+	reader      Choice[W]     // the worker that reads the prompt for the current attempt, in phase reading
+	last        Choice[W]     // the last attempt that delivered a token
+	admitted    bool          // the current attempt, or its reader, has sent Started
+	flowing     bool          // the current attempt has delivered a token
+	lastMessage time.Duration // when the current attempt last sent a message
+	blamed      bool          // the current attempt was blamed, or is a suspect
+	unhealthy   bool          // the current worker's health probes fail
 
 	// The search for a worker, since the last token.
 	first  *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
 	latest *streamerr.Error // why the last attempt failed
-	since  time.Duration    // when it began
-	later  []string         // refusals since
-	swap   *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
-	// recovered says that swap may be answered by a worker that has failed since the last token, and is in good standing.
+	since  time.Duration    // when the search began
+	later  []string         // refusals since then
+	// why another worker is wanted while the current attempt continues; nil if none is wanted
+	swap *streamerr.Error
+	// recovered means that swap accepts a worker that failed since the last token and is back in
+	// good standing.
 	recovered bool
-	tried     []W         // failed or refused
-	full      []W         // the workers in tried that were full
-	barred    []W         // the workers in tried that are not asked again: they refused the request, failed over it, or were asked again
-	left      []W         // the workers in tried that were left because their first token was late, or their probes failed
-	once      int         // failures whose rule says Once
-	deaths    int         // attempts that were lost, or left, after Started and before a token
-	suspects  []Action[W] // blames of workers whose failure may be the request's fault
-	slow      bool        // a worker was left because its first token took too long
-	pauses    int
-	pause     time.Duration // the Retry-After of the last full worker
+	tried     []W // workers that failed or refused
+	full      []W // the workers in tried that were full
+	// the workers in tried that are not asked again: they refused the request, failed because of
+	// it, or were already asked twice
+	barred []W
+	// the workers in tried that were left because of a late first token or failing probes
+	left     []W
+	once     int         // failures with the response Once
+	deaths   int         // attempts that were lost or left between Started and the first token
+	suspects []Action[W] // withheld blames of workers whose failure may be the request's fault
+	slow     bool        // a worker was left because its first token took too long
+	pauses   int
+	pause    time.Duration // the Retry-After of the last full worker
 }
 
-// New returns the machine of a stream. Its first event is Begin.
+// New returns the machine of a stream. The first event must be Begin.
 func New[W comparable](limits Limits) *Machine[W] { return &Machine[W]{limits: limits} }
 
-// Wake returns when the machine wants a Tick, in time since Begin, or 0 if time does not matter to it.
+// Wake returns when the machine needs a Tick, as a time since Begin, or 0 if it needs none.
 func (m *Machine[W]) Wake() time.Duration { return m.wake }
 
-// Room returns how many tokens the answer may still have.
+// Room returns how many more tokens the answer may have.
 func (m *Machine[W]) Room() int { return m.room - m.sent }
 
-// Sent returns how many tokens were delivered.
+// Sent returns the number of delivered tokens.
 func (m *Machine[W]) Sent() int { return m.sent }
 
 // Over reports whether the stream has ended.
 func (m *Machine[W]) Over() bool { return m.phase == over }
 
-// Step takes an event that happened at now, a time since Begin, and returns the actions to execute, in order. The
-// slice is valid until the next Step.
+// Step handles an event that occurred at now, a time since Begin, and returns the actions to
+// execute, in order. The slice is valid until the next Step.
 func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
 	m.out = m.out[:0]
 	if m.phase == over {
@@ -209,7 +220,7 @@ func (m *Machine[W]) done(a Action[W]) {
 }
 
 func (m *Machine[W]) start(now time.Duration) {
-	m.admitted, m.heard = true, now
+	m.admitted, m.lastMessage = true, now
 	m.wake = m.deadline()
 	if m.phase == calling && !m.started {
 		m.started = true
@@ -217,12 +228,12 @@ func (m *Machine[W]) start(now time.Duration) {
 	}
 }
 
-// tokens delivers n tokens that the worker has sent. A message without tokens is a sign of life and nothing else: neither the
-// first token of a move, nor a reason to trust the worker.
+// tokens delivers n tokens from the worker. A message without tokens is only a sign of life: it is
+// neither the first token of a move nor a reason to trust the worker.
 func (m *Machine[W]) tokens(now time.Duration, n int) {
 	if n == 0 {
-		m.heard = now
-		if !m.ill { // else the machine asks for another worker at the same pace
+		m.lastMessage = now
+		if !m.unhealthy { // otherwise the machine keeps its pace of asking for another worker
 			m.wake = m.deadline()
 		}
 		return
@@ -242,7 +253,7 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 	}
 	passed := max(0, min(n, left))
 	m.sent += passed
-	m.heard = now
+	m.lastMessage = now
 	m.wake = m.deadline()
 	if passed > 0 {
 		m.do(Action[W]{Verb: Deliver, N: passed})
@@ -254,14 +265,14 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 	}
 }
 
-// recover ends the search for a worker.
+// recover ends the search for a worker, because a token has arrived.
 func (m *Machine[W]) recover() {
 	m.first, m.later, m.swap = nil, nil, nil
 	m.tried, m.full, m.left, m.barred = m.tried[:0], m.full[:0], m.left[:0], m.barred[:0]
 	m.once, m.deaths, m.slow, m.pauses, m.pause = 0, 0, false, 0, 0
 }
 
-// read continues with the worker that answers, whether or not its prompt was read by another worker.
+// read continues with the worker that answers, whether or not another worker has read its prompt.
 func (m *Machine[W]) read(now time.Duration) {
 	switch {
 	case m.phase != reading:
@@ -273,12 +284,13 @@ func (m *Machine[W]) read(now time.Duration) {
 }
 
 func (m *Machine[W]) call(now time.Duration) {
-	m.phase, m.heard, m.admitted = calling, now, false
+	m.phase, m.lastMessage, m.admitted = calling, now, false
 	m.wake = m.deadline()
 	m.do(Action[W]{Verb: Call})
 }
 
-// called returns the worker whose messages are awaited: the current one, or the one that reads the prompt for it.
+// called returns the worker whose messages are awaited: the current worker, or the worker that
+// reads its prompt.
 func (m *Machine[W]) called() Choice[W] {
 	if m.phase == reading {
 		return m.reader
@@ -286,24 +298,26 @@ func (m *Machine[W]) called() Choice[W] {
 	return m.cur
 }
 
-// deadline returns when the current attempt has been silent for too long; 0 is never.
+// deadline returns the time at which the current attempt will have been silent for too long, or 0
+// for never.
 func (m *Machine[W]) deadline() time.Duration {
 	patience := m.limits.Silence
 	switch {
 	case m.stopped != nil:
 		return 0
 	case m.admitted && !m.flowing && m.slow:
-		return 0 // another worker was no faster: the timers of the hops decide
+		return 0 // another worker was no faster; the timers of the hops decide
 	case m.admitted && !m.flowing:
 		patience = m.limits.FirstToken + time.Duration(float64(m.limits.FirstToken)*float64(m.called().Unread)/TokensPerPatience)
 	}
 	if patience <= 0 {
 		return 0
 	}
-	return m.heard + patience
+	return m.lastMessage + patience
 }
 
-// stop records that the stream must end with cause. The caller stops a running call, which then ends with Fail.
+// stop records that the stream must end with cause. The caller stops a running call, whose end then
+// arrives as Fail.
 func (m *Machine[W]) stop(cause error) {
 	m.stopped, m.wake = cause, 0
 	if m.phase == asking || m.phase == waiting {

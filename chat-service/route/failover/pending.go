@@ -2,10 +2,10 @@ package failover
 
 import "math/bits"
 
-// A Pending is a set of kinds of events without arguments, which happened while the reader had a message.
+// A Pending is the set of events without arguments that occurred while the reader had a message.
 type Pending uint32
 
-// Add adds a kind. With Down comes a Tick, because Down is about the worker's silence, too.
+// Add adds a kind. Down also adds a Tick, because Down depends on the worker's silence.
 func (p *Pending) Add(kind Kind) {
 	*p |= 1 << kind
 	if kind == Down {
@@ -13,8 +13,9 @@ func (p *Pending) Add(kind Kind) {
 	}
 }
 
-// Take removes one kind from the set, which must not be empty. A Tick comes first, as a message without tokens: the worker was not
-// awaited while the reader had a message, so its silence begins now.
+// Take removes one kind from the set, which must not be empty. A Tick is returned first, as Tokens
+// without tokens: the worker was not awaited while the reader had a message, so its silence begins
+// now.
 func (p *Pending) Take() Kind {
 	if *p&(1<<Tick) != 0 {
 		*p &^= 1 << Tick

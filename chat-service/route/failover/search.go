@@ -8,19 +8,19 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file searches for another worker: what starts the search, in which order workers are asked, and how the search
-// ends.
+// This file implements the search for another worker: what starts a search, the order in which
+// workers are asked, and how a search ends.
 
 // RetryAfter is the Retry-After for callers when no worker can be reached.
 const RetryAfter = time.Second
 
-// ask asks for a worker; the current attempt is over, or there was none.
+// ask requests a worker. The current attempt is over, or there was none.
 func (m *Machine[W]) ask() {
 	m.phase, m.wake = asking, 0
 	m.do(Action[W]{Verb: Ask, Without: m.tried, Move: m.sent > 0, Retry: m.first != nil})
 }
 
-// found continues with another worker.
+// found continues with the chosen worker.
 func (m *Machine[W]) found(now time.Duration, to Choice[W]) {
 	from, why := m.cur, m.latest
 	if m.swap != nil {
@@ -33,12 +33,12 @@ func (m *Machine[W]) found(now time.Duration, to Choice[W]) {
 	if m.first != nil {
 		m.do(Action[W]{Verb: Moved, Err: why, From: from.Name, N: m.sent, Exact: m.sent == 0 || m.last.Exact && to.Exact})
 	}
-	m.cur, m.flowing, m.admitted, m.blamed, m.ill = to, false, false, false, false
+	m.cur, m.flowing, m.admitted, m.blamed, m.unhealthy = to, false, false, false, false
 	if m.sent == 0 {
 		m.room = to.Room
 	}
 	if to.Reader {
-		m.phase, m.heard = reading, now
+		m.phase, m.lastMessage = reading, now
 		m.wake = m.deadline()
 		m.do(Action[W]{Verb: ReadFor})
 		return
@@ -46,11 +46,11 @@ func (m *Machine[W]) found(now time.Duration, to Choice[W]) {
 	m.call(now)
 }
 
-// leave leaves the current attempt, for which another worker was asked.
+// leave abandons the current attempt after another worker was requested.
 func (m *Machine[W]) leave(now time.Duration) {
 	why := m.swap
 	m.swap = nil
-	if !m.ill {
+	if !m.unhealthy {
 		m.blame(why, Failed)
 	}
 	m.note(now, why)
@@ -65,15 +65,19 @@ func (m *Machine[W]) leave(now time.Duration) {
 	}
 }
 
-// notFound continues without another worker: with the slow current worker, after a pause, or not at all.
+// notFound continues without another worker: it stays with the slow current worker, pauses, or ends
+// the stream.
 func (m *Machine[W]) notFound(now time.Duration, refused error) {
-	silent := m.ill || !m.admitted || m.flowing                                  // rather than slow with the first token
-	if m.swap != nil && silent && len(m.tried) > len(m.barred) && !m.recovered { // a worker that has failed may have recovered
+	// rather than slow with its first token
+	silent := m.unhealthy || !m.admitted || m.flowing
+	// a worker that failed may have recovered
+	if m.swap != nil && silent && len(m.tried) > len(m.barred) && !m.recovered {
 		m.recovered = true
 		m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.barred), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: true})
 		return
 	}
-	if m.swap != nil { // there is no other worker: the current attempt continues, and the timers of the hops decide
+	// there is no other worker: the current attempt continues, and the timers of the hops decide
+	if m.swap != nil {
 		m.swap = nil
 		m.again(now)
 		return
@@ -94,20 +98,21 @@ func (m *Machine[W]) notFound(now time.Duration, refused error) {
 	m.end()
 }
 
-// again asks once more when the current attempt has been silent for as long again.
+// again schedules another search for when the current attempt has been silent for the same time
+// again.
 func (m *Machine[W]) again(now time.Duration) {
 	if m.wake = m.deadline(); m.wake > 0 {
-		m.wake += now - m.heard
+		m.wake += now - m.lastMessage
 	}
-	if m.ill && !m.flowing {
+	if m.unhealthy && !m.flowing {
 		m.wake = now + RetryAfter
 	}
 }
 
-// busy waits for the turn to move.
+// busy waits for the stream's turn to move.
 func (m *Machine[W]) busy(now time.Duration) {
 	if m.swap != nil {
-		if m.recovered { // the worker with the turn is one of those that have failed
+		if m.recovered { // the awaited worker is one of those that have failed
 			m.tried = append(m.tried[:0], m.barred...)
 		}
 		m.leave(now)
@@ -116,13 +121,13 @@ func (m *Machine[W]) busy(now time.Duration) {
 	m.do(Action[W]{Verb: Wait})
 }
 
-// fail continues after the end of the current attempt.
+// fail handles the end of the current attempt.
 func (m *Machine[W]) fail(now time.Duration, cause error) {
 	switch {
 	case m.stopped != nil:
 		m.done(Action[W]{Verb: End, Err: m.stopped}) // the stop wins over the worker's ending
 		return
-	case cause == nil: // the worker ended without an ending, and so does the stream
+	case cause == nil: // the worker's call ended without an ending, and so does the stream
 		m.done(Action[W]{Verb: Done})
 		return
 	}
@@ -132,7 +137,7 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	if m.sent > 0 {
 		response = rule.After
 	}
-	if why.Reason == streamerr.Deadline && m.flowing && now-m.heard < quiet {
+	if why.Reason == streamerr.Deadline && m.flowing && now-m.lastMessage < quiet {
 		rule, response = Rule{}, Tell
 	}
 	if response == Once {
@@ -158,13 +163,13 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	case refusal:
 		m.barred = append(m.barred, m.cur.Worker)
 	}
-	m.goOn(refusal)
+	m.continueSearch(refusal)
 }
 
-// goOn asks for another worker if the stream may continue on one.
-func (m *Machine[W]) goOn(refusal bool) {
+// continueSearch asks for another worker if the stream may continue on one.
+func (m *Machine[W]) continueSearch(refusal bool) {
 	switch {
-	case m.whole():
+	case m.complete():
 		m.done(Action[W]{Verb: Finish})
 	case m.once > 1 && !refusal || m.deaths >= maxDeaths || m.sent > 0 && !m.mayMove():
 		m.end()
@@ -173,13 +178,14 @@ func (m *Machine[W]) goOn(refusal bool) {
 	}
 }
 
-// whole reports whether the answer has all tokens that it may have: all that is missing is its End.
-func (m *Machine[W]) whole() bool { return m.sent > 0 && m.sent >= m.room && !m.last.Text }
+// complete reports whether the answer has all the tokens that it may have, so that only its End is
+// missing.
+func (m *Machine[W]) complete() bool { return m.sent > 0 && m.sent >= m.room && !m.last.Text }
 
 // mayMove reports whether an answer that has begun may move to another worker.
 func (m *Machine[W]) mayMove() bool { return m.moves < m.limits.Moves && m.last.GoesOn }
 
-// wanted reports whether a reason means that the stream was ended on purpose.
+// wanted reports whether a reason means that somebody ended the stream on purpose.
 func wanted(reason streamerr.Reason) bool {
 	switch reason {
 	case streamerr.ClientGone, streamerr.UserStop, streamerr.OperatorStop, streamerr.SlowReader:
@@ -211,7 +217,7 @@ func (m *Machine[W]) blame(why *streamerr.Error, as Blame) {
 	m.do(Action[W]{Verb: Blamed, Worker: m.cur.Worker, Err: why, As: as})
 }
 
-// suspect has the worker blamed as soon as another worker has answered the request.
+// suspect withholds a blame until it is known whether another worker answers the request.
 func (m *Machine[W]) suspect(why *streamerr.Error, as Blame) {
 	if as == Nothing || m.blamed {
 		return
@@ -220,7 +226,7 @@ func (m *Machine[W]) suspect(why *streamerr.Error, as Blame) {
 	m.suspects = append(m.suspects, Action[W]{Verb: Blamed, Worker: m.cur.Worker, Err: why})
 }
 
-// accuse blames the suspects.
+// accuse blames the suspects in the given way.
 func (m *Machine[W]) accuse(as Blame) {
 	for _, a := range m.suspects {
 		a.As = as
@@ -229,7 +235,8 @@ func (m *Machine[W]) accuse(as Blame) {
 	m.suspects = m.suspects[:0]
 }
 
-// end ends the stream with the failure that began the search, and names the later refusals.
+// end ends the stream with the failure that began the search, and lists the later refusals in the
+// message.
 func (m *Machine[W]) end() {
 	if m.once < 2 {
 		m.accuse(Failed) // no other worker has failed on the request
@@ -244,36 +251,36 @@ func (m *Machine[W]) end() {
 	m.done(Action[W]{Verb: End, Err: &e})
 }
 
-// lost makes a failure of the current attempt that the worker does not tell itself.
+// lost creates a failure of the current attempt that the worker did not report itself.
 func (m *Machine[W]) lost(reason streamerr.Reason, format string, args ...any) *streamerr.Error {
 	e := streamerr.New(reason, format, args...)
 	e.Path = streamerr.NewPath(m.called().Name)
 	return e
 }
 
-// downSilence is how long a worker whose health probes fail may be silent in mid-stream. A worker that is only too busy for
-// probes sends tokens.
+// downSilence is how long a worker with failing health probes may be silent in mid-stream. A worker
+// that is merely too busy for probes sends tokens.
 const downSilence = 2 * time.Second
 
-// down leaves a worker whose health probes fail: at once if it has delivered nothing, otherwise when it has been silent for
-// downSilence.
+// down leaves a worker whose health probes fail: immediately if it has delivered nothing, otherwise
+// after a silence of downSilence.
 func (m *Machine[W]) down(now time.Duration) {
 	switch {
 	case m.stopped != nil:
 		return
 	case m.flowing:
 		if m.phase == calling && m.swap == nil && m.wake > 0 {
-			m.wake = min(m.wake, max(now, m.heard+downSilence))
+			m.wake = min(m.wake, max(now, m.lastMessage+downSilence))
 			m.tick(now)
 		}
 		return
 	}
-	why := m.lost(streamerr.Unavailable, "%s is no longer healthy, and had sent nothing for %v", m.called().Name, (now - m.heard).Round(time.Millisecond))
+	why := m.lost(streamerr.Unavailable, "%s is no longer healthy, and had sent nothing for %v", m.called().Name, (now - m.lastMessage).Round(time.Millisecond))
 	switch m.phase {
 	case reading:
 		m.leaveReader(now, why, true)
 	case calling:
-		m.ill = true
+		m.unhealthy = true
 		m.change(now, why, false)
 	default:
 	}
@@ -284,7 +291,7 @@ func (m *Machine[W]) tick(now time.Duration) {
 	if m.wake == 0 || now < m.wake {
 		return
 	}
-	silent := m.lost(streamerr.Deadline, "%s sent nothing for %v", m.called().Name, (now - m.heard).Round(time.Millisecond))
+	silent := m.lost(streamerr.Deadline, "%s sent nothing for %v", m.called().Name, (now - m.lastMessage).Round(time.Millisecond))
 	switch m.phase {
 	case waiting:
 		if m.sent > 0 && now >= m.since+Within {
@@ -295,20 +302,23 @@ func (m *Machine[W]) tick(now time.Duration) {
 		m.full, m.left = m.full[:0], m.left[:0]
 		m.ask()
 	case reading:
-		m.leaveReader(now, silent, !m.admitted) // one that has admitted the prompt may have long prompts before
+		// a reader that admitted the prompt may have long prompts ahead of it
+		m.leaveReader(now, silent, !m.admitted)
 	case calling:
 		slow := m.admitted && !m.flowing
-		if !slow { // a slow one may have long prompts before; it is to blame if another has room
+		// a slow worker may have long prompts ahead of it; it is to blame if another worker has
+		// room
+		if !slow {
 			m.blame(silent, Failed)
 		}
 		switch {
-		case m.whole():
+		case m.complete():
 			m.do(Action[W]{Verb: Leave, Err: silent})
 			m.done(Action[W]{Verb: Finish})
 		case m.sent > 0 && !m.mayMove():
 			m.wake = 0
 		default:
-			m.change(now, silent, slow && !m.ill)
+			m.change(now, silent, slow && !m.unhealthy)
 		}
 	default:
 	}
@@ -320,7 +330,7 @@ func (m *Machine[W]) change(now time.Duration, why *streamerr.Error, idle bool) 
 		return
 	}
 	if m.admitted && !m.flowing && m.deaths+1 >= maxDeaths { // the request may be what hangs the workers
-		if m.wake = 0; m.ill {
+		if m.wake = 0; m.unhealthy {
 			m.note(now, why)
 			m.do(Action[W]{Verb: Leave, Err: why})
 			m.end()
@@ -331,7 +341,7 @@ func (m *Machine[W]) change(now time.Duration, why *streamerr.Error, idle bool) 
 	m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.tried), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: idle})
 }
 
-// leaveReader leaves the worker that reads the prompt: the worker that answers reads the prompt itself.
+// leaveReader abandons the worker that reads the prompt: the worker that answers reads it itself.
 func (m *Machine[W]) leaveReader(now time.Duration, why *streamerr.Error, failed bool) {
 	if failed {
 		m.do(Action[W]{Verb: Blamed, Worker: m.reader.Worker, Err: why, As: Failed})

@@ -12,8 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStories plays the scripts of testdata. A line that is not indented is an event, and its time; the indented lines
-// below it are the actions that follow, and when the machine wants to hear of the time.
+// TestStories plays the scripts in testdata. A line without indentation is a time and an event. The
+// indented lines below it are the resulting actions, and the time of the next Wake.
 //
 //	limits moves=3 silence=10s first-token=10s
 //	0s begin
@@ -164,8 +164,9 @@ func duration(t *testing.T, s string) time.Duration {
 	return d
 }
 
-// TestDownThatOccursWhileTheReaderHasAMessage: the worker was not awaited meanwhile, so its silence begins now.
-func TestDownThatOccursWhileTheReaderHasAMessage(t *testing.T) {
+// TestDownWhileTheReaderHasAMessage: the worker was not awaited meanwhile, so its silence
+// begins now.
+func TestDownWhileTheReaderHasAMessage(t *testing.T) {
 	var p Pending
 	p.Add(Turn)
 	p.Add(Down)

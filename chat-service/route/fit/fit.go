@@ -1,4 +1,4 @@
-// Package fit says what a request needs of a worker, and whether the worker has it.
+// Package fit decides whether a worker can serve a request.
 package fit
 
 import (
@@ -16,21 +16,22 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Takes reports whether a worker can take a request: its engine ignores no field of the request, and can continue an
-// answer that was begun elsewhere.
+// Takes reports whether a worker can take a request: its engine honours every field of the request,
+// and can continue an answer that another worker began.
 func Takes(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) bool {
 	return len(Missing(info, req)) == 0 &&
 		(req.GetGenerated() == 0 || GoesOn(req, info))
 }
 
-// adapter and images stand for those of a request among the fields that an engine would ignore.
+// adapter and images are names in the list of Missing, beside the names of Sampling fields.
 const (
 	adapter = "adapter"
 	images  = "images"
 )
 
-// Missing returns what a request demands and a worker's engine would ignore: its adapter, its images, and fields of its Sampling. A
-// worker that reports no capabilities refuses requests itself.
+// Missing returns the parts of a request that a worker's engine would ignore: its adapter, its
+// images, and fields of its Sampling. For a worker that reports no capabilities it returns nothing:
+// that worker refuses requests itself.
 func Missing(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) []string {
 	missing, can := capability.Missing(req.GetSampling(), info.GetCapabilities()), info.GetCapabilities()
 	if can != nil && lacksImages(can, req) {
@@ -42,13 +43,13 @@ func Missing(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) []string {
 	return missing
 }
 
-// lacksImages reports whether an engine has no way to get the images of a request.
+// lacksImages reports whether an engine cannot receive the images of a request.
 func lacksImages(can *llmv1.Capabilities, req *workerv1.TokenRequest) bool {
 	return len(req.GetImages()) > 0 && (can.GetImages() == llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED || capability.Renders(can) && req.GetConversation() == "")
 }
 
-// Refusal returns the error for a request of which no engine honours everything. missing is what the engine of info, which lacks the
-// least, would ignore.
+// Refusal returns the error for a request that no engine honours completely. info describes the
+// engine that lacks the least, and missing lists what that engine would ignore.
 func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []string) error {
 	engine := cmp.Or(info.GetCapabilities().GetUpstream(), info.GetEngine())
 	if missing[0] == adapter {
@@ -61,11 +62,12 @@ func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []strin
 		info.GetInstance(), engine, strings.Join(missing, ", ")).WithCode(streamerr.CodeUnsupportedField)
 }
 
-// GoesOn reports whether an answer may move to or from a worker. A worker that resumes reads the answer so far as a
-// part of the prompt, so the rest is not exactly the same, but still the model's answer, and better than none. That
-// does not suffice for a request with a seed, which asks for the exact answer, with penalties, which count the tokens
-// before the move, or with a guide, whose grammar would start again. Nor may the answer to a conversation with images move to or
-// from a worker whose engine renders it: the prompt of the answer so far is not the one that this service knows.
+// GoesOn reports whether the answer to a request may move to or from a worker. A worker that
+// resumes reads the answer so far as part of the prompt: the rest is not exactly the same, but
+// still the model's answer. That is not enough for a request with a seed, which asks for the exact
+// answer; with penalties, which count the tokens before the move; or with a guide, whose grammar
+// would restart. Nor may the answer to a conversation with images move to or from a worker whose
+// engine renders the conversation: this service does not know that engine's prompt.
 func GoesOn(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) bool {
 	if len(req.GetImages()) > 0 && capability.Renders(info.GetCapabilities()) {
 		return false
@@ -75,8 +77,8 @@ func GoesOn(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) bool {
 	return info.GetContinues() || info.GetResumes() && !exact
 }
 
-// Positions returns the number of context positions that a request needs: its prompt and max_tokens, or one token if
-// it has no max_tokens.
+// Positions returns the number of context positions that a request needs: its prompt plus
+// max_tokens, or plus one token if it has no max_tokens.
 func Positions(req *workerv1.TokenRequest) int {
 	answer := 1
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
@@ -85,7 +87,8 @@ func Positions(req *workerv1.TokenRequest) int {
 	return len(req.GetPrompt()) + answer
 }
 
-// Room returns the number of tokens that an answer may have at a worker: max_tokens, or the rest of the context.
+// Room returns the maximum number of answer tokens at a worker: max_tokens, or the rest of the
+// context.
 func Room(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) int {
 	room := int(info.GetContextLength()) - len(req.GetPrompt())
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
@@ -94,8 +97,8 @@ func Room(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) int {
 	return room
 }
 
-// Seeded returns sampling with a seed, so that another worker can continue the answer exactly. A new seed is short
-// enough for every engine.
+// Seeded returns sampling with a seed, so that another worker can continue the answer exactly. A
+// new seed has 31 bits, which every engine accepts.
 func Seeded(sampling *llmv1.Sampling) *llmv1.Sampling {
 	if sampling != nil && sampling.Seed != nil {
 		return sampling
@@ -107,8 +110,9 @@ func Seeded(sampling *llmv1.Sampling) *llmv1.Sampling {
 	return sampling
 }
 
-// Limited returns sampling with this max_tokens. Without one a worker uses all of its context, which may be longer than that of the
-// worker where the answer began. For a worker that does not honour max_tokens it returns sampling as it is.
+// Limited returns sampling with this max_tokens. Without max_tokens a worker would use its whole
+// context, which may be longer than the context of the worker that began the answer. If the worker
+// does not honour max_tokens, Limited returns sampling unchanged.
 func Limited(s *llmv1.Sampling, most uint32, info *llmv1.WorkerInfo) *llmv1.Sampling {
 	if s != nil && s.MaxTokens != nil && *s.MaxTokens == most || len(capability.Missing(&llmv1.Sampling{MaxTokens: &most}, info.GetCapabilities())) > 0 {
 		return s
@@ -120,7 +124,8 @@ func Limited(s *llmv1.Sampling, most uint32, info *llmv1.WorkerInfo) *llmv1.Samp
 	return s
 }
 
-// Sizes returns how many tokens the texts of a request for vectors have, together and the longest.
+// Sizes returns the total number of tokens of an embeddings request, and the length of its longest
+// input.
 func Sizes(req *workerv1.EmbedRequest) (total, longest int) {
 	for _, text := range req.GetInputs() {
 		total, longest = total+len(text.GetIds()), max(longest, len(text.GetIds()))

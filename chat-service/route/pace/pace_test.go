@@ -2,7 +2,7 @@ package pace
 
 import "testing"
 
-// TestShortPromptsMoveTogether: they hold up the worker's other streams no more than a few long ones.
+// Many short prompts hold up the worker's other streams no more than a few long ones.
 func TestShortPromptsMoveTogether(t *testing.T) {
 	m := Moves{}
 	for range Streams {

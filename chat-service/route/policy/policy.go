@@ -1,9 +1,10 @@
-// Package policy chooses a worker for a stream, by filters and weighted scores of snapshots.
+// Package policy chooses a worker for a stream with filters and weighted scores over snapshots of
+// the workers.
 //
-// A Policy is pure except for its round-robin counter: it sees each worker at one moment, so nothing changes during a
-// decision. A score is a cost in streams: one more running stream costs 1, and so do sixteen tokens to read or to
-// hold. The cheapest worker wins; equal costs take turns. The form follows NVIDIA Dynamo's router, and the
-// composition llm-d's.
+// A Policy is pure except for its round-robin counter: it sees each worker at one moment, so loads
+// cannot change during a decision. A score is a cost measured in streams: a running stream costs 1,
+// and so do sixteen tokens to read or to hold. The cheapest worker wins; workers of equal cost take
+// turns. The form follows NVIDIA Dynamo's router, the composition follows llm-d's.
 package policy
 
 import (
@@ -14,13 +15,13 @@ import (
 	"strings"
 )
 
-// A Candidate is a worker as it was when the decision began.
+// A Candidate is a snapshot of a worker.
 type Candidate struct {
 	Name    string
-	Streams float64 // running there, and recently failed there
-	Unread  int64   // tokens of prompts that it has still to read
-	Held    int64   // tokens that streams take of its KV cache
-	Cached  int     // tokens of the request's prompt that are expected in its KV cache
+	Streams float64 // running there, plus recent failures
+	Unread  int64   // prompt tokens that the worker has still to read
+	Held    int64   // tokens that streams occupy in its KV cache
+	Cached  int     // tokens of the request's prompt that its KV cache is expected to hold
 }
 
 // A Request holds the properties of a request that policies use.
@@ -29,8 +30,8 @@ type Request struct {
 	Session func() uint64 // key of the session that the request belongs to
 }
 
-// A Policy returns the index of the candidate that gets a request. There is at least one candidate, and all of them can
-// take the request. It is called by one goroutine at a time.
+// A Policy returns the index of the candidate that gets the request. There is at least one
+// candidate, and every candidate can take the request. Calls must not be concurrent.
 type Policy func(r Request, all []Candidate) int
 
 // The named policies. The first is the default.
@@ -58,19 +59,21 @@ const Forms = LeastLoaded + ", " + RoundRobin + ", " + PowerOfTwo + ", " + Sessi
 
 // Options tune a policy.
 type Options struct {
-	// Overlap is the weight of a cached token relative to a token that must be read; 0 ignores caches.
+	// Overlap is the weight of a cached token relative to a token that must be read; 0 ignores
+	// caches.
 	Overlap float64
 	// Temperature is the softmax temperature over costs. At 0 the cheapest worker always wins.
 	Temperature float64
 }
 
-// UsesCache reports whether the policy of that name uses the contents of the workers' KV caches.
+// UsesCache reports whether the named policy uses the contents of the workers' KV caches.
 func UsesCache(name string) bool {
 	return weighs(name, prefillScorer) || weighs(name, kvScorer)
 }
 
-// ForPrompts returns the name of the policy for prefill workers that belongs to a policy for decode workers: the same
-// policy if it favours workers that have read a prompt's beginning before, else the fewest tokens to read.
+// ForPrompts returns the name of the policy for prefill workers that goes with a policy for decode
+// workers: the same policy if it favours workers that have read the prompt's beginning before,
+// otherwise the fewest tokens to read.
 func ForPrompts(name string) string {
 	if UsesCache(name) || weighs(name, sessionScorer) {
 		return name
@@ -91,7 +94,7 @@ func weighs(name, scorer string) bool {
 	return false
 }
 
-// Parse returns the policy of that name, or composes one: see Forms.
+// Parse returns a named policy, or a composition in the form that Forms describes.
 func Parse(name string, opts Options) (Policy, error) {
 	spec, named := presets[name]
 	if !named {
@@ -116,7 +119,7 @@ type composition struct {
 	scorers []weightedScorer
 	turn    int
 
-	left  []int // scratch: candidates that the filters left
+	left  []int // scratch: indexes of the candidates that passed the filters
 	costs []float64
 }
 
@@ -148,7 +151,7 @@ func (c *composition) choose(r Request, all []Candidate) int {
 	c.turn++
 	c.left, c.costs = c.left[:0], c.costs[:0]
 	for i := range all {
-		c.left = append(c.left, (c.turn+i)%len(all)) // each first in turn
+		c.left = append(c.left, (c.turn+i)%len(all)) // start at the next candidate on each call
 	}
 	for _, f := range c.filters {
 		if left := f(r, all, c.left); len(left) > 0 {
@@ -164,7 +167,8 @@ func (c *composition) choose(r Request, all []Candidate) int {
 	return c.left[c.draw()]
 }
 
-// draw returns the position of the cheapest candidate, or of one drawn by the temperature.
+// draw returns the position of the cheapest candidate, or of a random one if there is a
+// temperature.
 func (c *composition) draw() int {
 	best, least, most := 0, math.Inf(1), math.Inf(-1)
 	for i, cost := range c.costs {
@@ -187,5 +191,5 @@ func (c *composition) draw() int {
 			return i
 		}
 	}
-	return best // only by rounding
+	return best // reached only by rounding
 }

@@ -23,7 +23,7 @@ func loads(streams ...float64) (all []Candidate) {
 	return all
 }
 
-// shares gives a policy 1,000 streams that never end, and returns how many each worker gets.
+// shares sends a policy 1,000 streams that never end, and returns the number that each worker gets.
 func shares(p Policy, all []Candidate) []int {
 	counts := make([]int, len(all))
 	for range 1000 {
@@ -34,9 +34,9 @@ func shares(p Policy, all []Candidate) []int {
 	return counts
 }
 
-func TestPoliciesShareStreamsOut(t *testing.T) {
+func TestPoliciesSpreadStreams(t *testing.T) {
 	for name, c := range map[string]struct {
-		want   [3]int // of workers that have 0, 0 and 400 streams
+		want   [3]int // of workers that begin with 0, 0 and 400 streams
 		within int
 	}{
 		LeastLoaded: {[3]int{467, 467, 66}, 1},
@@ -70,7 +70,7 @@ func TestSessionKeepsItsWorkerWithinItsShare(t *testing.T) {
 		if again := p(of(key), all); again != home {
 			t.Errorf("session %d goes to %d and %d", key, home, again)
 		}
-		// Without another worker it stays.
+		// If another worker leaves, the session stays.
 		other := (home + 1) % 4
 		rest := slices.Delete(slices.Clone(all), other, other+1)
 		if now := rest[p(of(key), rest)].Name; now != all[home].Name {
@@ -84,7 +84,7 @@ func TestSessionKeepsItsWorkerWithinItsShare(t *testing.T) {
 	}
 }
 
-func TestSessionsAreSharedOut(t *testing.T) {
+func TestSessionsAreSpread(t *testing.T) {
 	p := parse(t, Session, Options{})
 	counts := make([]int, 8)
 	for key := range uint64(800) {
@@ -106,8 +106,8 @@ func TestSessionsAreSharedOut(t *testing.T) {
 	}
 }
 
-// Every worker has its share or more: one of them has to be chosen.
-func TestSessionIsChosenWhereAllAreBusy(t *testing.T) {
+// Every worker has its share or more, and one of them must still be chosen.
+func TestSessionPolicyChoosesWhenAllWorkersAreBusy(t *testing.T) {
 	p := parse(t, Session, Options{})
 	for _, all := range [][]Candidate{loads(9, 9, 9), loads(0.6, 0.6), loads(1e15, 1e15), loads(3)} {
 		if i := p(of(1), all); i < 0 || i >= len(all) {
@@ -116,7 +116,7 @@ func TestSessionIsChosenWhereAllAreBusy(t *testing.T) {
 	}
 }
 
-func TestCachedPrefixIsWeighedAgainstLoad(t *testing.T) {
+func TestCachedPrefixCompetesWithLoad(t *testing.T) {
 	kv := parse(t, KV, Options{Overlap: 1})
 	all := loads(0, 0)
 	all[1].Cached = 320
@@ -178,7 +178,7 @@ func TestTemperatureSpreadsChoices(t *testing.T) {
 	}
 }
 
-func TestPromptsAreReadByThoseWithTheLeastToRead(t *testing.T) {
+func TestPromptsGoToWorkersWithTheLeastToRead(t *testing.T) {
 	for name, want := range map[string]string{KV: KV, Session: Session, LeastLoaded: "prefill=1", "": "prefill=1", "load=1,kv=2": "load=1,kv=2"} {
 		if got := ForPrompts(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)

@@ -15,18 +15,21 @@ const (
 	sessionScorer = "session"
 )
 
-// tokensPerStream is how many tokens cost as much as a running stream.
+// tokensPerStream is the number of tokens that costs as much as a running stream.
 const tokensPerStream = 16
 
-// sessionSlack is how much more than its share of the streams a worker may have before a session goes to its next worker.
+// sessionSlack limits a session's worker to this multiple of its fair share of streams. Above that,
+// the session goes to its next worker.
 const sessionSlack = 1.25
 
-// A filter returns the candidates that it leaves, as indexes into all, in their order in left. It may reuse left.
+// A filter returns the candidates that pass, as indexes into all, in the order of left. It may
+// reuse left.
 type filter func(r Request, all []Candidate, left []int) []int
 
 var filters = map[string]filter{"two": two, "share": share}
 
-// two leaves two candidates drawn at random. Several chat-services that see the same idle worker then do not all choose it.
+// two keeps two random candidates, so that several chat-services that see the same idle worker do
+// not all choose it.
 func two(_ Request, _ []Candidate, left []int) []int {
 	if len(left) <= 2 {
 		return left
@@ -36,7 +39,7 @@ func two(_ Request, _ []Candidate, left []int) []int {
 	return append(left[:0], left[first], left[second])
 }
 
-// share leaves the candidates that have no more than their share of the streams, and a bit.
+// share keeps the candidates with at most sessionSlack times their fair share of the streams.
 func share(_ Request, all []Candidate, left []int) []int {
 	var total float64
 	for _, i := range left {
@@ -52,7 +55,7 @@ func share(_ Request, all []Candidate, left []int) []int {
 	return kept
 }
 
-// A scorer adds the weighted costs of the candidates that are left to costs.
+// A scorer adds its weighted costs for the remaining candidates to costs.
 type scorer struct {
 	add func(r Request, all []Candidate, left []int, costs []float64, weight float64, opts Options)
 }
@@ -68,7 +71,7 @@ var scorers = map[string]scorer{
 	sessionScorer: {session},
 }
 
-// each makes a scorer of a cost that depends on one candidate.
+// each makes a scorer from a cost function of one candidate.
 func each(cost func(r Request, c *Candidate, opts Options) float64) scorer {
 	return scorer{func(r Request, all []Candidate, left []int, costs []float64, weight float64, opts Options) {
 		for at, i := range left {
@@ -77,8 +80,9 @@ func each(cost func(r Request, c *Candidate, opts Options) float64) scorer {
 	}}
 }
 
-// session costs nothing at the session's worker and 1 elsewhere. Rendezvous hashing picks that worker: when a worker
-// comes or goes only its own sessions move, and several chat-services agree without talking to each other.
+// session costs nothing at the session's worker and 1 elsewhere. Rendezvous hashing chooses that
+// worker: when a worker joins or leaves, only its own sessions move, and several chat-services
+// agree without coordination.
 func session(r Request, all []Candidate, left []int, costs []float64, weight float64, _ Options) {
 	key := r.Session()
 	best, highest := -1, uint64(0)

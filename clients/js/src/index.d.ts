@@ -187,8 +187,7 @@ export class Whence {
  * breaking out of the loop leaves the stream, too. A stream that was left can be read on, unless
  * the signal was aborted.
  */
-export class Stream implements AsyncIterable<StreamEvent> {
-  private constructor();
+export interface Stream extends AsyncIterable<StreamEvent> {
   readonly id: string;
   /** Allows others to read the stream, for a limited time. */
   readonly token: string | undefined;

@@ -4,7 +4,7 @@ import { WhenceError, lost } from './ending.js';
 import { maxTimer } from './exchange.js';
 
 // The longest delay, in ms, unless the service asks for a longer one. A connection that lasted
-// longer than that ends the row of failures.
+// longer than that resets the count of failures.
 const longest = 10_000;
 
 // The shortest delay, in ms, whatever the service asks for.
@@ -12,18 +12,18 @@ const shortest = 50;
 
 export class Patience {
   #total;
-  #since; // time of the first failure of the row
-  #failures = 0; // in a row
+  #since; // time of the first of the consecutive failures
+  #failures = 0; // consecutive
 
   // The delay after the first failure, in ms: the service sets it with `retry:`.
   retry = 1000;
 
-  // total is how long, in ms, to retry after the first failure of a row.
+  // total is how long, in ms, to retry after the first of consecutive failures.
   constructor(total) {
     this.#total = total;
   }
 
-  // calm ends a row of failures.
+  // calm resets the count of consecutive failures.
   calm() {
     this.#failures = 0;
     this.#since = undefined;

@@ -30,7 +30,7 @@ export class Whence {
     if (leave !== undefined) headers['X-Leave'] = leave;
     const body = JSON.stringify(request);
     const made = await this.#ask('POST', '/v1/streams', { headers, body }, signal);
-    if (typeof made?.id !== 'string') throw new WhenceError(failed('internal', 'the answer names no stream', ['api-service']));
+    if (typeof made?.id !== 'string') throw new WhenceError(failed('internal', 'the answer has no stream id', ['api-service']));
     return this.resume(made.id, { token: made.read_token, signal });
   }
 
@@ -73,7 +73,7 @@ export class Whence {
     }
   }
 
-  // ask sends a request that may be repeated until it is answered, and returns the body.
+  // ask sends an idempotent request, with retries, until it is answered, and returns the body.
   async #ask(method, path, init, signal) {
     const patience = new Patience(this.#patience);
     for (;;) {

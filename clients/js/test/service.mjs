@@ -1,10 +1,10 @@
-// A service that says what a test tells it to, over real connections.
+// A service with scripted answers, over real connections.
 
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 
-// serve answers each request with the next of answers, then with the last one again and again. An answer is a function of
-// request and response, or what say, json and cut return.
+// serve answers each request with the next of answers, and repeats the last one. An answer is a
+// function of response and request, such as sendEvents, json and abort make.
 export async function serve(t, ...answers) {
   const requests = [];
   const server = createServer(async (request, response) => {
@@ -33,20 +33,20 @@ export const json = (status, body, headers = {}) => (response) => {
 export const refusal = (status, reason, more = {}, headers = {}) =>
   json(status, { error: { message: `it is ${reason}`, type: 'x', param: null, code: null, whence: { reason, path: ['chat-service', 'api-service'] }, ...more } }, headers);
 
-export const cut = (response) => response.destroy();
+export const abort = (response) => response.destroy();
 
 const events = (response) => response.writeHead(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
 
-// say sends text as events, then ends the body as bodies end.
-export const say = (text) => (response) => events(response).end(text);
+// sendEvents sends text as events and ends the body normally.
+export const sendEvents = (text) => (response) => events(response).end(text);
 
-// sayAndCut sends text as events, then cuts the connection.
-export const sayAndCut = (text) => (response) => {
+// sendAndAbort sends text as events, then breaks the connection.
+export const sendAndAbort = (text) => (response) => {
   events(response).write(text, () => response.destroy());
 };
 
-// sayAndWait sends text as events, and no more.
-export const sayAndWait = (text) => (response) => {
+// sendAndWait sends text as events and keeps the connection open.
+export const sendAndWait = (text) => (response) => {
   events(response).write(text);
 };
 

@@ -24,10 +24,10 @@ const stories = {
   'text beyond ASCII': ['data: 你好 ❄️ 🌙\n\ndata: привет\n\n', plain('你好 ❄️ 🌙', 'привет')],
   'byte order mark': ['\ufeffdata: a\n\n\ufeffdata: b\n\n', plain('a')],
   'unfinished last event': ['data: a\n\ndata: b\n', plain('a')],
-  'an id outlives its event, an event name does not': [
+  'an id persists after its event, an event name does not': [
     'id: e.1\nevent: delta\ndata: a\n\ndata: b\n\nid\ndata: c\n\n', [['e.1', 'delta', 'a'], ['e.1', 'message', 'b'], ['', 'message', 'c']],
   ],
-  'an id alone counts, one with NUL does not': ['id: 8\n\nid: 9\0\ndata: a\n\n', [['8', 'message', 'a']]],
+  'an id without data counts, an id with NUL does not': ['id: 8\n\nid: 9\0\ndata: a\n\n', [['8', 'message', 'a']]],
   'retry': ['retry: 10\n\nretry: 1e3\nretry: -5\nretry:\nnonsense\ndata: a\n\n', plain('a'), 10],
 };
 
@@ -45,7 +45,7 @@ for (const [name, [text, want, retry]] of Object.entries(stories)) {
   });
 }
 
-// A draw of its own, so that a failure can be had again.
+// A seeded random generator, so that a failure can be reproduced.
 function draws(seed) {
   return (below) => {
     seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -53,9 +53,9 @@ function draws(seed) {
   };
 }
 
-test('any bytes mean the same however they are split', () => {
+test('the events do not depend on how the bytes are split', () => {
   const words = ['data', 'id', 'event', 'retry', ':', ' ', '\r', '\n', '\r\n', '\n\n', 'x', '7', '🌙', '\ufeff', '\0'].map(bytes);
-  words.push(Uint8Array.of(0xf0, 0x9f), Uint8Array.of(0xff)); // half a character, and none
+  words.push(Uint8Array.of(0xf0, 0x9f), Uint8Array.of(0xff)); // half a character, and an invalid byte
   for (let seed = 1; seed <= 2000; seed++) {
     const draw = draws(seed);
     const all = Uint8Array.from(Array.from({ length: draw(40) }, () => [...words[draw(words.length)]]).flat());
@@ -69,13 +69,13 @@ test('any bytes mean the same however they are split', () => {
   }
 });
 
-test('an event arrives with its last byte, not with the next one', () => {
+test('an event is returned with its last byte, not with the next event', () => {
   const parser = new Parser();
   assert.equal(parser.push(bytes('data: a\r\n\r')).length, 1);
   assert.equal(parser.push(bytes('\n')).length, 0);
 });
 
-test('an event without end is refused, not kept', () => {
+test('an endless event is refused, not buffered', () => {
   const part = bytes('x'.repeat(1 << 16));
   const endless = (prefix) => () => {
     const parser = new Parser();

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Whence, WhenceError } from '../src/index.js';
-import { cut, delta, end, error, json, made, refusal, retry, say, sayAndCut, sayAndWait, serve, usage } from './service.mjs';
+import { abort, delta, end, error, json, made, refusal, retry, sendEvents, sendAndAbort, sendAndWait, serve, usage } from './service.mjs';
 
 const request = { model: 'm', messages: [{ role: 'user', content: 'hi' }] };
 const bound = { timeout: 20_000 };
@@ -14,8 +14,8 @@ async function all(stream) {
 
 const cursors = ({ requests }) => requests.filter(({ method }) => method === 'GET').map(({ headers }) => headers['last-event-id']);
 
-test('a stream is made, read, and ends once', bound, async (t) => {
-  const service = await serve(t, json(201, made), say(retry + delta(1, 'one ') + delta(2, 'two') + end(3)));
+test('a stream is created, read, and ends once', bound, async (t) => {
+  const service = await serve(t, json(201, made), sendEvents(retry + delta(1, 'one ') + delta(2, 'two') + end(3)));
   const whence = new Whence({ baseURL: `${service.baseURL}/v1/`, key: 'k' });
   const stream = await whence.stream({ ...request, leave: 'linger:30s' });
   assert.equal(stream.ending, undefined);
@@ -40,34 +40,34 @@ test('a stream is made, read, and ends once', bound, async (t) => {
   assert.equal(service.requests.length, 2);
 });
 
-test('cut at every byte, the text is the same', { timeout: 120_000 }, async (t) => {
+test('the text is the same wherever the connection breaks', { timeout: 120_000 }, async (t) => {
   const parts = [delta(1, 'o🌙e '), delta(2, 'two '), delta(3, 'three')];
   const whole = retry + parts.join('') + end(4);
   const size = Buffer.byteLength(whole);
   await Promise.all(Array.from({ length: size }, async (_, at) => {
-    const after = (response) => { // what the cursor says is left
+    const after = (response) => { // the events after the cursor
       const cursor = Number(service.requests.at(-1).headers['last-event-id']?.slice(2) ?? 0);
-      say(retry + parts.slice(cursor).join('') + (cursor < 4 ? end(4) : end(4).slice(end(4).indexOf('id: e.5'))))(response);
+      sendEvents(retry + parts.slice(cursor).join('') + (cursor < 4 ? end(4) : end(4).slice(end(4).indexOf('id: e.5'))))(response);
     };
-    const service = await serve(t, sayAndCut(Buffer.from(whole).subarray(0, at)), after);
+    const service = await serve(t, sendAndAbort(Buffer.from(whole).subarray(0, at)), after);
     const stream = new Whence({ baseURL: service.baseURL }).resume('str-1');
-    assert.equal(await stream.text(), 'o🌙e two three', `cut at ${at}`);
+    assert.equal(await stream.text(), 'o🌙e two three', `broken at ${at}`);
     assert.equal(stream.ending.reason, 'completed');
     assert.deepEqual(stream.ending.usage, usage);
     assert.equal(service.requests.length, 2);
   }));
 });
 
-test('a request whose answer is lost is repeated under the same key', bound, async (t) => {
-  const service = await serve(t, cut, refusal(503, 'draining', {}, { 'Retry-After': '0' }), json(200, made));
+test('a request whose answer is lost is retried under the same key', bound, async (t) => {
+  const service = await serve(t, abort, refusal(503, 'draining', {}, { 'Retry-After': '0' }), json(200, made));
   const stream = await new Whence({ baseURL: service.baseURL }).stream(request);
   assert.equal(stream.id, 'str-1');
   assert.equal(new Set(service.requests.map(({ headers }) => headers['idempotency-key'])).size, 1);
   assert.equal(service.requests.length, 3);
 });
 
-test('a break is waited out for as long as retry: says, and longer each time', bound, async (t) => {
-  const service = await serve(t, sayAndCut('retry: 200\n\n' + delta(1, 'a')), cut, cut, say(end(2)));
+test('the backoff after a break begins at retry: and grows', bound, async (t) => {
+  const service = await serve(t, sendAndAbort('retry: 200\n\n' + delta(1, 'a')), abort, abort, sendEvents(end(2)));
   const stream = new Whence({ baseURL: service.baseURL }).resume('str-1', { lastEventId: 'e.0' });
   assert.equal(await stream.text(), 'a');
   assert.deepEqual(cursors(service), ['e.0', 'e.1', 'e.1', 'e.1']);
@@ -75,29 +75,29 @@ test('a break is waited out for as long as retry: says, and longer each time', b
   for (const [i, least] of [200, 400, 800].entries()) assert.ok(waits[i] >= least - 5, `${waits}`);
 });
 
-test('a body that ends as bodies do, without an ending, is a break', bound, async (t) => {
-  const service = await serve(t, say(retry + delta(1, 'a')), say(retry + end(2)));
+test('a body that ends normally without an ending counts as a break', bound, async (t) => {
+  const service = await serve(t, sendEvents(retry + delta(1, 'a')), sendEvents(retry + end(2)));
   assert.equal(await new Whence({ baseURL: service.baseURL }).resume('x').text(), 'a');
 });
 
-test('silence is a break', bound, async (t) => {
-  const service = await serve(t, sayAndWait(retry + delta(1, 'a')), () => {}, say(retry + end(2)));
-  assert.equal(await new Whence({ baseURL: service.baseURL, silence: 1000 }).resume('x').text(), 'a'); // on a busy machine, too
+test('silence counts as a break', bound, async (t) => {
+  const service = await serve(t, sendAndWait(retry + delta(1, 'a')), () => {}, sendEvents(retry + end(2)));
+  assert.equal(await new Whence({ baseURL: service.baseURL, silence: 1000 }).resume('x').text(), 'a'); // long enough for a busy machine
   assert.equal(service.requests.length, 3);
 });
 
-test('patience ends with a typed ending', bound, async (t) => {
-  const service = await serve(t, sayAndCut(retry + delta(1, 'a')), cut);
+test('when patience is over, the ending is typed', bound, async (t) => {
+  const service = await serve(t, sendAndAbort(retry + delta(1, 'a')), abort);
   const stream = new Whence({ baseURL: service.baseURL, patience: 500 }).resume('x');
   const begun = performance.now();
   await assert.rejects(all(stream), (err) => err instanceof WhenceError && err.reason === 'peer_lost' && err.ending === stream.ending);
-  assert.ok(performance.now() - begun < 10_000); // of a minute, if it were not asked for
+  assert.ok(performance.now() - begun < 10_000); // the default patience is a minute
   assert.equal(stream.ending.origin, 'api-service');
-  await assert.rejects(stream.text(), { ending: stream.ending }); // once more the same
+  await assert.rejects(stream.text(), { ending: stream.ending }); // the same ending again
 });
 
-test('a failure is thrown once it is read, with all there is to know', bound, async (t) => {
-  const service = await serve(t, say(retry + delta(1, 'part') + error(2, 'user_stop') + delta(3, 'never')));
+test('a failure is thrown when it is read, with reason, path and text', bound, async (t) => {
+  const service = await serve(t, sendEvents(retry + delta(1, 'part') + error(2, 'user_stop') + delta(3, 'never')));
   const stream = new Whence({ baseURL: service.baseURL }).resume('x');
   const texts = [];
   const failure = await (async () => { for await (const event of stream) texts.push(event.text); })().catch((err) => err);
@@ -108,7 +108,7 @@ test('a failure is thrown once it is read, with all there is to know', bound, as
   assert.equal(service.requests.length, 1);
 });
 
-test('a refusal is thrown as what it is', bound, async (t) => {
+test('a refusal is thrown with its reason and status', bound, async (t) => {
   for (const [answer, want] of [
     [refusal(400, 'invalid', { param: 'messages' }), { reason: 'invalid', status: 400, param: 'messages' }],
     [refusal(403, 'forbidden'), { reason: 'forbidden', status: 403, param: null }],
@@ -126,7 +126,7 @@ test('a refusal is thrown as what it is', bound, async (t) => {
   }
 });
 
-test('an error with a code keeps it', bound, async (t) => {
+test('an error keeps its code', bound, async (t) => {
   const service = await serve(t, refusal(400, 'invalid', { code: 'context_length_exceeded' }));
   const err = await new Whence({ baseURL: service.baseURL }).stream(request).catch((err) => err);
   assert.deepEqual([err.reason, err.ending.code], ['invalid', 'context_length_exceeded']);
@@ -134,7 +134,7 @@ test('an error with a code keeps it', bound, async (t) => {
   assert.equal((await new Whence({ baseURL: ours.baseURL }).stream(request).catch((err) => err)).ending.code, null);
 });
 
-test('a refusal that may pass is asked again, when it says so, until patience ends', bound, async (t) => {
+test('a temporary refusal is retried after Retry-After until patience is over', bound, async (t) => {
   const service = await serve(t, refusal(429, 'overloaded', {}, { 'Retry-After': '1' }), json(200, made));
   await new Whence({ baseURL: service.baseURL }).stream(request);
   assert.ok(service.requests[1].at - service.requests[0].at >= 995);
@@ -143,17 +143,17 @@ test('a refusal that may pass is asked again, when it says so, until patience en
   assert.deepEqual([err.reason, err.status, err.retryAfter, full.requests.length], ['overloaded', 429, 3_600_000, 1]);
 });
 
-test('what a reader cannot read ends it, and is not asked for again', bound, async (t) => {
+test('an unreadable response ends the reader without a retry', bound, async (t) => {
   for (const [answer, reason] of [
     [refusal(404, 'not_found'), 'not_found'],
     [refusal(409, 'invalid', { param: 'Last-Event-ID' }), 'invalid'],
     [refusal(410, 'not_found'), 'not_found'],
     [refusal(410, 'draining'), 'draining'],
     [json(200, '{}'), 'internal'],
-    [say('id: e.1\nevent: delta\ndata: {"tex\n\n'), 'internal'],
-    [say('id: e.1\nevent: delta\ndata: {}\n\n'), 'internal'],
-    [say('id: e.1\nevent: ending\ndata: {"reason":"completed"}\n\n'), 'internal'],
-    [say('id: e.1\nevent: error\ndata: null\n\n'), 'internal'],
+    [sendEvents('id: e.1\nevent: delta\ndata: {"tex\n\n'), 'internal'],
+    [sendEvents('id: e.1\nevent: delta\ndata: {}\n\n'), 'internal'],
+    [sendEvents('id: e.1\nevent: ending\ndata: {"reason":"completed"}\n\n'), 'internal'],
+    [sendEvents('id: e.1\nevent: error\ndata: null\n\n'), 'internal'],
   ]) {
     const service = await serve(t, answer);
     const stream = new Whence({ baseURL: service.baseURL }).resume('x');
@@ -163,13 +163,13 @@ test('what a reader cannot read ends it, and is not asked for again', bound, asy
   }
 });
 
-test('events of a later version are passed over', bound, async (t) => {
-  const service = await serve(t, say('id: e.1\nevent: mood\ndata: good\n\n' + delta(2, 'a') + end(3)));
+test('events of a later version are ignored', bound, async (t) => {
+  const service = await serve(t, sendEvents('id: e.1\nevent: mood\ndata: good\n\n' + delta(2, 'a') + end(3)));
   assert.equal(await new Whence({ baseURL: service.baseURL }).resume('x').text(), 'a');
 });
 
-test('a cursor of the ending brings the ending, and no text', bound, async (t) => {
-  const service = await serve(t, (response) => response.writeHead(204).end(), say(delta(1, 'a') + end(2)));
+test('a cursor of the ending returns the ending and no text', bound, async (t) => {
+  const service = await serve(t, (response) => response.writeHead(204).end(), sendEvents(delta(1, 'a') + end(2)));
   const stream = new Whence({ baseURL: service.baseURL }).resume('x', { lastEventId: 'e.3' });
   assert.deepEqual((await all(stream)).map(({ type }) => type), ['ending']);
   assert.deepEqual(stream.ending.usage, usage);
@@ -177,14 +177,14 @@ test('a cursor of the ending brings the ending, and no text', bound, async (t) =
   assert.deepEqual(cursors(service), ['e.3', undefined]);
 });
 
-test('leaving the loop leaves the stream; another loop goes on', bound, async (t) => {
+test('leaving the loop leaves the stream; another loop continues', bound, async (t) => {
   let left;
   const leaving = new Promise((resolve) => { left = resolve; });
   const first = (response) => {
     response.on('close', left);
-    sayAndWait(delta(1, 'a') + delta(2, 'b'))(response);
+    sendAndWait(delta(1, 'a') + delta(2, 'b'))(response);
   };
-  const service = await serve(t, first, say(delta(2, 'b') + end(3)));
+  const service = await serve(t, first, sendEvents(delta(2, 'b') + end(3)));
   const stream = new Whence({ baseURL: service.baseURL }).resume('x');
   for await (const _ of stream) break;
   await leaving;
@@ -193,14 +193,14 @@ test('leaving the loop leaves the stream; another loop goes on', bound, async (t
   assert.deepEqual(cursors(service), [undefined, 'e.1']);
 });
 
-test('abort leaves at once: while it is made, read, waited for, and handed out', bound, async (t) => {
+test('abort leaves at once: while a stream is created, read, awaited, and yielded', bound, async (t) => {
   const reason = new Error('enough');
   const asked = new AbortController();
   const slow = await serve(t, () => asked.abort(reason));
   await assert.rejects(new Whence({ baseURL: slow.baseURL }).stream(request, { signal: asked.signal }), reason);
   assert.equal(slow.requests.length, 1);
 
-  for (const [answer, patience] of [[sayAndWait(delta(1, 'a')), 60_000], [sayAndCut(`retry: 30000\n\n${delta(1, 'a')}`), 1e9]]) {
+  for (const [answer, patience] of [[sendAndWait(delta(1, 'a')), 60_000], [sendAndAbort(`retry: 30000\n\n${delta(1, 'a')}`), 1e9]]) {
     const service = await serve(t, answer);
     const control = new AbortController();
     const stream = new Whence({ baseURL: service.baseURL, patience }).resume('x', { signal: control.signal });
@@ -211,7 +211,7 @@ test('abort leaves at once: while it is made, read, waited for, and handed out',
     assert.equal(stream.lastEventId, 'e.1');
   }
 
-  const service = await serve(t, say(delta(1, 'a') + delta(2, 'b') + end(3)));
+  const service = await serve(t, sendEvents(delta(1, 'a') + delta(2, 'b') + end(3)));
   const control = new AbortController();
   const stream = new Whence({ baseURL: service.baseURL }).resume('x', { signal: control.signal });
   const read = [];
@@ -224,8 +224,8 @@ test('abort leaves at once: while it is made, read, waited for, and handed out',
   assert.deepEqual(read, ['a']);
 });
 
-test('stop asks the service, which answers late, or knows that it is over', bound, async (t) => {
-  const service = await serve(t, cut, json(202, '{}'));
+test('stop is retried, and succeeds if the stream has already ended', bound, async (t) => {
+  const service = await serve(t, abort, json(202, '{}'));
   await new Whence({ baseURL: service.baseURL, key: 'k' }).resume('str/1').stop();
   assert.deepEqual(service.requests.map(({ method, url, headers }) => [method, url, headers.authorization]), Array(2).fill(['DELETE', '/v1/streams/str%2F1', 'Bearer k']));
   const over = await serve(t, refusal(404, 'not_found'));
@@ -234,8 +234,8 @@ test('stop asks the service, which answers late, or knows that it is over', boun
   await assert.rejects(new Whence({ baseURL: not.baseURL }).resume('x').stop(), { reason: 'forbidden' });
 });
 
-test('a reader is one reader', bound, async (t) => {
-  const service = await serve(t, sayAndWait(delta(1, 'a')));
+test('a reader allows only one loop at a time', bound, async (t) => {
+  const service = await serve(t, sendAndWait(delta(1, 'a')));
   const stream = new Whence({ baseURL: service.baseURL }).resume('x');
   const first = stream[Symbol.asyncIterator]();
   await first.next();
@@ -246,30 +246,30 @@ test('a reader is one reader', bound, async (t) => {
 test('bad options are refused at once', async () => {
   assert.throws(() => new Whence({ baseURL: 'nowhere' }), TypeError);
   assert.throws(() => new Whence(), TypeError); // there is no page to be relative to
-  const whence = new Whence({ baseURL: 'http://127.0.0.1:1', fetch: () => assert.fail('it was sent') });
+  const whence = new Whence({ baseURL: 'http://127.0.0.1:1', fetch: () => assert.fail('a request was sent') });
   await assert.rejects(whence.stream({ ...request, leave: 'a\nb' }), TypeError);
   await assert.rejects(whence.resume('x', { lastEventId: 'ü€' }).text(), TypeError);
 });
 
-test('choices come apart, and the text is that of the first', bound, async (t) => {
+test('choices are separated, and the text is that of the first', bound, async (t) => {
   const choices = [{ index: 1, text: 'b', finish: 'length' }, { index: 0, text: 'é', logprobs: [{ token: 'é', logprob: -0.5, bytes: [195, 169], top_logprobs: [] }] }];
   const data = (value) => `id: e.1\nevent: delta\ndata: ${JSON.stringify(value)}\n\n`;
   const last = 'id: e.2\nevent: ending\ndata: {"reason":"completed","path":["api-service"]}\n\n';
-  const service = await serve(t, json(201, made), say(data({ choices }) + last));
+  const service = await serve(t, json(201, made), sendEvents(data({ choices }) + last));
   const stream = await new Whence({ baseURL: service.baseURL }).stream({ model: 'm', prompt: ['p', 'q'] });
   assert.deepEqual((await all(stream))[0], { type: 'delta', id: 'e.1', text: 'é', choices });
   assert.equal(await stream.text(), 'é');
   assert.equal(stream.ending.finish, null);
   assert.deepEqual(JSON.parse(service.requests[0].body), { model: 'm', prompt: ['p', 'q'] });
   for (const bad of [{ choices: [null] }, { choices: [{ index: 0 }] }, { choices: 'x' }, {}]) {
-    const broken = await serve(t, say(data(bad) + last));
+    const broken = await serve(t, sendEvents(data(bad) + last));
     await assert.rejects(new Whence({ baseURL: broken.baseURL }).resume('str-1').text(), { reason: 'internal' });
   }
 });
 
-test('what is thought and called is part of events', bound, async (t) => {
+test('events have reasoning and tool calls', bound, async (t) => {
   const data = { text: '', reasoning: 'hm', calls: [{ index: 0, id: '1', name: 'f', arguments: '{}' }] };
-  const service = await serve(t, json(201, made), say(`${retry}id: e.1\nevent: delta\ndata: ${JSON.stringify(data)}\n\n${end(2)}`));
+  const service = await serve(t, json(201, made), sendEvents(`${retry}id: e.1\nevent: delta\ndata: ${JSON.stringify(data)}\n\n${end(2)}`));
   const stream = await new Whence({ baseURL: service.baseURL }).stream(request);
   assert.deepEqual((await all(stream))[0], { type: 'delta', id: 'e.1', ...data });
   assert.equal(await stream.text(), '');

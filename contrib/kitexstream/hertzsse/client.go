@@ -17,7 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Doer sends a request, like client.Client of Hertz. Make the client with client.WithResponseBodyStream(true).
+// A Doer sends a request, like client.Client of Hertz. Make the client with
+// client.WithResponseBodyStream(true).
 type Doer interface {
 	Do(ctx context.Context, req *protocol.Request, resp *protocol.Response) error
 }
@@ -29,9 +30,10 @@ type Client struct {
 	Peer    string // the server's name in paths
 }
 
-// Open sends req and returns a reader of the events of the response. The caller must close the reader. route is the name of the
-// method in metrics, such as "/prices/:symbol". A status of 400 and above is an error with the reason of the status. An ordinary
-// response below 400 is the error of sse.NewReader; no metric counts it, because it is no stream.
+// Open sends req and returns a reader of the events of the response. The caller must close the
+// reader. route is the name of the method in metrics, such as "/prices/:symbol". A status of 400
+// and above is an error with the reason of the status. An ordinary response below 400 is the error
+// of sse.NewReader; no metric counts it, because it is not a stream.
 func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) (*Reader, error) {
 	ctx, release := telemetry.Link(ctx)
 	call := &clientCall{above: telemetry.From(ctx), release: release, stream: c.Monitor.Begin(ctx, telemetry.Call{
@@ -42,7 +44,7 @@ func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) 
 	var resp protocol.Response
 	call.stream.Note(streamtrace.SendHeader, "", nil)
 	if err := c.Do.Do(ctx, req, &resp); err != nil {
-		call.over(ctx, err)
+		call.finish(ctx, err)
 		return nil, err
 	}
 	call.stream.Note(streamtrace.RecvHeader, strconv.Itoa(resp.StatusCode()), nil)
@@ -50,7 +52,7 @@ func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) 
 		_ = resp.CloseBodyStream()
 		refused.Path = streamerr.NewPath(c.Peer)
 		err := fmt.Errorf("%s: %w", route, refused)
-		call.over(ctx, err)
+		call.finish(ctx, err)
 		return nil, err
 	}
 	r, err := sse.NewReader(&resp)
@@ -60,7 +62,7 @@ func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) 
 		return nil, fmt.Errorf("%s: %w", route, err)
 	}
 	reader := &Reader{r: r, ctx: ctx, call: call, body: resp.BodyStream()}
-	runtime.AddCleanup(reader, func(call *clientCall) { call.over(context.Background(), errDropped) }, call)
+	runtime.AddCleanup(reader, func(call *clientCall) { call.finish(context.Background(), errDropped) }, call)
 	return reader, nil
 }
 
@@ -84,15 +86,16 @@ func (r *Reader) Read(e *sse.Event) error {
 	err := r.r.Read(e)
 	if err != nil {
 		r.complete = errors.Is(err, io.EOF)
-		r.call.over(r.ctx, err)
+		r.call.finish(r.ctx, err)
 		return err
 	}
 	r.call.event(e)
 	return nil
 }
 
-// ForEach calls each for all events like ForEach of sse.Reader: until each returns an error, ctx is done, or the stream ends, which
-// is no error. Unlike it, ForEach leaves no goroutine that may close the response of a later request.
+// ForEach calls each for all events like ForEach of sse.Reader: until each returns an error, ctx is
+// done, or the stream ends, which is not an error. Unlike sse.Reader, ForEach leaves no goroutine
+// that may close the response of a later request.
 func (r *Reader) ForEach(ctx context.Context, each func(e *sse.Event) error) error {
 	closed := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
@@ -110,19 +113,19 @@ func (r *Reader) ForEach(ctx context.Context, each func(e *sse.Event) error) err
 		err := r.r.Read(e)
 		switch {
 		case ctx.Err() != nil:
-			r.call.over(ctx, ctx.Err())
+			r.call.finish(ctx, ctx.Err())
 			return ctx.Err()
 		case errors.Is(err, io.EOF):
 			r.complete = true
-			r.call.over(ctx, io.EOF)
+			r.call.finish(ctx, io.EOF)
 			return nil
 		case err != nil:
-			r.call.over(ctx, err)
+			r.call.finish(ctx, err)
 			return err
 		}
 		r.call.event(e)
 		if err := each(e); err != nil {
-			r.call.over(ctx, ownError{err})
+			r.call.finish(ctx, ownError{err})
 			return err
 		}
 	}
@@ -141,10 +144,10 @@ func (r *Reader) LastEventID() string { return r.r.LastEventID() }
 // SetMaxBufferSize bounds the bytes of a line like SetMaxBufferSize of sse.Reader.
 func (r *Reader) SetMaxBufferSize(size int) { r.r.SetMaxBufferSize(size) }
 
-// Close closes the response. If the stream has not ended, Close ends it and closes the connection: Close of sse.Reader would wait
-// for the end.
+// Close closes the response. If the stream has not ended, Close ends it and closes the connection:
+// Close of sse.Reader would wait for the end.
 func (r *Reader) Close() error {
-	r.call.over(r.ctx, errClosed)
+	r.call.finish(r.ctx, errClosed)
 	if r.complete {
 		return r.r.Close()
 	}
@@ -171,8 +174,8 @@ func (c *clientCall) discard() {
 
 func (c *clientCall) event(e *sse.Event) { c.stream.Received(len(e.ID) + len(e.Type) + len(e.Data)) }
 
-// over ends the stream with the error of the reader. io.EOF means that the stream is complete.
-func (c *clientCall) over(ctx context.Context, err error) {
+// finish ends the stream with the error of the reader. io.EOF means that the stream is complete.
+func (c *clientCall) finish(ctx context.Context, err error) {
 	c.once.Do(func() {
 		c.release()
 		c.stream.End(c.ending(ctx, err))
@@ -210,7 +213,7 @@ func (c *clientCall) ending(ctx context.Context, err error) *streamerr.Error {
 		}
 		return e
 	}
-	e := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.stream.Peer()), Message: "the response broke off, or there was none", Cause: err}
+	e := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.stream.Peer()), Message: "the response was interrupted, or there was none", Cause: err}
 	c.stream.Note(streamtrace.RecvRst, streamtrace.CodeLost, e)
 	return e
 }

@@ -1,12 +1,14 @@
-// Package hertzsse measures and traces the SSE streams of any Hertz server or client. A middleware for routes whose handlers use
-// sse.NewWriter, and a Client that opens an sse.Reader, record each event, header and ending in a telemetry.Monitor.
+// Package hertzsse measures and traces the SSE streams of any Hertz server or client. A middleware
+// for routes whose handlers use sse.NewWriter, and a Client that opens an sse.Reader, record each
+// event, header and ending in a telemetry.Monitor.
 //
 //	h.GET("/prices", hertzsse.Server(monitor), prices) // prices does not change
 //
-// The middleware changes no response, and counts only responses of the type text/event-stream, and refusals: ordinary responses
-// with a status of 400 and above. A server notices that its client is gone when a write fails. With
-// server.WithSenseClientDisconnection(true) it notices at once, and the handler's context ends. A handler reports a failure with
-// c.Error of Hertz. Handlers and readers pass their context to calls of Kitex clients with kitexstream.Client, which joins paths
+// The middleware changes no response, and counts only responses of the type text/event-stream, and
+// refusals: ordinary responses with a status of 400 and above. A server notices that its client is
+// gone when a write fails. With server.WithSenseClientDisconnection(true) it notices at once, and
+// the handler's context ends. A handler reports a failure with c.Error of Hertz. Handlers and
+// readers pass their context to calls of Kitex clients with kitexstream.Client, which joins paths
 // and traces.
 package hertzsse
 
@@ -16,7 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// fromStatus returns the ending of a stream that an HTTP status refused, or nil if the status is no refusal.
+// fromStatus returns the ending of a stream that an HTTP status refused, or nil if the status is
+// not a refusal.
 func fromStatus(status int) *streamerr.Error {
 	if status < http.StatusBadRequest {
 		return nil

@@ -54,7 +54,7 @@ func newHop(t *testing.T, name string) hop {
 	return h
 }
 
-// span returns the hop's one span, when its stream has ended.
+// span waits until the stream of the hop has ended, and returns its only span.
 func (h hop) span(t *testing.T) *tracetest.SpanStub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -151,7 +151,7 @@ func TestACompletedStreamIsCounted(t *testing.T) {
 		t.Error("the spans are not one trace")
 	}
 	if served.Name != "prices/:symbol" {
-		t.Errorf("the span is called %s", served.Name)
+		t.Errorf("the name of the span is %s", served.Name)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestAClientThatLeavesIsTheOrigin(t *testing.T) {
 	}
 	_ = r.Close() // ForEach may have returned without closing the connection
 	if e := <-told; e == nil || e.Reason != streamerr.ClientGone || e.Path.String() != "shop > exchange" {
-		t.Errorf("the handler is told %v", e)
+		t.Errorf("the handler's cause is %v", e)
 	}
 	check(t, "server", at.span(t), streamerr.ClientGone, "shop > exchange", "recv_rst")
 	check(t, "client", caller.span(t), streamerr.UserStop, "user > shop", "send_rst")
@@ -213,7 +213,7 @@ func TestAHandlersErrorAndRefusal(t *testing.T) {
 	})
 }
 
-func TestAHandlersOwnErrorIsNotTheServers(t *testing.T) {
+func TestAnErrorOfTheReaderIsNotTheServers(t *testing.T) {
 	at, caller := newHop(t, "exchange"), newHop(t, "shop")
 	open := serve(t, at, caller, func(ctx context.Context, c *app.RequestContext) {
 		_ = sse.NewWriter(c).WriteEvent("", "", []byte("100"))

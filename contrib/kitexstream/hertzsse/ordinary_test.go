@@ -48,7 +48,8 @@ func upper(ctx context.Context, c *app.RequestContext) {
 	c.Next(ctx)
 }
 
-// TestResponsesAreTheSameWithTheMiddleware compares the bytes of responses with and without the middleware.
+// TestResponsesAreTheSameWithTheMiddleware compares the bytes of responses with and without the
+// middleware.
 func TestResponsesAreTheSameWithTheMiddleware(t *testing.T) {
 	for name, handlers := range map[string][]app.HandlerFunc{
 		"JSON":             {func(_ context.Context, c *app.RequestContext) { c.JSON(http.StatusOK, map[string]int{"cents": 100}) }},
@@ -135,7 +136,7 @@ func response(t *testing.T, handlers []app.HandlerFunc) string {
 	return string(b)
 }
 
-// TestAnOrdinaryResponseIsNoStream: neither side counts it, and the client gets an error.
+// TestAnOrdinaryResponseIsNoStream: neither side counts the response, and the client gets an error.
 func TestAnOrdinaryResponseIsNoStream(t *testing.T) {
 	at, caller := newHop(t, "exchange"), newHop(t, "shop")
 	open := serve(t, at, caller, func(_ context.Context, c *app.RequestContext) { c.JSON(http.StatusOK, map[string]int{"cents": 100}) })
@@ -154,8 +155,8 @@ func TestAnOrdinaryResponseIsNoStream(t *testing.T) {
 	}
 }
 
-// TestACallThatItsHandlerLeft: the client of the handler still has its connection.
-func TestACallThatItsHandlerLeft(t *testing.T) {
+// TestACallAbandonedByItsHandler: the client of the handler still has its connection.
+func TestACallAbandonedByItsHandler(t *testing.T) {
 	at, middle, shop := newHop(t, "exchange"), newHop(t, "middle"), newHop(t, "shop")
 	below := serve(t, at, middle, func(ctx context.Context, c *app.RequestContext) {
 		_ = sse.NewWriter(c).WriteEvent("", "", []byte("100"))

@@ -18,7 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// Server returns a middleware for routes that answer with SSE. Ordinary responses of the handler pass unchanged.
+// Server returns a middleware for routes that answer with SSE. Ordinary responses of the handler
+// pass unchanged.
 func Server(r *telemetry.Monitor) app.HandlerFunc {
 	return func(base context.Context, c *app.RequestContext) {
 		header := func(key string) string { return string(c.Request.Header.Peek(key)) }
@@ -123,9 +124,10 @@ func (s *serverCall) ending(w *writer) *streamerr.Error {
 	return telemetry.Completed()
 }
 
-// A writer records the events of an SSE stream. Each Write of an sse.Writer is one event or comment, and a Flush follows it. Until
-// the first of these Flushes the writer behaves like a response without a writer: Hertz calls Write and SetBody also for the bodies
-// of ordinary responses.
+// A writer records the events of an SSE stream. Each Write of an sse.Writer is one event or
+// comment, and a Flush follows it. Until the first of these Flushes the writer behaves like a
+// response without a writer: Hertz calls Write and SetBody also for the bodies of ordinary
+// responses.
 type writer struct {
 	call   *serverCall
 	before network.ExtWriter // the writer of another middleware, or nil
@@ -133,7 +135,8 @@ type writer struct {
 	// Owned by the goroutine that writes the response.
 	next network.ExtWriter // writes the stream; nil until the stream has begun
 	mark int               // the length of the body before the last Write
-	// headerDue means that Hertz writes the header when the handlers have returned: until then they may change it.
+	// headerDue means that Hertz writes the header when the handlers have returned: until then they
+	// may change it.
 	headerDue bool
 
 	end sync.Once
@@ -211,7 +214,8 @@ func (w *writer) Flush() error {
 	return w.check(w.next.Flush())
 }
 
-// close begins the stream of a handler that made an sse.Writer and sent nothing. Then it reports whether the response is a stream.
+// close begins the stream of a handler that made an sse.Writer and sent nothing. Then it reports
+// whether the response is a stream.
 func (w *writer) close() bool {
 	r := &w.call.c.Response
 	noCache := string(r.Header.Peek("Cache-Control")) == "no-cache" // of sse.NewWriter

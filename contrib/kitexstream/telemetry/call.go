@@ -12,7 +12,7 @@ import (
 // A Side is this process's end of a stream.
 type Side string
 
-// The sides.
+// The two sides.
 const (
 	Server Side = "server"
 	Client Side = "client"
@@ -28,7 +28,8 @@ const (
 // UnnamedPeer is the name in paths of a caller that did not send its own.
 const UnnamedPeer = "client"
 
-// A Method identifies the metrics of the streams of one method. All fields come from IDL files, routes and configuration.
+// A Method identifies the metrics of the streams of one method. All fields come from IDL files,
+// routes and configuration.
 type Method struct {
 	Side   Side
 	System string
@@ -44,14 +45,16 @@ type Call struct {
 	Via streamerr.Path
 	// Parent is the caller's place in its trace.
 	Parent streamtrace.Parent
-	// Stopped returns why the handler's context ended, or nil while it is live. It is nil on clients.
+	// Stopped returns why the handler's context ended, or nil while it is live. It is nil on
+	// clients.
 	Stopped func() *streamerr.Error
 }
 
 type streamKey struct{}
 
-// With returns a context for the handler of a server's stream. Calls with that context, or with a context that wraps it, continue
-// the path and the trace of the stream. With adds no span to the context: the application's tracer decides about its own spans.
+// With returns a context for the handler of a server's stream. Calls with that context, or with a
+// context that wraps it, continue the path and the trace of the stream. With adds no span to the
+// context: the application's tracer decides about its own spans.
 func With(ctx context.Context, s *Stream) context.Context {
 	return context.WithValue(ctx, streamKey{}, s)
 }
@@ -62,9 +65,10 @@ func From(ctx context.Context) *Stream {
 	return s
 }
 
-// Cause returns why ctx is done, or nil while ctx is live. If the caller ended the handler's stream, Cause returns the caller's
-// reason and path, even if the handler wrapped its context with context.WithCancel, context.WithTimeout and the like. If ctx ended
-// because the handler returned, the origin is this hop.
+// Cause returns why ctx is done, or nil while ctx is live. If the caller ended the handler's
+// stream, Cause returns the caller's reason and path, even if the handler wrapped its context with
+// context.WithCancel, context.WithTimeout and the like. If ctx ended because the handler returned,
+// the origin is this hop.
 func Cause(ctx context.Context) *streamerr.Error {
 	if ctx.Err() == nil {
 		return nil
@@ -100,8 +104,9 @@ type link struct{ detached atomic.Bool }
 
 type linkKey struct{}
 
-// Link returns a context for a call of a handler, and release, which the caller of Link calls when the call ends. Link watches
-// whether the context outlives the handler's, as after context.WithoutCancel: Cause then ignores what ended the handler's context.
+// Link returns a context for a call of a handler, and release, which the caller of Link calls when
+// the call ends. Link watches whether the context outlives the handler's, as after
+// context.WithoutCancel: Cause then ignores the end of the handler's context.
 func Link(ctx context.Context) (linked context.Context, release func() bool) {
 	s := From(ctx)
 	if s == nil {

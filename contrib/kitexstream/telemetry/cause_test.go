@@ -96,14 +96,14 @@ func TestTheCauseOfACallOfAHandler(t *testing.T) {
 
 func cancelable(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) }
 
-// TestTextsOfErrorsNeedASwitch: an error may quote a request.
-func TestTextsOfErrorsNeedASwitch(t *testing.T) {
+// TestTextsOfErrorsAreOptIn: an error may quote a request.
+func TestTextsOfErrorsAreOptIn(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		var log bytes.Buffer
 		spans := tracetest.NewInMemoryExporter()
 		r := telemetry.New(telemetry.Config{
 			Name: "exchange", ErrorTexts: on, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Exporters: []sdktrace.SpanExporter{keeping{spans}},
+			Exporters: []sdktrace.SpanExporter{retainingExporter{spans}},
 		})
 		r.Begin(t.Context(), telemetry.Call{Method: served}).End(&streamerr.Error{Reason: streamerr.Internal, Cause: errors.New("secret")})
 		if err := r.Close(t.Context()); err != nil {
@@ -118,16 +118,16 @@ func TestTextsOfErrorsNeedASwitch(t *testing.T) {
 	}
 }
 
-// keeping keeps the spans when the monitor closes.
-type keeping struct{ *tracetest.InMemoryExporter }
+// A retainingExporter retains its spans when the monitor closes.
+type retainingExporter struct{ *tracetest.InMemoryExporter }
 
 // Shutdown implements the SDK's SpanExporter.
-func (keeping) Shutdown(context.Context) error { return nil }
+func (retainingExporter) Shutdown(context.Context) error { return nil }
 
-// TestADiscardedStreamIsNotCounted: nor does Close wait for it.
+// TestADiscardedStreamIsNotCounted: Close does not wait for it either.
 func TestADiscardedStreamIsNotCounted(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
-	r := telemetry.New(telemetry.Config{Name: "exchange", Ratio: 1, Exporters: []sdktrace.SpanExporter{keeping{spans}}})
+	r := telemetry.New(telemetry.Config{Name: "exchange", Ratio: 1, Exporters: []sdktrace.SpanExporter{retainingExporter{spans}}})
 	registry := prometheus.NewPedanticRegistry()
 	if err := r.Register(registry); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,8 @@ func TestADiscardedStreamIsNotCounted(t *testing.T) {
 	}
 }
 
-// TestSeriesAreCreatedOnce: streams of many new methods begin at the same time, while a scrape runs.
+// TestSeriesAreCreatedOnce: streams of many new methods begin at the same time, while a scrape
+// runs.
 func TestSeriesAreCreatedOnce(t *testing.T) {
 	const goroutines, methods, each = 8, 220, 2
 	r := telemetry.New(telemetry.Config{Name: "exchange"})

@@ -1,12 +1,14 @@
 // Package telemetry measures and traces the streams of any service, over any transport.
 //
-// A Monitor belongs to a process. A Stream is one side of one stream. The suite of a framework begins the Stream, records each
-// message, header, reset and trailer, and ends the Stream with a typed cause and a path. The Monitor exports counts, first-message
-// times, gaps and endings to OpenTelemetry and Prometheus. It exports a span when a stream ends: always if the stream was broken or
-// slow, otherwise by a ratio of trace ids.
+// A Monitor belongs to a process. A Stream is one side of one stream. The suite of a framework
+// begins the Stream, records each message, header, reset and trailer, and ends the Stream with a
+// typed cause and a path. The Monitor exports counts, first-message times, gaps and endings to
+// OpenTelemetry and Prometheus. It exports a span when a stream ends: always if the stream was
+// broken or slow, otherwise by a ratio of trace ids.
 //
-// A message takes no lock that streams share, reads the clock once and allocates nothing. The events of a stream are bounded: the
-// first and the last messages, and the first and the last 16 headers, resets and trailers.
+// A message takes no lock that streams share, reads the clock once and allocates nothing. The
+// events of a stream are bounded: the first and the last messages, and the first and the last 16
+// headers, resets and trailers.
 package telemetry
 
 import (
@@ -29,16 +31,18 @@ import (
 type Config struct {
 	// Name of this service in paths, such as "checkout" or "checkout/0".
 	Name string
-	// Messages is the number of first and of last messages that a span lists in each direction. 0 means
-	// streamtrace.DefaultMessages; a negative number means none.
+	// Messages is the number of first and of last messages that a span lists in each direction. 0
+	// means streamtrace.DefaultMessages; a negative number means none.
 	Messages int
-	// Ratio is the fraction of completed streams to export, 0 to 1. Broken streams are always exported.
+	// Ratio is the fraction of completed streams to export, 0 to 1. Broken streams are always
+	// exported.
 	Ratio float64
-	// SlowFirst and SlowGap are limits for the first message and for the gap between two messages: to the caller on servers, from
-	// the callee on clients. A completed stream past a limit is always exported. 0 means no limit.
+	// SlowFirst and SlowGap are limits for the first message and for the gap between two messages:
+	// to the caller on servers, from the callee on clients. A completed stream past a limit is
+	// always exported. 0 means no limit.
 	SlowFirst, SlowGap time.Duration
-	// ErrorTexts adds the texts of errors to spans and to the log. Errors may quote requests and secrets: the default is to export
-	// only the reason and the path.
+	// ErrorTexts adds the texts of errors to spans and to the log. Errors may quote requests and
+	// secrets: the default is to export only the reason and the path.
 	ErrorTexts bool
 	// Exporters receive the spans, in the background and in batches.
 	Exporters []sdktrace.SpanExporter
@@ -80,8 +84,8 @@ func New(c Config) *Monitor {
 	return r
 }
 
-// Close waits for live streams and then exports the remaining spans, both within ctx. Streams that end after Close are not
-// exported.
+// Close waits for live streams and then exports the remaining spans, both within ctx. Streams that
+// end after Close are not exported.
 func (r *Monitor) Close(ctx context.Context) error {
 	r.mu.Lock()
 	idle := r.idle

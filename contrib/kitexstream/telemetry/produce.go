@@ -20,8 +20,8 @@ var processStarted = time.Now()
 
 var _ sdkmetric.Producer = (*Monitor)(nil)
 
-// Produce implements the SDK's Producer. Pass sdkmetric.WithProducer(monitor) to a reader of OpenTelemetry; Register is for
-// Prometheus. The figures include the messages of live streams.
+// Produce implements the SDK's Producer. Pass sdkmetric.WithProducer(monitor) to a reader of
+// OpenTelemetry; Register is for Prometheus. The figures include the messages of live streams.
 func (r *Monitor) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	r.mu.Lock()
 	all := make([]*series, 0, len(r.series))

@@ -8,21 +8,24 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// maxMethods is the number of methods with series of their own in one monitor. The streams of all further methods count under the
-// method Other of their side and system. Method names come from IDL files and routes, but a generic client accepts any name.
+// maxMethods is the number of methods with series of their own in one monitor. The streams of all
+// further methods count under the method Other of their side and system. Method names come from IDL
+// files and routes, but a generic client accepts any name.
 const maxMethods = 200
 
 // Other is the label method of the methods past the first 200.
 const Other = "other"
 
-// BizStatus is the label reason of a stream that the application answered with a BizStatusError of Kitex.
+// BizStatus is the label reason of a stream that the application answered with a BizStatusError of
+// Kitex.
 const BizStatus = "biz_status"
 
-// The origin of an ending, relative to this hop. Names of hops are no labels, because peers choose their own names.
+// The origin of an ending, relative to this hop. Names of hops are no labels, because peers choose
+// their own names.
 const (
 	originSelf   = "self"   // this hop
 	originPeer   = "peer"   // the neighbor on this stream
-	originBeyond = "beyond" // a hop behind the neighbor
+	originBeyond = "beyond" // a hop beyond the neighbor
 )
 
 // An ending identifies a counter of endings.
@@ -40,8 +43,8 @@ type series struct {
 	endings         map[ending]uint64
 }
 
-// begin adds a stream to the series of its method. It holds the lock of the monitor until the stream is in the series, so that no
-// scrape sees a series without its first stream.
+// begin adds a stream to the series of its method. It holds the lock of the monitor until the
+// stream is in the series, so that no scrape sees a series without its first stream.
 func (r *Monitor) begin(s *Stream) *series {
 	r.mu.Lock()
 	defer r.mu.Unlock()

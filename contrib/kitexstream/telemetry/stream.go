@@ -18,7 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// maxBelow bounds the endings of its calls that a server's stream remembers. A further ending replaces the oldest.
+// maxBelow bounds the endings of calls that a server's stream remembers. A further ending replaces
+// the oldest.
 const maxBelow = 8
 
 // A Stream is one side of one stream. All methods are safe for concurrent use.
@@ -44,8 +45,8 @@ type belowEnding struct {
 	ending *streamerr.Error
 }
 
-// Begin begins a stream, which is live until End or Discard. ctx is the framework's context of the handler, or the context of a
-// client's call.
+// Begin begins a stream, which is live until End or Discard. ctx is the framework's context of the
+// handler, or the context of a client's call.
 func (r *Monitor) Begin(ctx context.Context, c Call) *Stream {
 	s := &Stream{base: ctx, call: c, monitor: r, tally: tally.New(time.Now())}
 	parent := streamtrace.LocalParent(ctx)
@@ -75,8 +76,8 @@ func through(p streamerr.Path, hop string) streamerr.Path {
 	return p.Append(hop)
 }
 
-// Headers calls set for each header of a client's call: the path up to this hop, and the place in the trace. The application's own
-// traceparent is a different header.
+// Headers calls set for each header of a client's call: the path up to this hop, and the place in
+// the trace. The application's own traceparent is a different header.
 func (s *Stream) Headers(set func(key, value string)) {
 	set(streamerr.ViaHeader, s.via().String())
 	s.trace.Parent().Each(func(key, value string) { set(streamtrace.StreamPrefix+key, value) })
@@ -113,8 +114,9 @@ func (s *Stream) side() streamtrace.Side {
 // Peer returns the name of the peer.
 func (s *Stream) Peer() string { return s.call.Peer }
 
-// Stopped returns why the context of a server's handler ended before the handler returned, with the path up to this hop, or nil.
-// The frameworks cancel that context when the handler has returned: the result does not change after End.
+// Stopped returns why the context of a server's handler ended before the handler returned, with the
+// path up to this hop, or nil. The frameworks cancel that context when the handler has returned:
+// the result does not change after End.
 func (s *Stream) Stopped() *streamerr.Error {
 	s.mu.Lock()
 	ended, stopped := s.ending != nil, s.stopped
@@ -139,8 +141,9 @@ func (s *Stream) Arrived(e *streamerr.Error) *streamerr.Error {
 	return &c
 }
 
-// Below remembers the ending of a call that the handler made, and the error that the handler received from the call. If the handler
-// returns that error, or an error that wraps it, its own path begins with the path of the call.
+// Below remembers the ending of a call that the handler made, and the error that the handler
+// received from the call. If the handler returns that error, or an error that wraps it, its own
+// path begins with the path of the call.
 func (s *Stream) Below(err error, ending *streamerr.Error) {
 	if s == nil || err == nil || ending == nil {
 		return
@@ -153,7 +156,8 @@ func (s *Stream) Below(err error, ending *streamerr.Error) {
 	s.below = append(s.below, belowEnding{err, ending})
 }
 
-// Known returns err if it is an Error, or the ending of the call that returned err to the handler, or nil.
+// Known returns err if it is an Error, or the ending of the call that returned err to the handler,
+// or nil.
 func (s *Stream) Known(err error) *streamerr.Error {
 	if e, ok := errors.AsType[*streamerr.Error](err); ok {
 		return e
@@ -173,15 +177,16 @@ func Completed(path ...string) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(path...)}
 }
 
-// Answered records that the application answered the stream with a BizStatusError. Such an answer is no failure: the ending is
-// Completed, the label reason of the metrics is BizStatus, and the span has the code. Call Answered before End.
+// Answered records that the application answered the stream with a BizStatusError. Such an answer
+// is not a failure: the ending is Completed, the label reason of the metrics is BizStatus, and the
+// span has the code. Call Answered before End.
 func (s *Stream) Answered(code int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.biz = &code
 }
 
-// Discard ends the stream without counting or exporting it: the call turned out to be no stream.
+// Discard ends the stream without counting or exporting it: the call turned out not to be a stream.
 func (s *Stream) Discard() {
 	s.mu.Lock()
 	again := s.ending != nil
@@ -196,7 +201,8 @@ func (s *Stream) Discard() {
 	}
 }
 
-// Ending returns how the stream ended, with the path up to this hop, or nil while the stream is live.
+// Ending returns how the stream ended, with the path up to this hop, or nil while the stream is
+// live.
 func (s *Stream) Ending() *streamerr.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +261,8 @@ func (s *Stream) logged(e *streamerr.Error) slog.Attr {
 	return slog.Group("ending", slog.String("reason", e.Reason.String()), slog.String("origin", e.Path.Origin()), slog.String("path", e.Path.String()))
 }
 
-// first returns the time of the first message to the caller on servers, or from the callee on clients.
+// first returns the time of the first message to the caller on servers, or from the callee on
+// clients.
 func (s *Stream) first() time.Duration {
 	if s.call.Side == Client {
 		return s.tally.FirstReceived()

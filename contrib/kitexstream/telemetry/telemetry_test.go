@@ -87,7 +87,7 @@ func TestMethodsPastTheBoundShareALabel(t *testing.T) {
 	}
 	got := scrape(registry)
 	if n := strings.Count(got, "\nstream_live{"); n != 201 {
-		t.Errorf("%d methods have series, not 200 and the one of all others", n)
+		t.Errorf("%d methods have series, not 200 and the series of all other methods", n)
 	}
 	if want := `stream_endings_total{method="other",origin="self",reason="completed",side="server",system="grpc"} 300`; !strings.Contains(got, want+"\n") {
 		t.Errorf("a scrape lacks %s", want)
@@ -119,7 +119,7 @@ func TestACauseSurvivesWrappedContexts(t *testing.T) {
 	}
 }
 
-func TestAHandlerIsKnownByTheCallThatFailed(t *testing.T) {
+func TestAnErrorIsRecognizedAsTheEndingOfACall(t *testing.T) {
 	r := telemetry.New(telemetry.Config{Name: "exchange"})
 	s := r.Begin(t.Context(), telemetry.Call{Method: served})
 	failed := errors.New("it failed")
@@ -128,7 +128,7 @@ func TestAHandlerIsKnownByTheCallThatFailed(t *testing.T) {
 		s.Below(errors.New("another"), telemetry.Completed())
 	}
 	if e := s.Known(fmt.Errorf("leaf: %w", failed)); e == nil || e.Path.Origin() != "leaf" {
-		t.Errorf("the error is known as %v", e)
+		t.Errorf("the error has the ending %v", e)
 	}
 	s.Below(errors.New("one more"), telemetry.Completed())
 	if e := s.Known(failed); e != nil {
@@ -136,7 +136,7 @@ func TestAHandlerIsKnownByTheCallThatFailed(t *testing.T) {
 	}
 }
 
-// BenchmarkMessage is what a message costs, with metrics and a trace.
+// BenchmarkMessage measures the cost of a message, with metrics and a trace.
 func BenchmarkMessage(b *testing.B) {
 	s := telemetry.New(telemetry.Config{Name: "exchange"}).Begin(b.Context(), telemetry.Call{Method: served})
 	b.ReportAllocs()
@@ -145,7 +145,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is what a stream of one message costs that is not exported.
+// BenchmarkStream measures the cost of a stream of one message that is not exported.
 func BenchmarkStream(b *testing.B) {
 	r := telemetry.New(telemetry.Config{Name: "exchange"})
 	b.ReportAllocs()
@@ -156,8 +156,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// TestASpanOfTheApplicationIsTheParent: another tracer's span in the context is nearer than the caller's headers, and the handler
-// still sees that span.
+// TestASpanOfTheApplicationIsTheParent: another tracer's span in the context takes precedence over
+// the caller's headers, and the handler still sees that span.
 func TestASpanOfTheApplicationIsTheParent(t *testing.T) {
 	r := telemetry.New(telemetry.Config{Name: "exchange"})
 	own := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
@@ -170,6 +170,6 @@ func TestASpanOfTheApplicationIsTheParent(t *testing.T) {
 	child := r.Begin(telemetry.With(t.Context(), s), telemetry.Call{Method: telemetry.Method{Side: telemetry.Client}})
 	child.Headers(func(key, value string) { headers = append(headers, key+": "+value) })
 	if strings.Contains(strings.Join(headers, "\n"), "\ntraceparent: ") || !strings.Contains(strings.Join(headers, "\n"), "whence-traceparent: 00-01000000000000000000000000000000-") {
-		t.Errorf("a call of the handler says %q", headers)
+		t.Errorf("a call of the handler has the headers %q", headers)
 	}
 }

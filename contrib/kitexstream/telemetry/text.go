@@ -12,7 +12,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Text returns an exporter that writes each span as text: a line with its reason and path, then a line for each event.
+// Text returns an exporter that writes each span as text: a line with its reason and path, then a
+// line for each event.
 func Text(w io.Writer) sdktrace.SpanExporter { return &textExporter{w: w} }
 
 type textExporter struct {

@@ -11,7 +11,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// compare asks a question in all three ways.
+// compare compares the streamed answer, the unstreamed answer, and the engine's own tokens.
 func (b *bystander) compare(ctx context.Context, row *Row, q *question) error {
 	pieces, piecesUsage, err := b.hear(ctx, q, true)
 	if err != nil {
@@ -44,7 +44,8 @@ func (b *bystander) compare(ctx context.Context, row *Row, q *question) error {
 			row.complain("choice %d of %+v\n got %+v\nwant %+v", i, q, got, want)
 		}
 	}
-	// How many tokens the engine was ahead of a stop string is chance, but for its text.
+	// The number of tokens by which the engine was ahead of a stop string varies, but its text does
+	// not.
 	if usage[0] != used[0] || usage != piecesUsage && len(q.stops) == 0 || usage[1] != used[1] && len(q.stops) == 0 {
 		row.usage++
 		row.complain("usage of %+v: %v, in pieces %v, by the engine %v", q, usage, piecesUsage, used)
@@ -56,7 +57,7 @@ func (h clientChoice) same(o clientChoice) bool {
 	return h.text == o.text && h.finish == o.finish && slices.Equal(h.likely, o.likely)
 }
 
-// engine is what a choice must be, by the engine's own tokens, decoded at once.
+// engine returns the expected choice, from the engine's own tokens, decoded at once.
 func (b *bystander) engine(ctx context.Context, q *question, choice int) (want clientChoice, prompt, completion int, err error) {
 	text := q.prompts[choice/q.n]
 	req := &workerv1.TokenRequest{Prompt: b.tok.Encode(text, true), Sampling: proto.CloneOf(q.sampling)}
@@ -84,7 +85,8 @@ func (b *bystander) engine(ctx context.Context, q *question, choice int) (want c
 	return want, len(req.GetPrompt()), completion, nil
 }
 
-// cut returns where the answer ends: at the stop string that ends first, the longest of those that end there; -1 if there is none.
+// cut returns the position at which the answer ends: before the stop string that ends first, or the
+// longest of several that end there; -1 without a stop string.
 func (q *question) cut(text string) int {
 	for end := range len(text) + 1 {
 		longest := ""
@@ -104,8 +106,9 @@ func (q *question) cut(text string) int {
 	return -1
 }
 
-// within returns how many tokens belong to the first bytes of their text: those whose text begins in it. The text of the first
-// tokens is that of all of them, up to a character that is cut; so a token begins where the text of those before it ends.
+// within returns the number of tokens that belong to the first size bytes of their text: the tokens
+// whose text begins there. The text of the first n tokens is a prefix of the whole text, up to an
+// incomplete character; so a token begins where the text of the tokens before it ends.
 func (b *bystander) within(ids []uint32, likely []float32, size int, special bool) (n int) {
 	if len(likely) == 0 || size == 0 {
 		return 0

@@ -1,5 +1,5 @@
-// Package streams compares what Whence says in three ways: an answer in pieces, the same one at once, and the engine's own tokens,
-// decoded at once.
+// Package streams compares three forms of an answer: streamed, unstreamed, and the engine's own
+// tokens, decoded at once.
 package streams
 
 import (
@@ -21,19 +21,19 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A Row is what came of random requests.
+// A Row has the results of random requests.
 type Row struct {
 	Requests, Choices, Stopped int
-	pieces                     int // choices that were another text, end or tokens in pieces than at once
-	engine                     int // choices that were another text, end or tokens than the engine's
+	pieces                     int // choices whose streamed text, finish or tokens differed from the unstreamed ones
+	engine                     int // choices whose text, finish or tokens differed from the engine's
 	usage                      int // requests whose usage differed
 	first                      []string
 }
 
-// Differences are the first of them.
+// Differences returns the first differences.
 func (r *Row) Differences() []string { return r.first }
 
-// maxComplaints bounds what is printed of differences.
+// maxComplaints bounds the number of printed differences.
 const maxComplaints = 5
 
 func (r *Row) complain(format string, args ...any) {
@@ -42,13 +42,13 @@ func (r *Row) complain(format string, args ...any) {
 	}
 }
 
-// Table is the row, below its heads.
+// Table returns the row as a table with headers.
 func (r *Row) Table() string {
 	return fmt.Sprintf("| requests | choices | stopped by a string | in pieces not as at once | not the engine's | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n%s",
 		r.Requests, r.Choices, r.Stopped, r.pieces, r.engine, r.usage, strings.Join(r.first, "\n\n"))
 }
 
-// A bystander has the path's engine and tokenizer in hand.
+// A bystander has direct access to the path's engine and tokenizer.
 type bystander struct {
 	path *bench.Path
 	loop *batch.Loop
@@ -56,7 +56,7 @@ type bystander struct {
 	http *http.Client
 }
 
-// Compare asks random requests on the whole path, with the embedded model.
+// Compare sends random requests to the whole path, with the embedded model.
 func Compare(ctx context.Context, requests int, seed uint64) (*Row, error) {
 	data, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
 	if err != nil {
@@ -98,11 +98,11 @@ func Compare(ctx context.Context, requests int, seed uint64) (*Row, error) {
 // A question is a random request.
 type question struct {
 	chat     bool
-	prompts  []string // one for chats
+	prompts  []string // a single prompt for chats
 	n        int
 	stops    []string
 	include  bool // the stop string is part of the answer
-	special  bool // special tokens are
+	special  bool // special tokens are part of the answer
 	sampling *llmv1.Sampling
 }
 
@@ -130,7 +130,7 @@ func newQuestion(r *rand.Rand) *question {
 	return q
 }
 
-// body is the question as a client puts it.
+// body returns the question as the body of a request.
 func (q *question) body(stream bool) map[string]any {
 	s := q.sampling
 	body := map[string]any{
@@ -153,13 +153,13 @@ func (q *question) body(stream bool) map[string]any {
 	return body
 }
 
-// A clientChoice is a choice as the client, or the bystander, has it.
+// A clientChoice is a choice in the view of the client, or of the bystander.
 type clientChoice struct {
 	text, finish string
 	likely       []float32
 }
 
-// A part is a response, whole or in pieces, of chats or completions.
+// A part is a response or a chunk, of chats or completions.
 type part struct {
 	Choices []struct {
 		Index          int
@@ -178,7 +178,7 @@ type part struct {
 	Error json.RawMessage
 }
 
-// hear asks a question, and puts together what is answered.
+// hear sends a question and joins the answer.
 func (b *bystander) hear(ctx context.Context, q *question, stream bool) (all []clientChoice, usage [2]int, err error) {
 	body, err := json.Marshal(q.body(stream))
 	if err != nil {
@@ -197,7 +197,7 @@ func (b *bystander) hear(ctx context.Context, q *question, stream bool) (all []c
 	if err != nil {
 		return nil, usage, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is read
+	defer resp.Body.Close() //nolint:errcheck // read to its end
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, usage, err

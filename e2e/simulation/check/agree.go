@@ -11,9 +11,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file checks that the hops of a stream end it alike, and in time.
+// This file checks that the hops of a stream agree on its ending, and end it in time.
 
-// agree compares the ending of a stream on a hop with those of the calls that it had open then.
+// agree compares the ending of a stream on a hop with the endings of the calls that were open at
+// that time.
 func (c *Check) agree(h *hop) {
 	stopped := h.record.GetStopHeard() != nil
 	open, confirmed := 0, 0
@@ -27,7 +28,8 @@ func (c *Check) agree(h *hop) {
 		if l.ended == nil || l.ended.record == nil || !l.held() || c.delayed(l) {
 			continue
 		}
-		// A callee that ends the stream by itself, after the caller has told it to, has not heard the caller.
+		// A callee that ends the stream by itself after the caller has sent a stop has not received
+		// the stop.
 		heard := h.decided.Add(c.trip())
 		fromCaller := len(l.path) > 1 && l.path[len(l.path)-2] == h.Process.Name
 		switch {
@@ -48,7 +50,7 @@ func (c *Check) agree(h *hop) {
 	}
 }
 
-// dials reports whether a process was trying to make a call when it learnt that a stream is to end.
+// dials reports whether a process was dialing a call when it decided to end a stream.
 func (c *Check) dials(h *hop) bool {
 	for _, k := range c.contacts {
 		if k.From == h.Process.Host && !k.Probe && !k.Began.After(h.decided) && !k.At.Before(h.decided) {
@@ -58,8 +60,9 @@ func (c *Check) dials(h *hop) bool {
 	return false
 }
 
-// endsBy returns when a hop must have ended a stream after the decision: when the calls that it had then are over, or their grace;
-// later if it waits for a reader, or for an engine that does not hear.
+// endsBy returns the time by which a hop must have ended a stream after the decision: the end of
+// its open calls, or of their grace; later if the hop waits for a reader, or for an engine that
+// ignores stops.
 func (c *Check) endsBy(h *hop) time.Time {
 	by := h.decided
 	for _, l := range h.below {
@@ -80,7 +83,7 @@ func (c *Check) endsBy(h *hop) time.Time {
 	return by.Add(c.farewell(h))
 }
 
-// trip returns the longest time that a message takes if its connection is not stalled.
+// trip returns the longest travel time of a message on a connection that is not stalled.
 func (c *Check) trip() time.Duration {
 	trip := c.world.Schedule.MaxDelay + moment
 	if c.struck(time.Now(), schedule.SlowChat, schedule.SlowWorker) {
@@ -89,13 +92,14 @@ func (c *Check) trip() time.Duration {
 	return trip
 }
 
-// delayed reports whether the connection of a call was stalled at some time, or the call waited for it.
+// delayed reports whether the connection of a call was stalled at some time, or the call waited for
+// a stalled connection.
 func (c *Check) delayed(l *leg) bool { return c.world.Net.EverStalled(l.call.From, l.call.To) }
 
-// farewell returns how much longer than the grace a hop may take to end a stream that is stopped.
+// farewell returns the time beyond the grace that a hop may take to end a stopped stream.
 func (c *Check) farewell(h *hop) time.Duration {
 	switch {
-	case h.Process == c.world.Edge && c.slowClient(h.id): // a write to a slow client is given up behind the grace
+	case h.Process == c.world.Edge && c.slowClient(h.id): // a write to a slow client is abandoned after the grace
 		return rpc.DefaultGrace + moment
 	case isWorker(h.Process) && c.struck(h.At, schedule.EngineIsDeaf):
 		return world.Deafest + step
@@ -108,7 +112,8 @@ func (c *Check) farewell(h *hop) time.Duration {
 
 func (c *Check) since(t time.Time) time.Duration { return c.world.Journal.Since(t) }
 
-// accounts compares the counts of tokens of a hop with those of the hops below, if all of them could tell it.
+// accounts compares the token counts of a hop with those of the hops below, if all of them could
+// report.
 func (c *Check) accounts(h *hop) {
 	if h.record == nil {
 		return

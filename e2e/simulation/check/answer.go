@@ -11,8 +11,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// name gives each stream its id. A client that left before it had the answer to POST /v1/streams does not know it: such streams
-// are those that api-service ended and no other client knows, in the order of their requests.
+// name gives each stream its id. A client that left before it had the answer to POST /v1/streams
+// does not know the id. Its stream is one that api-service ended and that no other client knows;
+// several are assigned in the order of their requests.
 func (c *Check) name(streams []Stream) {
 	for i := range streams {
 		if id := streams[i].ID; id != "" {
@@ -38,7 +39,7 @@ func (c *Check) name(streams []Stream) {
 			}
 		}
 		if first < 0 || streams[first].Asked.After(rest[0].began) {
-			c.Fail("nobody has asked for the stream %s", rest[0].id)
+			c.Fail("no client requested the stream %s", rest[0].id)
 			return
 		}
 		streams[first].ID = rest[0].id
@@ -62,8 +63,8 @@ func (c *Check) request(id string) *schedule.Request {
 	return nil
 }
 
-// refused checks the answer to a request that did not become a stream: only api-service itself refuses requests here, because
-// it shuts down.
+// refused checks the answer to a request that did not become a stream: only api-service itself
+// refuses requests here, because it shuts down.
 func (c *Check) refused(s *Stream) {
 	got := &s.Answer
 	if len(c.legs[s.ID]) > 0 {
@@ -88,7 +89,7 @@ func (c *Check) answer(i int, s *Stream, h *hop) {
 	}
 	if r.Kept {
 		if got.Status == http.StatusCreated {
-			return // its readers are told
+			return // its readers get the ending
 		}
 		completed = false
 	} else {
@@ -100,7 +101,8 @@ func (c *Check) answer(i int, s *Stream, h *hop) {
 	if !got.Left.IsZero() {
 		return
 	}
-	// The client may be cut off where it reads so slowly that the rest does not come to it within the time for a farewell.
+	// A client may be disconnected if it reads so slowly that the rest does not arrive within the
+	// farewell time.
 	slow := got.Stalled || r.Pace > 0
 	switch {
 	case completed && !got.Done && (!slow || got.Clean):
@@ -120,7 +122,7 @@ func (c *Check) answer(i int, s *Stream, h *hop) {
 		c.Fail("%v, but the client of %s got the status %d", h, s.ID, got.Status)
 	}
 	if got.Done && h.record != nil && int(h.record.GetTokensOut()) != got.Tokens {
-		c.Fail("the client of %s got %d tokens by its usage, and %d by the ledger of %s", s.ID, got.Tokens, h.record.GetTokensOut(), h.Process.Name)
+		c.Fail("the client of %s got %d tokens according to its usage, but %d according to the ledger of %s", s.ID, got.Tokens, h.record.GetTokensOut(), h.Process.Name)
 	}
 }
 
@@ -136,7 +138,7 @@ func (c *Check) text(i int, s *Stream) {
 	}
 }
 
-// begins checks that texts, by choice, are beginnings of the undisturbed ones.
+// begins checks that the text of each choice is a prefix of the undisturbed text.
 func (c *Check) begins(id string, got, want []string) {
 	for choice, text := range got {
 		if choice >= len(want) || !strings.HasPrefix(want[choice], text) {
@@ -145,7 +147,7 @@ func (c *Check) begins(id string, got, want []string) {
 	}
 }
 
-// timely checks that api-service has acted on what its client did, and on deadlines, at once.
+// timely checks that api-service reacted at once to its client and to deadlines.
 func (c *Check) timely(i int, s *Stream, h *hop) {
 	r := &c.world.Schedule.Requests[i]
 	began := h.record.GetBegan().AsTime()

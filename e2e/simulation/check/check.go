@@ -1,10 +1,11 @@
-// Package check looks for invariants that do not hold after a schedule. It compares what every hop logged, what every
-// callee put into its trailers, the ledgers, what the clients read, and the undisturbed answers.
+// Package check finds violated invariants after a schedule. It compares the logs of all hops, the
+// trailers of all callees, the ledgers, the bytes that clients read, and the undisturbed answers.
 //
-// The rules, file by file: each call has one ending (legs.go); an ending has an origin that the schedule or a hop's own
-// timers explain (explain.go), or has come from a neighbour that told it before, or was lost (neighbour.go); hops that a connection
-// joins end a stream alike and in time (agree.go); tokens are neither lost nor doubled nor reordered (answer.go, kept.go); nothing is
-// left (here).
+// The rules, file by file: each call has one ending (legs.go); an ending has an origin that the
+// schedule or a hop's own timers explain (explain.go), or came from a neighbour that sent it
+// earlier, or that was lost (neighbour.go); connected hops agree on the ending of a stream, and end
+// it in time (agree.go); tokens are neither lost nor duplicated nor reordered (answer.go, kept.go);
+// nothing is left (this file).
 package check
 
 import (
@@ -19,17 +20,17 @@ import (
 )
 
 const (
-	// settle is how long services have to forget all streams after the last one.
+	// settle is the time in which services must release all streams after the last ending.
 	settle = 5 * time.Second
-	// slowest is the most that a slow link adds to a message.
+	// slowest is the maximum delay that a slow link adds to a message.
 	slowest = 50 * time.Millisecond
-	// step is more than an engine's step takes: it forgets a stream at the end of a step.
+	// step is longer than an engine's step: an engine releases a stream at the end of a step.
 	step = 20 * time.Millisecond
-	// moment is more than what happens at one time of the schedule takes.
+	// moment is longer than the events of one time of the schedule take.
 	moment = 2 * time.Millisecond
 )
 
-// A Stream is one request of the schedule, and what its clients got.
+// A Stream is one request of the schedule, with the answers of its clients.
 type Stream struct {
 	ID      string // "" if the client has not learnt it
 	Asked   time.Time
@@ -42,13 +43,13 @@ type Stream struct {
 type Strike struct {
 	Fault    *schedule.Fault
 	At       time.Time
-	Answered time.Time // when a DELETE or a unary Stop had its answer; zero without one
-	Accepted bool      // it was accepted
+	Answered time.Time // when a DELETE or a unary Stop was answered; zero without an answer
+	Accepted bool      // the DELETE or Stop was accepted
 }
 
-// A Check looks for invariants that do not hold.
+// A Check finds violated invariants.
 type Check struct {
-	// Violations are the invariants that do not hold.
+	// Violations are the violated invariants.
 	Violations []string
 	// Endings counts the endings of streams at api-service by reason.
 	Endings map[string]int
@@ -60,11 +61,12 @@ type Check struct {
 	strikes []*Strike
 	legs    map[string][]*leg // by the stream's id at the callee
 	ids     map[string]int    // the numbers of the requests, by their streams' ids
-	// contacts are all probes, and all calls that could not be made.
+	// contacts are all probes and all failed dials.
 	contacts []memory.Contact
 }
 
-// New returns a check of a world. wants are the undisturbed answers, by request; nil for no comparison.
+// New returns a check of a world. wants are the undisturbed answers, by request; nil for no
+// comparison.
 func New(w *world.World, wants []client.Answer) *Check {
 	return &Check{world: w, wants: wants, Endings: map[string]int{}}
 }
@@ -74,7 +76,7 @@ func (c *Check) Fail(format string, args ...any) {
 	c.Violations = append(c.Violations, fmt.Sprintf(format, args...))
 }
 
-// Quiet checks that nothing is left of streams that have ended, while the services run, and within settle.
+// Quiet checks that the running services have released all ended streams within settle.
 func (c *Check) Quiet() {
 	before := len(c.Violations)
 	within := settle
@@ -90,7 +92,7 @@ func (c *Check) Quiet() {
 	}
 }
 
-// remains fails for all that is left of streams.
+// remains adds a violation for everything that is left of streams.
 func (c *Check) remains() {
 	for _, p := range c.world.Processes() {
 		if n := p.Hop.Live.Len(); n > 0 {
@@ -149,7 +151,8 @@ func (c *Check) struck(before time.Time, kinds ...schedule.Kind) bool {
 	return false
 }
 
-// Streams checks each stream, from its clients to its workers. strikes are the faults that were injected.
+// Streams checks each stream, from its clients to its workers. strikes are the faults that were
+// injected.
 func (c *Check) Streams(streams []Stream, strikes []*Strike) {
 	c.strikes, c.ids, c.contacts = strikes, map[string]int{}, c.world.Net.Contacts()
 	c.name(streams)

@@ -12,10 +12,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file checks where endings come from: each has an origin, and each hop has it from its neighbour (neighbour.go).
+// This file checks the sources of endings: each ending has an origin, and each hop got it from its
+// neighbour (neighbour.go).
 
-// visit checks the ending of a stream on a hop, and those of the calls below. from is the call that brought the stream; nil at
-// the first hop.
+// visit checks the ending of a stream on a hop, and the endings of the calls below. from is the
+// call that brought the stream, or nil at the first hop.
 func (c *Check) visit(h *hop, from *leg) {
 	c.Moves += len(h.record.GetMoves())
 	if why := c.unexplained(h, from); why != "" {
@@ -30,7 +31,7 @@ func (c *Check) visit(h *hop, from *leg) {
 	}
 }
 
-// unexplained says why a hop cannot have ended a stream as it has; "" if it can.
+// unexplained returns why a hop's ending of a stream is impossible, or "" if it is possible.
 func (c *Check) unexplained(h *hop, from *leg) string {
 	last := len(h.path) - 1
 	if last < 0 || h.path[last] != h.Process.Name {
@@ -54,7 +55,7 @@ func (c *Check) own(h *hop, from *leg) string {
 	worker, edge := isWorker(h.Process), h.Process == c.world.Edge
 	explained := false
 	switch h.Reason {
-	case streamerr.Completed: // the engine's answer, or a stop string that chat-service has found
+	case streamerr.Completed: // the engine's answer, or a stop string found by chat-service
 		explained = !edge
 	case streamerr.Deadline:
 		if explained = !worker && c.late(h, edge); !worker && !edge {
@@ -81,7 +82,7 @@ func (c *Check) own(h *hop, from *leg) string {
 	return "nothing explains that the hop has ended the stream by itself"
 }
 
-// late reports whether a timer of a hop can have fired.
+// late reports whether a timer of a hop may have fired.
 func (c *Check) late(h *hop, edge bool) bool {
 	if h.record == nil {
 		return true
@@ -98,10 +99,10 @@ func (c *Check) late(h *hop, edge bool) bool {
 		return true
 	}
 	quiet := ran                                    // since the last token
-	repeats := edge && len(h.record.GetMoves()) > 0 // a chat-service that goes on with a stream says again what was said
+	repeats := edge && len(h.record.GetMoves()) > 0 // a chat-service that continues a stream repeats earlier tokens
 	if h.record.GetTokensOut() > 0 && !repeats {
 		for _, l := range h.below {
-			if l.Messages > 1 && !l.Heard.After(h.decided) { // else nobody knows when the message before came
+			if l.Messages > 1 && !l.Heard.After(h.decided) { // otherwise the time of the previous message is unknown
 				quiet = min(quiet, h.decided.Sub(l.Heard))
 			}
 		}
@@ -109,12 +110,13 @@ func (c *Check) late(h *hop, edge bool) bool {
 	return quiet >= stall
 }
 
-// waits reports whether a hop's caller can have left a stream unread for as long as the stall timeout.
+// waits reports whether a hop's caller may have left a stream unread for the stall timeout.
 func (c *Check) waits(h *hop) bool {
 	return h.record == nil || h.decided.Sub(h.record.GetBegan().AsTime()) >= world.ChatStall
 }
 
-// draining reports whether a process that shuts down ends its streams at the time at which h was decided.
+// draining reports whether a process that shuts down ends its streams at the time at which h was
+// decided.
 func draining(h *hop) bool {
 	at, hurried := h.Process.Drained(), h.Process.Hurried()
 	if at.IsZero() || h.decided.Before(at) {
@@ -123,7 +125,7 @@ func draining(h *hop) bool {
 	return !h.decided.Before(at.Add(world.Grace)) || !hurried.IsZero() && !h.decided.Before(hurried)
 }
 
-// full reports whether the worker of h had as many other streams as it takes.
+// full reports whether the worker of h was full with other streams.
 func (c *Check) full(h *hop, from *leg) bool {
 	others := 0
 	for _, all := range c.legs {
@@ -136,7 +138,7 @@ func (c *Check) full(h *hop, from *leg) bool {
 	return others >= world.WorkerStreams
 }
 
-// deserted reports whether the chat-service of h knew no worker that took streams when h was decided.
+// deserted reports whether the chat-service of h knew no available worker when h was decided.
 func (c *Check) deserted(h *hop) bool {
 	for i := range schedule.Workers {
 		if c.reachable(h.Process, world.WorkerAddr(i), h.decided) {
@@ -146,7 +148,7 @@ func (c *Check) deserted(h *hop) bool {
 	return true
 }
 
-// reachable reports whether the last probe of a worker by a chat-service, before a time, has found a worker that takes streams.
+// reachable reports whether the last probe of a worker by a chat-service before a time succeeded.
 func (c *Check) reachable(by *world.Process, addr string, at time.Time) (well bool) {
 	for _, k := range c.contacts {
 		if k.From == by.Host && k.To == addr && k.Probe && k.At.Before(at) {
@@ -156,7 +158,7 @@ func (c *Check) reachable(by *world.Process, addr string, at time.Time) (well bo
 	return well
 }
 
-// outside explains an ending whose origin is no hop.
+// outside explains an ending whose origin is not a hop.
 func (c *Check) outside(h *hop, origin string) string {
 	explained := false
 	switch edge := h.Process == c.world.Edge; {
@@ -165,7 +167,7 @@ func (c *Check) outside(h *hop, origin string) string {
 	case origin == "engine" && h.Reason == streamerr.Completed:
 		explained = isWorker(h.Process)
 	case origin == "client" && h.Reason == streamerr.ClientGone:
-		explained = edge // timely and kept know when clients leave
+		explained = edge // timely and kept check the departures of clients
 	case origin == "client" && h.Reason == streamerr.UserStop:
 		explained = edge && c.stopped(h, schedule.DeleteStream)
 	case origin == "operator" && h.Reason == streamerr.OperatorStop && isWorker(h.Process):
@@ -179,13 +181,13 @@ func (c *Check) outside(h *hop, origin string) string {
 	return "nothing explains this origin"
 }
 
-// stopped reports whether a request to stop the stream of h was on its way when h was decided.
+// stopped reports whether a request to stop the stream of h was in flight when h was decided.
 func (c *Check) stopped(h *hop, by schedule.Kind) bool {
 	at, known := c.index(h.id)
 	for _, s := range c.strikes {
 		switch n := c.world.Schedule.Requests[s.Fault.Stream].N; {
 		case !known || s.Fault.Kind != by || s.Fault.Stream != at || s.At.After(h.decided):
-		case !s.Answered.IsZero() && s.Answered.Before(h.decided) && (h.record != nil || !s.Accepted): // without a record nobody knows when h was decided
+		case !s.Answered.IsZero() && s.Answered.Before(h.decided) && (h.record != nil || !s.Accepted): // without a record the time of the decision is unknown
 		case by == schedule.StopAtChat && h.Process.Host.Name() != world.ChatAddr(s.Fault.Chat):
 		case by == schedule.StopAtWorker && h.Process.Host.Name() != world.WorkerAddr(s.Fault.Worker):
 		case by == schedule.StopAtWorker && n > 1 && !strings.HasSuffix(h.id, choices.ID("", s.Fault.N%n)):
@@ -220,8 +222,8 @@ func (c *Check) slowClient(id string) bool {
 	return c.world.Schedule.Requests[at].Pace > 0
 }
 
-// slowLastReader reports whether a reader can have ended a stream by reading too slowly: the policy cancel ends it for the reason for
-// which its last reader has left.
+// slowLastReader reports whether a reader may have ended a stream by reading too slowly: the policy
+// cancel ends a stream with the reason of its last reader.
 func (c *Check) slowLastReader(id string) bool {
 	r := c.request(id)
 	return r != nil && r.Leave == schedule.Cancel && slices.ContainsFunc(r.Readers, func(reader schedule.Reader) bool {
@@ -237,14 +239,15 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// found is how long a worker may have run without any stream: two probes, of which the first may meet
-// the pause of the connection after a failed dial, and the silence of another worker.
+// found is the longest time that a worker may be idle before it gets a stream: two probes, of which
+// the first may fall into the backoff after a failed dial, and the silence of another worker.
 const found = 2*time.Second + 2*world.MigrateAfter + slowest
 
 func isWorker(p *world.Process) bool { return strings.HasPrefix(p.Name, "llm-worker/") }
 
-// idleWorker returns the name of a worker that could have taken a stream that waited until a timer fired: it has run for
-// longer than it takes to find it and to leave another worker, and nothing has disturbed it.
+// idleWorker returns the name of a worker that could have taken a stream that waited until a timer
+// fired: the worker has run undisturbed for longer than it takes to find it and to abandon another
+// worker.
 func (c *Check) idleWorker(h *hop) string {
 	for i, w := range c.world.Workers() {
 		if w.Dead() || !w.Drained().IsZero() || h.decided.Sub(w.Began) < found {
@@ -257,8 +260,9 @@ func (c *Check) idleWorker(h *hop) string {
 	return ""
 }
 
-// spurned reports whether a worker had failed the stream before another worker admitted it: the stream does not return to it while
-// the other one is slow with its first token (package failover).
+// spurned reports whether a worker had failed the stream before another worker admitted it: the
+// stream does not return to the first worker while the other is slow with its first token (package
+// failover).
 func spurned(h *hop, worker string) bool {
 	failed := slices.ContainsFunc(h.record.GetMoves(), func(m *streamv1.Move) bool { return m.GetFrom() == worker })
 	return failed && slices.ContainsFunc(h.below, func(l *leg) bool {
@@ -266,7 +270,7 @@ func spurned(h *hop, worker string) bool {
 	})
 }
 
-// disturbed reports whether there was a fault of a worker's engine or connections.
+// disturbed reports whether a worker's engine or connections had a fault.
 func (c *Check) disturbed(worker int) bool {
 	for _, s := range c.strikes {
 		switch s.Fault.Kind {

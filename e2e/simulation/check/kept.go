@@ -11,9 +11,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file checks what the readers of a kept stream got.
+// This file checks the events that the readers of a kept stream got.
 
-// kept checks the readers of a stream, and what becomes of a stream without readers.
+// kept checks the readers of a stream, and its policy while it has no readers.
 func (c *Check) kept(i int, s *Stream, h *hop) {
 	r := &c.world.Schedule.Requests[i]
 	c.unread(r, s, h)
@@ -66,16 +66,17 @@ func (c *Check) kept(i int, s *Stream, h *hop) {
 	}
 }
 
-// begun reports whether a kept stream began, so that its events could be read: its client was told so, or there were tokens.
+// begun reports whether a kept stream began, so that its events could be read: its client got a
+// success, or there were tokens.
 func begun(r *schedule.Request, s *Stream, h *hop) bool {
 	return h.record.GetTokensOut() > 0 || h.Reason == streamerr.Completed || r.Kept && s.Answer.Status == http.StatusCreated
 }
 
-// admitted checks the answer to a reader's request, and why it has ended.
+// admitted checks the answer to a reader's request, and the reason of its end.
 func (c *Check) admitted(r *schedule.Request, s *Stream, h *hop, a *client.Answer, reader int) {
 	drained := c.struck(a.Ended, schedule.DrainEdge, schedule.HurryEdge)
-	// Under policy drain the events are dropped when nobody reads, under policy cancel also at the end, and those of a stream that
-	// was refused, too.
+	// Policy drain drops the events when there is no reader, and policy cancel also at the end. The
+	// events of a refused stream are dropped, too.
 	forgotten := !a.Ended.Before(h.At) && (r.Leave == schedule.Cancel || !begun(r, s, h)) || r.Leave == schedule.Drain
 	early := h.record == nil || !a.Asked.After(h.record.GetBegan().AsTime())
 	closed := len(a.Events) > 0 && a.Events[len(a.Events)-1].Closing()
@@ -96,10 +97,10 @@ func (c *Check) admitted(r *schedule.Request, s *Stream, h *hop, a *client.Answe
 	}
 }
 
-// A span is a time in which somebody reads a stream.
+// A span is a time interval in which a stream has a reader.
 type span struct{ from, to time.Time }
 
-// unread checks that a stream ran for as long as its policy says without a reader, and no longer.
+// unread checks that a stream without a reader ran exactly as long as its policy says.
 func (c *Check) unread(r *schedule.Request, s *Stream, h *hop) {
 	before, after := r.Patience()
 	if h.record == nil {
@@ -118,12 +119,12 @@ func (c *Check) unread(r *schedule.Request, s *Stream, h *hop) {
 		}
 	}
 	slices.SortFunc(read, func(a, b span) int { return a.from.Compare(b.from) })
-	// limit is when the stream should have ended for want of readers.
+	// limit is the time at which the stream should have ended because it had no readers.
 	limit, alone, patience := time.Time{}, began, before
 	for _, span := range read {
 		if patience >= 0 && span.from.After(alone.Add(patience)) {
 			if !span.from.After(alone.Add(patience + moment)) {
-				return // either was first
+				return // either may have been first
 			}
 			break
 		}

@@ -29,12 +29,12 @@ type leg struct {
 	ending         streamerr.Path   // of the message with the ending, which the caller has received; nil if there was none
 }
 
-// held reports whether all messages of the call came to the other side, in time.
+// held reports whether all messages of the call reached the other side in time.
 func (l *leg) held() bool {
 	return l.Broke.IsZero() && !l.Late && !l.callee.Dead() && !l.caller.Dead() && l.Reset.IsZero()
 }
 
-// heard reports whether the callee's end of the call came to the caller.
+// heard reports whether the end of the call, sent by the callee, reached the caller.
 func (l *leg) heard() bool { return !l.Known.IsZero() && l.Broke.IsZero() && l.Reset.IsZero() }
 
 // A hop is the ending of one stream in one process.
@@ -43,7 +43,7 @@ type hop struct {
 	id      string
 	path    streamerr.Path
 	record  *streamv1.Record // nil if a later stream of this id has replaced it
-	decided time.Time        // when the process learnt that the stream is to end
+	decided time.Time        // when the process learnt that the stream must end
 	below   []*leg           // the stream's calls, in order
 }
 
@@ -78,8 +78,8 @@ func (c *Check) collect() {
 	}
 }
 
-// endsOnce checks that every call of a stream has one line in its callee's log, with what its trailers and its status say. Each
-// leg gets its ending.
+// endsOnce checks that every call of a stream has one line in its callee's log, which agrees with
+// its trailers and its status. It sets the ending of each leg.
 func (c *Check) endsOnce(id string, all []*leg) {
 	lines := map[*world.Process][]world.Ending{}
 	for _, l := range all {
@@ -133,7 +133,7 @@ func (c *Check) recorded(e world.Ending) {
 	}
 }
 
-// hop returns what is known of the ending e of a stream.
+// hop returns the known facts about the ending e of a stream.
 func (c *Check) hop(id string, e world.Ending) *hop {
 	h := &hop{Ending: e, id: id, path: streamerr.ParsePath(e.Path), decided: e.At}
 	began := time.Time{}
@@ -144,7 +144,7 @@ func (c *Check) hop(id string, e world.Ending) *hop {
 		}
 	}
 	for of, all := range c.legs {
-		if of != id && !strings.HasPrefix(of, id+".") { // the second is a choice's
+		if of != id && !strings.HasPrefix(of, id+".") { // an id with this prefix is a choice's
 			continue
 		}
 		for _, l := range all {
@@ -154,7 +154,7 @@ func (c *Check) hop(id string, e world.Ending) *hop {
 		}
 	}
 	slices.SortStableFunc(h.below, func(a, b *leg) int { return a.call.Opened.Compare(b.call.Opened) })
-	if wanted(h.Reason) && len(h.path) > 1 && h.record != nil && h.record.GetStopHeard() == nil { // the callee has told it
+	if wanted(h.Reason) && len(h.path) > 1 && h.record != nil && h.record.GetStopHeard() == nil { // the callee sent it
 		for _, l := range h.below {
 			if l.says(h, h.path[:len(h.path)-1]) && l.Known.Before(h.decided) {
 				h.decided = l.Known
@@ -164,7 +164,7 @@ func (c *Check) hop(id string, e world.Ending) *hop {
 	return h
 }
 
-// wanted reports whether a reason means that the stream was ended on purpose: it moves nowhere.
+// wanted reports whether a reason means that the stream was ended on purpose, so it does not move.
 func wanted(reason streamerr.Reason) bool {
 	switch reason {
 	case streamerr.ClientGone, streamerr.UserStop, streamerr.OperatorStop, streamerr.SlowReader:

@@ -10,10 +10,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file checks that a hop has the ending of a stream from a neighbour that can have told it, or was lost.
+// This file checks that a hop got the ending of a stream from a neighbour that may have sent it, or
+// that was lost.
 
-// fromAbove explains an ending that the caller has told: the caller's own, that of an attempt that the caller has left, or a
-// lost call.
+// fromAbove explains an ending that the caller sent: the caller's own, the ending of an attempt
+// that the caller has abandoned, or a lost call.
 func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 	switch {
 	case h.Reason == streamerr.PeerLost && len(told) == 1:
@@ -32,7 +33,7 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 		}
 		return "the caller cannot have had all that it needed"
 	case len(told) == 2 && told[0] == h.Process.Name && c.abandoned(h, from):
-		return "" // by a stream that goes on without it
+		return "" // by a stream that continues without it
 	case h.Reason == streamerr.UserStop && len(told) == 2 && told[0] == "client" && from.caller == c.world.Edge && c.stopped(h, schedule.DeleteStream):
 		return "" // by api-service's unary Stop of a stream that has ended there
 	}
@@ -48,8 +49,8 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 	}
 }
 
-// tells reports whether a caller has ended a stream as its callee h says, and not after h has heard it. A caller that was killed
-// has told nothing after that.
+// tells reports whether a caller ended a stream with the ending that its callee h reports, and not
+// after h received it. A killed caller sends nothing after its death.
 func (c *Check) tells(caller *world.Process, id string, h *hop, told streamerr.Path) bool {
 	killed := caller.Killed()
 	for _, up := range slices.Concat(c.world.Journal.Of(caller, id), c.world.Journal.Unsaid(caller, id)) {
@@ -59,7 +60,7 @@ func (c *Check) tells(caller *world.Process, id string, h *hop, told streamerr.P
 		above := c.hop(id, up)
 		failed := above.record.GetStopHeard() == nil || len(told) > 1 && strings.HasPrefix(told[len(told)-2], "llm-worker/")
 		if above.record == nil || id != h.id && failed {
-			return true // nobody knows when it was decided: a choice that fails stops the others before the whole stream ends
+			return true // the time of the decision is unknown: a failing choice stops the others before the whole stream ends
 		}
 		if !above.decided.After(h.decided) && (killed.IsZero() || !above.decided.After(killed)) {
 			return true
@@ -68,7 +69,8 @@ func (c *Check) tells(caller *world.Process, id string, h *hop, told streamerr.P
 	return false
 }
 
-// abandoned reports whether the caller can have left an attempt because the worker was silent, or did not answer probes.
+// abandoned reports whether the caller may have abandoned an attempt because the worker was silent
+// or did not answer probes.
 func (c *Check) abandoned(h *hop, from *leg) bool {
 	switch h.Reason {
 	case streamerr.Deadline:
@@ -80,7 +82,8 @@ func (c *Check) abandoned(h *hop, from *leg) bool {
 	}
 }
 
-// silent reports whether the caller has waited for a message, until a time, for as long as a stream that is left.
+// silent reports whether, up to a time, the caller ever waited for a message long enough to abandon
+// the attempt.
 func (l *leg) silent(until time.Time) bool {
 	since := l.Heard
 	if since.IsZero() || since.After(until) {
@@ -89,7 +92,7 @@ func (l *leg) silent(until time.Time) bool {
 	return max(l.Quiet, until.Sub(since)) >= world.MigrateAfter
 }
 
-// failedProbe reports whether a probe has failed in a span of time.
+// failedProbe reports whether a probe failed in a time interval.
 func (c *Check) failedProbe(by *world.Process, addr string, from, to time.Time) bool {
 	for _, k := range c.contacts {
 		if k.From == by.Host && k.To == addr && k.Probe && !k.Well && !k.At.Before(from) && !k.At.After(to) {
@@ -99,7 +102,7 @@ func (c *Check) failedProbe(by *world.Process, addr string, from, to time.Time) 
 	return false
 }
 
-// fromBelow explains an ending that a callee has told, or the loss of a callee.
+// fromBelow explains an ending that a callee sent, or the loss of a callee.
 func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
 	peer := told[len(told)-1]
 	known := false
@@ -124,7 +127,8 @@ func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
 	}
 }
 
-// says reports whether the caller h was told an ending by a callee: with the end of the call, or by a message with the ending.
+// says reports whether the caller h got an ending from a callee: with the end of the call, or in a
+// message with the ending.
 func (l *leg) says(h *hop, told streamerr.Path) bool {
 	if l.ending != nil && h.Reason == streamerr.Completed && slices.Equal(l.ending, told) && !l.Heard.After(h.At) {
 		return true
@@ -135,17 +139,18 @@ func (l *leg) says(h *hop, told streamerr.Path) bool {
 	return l.reason == h.Reason && slices.Equal(l.path, told) || l.refused != nil && l.refused.Reason == h.Reason && slices.Equal(l.refused.Path, told)
 }
 
-// lost reports whether the loss of a callee, its silence, or the rest of its answer explain an ending that the callee has not told.
+// lost reports whether the loss of a callee, its silence, or the rest of its answer explain an
+// ending that the callee did not send.
 func (c *Check) lost(h *hop, l *leg) bool {
 	chat := h.Process != c.world.Edge
 	switch h.Reason {
 	case streamerr.PeerLost:
 		return !l.Broke.IsZero() && !l.Broke.After(h.At)
-	case streamerr.Unavailable: // before the first token, the loss of all workers that were asked
+	case streamerr.Unavailable: // before the first token: the loss of all attempted workers
 		return chat && (!l.Broke.IsZero() && !l.Broke.After(h.At) || c.failedProbe(h.Process, l.call.To, l.call.Opened, h.At))
 	case streamerr.Deadline:
 		return chat && l.silent(h.decided)
-	case streamerr.Completed: // all tokens had come, and the ending had not
+	case streamerr.Completed: // all tokens had arrived, but not the ending
 		r := c.request(h.id)
 		return chat && (r == nil || int(h.record.GetTokensIn()) >= r.Tokens)
 	default:
@@ -153,7 +158,8 @@ func (c *Check) lost(h *hop, l *leg) bool {
 	}
 }
 
-// unreachable reports whether a hop tried for some time, and in vain, to call a peer while the stream ran.
+// unreachable reports whether a hop tried to call a peer for some time without success while the
+// stream ran.
 func (c *Check) unreachable(h *hop, peer string, tried time.Duration) bool {
 	addr := address(peer)
 	for _, k := range c.contacts {
@@ -173,7 +179,7 @@ func address(peer string) string {
 			return world.WorkerAddr(i)
 		}
 	}
-	if service == peer { // the only one
+	if service == peer { // the only instance
 		return world.ChatAddr(0)
 	}
 	return which

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An Answer is what a client got.
+// An Answer is the answer that a client got.
 type Answer struct {
 	Status  int      // 0 if there was no response
 	ID      string   // of the stream, in the response's header
@@ -22,18 +22,18 @@ type Answer struct {
 	Done    bool     // [DONE], or a whole answer, has come
 	Error   *streamerr.Error
 	Tokens  int       // completion_tokens of the usage; -1 if there was none
-	Clean   bool      // the body ended as HTTP says
+	Clean   bool      // the body ended as HTTP requires
 	Left    time.Time // when the client closed the connection before the end; zero if it did not
-	Stalled bool      // the client has stopped reading, for a while or for good
-	Slow    bool      // the client reads slowly, or has stopped reading for a while
+	Stalled bool      // the client stopped reading, temporarily or for good
+	Slow    bool      // the client reads slowly, or stopped reading temporarily
 	Asked   time.Time
 	Ended   time.Time
-	Body    string // of an answer that is no stream
-	Wrong   string // the first thing that no answer may have, such as data behind the ending
+	Body    string // of an answer that is not a stream
+	Wrong   string // the first violation of the format, such as data after the ending
 
-	// Events are those with an id, of GET /v1/streams/{id}/events.
+	// Events are the events with an id, of GET /v1/streams/{id}/events.
 	Events []Event
-	// After is the number of the event after which the client has asked for events.
+	// After is the number of the event after which the client requested events.
 	After int
 
 	finished []bool // choices
@@ -52,14 +52,14 @@ type Event struct {
 // Closing reports whether the event ends its stream.
 func (e *Event) Closing() bool { return e.Name == "ending" || e.Name == "error" }
 
-// wrong notes what no answer may have.
+// wrong records a violation of the format.
 func (a *Answer) wrong(what string) {
 	if a.Wrong == "" {
 		a.Wrong = what
 	}
 }
 
-// readBody reads a body that is no stream.
+// readBody reads a body that is not a stream.
 func (a *Answer) readBody(in io.Reader) {
 	body, err := io.ReadAll(in)
 	a.Clean, a.Body = err == nil, string(body)
@@ -71,8 +71,8 @@ func (a *Answer) readBody(in io.Reader) {
 	a.Done = a.Clean && a.Status == http.StatusOK
 }
 
-// readEvents reads a stream of events. heard is called with the number of events with an id so far, and reports whether to
-// read on.
+// readEvents reads a stream of events. heard is called with the number of events with an id so far,
+// and reports whether to read on.
 func (a *Answer) readEvents(in io.Reader, heard func(n int) (more bool)) {
 	lines := bufio.NewReader(in)
 	var name, id, data string
@@ -154,12 +154,12 @@ func (a *Answer) chunk(data []byte) {
 	if c.Usage != nil {
 		a.Tokens = c.Usage.Tokens
 		if a.usages++; a.usages > 1 {
-			a.wrong("the usage comes twice")
+			a.wrong("there are two usages")
 		}
 	}
 }
 
-// say appends to the text of a choice.
+// say appends text to a choice.
 func (a *Answer) say(choice int, text string) {
 	for len(a.Texts) <= choice {
 		a.Texts = append(a.Texts, "")

@@ -1,8 +1,9 @@
-// Package client is an HTTP client of the edge whose connection is in memory: it reads slowly, stops reading, and
-// leaves, in virtual time.
+// Package client is an HTTP client of the edge with an in-memory connection. The client may read
+// slowly, stop reading, and leave, in virtual time.
 //
-// The server's side of a Conn behaves as netpoll's connections do: a write waits while the client's buffer is full, up
-// to the write timeout, and a client that closes ends the context of the connection.
+// The server's side of a Conn behaves like netpoll's connections: a write waits while the client's
+// buffer is full, up to the write timeout, and a client that closes ends the context of the
+// connection.
 package client
 
 import (
@@ -18,9 +19,9 @@ import (
 
 // A Conn is a connection. It implements network.Conn for the server.
 type Conn struct {
-	ctx    context.Context //nolint:containedctx // ends when the client closes, as netpoll's
+	ctx    context.Context //nolint:containedctx // ends when the client closes, like netpoll's
 	cancel context.CancelFunc
-	window int // bytes that the client's buffer holds
+	window int // capacity of the client's buffer, in bytes
 
 	mu           sync.Mutex // guards the following fields
 	in           []byte     // to the server, unread
@@ -33,9 +34,9 @@ type Conn struct {
 	readTimeout  time.Duration
 	writeTimeout time.Duration
 
-	incoming chan struct{} // capacity 1: something came for the server
-	outgoing chan struct{} // capacity 1: something came for the client
-	room     chan struct{} // capacity 1: the client has read, or somebody has closed
+	incoming chan struct{} // capacity 1: data arrived for the server
+	outgoing chan struct{} // capacity 1: data arrived for the client
+	room     chan struct{} // capacity 1: the client has read, or one side has closed
 }
 
 var _ network.Conn = (*Conn)(nil)
@@ -67,7 +68,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.in[:n], nil
 }
 
-// await waits until n bytes have come for the server.
+// await waits until n bytes have arrived for the server.
 func (c *Conn) await(n int) error {
 	for {
 		c.mu.Lock()
@@ -248,7 +249,7 @@ func (c *Conn) send(b []byte) {
 	wake(c.incoming)
 }
 
-// receive reads what the server has written. It waits for something.
+// receive reads data from the server. It waits for at least one byte.
 func (c *Conn) receive(p []byte) (int, error) {
 	for {
 		c.mu.Lock()
@@ -293,7 +294,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
 
-// SetReadTimeout implements network.Conn. It takes the deadline away, as netpoll's does.
+// SetReadTimeout implements network.Conn. It removes the deadline, as netpoll does.
 func (c *Conn) SetReadTimeout(d time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// A Request is one HTTP request, and how its client behaves.
+// A Request is one HTTP request, with the behaviour of its client.
 type Request struct {
 	Method, Path, Body string
 	Header             map[string]string
 	Window             int           // bytes of the client's buffer
 	Pace               time.Duration // between two reads
-	Events             int           // the client leaves after this many events with an id; 0 is never
-	Stall              time.Duration // the client stops reading for this long after its first event with an id; 0 is not at all
+	Events             int           // the client leaves after this many events with an id; 0 means never
+	Stall              time.Duration // the client stops reading for this long after its first event with an id; 0 means never
 }
 
-// A Visit is a request that runs.
+// A Visit is a running request.
 type Visit struct {
 	conn *Conn
 	over chan struct{}
 
 	mu      sync.Mutex // guards the following fields
-	until   time.Time  // the client does not read before
+	until   time.Time  // the client does not read before this time
 	left    time.Time  // when the client left; zero if it did not
 	stalled bool
 	answer  Answer
@@ -72,7 +72,7 @@ func (v *Visit) Leave() {
 	v.conn.leave()
 }
 
-// Stall has the client not read for a while.
+// Stall makes the client stop reading for d.
 func (v *Visit) Stall(d time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -82,7 +82,7 @@ func (v *Visit) Stall(d time.Duration) {
 // Over is closed when the answer is over.
 func (v *Visit) Over() <-chan struct{} { return v.over }
 
-// Answer returns what the client got, once it is over.
+// Answer waits for the end of the answer and returns it.
 func (v *Visit) Answer() Answer {
 	<-v.over
 	v.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A Call is one call, for a report when all is over.
+// A Call is one call. Its Report is read after the schedule.
 type Call struct {
 	// Static.
 	From, To, Method string
@@ -27,60 +27,60 @@ type Call struct {
 	cancel   context.CancelFunc // of the callee's context
 	undo     func() bool
 
-	mu       sync.Mutex // guards the following fields
-	request  []byte
-	trailer  metadata.MD
-	returned time.Time // when the handler has; zero before
-	served   bool
-	brokeAt  time.Time // when the connection broke before the end came to the caller; zero if it did not
-	lostAt   time.Time // when the callee noticed that the connection had broken; zero before
-	delayed  bool      // the connection was stalled before the caller knew the end
-	known    bool      // the caller knows the end
-	knownAt  time.Time
-	resetAt  time.Time
-	said     time.Time // when the handler sent its last message
-	last     []byte    // that message, encoded
-	told     int       // messages of the handler
-	heard    int       // of them, those that the caller has received
-	heardAt  time.Time // when the caller received the last of them
-	quiet    time.Duration
-	status   error // of the handler, once it has returned
+	mu           sync.Mutex // guards the following fields
+	request      []byte
+	trailer      metadata.MD
+	returned     time.Time // when the handler returned; zero before
+	served       bool
+	brokeAt      time.Time // when the connection broke before the end reached the caller; zero if it did not
+	lostAt       time.Time // when the callee noticed that the connection had broken; zero before
+	delayed      bool      // the connection was stalled before the caller knew the end
+	known        bool      // the end has reached the caller
+	knownAt      time.Time
+	resetAt      time.Time
+	said         time.Time // when the handler sent its last message
+	last         []byte    // that message, encoded
+	sentMsgs     int       // number of messages that the handler sent
+	receivedMsgs int       // number of messages that the caller received
+	receivedAt   time.Time // when the caller received the last of them
+	quiet        time.Duration
+	status       error // of the handler, once it has returned
 }
 
-// A Report is what became of a call.
+// A Report is the outcome of a call.
 type Report struct {
 	Request  []byte        // the first message, encoded; nil if there was none
 	Served   bool          // the handler has begun
-	Returned time.Time     // when the handler returned; zero if it runs
+	Returned time.Time     // when the handler returned; zero if it still runs
 	Trailer  metadata.MD   // set by the handler
-	Broke    time.Time     // when the connection broke; zero if it did not before the end came to the caller
+	Broke    time.Time     // when the connection broke; zero if it did not break before the end reached the caller
 	Lost     time.Time     // when the callee noticed that the connection had broken; zero if it has not
 	Late     bool          // a message had to wait because the connection was stalled, before the caller knew the end
-	Known    time.Time     // when the caller heard the end; zero if it has not
+	Known    time.Time     // when the end reached the caller; zero if it has not
 	Reset    time.Time     // when the caller reset the call; zero if it did not
 	Said     time.Time     // when the handler sent its last message; zero if it sent none
 	Last     []byte        // the last message of the handler, encoded, if the caller has received it
-	Messages int           // those that the caller has received
+	Messages int           // number of messages that the caller received
 	Heard    time.Time     // when the caller received the last message so far; zero if there was none
-	Quiet    time.Duration // the longest time that the caller has waited for a message it has received
+	Quiet    time.Duration // the longest wait of the caller for a message
 	Err      error         // the status with which the handler returned; nil for OK
 }
 
-// Caller returns the process that calls.
+// Caller returns the calling process.
 func (c *Call) Caller() *Host { return c.conn.from }
 
-// Callee returns the process that is called.
+// Callee returns the called process.
 func (c *Call) Callee() *Host { return c.conn.to }
 
-// Report tells what became of the call.
+// Report returns the outcome of the call.
 func (c *Call) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := Report{
 		Request: c.request, Served: c.served, Returned: c.returned, Trailer: c.trailer, Broke: c.brokeAt, Lost: c.lostAt, Late: c.delayed,
-		Known: c.knownAt, Reset: c.resetAt, Said: c.said, Messages: c.heard, Heard: c.heardAt, Quiet: c.quiet, Err: c.status,
+		Known: c.knownAt, Reset: c.resetAt, Said: c.said, Messages: c.receivedMsgs, Heard: c.receivedAt, Quiet: c.quiet, Err: c.status,
 	}
-	if c.heard == c.told {
+	if c.receivedMsgs == c.sentMsgs {
 		r.Last = c.last
 	}
 	return r
@@ -169,14 +169,14 @@ func (c *Call) reset(ctx context.Context) {
 	})
 }
 
-// forget takes the call off its connection.
+// forget removes the call from its connection.
 func (c *Call) forget() {
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
 	delete(c.conn.calls, c)
 }
 
-// late returns when a message that is due at a time comes over the link.
+// late returns the arrival time of a message that is due at a time, given the stalls of the link.
 func (c *Call) late(due time.Time) time.Time {
 	n := c.conn.net
 	n.mu.Lock()
@@ -191,7 +191,7 @@ func (c *Call) late(due time.Time) time.Time {
 	return due
 }
 
-// cutAt loses what had not arrived by a time.
+// cutAt drops everything that had not arrived by a time.
 func (c *Call) cutAt(now time.Time) {
 	c.down.cut(now)
 	came := c.up.cut(now)
@@ -255,7 +255,7 @@ func (s *clientStream) Context() context.Context { return s.ctx }
 
 // SendMsg implements grpc.ClientStream.
 func (s *clientStream) SendMsg(m any) error {
-	b, err := proto.Marshal(m.(proto.Message)) //nolint:forcetypeassert // all are
+	b, err := proto.Marshal(m.(proto.Message)) //nolint:forcetypeassert // all messages are protobuf messages
 	if err != nil {
 		return err
 	}
@@ -294,9 +294,9 @@ func (s *clientStream) RecvMsg(m any) error {
 	}
 	s.call.received()
 	if m == nil {
-		return errors.New("network: there is a second response")
+		return errors.New("network: the unary call got a second response")
 	}
-	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all are
+	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all messages are protobuf messages
 }
 
 // A serverStream is the callee's side of a call.
@@ -321,13 +321,13 @@ func (s *serverStream) SetTrailer(md metadata.MD) { s.call.setTrailer(md) }
 
 // SendMsg implements grpc.ServerStream.
 func (s *serverStream) SendMsg(m any) error {
-	b, err := proto.Marshal(m.(proto.Message)) //nolint:forcetypeassert // all are
+	b, err := proto.Marshal(m.(proto.Message)) //nolint:forcetypeassert // all messages are protobuf messages
 	if err != nil {
 		return err
 	}
 	s.call.mu.Lock()
 	s.call.said, s.call.last = time.Now(), b
-	s.call.told++
+	s.call.sentMsgs++
 	s.call.mu.Unlock()
 	if !s.call.sent() {
 		return nil // a broken connection is noticed later
@@ -344,19 +344,19 @@ func (s *serverStream) RecvMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all are
+	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all messages are protobuf messages
 }
 
-// received notes that the caller has received a message.
+// received records that the caller received a message.
 func (c *Call) received() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since := c.heardAt
+	since := c.receivedAt
 	if since.IsZero() {
 		since = c.Opened
 	}
-	c.heard, c.heardAt = c.heard+1, time.Now()
-	c.quiet = max(c.quiet, c.heardAt.Sub(since))
+	c.receivedMsgs, c.receivedAt = c.receivedMsgs+1, time.Now()
+	c.quiet = max(c.quiet, c.receivedAt.Sub(since))
 }
 
 func (c *Call) setTrailer(md metadata.MD) {

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Client is a process's connection to an address: it connects with the first call, and again when the connection is
-// lost. It implements grpc.ClientConnInterface.
+// A Client is a process's connection to an address. It connects with the first call, and reconnects
+// after a loss. It implements grpc.ClientConnInterface.
 type Client struct {
 	from *Host
 	to   string
@@ -53,7 +53,8 @@ type conn struct {
 	calls  map[*Call]bool
 }
 
-// An address is a caller's, and knows whether the connection broke. It implements connloss.Addr.
+// An address is a caller's address, which knows whether the connection broke. It implements
+// connloss.Addr.
 type address struct {
 	name string
 	lost atomic.Bool
@@ -67,7 +68,7 @@ func (a *address) Lost() bool      { return a.lost.Load() }
 
 var errUnreachable = status.Error(codes.Unavailable, "connection error: desc = \"transport: error while dialing: connection refused\"")
 
-// connect returns the connection, and makes one if there is none.
+// connect returns the connection, and creates it if necessary.
 func (c *Client) connect(ctx context.Context) (*conn, error) {
 	for {
 		c.mu.Lock()
@@ -138,8 +139,8 @@ func (c *conn) cut(by *Host) {
 	c.notice(by == c.to, id, 4, CalleeGivesUp, func() { c.calleeNotices(calls) })
 }
 
-// notice has a side notice that the connection is broken: now, or when the news has come over the link, or when its
-// keep-alive fails.
+// notice makes one side notice that the connection is broken: now, or after the delay of the link,
+// or when its keep-alive fails.
 func (c *conn) notice(now bool, id uint64, direction int, givesUp time.Duration, do func()) {
 	if now {
 		do()
@@ -176,7 +177,7 @@ func (c *conn) calleeNotices(calls []*Call) {
 	}
 }
 
-// stalled gives the connection up on each side when its keep-alive would.
+// stalled breaks the connection for each side when that side's keep-alive would fail.
 func (c *conn) stalled(d time.Duration) {
 	if d < CalleeGivesUp {
 		return

@@ -1,13 +1,14 @@
-// Package network carries gRPC calls between the services of one process, in memory and in virtual time, and breaks
-// them as a TCP network would.
+// Package network carries gRPC calls between the services of one process, in memory and in virtual
+// time, and breaks them as a TCP network would.
 //
-// A Host is the place of one process: gRPC services are registered with it, and it dials other hosts. Messages are
-// encoded and take time. Messages of one call keep their order; messages of several calls do not. A connection that is
-// cut loses what is on its way, and both sides notice later, each in its own time. A stalled connection delivers
-// nothing; each side gives it up when its keep-alive would. Each delay depends on the seed, the call and the position
-// of the message in the call alone, so that one seed means one network, however goroutines are scheduled.
+// A Host represents one process: gRPC services are registered with it, and it dials other hosts.
+// Messages are encoded and take time. Messages of one call keep their order; messages of several
+// calls do not. A cut connection loses the messages in flight, and both sides notice later, each in
+// its own time. A stalled connection delivers nothing; each side gives up when its keep-alive would
+// fail. Each delay depends only on the seed, the call and the position of the message in the call,
+// so the same seed gives the same network, however goroutines are scheduled.
 //
-// A Network is made, used and left within one bubble of testing/synctest.
+// A Network is created and used within one bubble of testing/synctest.
 package network
 
 import (
@@ -18,11 +19,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Window is how many bytes of messages may be on their way to a receiver that does not read, in each direction of a
-// call. It is far below gRPC's, so that short answers meet backpressure.
+// Window bounds the bytes of messages in flight to a receiver that does not read, in each direction
+// of a call. It is far below gRPC's window, so that short answers meet backpressure.
 const Window = 1 << 10
 
-// The times after which the sides of a stalled connection give it up, like the keep-alives of the services.
+// The times after which the two sides give up a stalled connection, like the keep-alives of the
+// services.
 const (
 	callerGivesUp = 25 * time.Second
 	CalleeGivesUp = 15 * time.Second
@@ -39,7 +41,7 @@ type Network struct {
 	links    map[string]*link
 	calls    []*Call
 	contacts []Contact
-	open     int // calls whose handler runs, or is to run
+	open     int // calls whose handler runs or will run
 	messages int
 	step     func(n int) // called for each message of a stream; may be nil
 }
@@ -49,24 +51,24 @@ func New(seed uint64, maxDelay time.Duration) *Network {
 	return &Network{seed: seed, maxDelay: maxDelay, hosts: map[string]*Host{}, links: map[string]*link{}}
 }
 
-// OnMessage has step called, on a goroutine of its own, for the n-th message of a bidi call, counted from 1. It is set
-// before the first call.
+// OnMessage sets a function that is called on a new goroutine with the number of each message of a
+// bidi call, counted from 1. Call OnMessage before the first call.
 func (n *Network) OnMessage(step func(n int)) { n.step = step }
 
-// Calls returns all calls of bidi methods there were, in the order of their opening.
+// Calls returns all calls of bidi methods so far, in the order of their opening.
 func (n *Network) Calls() []*Call {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]*Call(nil), n.calls...)
 }
 
-// A Contact is a probe, or a call that could not be made.
+// A Contact is a probe or a failed dial.
 type Contact struct {
 	From  *Host
 	To    string // address
 	Began time.Time
-	At    time.Time // when it was over
-	Probe bool      // otherwise a call of a stream, which could not be made
+	At    time.Time // when the contact ended
+	Probe bool      // false means the failed dial of a stream's call
 	Well  bool      // the probe was answered, and the callee takes streams
 }
 
@@ -76,21 +78,21 @@ func (n *Network) note(c Contact) {
 	n.contacts = append(n.contacts, c)
 }
 
-// Contacts returns all probes, and all calls that could not be made, in the order in which they were over.
+// Contacts returns all probes and all failed dials, in the order of their ends.
 func (n *Network) Contacts() []Contact {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]Contact(nil), n.contacts...)
 }
 
-// Open returns how many calls have a handler that runs.
+// Open returns the number of calls with a running handler.
 func (n *Network) Open() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.open
 }
 
-// Operator returns the place of an operator, who only calls.
+// Operator returns the host of an operator, which only makes calls.
 func (n *Network) Operator() *Host {
 	n.mu.Lock()
 	h := n.hosts[operator]
@@ -103,14 +105,14 @@ func (n *Network) Operator() *Host {
 
 const operator = "operator:1"
 
-// A Host is the place of a process. It implements guard.Server.
+// A Host represents a process. It implements guard.Server.
 type Host struct {
 	net  *Network
 	name string // its address
 
 	registry sync.Mutex // guards services
 	services map[string]service
-	up       bool // it takes calls
+	up       bool // the host accepts calls
 	conns    map[*conn]bool
 	serving  sync.WaitGroup
 }
@@ -120,7 +122,8 @@ type service struct {
 	impl any
 }
 
-// Host returns a new process at an address. A process that was there before must have been killed or stopped.
+// Host returns a new process at an address. An earlier process at the address must have been killed
+// or stopped.
 func (n *Network) Host(addr string) *Host {
 	h := &Host{net: n, name: addr, services: map[string]service{}, up: true, conns: map[*conn]bool{}}
 	n.mu.Lock()
@@ -150,7 +153,7 @@ func (h *Host) GetServiceInfo() map[string]grpc.ServiceInfo { return nil }
 // Name returns the address of the process.
 func (h *Host) Name() string { return h.name }
 
-// Stop takes no further calls, and returns when the handlers have returned.
+// Stop refuses further calls, and returns when the handlers have returned.
 func (h *Host) Stop() {
 	h.net.mu.Lock()
 	h.up = false
@@ -158,8 +161,8 @@ func (h *Host) Stop() {
 	h.serving.Wait()
 }
 
-// Kill breaks all connections of the process, in both directions, and takes no calls any more. The process itself
-// notices at once; the other sides notice later.
+// Kill breaks all connections of the process, in both directions, and refuses further calls. The
+// process itself notices at once; the other sides notice later.
 func (h *Host) Kill() {
 	h.net.mu.Lock()
 	h.up = false
@@ -173,11 +176,11 @@ func (h *Host) Kill() {
 	}
 }
 
-// A link is what all connections between two addresses have in common.
+// A link has the state that all connections between two addresses share.
 type link struct {
 	stalledFrom, stalledUntil time.Time // zero for never
 	slower                    time.Duration
-	cutAfter                  int // messages until the link is cut; 0 is never
+	cutAfter                  int // messages until the link is cut; 0 means never
 }
 
 func key(from, to string) string { return from + ">" + to }
@@ -192,21 +195,22 @@ func (n *Network) link(from, to string) *link {
 	return l
 }
 
-// Cut breaks the connections from one address to another. New ones can be made.
+// Cut breaks the connections from one address to another. New connections can be made.
 func (n *Network) Cut(from, to string) {
 	for _, c := range n.between(from, to) {
 		c.cut(nil)
 	}
 }
 
-// CutAfter breaks the connections from one address to another in place of the messages-th message from now.
+// CutAfter breaks the connections from one address to another in place of the messages-th message
+// from now.
 func (n *Network) CutAfter(from, to string, messages int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.link(from, to).cutAfter = messages
 }
 
-// Stall has nothing pass between two addresses for a while, in both directions.
+// Stall stops all traffic between two addresses for d, in both directions.
 func (n *Network) Stall(from, to string, d time.Duration) {
 	n.mu.Lock()
 	l := n.link(from, to)
@@ -218,14 +222,14 @@ func (n *Network) Stall(from, to string, d time.Duration) {
 	}
 }
 
-// Stalled reports whether nothing passes between two addresses now.
+// Stalled reports whether the traffic between two addresses is stalled now.
 func (n *Network) Stalled(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return time.Now().Before(n.link(from, to).stalledUntil)
 }
 
-// EverStalled reports whether there was a time at which nothing passed between two addresses.
+// EverStalled reports whether the traffic between two addresses was ever stalled.
 func (n *Network) EverStalled(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -233,7 +237,7 @@ func (n *Network) EverStalled(from, to string) bool {
 	return l != nil && !l.stalledFrom.IsZero()
 }
 
-// AnyStalled reports whether nothing passes between some addresses now.
+// AnyStalled reports whether the traffic between any two addresses is stalled now.
 func (n *Network) AnyStalled() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -274,7 +278,7 @@ func (n *Network) delay(call uint64, direction, position int) time.Duration {
 	return time.Duration(share*float64(n.maxDelay)) + time.Duration(x%1000)
 }
 
-// mix is the end of SplitMix64.
+// mix is the finalizer of SplitMix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -290,7 +294,7 @@ func hash(s string) uint64 {
 	return h
 }
 
-// String lists who is connected, for reports.
+// String returns a summary for reports.
 func (n *Network) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,15 +20,15 @@ type queue struct {
 	bytes    int
 	position int
 	last     time.Time // arrival of the last message
-	over     error     // what take returns behind the entries; nil while more may come
+	over     error     // returned by take after the entries; nil while more may come
 	overAt   time.Time
 	trailer  metadata.MD
-	closed   bool // what is put is lost, and the sender does not know it
-	refuses  bool // senders are told that the call is over
-	aborted  bool // entries are not read any more
+	closed   bool // messages are lost without an error for the sender
+	refuses  bool // put fails because the call is over
+	aborted  bool // entries are no longer read
 
-	changed chan struct{} // capacity 1: something has come, or the call is over
-	room    chan struct{} // capacity 1: something was read, or the call is over
+	changed chan struct{} // capacity 1: a message has arrived, or the call is over
+	room    chan struct{} // capacity 1: a message was read, or the call is over
 }
 
 type entry struct {
@@ -47,14 +47,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// arrival draws when something that is sent now arrives.
+// arrival draws the arrival time of a message that is sent now.
 func (q *queue) arrival() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.next()
 }
 
-// next is arrival. mu is held.
+// next is arrival for a caller that holds mu.
 func (q *queue) next() time.Time {
 	q.position++
 	due := time.Now().Add(q.call.conn.net.delay(q.call.id, q.direction, q.position) + q.call.slower())
@@ -72,7 +72,7 @@ func (c *Call) slower() time.Duration {
 	return n.link(c.From, c.To).slower
 }
 
-// put sends a message, once there is room for it. It fails when the call is over, or with done.
+// put sends a message once there is room. It fails when the call is over or done is closed.
 func (q *queue) put(data []byte, done <-chan struct{}) error {
 	for {
 		q.mu.Lock()
@@ -80,7 +80,7 @@ func (q *queue) put(data []byte, done <-chan struct{}) error {
 		case q.over != nil && !q.closed || q.refuses || q.aborted:
 			q.mu.Unlock()
 			return errShut
-		case q.closed: // nobody gets it, but the sender does not know yet
+		case q.closed: // the message is lost, but the sender does not know yet
 			q.mu.Unlock()
 			return nil
 		case q.bytes < Window:
@@ -99,7 +99,7 @@ func (q *queue) put(data []byte, done <-chan struct{}) error {
 	}
 }
 
-// take returns the next message when it has arrived, or why there is none.
+// take waits for the next message and returns it, or the reason why there is none.
 func (q *queue) take() ([]byte, metadata.MD, error) {
 	for {
 		q.mu.Lock()
@@ -135,8 +135,9 @@ func (q *queue) take() ([]byte, metadata.MD, error) {
 	}
 }
 
-// end has take return err behind the messages, when it has arrived; the zero time means that this side itself noticed the
-// end. The first end counts; one that has to come over a broken connection is lost.
+// end makes take return err after the messages, at the arrival time of the end; the zero time means
+// that this side itself noticed the end. Only the first end counts. An end that travels over a
+// broken connection is lost.
 func (q *queue) end(err error, trailer metadata.MD, at time.Time) {
 	q.mu.Lock()
 	if q.over == nil && (at.IsZero() || !q.closed) {
@@ -147,7 +148,7 @@ func (q *queue) end(err error, trailer metadata.MD, at time.Time) {
 	wake(q.room)
 }
 
-// abort has take return err at once.
+// abort makes take return err at once.
 func (q *queue) abort(err error) {
 	q.mu.Lock()
 	q.over, q.trailer, q.aborted = err, nil, true
@@ -156,7 +157,8 @@ func (q *queue) abort(err error) {
 	wake(q.room)
 }
 
-// cut discards all messages that have not arrived yet, and all later ones. It reports whether the end has arrived.
+// cut discards all messages that have not arrived yet, and all later ones. It reports whether the
+// end has arrived.
 func (q *queue) cut(now time.Time) (over bool) {
 	q.mu.Lock()
 	q.closed = true
@@ -167,7 +169,7 @@ func (q *queue) cut(now time.Time) (over bool) {
 		}
 	}
 	if q.over != nil && !q.aborted && (q.overAt.After(now) || q.call.late(q.overAt).After(now)) {
-		q.over, q.trailer = nil, nil // it is lost, too
+		q.over, q.trailer = nil, nil // the end is lost, too
 	}
 	over = q.over != nil
 	q.mu.Unlock()

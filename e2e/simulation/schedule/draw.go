@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// weights say how often a kind is drawn.
+// weights are the relative frequencies of the kinds.
 var weights = [kinds]int{
 	CutChat: 3, CutWorker: 4, CutChatAfter: 3, CutWorkerAfter: 5, StallChat: 2, StallWorker: 3, SlowChat: 1, SlowWorker: 1,
 	KillWorker: 4, KillChat: 3, DrainWorker: 3, DrainChat: 2, DrainEdge: 1, HurryEdge: 1, EngineFails: 3, EngineHangs: 3, EngineIsDeaf: 1,
 	EnginePanics: 1, ClientLeaves: 5, ClientStalls: 3, DeleteStream: 5, StopAtChat: 2, StopAtWorker: 2,
 }
 
-// A drawer draws a schedule.
+// A drawer draws a random schedule.
 type drawer struct{ *rand.Rand }
 
 func (r drawer) one(of ...int) int { return of[r.IntN(len(of))] }
@@ -50,7 +50,8 @@ func New(seed uint64) *Schedule {
 	return s
 }
 
-// stopInMove draws the loss of all chat-services in the middle of a stream, and a stop while api-service looks for another one.
+// stopInMove draws the loss of all chat-services in the middle of a stream, and a stop while
+// api-service looks for another one.
 func (r drawer) stopInMove(s *Schedule) (all []Fault) {
 	lost := Fault{
 		Kind: []Kind{CutChat, KillChat, DrainChat}[r.IntN(3)], Stream: r.IntN(len(s.Requests)), Message: 8 + r.IntN(r.one(10, 40)), After: time.Duration(r.Int64N(1000)),

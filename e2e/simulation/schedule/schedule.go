@@ -1,5 +1,5 @@
-// Package schedule draws what happens to the path from outside: the requests of clients, the readers of kept streams,
-// and faults.
+// Package schedule draws the external events of the path: the requests of clients, the readers of
+// kept streams, and faults.
 package schedule
 
 import (
@@ -11,7 +11,7 @@ import (
 // Workers is the number of llm-workers.
 const Workers = 2
 
-// A Schedule is all that happens to the path from outside.
+// A Schedule has all external events of the path.
 type Schedule struct {
 	Seed     uint64
 	Chats    int           // chat-services
@@ -21,10 +21,10 @@ type Schedule struct {
 	Faults   []Fault
 }
 
-// A Request is one client's.
+// A Request is the request of one client.
 type Request struct {
 	At       time.Duration
-	Prompt   int // of Prompts
+	Prompt   int // index in Prompts
 	Tokens   int // max_tokens
 	Whole    bool
 	Stop     bool // with a stop string
@@ -50,8 +50,8 @@ const (
 	Linger = "linger:"
 )
 
-// Patience returns how long a stream of the request runs without a reader, before its first reader and after its last;
-// a negative time has no bound.
+// Patience returns how long a stream of the request runs without a reader, before its first reader
+// and after its last. A negative time means without bound.
 func (r *Request) Patience() (before, after time.Duration) {
 	const first, forever = 30 * time.Second, -1
 	switch leave := r.Leave; {
@@ -70,7 +70,8 @@ func (r *Request) Patience() (before, after time.Duration) {
 	}
 }
 
-// DefaultLinger is how long a stream of POST /v1/streams runs without a reader, if the request has no policy.
+// DefaultLinger is the time that a stream of POST /v1/streams runs without a reader if the request
+// has no policy.
 const DefaultLinger = time.Second
 
 // A Reader reads the events of a kept stream, in one session after another.
@@ -82,14 +83,14 @@ type Reader struct {
 // A Session is one connection of a reader. The last session of a reader reads to the end.
 type Session struct {
 	Pause  time.Duration // before the connection
-	Resume bool          // it continues after the last event of the sessions before; otherwise it begins anew
-	Events int           // the reader leaves after this many events; 0 is never
+	Resume bool          // continues after the last event of the earlier sessions; otherwise from the beginning
+	Events int           // the reader leaves after this many events; 0 means never
 	Window int           // bytes of the reader's buffer
 	Pace   time.Duration // between two reads
-	Stall  time.Duration // the reader does not read for this long, once it has had an event; 0 is not at all
+	Stall  time.Duration // the reader stops reading for this long after its first event; 0 means never
 }
 
-// A Kind is what a fault does.
+// A Kind is a kind of fault.
 type Kind int
 
 // The kinds of faults.
@@ -136,14 +137,14 @@ type Fault struct {
 	Message int           // the number of a message between services, counted from 1
 	After   time.Duration // the time from Message to the fault
 	Kind    Kind
-	Stream  int // of Requests
+	Stream  int // index in Requests
 	Chat    int
 	Worker  int
-	For     time.Duration // how long it lasts; 0 is for good
+	For     time.Duration // duration; 0 means for good
 	N       int           // messages, for a cut in place of a message
 }
 
-// Has reports whether there is a fault of one of some kinds that can have struck.
+// Has reports whether the schedule has a fault of one of the kinds.
 func (s *Schedule) Has(kinds ...Kind) bool {
 	for _, f := range s.Faults {
 		for _, k := range kinds {
@@ -158,7 +159,7 @@ func (s *Schedule) Has(kinds ...Kind) bool {
 // Name returns the name of a stream.
 func (s *Schedule) Name(stream int) string { return fmt.Sprintf("s%d", stream) }
 
-// Prompts are what clients ask.
+// Prompts are the clients' prompts.
 var Prompts = []string{"What happens when I close the tab?", "Name a bird.", "Say it again, and then once more, slowly and in other words."}
 
 // String lists the schedule, one event a line.

@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Journal is what all processes log, and what the simulation does, with virtual times.
+// A Journal has the log lines of all processes and the actions of the simulation, with virtual
+// times.
 type Journal struct {
 	mu      sync.Mutex // guards the following fields
 	began   time.Time
@@ -22,7 +23,7 @@ type Journal struct {
 	panics  []*Process
 }
 
-// An Ending is one line "stream ended".
+// An Ending is one "stream ended" line.
 type Ending struct {
 	Process *Process
 	Stream  string
@@ -33,7 +34,7 @@ type Ending struct {
 
 func (e Ending) String() string { return fmt.Sprintf("%s %s at %s", e.Reason, e.Path, e.Process.Name) }
 
-// Begin sets the moment from which lines count their time.
+// Begin sets the origin of the times of lines.
 func (j *Journal) Begin(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,8 +73,8 @@ func (j *Journal) At(p *Process) []Ending {
 	return j.those(&j.endings, func(e *Ending) bool { return e.Process == p })
 }
 
-// Unsaid returns the endings of a stream in a process after that was killed: nobody has seen them, but they show why the process
-// was ending the stream.
+// Unsaid returns the endings of a stream in a process after the process was killed. No hop has seen
+// them, but they show why the process was ending the stream.
 func (j *Journal) Unsaid(p *Process, stream string) []Ending {
 	return j.those(&j.unsaid, func(e *Ending) bool { return e.Process == p && e.Stream == stream })
 }
@@ -99,7 +100,7 @@ func (j *Journal) Panics() []*Process {
 // ended is the message of the line that ends a stream.
 const ended = "stream ended"
 
-// A scribe is the log of one process.
+// A scribe is the log handler of one process.
 type scribe struct {
 	journal *Journal
 	process *Process
@@ -114,7 +115,7 @@ func (s scribe) WithAttrs([]slog.Attr) slog.Handler { return s }
 // WithGroup implements slog.Handler.
 func (s scribe) WithGroup(string) slog.Handler { return s }
 
-// Handle implements slog.Handler. A process that was killed writes nothing.
+// Handle implements slog.Handler. A killed process writes nothing.
 func (s scribe) Handle(_ context.Context, r slog.Record) error {
 	dead := s.process.Dead()
 	if dead && r.Message != ended {

@@ -32,10 +32,10 @@ type Chat struct {
 	Registry *models.Registry
 }
 
-// tiny is the model that all chat-services share. It is never changed.
+// tiny is the model that all chat-services share. It is immutable.
 var tiny = sync.OnceValues(func() (*chat.Model, error) { return chat.Load(whencetiny.FS(), whencetiny.Name, whencetiny.Owner) })
 
-// StartChat starts a chat-service, in the place of the one before.
+// StartChat starts a chat-service in place of the previous one.
 func (w *World) StartChat(i int) error {
 	name := "chat-service"
 	if w.Schedule.Chats > 1 {

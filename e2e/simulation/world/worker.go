@@ -12,7 +12,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
@@ -21,14 +21,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Worker is one run of llm-worker, whose engine is package sim's and fails when it is told to.
+// A Worker is one run of llm-worker. Its engine is that of package sim, with injected faults.
 type Worker struct {
 	*Process
 	Loop  *batch.Loop
 	fault atomic.Pointer[engineFault]
 }
 
-// An engineFault strikes the next item of each stream, for a while.
+// An engineFault affects the next item of each stream, for a short time.
 type engineFault struct {
 	kind  schedule.Kind
 	until time.Time
@@ -42,20 +42,20 @@ type modelDescription struct {
 	eos        []uint32
 }
 
-// tokens is the vocabulary that all workers share. It is never changed.
+// tokens is the vocabulary that all workers share. It is immutable.
 var tokens = sync.OnceValues(func() (*modelDescription, error) {
-	m, err := openai.LoadModel(whencetiny.FS())
+	m, err := lexicon.Load(whencetiny.FS())
 	if err != nil {
 		return nil, err
 	}
 	return &modelDescription{sim.NewVocabulary(m.ContextLength, m.VocabSize, m.EOS, m.Tokenizer), m.VocabSize, m.EOS}, nil
 })
 
-// StartWorker starts an llm-worker, in the place of the one before.
+// StartWorker starts an llm-worker in place of the previous one.
 func (w *World) StartWorker(i int) {
 	d, err := tokens()
 	if err != nil {
-		panic(err) // the model is a part of this program
+		panic(err) // cannot fail: the model is embedded
 	}
 	name := WorkerName(i)
 	p, ctx, log := w.process(name, WorkerAddr(i))
@@ -88,8 +88,8 @@ func (w *World) StartWorker(i int) {
 	})
 }
 
-// Break has the next item of each stream of the worker meet a fault of the engine, for a short time. lasts is the length of a
-// hang or a deafness.
+// Break injects an engine fault into the next item of each stream of the worker, for a short time.
+// lasts is the length of a hang or a deafness.
 func (k *Worker) Break(kind schedule.Kind, lasts time.Duration) {
 	k.fault.Store(&engineFault{kind: kind, until: time.Now().Add(FaultLasts), lasts: lasts})
 }
@@ -111,7 +111,8 @@ func (k *Worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 	}
 }
 
-// strike does what the fault does to a stream, and returns why the stream ends, or nil if it goes on.
+// strike applies the fault to a stream, and returns the reason of its end, or nil if the stream
+// continues.
 func (f *engineFault) strike(ctx context.Context) error {
 	switch f.kind {
 	case schedule.EnginePanics:

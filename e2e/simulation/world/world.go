@@ -1,5 +1,5 @@
-// Package world runs the services of a schedule in one process: api-service, one or two chat-services, and two
-// llm-workers, on in-memory transports.
+// Package world runs the services of a schedule in one process: api-service, one or two
+// chat-services, and two llm-workers, on in-memory transports.
 package world
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// The times of the services, far shorter than in production: virtual time is cheap, but each second of it has probes.
+// The times of the services, far shorter than in production: virtual time is cheap, but each second
+// of it has probes.
 const (
 	Grace        = 300 * time.Millisecond // of a drain
 	WriteTimeout = 1500 * time.Millisecond
@@ -30,9 +31,9 @@ const (
 	MigrateAfter = 400 * time.Millisecond
 	ChatStall    = 2 * time.Second
 	EdgeStall    = 3 * time.Second
-	// FaultLasts is how long a fault of an engine strikes streams.
+	// FaultLasts is the time for which an engine's fault affects streams.
 	FaultLasts = 20 * time.Millisecond
-	// WorkerStreams is how many streams a worker takes.
+	// WorkerStreams is the number of streams that a worker accepts.
 	WorkerStreams = maxRunning + maxQueued
 	maxRunning    = 2
 	maxQueued     = 2
@@ -78,14 +79,14 @@ func (p *Process) Drained() time.Time {
 	return p.drained
 }
 
-// Hurried returns when the process had the second signal, or zero.
+// Hurried returns when the process got the second signal, or zero.
 func (p *Process) Hurried() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hurried
 }
 
-// Drain is the first signal.
+// Drain sends the first signal.
 func (p *Process) Drain() {
 	p.mu.Lock()
 	if p.drained.IsZero() {
@@ -95,7 +96,7 @@ func (p *Process) Drain() {
 	p.order.Begin(errSignal)
 }
 
-// Hurry is the second signal.
+// Hurry sends the second signal.
 func (p *Process) Hurry() {
 	p.Drain()
 	p.mu.Lock()
@@ -106,7 +107,7 @@ func (p *Process) Hurry() {
 	p.order.Hurry()
 }
 
-// Kill ends the process without a word.
+// Kill kills the process.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	p.killed = time.Now()
@@ -120,17 +121,18 @@ func (p *Process) Kill() {
 // Ended is closed when the process has exited.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Replace reports whether another run of the service may take the place of this one. It reports true once.
+// Replace reports whether another run of the service may replace this one. It reports true only
+// once.
 func (p *Process) Replace() bool { return !p.replaced.Swap(true) }
 
-// A World is the services and the network between them.
+// A World has the services and the network between them.
 type World struct {
 	Schedule *schedule.Schedule
 	Net      *memory.Network
 	Journal  *Journal
 	Edge     *Process
 
-	running  sync.WaitGroup // processes, and what Go runs
+	running  sync.WaitGroup // processes, and the functions of Go
 	serve    func(context.Context, network.Conn) error
 	requests requestCount // connections of clients
 
@@ -141,13 +143,13 @@ type World struct {
 	closing bool
 }
 
-// ChatAddr and WorkerAddr are the addresses of services by their number. EdgeAddr is that of api-service.
+// ChatAddr returns the address of a chat-service.
 func ChatAddr(i int) string { return fmt.Sprintf("chat-%d:1", i) }
 
-// WorkerAddr is the address of an llm-worker.
+// WorkerAddr returns the address of an llm-worker.
 func WorkerAddr(i int) string { return fmt.Sprintf("worker-%d:1", i) }
 
-// WorkerName is the name of an llm-worker in paths.
+// WorkerName returns the name of an llm-worker in paths.
 func WorkerName(i int) string { return fmt.Sprintf("llm-worker/%d", i) }
 
 // EdgeAddr is the address of api-service.
@@ -263,8 +265,8 @@ func (w *World) Stop() {
 	w.running.Wait()
 }
 
-// A requestCount counts requests that run. Unlike a sync.WaitGroup it may grow while wait runs, because requests come until api-service has
-// drained. The zero value is ready to use.
+// A requestCount counts running requests. Unlike a sync.WaitGroup it may grow while wait runs,
+// because requests arrive until api-service has drained. The zero value is ready to use.
 type requestCount struct {
 	mu   sync.Mutex // guards the following fields
 	n    int
@@ -292,7 +294,7 @@ func (f *requestCount) count() int {
 	return f.n
 }
 
-// wait returns when there is no request.
+// wait returns when no request runs.
 func (f *requestCount) wait() {
 	f.mu.Lock()
 	if f.n == 0 {

@@ -109,7 +109,7 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 		last, a.held = a.held, nil
 		a.given += len(last)
 	}
-	u := &llmv1.Usage{PromptTokens: uint32(a.prompt), CompletionTokens: uint32(a.begun + a.given), CachedTokens: said.Cached}
+	u := &llmv1.Usage{PromptTokens: uint32(a.prompt), CompletionTokens: uint32(a.begun + a.given)}
 	if finish == llmv1.Finish_FINISH_STOP {
 		u.CompletionTokens++
 	}
@@ -119,6 +119,7 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	if begun := uint32(a.begun); said.Prompt > begun {
 		u.PromptTokens = said.Prompt - begun
 	}
+	u.CachedTokens = min(said.Cached, u.PromptTokens) // to the server, the part of the answer that had come is prompt too
 	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 

@@ -87,6 +87,8 @@ type Engine struct {
 	upstream atomic.Pointer[Upstream] // nil while the server cannot be used
 	problem  atomic.Pointer[string]   // why the server cannot be used; "" while it can
 	running  atomic.Int64
+	readLoad LoadReader                 // nil if the engine cannot ask for the server's load
+	reported atomic.Pointer[loadReport] // nil while the server's load is unknown
 }
 
 // New returns an engine on the server that look probes.
@@ -112,12 +114,6 @@ func (e *Engine) unavailable() error {
 		return Unavailable(nil)
 	}
 	return unavailable(nil, problem)
-}
-
-// Load returns the load of the engine. It counts running streams only: it does not ask the server
-// which of them wait.
-func (e *Engine) Load() *llmv1.Load {
-	return &llmv1.Load{Running: uint32(e.running.Load()), MaxRunning: uint32(e.opts.MaxRunning)}
 }
 
 // Generate is a stream.Engine. Started comes when the server has accepted the request, or has been

@@ -97,14 +97,25 @@ var keyWords = map[string]bool{
 	"authentication": true, "invalidapikey": true, "permission": true, "permissiondenied": true, "unauthorized": true,
 }
 
+// fullQueue is the text with which Ollama refuses a request because its queue is full. The status is 503,
+// although the server works.
+const fullQueue = "maximum pending requests exceeded"
+
 // plain returns a code or a type in the spelling of reasons.
 func plain(said string) string {
 	return strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(said), "_", ""), "error")
 }
 
 // Reason classifies the complaint: by its status, else by its code, else by its type. A complaint
-// without any of them means that the server has failed.
+// without any of them means that the server has failed. A dead engine is a lost peer, whatever the
+// status: another server can go on.
 func (c *Complaint) Reason() streamerr.Reason {
+	if EngineDied(c.Message) {
+		return streamerr.PeerLost
+	}
+	if c.Status == http.StatusServiceUnavailable && strings.Contains(c.Message, fullQueue) {
+		return streamerr.Overloaded
+	}
 	if c.Status != 0 {
 		return ReasonOf(c.Status)
 	}

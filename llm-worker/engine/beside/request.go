@@ -12,6 +12,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/capability"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -46,9 +47,21 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 		return err
 	}
 	if missing := capability.Missing(s, u.Capabilities); len(missing) > 0 {
-		return streamerr.InvalidParam("sampling."+missing[0], "the server that generates (%s) would ignore %s", u.Capabilities.GetUpstream(), missing[0])
+		return streamerr.InvalidParam("sampling."+missing[0], "the server that generates (%s) %s", u.Capabilities.GetUpstream(), capability.Lack(u.Capabilities, missing[0]))
 	}
-	return nil
+	return checkGuide(s.GetGuide(), begun)
+}
+
+// checkGuide refuses a guide that a server could misread. A server starts a guide anew in the middle
+// of an answer that another server began, so such an answer has none.
+func checkGuide(g *llmv1.Guide, begun uint32) error {
+	if g == nil {
+		return nil
+	}
+	if begun > 0 {
+		return streamerr.InvalidParam("generated", "generated is %d, but an answer with a guide cannot be continued: the guide would start anew", begun)
+	}
+	return guided.Validate(g)
 }
 
 // Rest returns the sampling options of a request that Check accepts, for a server that takes the

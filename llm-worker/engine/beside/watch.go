@@ -89,6 +89,9 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	case was != nil && up == nil:
 		changed(false)
 	}
+	if up != nil {
+		e.updateLoad(ctx)
+	}
 }
 
 // Late reports whether a probe failed because the server took too long.

@@ -6,8 +6,9 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
-	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
@@ -19,7 +20,7 @@ type answer struct {
 
 	form    llmv1.Form         // form of the answer; FORM_UNSPECIFIED until the first piece
 	speller *tokenizer.Speller // of text
-	chars   characters         // of text
+	chars   lexicon.Characters // of text
 	likely  *likely.Queue      // nil unless the request asks for log-probabilities
 
 	finish llmv1.Finish
@@ -27,7 +28,7 @@ type answer struct {
 }
 
 // newAnswer returns an empty answer to req, for which the server is asked for at most limit tokens.
-func newAnswer(m *Model, req *workerv1.TokenRequest, limit int) (*answer, error) {
+func newAnswer(m *lexicon.Model, req *workerv1.TokenRequest, limit int) (*answer, error) {
 	speller, err := m.Tokenizer.NewSpeller()
 	if err != nil {
 		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
@@ -105,11 +106,15 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	}
 	switch {
 	case a.likely != nil && (a.form == llmv1.Form_FORM_TEXT || len(choice.TokenIDs) > 0):
-		if err := a.likely.Add(choice.Logprobs, choice.TokenIDs); err != nil || a.form == llmv1.Form_FORM_TEXT {
+		positions, err := choice.Logprobs.positions()
+		if err == nil {
+			err = a.likely.Add(choice.TokenIDs, positions)
+		}
+		if err != nil || a.form == llmv1.Form_FORM_TEXT {
 			return nil, beside.Fail(streamerr.EngineFailed, err, "the server that generates does not say how likely its tokens were")
 		}
 	case a.form == llmv1.Form_FORM_TEXT:
-		return a.spell(a.chars.next(choice.Text))
+		return a.spell(a.chars.Next(choice.Text))
 	}
 	return a.ids.Take(choice.TokenIDs)
 }
@@ -128,7 +133,7 @@ func (a *answer) end() ([]uint32, *llmv1.End, error) {
 	var rest []uint32
 	if a.form == llmv1.Form_FORM_TEXT {
 		var err error
-		if rest, err = a.spell(a.chars.flush()); err != nil {
+		if rest, err = a.spell(a.chars.Flush()); err != nil {
 			return nil, nil, err
 		}
 		if err = a.speller.Flush(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
-	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 )
 
 // A chunk is the data of one event of /v1/completions, or of /v1/chat/completions.
@@ -19,10 +19,10 @@ type chunk struct {
 }
 
 type choice struct {
-	Text     part             `json:"text"`
-	TokenIDs []uint32         `json:"token_ids"` // of vLLM and SGLang
-	Logprobs *likely.Logprobs `json:"logprobs"`
-	Finish   *string          `json:"finish_reason"`
+	Text     lexicon.Part   `json:"text"`
+	TokenIDs []uint32       `json:"token_ids"` // of vLLM and SGLang
+	Logprobs *namedLogprobs `json:"logprobs"`
+	Finish   *string        `json:"finish_reason"`
 	Delta    struct {
 		Content string `json:"content"`
 	} `json:"delta"` // of a chat: the text of token_ids

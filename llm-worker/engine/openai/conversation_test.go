@@ -14,6 +14,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/seeingtest"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -45,7 +46,7 @@ func chunks(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 // seeing starts an engine on a fake whose model sees images.
 func seeing(t *testing.T, answer script, change ...func(*fake)) (*openai.Engine, *fake) {
 	t.Helper()
-	model, err := openai.LoadModel(seeingtest.FS())
+	model, err := lexicon.Load(seeingtest.FS())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall,
 			ids = append(ids, in.GetIds())
 			continue
 		}
-		text, err := e.model.spell(in.GetIds())
+		text, err := e.model.Spell(in.GetIds())
 		if err != nil {
 			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text()).WithCode(streamerr.As(err).Code)
 		}

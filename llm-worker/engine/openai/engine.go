@@ -33,6 +33,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
@@ -69,17 +70,18 @@ func (o *Options) Validate() error {
 // An Engine generates on an upstream. Generate works while Watch finds the upstream healthy.
 type Engine struct {
 	*beside.Engine
-	model  *Model
+	model  *lexicon.Model
 	opts   Options
 	client *overhttp.Client
 }
 
 // New returns an engine of model; the options must be valid.
-func New(model *Model, opts Options) *Engine {
+func New(model *lexicon.Model, opts Options) *Engine {
 	base := strings.TrimSuffix(strings.TrimSuffix(opts.Upstream, "/"), "/v1")
 	e := &Engine{model: model, opts: opts, client: overhttp.New(base, opts.Key)}
 	l := &look{engine: e}
 	e.Engine = beside.New(opts.Options, l.look)
+	e.ReadLoad(l.load)
 	return e
 }
 

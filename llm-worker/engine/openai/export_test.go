@@ -8,6 +8,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
@@ -22,7 +23,7 @@ func DialWith(e *Engine, dial func(ctx context.Context, network, addr string) (n
 }
 
 // Answer reads the body of a response.
-func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *llmv1.End, err error) {
+func Answer(m *lexicon.Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *llmv1.End, err error) {
 	a, err := newAnswer(m, req, int(req.GetSampling().GetMaxTokens()))
 	if err != nil {
 		return nil, nil, err
@@ -55,16 +56,3 @@ func (e *Engine) Embeds() bool {
 	up := e.Upstream()
 	return up != nil && up.AskEmbed != nil
 }
-
-// Characters gives parts to characters as they come in JSON.
-func Characters(parts ...[]byte) string {
-	var c characters
-	var text string
-	for _, p := range parts {
-		text += c.next(p)
-	}
-	return text + c.flush()
-}
-
-// Spell is the text that a server is given for a prompt.
-func (m *Model) Spell(prompt []uint32) (string, error) { return m.spell(prompt) }

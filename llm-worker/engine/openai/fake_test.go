@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
@@ -176,9 +177,9 @@ func counting(w http.ResponseWriter, r *http.Request, asked map[string]any) {
 	say(w, finish("length"), fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":2}}}`, n), "[DONE]")
 }
 
-func tinyModel(t testing.TB) *openai.Model {
+func tinyModel(t testing.TB) *lexicon.Model {
 	t.Helper()
-	m, err := openai.LoadModel(whencetiny.FS())
+	m, err := lexicon.Load(whencetiny.FS())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai
 }
 
 // engineOf is engineOn for a model of its own.
-func engineOf(t testing.TB, model *openai.Model, url string) *openai.Engine {
+func engineOf(t testing.TB, model *lexicon.Model, url string) *openai.Engine {
 	t.Helper()
 	e, health, _ := watchedModel(t, model, nil, url)
 	select {
@@ -221,7 +222,7 @@ func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*o
 	return watchedModel(t, tinyModel(t), trusted, url, change...)
 }
 
-func watchedModel(t testing.TB, model *openai.Model, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
+func watchedModel(t testing.TB, model *lexicon.Model, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
 	t.Helper()
 	lines := new(logBuffer)
 	opts := openai.Options{

@@ -3,20 +3,21 @@ package openai
 import (
 	"slices"
 
-	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 )
 
 // A kind describes a make of server. These servers ignore fields that they do not know, so a field
 // that would be ignored must be refused instead.
 type kind struct {
-	name     string
-	owner    string   // the owner of its models in /v1/models
-	fields   []string // the fields of whence.llm.v1.Sampling that it honours, beside everyKind
-	tokenIDs bool     // it may answer return_token_ids
+	*features.Row
+	owner    string // the owner of its models in /v1/models
+	tokenIDs bool   // it may answer return_token_ids
 	adapters adapterField
 	// refuses says that the server refuses the name of an adapter that it has not loaded. Others may
 	// let the base model answer, so the server must list the adapter first.
 	refuses bool
+	metrics overhttp.LoadMetrics // none if the server has no metrics of its load
 }
 
 // An adapterField is the field of a body in which a server takes the name of a LoRA adapter.
@@ -28,47 +29,20 @@ const (
 	asLoRAPath                     // in lora_path
 )
 
-// everyKind are the fields of OpenAI's API that all servers honour.
-var everyKind = []string{"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "max_tokens"}
-
 var (
-	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true, asModel, true}
-	// SGLang honours seed only if it is started with --enable-deterministic-inference, and has no
-	// ids in logprobs.
-	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true, asLoRAPath, false}
-	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false, noAdapters, false} // its adapters have numbers
-	ollama   = &kind{"ollama", "library", nil, false, noAdapters, false}                                                                                       // an adapter is a model of its own there
-	// An unknown server gets the fields of OpenAI's API. It may be a proxy for vLLM, so it is asked
-	// for token ids.
-	unknown = &kind{"unknown", "", []string{"logit_bias"}, true, asModel, false}
+	vllm     = &kind{features.OpenAIVLLM, "vllm", true, asModel, true, overhttp.VLLMMetrics}
+	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics}
+	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics} // its adapters have numbers
+	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}}      // an adapter is a model of its own there
+	// An unknown server may be a proxy for vLLM, so it is asked for token ids.
+	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}}
 )
-
-var kinds = []*kind{vllm, sglang, llamacpp, ollama}
 
 // kindOf returns the kind whose models have this owner.
 func kindOf(owner string) *kind {
-	for _, k := range kinds {
-		if k.owner == owner {
-			return k
-		}
+	known := []*kind{vllm, sglang, llamacpp, ollama}
+	if i := slices.IndexFunc(known, func(k *kind) bool { return k.owner == owner }); i >= 0 {
+		return known[i]
 	}
 	return unknown
-}
-
-// honours returns the fields that the server honours, in the proto's order.
-func (k *kind) honours() []string {
-	return slices.DeleteFunc(sample.Fields(), func(field string) bool { return !k.has(field) && !slices.Contains(everyKind, field) })
-}
-
-func (k *kind) has(field string) bool { return slices.Contains(k.fields, field) }
-
-// Sampling returns the fields of whence.llm.v1.Sampling that a make of server honours: "vllm",
-// "sglang", "llama.cpp", "ollama", or any other name for a server of no known make.
-func Sampling(make string) []string {
-	for _, k := range kinds {
-		if k.name == make {
-			return k.honours()
-		}
-	}
-	return unknown.honours()
 }

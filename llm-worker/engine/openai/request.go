@@ -6,7 +6,6 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
-	"github.com/whence-dev/whence/llm-worker/engine/openai/guided"
 )
 
 // A completion is the body of POST /v1/completions. Stop strings are deliberately absent:
@@ -40,7 +39,7 @@ type completion struct {
 	// RepeatLastN is the window of llama.cpp's penalties, in tokens; -1 means the whole text.
 	RepeatLastN *int `json:"repeat_last_n,omitempty"`
 
-	guided.Fields
+	guideFields
 }
 
 type streamOptions struct {
@@ -60,17 +59,15 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 	}
 	c.adapt(up.kind, req.GetAdapter())
 	if up.prompt == llmv1.Form_FORM_TEXT {
-		text, err := e.model.spell(req.GetPrompt())
+		text, err := e.model.Spell(req.GetPrompt())
 		if err != nil {
 			return nil, err
 		}
 		c.Prompt = text
 	}
 	c.sample(up.kind, s)
+	c.guideFields = guideBy(up.kind, s.GetGuide())
 	var err error
-	if c.Fields, err = guided.By(up.kind.name, s.GetGuide()); err != nil {
-		return nil, err
-	}
 	if c.KVTransfer, err = given(req); err != nil {
 		return nil, err
 	}
@@ -98,14 +95,14 @@ func (c *completion) sample(k *kind, s *llmv1.Sampling) {
 		c.Seed = new(beside.Seed(*s.Seed))
 	}
 	c.LogitBias, c.MinTokens, c.IgnoreEOS, c.StopTokenIDs = s.GetLogitBias(), s.GetMinTokens(), s.GetIgnoreEos(), s.GetStopTokenIds()
-	if k.has("top_k") && s.TopK != nil {
+	if k.Has("top_k") && s.TopK != nil {
 		n := int64(*s.TopK)
 		if n == 0 {
 			n = -1
 		}
 		c.TopK = &n
 	}
-	if k.has("min_p") {
+	if k.Has("min_p") {
 		c.MinP = s.MinP
 	}
 	c.Logprobs, c.TokensAsIDs = s.Logprobs, s.Logprobs != nil
@@ -115,7 +112,7 @@ func (c *completion) sample(k *kind, s *llmv1.Sampling) {
 		if all := -1; s.RepetitionPenalty != nil || s.FrequencyPenalty != nil || s.PresencePenalty != nil {
 			c.RepeatLastN = &all
 		}
-	case k.has("repetition_penalty"):
+	case k.Has("repetition_penalty"):
 		c.RepetitionPenalty = s.RepetitionPenalty
 	}
 }

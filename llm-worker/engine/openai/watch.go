@@ -85,6 +85,17 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	return l.use(up), nil
 }
 
+// load is a beside.LoadReader.
+func (l *look) load(ctx context.Context) (*beside.ServerLoad, error) {
+	if l.last == nil || l.last.kind.metrics.Running == "" {
+		return nil, errNoLoad
+	}
+	return l.engine.client.Load(ctx, l.last.kind.metrics)
+}
+
+// errNoLoad is why the load of a server is unknown.
+var errNoLoad = errors.New("the server has no metrics of its load")
+
 // use returns the description of a server that has passed its trial.
 func (l *look) use(up *upstream) *beside.Upstream {
 	if up.kind.adapters != noAdapters && !up.kind.refuses {
@@ -173,7 +184,8 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			}
 			as := *up
 			as.prompt, as.askIDs = form, askIDs
-			as.Capabilities = &llmv1.Capabilities{Prompt: form, Sampling: up.kind.honours(), Upstream: up.kind.name, Adapters: up.kind.adapters != noAdapters}
+			as.Capabilities = up.kind.Capabilities()
+			as.Capabilities.Prompt, as.Capabilities.Adapters = form, up.kind.adapters != noAdapters
 			err := e.tryAs(ctx, &as)
 			if err == nil {
 				e.tryEmbed(ctx, &as)

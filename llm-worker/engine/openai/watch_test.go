@@ -320,7 +320,7 @@ func TestOptionsThatAreWrongAreRefused(t *testing.T) {
 }
 
 func TestGuideThatTheServerHasNoWordsForIsRefused(t *testing.T) {
-	f := newFake(t, counting)
+	f := newFake(t, counting, func(f *fake) { f.owner = "sglang" })
 	e := engineOn(t, f.URL)
 	two := guided("{}")
 	two.Forms = append(two.Forms, two.Forms[0])
@@ -331,5 +331,21 @@ func TestGuideThatTheServerHasNoWordsForIsRefused(t *testing.T) {
 		if err := streamerr.As(r.err); r.err == nil || err.Reason != streamerr.Invalid || err.Param != "sampling.guide" {
 			t.Errorf("%s: %v", name, r.err)
 		}
+	}
+}
+
+func TestGuideWithTextAroundBecomesAStructuralTagOfVLLM(t *testing.T) {
+	f := newFake(t, counting)
+	e := engineOn(t, f.URL)
+	g := guided("{}")
+	g.Forms[0].Before = "[CALL]"
+	if r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &llmv1.Sampling{Guide: g, MaxTokens: proto.Uint32(3)}}, nil); r.err != nil {
+		t.Fatal(r.err)
+	}
+	want := map[string]any{"type": "structural_tag", "format": map[string]any{"type": "sequence", "elements": []any{
+		map[string]any{"type": "const_string", "value": "[CALL]"}, map[string]any{"type": "json_schema", "json_schema": map[string]any{}},
+	}}}
+	if got := (*f.asked.Load())["response_format"]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }

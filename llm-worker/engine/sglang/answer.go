@@ -10,6 +10,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -30,7 +31,8 @@ type call struct {
 type answer struct {
 	limit  int // requested tokens
 	ids    beside.Answer
-	seen   int // tokens received
+	seen   int           // tokens received
+	likely *likely.Queue // nil unless the request asks for log-probabilities
 	finish llmv1.Finish
 	usage  beside.Usage
 }
@@ -47,6 +49,9 @@ type event struct {
 		Prompt     uint32 `json:"prompt_tokens"`
 		Completion uint32 `json:"completion_tokens"`
 		Cached     uint32 `json:"cached_tokens"`
+
+		Logprobs []tokenLogprob   `json:"output_token_logprobs"`
+		Top      [][]tokenLogprob `json:"output_top_logprobs"`
 	} `json:"meta_info"`
 	Error json.RawMessage `json:"error"`
 }
@@ -107,6 +112,9 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 		return nil, err
 	}
 	a.seen += len(fresh)
+	if err := a.likely.Add(fresh, positions(e.Meta.Logprobs, e.Meta.Top, len(fresh))); err != nil {
+		return nil, beside.Broken(err)
+	}
 	return a.ids.Take(fresh)
 }
 

@@ -10,7 +10,10 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 )
 
 // abortTimeout is the time in which the server must answer an abort.
@@ -53,7 +56,10 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes, up.Capabilities = true, capabilities(now.seeded)
+	up.Resumes, up.Capabilities = true, features.SGLangHTTP.Capabilities()
+	if now.seeded {
+		up.Capabilities = features.SGLangHTTP.Capabilities("seed")
+	}
 	if now.images {
 		up.Capabilities.Images = llmv1.ImageInput_IMAGE_INPUT_PROMPT
 	}
@@ -113,6 +119,10 @@ type generate struct {
 	Images   []string `json:"image_data,omitempty"` // data URLs, in the order of their placeholders in Prompt
 	Sampling params   `json:"sampling_params"`
 	Stream   bool     `json:"stream"`
+
+	ReturnLogprob   bool   `json:"return_logprob,omitempty"`
+	LogprobStartLen int    `json:"logprob_start_len"` // -1 for none of the prompt
+	TopLogprobsNum  uint32 `json:"top_logprobs_num,omitempty"`
 }
 
 // params are SGLang's sampling parameters. Stop strings are deliberately absent: chat-service
@@ -131,6 +141,7 @@ type params struct {
 	IgnoreEOS         bool               `json:"ignore_eos,omitempty"`
 	LogitBias         map[string]float32 `json:"logit_bias,omitempty"`
 	Seed              *uint64            `json:"sampling_seed,omitempty"`
+	JSONSchema        string             `json:"json_schema,omitempty"`
 }
 
 func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest) (beside.Call, error) {
@@ -146,7 +157,9 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 			FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),
 			MinTokens: s.GetMinTokens(), StopTokenIDs: s.GetStopTokenIds(), IgnoreEOS: s.GetIgnoreEos(), LogitBias: biases(s),
 		},
+		ReturnLogprob: s.Logprobs != nil, LogprobStartLen: -1, TopLogprobsNum: s.GetLogprobs(),
 	}
+	asked.Sampling.JSONSchema, _ = guided.Schema(s.GetGuide()) // which Check has found to be one
 	if limit > 0 {
 		asked.Sampling.MaxTokens = &limit
 	}
@@ -162,7 +175,7 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 		return nil, err
 	}
 	return &call{
-		client: g.client, abort: abort, answer: answer{limit: int(limit), ids: beside.NewAnswer(req, up.Vocab, up.EOS)},
+		client: g.client, abort: abort, answer: answer{limit: int(limit), ids: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(s)},
 		// Each event repeats the answer so far, and the answer fits into the context.
 		stream: g.client.Stream("/generate", body, len(req.GetPrompt())+int(s.GetMaxTokens())),
 	}, nil
@@ -192,7 +205,10 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 }
 
 // Tell implements beside.Teller.
-func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.ids.Tell(tokens) }
+func (c *call) Tell(tokens *workerv1.Tokens) {
+	c.answer.ids.Tell(tokens)
+	c.answer.likely.Complete(tokens)
+}
 
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {

@@ -3,16 +3,23 @@ package sglang
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	sglangscheduler "github.com/whence-dev/whence/idl/gen/sglang/scheduler"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -26,6 +33,8 @@ type scheduler struct {
 	last  *sglangscheduler.GetModelInfoResponse // of the server that was usable last
 	seen  *sglangscheduler.GetModelInfoResponse // the server's last answer; nil after a failure
 	trial beside.Trial
+	// adapters has the ids of the adapters of the server that was usable last.
+	adapters map[string]string
 }
 
 func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
@@ -41,8 +50,11 @@ func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
 // try a server that is new or in doubt.
 func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	var info *sglangscheduler.GetModelInfoResponse
+	var adapters map[string]string
 	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
-		info, err = s.client.GetModelInfo(ctx, &sglangscheduler.GetModelInfoRequest{})
+		if info, err = s.client.GetModelInfo(ctx, &sglangscheduler.GetModelInfoRequest{}); err == nil {
+			adapters, err = s.listAdapters(ctx)
+		}
 		return err
 	})
 	if err != nil {
@@ -56,13 +68,13 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	}
 	s.seen = info
 	if was != nil && !doubt && proto.Equal(info, s.last) {
-		return was, nil
+		return s.same(was, adapters), nil
 	}
 	if err := s.trial.Do(func() error { return overgrpc.Ask(ctx, beside.TryTimeout, s.check) }); err != nil {
 		return nil, err
 	}
 	if was != nil && proto.Equal(info, s.last) {
-		return was, nil
+		return s.same(was, adapters), nil
 	}
 	model := beside.Model{
 		Name: info.GetServedModelName(), Context: int(info.GetMaxContextLength()), Vocab: int(info.GetVocabSize()), EOS: overgrpc.IDs(info.GetEosTokenIds()),
@@ -75,10 +87,46 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes, up.Capabilities = true, capabilities(false)
-	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return s.ask(ctx, up, req) }
+	up.Resumes, up.Capabilities = true, features.SGLangGRPC.Capabilities()
 	s.last = info
-	return up, nil
+	return s.withAdapters(up, adapters), nil
+}
+
+// same returns the description of a server whose model has not changed.
+func (s *scheduler) same(was *beside.Upstream, adapters map[string]string) *beside.Upstream {
+	if maps.Equal(adapters, s.adapters) {
+		return was
+	}
+	return s.withAdapters(was, adapters)
+}
+
+// withAdapters returns a description of the same server with these adapters.
+func (s *scheduler) withAdapters(up *beside.Upstream, adapters map[string]string) *beside.Upstream {
+	with := up.WithAdapters(slices.Sorted(maps.Keys(adapters)))
+	with.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
+		return s.ask(ctx, &with, adapters, req)
+	}
+	s.adapters = adapters
+	return &with
+}
+
+// listAdapters returns the ids of the adapters that the server has loaded, by their names. Servers
+// that cannot list adapters cannot be asked for one, because only they know the ids.
+func (s *scheduler) listAdapters(ctx context.Context) (map[string]string, error) {
+	list, err := s.client.ListLoadedLoRAAdapters(ctx, &sglangscheduler.ListLoadedLoRAAdaptersRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids := make(map[string]string)
+	for _, adapter := range list.GetLoadedAdapters() {
+		if adapter.GetLoraId() != "" { // an empty id would ask for the base model
+			ids[adapter.GetLoraName()] = adapter.GetLoraId()
+		}
+	}
+	return ids, nil
 }
 
 func (s *scheduler) check(ctx context.Context) error {
@@ -89,17 +137,37 @@ func (s *scheduler) check(ctx context.Context) error {
 	return err
 }
 
-func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest) (beside.Call, error) {
+// load is a beside.LoadReader.
+func (s *scheduler) load(ctx context.Context) (*beside.ServerLoad, error) {
+	loads, err := s.client.GetLoads(ctx, &sglangscheduler.GetLoadsRequest{Include: []string{"core"}})
+	if err != nil {
+		return nil, err
+	}
+	load := overgrpc.Load(loads.GetLoads())
+	for _, rank := range loads.GetLoads() {
+		load.UnreadPromptTokens += uint64(max(0, rank.GetNumWaitingUncachedTokens()))
+	}
+	return load, nil
+}
+
+func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, adapters map[string]string, req *workerv1.TokenRequest) (beside.Call, error) {
 	if err := up.Check(req); err != nil {
+		return nil, err
+	}
+	rest := up.Rest(req)
+	params, err := sampling(rest)
+	if err != nil {
 		return nil, err
 	}
 	asked := &sglangscheduler.GenerateRequest{
 		RequestId:      beside.NewID(ctx),
 		Tokenized:      &sglangscheduler.TokenizedInput{InputIds: req.GetPrompt()},
-		SamplingParams: sampling(up.Rest(req)),
+		SamplingParams: params,
 		Stream:         true,
+		ReturnLogprob:  rest.Logprobs != nil, LogprobStartLen: -1, TopLogprobsNum: int32(rest.GetLogprobs()), //nolint:gosec // checked
+		LoraId: adapters[req.GetAdapter()],
 	}
-	return overgrpc.NewCall(beside.NewAnswer(req, up.Vocab, up.EOS), overgrpc.Method[sglangscheduler.GenerateResponse]{
+	return overgrpc.NewCall(up, req, overgrpc.Method[sglangscheduler.GenerateResponse]{
 		Open: func(ctx context.Context) (grpc.ServerStreamingClient[sglangscheduler.GenerateResponse], error) {
 			return s.client.Generate(ctx, asked)
 		},
@@ -115,14 +183,28 @@ func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 }
 
 // sampling returns all sampling parameters: an absent one would be read as 0.
-func sampling(s *llmv1.Sampling) *sglangscheduler.SamplingParams {
+func sampling(s *llmv1.Sampling) (*sglangscheduler.SamplingParams, error) {
 	p := &sglangscheduler.SamplingParams{
 		Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
 		FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),
 		MaxNewTokens: s.MaxTokens, MinNewTokens: s.GetMinTokens(), StopTokenIds: s.GetStopTokenIds(), IgnoreEos: s.GetIgnoreEos(), N: 1,
 	}
 	p.LogitBias = biases(s)
-	return p
+	return p, constrain(p, s.GetGuide())
+}
+
+// constrain sets the constraint of a guide.
+func constrain(p *sglangscheduler.SamplingParams, g *llmv1.Guide) error {
+	if g == nil {
+		return nil
+	}
+	if schema, ok := guided.Schema(g); ok {
+		p.Constraint = &sglangscheduler.SamplingParams_JsonSchema{JsonSchema: schema}
+		return nil
+	}
+	tag, err := json.Marshal(guided.StructuralTag(g))
+	p.Constraint = &sglangscheduler.SamplingParams_StructuralTag{StructuralTag: string(tag)}
+	return err
 }
 
 // biases returns the logit biases with token ids as text.
@@ -141,7 +223,11 @@ func biases(s *llmv1.Sampling) map[string]float32 {
 func read(m *sglangscheduler.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	switch m := m.GetResponse().(type) {
 	case *sglangscheduler.GenerateResponse_Chunk:
-		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex(), Usage: beside.Usage{Cached: m.Chunk.GetCachedTokens()}}, true
+		c := m.Chunk
+		return overgrpc.Piece{
+			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: c.GetCachedTokens()},
+			Likely: overgrpc.Positions(c.GetOutputLogprobs(), c.GetOutputLogprobs().GetTopLogprobs()),
+		}, true
 	case *sglangscheduler.GenerateResponse_Complete:
 		c := m.Complete
 		return overgrpc.Piece{

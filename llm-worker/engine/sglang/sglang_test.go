@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -50,7 +51,7 @@ func TestConformance(t *testing.T) {
 
 // asked is what a server is asked with everything, in the words of both.
 func asked() (*llmv1.Sampling, map[string]any) {
-	return besidetest.Everything(sglang.Sampling(false)), map[string]any{
+	return besidetest.Everything(features.SGLangGRPC.Sampling()), map[string]any{
 		"temperature": float32(0.5), "top_p": float32(0.9), "top_k": uint64(40), "min_p": float32(0.05), "repetition_penalty": float32(1.1),
 		"frequency_penalty": float32(0.2), "presence_penalty": float32(0.3), "logit_bias": map[uint64]float32{7: -1.5},
 		"min_tokens": uint64(2), "max_tokens": uint64(9), "ignore_eos": true, "stop_token_ids": []uint32{8}, "n": uint64(1),
@@ -66,6 +67,11 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 		want  map[string]any
 	}{
 		"everything": {everything, want},
+		"reasoning and a form": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{FreeUntil: "E", Forms: []*llmv1.GuideForm{{Schema: "{}", After: "."}}}}, map[string]any{
+			"temperature": float32(1), "top_p": float32(1), "top_k": uint64(1<<64 - 1), "repetition_penalty": float32(1), "max_tokens": uint64(3), "n": uint64(1),
+			"structural_tag": `{"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"tag","begin":"","content":{"type":"any_text"},"end":"E"},` +
+				`{"type":"sequence","elements":[{"type":"json_schema","json_schema":{}},{"type":"const_string","value":"."}]}]}}`,
+		}},
 		// Unset fields are sent with their defaults: an absent one would be read as 0.
 		"nothing": {&llmv1.Sampling{MaxTokens: proto.Uint32(3)}, map[string]any{
 			"temperature": float32(1), "top_p": float32(1), "top_k": uint64(1<<64 - 1), "repetition_penalty": float32(1), "max_tokens": uint64(3), "n": uint64(1),
@@ -86,7 +92,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 func TestServerIsAskedInItsWordsOverHTTP(t *testing.T) {
 	s := overHTTP(true, false)
 	e, server := s.Start(t, besidetest.Count)
-	req := &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: besidetest.Everything(sglang.Sampling(true))}
+	req := &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: besidetest.Everything(features.SGLangHTTP.Sampling("seed"))}
 	if r := besidetest.Read(t.Context(), e, req, nil); r.Err != nil {
 		t.Fatal(r.Err)
 	}

@@ -10,7 +10,7 @@ type cache struct {
 	total    int
 	used     int               // blocks that a sequence uses
 	reserved int               // reserved places for the future blocks of sequences
-	opened   int               // how many of the reserved places are being written
+	opened   int               // reserved places that are being written
 	blocks   map[uint64]*block // by name
 	idle     block             // head of the ring of unused blocks, least recently used first
 

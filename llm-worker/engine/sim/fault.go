@@ -38,7 +38,7 @@ func (f *fault) strike(made int, o *Options) (silent bool, err error) {
 	case made < f.after || !f.fails && !f.stalls:
 		return false, nil
 	case f.fails:
-		e := streamerr.New(streamerr.EngineFailed, "the simulator fails this stream, as --sim-fail has it")
+		e := streamerr.New(streamerr.EngineFailed, "the simulator fails this stream because of --sim-fail")
 		e.Path = streamerr.NewPath("engine")
 		return false, e
 	case !f.silent:

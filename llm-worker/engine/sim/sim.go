@@ -174,7 +174,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	for _, id := range ids {
 		s := m.sequences[id]
 		if s == nil {
-			return out, fmt.Errorf("sim: sequence %d is not there to be continued", id)
+			return out, fmt.Errorf("sim: sequence %d has not joined", id)
 		}
 		if left := time.Until(s.arrives); left > 0 {
 			if waits == 0 || left < waits {

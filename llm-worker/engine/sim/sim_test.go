@@ -47,7 +47,7 @@ type engine struct {
 	held  *kvevents.Hub
 }
 
-// run runs an engine for the length of the test.
+// run runs an engine until the test ends.
 func run(t testing.TB, opts sim.Options) engine {
 	t.Helper()
 	e := engine{held: &kvevents.Hub{}}
@@ -60,7 +60,7 @@ func run(t testing.TB, opts sim.Options) engine {
 	return e
 }
 
-// prompt returns n ids; those of another seed have nothing in common.
+// prompt returns n ids. Prompts of different seeds have no ids in common.
 func prompt(seed, n int) []uint32 {
 	ids := make([]uint32, n)
 	for i := range ids {
@@ -73,7 +73,7 @@ func ask(ids []uint32, tokens int) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{Prompt: ids, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(tokens)), IgnoreEos: true, Seed: new(uint64(7))}}
 }
 
-// read returns a stream's tokens, its end, and how long its first token took.
+// read returns a stream's tokens, its end, and the time to its first token.
 func (e engine) read(ctx context.Context, req *workerv1.TokenRequest) (ids []uint32, end *llmv1.End, first time.Duration, err error) {
 	begun := time.Now()
 	for out, e := range e.Generate(ctx, req) {
@@ -105,7 +105,7 @@ func TestSimulatorKeepsTheContract(t *testing.T) {
 	})
 }
 
-func TestAnswerGoesOnElsewhereAsItWouldHave(t *testing.T) {
+func TestMovedAnswerContinuesIdentically(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := run(t, sim.Options{}), run(t, sim.Options{Seed: 5, Block: 32})
 		whole, _, _, err := here.read(t.Context(), ask(prompt(1, 50), 60))
@@ -128,7 +128,7 @@ func TestAnswerGoesOnElsewhereAsItWouldHave(t *testing.T) {
 	})
 }
 
-func TestAnswersEndAsTheyAreAsked(t *testing.T) {
+func TestAnswersHonourTheirLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := run(t, sim.Options{Answer: 4})
 		free, end, _, err := e.read(t.Context(), &workerv1.TokenRequest{Prompt: prompt(3, 10), Sampling: &llmv1.Sampling{Seed: new(uint64(1))}})
@@ -182,8 +182,9 @@ func TestCachedPrefixTakesNoTime(t *testing.T) {
 	})
 }
 
-// TestEventsTellWhatIsHeld runs many prompts through a small cache, and compares what subscribers were told with what is found.
-func TestEventsTellWhatIsHeld(t *testing.T) {
+// TestEventsMatchTheCache runs many prompts through a small cache, and compares the reported blocks
+// with the blocks that prompts find.
+func TestEventsMatchTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := run(t, sim.Options{KVTokens: 1600})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -226,7 +227,8 @@ func TestEventsTellWhatIsHeld(t *testing.T) {
 		if n := e.held.Held(); n != len(told) || n > 100 || n < 90 {
 			t.Errorf("%d blocks are held, %d were told", n, len(told))
 		}
-		names, cached := kvblock.Chain(nil, 0, prompt(0, 400), 16), 0 // reported blocks are found, up to the first block that is not reported
+		// reported blocks are found, up to the first block that is not reported
+		names, cached := kvblock.Chain(nil, 0, prompt(0, 400), 16), 0
 		for cached < 24 && told[names[cached]] {
 			cached++
 		}
@@ -299,7 +301,7 @@ func TestOneFailedStreamEndsNoOther(t *testing.T) {
 	})
 }
 
-func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	nan := 0.0
 	nan /= nan
 	for _, o := range []sim.Options{{Step: -1}, {Block: 5000}, {Chunk: -1}, {Speed: -1}, {Speed: nan}, {Fail: 2}, {Stall: nan}} {
@@ -312,7 +314,7 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkStep is what a token costs the simulator, beside the time that it pretends to take.
+// BenchmarkStep measures the simulator's overhead per token, without the simulated time.
 func BenchmarkStep(b *testing.B) {
 	m := sim.New(vocabulary(), sim.Options{Speed: 1e12, ContextLength: 1 << 30, KVTokens: 1 << 30}, &kvevents.Hub{})
 	ids := make([]uint64, 64)

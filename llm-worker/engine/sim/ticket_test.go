@@ -33,14 +33,14 @@ func (e engine) handOver(t *testing.T, ids []uint32) (parameters []byte, end *ll
 	return parameters, end, time.Since(begun)
 }
 
-// given is a request whose prompt was handed over.
+// given returns a request whose prompt was handed over.
 func given(ids []uint32, tokens int, parameters []byte) *workerv1.TokenRequest {
 	req := ask(ids, tokens)
 	req.KvTransfer = &workerv1.KVTransfer{What: &workerv1.KVTransfer_Parameters{Parameters: parameters}}
 	return req
 }
 
-func TestPromptThatIsHandedOverIsFetchedAndNotRead(t *testing.T) {
+func TestHandedOverPromptIsFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alone, reads, answers := run(t, sim.Options{}), run(t, sim.Options{}), run(t, sim.Options{})
 		want, _, cold, err := alone.read(t.Context(), ask(prompt(1, 960), 20))
@@ -61,14 +61,14 @@ func TestPromptThatIsHandedOverIsFetchedAndNotRead(t *testing.T) {
 		if n := answers.model.Prefill(); n != 0 {
 			t.Errorf("%d tokens are still to be read", n)
 		}
-		// The cache holds fetched positions as well as read ones.
+		// The cache holds fetched positions as well as read positions.
 		if _, end, _, err = answers.read(t.Context(), ask(prompt(1, 960), 1)); err != nil || end.GetUsage().GetCachedTokens() != 944 {
 			t.Error(end, err)
 		}
 	})
 }
 
-func TestHandoverThatIsNoUseIsReadAnew(t *testing.T) {
+func TestInvalidHandoverIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ids := prompt(1, 960)
 		want, _, cold, err := run(t, sim.Options{}).read(t.Context(), ask(ids, 20))
@@ -92,7 +92,8 @@ func TestHandoverThatIsNoUseIsReadAnew(t *testing.T) {
 				if _, _, _, err := answers.read(t.Context(), given(ids, 1, parameters)); err != nil {
 					t.Fatal(err)
 				}
-				if _, _, _, err := answers.read(t.Context(), ask(prompt(2, 1010), 1)); err != nil { // there is no room for what was fetched
+				// there is no room left for the fetched prompt
+				if _, _, _, err := answers.read(t.Context(), ask(prompt(2, 1010), 1)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -104,7 +105,7 @@ func TestHandoverThatIsNoUseIsReadAnew(t *testing.T) {
 	})
 }
 
-func TestStopReachesWhatReadsForOthers(t *testing.T) {
+func TestStopEndsAPrefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := run(t, sim.Options{})
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)

@@ -12,8 +12,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// 64 streams at once give exactly what llama.cpp gave one by one. They join one after another and are stepped in changing
-// order, on several threads.
+// 64 concurrent streams give exactly llama.cpp's answers to single requests. They join one after
+// another and are stepped in changing order, on several threads.
 func TestConcurrentStreamsGetTheirOwnAnswers(t *testing.T) {
 	var short []golden
 	for _, g := range goldens(t) {
@@ -52,11 +52,12 @@ func TestConcurrentStreamsGetTheirOwnAnswers(t *testing.T) {
 	}
 }
 
-// Not only the tokens, but every bit of the KV cache is the same in any company, with any chunks, on any number of threads.
+// Tokens and every bit of the KV cache are the same whatever else is in the batch, with any chunks,
+// on any number of threads.
 func TestBatchesDoNotChangeABit(t *testing.T) {
 	weights := map[string]*Weights{
 		"whence-tiny": tinyWeights(t),
-		// Odd sizes, so that every kernel has odd ends.
+		// Odd sizes, so that every kernel has an incomplete last block.
 		"odd": newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 401}).load(t),
 	}
 	for name, w := range weights {
@@ -77,13 +78,13 @@ func TestBatchesDoNotChangeABit(t *testing.T) {
 	}
 }
 
-// A trace is a sequence's tokens, and the bits of its KV cache.
+// A trace is a sequence's tokens and the bits of its KV cache.
 type trace struct {
 	tokens []uint32
 	bits   []uint32
 }
 
-// traceOf runs one sequence of 150 tokens in the company of others, which come and go.
+// traceOf runs one sequence of 150 tokens in a batch with others, which come and go.
 func traceOf(t *testing.T, m *Model, company int) (result trace) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(6, uint64(company)))
@@ -129,7 +130,8 @@ func traceOf(t *testing.T, m *Model, company int) (result trace) {
 	}
 }
 
-// The same for logits, which the KV cache does not show: those of one sequence alone, and as row after row of a batch.
+// The logits, which are not in the KV cache, are the same for one sequence alone and for any row of
+// a batch.
 func TestBatchesDoNotChangeABitOfTheLogits(t *testing.T) {
 	w := newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 1401}).load(t)
 	const answer = 12
@@ -142,12 +144,14 @@ func TestBatchesDoNotChangeABitOfTheLogits(t *testing.T) {
 			}
 			ids = append(ids, uint64(others-i))
 		}
-		for m.sequences[0].read < 5 { // the others come first, so this one is in the last row from now on
+		// the other prompts come first, so this sequence is in the last row from now on
+		for m.sequences[0].read < 5 {
 			mustStep(t, m, ids, nil)
 		}
 		for range answer - 1 {
 			mustStep(t, m, ids, nil)
-			all = append(all, slices.Clone(m.lanes[0].logits[others*1401:(others+1)*1401])) // greedy leaves them as they are
+			// greedy sampling leaves them unchanged
+			all = append(all, slices.Clone(m.lanes[0].logits[others*1401:(others+1)*1401]))
 		}
 		return all
 	}

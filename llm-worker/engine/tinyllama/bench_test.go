@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// endless returns a request for n greedy tokens after a prompt of a given length.
+// endless returns a request for n greedy tokens after a prompt of this length.
 func endless(prompt, n int) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{Sampling: &llmv1.Sampling{
 		Temperature: new(float32(0)), MaxTokens: new(uint32(n)), IgnoreEos: true,
@@ -20,8 +20,8 @@ func endless(prompt, n int) *workerv1.TokenRequest {
 	return req
 }
 
-// BenchmarkDecode is one step of a batch whose sequences are 20 to 220 tokens long; on one thread tokens/s is tokens per
-// core-second.
+// BenchmarkDecode measures one step of a batch with sequences of 20 to 220 tokens. On one thread
+// tokens/s is tokens per core-second.
 func BenchmarkDecode(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		for _, size := range []int{1, 8, 64} {
@@ -65,7 +65,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkPrefill reads whole prompts, in chunks as Step does.
+// BenchmarkPrefill reads whole prompts in the chunks of Step.
 func BenchmarkPrefill(b *testing.B) {
 	for _, length := range []int{20, 200, 1000} {
 		b.Run(fmt.Sprintf("prompt=%d", length), func(b *testing.B) {
@@ -88,7 +88,8 @@ func BenchmarkPrefill(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstToken is the time to the first token of a prompt whose first tokens, but for the last 20, others have read.
+// BenchmarkFirstToken measures the time to first token of a prompt whose tokens are cached, except
+// for the last 20.
 func BenchmarkFirstToken(b *testing.B) {
 	for _, prefix := range []int{100, 600} {
 		for _, kept := range []bool{false, true} {

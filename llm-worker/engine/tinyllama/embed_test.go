@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embed reads one text, from JoinEmbed to Leave, beside others.
+// embed embeds one text, from JoinEmbed to Leave, in a batch with others.
 func embed(t testing.TB, m *Model, ids []uint32, others ...uint64) []float32 {
 	t.Helper()
 	const id = 1 << 40
@@ -45,7 +45,7 @@ func random(seed uint64, n, vocab int) []uint32 {
 
 func TestVectorIsTheMeanOfTheLastStates(t *testing.T) {
 	model := newRandomModel(5, nil)
-	// The reference gives logits; with the unit matrix for a head they are the last states.
+	// The reference returns logits. With the unit matrix as the head they are the last states.
 	d := model.config["hidden_size"].(int)
 	unit := tensor{shape: []int{d, d}, values: make([]float32, d*d)}
 	for i := range d {
@@ -70,7 +70,7 @@ func TestVectorIsTheMeanOfTheLastStates(t *testing.T) {
 	}
 }
 
-func TestCompanyChangesNoBitOfAVector(t *testing.T) {
+func TestBatchesDoNotChangeABitOfAVector(t *testing.T) {
 	w := tinyWeights(t)
 	ids := random(2, 150, 1500)
 	want := embed(t, New(w, Options{Threads: 1, NoPrefixCache: true}), ids)
@@ -84,7 +84,7 @@ func TestCompanyChangesNoBitOfAVector(t *testing.T) {
 				}
 				others = append(others, i)
 			}
-			for range 2 { // the second time what others have left could be used, and is not
+			for range 2 { // the second text could use cached prefixes, and must not
 				if got := embed(t, m, ids, others...); !slices.Equal(got, want) {
 					t.Error("the vector is another one")
 				}
@@ -93,7 +93,8 @@ func TestCompanyChangesNoBitOfAVector(t *testing.T) {
 				m.Leave(i)
 			}
 			alone := generate(t, New(w, Options{Threads: 1}), 1, endless(24, 40))
-			same := func(a, b batch.Output) bool { return a.Token == b.Token } // but for what was found in the cache
+			// except for the number of cached tokens
+			same := func(a, b batch.Output) bool { return a.Token == b.Token }
 			if got := generate(t, m, 1, endless(24, 40)); !slices.EqualFunc(got, alone, same) {
 				t.Error("an answer beside or behind it is another one")
 			}
@@ -104,7 +105,7 @@ func TestCompanyChangesNoBitOfAVector(t *testing.T) {
 	}
 }
 
-func TestTextsThatCannotBeReadAreRefused(t *testing.T) {
+func TestInvalidTextsAreRefused(t *testing.T) {
 	m := New(tinyWeights(t), Options{ContextLength: 300, KVTokens: 256})
 	for want, ids := range map[string][]uint32{
 		"no tokens": {}, "the context holds 300": make([]uint32, 301), "256 in all": make([]uint32, 257), "the vocabulary": {1, 1 << 31},
@@ -123,7 +124,7 @@ func TestTextsThatCannotBeReadAreRefused(t *testing.T) {
 	}
 }
 
-func TestNumbersThatAreNoneFailTheirTextAlone(t *testing.T) {
+func TestNaNFailsOnlyItsText(t *testing.T) {
 	broken := newRandomModel(1, nil)
 	broken.tensors["model.norm.weight"].values[3] = float32(math.NaN())
 	m := New(broken.load(t), Options{})

@@ -59,7 +59,7 @@ func (l *lane) normalizeAll(dst, x, weight []float32, n int) {
 	}
 }
 
-// normalize is RMSNorm.
+// normalize computes RMSNorm.
 func normalize(dst, x, weight []float32, epsilon float32) {
 	mean := vek32.Dot(x, x) / float32(len(x))
 	scale := 1 / float32(math.Sqrt(float64(mean+epsilon)))

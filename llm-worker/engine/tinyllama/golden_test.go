@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// A golden is what llama.cpp answered; scripts/goldens-engine writes them.
+// A golden is an answer of llama.cpp; scripts/goldens-engine writes it.
 type golden struct {
 	Name      string   `json:"name"`
 	MaxTokens *uint32  `json:"max_tokens"`
@@ -41,7 +41,7 @@ func (g golden) request() *workerv1.TokenRequest {
 	}
 }
 
-// check compares what the engine gave with what llama.cpp did.
+// check compares the engine's answer with llama.cpp's.
 func (g golden) check(t *testing.T, got []batch.Output) {
 	t.Helper()
 	var ids []uint32
@@ -80,7 +80,7 @@ func tinyWeights(t testing.TB) *Weights {
 	return w
 }
 
-func TestGreedyAnswersAreThoseOfLlamaCpp(t *testing.T) {
+func TestGreedyAnswersMatchLlamaCpp(t *testing.T) {
 	m := New(tinyWeights(t), Options{})
 	for i, g := range goldens(t) {
 		if testing.Short() && len(g.Answer) > 100 {
@@ -90,7 +90,7 @@ func TestGreedyAnswersAreThoseOfLlamaCpp(t *testing.T) {
 	}
 }
 
-func TestGreedyAnswersAreThoseOfLlamaCppWithoutAssembly(t *testing.T) {
+func TestGreedyAnswersMatchLlamaCppWithoutAssembly(t *testing.T) {
 	defer func(was bool) { accelerated = was }(accelerated)
 	accelerated = false
 	m := New(tinyWeights(t), Options{})
@@ -101,7 +101,7 @@ func TestGreedyAnswersAreThoseOfLlamaCppWithoutAssembly(t *testing.T) {
 	}
 }
 
-// generate runs one sequence by itself, from Join to Leave.
+// generate runs one sequence alone, from Join to Leave.
 func generate(t testing.TB, m *Model, id uint64, req *workerv1.TokenRequest) (got []batch.Output) {
 	t.Helper()
 	if err := m.Join(id, req); err != nil {

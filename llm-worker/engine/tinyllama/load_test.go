@@ -11,7 +11,7 @@ import (
 	"testing/fstest"
 )
 
-func TestLoadRefusesWhatItCannotRun(t *testing.T) {
+func TestLoadRefusesUnsupportedModels(t *testing.T) {
 	for want, change := range map[string]map[string]any{
 		`architecture ["MistralForCausalLM"] is not supported`: {"architectures": []string{"MistralForCausalLM"}},
 		`architecture [] is not supported`:                     {"architectures": nil},
@@ -117,7 +117,7 @@ func TestLoadRefusesDamagedFiles(t *testing.T) {
 
 func cut(f *fstest.MapFile, n int) { f.Data = f.Data[:len(f.Data)-n] }
 
-// A sizeLiar claims to be longer than it is, and cannot seek.
+// A sizeLiar reports a size that is too large, and cannot seek.
 type sizeLiar struct{ fstest.MapFS }
 
 type lyingFile struct {
@@ -136,7 +136,7 @@ func (l sizeLiar) Open(name string) (fs.File, error) {
 func (f lyingFile) Stat() (fs.FileInfo, error) { return f, nil }
 func (f lyingFile) Size() int64                { return f.FileInfo.Size() + 50 }
 
-func TestLoadNoticesAFileThatEndsEarly(t *testing.T) {
+func TestLoadDetectsTruncatedFiles(t *testing.T) {
 	files := newRandomModel(1, nil).files()
 	b := files["model.safetensors"].Data
 	cut(files["model.safetensors"], 50)
@@ -176,13 +176,13 @@ func TestEndOfSequenceTokens(t *testing.T) {
 	}
 }
 
-func TestLoadPassesOverTensorsItDoesNotNeed(t *testing.T) {
+func TestLoadSkipsUnusedTensors(t *testing.T) {
 	m := newRandomModel(1, nil)
 	m.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = tensor{[]int{3}, make([]float32, 3)}
 	if _, err := Load(m.files()); err != nil {
 		t.Error(err)
 	}
-	// Not even if the file cannot seek.
+	// This must also work if the file cannot seek.
 	if _, err := Load(noSeek{m.files()}); err != nil {
 		t.Error(err)
 	}

@@ -32,7 +32,7 @@ func TestCheckRefusesByName(t *testing.T) {
 		{"prompt", ask(nil, long(1024)...)},
 		{"prompt", ask(&llmv1.Sampling{MaxTokens: new(uint32(1))}, long(1023)...)},
 		{"prompt", ask(&llmv1.Sampling{MaxTokens: new(uint32(1))}, long(512)...)},
-		{"sampling.max_tokens", ask(nil, 1)}, // what the context leaves is more than there is
+		{"sampling.max_tokens", ask(nil, 1)}, // the context leaves more room than the KV cache has
 		{"sampling.max_tokens", ask(&llmv1.Sampling{MaxTokens: new(uint32(512))}, 1)},
 		{"sampling.max_tokens", ask(&llmv1.Sampling{MaxTokens: new(uint32(0))}, 1)},
 		{"sampling.temperature", ask(&llmv1.Sampling{Temperature: new(float32(-1))}, 1)},
@@ -92,7 +92,7 @@ func TestJoinReservesAndLeaveFrees(t *testing.T) {
 	}
 	m.Leave(1)
 	used(2)
-	m.Leave(1) // forgotten already
+	m.Leave(1) // has left already
 	m.Leave(77)
 	used(2)
 	join(4, 60, 5, nil)
@@ -140,7 +140,7 @@ func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
 	}
 }
 
-// A sequence must not see what another has left in a block, even if it is NaN.
+// A sequence must not see the old content of a block, even if it is NaN.
 func TestBlocksAreCleanWhenUsedAgain(t *testing.T) {
 	m := New(tinyWeights(t), Options{NoPrefixCache: true})
 	want := generate(t, m, 1, endless(30, 60))
@@ -169,7 +169,7 @@ func TestPrefillIsBoundedAndInOrder(t *testing.T) {
 	ids := []uint64{1, 2, 3, 4}
 	for step, want := range []map[uint64]int{
 		{1: 4, 2: 12},       // 1 gets its first token
-		{1: 1, 2: 13, 3: 3}, // 2 its first
+		{1: 1, 2: 13, 3: 3}, // 2 gets its first token
 		{1: 1, 2: 1, 3: 3, 4: 1},
 		{1: 1, 2: 1, 3: 1, 4: 1},
 	} {
@@ -187,7 +187,7 @@ func TestPrefillIsBoundedAndInOrder(t *testing.T) {
 	}
 }
 
-func TestStepNeedsSequencesThatGoOn(t *testing.T) {
+func TestStepRefusesUnknownAndFinishedSequences(t *testing.T) {
 	m := New(tinyWeights(t), Options{})
 	if out, err := m.Step(nil, nil); len(out) != 0 || err != nil {
 		t.Errorf("no ids: %v, %v", out, err)
@@ -204,7 +204,7 @@ func TestStepNeedsSequencesThatGoOn(t *testing.T) {
 	}
 }
 
-func TestNumbersThatAreNoneFailTheirSequencesAlone(t *testing.T) {
+func TestNaNFailsOnlyItsSequence(t *testing.T) {
 	random := newRandomModel(1, nil)
 	random.tensors["model.norm.weight"].values[3] = float32(math.NaN())
 	m := New(random.load(t), Options{})
@@ -238,7 +238,7 @@ func TestCheckIsSafeBesideSteps(t *testing.T) {
 	group.Wait()
 }
 
-func TestStepsAllocateNextToNothing(t *testing.T) {
+func TestStepsHardlyAllocate(t *testing.T) {
 	m := New(tinyWeights(t), Options{Threads: 1})
 	var ids []uint64
 	for id := range uint64(8) {

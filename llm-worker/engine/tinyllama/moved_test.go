@@ -14,8 +14,9 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// An answer that another worker began continues with exactly the tokens of the undisturbed answer, wherever it was cut.
-func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
+// An answer that another worker began continues with exactly the tokens of the undisturbed answer,
+// wherever it was cut.
+func TestMovedSequenceGetsTheSameTokens(t *testing.T) {
 	greedy := goldens(t)[0]
 	seed := new(uint64(4))
 	for name, p := range map[string]*llmv1.Sampling{
@@ -39,7 +40,8 @@ func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 			moved := slices.Clone(greedy.Prompt)
 			for i, o := range whole[:len(whole)-1] {
 				moved = append(moved, o.Token)
-				m := New(tinyWeights(t), Options{Threads: 1, PrefillChunk: 1 + i%40, Vocabulary: tinyVocabulary(t)}) // another process
+				// another process
+				m := New(tinyWeights(t), Options{Threads: 1, PrefillChunk: 1 + i%40, Vocabulary: tinyVocabulary(t)})
 				got := generate(t, m, 0, &workerv1.TokenRequest{Prompt: slices.Clone(moved), Sampling: p, Generated: uint32(i + 1)})
 				if !slices.Equal(got, whole[i+1:]) {
 					t.Fatalf("moved after %d of %d tokens: %v, want %v", i+1, len(whole), got, whole[i+1:])
@@ -49,7 +51,7 @@ func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 	}
 }
 
-func TestMovedSequenceReservesWhatItWouldHaveReserved(t *testing.T) {
+func TestMovedSequenceReservesTheSameMemory(t *testing.T) {
 	m := New(tinyWeights(t), Options{})
 	used := func(prompt, generated int, limit *uint32) uint64 {
 		req := &workerv1.TokenRequest{Prompt: make([]uint32, prompt), Generated: uint32(generated), Sampling: &llmv1.Sampling{MaxTokens: limit}}
@@ -67,7 +69,7 @@ func TestMovedSequenceReservesWhatItWouldHaveReserved(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesAnAnswerThatIsNoneOrComplete(t *testing.T) {
+func TestCheckRefusesInvalidOrCompleteAnswers(t *testing.T) {
 	m := New(tinyWeights(t), Options{Vocabulary: tinyVocabulary(t)})
 	for _, req := range []*workerv1.TokenRequest{
 		{Prompt: make([]uint32, 5), Generated: 5},

@@ -12,13 +12,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A poisonedModel makes the lane panic that runs a prompt which begins with one of these tokens.
+// A poisonedModel panics in a lane that runs a prompt whose first token is one of the following.
 type poisonedModel struct{ *Model }
 
 const (
 	poisonSampler = 1000 + iota // when it chooses the first token
-	poisonForward               // in the pass through the model
-	poisonSum                   // when the states of a text are added up
+	poisonForward               // in the forward pass
+	poisonSum                   // when the states of a text are summed
 )
 
 func (m poisonedModel) Join(id uint64, req *workerv1.TokenRequest) error {
@@ -57,8 +57,8 @@ func beginning(first uint32, g golden) *workerv1.TokenRequest {
 	return req
 }
 
-// TestPanicInALaneEndsItsSequenceAlone mixes sequences that panic with others on several lanes, and compares the
-// answers of the others, during and after the panics, with those of llama.cpp.
+// TestPanicInALaneEndsItsSequenceAlone mixes sequences that panic with others on several lanes, and
+// compares the answers of the others, during and after the panics, with llama.cpp's.
 func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 	var short []golden
 	for _, g := range goldens(t) {
@@ -116,7 +116,7 @@ func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 	}
 }
 
-// checkAnswer compares the answer that a stream gets with the golden one.
+// checkAnswer compares a stream's answer with the golden one.
 func checkAnswer(t *testing.T, l *batch.Loop, g golden) {
 	t.Helper()
 	var got []uint32
@@ -129,7 +129,7 @@ func checkAnswer(t *testing.T, l *batch.Loop, g golden) {
 	}
 	want := g.Answer
 	if g.Finish == "stop" {
-		want = want[:len(want)-1] // the token that ends it is not sent
+		want = want[:len(want)-1] // the token that ends the answer is not sent
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// turns are the requests of a conversation of which each has the prompt and the answer of the one before, and more.
+// turns returns the requests of a conversation. Each contains the prompt and the answer of the
+// previous request, and new tokens.
 func turns(r *rand.Rand, m *Model, n int, sampling *llmv1.Sampling) []*workerv1.TokenRequest {
 	var prompt []uint32
 	var all []*workerv1.TokenRequest
@@ -21,16 +22,16 @@ func turns(r *rand.Rand, m *Model, n int, sampling *llmv1.Sampling) []*workerv1.
 			prompt = append(prompt, r.Uint32N(uint32(m.VocabSize())))
 		}
 		all = append(all, &workerv1.TokenRequest{Prompt: slices.Clone(prompt), Sampling: sampling})
-		for range r.IntN(1 + 3*i) { // of some of it another conversation departs
+		for range r.IntN(1 + 3*i) { // the last part may differ, as in another conversation
 			prompt = prompt[:len(prompt)-1]
 		}
 	}
 	return all
 }
 
-// An answer has the tokens that it would have without all that others have left, whether those still run, wherever the
-// prompts part, and however little room there is.
-func TestKeptPrefixesChangeNoToken(t *testing.T) {
+// An answer has the same tokens with and without cached prefixes, whether the other sequences still
+// run, wherever the prompts differ, and however little room there is.
+func TestCachedPrefixesChangeNoToken(t *testing.T) {
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600}).load(t)
 	for name, sampling := range map[string]*llmv1.Sampling{
 		"greedy": {Temperature: new(float32(0)), MaxTokens: new(uint32(40)), IgnoreEos: true},
@@ -66,8 +67,8 @@ func TestKeptPrefixesChangeNoToken(t *testing.T) {
 	}
 }
 
-// together runs requests, as many at once as there is room for, some of which leave early, and compares what they get with
-// what alone gives. It returns how many tokens they have not read.
+// together runs requests, as many at once as there is room for. Some leave early. It compares their
+// answers with answers of alone, and returns the number of cached tokens.
 func together(t *testing.T, m, alone *Model, requests []*workerv1.TokenRequest) (cached int) {
 	t.Helper()
 	got := map[uint64][]batch.Output{}
@@ -79,7 +80,7 @@ func together(t *testing.T, m, alone *Model, requests []*workerv1.TokenRequest) 
 			next++
 		}
 		for _, o := range mustStep(t, m, live, nil) {
-			o.Cached = 0 // which is counted above
+			o.Cached = 0 // counted above
 			got[o.ID] = append(got[o.ID], o)
 			if o.Finish != llmv1.Finish_FINISH_UNSPECIFIED || o.ID%5 == 3 && len(got[o.ID]) == 7 {
 				m.Leave(o.ID)
@@ -96,7 +97,7 @@ func together(t *testing.T, m, alone *Model, requests []*workerv1.TokenRequest) 
 	return cached
 }
 
-func TestNextTurnReadsOnlyWhatIsNew(t *testing.T) {
+func TestNextTurnReadsOnlyNewTokens(t *testing.T) {
 	m := New(tinyWeights(t), Options{Threads: 1})
 	first := endless(100, 50)
 	answer := generate(t, m, 1, first)
@@ -118,7 +119,7 @@ func TestNextTurnReadsOnlyWhatIsNew(t *testing.T) {
 	}
 	m.Leave(2)
 
-	// The whole prompt is known, but for what follows on it.
+	// The whole prompt is cached, but its last token must be read.
 	if err := m.Join(3, first); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestNextTurnReadsOnlyWhatIsNew(t *testing.T) {
 	m.Leave(3)
 }
 
-func TestWhatWasLeftAloneLongestGoesFirst(t *testing.T) {
+func TestLeastRecentlyUsedPrefixIsEvictedFirst(t *testing.T) {
 	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * kv.BlockTokens})
 	prompt := func(first uint32) *workerv1.TokenRequest {
 		req := endless(2*kv.BlockTokens, 1)
@@ -146,11 +147,11 @@ func TestWhatWasLeftAloneLongestGoesFirst(t *testing.T) {
 	for first := range uint32(2) {
 		generate(t, m, uint64(first), prompt(first))
 	}
-	cached(0) // looks at it
+	cached(0) // uses it
 	for first := range uint32(2) {
 		generate(t, m, uint64(10+first), prompt(10+first))
 	}
-	// Each request has room for three blocks, so there were no more than three of others.
+	// Each request has room for three blocks, so at most three blocks of others remain.
 	if a, b := cached(11), cached(1); a != 2*kv.BlockTokens-1 || b != 0 {
 		t.Errorf("of the newest %d tokens are cached, of the oldest %d", a, b)
 	}
@@ -159,7 +160,7 @@ func TestWhatWasLeftAloneLongestGoesFirst(t *testing.T) {
 	}
 }
 
-func TestNoPrefixIsKeptIfNobodyWantsThat(t *testing.T) {
+func TestNoPrefixIsCachedWithNoPrefixCache(t *testing.T) {
 	m := New(tinyWeights(t), Options{NoPrefixCache: true})
 	generate(t, m, 1, endless(100, 5))
 	if err := m.Join(2, endless(100, 5)); err != nil {
@@ -171,7 +172,8 @@ func TestNoPrefixIsKeptIfNobodyWantsThat(t *testing.T) {
 	m.Leave(2)
 }
 
-// FuzzPrefixes joins and leaves sequences of few different tokens, so that prompts meet and part everywhere.
+// FuzzPrefixes joins and leaves sequences with few different tokens, so that their prefixes often
+// match in part.
 func FuzzPrefixes(f *testing.F) {
 	f.Add([]byte("a long conversation that is begun again and again"), uint8(9))
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600, "num_hidden_layers": 1}).load(f)

@@ -25,7 +25,8 @@ type tensor struct {
 	values []float32
 }
 
-// newRandomModel makes a small model of random weights; change, which may be nil, edits its config before.
+// newRandomModel returns a small model with random weights. change, which may be nil, edits its
+// config first.
 func newRandomModel(seed uint64, change map[string]any) *randomModel {
 	m := &randomModel{dtype: "F32", tensors: map[string]tensor{}, config: map[string]any{
 		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
@@ -88,7 +89,7 @@ func product(shape []int) int {
 	return n
 }
 
-// files writes the directory.
+// files returns the directory.
 func (m *randomModel) files() fstest.MapFS {
 	config, err := json.Marshal(m.config)
 	if err != nil {
@@ -119,7 +120,8 @@ func (m *randomModel) files() fstest.MapFS {
 	return out
 }
 
-// encode writes one file of weights, and rounds the model's own to what the file can hold.
+// encode returns one file of weights, and rounds the model's own weights to the precision of the
+// file.
 func (m *randomModel) encode(names []string) []byte {
 	header, data := map[string]any{"__metadata__": map[string]string{"format": "pt"}}, []byte{}
 	for _, name := range names {
@@ -132,7 +134,7 @@ func (m *randomModel) encode(names []string) []byte {
 			case "BF16":
 				t.values[i] = math.Float32frombits(bits &^ 0xffff)
 				data = binary.LittleEndian.AppendUint16(data, uint16(bits>>16))
-			case "F16": // only what is a normal number there
+			case "F16": // only normal numbers of the format
 				if v != 0 && math.Abs(float64(v)) < 0x1p-14 {
 					v, bits = 0, 0
 				}

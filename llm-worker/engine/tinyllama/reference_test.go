@@ -10,8 +10,8 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// reference is the textbook forward pass: float64, one position after another, nothing shared with the engine but the
-// config. It returns the logits after the last of ids.
+// reference is the textbook forward pass: in float64, one position after another, sharing only the
+// config with the engine. It returns the logits after the last of ids.
 func (m *randomModel) reference(c *config, frequency func(pair int) float64, ids []uint32) []float64 {
 	type vectors = [][]float64
 	keys, values := make([]vectors, c.layers), make([]vectors, c.layers)
@@ -110,7 +110,7 @@ func add(x, y []float64) {
 	}
 }
 
-func TestLogitsAreThoseOfTheReference(t *testing.T) {
+func TestLogitsMatchTheReference(t *testing.T) {
 	plain := func(theta float64, dim int) func(int) float64 {
 		return func(i int) float64 { return math.Pow(theta, -2*float64(i)/float64(dim)) }
 	}
@@ -141,8 +141,8 @@ func TestLogitsAreThoseOfTheReference(t *testing.T) {
 			change: map[string]any{"head_dim": 8, "rope_theta": 100.0, "rope_scaling": map[string]any{
 				"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
 			}},
-			// Frequencies 1, 0.316, 0.1 and 0.0316 turn 10.2, 3.22, 1.02 and 0.32 times in 64 positions: above both factors,
-			// twice between them, and below.
+			// Frequencies 1, 0.316, 0.1 and 0.0316 turn 10.2, 3.22, 1.02 and 0.32 times in 64
+			// positions: one is above both factors, two are between them, and one is below.
 			frequency: func(i int) float64 {
 				f := plain(100, 8)(i)
 				between := func(turns float64) float64 { s := (turns - 1) / 3; return (1-s)*f/8 + s*f }
@@ -159,7 +159,7 @@ func TestLogitsAreThoseOfTheReference(t *testing.T) {
 			w := random.load(t)
 			m := New(w, Options{PrefillChunk: 50, Threads: 1})
 			source := rand.New(rand.NewPCG(8, 8))
-			ids := make([]uint32, 70) // more than a block, and than a chunk
+			ids := make([]uint32, 70) // more than a block, and more than a chunk
 			for i := range ids {
 				ids[i] = source.Uint32N(uint32(m.VocabSize()))
 			}
@@ -175,7 +175,7 @@ func TestLogitsAreThoseOfTheReference(t *testing.T) {
 					out = mustStep(t, m, []uint64{1}, nil)
 				}
 				want, worst := random.reference(w.config, c.frequency, ids), 0.0
-				for i, v := range m.lanes[0].logits[:len(want)] { // greedy sampling leaves them as they were
+				for i, v := range m.lanes[0].logits[:len(want)] { // greedy sampling leaves them unchanged
 					worst = max(worst, math.Abs(float64(v)-want[i]))
 				}
 				if worst > 1e-4 {

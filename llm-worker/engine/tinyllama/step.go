@@ -110,7 +110,7 @@ func (m *Model) schedule(ids []uint64) error {
 	for _, id := range ids {
 		s := m.sequences[id]
 		if s == nil || s.finished {
-			return fmt.Errorf("sequence %d is not there to be continued", id)
+			return fmt.Errorf("sequence %d has not joined or has finished", id)
 		}
 		tokens := 1
 		if rest := len(s.prompt) - s.read; rest > 0 {

@@ -2,12 +2,13 @@
 // service: token ids in, token ids out, no text.
 //
 // A stopped stream is aborted by its request's id, and then reset; the stop is confirmed when vLLM
-// has answered the abort. The stream's trace context is sent as metadata. A sampling field that
-// vLLM's service lacks would have to be refused; today it has all fields of Sampling.
+// has answered the abort. The stream's trace context is sent as metadata. Guides become vLLM's
+// structured outputs. vLLM's service has no field for LoRA adapters, so requests for them are refused.
 package vllm
 
 import (
 	"context"
+	"encoding/json"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -16,17 +17,11 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// Sampling returns the fields of whence.llm.v1.Sampling that vLLM honours.
-func Sampling() []string {
-	return []string{
-		"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
-		"min_tokens", "max_tokens", "ignore_eos", "stop_token_ids",
-	}
-}
 
 // An Engine generates on a vLLM. Generate works while Watch finds the vLLM healthy.
 type Engine struct {
@@ -47,6 +42,7 @@ func New(opts beside.Options, config *beside.Config) (*Engine, error) {
 	}
 	e := &Engine{config: config, conn: conn, client: vllmengine.NewVllmEngineClient(conn)}
 	e.Engine = beside.New(opts, e.look)
+	e.ReadLoad(e.load)
 	return e, nil
 }
 
@@ -87,26 +83,36 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes = true
-	up.Capabilities = &llmv1.Capabilities{
-		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(), Upstream: "vllm",
-	}
+	up.Resumes, up.Capabilities = true, features.VLLM.Capabilities()
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(ctx, up, req) }
 	e.last = info
 	return up, nil
+}
+
+// load is a beside.LoadReader. vLLM reports how full its KV cache is, but not how large.
+func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
+	loads, err := e.client.GetLoads(ctx, &vllmengine.GetLoadsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return overgrpc.Load(loads.GetLoads()), nil
 }
 
 func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest) (beside.Call, error) {
 	if err := up.Check(req); err != nil {
 		return nil, err
 	}
+	params, err := sampling(up.Rest(req))
+	if err != nil {
+		return nil, err
+	}
 	asked := &vllmengine.GenerateRequest{
 		RequestId:      beside.NewID(ctx),
 		Input:          &vllmengine.GenerateRequest_Tokenized{Tokenized: &vllmengine.TokenizedInput{InputIds: req.GetPrompt()}},
-		SamplingParams: sampling(up.Rest(req)),
+		SamplingParams: params,
 		Stream:         true,
 	}
-	return overgrpc.NewCall(beside.NewAnswer(req, up.Vocab, up.EOS), overgrpc.Method[vllmengine.GenerateResponse]{
+	return overgrpc.NewCall(up, req, overgrpc.Method[vllmengine.GenerateResponse]{
 		Open: func(ctx context.Context) (grpc.ServerStreamingClient[vllmengine.GenerateResponse], error) {
 			return e.client.Generate(ctx, asked)
 		},
@@ -120,7 +126,7 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 
 // sampling returns the sampling parameters. vLLM's defaults apply to unset fields. Stop strings are
 // deliberately absent: chat-service detects them.
-func sampling(s *llmv1.Sampling) *vllmengine.SamplingParams {
+func sampling(s *llmv1.Sampling) (*vllmengine.SamplingParams, error) {
 	p := &vllmengine.SamplingParams{
 		Temperature: s.Temperature, TopP: s.GetTopP(), TopK: s.GetTopK(), MinP: s.GetMinP(),
 		FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: s.GetRepetitionPenalty(),
@@ -135,7 +141,32 @@ func sampling(s *llmv1.Sampling) *vllmengine.SamplingParams {
 			p.LogitBias[int32(id)] = bias //nolint:gosec // below the vocabulary's size
 		}
 	}
-	return p
+	if s.Logprobs != nil {
+		// The sampled token is counted among the top tokens, in place of the last of them.
+		p.Logprobs = new(int32(s.GetLogprobs())) //nolint:gosec // checked
+		if s.GetLogprobs() > 0 {
+			*p.Logprobs++
+		}
+	}
+	return p, constrain(p, s.GetGuide())
+}
+
+// constrain sets the constraint of a guide: the plainest that can say it.
+func constrain(p *vllmengine.SamplingParams, g *llmv1.Guide) error {
+	if g == nil {
+		return nil
+	}
+	if schema, ok := guided.Schema(g); ok {
+		p.Constraint = &vllmengine.SamplingParams_JsonSchema{JsonSchema: schema}
+		return nil
+	}
+	if choices, ok := guided.Choices(g); ok {
+		p.Constraint = &vllmengine.SamplingParams_Choice{Choice: &vllmengine.ChoiceConstraint{Choices: choices}}
+		return nil
+	}
+	tag, err := json.Marshal(guided.StructuralTag(g))
+	p.Constraint = &vllmengine.SamplingParams_StructuralTag{StructuralTag: string(tag)}
+	return err
 }
 
 // read converts a message. vLLM's ending counts only the tokens of the last chunk, so the engine
@@ -143,7 +174,11 @@ func sampling(s *llmv1.Sampling) *vllmengine.SamplingParams {
 func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	switch m := m.GetResponse().(type) {
 	case *vllmengine.GenerateResponse_Chunk:
-		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex(), Usage: beside.Usage{Cached: m.Chunk.GetCachedTokens()}}, true
+		c := m.Chunk
+		return overgrpc.Piece{
+			IDs: c.GetTokenIds(), Index: c.GetIndex(), Usage: beside.Usage{Cached: c.GetCachedTokens()},
+			Likely: overgrpc.Positions(c.GetOutputLogprobs(), c.GetOutputLogprobs().GetTopLogprobs()),
+		}, true
 	case *vllmengine.GenerateResponse_Complete:
 		return overgrpc.Piece{
 			Last: true, Finish: m.Complete.GetFinishReason(), Index: m.Complete.GetIndex(),

@@ -11,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
 )
@@ -33,12 +34,20 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 		asked *llmv1.Sampling
 		want  map[string]any
 	}{
-		"everything": {besidetest.Everything(vllm.Sampling()), map[string]any{
+		"everything": {besidetest.Everything(features.VLLM.Sampling()), map[string]any{
 			"temperature": float32(0.5), "top_p": float32(0.9), "top_k": uint64(40), "min_p": float32(0.05), "repetition_penalty": float32(1.1),
 			"frequency_penalty": float32(0.2), "presence_penalty": float32(0.3), "logit_bias": map[uint64]float32{7: -1.5}, "seed": uint64((1<<40 + 5) % (1<<31 - 1)),
 			"min_tokens": uint64(2), "max_tokens": uint64(9), "ignore_eos": true, "stop_token_ids": []uint32{8},
 		}},
-		"greedy":  {&llmv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(3)}, map[string]any{"temperature": float32(0), "max_tokens": uint64(3)}},
+		"greedy":   {&llmv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(3)}, map[string]any{"temperature": float32(0), "max_tokens": uint64(3)}},
+		"logprobs": {&llmv1.Sampling{Logprobs: proto.Uint32(0), MaxTokens: proto.Uint32(3)}, map[string]any{"max_tokens": uint64(3)}},
+		"a schema": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type": "null"}`}}}},
+			map[string]any{"max_tokens": uint64(3), "json_schema": `{"type": "null"}`}},
+		"choices": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "yes"}, {After: "no"}}}},
+			map[string]any{"max_tokens": uint64(3), "choice": []string{"yes", "no"}}},
+		"forms": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "<a>", Schema: "true"}, {Schema: "{}"}}}},
+			map[string]any{"max_tokens": uint64(3), "structural_tag": `{"type":"structural_tag","format":{"type":"or","elements":[` +
+				`{"type":"sequence","elements":[{"type":"const_string","value":"\u003ca\u003e"},{"type":"json_schema","json_schema":true}]},{"type":"json_schema","json_schema":{}}]}}`}},
 		"nothing": {nil, map[string]any{"max_tokens": uint64(besidetest.Context - 1)}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
 
-// A caller is an engine that connects to its subscriber, as llm-d's do, with another implementation of ZeroMQ.
+// A caller is an engine that connects to its subscriber, like llm-d's engines, with another
+// implementation of ZeroMQ.
 type caller struct {
 	zmq4.Socket
 	number uint64
@@ -64,7 +65,7 @@ func TestEngineMayConnectToTheListener(t *testing.T) {
 	}
 }
 
-func TestEngineThatConnectsReplacesTheOneBefore(t *testing.T) {
+func TestNewEngineReplacesThePreviousEngine(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)
 	e.say(t, stored(1), stored(2))
@@ -74,8 +75,8 @@ func TestEngineThatConnectsReplacesTheOneBefore(t *testing.T) {
 	eventually(t, "the blocks of the previous engine are forgotten", func() bool { return held.Held() == 1 })
 }
 
-// TestConnectionsThatPublishNothingAreNoEngines checks that such connections neither replace the engine nor block
-// another one.
+// TestConnectionsThatPublishNothingAreNoEngines checks that connections without a publisher neither
+// replace the engine nor block another one.
 func TestConnectionsThatPublishNothingAreNoEngines(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)
@@ -100,7 +101,7 @@ func TestConnectionsThatPublishNothingAreNoEngines(t *testing.T) {
 	eventually(t, "the engine is still followed", func() bool { return held.Held() == 2 })
 }
 
-func TestDroppedBlocksAreCountedAndLoggedNowAndThen(t *testing.T) {
+func TestDroppedBlocksAreCountedAndLoggedAtIntervals(t *testing.T) {
 	var lines bytes.Buffer
 	counted := map[DropReason]int{}
 	l := New(Options{Events: "tcp://127.0.0.1:1"}, &kvevents.Hub{}, slog.New(slog.NewTextHandler(&lines, nil)), func(r DropReason, n int) { counted[r] += n })

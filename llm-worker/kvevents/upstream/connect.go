@@ -36,7 +36,7 @@ func parseEndpoint(text string) (endpoint, error) {
 	case ip.IsUnspecified():
 		bind = true
 	case host == "":
-		return endpoint{}, fmt.Errorf("%.64q names no host; * is for all interfaces", text)
+		return endpoint{}, fmt.Errorf("%.64q has no host; use * for all interfaces", text)
 	}
 	return endpoint{addr: addr, bind: bind}, nil
 }
@@ -60,7 +60,7 @@ func (l *Listener) Run(ctx context.Context) {
 			return
 		}
 		if !logged {
-			l.log.Warn("engine tells no KV events; its cache is not known until it does", "events", l.opts.Events, "err", err, "then", doing)
+			l.log.Warn("engine sends no KV events, so its cache is unknown", "events", l.opts.Events, "err", err, "then", doing)
 			logged = true
 		}
 		timer.Reset(redialEvery)
@@ -145,7 +145,7 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 			engine = nil
 			l.names.clear()
 			if ctx.Err() == nil {
-				l.log.Warn("engine tells no KV events; its cache is not known until it connects again", "events", l.opts.Events, "err", err)
+				l.log.Warn("engine sends no KV events, so its cache is unknown until it connects again", "events", l.opts.Events, "err", err)
 			}
 		case err := <-lost:
 			if engine != nil {

@@ -19,15 +19,16 @@ type event struct {
 	tokens  []uint32
 	size    int    // tokens per block; 0 if the engine does not report it
 	adapter string // the LoRA adapter that filled the blocks; "" for the model itself
-	// Blocks that are not in the GPU's memory, or depend on more than token ids and an adapter: images,
-	// a salt, an adapter without a name.
+	// foreign marks blocks that are not in the GPU's memory, or that depend on more than token ids
+	// and a named adapter: images, a salt, an adapter without a name.
 	foreign bool
 
 	adapterID bool     // the event has a number for an adapter
 	extra     []string // further keys of the blocks
 }
 
-// close settles what depends on several fields. vLLM repeats the name of the adapter among the keys.
+// close sets foreign where it depends on several fields. vLLM repeats the name of the adapter among
+// the keys.
 func (e *event) close() {
 	if e.adapterID && e.adapter == "" {
 		e.foreign = true
@@ -37,7 +38,7 @@ func (e *event) close() {
 	}
 }
 
-// blockSize returns how many tokens each block has, or 0 if the tokens do not make up the blocks.
+// blockSize returns the number of tokens per block, or 0 if the tokens do not fill the blocks.
 // llm-d's simulator sends no size.
 func (e *event) blockSize() int {
 	if len(e.hashes) == 0 || len(e.tokens) == 0 || len(e.tokens)%len(e.hashes) != 0 {
@@ -180,7 +181,8 @@ func (d decoder) field(e *event, name string) (err error) {
 	return err
 }
 
-// keys reads the further keys of a block: nil, or a text, or an array of them. Any other key makes the event foreign.
+// keys reads the further keys of a block: nil, a text, or an array of texts. Any other key makes
+// the event foreign.
 func (d decoder) keys(e *event) error {
 	code, err := d.PeekCode()
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// The publisher of the tests leaves a goroutine behind.
+// The publisher of the tests leaks a goroutine.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"))
 }
@@ -50,7 +50,7 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"a named adapter": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal"}, adapted},
 		"its name as key": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal", list{list{"legal"}, list{"legal"}}}, adapted},
 		"key first, map":  {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "extra_keys": list{"legal", nil}, "lora_name": "legal"}, adapted},
-		"adapter, salt":   {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal", list{list{"legal", "salt"}, list{"legal"}}}, foreignly(adapted)},
+		"adapter, salt":   {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal", list{list{"legal", "salt"}, list{"legal"}}}, asForeign(adapted)},
 		"an image":        {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{list{"hash", 3}}, nil}}, foreign},
 		"another medium":  {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "CPU"}, foreign},
 		"a salt":          {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{"salt"}, nil}}, foreign},
@@ -68,7 +68,7 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"unknown":         {list{"Rumour", dict{"a": list{1}}}, event{kind: "Rumour"}},
 	} {
 		events, err := parse(pack(t, list{1.5, list{c.sent}, nil}))
-		if len(events) == 1 { // which only close needs
+		if len(events) == 1 { // used only by close
 			events[0].adapterID, events[0].extra = false, nil
 		}
 		if err != nil || len(events) != 1 || !reflect.DeepEqual(events[0], c.want) {
@@ -77,13 +77,14 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 	}
 }
 
-// foreignly returns the event of blocks that also depend on something without a name.
-func foreignly(e event) event {
+// asForeign returns the event with foreign set.
+func asForeign(e event) event {
 	e.foreign = true
 	return e
 }
 
-// TestBlocksOfAnAdapterAreNamedByIt: from its root on, behind a parent like any other, and not as those of the model.
+// Names of an adapter's blocks begin at the adapter's root and chain like others, but differ from
+// the model's.
 func TestBlocksOfAnAdapterAreNamedByIt(t *testing.T) {
 	n := names{held: &kvevents.Hub{}, known: map[uint64]uint64{}, most: 100, drop: func(why DropReason, _ int) { t.Error("dropped:", why) }}
 	ids := []uint32{1, 2, 3, 4}
@@ -96,13 +97,14 @@ func TestBlocksOfAnAdapterAreNamedByIt(t *testing.T) {
 	}
 }
 
-func TestBatchesThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidBatchesAreRefused(t *testing.T) {
 	for _, v := range []any{nil, 1, list{}, list{1.5}, list{1.5, 7}, list{1.5, list{list{}}}, list{1.5, list{7}}, list{1.5, list{list{blockStored, list{nil}}}}, list{1.5, list{list{blockStored, "x"}}}} {
 		if events, err := parse(pack(t, v)); err == nil {
 			t.Errorf("%v: %+v", v, events)
 		}
 	}
-	deep := append([]byte{0x93, 0xc0, 0x90}, bytes.Repeat([]byte{0x91}, 1<<20)...) // arrays nested a million deep, in an element that is skipped
+	// arrays nested a million deep, in an element that is skipped
+	deep := append([]byte{0x93, 0xc0, 0x90}, bytes.Repeat([]byte{0x91}, 1<<20)...)
 	if _, err := parse(deep); err != nil {
 		t.Error(err)
 	}
@@ -139,9 +141,12 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	want := kvblock.Chain(nil, 0, ids, 2)
 	n.apply(&event{kind: blockStored, hashes: []uint64{11, 12}, tokens: ids[:4], size: 2})
 	n.apply(&event{kind: blockStored, hashes: []uint64{13}, parent: new(uint64(12)), tokens: ids[4:6], size: 2})
-	n.apply(&event{kind: blockStored, hashes: []uint64{15}, parent: new(uint64(14)), tokens: ids[8:], size: 2})                 // its parent was missed
-	n.apply(&event{kind: blockStored, hashes: []uint64{14}, parent: new(uint64(13)), tokens: ids[6:8], size: 2, foreign: true}) // not ours to name
-	n.apply(&event{kind: blockStored, hashes: []uint64{14}, parent: new(uint64(13)), tokens: ids[6:7], size: 2})                // half a block
+	// its parent was missed
+	n.apply(&event{kind: blockStored, hashes: []uint64{15}, parent: new(uint64(14)), tokens: ids[8:], size: 2})
+	// without a name
+	n.apply(&event{kind: blockStored, hashes: []uint64{14}, parent: new(uint64(13)), tokens: ids[6:8], size: 2, foreign: true})
+	// half a block
+	n.apply(&event{kind: blockStored, hashes: []uint64{14}, parent: new(uint64(13)), tokens: ids[6:7], size: 2})
 	for i, h := range []uint64{11, 12, 13} {
 		if n.known[h] != want[i] {
 			t.Errorf("block %d is %x, want %x", h, n.known[h], want[i])
@@ -157,7 +162,8 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	if len(n.known) != 2 || held.Held() != 2 {
 		t.Error(n.known, held.Held())
 	}
-	n.apply(&event{kind: blockStored, hashes: []uint64{1, 2, 3, 4, 5}, tokens: ids, size: 2}) // more than may be known
+	// more blocks than the limit
+	n.apply(&event{kind: blockStored, hashes: []uint64{1, 2, 3, 4, 5}, tokens: ids, size: 2})
 	if len(n.known) != 5 || held.Held() != 5 {
 		t.Error(n.known, held.Held())
 	}
@@ -167,8 +173,8 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	}
 }
 
-// TestBlocksOfLLMDAreNamed covers llm-d's publishers, which send 0 as the parent of a first block, and its simulator,
-// which sends no size.
+// TestBlocksOfLLMDAreNamed covers llm-d's publishers, which send 0 as the parent of a first block,
+// and its simulator, which sends no size.
 func TestBlocksOfLLMDAreNamed(t *testing.T) {
 	for name, size := range map[string]int{"size": 2, "no size": 0} {
 		held := &kvevents.Hub{}
@@ -181,7 +187,7 @@ func TestBlocksOfLLMDAreNamed(t *testing.T) {
 	}
 }
 
-// TestBlockWhoseHashIsZeroIsAParent: a hash may be 0 by chance.
+// A hash may be 0 by chance.
 func TestBlockWhoseHashIsZeroIsAParent(t *testing.T) {
 	held := &kvevents.Hub{}
 	n := names{held: held, known: map[uint64]uint64{}, most: 100, drop: func(DropReason, int) {}}

@@ -48,7 +48,7 @@ func (o *Options) Validate() error {
 	case replay.bind:
 		return fmt.Errorf("--upstream-kv-replay is %.64q; it must be an address to connect to: engines bind their replay sockets", o.Replay)
 	case o.Events == "" && (o.Replay != "" || o.Topic != ""):
-		return errors.New("--upstream-kv-replay and --upstream-kv-topic are of use only with --upstream-kv-events")
+		return errors.New("--upstream-kv-replay and --upstream-kv-topic need --upstream-kv-events")
 	case len(o.Topic) > 200:
 		return errors.New("--upstream-kv-topic is longer than 200 bytes")
 	}
@@ -96,7 +96,7 @@ func (l *Listener) drop(reason DropReason, blocks int) {
 	}
 	l.dropped(reason, blocks)
 	if counts, due := l.drops.add(reason, blocks, time.Now()); due {
-		l.log.Warn("some of the engine's KV blocks cannot be named and are left out; --policy kv does not see them", append([]any{"events", l.opts.Events}, counts...)...)
+		l.log.Warn("some of the engine's KV blocks cannot be named, so --policy kv does not see them", append([]any{"events", l.opts.Events}, counts...)...)
 	}
 }
 
@@ -152,7 +152,7 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 			l.catchUp(ctx, number)
 		}
 		if number > l.next && l.next > 0 {
-			l.log.Warn("batches of the engine's KV events are lost; all its blocks are forgotten until they are stored again", "from", l.next, "to", number-1)
+			l.log.Warn("lost batches of the engine's KV events, so its blocks are unknown until they are stored again", "from", l.next, "to", number-1)
 			l.names.clear()
 		}
 		if number < l.next {
@@ -189,7 +189,7 @@ func (l *Listener) catchUp(ctx context.Context, below uint64) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	if err := l.replayed(ctx, below); err != nil && ctx.Err() == nil {
-		l.log.Warn("engine replays no KV events; blocks that it stored before are not known", "replay", l.opts.Replay, "err", err)
+		l.log.Warn("engine does not replay its KV events, so blocks that it stored before are unknown", "replay", l.opts.Replay, "err", err)
 	}
 }
 

@@ -32,17 +32,18 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// An engine publishes as vLLM does, with another implementation of ZeroMQ.
+// An engine publishes like vLLM, with another implementation of ZeroMQ.
 type engine struct {
 	pub, router zmq4.Socket
 	addr        string
 	replay      string
 
 	mu    sync.Mutex // guards the following field
-	batch [][]byte   // those that are replayed
+	batch [][]byte   // batches to replay
 }
 
-// publish starts an engine; an empty addr is any. Its replay socket sends batches from the oldest that is kept on.
+// publish starts an engine. An empty addr means any port. Its replay socket sends batches from the
+// oldest stored batch on.
 func publish(t *testing.T, addr string) *engine {
 	t.Helper()
 	if addr == "" {
@@ -83,7 +84,7 @@ func publish(t *testing.T, addr string) *engine {
 	return e
 }
 
-// say publishes a batch, or only keeps it for replay.
+// say publishes a batch, or only stores it for replay if lost is set.
 func (e *engine) say(t *testing.T, lost bool, events ...any) {
 	t.Helper()
 	e.mu.Lock()
@@ -98,10 +99,10 @@ func (e *engine) say(t *testing.T, lost bool, events ...any) {
 	}
 }
 
-// stored is an event of one block that begins a prompt.
+// stored returns an event of one block that begins a prompt.
 func stored(hash int) any { return list{blockStored, list{hash}, nil, list{hash, hash}, 2, nil} }
 
-// follow runs a listener for the length of the test.
+// follow runs a listener until the test ends.
 func follow(t *testing.T, o Options) (l *Listener, held *kvevents.Hub) {
 	t.Helper()
 	if err := o.Validate(); err != nil {
@@ -123,7 +124,7 @@ func (e *engine) awaitSubscriber(t *testing.T) {
 
 func TestListenerFollowsAnEngine(t *testing.T) {
 	e := publish(t, "")
-	e.say(t, true, stored(1), stored(2)) // before anybody listened
+	e.say(t, true, stored(1), stored(2)) // before the listener subscribed
 	l, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay, Topic: "kv"})
 	e.awaitSubscriber(t)
 	eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
@@ -137,7 +138,7 @@ func TestListenerFollowsAnEngine(t *testing.T) {
 	eventually(t, "what was cleared is gone", func() bool { return held.Held() == 1 })
 }
 
-func TestWhatCannotBeReplayedIsForgotten(t *testing.T) {
+func TestBlocksOfLostBatchesAreForgotten(t *testing.T) {
 	e := publish(t, "")
 	_, held := follow(t, Options{Events: "tcp://" + e.addr})
 	e.awaitSubscriber(t)
@@ -148,7 +149,7 @@ func TestWhatCannotBeReplayedIsForgotten(t *testing.T) {
 	eventually(t, "one alone is certain", func() bool { return held.Held() == 1 })
 }
 
-func TestListenerReturnsToAnEngineThatReturns(t *testing.T) {
+func TestListenerReconnectsToAnEngine(t *testing.T) {
 	e := publish(t, "")
 	_, held := follow(t, Options{Events: "tcp://" + e.addr})
 	e.awaitSubscriber(t)
@@ -162,8 +163,8 @@ func TestListenerReturnsToAnEngineThatReturns(t *testing.T) {
 	eventually(t, "it is followed again", func() bool { return held.Held() == 1 })
 }
 
-// TestPeersThatSpeakNoZeroMQAreLeft sends what could be taken for a handshake or a message.
-func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
+// TestPeersWithoutZeroMQAreDisconnected sends invalid handshakes and messages.
+func TestPeersWithoutZeroMQAreDisconnected(t *testing.T) {
 	greeting := make([]byte, 64)
 	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3
 	copy(greeting[12:], "NULL")
@@ -171,8 +172,8 @@ func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
 	copy(secure[12:], "CURVE")
 	ready := append(bytes.Clone(greeting), "\x04\x06\x05READY"...)
 	for want, sent := range map[string][]byte{
-		"no ZMTP 3":            []byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3)),
-		"the security":         secure,
+		"not speak ZMTP 3":     []byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3)),
+		"security mechanism":   secure,
 		"not ready":            append(bytes.Clone(greeting), "\x00\x06\x05READY"...),
 		"more than 16777216":   append(bytes.Clone(ready), 2, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
 		"more than 8 frames":   append(bytes.Clone(ready), bytes.Repeat([]byte{1, 0}, 10)...),
@@ -205,8 +206,8 @@ func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
 	}
 }
 
-// TestListenerEndsWhileAPeerKeepsSilent: a worker that shuts down does not wait for what is no engine.
-func TestListenerEndsWhileAPeerKeepsSilent(t *testing.T) {
+// A worker that shuts down must not wait for a silent peer.
+func TestListenerEndsWhileAPeerIsSilent(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +251,7 @@ func TestPingsAreAnswered(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAddressesThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidAddressesAreRefused(t *testing.T) {
 	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Events: "tcp://:5557"}, {Events: "@x"}, {Events: "tcp://a:1", Replay: "tcp://*:2"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}} {
 		if o.Validate() == nil {
 			t.Errorf("%+v", o)

@@ -78,10 +78,10 @@ func (c *conn) handshake(socket string) error {
 		return err
 	}
 	if theirs[0] != 0xff || theirs[9]&1 == 0 || theirs[10] < 3 {
-		return errors.New("the peer speaks no ZMTP 3")
+		return errors.New("the peer does not speak ZMTP 3")
 	}
 	if string(theirs[12:17]) != "NULL\x00" {
-		return fmt.Errorf("the peer wants the security %.20q", theirs[12:32])
+		return fmt.Errorf("the peer requires the security mechanism %.20q", theirs[12:32])
 	}
 	ready := append([]byte("\x05READY\x0bSocket-Type\x00\x00\x00"), byte(len(socket)))
 	if err := c.frame(flagCommand, append(ready, socket...)); err != nil {

@@ -1,4 +1,5 @@
-// Package cause says why a stream was stopped, where its context or its engine says less than that.
+// Package cause determines why a stream was stopped, if its context or its engine does not carry
+// the reason.
 package cause
 
 import (
@@ -10,9 +11,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Of returns why the stream of ctx was stopped, or nil while it runs. If a context was canceled without a cause,
-// Of can only name the side: the stream's caller has gone, or this hop's own code has given up a stream whose
-// caller still waits, which is a reset by this hop.
+// Of returns why the stream of ctx was stopped, or nil while it runs. If a context was canceled
+// without a cause, Of can name only the side: either the stream's caller has gone, or this hop's
+// own code has abandoned a stream whose caller still waits, which is a reset by this hop.
 func Of(ctx context.Context) error {
 	ctl := stream.ControlOf(ctx)
 	err := ctl.Cause()
@@ -30,8 +31,8 @@ func Of(ctx context.Context) error {
 	}
 }
 
-// Ending returns why a stream ended with err. If the engine was stopped and returns a context's error, or the status
-// of its own call, the ending is the cause of the stop.
+// Ending returns why a stream ended with err. If the engine was stopped and returns a context's
+// error, or the status of its own call, the ending is the cause of the stop.
 func Ending(ctx context.Context, err error) error {
 	if Classified(err) {
 		return err

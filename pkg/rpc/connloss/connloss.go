@@ -1,6 +1,7 @@
-// Package connloss distinguishes a caller that resets a call from a caller whose connection breaks. A reset is the
-// caller's choice; a broken connection means that the caller is dead or cut off. grpc-go cancels the call's context
-// for both and says no more, so the connection itself records that it broke.
+// Package connloss distinguishes a caller that resets a call from a caller whose connection breaks.
+// A reset is the caller's choice; a broken connection means that the caller is dead or cut off.
+// grpc-go cancels the call's context in both cases and does not say which, so the connection itself
+// records that it broke.
 package connloss
 
 import (
@@ -14,26 +15,28 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An Addr is a peer address that reports whether its connection broke. Servers whose transport can tell put an Addr
-// into the peer of a call.
+// An Addr is a peer address that reports whether its connection broke. Servers whose transport
+// knows this put an Addr into the peer of a call.
 type Addr interface {
 	net.Addr
 	// Lost reports whether the connection is broken or closed.
 	Lost() bool
 }
 
-// An Explainer is a peer address that knows why a call is over, because resets of its transport carry a cause.
+// An Explainer is a peer address that knows why a call is over, because resets on its transport
+// carry a cause.
 type Explainer interface {
 	Addr
-	// Why returns why the call is over, or nil if the transport does not know it. A nil Path stands for this hop if the
-	// reason is SLOW_READER or INVALID, and otherwise for the caller.
+	// Why returns why the call is over, or nil if the transport does not know. A nil Path stands
+	// for this hop if the reason is SLOW_READER or INVALID, and otherwise for the caller.
 	Why() *streamerr.Error
 }
 
-// A Doubter is a peer address that can ask the peer for a sign of life.
+// A Doubter is a peer address that can send the peer a heartbeat request.
 type Doubter interface {
 	Addr
-	// Doubt asks the peer for a sign of life, and breaks the connection if none comes soon. It does not wait.
+	// Doubt asks the peer for a heartbeat, and breaks the connection if none arrives soon. It does
+	// not block.
 	Doubt()
 }
 
@@ -67,8 +70,9 @@ func Lost(call context.Context) bool {
 	return ok && addr.Lost()
 }
 
-// Sense returns the credentials of a grpc-go server whose streams end with PEER_LOST when their caller's connection breaks, and
-// with PEER_RESET only when the caller resets them. Without Sense both are PEER_RESET.
+// Sense returns the credentials of a grpc-go server whose streams end with PEER_LOST when their
+// caller's connection breaks, and with PEER_RESET only when the caller resets them. Without Sense
+// both endings are PEER_RESET.
 func Sense(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return sensor{creds}
 }
@@ -93,7 +97,8 @@ func (s sensor) Clone() credentials.TransportCredentials {
 	return sensor{s.TransportCredentials.Clone()}
 }
 
-// A sensorConn notes its end. grpc-go reads the error, or closes the connection, before it cancels the calls.
+// A sensorConn records when it breaks or is closed. grpc-go reads the error, or closes the
+// connection, before it cancels the calls.
 type sensorConn struct {
 	net.Conn
 	remote *sensorAddr

@@ -1,5 +1,5 @@
-// Package delivery tells the handler of a unary method whether its answer was sent. The server that runs the handler sends the
-// answer after the handler has returned.
+// Package delivery tells the handler of a unary method whether its answer was sent. The server
+// sends the answer after the handler has returned.
 package delivery
 
 import (
@@ -17,11 +17,12 @@ import (
 
 type key struct{}
 
-// A hook is the function that a handler has registered. Only the goroutine of the call uses it.
+// A hook is the function that a handler has registered. Only the call's goroutine uses it.
 type hook struct{ f func(err error) }
 
-// With returns a context for a handler, and a function that reports the delivery to the handler's hook. The server calls sent
-// once: with nil if it has sent the answer, or with the error that prevented this.
+// With returns a context for a handler, and a function that reports the delivery to the handler's
+// hook. The server calls sent once: with nil if it has sent the answer, or with the error that
+// prevented this.
 func With(ctx context.Context) (handler context.Context, sent func(err error)) {
 	h := &hook{}
 	return context.WithValue(ctx, key{}, h), func(err error) {
@@ -31,8 +32,9 @@ func With(ctx context.Context) (handler context.Context, sent func(err error)) {
 	}
 }
 
-// After registers f as the hook of the handler of ctx: the server calls f once it has sent the answer, or has failed to. After
-// returns false, and does not register f, if the server does not report deliveries.
+// After registers f as the hook of the handler of ctx: the server calls f after it has sent the
+// answer, or has failed to. After returns false, and does not register f, if the server does not
+// report deliveries.
 func After(ctx context.Context, f func(err error)) bool {
 	h, ok := ctx.Value(key{}).(*hook)
 	if ok {
@@ -41,14 +43,16 @@ func After(ctx context.Context, f func(err error)) bool {
 	return ok
 }
 
-// ErrUnencodable is in the cause of Fault's error for a message that cannot be encoded.
+// ErrUnencodable is in the cause of the error that Fault returns for a message that cannot be
+// encoded.
 var ErrUnencodable = errors.New("the message cannot be encoded")
 
-// Fault returns the reason why message could not be sent. err is the error of Send. If message cannot be encoded, the hop that
-// made message is at fault, and not its peer: Fault then returns an INTERNAL *streamerr.Error. Otherwise it returns err.
+// Fault returns why message could not be sent. err is the error of Send. If message cannot be
+// encoded, the hop that made message is at fault, and not its peer: Fault then returns an INTERNAL
+// *streamerr.Error. Otherwise Fault returns err.
 func Fault(message any, err error) error {
 	m, ok := message.(proto.Message)
-	if !ok || status.Code(err) != codes.Internal { // what grpc-go and kitexrpc return for a message that cannot be encoded
+	if !ok || status.Code(err) != codes.Internal { // grpc-go and kitexrpc return Internal for a message that cannot be encoded
 		return err
 	}
 	_, bad := proto.Marshal(m)
@@ -64,7 +68,7 @@ func Fault(message any, err error) error {
 func Unary(m grpc.MethodDesc) grpc.StreamHandler {
 	return func(impl any, st grpc.ServerStream) (err error) {
 		ctx, sent := With(st.Context())
-		err = errors.New("the handler panicked") // unless what follows says otherwise
+		err = errors.New("the handler panicked") // the error if the handler does not return
 		defer func() { sent(err) }()
 		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
 		if err == nil {

@@ -1,9 +1,10 @@
-// Package direct lets the two ends of a call in one process join by function calls: the callee gives the function that runs its
-// engine to the caller, which calls it. An item then passes from the engine to the caller's reader without a goroutine switch, a
-// copy or an allocation.
+// Package direct joins the two ends of a call in one process by function calls: the callee passes
+// the function that runs its engine to the caller, and the caller calls it. An item then passes
+// from the engine to the caller's reader without a goroutine switch, a copy or an allocation.
 //
-// Package rpc's Dial makes a Meeting for each call. A transport within the process (package inprocess) carries it to the callee's
-// context, where package rpc's Serve finds it. Other transports carry nothing, and the call goes on as a stream of messages.
+// Package rpc's Dial makes a Meeting for each call. A transport within the process (package
+// inprocess) carries the Meeting to the callee's context, where package rpc's Serve finds it. Other
+// transports do not carry the Meeting, and the call continues as a stream of messages.
 package direct
 
 import (
@@ -14,20 +15,20 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
-// A Meeting is the place where the ends of one call meet. Out is the type of the callee's messages. All methods are safe for
-// concurrent use.
+// A Meeting joins the two ends of one call. Out is the type of the callee's messages. All methods
+// are safe for concurrent use.
 type Meeting[Out any] struct {
 	carried atomic.Bool
-	// run gets the callee's function, once, or is closed. It has capacity 1. Carry makes it.
+	// run receives the callee's function once, or is closed. It has capacity 1. claim makes it.
 	run chan func(pass func(*Out))
 
 	mu   sync.Mutex // guards over
-	over bool       // the function was given, or will not be
+	over bool       // the function was given, or will not be given
 }
 
 type key struct{}
 
-// Offer returns a context in which to open one call, and the meeting of its ends.
+// Offer returns a context for one call, and the Meeting of that call.
 func Offer[Out any](ctx context.Context) (context.Context, *Meeting[Out]) {
 	m := &Meeting[Out]{}
 	return context.WithValue(ctx, key{}, m), m
@@ -39,11 +40,12 @@ type carrier interface {
 	decline()
 }
 
-// Carry returns the callee's context with the meeting of the caller's context, and with the Carrier of its stream. The transport calls decline when the callee sends a
-// message by itself, and when its handler has returned.
+// Carry returns the callee's context with the Meeting of the caller's context, and with the Carrier
+// of its stream. The transport calls decline when the callee sends a message itself, and when the
+// callee's handler has returned.
 func Carry(caller, callee context.Context) (ctx context.Context, decline func()) {
 	m, ok := caller.Value(key{}).(carrier)
-	if !ok || !m.claim() { // the meeting of a call further up
+	if !ok || !m.claim() { // m is the Meeting of a call further up
 		return callee, func() {}
 	}
 	if k := loop.Of(caller); k != nil {
@@ -52,8 +54,9 @@ func Carry(caller, callee context.Context) (ctx context.Context, decline func())
 	return context.WithValue(callee, key{}, m), m.decline
 }
 
-// Give gives run to the caller in this process, and returns true if the caller will call it. The caller calls run once, with the
-// function that takes the callee's messages. run returns when the callee has no more messages.
+// Give gives run to the caller in this process. It returns true if the caller will call run, which
+// the caller does once, with the function that takes the callee's messages. run returns when the
+// callee has no more messages.
 func Give[Out any](call context.Context, run func(pass func(*Out))) bool {
 	m, ok := call.Value(key{}).(*Meeting[Out])
 	if !ok {
@@ -69,8 +72,8 @@ func Give[Out any](call context.Context, run func(pass func(*Out))) bool {
 	return true
 }
 
-// Await returns the callee's function, which must be called. It returns nil if the callee sends messages instead, has ended the
-// call, or is in another process, or if ctx is done.
+// Await returns the callee's function, which the caller must call. It returns nil if the callee
+// sends messages instead, has ended the call, or is in another process, or if ctx is done.
 func (m *Meeting[Out]) Await(ctx context.Context) (run func(pass func(*Out))) {
 	if !m.carried.Load() {
 		return nil

@@ -10,13 +10,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A call is an open call whose first message is awaited for a bounded time.
+// A call is an open call with a bounded wait for its first message.
 type call struct {
 	grpc.ServerStream
 	guard *guard
 
-	begun   atomic.Bool                     // the first message has come
-	expired atomic.Pointer[streamerr.Error] // the first message did not come in time; nil while it may
+	begun   atomic.Bool                     // the first message has arrived
+	expired atomic.Pointer[streamerr.Error] // set if the first message did not arrive in time
 }
 
 // Unwrap returns the stream behind the guard.
@@ -38,11 +38,11 @@ func (c *call) RecvMsg(m any) error {
 	return err
 }
 
-// first receives the first message within the limit. When that has passed, the receive that still waits for it ends with the
-// call, which is when the handler has returned.
+// first receives the first message within the limit. When the limit has passed, the goroutine that
+// still receives ends with the call, after the handler has returned.
 func (c *call) first(m any) error {
 	limit := c.guard.Limits.FirstMessage
-	link, ok := c.ServerStream.(interface{ More() bool }) // its message comes with the call, in most cases
+	link, ok := c.ServerStream.(interface{ More() bool }) // on a link, the first message usually arrives with the call
 	if limit <= 0 || ok && link.More() {
 		return c.recv(m)
 	}
@@ -61,7 +61,7 @@ func (c *call) first(m any) error {
 	}
 }
 
-// recv receives a message. A panic of a codec, on what the caller has sent, is an error of this call alone.
+// recv receives a message. A panic of a codec at the caller's message ends only this call.
 func (c *call) recv(m any) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -71,7 +71,7 @@ func (c *call) recv(m any) (err error) {
 	return c.ServerStream.RecvMsg(m)
 }
 
-// calls counts the calls that are open. All methods are safe for concurrent use.
+// calls counts the open calls. All methods are safe for concurrent use.
 type calls struct {
 	limits Limits
 
@@ -85,7 +85,7 @@ func newCalls(limits Limits) *calls {
 	return &calls{limits: limits, by: map[string]int{}, logged: map[Limit]time.Time{}}
 }
 
-// open admits a call of a connection, or returns the limit that the call has met.
+// open admits a call of a connection, or returns the limit that prevents this.
 func (c *calls) open(from string) (met Limit, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *calls) close(from string) {
 // logEvery is the time between two log lines about one limit.
 const logEvery = 10 * time.Second
 
-// mayLog reports whether a line about a limit is due, and notes that it is written.
+// mayLog reports whether a line about a limit is due, and records that it is written.
 func (c *calls) mayLog(limit Limit) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

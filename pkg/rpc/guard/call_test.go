@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// pipe is a call without a transport: it receives the test's messages.
+// pipe is a call without a transport: it receives the messages that the test sends.
 type pipe struct {
 	grpc.ServerStream
 	messages chan error
@@ -33,7 +33,7 @@ func (p *pipe) RecvMsg(any) error {
 	}
 }
 
-// registrar keeps the only method that is registered with it.
+// registrar keeps the handler of the method that is registered with it.
 type registrar struct {
 	guard.Server
 	handler grpc.StreamHandler
@@ -43,8 +43,8 @@ func (r *registrar) RegisterService(desc *grpc.ServiceDesc, _ any) {
 	r.handler = desc.Streams[0].Handler
 }
 
-// receive serves a call whose first message comes after first and whose second message comes after second, and
-// returns the handler's results.
+// receive serves a call whose first message arrives after first, and whose second message arrives
+// after second. It returns the handler's results.
 func receive(t *testing.T, limit, first, second time.Duration) (got []error) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -96,7 +96,7 @@ func TestOnlyTheFirstMessageIsTimed(t *testing.T) {
 	}
 }
 
-// A begunCall is a call whose first message has come. It keeps the stack of RecvMsg.
+// A begunCall is a call whose first message has arrived. It keeps the stack of RecvMsg.
 type begunCall struct {
 	pipe
 	stack string
@@ -108,7 +108,7 @@ func (a *begunCall) RecvMsg(any) error {
 	return nil
 }
 
-func TestMessageThatHasComeNeedsNoGoroutine(t *testing.T) {
+func TestFirstMessageThatHasArrivedNeedsNoGoroutine(t *testing.T) {
 	call := &begunCall{pipe: pipe{ctx: t.Context()}}
 	var server registrar
 	guard.New(&server, guard.Options{Limits: guard.Default}).RegisterService(&grpc.ServiceDesc{Streams: []grpc.StreamDesc{{
@@ -119,7 +119,7 @@ func TestMessageThatHasComeNeedsNoGoroutine(t *testing.T) {
 	}
 }
 
-// A leftCall is a call whose handler may return while its stream goes on.
+// A leftCall is a call whose handler may return while its stream continues.
 type leftCall struct {
 	pipe
 	loop.Sink
@@ -133,8 +133,8 @@ type middleware struct{ grpc.ServerStream }
 
 func (m middleware) Unwrap() grpc.ServerStream { return m.ServerStream }
 
-// TestCallThatItsHandlerHasLeftIsOpen: until the stream finishes the call, also behind middleware.
-func TestCallThatItsHandlerHasLeftIsOpen(t *testing.T) {
+// TestCallIsOpenUntilItsStreamFinishes: also after its handler has returned, and behind middleware.
+func TestCallIsOpenUntilItsStreamFinishes(t *testing.T) {
 	for name, wrap := range map[string]func(grpc.ServerStream) grpc.ServerStream{
 		"alone":             func(st grpc.ServerStream) grpc.ServerStream { return st },
 		"behind middleware": func(st grpc.ServerStream) grpc.ServerStream { return middleware{middleware{st}} },
@@ -149,7 +149,7 @@ func TestCallThatItsHandlerHasLeftIsOpen(t *testing.T) {
 			t.Fatalf("%s: %v; %d calls are opened and %d closed", name, err, seen.opened.Load(), seen.closed.Load())
 		}
 		if call.finish == nil {
-			t.Fatalf("%s: the guard does not learn when the call is finished", name)
+			t.Fatalf("%s: the guard has registered no function for the end of the call", name)
 		}
 		call.finish()
 		if n := seen.closed.Load(); n != 1 {
@@ -169,6 +169,6 @@ func TestLimitsLeaveRoomAboveStreams(t *testing.T) {
 		}
 	}
 	if got := (&guard.Limits{PerConnection: -2}).Validate(); got == nil {
-		t.Error("-2 calls are taken")
+		t.Error("Validate accepts -2 calls")
 	}
 }

@@ -1,10 +1,10 @@
-// Package guard stands between a gRPC server and its methods, and bounds the resources of callers: a call without a
-// first message is ended, the open calls of one connection and of all connections are bounded, and a panic in a
-// method ends only its call.
+// Package guard bounds the resources that callers use between a gRPC server and its methods. It
+// ends a call without a first message, bounds the open calls of one connection and of all
+// connections, and confines a panic in a method to its call.
 //
-// The server is grpc-go's or kitexrpc's. The guard registers every method as a stream, which is the same on the wire:
-// grpc-go reads the message of a unary call before any interceptor runs, and would wait for it as long as the
-// connection lasts.
+// The server is grpc-go's or kitexrpc's. The guard registers every method as a stream, which is the
+// same on the wire: grpc-go reads the message of a unary call before any interceptor runs, and
+// would wait for the message as long as the connection lasts.
 package guard
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Server takes services and lists them, as grpc-go's does.
+// A Server registers services and lists them, as grpc-go's server does.
 type Server interface {
 	grpc.ServiceRegistrar
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// A Limit is a bound that a call has met.
+// A Limit names a bound on calls.
 type Limit string
 
 // The limits.
@@ -43,27 +43,28 @@ const (
 
 // An Observer counts calls. All methods are called concurrently.
 type Observer interface {
-	// CallOpened counts a call that was admitted, and waits for its first message.
+	// CallOpened counts a call that was admitted and waits for its first message.
 	CallOpened()
 	// CallBegun counts a first message.
 	CallBegun()
-	// CallClosed counts the end of an admitted call. Its argument reports whether the first message had come.
+	// CallClosed counts the end of an admitted call. begun reports whether the first message had
+	// arrived.
 	CallClosed(begun bool)
-	// CallRefused counts a call that met a limit.
+	// CallRefused counts a call that exceeded a limit.
 	CallRefused(limit string)
 }
 
 // Options configure a guard. The zero value bounds nothing.
 type Options struct {
-	// Name is the hop's, in the path of refusals.
+	// Name is the hop's name, in the path of refusals.
 	Name     string
 	Limits   Limits
-	Observer Observer     // nil for none
-	Log      *slog.Logger // nil for none
+	Observer Observer     // may be nil
+	Log      *slog.Logger // may be nil
 }
 
-// New returns a registrar that registers services with s behind a guard. All services of a server must be registered
-// with the same guard, because a guard counts only its own calls.
+// New returns a registrar that registers services with s behind a guard. Register all services of a
+// server with the same guard, because a guard counts only its own calls.
 func New(s Server, o Options) Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -125,7 +126,8 @@ func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// retryAfter is the Retry-After of a refused call: by then calls that send nothing have ended.
+// retryAfter is the Retry-After of a refused call. After that time, calls that send nothing have
+// probably ended.
 const retryAfter = time.Second
 
 func (g *guard) refuse(ctx context.Context, limit Limit) error {
@@ -139,7 +141,7 @@ func (g *guard) refuse(ctx context.Context, limit Limit) error {
 	return streamerr.Via(g.Name, e)
 }
 
-// met counts a call that met a limit, and logs it unless that limit was logged a moment ago.
+// met counts a call that exceeded a limit, and logs it unless that limit was logged recently.
 func (g *guard) met(ctx context.Context, limit Limit) {
 	g.Observer.CallRefused(string(limit))
 	if g.calls.mayLog(limit) {
@@ -154,7 +156,7 @@ func (g *guard) panicked(ctx context.Context, v any) error {
 	return streamerr.Via(g.Name, streamerr.New(streamerr.Internal, "a bug in %s ended this call; its log has the details", g.Name))
 }
 
-// nameless are networks whose connections share one address.
+// nameless has the networks whose connections all share one address.
 var nameless = []string{"unix", inprocess.Network}
 
 // connection returns the name of a call's connection, or "" if connections have no distinct names.

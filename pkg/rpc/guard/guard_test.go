@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 // patience bounds every wait; only a failing test takes this long.
 const patience = time.Minute
 
-// echo is a Worker that answers every message of Generate with a message, answers Info with metadata, and panics in Stop.
+// echo is a Worker that answers every message of Generate with a message, answers Info with
+// metadata, and panics in Stop.
 type echo struct {
 	workerv1.UnimplementedWorkerServer
 }
@@ -109,7 +110,7 @@ func (c *counter) refusals(limit guard.Limit) int {
 	return c.refused[string(limit)]
 }
 
-// await returns once is holds.
+// await returns when is returns true.
 func (c *counter) await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	late := time.After(patience)
@@ -199,8 +200,8 @@ func open(t *testing.T, cc *grpc.ClientConn, method string) grpc.ClientStream {
 	return st
 }
 
-// TestCallsWithoutAFirstMessageAreEnded opens thousands of calls of every kind that send nothing, and checks that all
-// of them end, and that the server keeps none of their goroutines.
+// TestCallsWithoutAFirstMessageAreEnded opens thousands of calls of every kind that send nothing.
+// It checks that all of them end, and that the server keeps none of their goroutines.
 func TestCallsWithoutAFirstMessageAreEnded(t *testing.T) {
 	const n = 2000
 	for _, srv := range servers {
@@ -252,7 +253,7 @@ func TestOpenCallsAreBoundedPerConnectionAndInAll(t *testing.T) {
 					t.Errorf("limit %s: %v", limit, err)
 				}
 				if seen.refusals(limit) == 0 {
-					t.Errorf("no refusal by limit %s is counted", limit)
+					t.Errorf("no refusal was counted for limit %s", limit)
 				}
 			}
 			var first grpc.ClientStream
@@ -271,16 +272,16 @@ func TestOpenCallsAreBoundedPerConnectionAndInAll(t *testing.T) {
 			seen.await(t, "one call is closed", func() bool { return seen.closed.Load() == 1 })
 			refused(conns[1], guard.PerConnection, "on this connection")
 			if _, err := workerv1.NewWorkerClient(conns[0]).Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
-				t.Errorf("a call has ended, and the next one is refused: %v", err)
+				t.Errorf("the next call after the end of another is refused: %v", err)
 			}
 			if got := strings.Count(log.String(), "grpc calls are refused"); got != 2 {
-				t.Errorf("%d lines are logged about 2 limits:\n%s", got, log.String())
+				t.Errorf("%d lines were logged for 2 limits:\n%s", got, log.String())
 			}
 		})
 	}
 }
 
-// A buffer that calls write to while the test reads.
+// A buffer is safe for calls that write while the test reads.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -304,7 +305,7 @@ func TestPanicEndsOneCallAlone(t *testing.T) {
 			client := workerv1.NewWorkerClient(dial(t, srv.serve(t, guard.Options{Name: "hop"})))
 			_, err := client.Stop(t.Context(), &workerv1.StopRequest{})
 			if e := streamerr.FromGRPC("", err); e == nil || e.Reason != streamerr.Internal || e.Path.String() != "hop" || strings.Contains(e.Message, "unlucky") {
-				t.Errorf("the caller is told %v", e)
+				t.Errorf("the caller got %v", e)
 			}
 			if _, err := client.Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
 				t.Error(err)
@@ -323,7 +324,8 @@ func (c trap) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// TestPanicInAFirstMessageEndsOneCallAlone: the goroutine that awaits the first message is not the handler's.
+// TestPanicInAFirstMessageEndsOneCallAlone: the panic happens on the goroutine that waits for the
+// first message, not on the handler's.
 func TestPanicInAFirstMessageEndsOneCallAlone(t *testing.T) {
 	gs := grpc.NewServer(grpc.ForceServerCodecV2(trap{encoding.GetCodecV2("proto")}))
 	register(guard.New(gs, guard.Options{Name: "hop", Limits: guard.Limits{FirstMessage: patience}}))
@@ -342,7 +344,7 @@ func TestPanicInAFirstMessageEndsOneCallAlone(t *testing.T) {
 	}
 	_, err = st.Recv()
 	if e := streamerr.FromGRPC("", err); e == nil || e.Reason != streamerr.Internal || e.Path.String() != "hop" || strings.Contains(e.Message, "unlucky") {
-		t.Errorf("the caller is told %v", e)
+		t.Errorf("the caller got %v", e)
 	}
 	if _, err := client.Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
 		t.Error(err)
@@ -368,7 +370,7 @@ func TestGuardedMethodsAreCalledAsBefore(t *testing.T) {
 					t.Fatal(err)
 				}
 				if resp, err := st.Recv(); err != nil || len(resp.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-					t.Errorf("reflection says of %s: %v, %v", symbol, resp, err)
+					t.Errorf("reflection returned for %s: %v, %v", symbol, resp, err)
 				}
 			}
 			if err := st.CloseSend(); err != nil {

@@ -7,25 +7,30 @@ import (
 	"time"
 )
 
-// Limits bound the calls that callers hold open on a server; 0 is no bound.
+// Limits bound the calls that callers keep open on a server; 0 means no bound.
 type Limits struct {
-	// FirstMessage is how long a call may take to send its first message.
+	// FirstMessage is the time within which a call must send its first message.
 	FirstMessage time.Duration
-	// PerConnection is how many calls of one connection may be open at a time; Auto leaves it to For.
+	// PerConnection is the number of open calls per connection; For replaces Auto by a number.
 	PerConnection int
-	// Total is how many calls of all connections together may be open at a time; Auto leaves it to For.
+	// Total is the number of open calls of all connections together; For replaces Auto by a number.
 	Total int
 }
 
-// Auto is a number of calls that follows from the number of streams that a server takes.
+// MaxHeaderBytes bounds the headers of a call on a gRPC port, uncompressed. The libraries' default is
+// 16 MiB.
+const MaxHeaderBytes = 64 << 10
+
+// Auto stands for a number of calls that For derives from the server's number of streams.
 const Auto = -1
 
-// Default has the limits of a server without configured limits.
+// Default has the limits of a server that configures none.
 var Default = Limits{FirstMessage: 5 * time.Second, PerConnection: Auto, Total: Auto}
 
-// For returns l for a server that takes n streams at a time, with numbers instead of Auto: a fifth more calls than streams
-// for a connection, so that streams meet the limit of streams first and calls that stop or inspect a stream are still
-// answered, and twice that in all.
+// For returns l for a server with at most n streams, with numbers instead of Auto. A connection may
+// have a fifth more calls than streams, so that streams reach the limit of streams first and calls
+// that stop or inspect a stream are still answered. All connections together may have twice that
+// number.
 func (l *Limits) For(n int) Limits {
 	out := *l
 	each := n + n/5 + 1
@@ -56,9 +61,10 @@ func (l *Limits) Validate() error {
 	return nil
 }
 
-// Transport is the bound for the MaxConcurrentStreams of grpc-go, which resets further calls without a message. It is
-// twice PerConnection, so that callers meet the guard's limit first and read its error; only a caller that floods a
-// connection without reading the answers meets this limit.
+// Transport returns the value for the MaxConcurrentStreams of grpc-go, which resets further calls
+// without a message. It is twice PerConnection, so that callers reach the guard's limit first and
+// read its error. Only a caller that floods a connection without reading the answers reaches this
+// limit.
 func (l *Limits) Transport() uint32 {
 	if l.PerConnection <= 0 || l.PerConnection > math.MaxUint32/2 {
 		return math.MaxUint32

@@ -13,23 +13,23 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A call is what its two ends share.
+// A call is the state that its two ends share.
 type call struct {
 	// Static.
 	ctx     context.Context //nolint:containedctx // the caller's
-	callee  context.Context //nolint:containedctx // the handler's: done with the call
+	callee  context.Context //nolint:containedctx // the handler's; done when the call is over
 	base    context.Context //nolint:containedctx // done when the server has stopped
 	decline func()          // tells rpc.Dial that the handler sends messages
 	free    func()          // ends callee
 
-	requests   chan proto.Message // of the caller; capacity 1, then SendMsg waits
-	answers    chan proto.Message // of the callee; SendMsg waits for RecvMsg
+	requests   chan proto.Message // from the caller; capacity 1, then SendMsg blocks
+	answers    chan proto.Message // from the callee; SendMsg waits for RecvMsg
 	closing    sync.Once
 	halfClosed chan struct{} // closed by the caller's CloseSend
 
 	ending  sync.Once
 	over    chan struct{} // closed when the handler has returned
-	failure error         // its status; nil is OK. Set before over is closed
+	failure error         // the handler's status; nil is OK. Set before over is closed
 
 	mu      sync.Mutex // guards the following fields
 	header  metadata.MD
@@ -54,7 +54,7 @@ func (c *call) end(err error) {
 	})
 }
 
-// status is what the caller reads behind the last message.
+// status returns what the caller reads after the last message.
 func (c *call) status() error {
 	if c.failure != nil {
 		return c.failure
@@ -62,7 +62,7 @@ func (c *call) status() error {
 	return io.EOF
 }
 
-// copied returns a copy of a message for the other end: its sender may use it again.
+// copied returns a copy of a message for the other end, because the sender may reuse the message.
 func copied(m any) (proto.Message, error) {
 	msg, ok := m.(proto.Message)
 	if !ok {
@@ -71,7 +71,7 @@ func copied(m any) (proto.Message, error) {
 	return proto.Clone(msg), nil
 }
 
-// move makes m the message that copied has made, which nobody else uses.
+// move moves the content of from, which copied has made, into m.
 func move(m any, from proto.Message) error {
 	to, ok := m.(proto.Message)
 	if !ok {
@@ -114,7 +114,7 @@ func (s clientStream) SendMsg(m any) error {
 	case <-s.ctx.Done():
 	case <-s.base.Done():
 	}
-	return io.EOF // RecvMsg knows why
+	return io.EOF // RecvMsg returns the reason
 }
 
 func (s clientStream) CloseSend() error {
@@ -165,14 +165,14 @@ var _ grpc.ServerStream = serverStream{}
 
 func (s serverStream) Context() context.Context { return s.callee }
 
-// SendMsg waits until the caller has taken the message, or the call is over.
+// SendMsg waits until the caller has received the message, or the call is over.
 func (s serverStream) SendMsg(m any) error {
 	s.decline()
 	msg, err := copied(m)
 	if err != nil {
 		return err
 	}
-	_ = s.SendHeader(nil) // fails if it was sent
+	_ = s.SendHeader(nil) // fails if the header was sent before
 	select {
 	case s.answers <- msg:
 		return nil
@@ -183,7 +183,7 @@ func (s serverStream) SendMsg(m any) error {
 	}
 }
 
-// RecvMsg returns messages that came before the end of the call first.
+// RecvMsg returns messages that arrived before the end of the call first.
 func (s serverStream) RecvMsg(m any) error {
 	select {
 	case msg := <-s.requests:
@@ -199,7 +199,7 @@ func (s serverStream) RecvMsg(m any) error {
 		end = status.FromContextError(s.callee.Err()).Err()
 	}
 	select {
-	case msg := <-s.requests: // which came between
+	case msg := <-s.requests: // arrived meanwhile
 		return move(m, msg)
 	default:
 		return end

@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/direct"
 )
 
-// A Conn is what generated stubs take to call the services of a Server.
+// A Conn lets generated stubs call the services of a Server.
 type Conn struct{ server *Server }
 
 var _ grpc.ClientConnInterface = (*Conn)(nil)
@@ -23,18 +23,19 @@ var _ grpc.ClientConnInterface = (*Conn)(nil)
 // Conn returns a connection to s.
 func (s *Server) Conn() *Conn { return &Conn{s} }
 
-// Close does nothing: a Conn holds nothing. It is there for callers that close their connections.
+// Close does nothing, because a Conn holds no resources. It exists for callers that close
+// connections.
 func (*Conn) Close() error { return nil }
 
-// Invoke implements grpc.ClientConnInterface. Of the call options it honours Header and Trailer.
+// Invoke implements grpc.ClientConnInterface. It supports the call options Header and Trailer only.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx) // ends the call if it was not read to its end
+	ctx, cancel := context.WithCancel(ctx) // ends a call that was not read to its end
 	defer cancel()
 	st, err := c.NewStream(ctx, nil, method)
 	if err != nil {
 		return err
 	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
 		return err
 	}
 	if err := st.CloseSend(); err != nil {
@@ -42,7 +43,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 	}
 	err = st.RecvMsg(reply)
 	if err == nil {
-		if err = st.RecvMsg(proto.Clone(reply.(proto.Message))); err == nil { //nolint:forcetypeassert // RecvMsg has taken it
+		if err = st.RecvMsg(proto.Clone(reply.(proto.Message))); err == nil { //nolint:forcetypeassert // RecvMsg has accepted reply
 			return status.Errorf(codes.Internal, "%s sent more than one response", method)
 		}
 	} else if errors.Is(err, io.EOF) {
@@ -62,7 +63,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 	return err
 }
 
-// NewStream implements grpc.ClientConnInterface. It honours no call options.
+// NewStream implements grpc.ClientConnInterface. It ignores call options.
 func (c *Conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	h, ok := c.server.handlers[method]
 	switch {
@@ -76,7 +77,7 @@ func (c *Conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
 	cl := newCall(ctx, c.server.base, method)
 	go func() { // Stop waits for it
 		defer c.server.calls.Done()
-		defer cl.end(errExited) // a handler that has ended its goroutine; else without effect
+		defer cl.end(errExited) // takes effect only if the handler has exited its goroutine
 		cl.end(h(serverStream{cl}))
 	}()
 	return clientStream{cl}, nil
@@ -87,8 +88,8 @@ var (
 	errExited  = status.Error(codes.Internal, "the handler has exited")
 )
 
-// newCall returns a call of a caller with ctx. Nothing of ctx's values but the outgoing metadata reaches the callee, as over a
-// network.
+// newCall returns a call of a caller with ctx. Of ctx's values, only the outgoing metadata reaches
+// the callee, as over a network.
 func newCall(ctx, base context.Context, method string) *call {
 	c := &call{
 		ctx: ctx, base: base, requests: make(chan proto.Message, 1), answers: make(chan proto.Message),
@@ -112,7 +113,7 @@ func newCall(ctx, base context.Context, method string) *call {
 // An Addr is the address of a caller in this process.
 type Addr struct{}
 
-// Network is the name of the network of calls within a process.
+// Network is the network name of calls within a process.
 const Network = "inprocess"
 
 // Network implements net.Addr.

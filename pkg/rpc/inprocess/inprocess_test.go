@@ -85,7 +85,7 @@ func below(conn grpc.ClientConnInterface) engine {
 	return rpc.Dial("caller", "callee", examplev1.NewCountClient(conn).Count, counting)
 }
 
-// forever yields one message again and again, until it is stopped. stopped gets the cause.
+// forever yields one message repeatedly until it is stopped. stopped receives the cause.
 func forever(out *examplev1.CountResponse, stopped chan<- error) engine {
 	return func(ctx context.Context, _ *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 		return func(yield func(*examplev1.CountResponse, error) bool) {
@@ -103,8 +103,8 @@ func forever(out *examplev1.CountResponse, stopped chan<- error) engine {
 	}
 }
 
-// TestItemsAreTheEnginesOwn checks that items are not copied, and that requests are.
-func TestItemsAreTheEnginesOwn(t *testing.T) {
+// TestItemsAreNotCopied checks that items are not copied, and that requests are.
+func TestItemsAreNotCopied(t *testing.T) {
 	out, stopped := &examplev1.CountResponse{}, make(chan error, 1)
 	c := &counter{engine: forever(out, stopped)}
 	conn, _ := start(t, c)
@@ -126,7 +126,8 @@ func TestItemsAreTheEnginesOwn(t *testing.T) {
 	}
 }
 
-// TestReaderThatPanicsOrExitsStopsTheEngine checks that the engine is released before the panic goes on, and does not see it.
+// TestReaderThatPanicsOrExitsStopsTheEngine checks that the engine is released before the panic
+// continues, and that the engine does not see the panic.
 func TestReaderThatPanicsOrExitsStopsTheEngine(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("unlucky") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestReaderThatPanicsOrExitsStopsTheEngine(t *testing.T) {
 	}
 }
 
-// TestEngineThatPanicsOrExitsEndsItsStreamAlone checks that the caller gets INTERNAL from the callee.
+// TestEngineThatPanicsEndsItsStreamAlone checks that the caller gets INTERNAL from the callee.
 func TestEngineThatPanicsEndsItsStreamAlone(t *testing.T) {
 	conn, _ := start(t, &counter{engine: func(context.Context, *examplev1.Goal) iter.Seq2[*examplev1.CountResponse, error] {
 		panic("unlucky")
@@ -169,7 +170,8 @@ func TestEngineThatPanicsEndsItsStreamAlone(t *testing.T) {
 	}
 }
 
-// TestServiceWithoutOurLibraryIsCalledLikeAnyOther checks that messages that a handler sends by itself arrive, as copies.
+// TestServiceWithoutOurLibraryIsCalledLikeAnyOther checks that messages that a handler sends itself
+// arrive, as copies.
 func TestServiceWithoutOurLibraryIsCalledLikeAnyOther(t *testing.T) {
 	out := &examplev1.CountResponse{Message: &examplev1.CountResponse_Number{Number: 7}}
 	conn, _ := start(t, &counter{plain: func(st grpc.BidiStreamingServer[examplev1.CountRequest, examplev1.CountResponse]) error {
@@ -215,7 +217,7 @@ func TestUnaryCallsCarryMetadataButNoValues(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfTheCallerEndsTheHandler checks both ends.
+// TestDeadlineOfTheCallerEndsTheHandler checks both ends of the call.
 func TestDeadlineOfTheCallerEndsTheHandler(t *testing.T) {
 	ended := make(chan error, 1)
 	conn, _ := start(t, &counter{plain: func(st grpc.BidiStreamingServer[examplev1.CountRequest, examplev1.CountResponse]) error {

@@ -1,10 +1,12 @@
-// Package inprocess calls the services of this process: the caller and the callee are joined by function calls, without sockets
-// and without encoding. It has grpc-go's types, so that services are registered, and called through generated stubs, as over a
-// network, with the same endings, records and paths.
+// Package inprocess calls the services of this process: function calls join the caller and the
+// callee, without sockets and without encoding. It uses grpc-go's types, so that services are
+// registered, and called through generated stubs, as over a network, with the same endings, records
+// and paths.
 //
-// Between rpc.Dial and rpc.Serve an item passes as a pointer, on the goroutine of the caller's reader: it is the reader's until it
-// asks for the next item. So a reader that does not read holds up the engine, and an engine that ignores its stop holds up the
-// reader, as with any function call. All other messages are copied when they are sent.
+// Between rpc.Dial and rpc.Serve an item passes as a pointer, on the goroutine of the caller's
+// reader. The item belongs to the reader until the reader asks for the next item. So a reader that
+// does not read blocks the engine, and an engine that ignores its stop blocks the reader, as with
+// any function call. All other messages are copied when they are sent.
 package inprocess
 
 import (
@@ -16,18 +18,18 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 )
 
-// A Server takes services as grpc-go's does. Services are registered before the first call. All methods are safe for
-// concurrent use from then on.
+// A Server registers services as grpc-go's server does. Services must be registered before the
+// first call. After that, all methods are safe for concurrent use.
 type Server struct {
 	services map[string]grpc.ServiceInfo
 	handlers map[string]handler // by full method name, such as "/whence.chat.v1.Chat/Generate"
 
-	base context.Context //nolint:containedctx // what all calls end with
+	base context.Context //nolint:containedctx // done when the server stops; parent of all calls
 	stop context.CancelFunc
 
 	mu      sync.Mutex // guards the following fields
 	stopped bool
-	calls   sync.WaitGroup // of handlers; none is added once the server is stopped
+	calls   sync.WaitGroup // running handlers; none is added after the server has stopped
 }
 
 // A handler is one method of a service.
@@ -60,8 +62,8 @@ func (s *Server) handle(desc *grpc.ServiceDesc, method string, impl any, h grpc.
 // GetServiceInfo implements reflection.ServiceInfoProvider.
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.services }
 
-// Stop refuses further calls with UNAVAILABLE, cuts the calls that still run, and waits for their handlers. Drain streams
-// first.
+// Stop refuses further calls with UNAVAILABLE, cancels the running calls, and waits for their
+// handlers. Drain the streams before Stop.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -70,7 +72,8 @@ func (s *Server) Stop() {
 	s.calls.Wait()
 }
 
-// begin takes in a call. The caller calls s.calls.Done when its handler has returned.
+// begin registers a call, or returns false if the server has stopped. The caller must call
+// s.calls.Done when the handler has returned.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package inspect gives operators a view of a hop over gRPC: whence.stream.v1.Streams lists the running streams and
-// returns the story of a stream, and the health service reports whether requests can be answered.
+// Package inspect gives operators a view of a hop over gRPC: whence.stream.v1.Streams lists the
+// running streams and returns the story of a stream, and the health service reports whether
+// requests can be answered.
 package inspect
 
 import (
@@ -16,23 +17,23 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A page of List holds DefaultPage streams, or as many as the caller asks for, up to MaxPage and about maxPageBytes: well below
-// the 4 MiB that gRPC clients take by default.
+// A page of List has DefaultPage streams, or as many as the caller requests, up to MaxPage streams
+// and about maxPageBytes, which is well below the 4 MiB default limit of gRPC clients.
 const (
 	DefaultPage  = 1000
 	MaxPage      = 10_000
 	maxPageBytes = 2 << 20
 )
 
-// streams is whence.stream.v1.Streams over a hop's ledger.
+// streams serves whence.stream.v1.Streams from a hop's ledger.
 type streams struct {
 	streamv1.UnimplementedStreamsServer
 	hop   *rpc.Hop
 	below func(ctx context.Context, id string) []*streamv1.Record
 }
 
-// Register serves whence.stream.v1.Streams for h. below returns a stream's records of the hops below; nil on the last
-// hop.
+// Register serves whence.stream.v1.Streams for h. below returns a stream's records of the hops
+// below; it is nil on the last hop.
 func Register(s grpc.ServiceRegistrar, h *rpc.Hop, below func(ctx context.Context, id string) []*streamv1.Record) {
 	streamv1.RegisterStreamsServer(s, &streams{hop: h, below: below})
 }
@@ -75,7 +76,8 @@ func (s *streams) Why(ctx context.Context, req *streamv1.WhyRequest) (*streamv1.
 	return resp, nil
 }
 
-// SetHealthy has hs say whether requests can be answered: for the service of that name, and for the process as a whole.
+// SetHealthy sets whether hs reports that requests can be answered, for service and for the whole
+// process.
 func SetHealthy(hs *health.Server, service string, healthy bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if healthy {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// list serves h and returns its List, over a client with the default limits of grpc-go.
+// list serves h and returns its List method, over a client with grpc-go's default limits.
 func list(t *testing.T, h *rpc.Hop) func(*streamv1.ListRequest) (*streamv1.ListResponse, error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func list(t *testing.T, h *rpc.Hop) func(*streamv1.ListRequest) (*streamv1.ListR
 	}
 }
 
-// pages follows all pages, and returns the ids in their order.
+// pages reads all pages, and returns the ids in order and the number of pages.
 func pages(t *testing.T, next func(*streamv1.ListRequest) (*streamv1.ListResponse, error), size uint32) (ids []string, n int) {
 	t.Helper()
 	req := &streamv1.ListRequest{PageSize: size}
@@ -74,14 +74,14 @@ func TestListOfManyStreamsIsPaged(t *testing.T) {
 	for size, want := range map[uint32]int{5000: 10, 20_000: 5} {
 		ids, n := pages(t, next, size)
 		if n != want {
-			t.Errorf("pages of %d: there are %d, want %d", size, n, want)
+			t.Errorf("page size %d: %d pages, want %d", size, n, want)
 		}
 		seen := make(map[string]bool, len(ids))
 		for _, id := range ids {
 			seen[id] = true
 		}
 		if len(ids) != all || len(seen) != all {
-			t.Errorf("pages of %d list %d streams, %d different ones; there are %d", size, len(ids), len(seen), all)
+			t.Errorf("page size %d: the pages list %d streams, %d distinct; want %d", size, len(ids), len(seen), all)
 		}
 	}
 }

@@ -21,17 +21,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A ClientConn calls the services of one address through Kitex clients. It is what stubs generated for grpc-go take.
-// All calls to a service share one connection, which costs the least CPU per message.
+// A ClientConn calls the services of one address through Kitex clients. Stubs generated for grpc-go
+// accept it. All calls to a service share one connection, which costs the least CPU per message.
 type ClientConn struct {
 	clients map[string]client.Client // by full service name
 }
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
-// Dial returns a connection to the services described by descs at target, a host:port. It connects with the first call,
-// and again when the connection is lost. Keep it for as long as its streams run: Kitex closes clients that are
-// garbage-collected.
+// Dial returns a connection to the services described by descs at target, a host:port. It connects
+// at the first call, and again when the connection is lost. Keep a reference as long as its streams
+// run: Kitex closes clients that are garbage-collected.
 func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 	return dial(target, descs, client.WithDialer(dialer{knetpoll.NewDialer()}))
 }
@@ -73,15 +73,15 @@ func (c *ClientConn) Close() error {
 	return errors.Join(errs...)
 }
 
-// Invoke implements grpc.ClientConnInterface. It honours no call options.
+// Invoke implements grpc.ClientConnInterface. It ignores call options.
 func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx) // frees the stream when it has not been read to its end
+	ctx, cancel := context.WithCancel(ctx) // frees a stream that has not been read to its end
 	defer cancel()
 	st, err := c.NewStream(ctx, nil, method)
 	if err != nil {
 		return err
 	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
 		return err
 	}
 	if err := st.CloseSend(); err != nil {
@@ -107,7 +107,7 @@ func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any,
 	}
 }
 
-// NewStream implements grpc.ClientConnInterface. It honours no call options.
+// NewStream implements grpc.ClientConnInterface. It ignores call options.
 func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	service, name, ok := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	kc, known := c.clients[service].(client.Streaming)

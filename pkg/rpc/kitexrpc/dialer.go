@@ -10,7 +10,7 @@ import (
 	"github.com/cloudwego/netpoll"
 )
 
-// A dialer makes connections whose end is noticed whenever it comes.
+// A dialer makes connections whose end is noticed even before the first byte.
 type dialer struct{ remote.Dialer }
 
 func (d dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
@@ -21,11 +21,12 @@ func (d dialer) DialTimeout(network, address string, timeout time.Duration) (net
 	return conn, err
 }
 
-// A watchedConn has its reader see the end of the connection. Kitex begins to read with the first byte; of a peer that closes before
-// it has sent one, such as a proxy with nobody behind it, calls would hear when the keep-alive has given up.
+// A watchedConn notices the end of the connection at once. Kitex begins to read with the first
+// byte. If a peer closes before it has sent a byte, such as a proxy without a backend, Kitex would
+// fail the calls only after the keep-alive timeout.
 type watchedConn struct {
 	netpoll.Connection
-	begun atomic.Bool // the reader has
+	begun atomic.Bool // the reader has begun
 }
 
 func (w *watchedConn) SetOnRequest(read netpoll.OnRequest) error {
@@ -38,12 +39,12 @@ func (w *watchedConn) SetOnRequest(read netpoll.OnRequest) error {
 	}
 	ended := func(conn netpoll.Connection) error {
 		if w.begun.CompareAndSwap(false, true) {
-			go func() { _ = read(context.Background(), conn) }() // it fails at once, and so does all that waits for it
+			go func() { _ = read(context.Background(), conn) }() // fails at once, and so do all calls that wait for the connection
 		}
 		return nil
 	}
 	if err = w.AddCloseCallback(ended); err == nil && !w.IsActive() {
-		err = ended(w.Connection) // before the callback was there
+		err = ended(w.Connection) // the connection ended before the callback was registered
 	}
 	return err
 }

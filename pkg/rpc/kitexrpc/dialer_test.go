@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-// hangUp serves connections that it ends at once, until the test does.
+// hangUp serves connections that it ends at once, until the test ends.
 func hangUp(t *testing.T, end func(*net.TCPConn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func TestPeerThatHangsUpBeforeItsFirstByteIsLostAtOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // less than the keep-alive takes
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // shorter than the keep-alive timeout
 				st, err := chatv1.NewChatClient(cc).Generate(ctx)
 				if err == nil {
 					_ = st.Send(&chatv1.GenerateRequest{})

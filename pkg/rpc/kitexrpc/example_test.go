@@ -13,8 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-// Services and stubs that were generated for grpc-go run on Kitex as they are: here grpc-go's own health service, on a Kitex
-// server, asked by a Kitex client and by a grpc-go client.
+// Services and stubs that were generated for grpc-go run on Kitex unchanged. Here a Kitex client
+// and a grpc-go client call grpc-go's own health service on a Kitex server.
 func Example() {
 	server := kitexrpc.NewServer()
 	healthpb.RegisterHealthServer(server, health.NewServer())

@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// An echo is a Worker whose Info answers with metadata, and whose Generate repeats what it is sent.
+// An echo is a Worker whose Info answers with metadata, and whose Generate returns the messages
+// that it receives.
 type echo struct {
 	workerv1.UnimplementedWorkerServer
 }
@@ -143,7 +144,7 @@ func TestHealthAndReflectionWork(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, resp, err)
 		}
 		if name == "kitex" {
-			continue // reflection is for tools, which are no Kitex clients
+			continue // reflection is for tools, which do not use Kitex
 		}
 		st, err := rpb.NewServerReflectionClient(cc).ServerReflectionInfo(t.Context())
 		if err != nil {
@@ -165,8 +166,9 @@ func TestHealthAndReflectionWork(t *testing.T) {
 	}
 }
 
-// TestResponsesAreNotCompressedBehindTheCallersBack: linking gzip makes grpc-go accept it, and Kitex would use it.
-func TestResponsesAreNotCompressedBehindTheCallersBack(t *testing.T) {
+// TestResponsesAreNotCompressedUnasked: linking gzip makes grpc-go accept it, and Kitex would use
+// it.
+func TestResponsesAreNotCompressedUnasked(t *testing.T) {
 	addr := serve(t)
 	for name, cc := range clients(t, addr) {
 		if _, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
@@ -184,7 +186,7 @@ func TestResponsesAreNotCompressedBehindTheCallersBack(t *testing.T) {
 	}
 }
 
-// TestClaimedLengthIsNotAllocated sends the five bytes that claim a message of 1 GiB.
+// TestClaimedLengthIsNotAllocated sends the five bytes that announce a message of 1 GiB.
 func TestClaimedLengthIsNotAllocated(t *testing.T) {
 	addr := serve(t)
 	h2c := &http.Transport{Protocols: new(http.Protocols)}
@@ -200,7 +202,7 @@ func TestClaimedLengthIsNotAllocated(t *testing.T) {
 	req.Header.Set("Te", "trailers")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	go func() { _, _ = send.Write([]byte{0, 0x40, 0, 0, 0}) }() // ends with the pipe
+	go func() { _, _ = send.Write([]byte{0, 0x40, 0, 0, 0}) }() // returns when the pipe is closed
 	resp, err := h2c.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +243,6 @@ func TestServicesMustHaveDistinctShortNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Serve(ln); err == nil {
-		t.Error("nobody noticed")
+		t.Error("Serve accepted two services with the same short name")
 	}
 }

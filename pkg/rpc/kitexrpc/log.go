@@ -8,16 +8,17 @@ import (
 	"github.com/cloudwego/netpoll"
 )
 
-// LogTo sends what Kitex and netpoll log from now on, in the whole process, to w, a line at a time. Kitex logs each stream over
-// TTHeader Streaming that a handler has ended with an exception; LogTo drops these lines, because package rpc logs each ending. It
-// keeps those with the stack of a panic, which package rpc has not seen.
+// LogTo sends the log of Kitex and netpoll, from now on and in the whole process, to w, one line at
+// a time. Kitex logs each stream over TTHeader Streaming that a handler ends with an exception.
+// LogTo drops these lines, because package rpc logs each ending, except the lines with the stack of
+// a panic, which package rpc has not seen.
 func LogTo(w io.Writer) {
 	klog.SetLevel(klog.LevelInfo)
 	klog.SetOutput(endingFilter{w})
 	netpoll.SetLoggerOutput(w)
 }
 
-// An endingFilter drops the lines about endings.
+// An endingFilter drops Kitex's lines about endings.
 type endingFilter struct{ io.Writer }
 
 func (w endingFilter) Write(line []byte) (int, error) {

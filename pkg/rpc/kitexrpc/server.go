@@ -1,13 +1,14 @@
-// Package kitexrpc lends grpc-go's types to Kitex: services written against grpc-go are served by a Kitex server, and
-// stubs generated for grpc-go call through a Kitex client, so that one implementation, one set of messages and package rpc
-// serve both.
+// Package kitexrpc provides grpc-go's types for Kitex: a Kitex server serves services written for
+// grpc-go, and stubs generated for grpc-go call through a Kitex client, so that one implementation,
+// one set of messages and package rpc serve both.
 //
-// The services of a server are also served to callers with the Thrift twins of their protos, on the same port: streams over TTHeader
-// Streaming (package ttrpc) and over gRPC, unary methods over TTHeader and over gRPC. With TLS there is only gRPC.
+// On the same port, callers with the Thrift twins of the protos can call the services: streams over
+// TTHeader Streaming (package ttrpc) and over gRPC, unary methods over TTHeader and over gRPC. With
+// TLS, the server takes only gRPC.
 //
-// It also closes what is open around Kitex's gRPC: statuses and their details cross unchanged, unknown methods are
-// UNIMPLEMENTED, received messages are bounded, responses are not compressed behind the caller's back, and a message
-// from a package that is not ours does not reach a service by its short name.
+// The package also closes gaps of Kitex's gRPC: statuses and their details cross unchanged, unknown
+// methods are UNIMPLEMENTED, received messages are bounded, responses are not compressed without
+// the caller's wish, and a message of another package does not reach a service by its short name.
 package kitexrpc
 
 import (
@@ -32,37 +33,44 @@ import (
 
 	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
-// A peer that vanished without a word is noticed after ping and timeout; Kitex's own figure for servers is two hours. Clients
-// ping less often than they would like to: servers of others may take offence.
+// A peer that vanishes silently is noticed after ping and timeout; Kitex's own default for servers
+// is two hours. Clients ping less often, because other servers may end connections with too many
+// pings.
 const (
 	serverPing  = 10 * time.Second
 	clientPing  = 20 * time.Second
 	pingTimeout = 5 * time.Second
 )
 
-// DefaultMaxRecvBytes bounds a received message, as grpc-go does by default.
+// DefaultMaxRecvBytes bounds a received message, in bytes. It is also grpc-go's default.
 const DefaultMaxRecvBytes = 4 << 20
 
 // DefaultWriteTimeout is the default of Server.WriteTimeout.
 const DefaultWriteTimeout = 20 * time.Second
 
-// A Server is a Kitex server that takes services as grpc-go's does: RegisterService comes first, then Serve, once.
+// A Server is a Kitex server that registers services as grpc-go's does: first call RegisterService,
+// then Serve, once.
 type Server struct {
-	// MaxRecvBytes bounds a received message; 0 is DefaultMaxRecvBytes.
+	// MaxRecvBytes bounds a received message; 0 means DefaultMaxRecvBytes.
 	MaxRecvBytes int
-	// WriteTimeout is the longest time for a write to a connection with TTHeader Streaming, which has no flow control: then
-	// the streams of the connection end with SLOW_READER. 0 is DefaultWriteTimeout.
+	// WriteTimeout is the longest time for a write to a connection with TTHeader Streaming, which
+	// has no flow control. After that the connection's streams end with SLOW_READER. 0 means
+	// DefaultWriteTimeout.
 	WriteTimeout time.Duration
-	// TLS is the server's certificate, and the authorities of clients if they must show theirs; nil serves without TLS.
+	// TLS has the server's certificate, and the authorities of clients if clients must present a
+	// certificate. If nil, the server does not use TLS.
 	TLS *tls.Config
+	// Refused is called with the address of a caller whose TLS handshake failed; nil for none.
+	Refused func(caller net.Addr, err error)
 
-	services map[string]service // by short name, which is how Kitex routes
+	services map[string]service // by short name, which Kitex routes by
 	err      error              // of the first registration that failed
 	exit     chan error         // closed by Stop
-	ready    chan struct{}      // closed once Serve answers, or has failed
+	ready    chan struct{}      // closed once Serve answers calls, or has failed
 }
 
 type service struct {
@@ -75,8 +83,8 @@ func NewServer() *Server {
 	return &Server{services: make(map[string]service), exit: make(chan error), ready: make(chan struct{})}
 }
 
-// RegisterService implements grpc.ServiceRegistrar. Kitex routes by the last part of a service's name, so that must be
-// unique; Serve reports it if it is not.
+// RegisterService implements grpc.ServiceRegistrar. Kitex routes by the last part of a service's
+// name, which must therefore be unique; otherwise Serve returns an error.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	_, short := splitName(desc.ServiceName)
 	if old, dup := s.services[short]; dup && s.err == nil {
@@ -101,18 +109,18 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return infos
 }
 
-// exitWait is how long Stop waits for calls. It is short: whoever stops the server has drained its streams before.
+// exitWait is how long Stop waits for calls. It is short, because streams are drained before Stop.
 const exitWait = time.Second
 
 // Serve accepts connections until Stop is called or the listener fails. Then it closes ln.
 func (s *Server) Serve(ln net.Listener) error {
-	defer ln.Close() //nolint:errcheck // a listener that is not pollnet's is closed by Kitex
+	defer ln.Close() //nolint:errcheck // Kitex closes a listener that is not pollnet's
 	up, cancel := context.WithCancel(context.Background())
 	var probe sync.WaitGroup
 	probe.Go(func() {
 		defer close(s.ready)
 		if s.TLS != nil {
-			<-up.Done() // when it accepts connections
+			<-up.Done() // until the server accepts connections
 			return
 		}
 		awaitSettings(up, ln.Addr())
@@ -135,15 +143,17 @@ func (s *Server) Serve(ln net.Listener) error {
 		return err
 	}
 	svr := server.NewServer(append(transport,
-		server.WithExitSignal(func() <-chan error { return s.exit }), // signals are main's
+		server.WithExitSignal(func() <-chan error { return s.exit }), // main handles signals
 		server.WithExitWaitTime(exitWait),
 		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
 		server.WithGRPCUnknownServiceHandler(unknown),
+		server.WithGRPCMaxHeaderListSize(guard.MaxHeaderBytes),
 		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: serverPing, Timeout: pingTimeout}),
 		server.WithGRPCKeepaliveEnforcementPolicy(kgrpc.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 	)...)
 	for _, info := range infos {
-		// Kitex panics on a nil handler, and looks at nothing else: the methods below hold the real one.
+		// Kitex panics on a nil handler, but does not use the handler otherwise: the methods below
+		// have the real handler.
 		if err := svr.RegisterService(info, &struct{}{}); err != nil {
 			return err
 		}
@@ -152,23 +162,24 @@ func (s *Server) Serve(ln net.Listener) error {
 	select {
 	case <-s.exit: //nolint:errcheck // closed, and nothing is sent
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil // the calls that still ran are cut, as whoever stops the server was told
+			return nil // the calls that still ran were cut, as Stop documents
 		}
 	default:
 	}
 	return err
 }
 
-// transport returns the options of a server on ln, with TLS or without. up is called when a server with TLS accepts connections.
+// transport returns the options of a server on ln, with or without TLS. A server with TLS calls up
+// when it accepts connections.
 func (s *Server) transport(ln net.Listener, infos []*serviceinfo.ServiceInfo, limit int, up func()) ([]server.Option, error) {
 	if s.TLS != nil {
-		return append(overTLS(s.TLS, up), server.WithListener(ln)), nil
+		return append(overTLS(s.TLS, s.Refused, up), server.WithListener(ln)), nil
 	}
 	polled, err := pollnet.Listener(ln)
 	return append(s.overThrift(infos, limit), server.WithListener(polled)), err
 }
 
-// Stop ends Serve. Calls that still run are cut, so drain streams first.
+// Stop ends Serve. It cuts calls that still run, so drain the streams before Stop.
 func (s *Server) Stop() {
 	<-s.ready // a Kitex server that is stopped while it starts keeps running
 	close(s.exit)
@@ -177,7 +188,7 @@ func (s *Server) Stop() {
 // Ready returns a channel that is closed once Serve answers calls, or has failed.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// awaitSettings returns once an HTTP/2 server answers at addr, or ctx is done.
+// awaitSettings returns when an HTTP/2 server answers at addr, or when ctx is done.
 func awaitSettings(ctx context.Context, addr net.Addr) {
 	const (
 		preface  = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -188,7 +199,7 @@ func awaitSettings(ctx context.Context, addr net.Addr) {
 		return
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer conn.Close() //nolint:errcheck // nothing was written that could be lost
+	defer conn.Close() //nolint:errcheck // no written data can be lost
 	if _, err := io.WriteString(conn, preface+settings); err != nil {
 		return
 	}
@@ -202,14 +213,14 @@ func splitName(full string) (pkg, short string) {
 	return "", full
 }
 
-// serverInfo describes a service to Kitex. All methods are bidi to Kitex, which is the same on the wire: its unary path
-// would wrap messages and errors in types of its own.
+// serverInfo describes a service to Kitex. All methods are bidi to Kitex, which is the same on the
+// wire: Kitex's unary path would wrap messages and errors in types of its own.
 func serverInfo(svc service, limit int) *serviceinfo.ServiceInfo {
 	info := newInfo(svc.desc)
 	for _, m := range svc.desc.Methods {
 		info.Methods[m.MethodName] = bidi(svc.handler(limit, true, delivery.Unary(m)))
 	}
-	for _, m := range svc.desc.Streams { // behind package guard, unary methods are among them
+	for _, m := range svc.desc.Streams { // with package guard, unary methods are among them
 		info.Methods[m.StreamName] = bidi(svc.handler(limit, !m.ServerStreams && !m.ClientStreams, m.Handler))
 	}
 	return info
@@ -246,7 +257,7 @@ func (svc service) handler(limit int, unary bool, h grpc.StreamHandler) servicei
 				return ttrpc.Serve(ctx, arg.ServerStream, method, limit, handle)
 			}
 		}
-		thrift := ri.Config().PayloadCodec() == serviceinfo.Thrift // whose callers name another package, or none
+		thrift := ri.Config().PayloadCodec() == serviceinfo.Thrift // callers over Thrift name another package, or none
 		if called.PackageName() != pkg && !thrift {
 			return answer(ctx, status.Errorf(codes.Unimplemented, "unknown service %s.%s", called.PackageName(), short))
 		}
@@ -271,13 +282,14 @@ func (svc service) overTTHeader(ctx context.Context, unary bool, args *ttrpc.Arg
 	return ttrpc.ServeUnary(ctx, args, out, method, handle)
 }
 
-// unknown answers calls of services and methods that nobody registered.
+// unknown answers calls of services and methods that are not registered.
 func unknown(ctx context.Context, method string, _ streaming.Stream) error {
 	called := rpcinfo.GetRPCInfo(ctx).Invocation()
 	return answer(ctx, status.Errorf(codes.Unimplemented, "unknown method %s of service %s", method, called.ServiceName()))
 }
 
-// answer hands a handler's error to Kitex in the one form that it sends as it is, and does not log.
+// answer returns a handler's error to Kitex in the only form that Kitex sends unchanged and does
+// not log.
 func answer(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

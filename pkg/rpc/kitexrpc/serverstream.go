@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
 )
 
-// sendCompressor is Kitex's key for what it compresses responses with.
+// sendCompressor is Kitex's key for the compressor of responses.
 const sendCompressor = "send-compressor"
 
 // A serverStream is grpc-go's view of a stream on a Kitex server.
@@ -30,7 +30,7 @@ type serverStream struct {
 	conn  nphttp2.GRPCConn
 	codec messageCodec
 	limit int
-	skip  uint32 // bytes of a refused message that are still to be read; owned by the receiver
+	skip  uint32 // unread bytes of a refused message; owned by the receiver
 }
 
 var _ grpc.ServerStream = (*serverStream)(nil)
@@ -40,12 +40,13 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	if !ok || args.Stream == nil {
 		return nil, errors.New("kitexrpc: not a gRPC stream")
 	}
-	conn, err := nphttp2.GetServerConn(args.Stream) //nolint:staticcheck // deprecated for proxies; nothing else gives bytes before they are allocated
+	conn, err := nphttp2.GetServerConn(args.Stream) //nolint:staticcheck // deprecated for proxies; no other function returns the bytes before they are allocated
 	if err != nil {
 		return nil, err
 	}
 	if inv, ok := rpcinfo.GetRPCInfo(ctx).Invocation().(rpcinfo.InvocationSetter); ok {
-		// Kitex compresses with whatever the client accepts, and many clients accept gzip without wanting it.
+		// Kitex compresses with any compressor that the client accepts, and many clients accept
+		// gzip without wanting it.
 		inv.SetExtra(sendCompressor, "")
 	}
 	md, _ := kmetadata.FromIncomingContext(ctx)
@@ -58,10 +59,11 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	return s, nil
 }
 
-// A lossAddr is a caller's address that knows whether its connection broke; it implements connloss.Addr.
+// A lossAddr is a caller's address that knows whether the connection broke. It implements
+// connloss.Addr.
 type lossAddr struct {
 	net.Addr
-	call context.Context // whose end it tells
+	call context.Context // its end tells whether the connection broke
 }
 
 // Lost reports whether the call is over because its connection broke.
@@ -84,7 +86,8 @@ func (s *serverStream) SendMsg(m any) error {
 
 const frameHeader = 5 // compressed flag, length
 
-// RecvMsg reads a message from the connection itself: Kitex's own RecvMsg allocates whatever length the caller claims.
+// RecvMsg reads a message from the connection itself, because Kitex's RecvMsg allocates any length
+// that the caller claims.
 func (s *serverStream) RecvMsg(m any) error {
 	if err := s.skipRefused(); err != nil {
 		return err
@@ -112,7 +115,8 @@ func (s *serverStream) RecvMsg(m any) error {
 	return s.codec.decode(body, m)
 }
 
-// skipRefused reads what is left of a message that was refused for its header, so that the message behind it can be read.
+// skipRefused reads the rest of a message that was refused because of its header, so that the next
+// message can be read.
 func (s *serverStream) skipRefused() error {
 	if s.skip == 0 {
 		return nil
@@ -138,7 +142,7 @@ func recvError(err error) error {
 	return fromKitex(err)
 }
 
-// A transportStream lets grpc.SetTrailer and its like work inside handlers.
+// A transportStream lets grpc.SetTrailer and similar functions work inside handlers.
 type transportStream struct {
 	st     grpc.ServerStream
 	method string

@@ -22,7 +22,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
-// overThrift returns the options of a server that also takes TTHeader and TTHeader Streaming on its port.
+// overThrift returns the options of a server that also serves TTHeader and TTHeader Streaming on
+// its port.
 func (s *Server) overThrift(infos []*serviceinfo.ServiceInfo, limit int) []server.Option {
 	options := []server.Option{
 		server.WithCodec(newBoundedCodec(limit)), // of TTHeader
@@ -43,7 +44,7 @@ func (s *Server) overThrift(infos []*serviceinfo.ServiceInfo, limit int) []serve
 	)))
 }
 
-// A boundedCodec bounds the size of received messages. Kitex's own limit bounds sent messages, too.
+// A boundedCodec bounds only received messages. Kitex's own limit bounds sent messages, too.
 type boundedCodec struct {
 	remote.Codec
 	limited remote.Codec
@@ -76,7 +77,7 @@ type messageCodec struct {
 	decode func(b []byte, m any) error
 }
 
-// codecOf returns the codec of a call. Thrift has the messages of unary methods in structs of their own.
+// codecOf returns the codec of a call. Thrift wraps the messages of unary methods in structs.
 func codecOf(thrift, unary bool) messageCodec {
 	switch {
 	case !thrift:

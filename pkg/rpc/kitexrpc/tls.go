@@ -17,30 +17,32 @@ import (
 	"google.golang.org/grpc"
 )
 
-// DialTLS is Dial over TLS. config has the server's name and the certificate authorities that may have signed its certificate, and
-// the client's certificate if the server asks for one.
+// DialTLS is Dial over TLS. config has the server's name and the certificate authorities for its
+// certificate, and the client's certificate if the server asks for one.
 func DialTLS(target string, config *tls.Config, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 	return dial(target, descs, client.WithDialer(remote.NewDefaultDialer()), client.WithGRPCTLSConfig(config))
 }
 
-// acceptPause is the pause after a connection that could not be accepted.
+// acceptPause is the pause after a connection could not be accepted.
 const acceptPause = 50 * time.Millisecond
 
 // handshakeTimeout bounds the TLS handshake of a connection.
 const handshakeTimeout = 10 * time.Second
 
-// overTLS returns the options of a server with TLS. Its connections are Go's own: those of netpoll know no TLS. ready is called
-// when the server accepts connections.
-func overTLS(config *tls.Config, ready func()) []server.Option {
+// overTLS returns the options of a server with TLS. The server uses Go's connections, because
+// netpoll has no TLS. The server calls ready when it accepts connections, and refused, which may be
+// nil, when a handshake has failed.
+func overTLS(config *tls.Config, refused func(net.Addr, error), ready func()) []server.Option {
 	return []server.Option{
-		server.WithTransServerFactory(tlsServers{config: kgrpc.TLSConfig(config), ready: ready}),
-		server.WithTransHandlerFactory(nphttp2.NewSvrTransHandlerFactory()), // gRPC alone: to detect others takes netpoll
+		server.WithTransServerFactory(tlsServers{config: kgrpc.TLSConfig(config), refused: refused, ready: ready}),
+		server.WithTransHandlerFactory(nphttp2.NewSvrTransHandlerFactory()), // only gRPC: the detection of other protocols needs netpoll
 	}
 }
 
 type tlsServers struct {
-	config *tls.Config
-	ready  func()
+	config  *tls.Config
+	refused func(net.Addr, error)
+	ready   func()
 }
 
 // NewTransServer implements remote.TransServerFactory.
@@ -48,7 +50,7 @@ func (f tlsServers) NewTransServer(opt *remote.ServerOption, h remote.ServerTran
 	return &tlsServer{tlsServers: f, opt: opt, handler: h, conns: map[net.Conn]struct{}{}}
 }
 
-// A tlsServer gives each connection a goroutine.
+// A tlsServer runs one goroutine per connection.
 type tlsServer struct {
 	tlsServers
 	opt     *remote.ServerOption
@@ -98,7 +100,7 @@ func (s *tlsServer) isStopped() bool {
 	return s.stopped
 }
 
-// add takes in a connection, unless the server has stopped.
+// add registers a connection, or closes it if the server has stopped.
 func (s *tlsServer) add(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +125,10 @@ func (s *tlsServer) serve(raw net.Conn) {
 	err := conn.HandshakeContext(shaking)
 	cancel()
 	if err != nil {
-		return // a client that cannot prove who it is, or that speaks no TLS
+		if s.refused != nil {
+			s.refused(raw.RemoteAddr(), err)
+		}
+		return // the client has no valid certificate, or does not use TLS
 	}
 	ctx, err := s.handler.OnActive(context.Background(), conn)
 	if err != nil {
@@ -133,7 +138,7 @@ func (s *tlsServer) serve(raw net.Conn) {
 	s.handler.OnInactive(ctx, conn)
 }
 
-// Shutdown implements remote.TransServer. Calls that still run when the exit wait time is over are cut.
+// Shutdown implements remote.TransServer. It cuts calls that still run after the exit wait time.
 func (s *tlsServer) Shutdown() error {
 	s.mu.Lock()
 	s.stopped = true

@@ -26,7 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-// mutual returns TLS configurations of a server and a client that check each other's certificate.
+// mutual returns TLS configurations of a server and a client that verify each other's certificate.
 func mutual(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -140,7 +140,8 @@ func TestServerWithTLSRefusesOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	// Kitex says INTERNAL, "the stream is done", if the server has refused the handshake by the time of the send.
+	// Kitex returns INTERNAL, "the stream is done", if the server has refused the handshake before
+	// the send.
 	if _, err := workerv1.NewWorkerClient(k).Info(t.Context(), &workerv1.InfoRequest{}); status.Code(err) != codes.Unavailable && status.Code(err) != codes.Internal {
 		t.Errorf("a Kitex client without a certificate: %v", err)
 	}

@@ -25,8 +25,8 @@ func (hydrant) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingServ
 	}
 }
 
-// TestMessagesAllocateNothing on either end, once buffers have their size. What protobuf allocates for the fields of a message
-// is not counted: these have none.
+// TestMessagesAllocateNothing: neither end allocates once buffers have reached their size. The
+// messages have no fields, because protobuf's allocations for fields are not counted.
 func TestMessagesAllocateNothing(t *testing.T) {
 	_, addr := serveWorker(t, link.Options{}, hydrant{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,21 +12,21 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Registrar takes services and lists them, as grpc-go's server does.
+// A Registrar registers services and lists them, as grpc-go's server does.
 type Registrar interface {
 	grpc.ServiceRegistrar
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// A Port serves the services of a gRPC server over links too, on a port of its own.
+// A Port serves the services of a gRPC server over links, too, on a port of its own.
 type Port struct {
 	server *Server
 	ln     net.Listener
 	served sync.WaitGroup
 }
 
-// OpenPort listens on a port at the address of ln, the listener of the gRPC server. 0 is any free port.
-// The service Links of the gRPC server names the port to callers.
+// OpenPort listens on a port at the address of ln, the listener of the gRPC server. Port 0 means
+// any free port. The service Links of the gRPC server names the port to callers.
 func OpenPort(ln net.Listener, port int, o Options) (*Port, error) {
 	addr, ok := ln.Addr().(*net.TCPAddr)
 	if !ok {
@@ -41,11 +41,11 @@ func OpenPort(ln net.Listener, port int, o Options) (*Port, error) {
 
 // Serve serves links until Close. It returns at once.
 func (p *Port) Serve() {
-	p.served.Go(func() { _ = p.server.Serve(p.ln) }) // it fails only when its listener was closed
+	p.served.Go(func() { _ = p.server.Serve(p.ln) }) // fails only if its listener was closed
 }
 
-// Close asks the callers to open no more streams, waits for the end of their connections for at most
-// within, and ends the rest. It returns when all handlers have returned.
+// Close asks the callers to open no more streams, waits at most within for the end of their
+// connections, and ends the remaining connections. It returns when all handlers have returned.
 func (p *Port) Close(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -54,7 +54,7 @@ func (p *Port) Close(within time.Duration) {
 	p.served.Wait()
 }
 
-// Beside returns a registrar that registers services with srv and for links.
+// Beside returns a registrar that registers services both with srv and for links.
 func (p *Port) Beside(srv Registrar) Registrar { return both{srv, p.server} }
 
 // Advertise registers the service that names the port to callers.
@@ -78,7 +78,7 @@ func (b both) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	b.links.RegisterService(desc, impl)
 }
 
-// links is whence.stream.v1.Links.
+// links implements whence.stream.v1.Links.
 type links struct {
 	streamv1.UnimplementedLinksServer
 	port     uint32

@@ -19,35 +19,35 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
-// A ClientConn calls the services of a Server over a few connections, which it makes when they are
-// needed. A stream stays on its connection. Stubs generated for grpc-go take a ClientConn.
+// A ClientConn calls the services of a Server over a few connections, which it opens when they are
+// needed. A stream stays on its connection. Stubs generated for grpc-go accept a ClientConn.
 //
-// Another connection is made when each of the others has streamsPerLink streams, up to
-// Options.Links: streams that share a connection share its reads and writes.
+// A ClientConn opens another connection when each of its connections has streamsPerLink streams, up
+// to Options.Links connections: streams that share a connection share its reads and writes.
 type ClientConn struct {
 	target  string
 	opts    Options
-	expects string        // the identity of the process at target; empty for any
+	expects string        // the identity of the process at target; empty for any process
 	gone    chan struct{} // capacity 1: the last connection has ended
 
-	alive context.Context //nolint:containedctx // of the attempts to connect; Close cancels it
+	alive context.Context //nolint:containedctx // parent of the attempts to connect; Close cancels it
 	stop  context.CancelFunc
 
 	mu      sync.Mutex // guards the following fields
 	conns   []*mux.Conn
-	dialing chan struct{} // closed when the attempt to connect is over; nil without an attempt
+	dialing chan struct{} // closed when the attempt to connect is over; nil if there is no attempt
 	failed  error         // of the last attempt
 	closed  bool
 
-	owned sync.WaitGroup // the goroutines that connect, and that close connections
+	owned sync.WaitGroup // the goroutines that open and close connections
 }
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
-// streamsPerLink is the number of streams on a connection from which on another one is made.
+// When each connection has streamsPerLink streams, another connection is opened.
 const streamsPerLink = 256
 
-// dialTimeout bounds an attempt to connect, HELLO included.
+// dialTimeout bounds an attempt to connect, including the exchange of HELLOs.
 const dialTimeout = 5 * time.Second
 
 // NewClient returns a ClientConn for the Server at target, a host:port. It does not connect.
@@ -58,7 +58,7 @@ func NewClient(target string, o Options) *ClientConn {
 	return cc
 }
 
-// Close ends the connections and cancels an attempt to connect. It returns when they have ended.
+// Close ends the connections and cancels an attempt to connect. It returns when these have ended.
 // Streams that still run end with UNAVAILABLE.
 func (cc *ClientConn) Close() error {
 	cc.stop()
@@ -74,15 +74,15 @@ func (cc *ClientConn) Close() error {
 	return nil
 }
 
-// Invoke implements grpc.ClientConnInterface. It honours no call options.
+// Invoke implements grpc.ClientConnInterface. It ignores call options.
 func (cc *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx) // frees the stream when it has not been read to its end
+	ctx, cancel := context.WithCancel(ctx) // frees a stream that has not been read to its end
 	defer cancel()
 	st, err := cc.NewStream(ctx, nil, method)
 	if err != nil {
 		return err
 	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
 		return err
 	}
 	if err := st.CloseSend(); err != nil {
@@ -108,9 +108,9 @@ func (cc *ClientConn) Invoke(ctx context.Context, method string, args, reply any
 	}
 }
 
-// NewStream implements grpc.ClientConnInterface. It ignores call options. If there is no connection,
-// NewStream waits for one. The OPEN is sent with the first message, or at the latest by the first
-// RecvMsg.
+// NewStream implements grpc.ClientConnInterface. It ignores call options. If there is no
+// connection, NewStream waits for one. The OPEN is sent with the first message, or at the latest by
+// the first RecvMsg.
 func (cc *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	for {
 		c, err := cc.connected(ctx)
@@ -123,7 +123,7 @@ func (cc *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method 
 	}
 }
 
-// begin opens a stream on c. It reports false if c takes no more.
+// begin opens a stream on c. It returns false if c accepts no more streams.
 func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (grpc.ClientStream, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, true, status.FromContextError(err).Err()
@@ -153,15 +153,15 @@ type clientStream struct {
 	unhook func() bool
 
 	// Owned by the reader.
-	flushed bool        // the OPEN is on its way
-	over    bool        // RecvMsg has returned the end
-	trailer metadata.MD // of the callee; nil until Trailer is called
+	flushed bool        // the OPEN has been sent, or will be
+	over    bool        // RecvMsg has returned the end of the call
+	trailer metadata.MD // from the callee; nil until Trailer is called
 }
 
 // Context implements grpc.ClientStream.
 func (st *clientStream) Context() context.Context { return st.ctx }
 
-// Header implements grpc.ClientStream. There are none.
+// Header implements grpc.ClientStream. Answers on links have no headers.
 func (st *clientStream) Header() (metadata.MD, error) { return nil, nil }
 
 // Trailer implements grpc.ClientStream. It returns the same map each time.
@@ -178,7 +178,8 @@ func (st *clientStream) CloseSend() error {
 	return nil
 }
 
-// SendMsg implements grpc.ClientStream. It returns io.EOF when the call is over; RecvMsg returns the reason.
+// SendMsg implements grpc.ClientStream. It returns io.EOF when the call is over, and RecvMsg
+// returns the reason.
 func (st *clientStream) SendMsg(m any) error {
 	msg, ok := m.(proto.Message)
 	if !ok {
@@ -191,7 +192,7 @@ func (st *clientStream) SendMsg(m any) error {
 	case status.Code(err) == codes.Unavailable: // the connection broke
 		return io.EOF
 	default:
-		st.s.Cancel(err) // as grpc-go does: a message that cannot be sent ends the call
+		st.s.Cancel(err) // as in grpc-go, a message that cannot be sent ends the call
 		return err
 	}
 }
@@ -223,7 +224,7 @@ func (st *clientStream) Attend(c *loop.Carrier, fresh func() any, take func(m an
 	}, codes.Internal)
 }
 
-// flush sends the OPEN of a call that has sent no message.
+// flush sends the OPEN of a call that has not sent a message.
 func (st *clientStream) flush() {
 	if !st.flushed {
 		st.flushed = true
@@ -231,8 +232,9 @@ func (st *clientStream) flush() {
 	}
 }
 
-// received notes the end of the call if err is not nil. A message that cannot be decoded ends the call,
-// as on grpc-go: the callee is sent a RESET. A call that the callee has ended is sent none.
+// received records the end of the call if err is not nil. As in grpc-go, a message that cannot be
+// decoded ends the call, with a RESET to the callee. If the callee has ended the call, no RESET is
+// sent.
 func (st *clientStream) received(err error) error {
 	if err != nil {
 		st.over = true
@@ -242,5 +244,6 @@ func (st *clientStream) received(err error) error {
 	return err
 }
 
-// More reports whether RecvMsg would return at once. The goroutine that calls RecvMsg calls it.
+// More reports whether RecvMsg would return at once. Only the goroutine that calls RecvMsg may call
+// it.
 func (st *clientStream) More() bool { return st.s.More() }

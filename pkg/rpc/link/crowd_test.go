@@ -24,7 +24,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// paced yields a token each prompt[1] microseconds until it is stopped; 0 is as fast as possible.
+// paced yields a token every prompt[1] microseconds until it is stopped; 0 means without pause.
 func paced(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		stopping := stream.Stopping(ctx)
@@ -60,8 +60,9 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkCrowd compares the CPU time per item of both ends, over gRPC and over links on loopback. none is the
-// engine and the reader alone, whose cost the ratio leaves out. The rounds take turns, and the ratio is the median over rounds.
+// BenchmarkCrowd compares the CPU time per item of both ends, over gRPC and over links on loopback.
+// none is the engine and the reader alone, whose cost the ratio excludes. The rounds alternate, and
+// the ratio is the median over the rounds.
 func BenchmarkCrowd(b *testing.B) {
 	w, _, linked := serve(b, link.Options{}, paced)
 	s := grpc.NewServer(grpc.Creds(connloss.Sense(insecure.NewCredentials())))
@@ -113,7 +114,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// crowd runs streams for a second, and returns the CPU time per item in microseconds, and how long it took to stop all streams.
+// crowd runs streams for a second. It returns the CPU time per item in microseconds, and the time
+// it took to stop all streams.
 func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], streams int, every time.Duration) (item float64, stop time.Duration) {
 	b.Helper()
 	var reading sync.WaitGroup

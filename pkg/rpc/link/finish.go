@@ -6,13 +6,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// hooks are functions that are called once something has happened.
+// hooks are functions to call once an event has happened.
 type hooks struct {
 	happened bool
 	waiting  []func()
 }
 
-// add has f called by call, or calls f if that was before. mu guards h, and is not held.
+// add makes call call f. If call was called before, add calls f at once. mu guards h; the caller
+// does not hold it.
 func (h *hooks) add(mu sync.Locker, f func()) {
 	mu.Lock()
 	happened := h.happened
@@ -25,7 +26,8 @@ func (h *hooks) add(mu sync.Locker, f func()) {
 	}
 }
 
-// call calls the functions, and reports whether it is the first call. mu guards h, and is not held.
+// call calls the functions, and reports whether it is the first call. mu guards h; the caller does
+// not hold it.
 func (h *hooks) call(mu sync.Locker) (first bool) {
 	mu.Lock()
 	all := h.waiting

@@ -23,7 +23,7 @@ import (
 
 type starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// A starterWorker is a worker whose handlers return while their streams go on.
+// A starterWorker is a worker whose handlers return while their streams continue.
 type starterWorker struct {
 	workerv1.UnimplementedWorkerServer
 	hop     *rpc.Hop
@@ -51,18 +51,18 @@ func (*openCalls) CallBegun()         {}
 func (o *openCalls) CallClosed(bool)  { o.n.Add(-1) }
 func (*openCalls) CallRefused(string) {}
 
-// await waits until is returns true, for a minute at most.
+// await waits until is returns true, for at most a minute.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not after a minute: ", what)
+			t.Fatal("still false after a minute: ", what)
 		}
 	}
 }
 
-// TestHandlerThatHasLeft: a stream between two links keeps no goroutine on the relay. Its call counts as open until it has
-// ended, and its caller is told the ending.
+// TestHandlerThatHasLeft: a stream between two links keeps no goroutine on the relay. Its call
+// counts as open until it has ended, and its caller is told the ending.
 func TestHandlerThatHasLeft(t *testing.T) {
 	const streams = 20
 	below, _, lower := serve(t, link.Options{}, waiting)
@@ -75,7 +75,7 @@ func TestHandlerThatHasLeft(t *testing.T) {
 		for {
 			if _, err := st.Recv(); err != nil {
 				if got := streamerr.FromGRPC("relay", err); got.Reason != streamerr.UserStop {
-					t.Errorf("%s ends with %v", id, err)
+					t.Errorf("%s ended with %v", id, err)
 				}
 				return
 			}
@@ -88,7 +88,7 @@ func TestHandlerThatHasLeft(t *testing.T) {
 		}
 		return st
 	}
-	stop("first", begun("first")) // which makes the connections
+	stop("first", begun("first")) // opens the connections
 	await(t, "the first call is closed", func() bool { return open.n.Load() == 0 })
 	before := runtime.NumGoroutine()
 	all := map[string]workerv1.Worker_GenerateClient{}
@@ -113,7 +113,7 @@ func TestHandlerThatHasLeft(t *testing.T) {
 	stop("last", begun("last"))
 }
 
-// TestRestThatPanicsOrExits ends its stream with INTERNAL, and closes the call.
+// TestRestThatPanicsOrExits checks that the stream ends with INTERNAL, and that the call is closed.
 func TestRestThatPanicsOrExits(t *testing.T) {
 	for name, rest := range map[string]func() bool{
 		"panic": func() bool { panic("oops") }, "exit": func() bool { runtime.Goexit(); return true },
@@ -133,7 +133,7 @@ func TestRestThatPanicsOrExits(t *testing.T) {
 				_, err = st.Recv()
 			}
 			if got := streamerr.FromGRPC("relay", err); got == nil || got.Reason != streamerr.Internal {
-				t.Errorf("the stream ends with %v", err)
+				t.Errorf("the stream ended with %v", err)
 			}
 			await(t, "the call is closed", func() bool { return open.n.Load() == 0 })
 			awaitNone(t, relay.hop)
@@ -141,8 +141,9 @@ func TestRestThatPanicsOrExits(t *testing.T) {
 	}
 }
 
-// TestCallIsClosedBeforeItsEndIsTold: a caller that has heard the end of one call may open the next, even if only one may be open.
-func TestCallIsClosedBeforeItsEndIsTold(t *testing.T) {
+// TestCallIsClosedBeforeItsEndIsSent: a caller that has received the end of one call may open the
+// next, even if only one call may be open.
+func TestCallIsClosedBeforeItsEndIsSent(t *testing.T) {
 	_, _, lower := serve(t, link.Options{}, count)
 	next := dial(t, lower, link.Options{Links: 1})
 	_, addr := serveStarter(t, rpc.DialStarter("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: 1}, Observer: &openCalls{}})

@@ -47,7 +47,7 @@ func appendItem(t testing.TB, b []byte, id uint32, m proto.Message) []byte {
 	return b
 }
 
-// begin opens a stream of width tokens per item, n times.
+// begin opens a stream of n items of width tokens.
 func begin(t testing.TB, ctx context.Context, client workerv1.WorkerClient, id string, n, width uint32) workerv1.Worker_GenerateClient { //nolint:revive // t comes first in tests
 	t.Helper()
 	st, err := client.Generate(ctx)
@@ -60,8 +60,9 @@ func begin(t testing.TB, ctx context.Context, client workerv1.WorkerClient, id s
 	return st
 }
 
-// TestStreamThatIsNotReadDelaysNoOther: its sender waits when the credit is used up, and its stall ends it with SLOW_READER.
-func TestStreamThatIsNotReadDelaysNoOther(t *testing.T) {
+// TestUnreadStreamDelaysNoOther: its sender waits when the credit is used up, and its stall timer
+// ends it with SLOW_READER.
+func TestUnreadStreamDelaysNoOther(t *testing.T) {
 	w, _, addr := serve(t, link.Options{}, count)
 	w.hop.Timers = rpc.Timers{Stall: 500 * time.Millisecond}
 	client := dial(t, addr, link.Options{Links: 1})
@@ -84,7 +85,8 @@ func TestStreamThatIsNotReadDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestPeerThatDoesNotReadIsBounded: hundreds of streams on a connection whose peer reads nothing wait for it.
+// TestPeerThatDoesNotReadIsBounded: hundreds of streams wait on a connection whose peer does not
+// read.
 func TestPeerThatDoesNotReadIsBounded(t *testing.T) {
 	w, s, addr := serve(t, link.Options{Mux: mux.Options{PingEvery: time.Hour}}, count)
 	nc, err := net.Dial("tcp", addr)
@@ -104,23 +106,24 @@ func TestPeerThatDoesNotReadIsBounded(t *testing.T) {
 	for w.hop.Live.Len() < streams {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(200 * time.Millisecond) // how much they send cannot be awaited
+	time.Sleep(200 * time.Millisecond) // there is no event to wait for
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	if m.HeapAlloc > 100<<20 {
-		t.Errorf("%d MiB are held for a peer that does not read", m.HeapAlloc>>20)
+		t.Errorf("%d MiB are buffered for a peer that does not read", m.HeapAlloc>>20)
 	}
 	_ = nc.Close()
 	awaitNone(t, w.hop)
 	s.Stop()
 }
 
-// TestLargeRequestsDoNotDelayTokens: a request of 4 MB goes in parts, and others go between them.
+// TestLargeRequestsDoNotDelayTokens: a request of 4 MB is sent in parts, with other messages
+// between them.
 func TestLargeRequestsDoNotDelayTokens(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
-	// The other end reads one frame after the other, so that the order is that of the wire.
+	// The other end reads one frame after the other, so that the order is the order on the wire.
 	frames := make(chan frame.Frame)
 	go func() {
 		defer close(frames)
@@ -170,7 +173,7 @@ func TestLargeRequestsDoNotDelayTokens(t *testing.T) {
 			if len(f.Payload) > 16<<10 {
 				t.Fatalf("a part of %d bytes", len(f.Payload))
 			}
-			if parts++; parts == 3 { // the connection is busy with it
+			if parts++; parts == 3 { // the connection is busy with the large request
 				if err := <-opened; err != nil {
 					t.Fatal(err)
 				}
@@ -191,7 +194,7 @@ func TestLargeRequestsDoNotDelayTokens(t *testing.T) {
 		}
 	}
 	if behind < 0 || behind > 10 {
-		t.Errorf("a small request comes behind %d parts of a large one", behind)
+		t.Errorf("a small request came after %d parts of a large request", behind)
 	}
 	_ = near.Close()
 	for range frames { // until the reader ends
@@ -231,7 +234,7 @@ func TestSilentPeerIsLost(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionStaysOpen: PINGs are answered.
+// TestIdleConnectionStaysOpen: both ends answer PINGs.
 func TestIdleConnectionStaysOpen(t *testing.T) {
 	_, _, addr := serve(t, link.Options{Mux: mux.Options{PingEvery: 10 * time.Millisecond}}, func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
@@ -251,7 +254,8 @@ func TestIdleConnectionStaysOpen(t *testing.T) {
 	}
 }
 
-// TestDrainLetsStreamsFinish: after a GOAWAY the streams of a connection finish, and it takes no new ones.
+// TestDrainLetsStreamsFinish: after a GOAWAY the streams of a connection finish, and it accepts no
+// new streams.
 func TestDrainLetsStreamsFinish(t *testing.T) {
 	_, s, addr := serve(t, link.Options{}, count)
 	client := dial(t, addr, link.Options{Links: 1})
@@ -274,11 +278,12 @@ func TestDrainLetsStreamsFinish(t *testing.T) {
 	}
 	<-drained
 	if st, err := client.Generate(t.Context()); status.Code(err) != codes.Unavailable {
-		t.Errorf("a stream of a server that has drained: %v, %v", st, err)
+		t.Errorf("a server that has drained accepted a stream: %v, %v", st, err)
 	}
 }
 
-// TestHostilePeersAreCutOff: whatever a peer sends, its connection ends, and the server serves others.
+// TestHostilePeersAreCutOff: whatever a peer sends, only its connection ends, and the server serves
+// others.
 func TestHostilePeersAreCutOff(t *testing.T) {
 	_, _, addr := serve(t, link.Options{Mux: mux.Options{Window: 1 << 10, MaxMessage: 1 << 10}}, count)
 	hello := frame.AppendHello(nil, frame.Greeting{Version: 1, Window: 1 << 10, MaxMessage: 1 << 10})
@@ -318,10 +323,10 @@ func TestHostilePeersAreCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer nc.Close()
-			_, _ = nc.Write(b) // the server may be faster
+			_, _ = nc.Write(b) // the server may close the connection first
 			_ = nc.SetDeadline(time.Now().Add(time.Minute))
 			if _, err := io.Copy(io.Discard, nc); errors.Is(err, context.DeadlineExceeded) {
-				t.Error("the connection stays open")
+				t.Error("the connection is still open")
 			}
 		})
 	}
@@ -356,7 +361,7 @@ func TestLinksOverTLS(t *testing.T) {
 	}
 }
 
-// certificate returns a certificate for the name "peer", which signs itself.
+// certificate returns a self-signed certificate for the name "peer".
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -380,8 +385,8 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestStopJustBeforeAResetIsHeard: a Stop that came in one segment with the RESET is the reason.
-func TestStopJustBeforeAResetIsHeard(t *testing.T) {
+// TestStopJustBeforeAResetIsTheReason: even if the Stop and the RESET arrive in one segment.
+func TestStopJustBeforeAResetIsTheReason(t *testing.T) {
 	w, _, addr := serve(t, link.Options{}, count)
 	for i := range 50 {
 		id := fmt.Sprintf("reset-%d", i)
@@ -427,8 +432,9 @@ func TestDeadlineOfTheCallCrosses(t *testing.T) {
 	}
 }
 
-// TestDrainTellsAllConnections: a connection whose stream goes on does not delay the GOAWAY of others.
-func TestDrainTellsAllConnections(t *testing.T) {
+// TestDrainSendsGoawayOnAllConnections: a connection whose stream continues does not delay the
+// GOAWAY of others.
+func TestDrainSendsGoawayOnAllConnections(t *testing.T) {
 	_, s, addr := serve(t, link.Options{}, count)
 	var conns []net.Conn
 	for range 2 {
@@ -459,7 +465,8 @@ func TestDrainTellsAllConnections(t *testing.T) {
 	<-drained
 }
 
-// awaitFrame reads frames until one of kind comes, byte by byte, so that it reads no more.
+// awaitFrame reads frames until a frame of kind arrives. It reads byte by byte, so that it reads no
+// further.
 func awaitFrame(t *testing.T, nc net.Conn, kind frame.Kind) {
 	t.Helper()
 	var have []byte

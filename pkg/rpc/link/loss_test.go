@@ -41,7 +41,7 @@ func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 	return rpc.Serve(w.hop, st, methods.Worker, w.engine)
 }
 
-// KVEvents reads nothing behind its request.
+// KVEvents reads no messages after its request.
 func (w *worker) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingServer[workerv1.KVEventsResponse]) error {
 	<-st.Context().Done()
 	return st.Context().Err()
@@ -63,7 +63,7 @@ func serveWorker(t testing.TB, o link.Options, svc workerv1.WorkerServer) (*link
 	return s, listen(t, s)
 }
 
-// listen has s serve until the test ends, and returns its address.
+// listen runs s until the test ends, and returns its address.
 func listen(t testing.TB, s *link.Server) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,8 @@ func tokens(ids ...uint32) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: ids}}}
 }
 
-// count yields the numbers below prompt[0], prompt[1] times each, and an End. It stops when it is told to.
+// count yields the numbers below prompt[0], prompt[1] times each, and an End. It ends when it is
+// stopped.
 func count(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		stopping := stream.Stopping(ctx)
@@ -124,10 +125,10 @@ type cutter struct {
 	to   string
 	mu   sync.Mutex
 	left int // frames until the break
-	all  int // frames that were relayed
+	all  int // relayed frames
 }
 
-// allow lets one frame pass, or reports false.
+// allow reports whether one more frame may pass, and counts it.
 func (c *cutter) allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +180,7 @@ func (c *cutter) relay(to io.Writer, from io.Reader) {
 		for {
 			_, size, bad := frame.Decode(have)
 			if bad != nil {
-				return // no peer of this test: it dials a port that another test had before
+				return // not a peer of this test: it dials a port that another test used before
 			}
 			if size == 0 {
 				break
@@ -198,8 +199,9 @@ func (c *cutter) relay(to io.Writer, from io.Reader) {
 	}
 }
 
-// TestConnectionLostAtEveryFrame plays streams over a connection that breaks after each number of frames. On either end each
-// stream ends once: as it would have ended, or PEER_LOST. What came before the break is a beginning of the answer.
+// TestConnectionLostAtEveryFrame plays streams over a connection that breaks after each number of
+// frames. On both ends each stream ends once: as it would have ended, or with PEER_LOST. The items
+// before the break are the beginning of the answer.
 func TestConnectionLostAtEveryFrame(t *testing.T) {
 	w, _, addr := serve(t, link.Options{}, count)
 	for _, seed := range []uint64{1, 2, 3} {
@@ -211,7 +213,7 @@ func TestConnectionLostAtEveryFrame(t *testing.T) {
 			checkRecords(t, w.hop, fmt.Sprintf("%d-%d", seed, after))
 			c.mu.Lock()
 			if c.left == 0 {
-				all = after + 2 // the break came before the end
+				all = after + 2 // the break came before the end of the streams
 			}
 			c.mu.Unlock()
 			if after > 500 {
@@ -221,10 +223,11 @@ func TestConnectionLostAtEveryFrame(t *testing.T) {
 	}
 }
 
-// plays is the number of streams of playOnce.
+// plays is the number of streams in playOnce.
 const plays = 4
 
-// playOnce runs a few streams at once: short and long ones, with small and large messages, some of them stopped.
+// playOnce runs a few concurrent streams: short and long, with small and large messages. Some of
+// them are stopped.
 func playOnce(t *testing.T, client workerv1.WorkerClient, r *rand.Rand, name string) {
 	t.Helper()
 	var playing sync.WaitGroup
@@ -286,7 +289,7 @@ func checkRecords(t *testing.T, h *rpc.Hop, name string) {
 	for i := range plays {
 		id := fmt.Sprintf("%s-%d", name, i)
 		r := ledger.At(h).Get(id)
-		// The callee may read a request only after its caller has seen the break.
+		// The callee may read a request only after its caller has noticed the break.
 		for until := time.Now().Add(time.Minute); r != nil && r.GetState() != streamv1.State_STATE_ENDED && time.Now().Before(until); r = ledger.At(h).Get(id) {
 			time.Sleep(time.Millisecond)
 		}
@@ -295,7 +298,7 @@ func checkRecords(t *testing.T, h *rpc.Hop, name string) {
 		case r.GetState() != streamv1.State_STATE_ENDED:
 			t.Errorf("%s, stream %d: the callee's record is %v", name, i, r.GetState())
 		case reason != streamerr.Completed && reason != streamerr.PeerLost && reason != streamerr.UserStop:
-			t.Errorf("%s, stream %d: the callee's record says %v: %s", name, i, reason, r.GetMessage())
+			t.Errorf("%s, stream %d: the callee's record has %v: %s", name, i, reason, r.GetMessage())
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// readAll reads a whole stream of the engine count.
+// readAll reads a stream of the engine count to its end.
 func readAll(t *testing.T, client workerv1.WorkerClient) {
 	t.Helper()
 	n := 0
@@ -38,16 +38,17 @@ func readAll(t *testing.T, client workerv1.WorkerClient) {
 	}
 }
 
-// wantReset checks that a stream of a callee has ended because its caller has reset the call.
+// wantReset checks that a callee's stream has ended because its caller has reset the call.
 func wantReset(t *testing.T, h *rpc.Hop, id string) {
 	t.Helper()
 	awaitNone(t, h)
 	if r := ledger.At(h).Get(id); streamerr.Reason(r.GetReason()) != streamerr.PeerReset || r.GetPath()[0] == "worker" {
-		t.Errorf("the callee's record says %v, along %v", streamerr.Reason(r.GetReason()), r.GetPath())
+		t.Errorf("the callee's record has %v, along %v", streamerr.Reason(r.GetReason()), r.GetPath())
 	}
 }
 
-// TestPanicOnTheCallersLoop: what runs for a stream on the goroutine that reads the connection ends only that stream.
+// TestPanicOnTheCallersLoop: a panic of a stream's code on the goroutine that reads the connection
+// ends only that stream.
 func TestPanicOnTheCallersLoop(t *testing.T) {
 	for name, run := range map[string]struct {
 		fresh func() any
@@ -73,7 +74,7 @@ func TestPanicOnTheCallersLoop(t *testing.T) {
 	}
 }
 
-// A bomb is a request. It panics when it is decoded once it is armed.
+// A bomb is a request. Once armed, it panics when it is decoded.
 type bomb struct {
 	workerv1.GenerateRequest
 	armed *atomic.Bool
@@ -92,7 +93,7 @@ func (b *bomb) ProtoReflect() protoreflect.Message {
 	return b.GenerateRequest.ProtoReflect()
 }
 
-// A lateBomb is a request that is armed from the beginning of the engine on.
+// A lateBomb is a request that is armed when the engine begins.
 type lateBomb struct{ bomb }
 
 var engineRuns atomic.Bool
@@ -102,7 +103,7 @@ func (b *lateBomb) ProtoReflect() protoreflect.Message {
 	return b.bomb.ProtoReflect()
 }
 
-// bombWorker serves Generate with requests that are lateBombs.
+// bombWorker serves Generate with lateBombs as requests.
 type bombWorker struct {
 	workerv1.UnimplementedWorkerServer
 	hop *rpc.Hop
@@ -123,13 +124,13 @@ func (s *bombWorker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateReque
 	})
 }
 
-// TestPanicOnTheCalleesLoop: a message of a caller whose decoding panics ends only its stream.
+// TestPanicOnTheCalleesLoop: a message whose decoding panics ends only its stream.
 func TestPanicOnTheCalleesLoop(t *testing.T) {
 	w := &bombWorker{hop: &rpc.Hop{Name: "worker", Observer: &ledger.Ledger{}}}
 	_, addr := serveWorker(t, link.Options{}, w)
 	client := dial(t, addr, link.Options{Links: 1})
 	st := begin(t, t.Context(), client, "broken", 0, 0)
-	if _, err := st.Recv(); err != nil { // the engine runs
+	if _, err := st.Recv(); err != nil { // then the engine is running
 		t.Fatal(err)
 	}
 	if err := st.Send(methods.Worker.Open(&workerv1.TokenRequest{})); err != nil {
@@ -137,7 +138,7 @@ func TestPanicOnTheCalleesLoop(t *testing.T) {
 	}
 	_, err := st.Recv()
 	if e := streamerr.FromGRPC("", err); e == nil || e.Reason != streamerr.Internal || e.Path.String() != "worker" || strings.Contains(e.Text(), "unlucky") {
-		t.Errorf("the caller is told %v", err)
+		t.Errorf("the caller got %v", err)
 	}
 	awaitNone(t, w.hop)
 	if r := ledger.At(w.hop).Get("broken"); streamerr.Reason(r.GetReason()) != streamerr.Internal {
@@ -154,7 +155,7 @@ func TestPanicOnTheCalleesLoop(t *testing.T) {
 	}
 }
 
-// A garbler sends bytes that are no GenerateResponse.
+// A garbler sends bytes that are not a GenerateResponse.
 type garbler struct{ grpc.ServerStream }
 
 func (g garbler) SendMsg(any) error         { return g.ServerStream.SendMsg(wrapperspb.Bytes([]byte{0xff})) }
@@ -171,7 +172,7 @@ func (s garbleWorker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequ
 	return rpc.Serve(s.hop, &grpc.GenericServerStream[workerv1.GenerateRequest, workerv1.GenerateResponse]{ServerStream: garbler{raw}}, methods.Worker, waiting)
 }
 
-// TestMessageThatCannotBeDecodedStopsTheCallee, as on gRPC.
+// TestMessageThatCannotBeDecodedStopsTheCallee: as on gRPC.
 func TestMessageThatCannotBeDecodedStopsTheCallee(t *testing.T) {
 	for name, carrier := range map[string]*loop.Carrier{"carried": {}, "received": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +209,7 @@ func (exiter) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, e
 	return nil, nil
 }
 
-// TestHandlerThatExitsItsGoroutine ends its call, and the connection serves others.
+// TestHandlerThatExitsItsGoroutine: its call ends, and the connection serves other calls.
 func TestHandlerThatExitsItsGoroutine(t *testing.T) {
 	_, addr := serveWorker(t, link.Options{}, exiter{})
 	client := dial(t, addr, link.Options{Links: 1})
@@ -216,7 +217,7 @@ func TestHandlerThatExitsItsGoroutine(t *testing.T) {
 	_, unary := client.Info(t.Context(), &workerv1.InfoRequest{})
 	for _, err := range []error{bidi, unary} {
 		if e := streamerr.FromGRPC("worker", err); e == nil || e.Reason != streamerr.Internal || !streamerr.FromHop(err) {
-			t.Errorf("the caller is told %v", err)
+			t.Errorf("the caller got %v", err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 )
 
-// dial makes a network connection to target.
+// dial opens a network connection to target.
 func (cc *ClientConn) dial(ctx context.Context) (net.Conn, error) {
 	dial := cc.opts.Dial
 	if dial == nil {
@@ -40,7 +40,7 @@ func (cc *ClientConn) dial(ctx context.Context) (net.Conn, error) {
 	return tc, nil
 }
 
-// connected returns the connection for the next stream. It waits for one if there is none.
+// connected returns the connection for the next stream. If there is none, connected waits for one.
 func (cc *ClientConn) connected(ctx context.Context) (*mux.Conn, error) {
 	for {
 		c, dialing, err := cc.choose(true)
@@ -58,19 +58,19 @@ func (cc *ClientConn) connected(ctx context.Context) (*mux.Conn, error) {
 	}
 }
 
-// lastError returns the error of the last attempt to make a connection.
+// lastError returns the error of the last attempt to open a connection.
 func (cc *ClientConn) lastError() error {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	if cc.closed { // then the attempt was cancelled
+	if cc.closed { // Close has canceled the attempt
 		return nil
 	}
 	return cc.failed
 }
 
-// choose returns the connection with the fewest streams, or nil without a connection. If each has
-// streamsPerLink streams, or if there is none and wanted is true, choose begins to make another one;
-// dialing is closed when that has succeeded or failed.
+// choose returns the connection with the fewest streams, or nil if there is no connection. If each
+// connection has streamsPerLink streams, or if there is none and wanted is true, choose begins to
+// open another connection; dialing is closed when that has succeeded or failed.
 func (cc *ClientConn) choose(wanted bool) (best *mux.Conn, dialing <-chan struct{}, err error) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
@@ -89,7 +89,7 @@ func (cc *ClientConn) choose(wanted bool) (best *mux.Conn, dialing <-chan struct
 	return best, cc.dialing, nil
 }
 
-// connect begins to make a connection. mu is held.
+// connect begins to open a connection. The caller holds mu.
 func (cc *ClientConn) connect() {
 	over := make(chan struct{})
 	cc.dialing = over
@@ -125,7 +125,7 @@ func (cc *ClientConn) connect() {
 	})
 }
 
-// make makes a connection. Close cancels it.
+// make opens a connection. Close cancels it.
 func (cc *ClientConn) make() (*mux.Conn, []byte, error) {
 	ctx, cancel := context.WithTimeout(cc.alive, dialTimeout)
 	defer cancel()

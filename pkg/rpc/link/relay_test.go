@@ -23,9 +23,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestRelayedStreamThatIsNotReadDelaysNoOther: a hop between two links carries a message by the goroutine that reads it, until
-// the next hop takes no more of one stream. Then only that stream waits.
-func TestRelayedStreamThatIsNotReadDelaysNoOther(t *testing.T) {
+// TestUnreadRelayedStreamDelaysNoOther: a hop between two links carries a message on the goroutine
+// that reads it, until the next hop grants no more credit for one stream. Then only that stream
+// waits.
+func TestUnreadRelayedStreamDelaysNoOther(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, count)
 	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
 	client := dial(t, addr, link.Options{Links: 1})
@@ -55,7 +56,7 @@ func TestRelayedStreamThatIsNotReadDelaysNoOther(t *testing.T) {
 		})
 	}
 	reading.Wait()
-	for at := range uint32(2000) { // what has waited comes in order
+	for at := range uint32(2000) { // the items that waited arrive in order
 		out, err := unread.Recv()
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +75,7 @@ func TestRelayedStreamThatIsNotReadDelaysNoOther(t *testing.T) {
 	}
 }
 
-// waiting yields a token and waits for the stop.
+// waiting yields a token and waits until it is stopped.
 func waiting(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		if yield(tokens(1), nil) {
@@ -84,7 +85,7 @@ func waiting(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.
 	}
 }
 
-// TestRelayedStreamHasOneGoroutine on each hop, and none for the call to the next hop.
+// TestRelayedStreamHasOneGoroutine: one on each hop, and none for the call to the next hop.
 func TestRelayedStreamHasOneGoroutine(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, waiting)
 	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
@@ -96,7 +97,7 @@ func TestRelayedStreamHasOneGoroutine(t *testing.T) {
 			}
 		}
 	}
-	open(1) // which makes the connections
+	open(1) // opens the connections
 	const streams, hops = 20, 2
 	before := runtime.NumGoroutine()
 	open(streams)
@@ -119,7 +120,8 @@ func TestRelayedStreamHasOneGoroutine(t *testing.T) {
 	}
 }
 
-// TestReaderThatExitsOnALoop ends its stream, and the goroutine that ranges over it, and no other stream.
+// TestReaderThatExitsOnALoop: its stream and the goroutine that ranges over the stream end, and no
+// other stream.
 func TestReaderThatExitsOnALoop(t *testing.T) {
 	w, _, addr := serve(t, link.Options{}, count)
 	engine := engineAt(dial(t, addr, link.Options{Links: 1}))
@@ -136,7 +138,7 @@ func TestReaderThatExitsOnALoop(t *testing.T) {
 	})
 	reading.Wait()
 	if !exited {
-		t.Error("the goroutine of the loop goes on")
+		t.Error("the goroutine of the loop continues")
 	}
 	awaitNone(t, w.hop)
 	n := 0
@@ -151,7 +153,7 @@ func TestReaderThatExitsOnALoop(t *testing.T) {
 	}
 }
 
-// TestEngineThatExitsItsGoroutine ends its stream with INTERNAL, and no other stream.
+// TestEngineThatExitsItsGoroutine: its stream ends with INTERNAL, and no other stream ends.
 func TestEngineThatExitsItsGoroutine(t *testing.T) {
 	w, _, addr := serve(t, link.Options{}, func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		if req.GetPrompt()[0] > 0 {
@@ -175,7 +177,7 @@ func TestEngineThatExitsItsGoroutine(t *testing.T) {
 	awaitNone(t, w.hop)
 }
 
-// A journal is an Observer, and Flow, that keeps the kinds of the events.
+// A journal is an Observer and Flow that keeps the kinds of the events.
 type journal struct {
 	observer.Nobody
 	mu    sync.Mutex
@@ -190,7 +192,7 @@ func (j *journal) Note(e observer.Event) {
 	j.kinds = append(j.kinds, e.Kind)
 }
 
-// count returns how often an event was noted.
+// count returns how often an event of a kind was noted.
 func (j *journal) count(kind observer.Kind) (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -202,8 +204,8 @@ func (j *journal) count(kind observer.Kind) (n int) {
 	return n
 }
 
-// announcing returns engine for the first stream of a hop. It closes waits when the next item finds no credit, unless the caller
-// reads.
+// announcing returns engine for the first stream of a hop. It closes waits when the next item finds
+// no credit, which happens if the caller does not read.
 func announcing(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], waits chan struct{}) stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 	announce := sync.OnceFunc(func() { close(waits) })
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
@@ -222,9 +224,10 @@ func announcing(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateR
 	}
 }
 
-// TestRelayAbandonsAStreamThatIsNotRead: the relay waits for credit when its stream is stopped. The caller that does not read is
-// told the ending all the same, its credit frees the goroutine, the hop below is stopped, and the links carry other streams.
-func TestRelayAbandonsAStreamThatIsNotRead(t *testing.T) {
+// TestRelayAbandonsAnUnreadStream: the relay waits for credit when its stream is stopped. The
+// caller that does not read is told the ending all the same, its credit frees the goroutine, the
+// hop below is stopped, and the links carry other streams.
+func TestRelayAbandonsAnUnreadStream(t *testing.T) {
 	below, _, lower := serve(t, link.Options{}, count)
 	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
 	var notes journal
@@ -244,7 +247,7 @@ func TestRelayAbandonsAStreamThatIsNotRead(t *testing.T) {
 		t.Error(r)
 	}
 	var err error
-	for at := uint32(0); err == nil; at++ { // the END overtakes no message that was sent
+	for at := uint32(0); err == nil; at++ { // the END overtakes no message that was sent before
 		var out *workerv1.GenerateResponse
 		if out, err = unread.Recv(); err == nil && out.GetTokens().GetIds()[0] != at {
 			t.Fatalf("tokens %d instead of %d", out.GetTokens().GetIds()[0], at)

@@ -25,7 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Server serves gRPC services over links. RegisterService comes first, then Serve.
+// A Server serves gRPC services over links. Call RegisterService before Serve.
 type Server struct {
 	opts     Options
 	services map[string]service // by full name
@@ -38,7 +38,7 @@ type Server struct {
 
 	done chan struct{} // closed when stopped
 
-	owned sync.WaitGroup // connections
+	owned sync.WaitGroup // the goroutines of connections
 }
 
 type service struct {
@@ -92,7 +92,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	if s.opts.TLS != nil {
 		ln = tls.NewListener(ln, s.opts.TLS)
 	}
-	defer ln.Close() //nolint:errcheck // it takes no more connections in any case
+	defer ln.Close() //nolint:errcheck // the listener accepts no more connections in any case
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		case err == nil:
 		case errors.Is(err, net.ErrClosed):
 			return s.closed(err)
-		default: // too many files are open, or the caller has closed the connection
+		default: // too many open files, or the caller has closed the connection
 			select {
 			case <-s.done:
 				return nil
@@ -127,7 +127,7 @@ func (s *Server) Serve(ln net.Listener) error {
 // acceptAgain is the pause after a failed Accept.
 const acceptAgain = 50 * time.Millisecond
 
-// closed returns the error of a listener that was closed: nil if the server has closed it.
+// closed returns the error for a listener that was closed: nil if the server has closed it.
 func (s *Server) closed(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,13 +143,16 @@ func (s *Server) serveConn(nc net.Conn) {
 	defer cancel()
 	if tc, ok := nc.(*tls.Conn); ok {
 		if err := tc.HandshakeContext(ctx); err != nil {
+			if s.opts.Refused != nil {
+				s.opts.Refused(nc.RemoteAddr(), err)
+			}
 			_ = nc.Close()
 			return
 		}
 	}
 	greeting, buffered, err := mux.Greet(ctx, nc, s.opts.Mux)
 	if err != nil {
-		_ = nc.Close() // it is no link
+		_ = nc.Close() // the peer does not speak the protocol of links
 		return
 	}
 	e := &calleeEnd{server: s, remote: &remote{Addr: nc.RemoteAddr()}}
@@ -199,9 +202,9 @@ func (s *Server) Stop() {
 	s.owned.Wait()
 }
 
-// Drain takes no more connections, and asks the peers to open no more streams. A peer closes its
-// connection when the last stream on it has ended. Drain returns when all connections are closed, or
-// when ctx is done. The caller then calls Stop.
+// Drain accepts no more connections, and asks the peers to open no more streams. A peer closes its
+// connection when the last stream on it has ended. Drain returns when all connections are closed,
+// or when ctx is done. Then the caller must call Stop.
 func (s *Server) Drain(ctx context.Context) {
 	conns := s.stop()
 	for _, c := range conns {
@@ -236,7 +239,8 @@ type calleeEnd struct {
 	auth   credentials.AuthInfo
 }
 
-// Open implements mux.Opener. The goroutine that serves the call sends an END whatever the handler does.
+// Open implements mux.Opener. The goroutine that serves the call always sends an END, whatever the
+// handler does.
 func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned func())) {
 	st := &serverStream{s: s, method: call.Method}
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(call.Headers...))
@@ -254,7 +258,7 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned fu
 		st.unhook = context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
 	}
 	return func(returned func()) {
-		err := error(errExited) // unless the handler returns
+		err := error(errExited) // the error if the handler does not return
 		defer func() {
 			if errors.Is(err, loop.ErrLeft) {
 				st.released.add(&st.mu, returned)
@@ -273,7 +277,7 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned fu
 	}
 }
 
-// errExited ends a call whose handler has exited its goroutine, as runtime.Goexit does.
+// errExited ends a call whose handler has exited its goroutine (runtime.Goexit).
 var errExited = streamerr.New(streamerr.Internal, "the goroutine of the call's handler has exited")
 
 // A serverStream is the callee's end of a stream.
@@ -281,7 +285,7 @@ type serverStream struct {
 	s      *mux.Stream
 	ctx    context.Context //nolint:containedctx // a gRPC stream has a context
 	method string
-	unhook func() bool // from the deadline
+	unhook func() bool // removes the hook on the deadline
 
 	mu       sync.Mutex // guards the following fields
 	md       metadata.MD
@@ -297,10 +301,10 @@ var (
 // Context implements grpc.ServerStream.
 func (st *serverStream) Context() context.Context { return st.ctx }
 
-// SetHeader implements grpc.ServerStream. Headers of answers are dropped.
+// SetHeader implements grpc.ServerStream. It drops the headers of answers.
 func (st *serverStream) SetHeader(metadata.MD) error { return nil }
 
-// SendHeader implements grpc.ServerStream. Headers of answers are dropped.
+// SendHeader implements grpc.ServerStream. It drops the headers of answers.
 func (st *serverStream) SendHeader(metadata.MD) error { return nil }
 
 // SetTrailer implements grpc.ServerStream.
@@ -318,7 +322,8 @@ func (st *serverStream) Attend(fresh func() any, take func(m any, err error) boo
 	st.s.Attend(&loop.Carrier{}, fresh, take, ended, codes.InvalidArgument)
 }
 
-// More reports whether RecvMsg would return at once. The goroutine that calls RecvMsg calls it.
+// More reports whether RecvMsg would return at once. Only the goroutine that calls RecvMsg may call
+// it.
 func (st *serverStream) More() bool { return st.s.More() }
 
 // SendMsg implements grpc.ServerStream.
@@ -330,11 +335,11 @@ func (st *serverStream) SendMsg(m any) error {
 	return st.s.Send(msg)
 }
 
-// RecvMsg implements grpc.ServerStream. A message that cannot be decoded is INVALID_ARGUMENT, and the
-// message behind it can be received.
+// RecvMsg implements grpc.ServerStream. It returns INVALID_ARGUMENT for a message that cannot be
+// decoded; the next message can be received after that.
 func (st *serverStream) RecvMsg(m any) error { return st.s.Recv(m, codes.InvalidArgument) }
 
-// A transportStream lets grpc.SetTrailer and its like work inside handlers.
+// A transportStream lets grpc.SetTrailer and similar functions work inside handlers.
 type transportStream struct{ st *serverStream }
 
 var _ grpc.ServerTransportStream = transportStream{}

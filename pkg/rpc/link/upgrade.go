@@ -24,16 +24,16 @@ type Conn interface {
 	io.Closer
 }
 
-// An UpgradedConn is a gRPC connection whose bidi streams go over links while the callee serves links.
-// Everything else, and every stream while there is no link, goes over gRPC.
+// An UpgradedConn is a gRPC connection whose bidi streams use links while the callee serves links.
+// All other calls, and all streams while there is no link, use gRPC.
 type UpgradedConn struct {
 	Conn
 	host string
 	opts Options
 	log  *slog.Logger
-	over atomic.Pointer[ClientConn] // nil while there is no link
+	over atomic.Pointer[ClientConn] // nil if there is no link
 
-	failed bool // the last link could not be made; owned by follow
+	failed bool // the last attempt to make a link failed; owned by follow
 
 	stop  context.CancelFunc
 	owned sync.WaitGroup
@@ -42,12 +42,12 @@ type UpgradedConn struct {
 // askEvery is the interval at which a callee without links is asked for the port of its links.
 const askEvery = time.Second
 
-// askTimeout bounds one such request.
+// askTimeout bounds the request for the port of links.
 const askTimeout = time.Second
 
 // Upgrade returns cc, a connection to target, a host:port, with links if the callee serves links.
-// Until Close, it asks a callee without links again and again. It logs when streams begin to go over
-// links, when they go over gRPC again, and when a link cannot be made.
+// Until Close, it asks a callee without links repeatedly. It logs when streams begin to use links,
+// when streams use gRPC again, and when a link cannot be made.
 func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *UpgradedConn {
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
@@ -66,7 +66,7 @@ func (u *UpgradedConn) Close() error {
 	return u.Conn.Close()
 }
 
-// Linked reports whether new streams go over links.
+// Linked reports whether new streams use links.
 func (u *UpgradedConn) Linked() bool {
 	cc := u.over.Load()
 	if cc == nil {
@@ -88,7 +88,7 @@ func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, met
 	return u.Conn.NewStream(ctx, desc, method, opts...)
 }
 
-// follow makes links to the callee, and makes new ones when they are lost, until ctx is done.
+// follow makes links to the callee, and makes new links when they are lost, until ctx is done.
 func (u *UpgradedConn) follow(ctx context.Context) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -102,7 +102,7 @@ func (u *UpgradedConn) follow(ctx context.Context) {
 			if ctx.Err() == nil {
 				u.log.Info("streams go over grpc: the links are lost")
 			}
-			u.owned.Go(func() { _ = cc.Close() }) // it may wait for readers that wait for slow clients
+			u.owned.Go(func() { _ = cc.Close() }) // Close may wait for readers that wait for slow clients
 		}
 		select {
 		case <-ctx.Done():
@@ -112,7 +112,7 @@ func (u *UpgradedConn) follow(ctx context.Context) {
 	}
 }
 
-// hold returns when cc has no connection left, or ctx is done.
+// hold returns when cc has no connection left, or when ctx is done.
 func (u *UpgradedConn) hold(ctx context.Context, cc *ClientConn) {
 	for {
 		select {
@@ -126,8 +126,8 @@ func (u *UpgradedConn) hold(ctx context.Context, cc *ClientConn) {
 	}
 }
 
-// link asks the callee for the port of its links, and makes the first link. It returns nil if it has
-// made none. Of failures in a row, it logs the first.
+// link asks the callee for the port of its links, and makes the first link. It returns nil if it
+// made no link. It logs only the first of consecutive failures.
 func (u *UpgradedConn) link(ctx context.Context) *ClientConn {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (u *UpgradedConn) link(ctx context.Context) *ClientConn {
 	if err != nil || where.GetPort() == 0 {
 		return nil
 	}
-	if where.GetIdentity() == "" { // then the port cannot be told from that of another process
+	if where.GetIdentity() == "" { // then the port may belong to another process
 		u.fail(ctx, errNameless)
 		return nil
 	}
@@ -149,7 +149,7 @@ func (u *UpgradedConn) link(ctx context.Context) *ClientConn {
 	return cc
 }
 
-// fail logs that a link could not be made, unless it could not be made the last time either.
+// fail logs that a link could not be made, unless the previous attempt failed, too.
 func (u *UpgradedConn) fail(ctx context.Context, err error) {
 	if !u.failed && ctx.Err() == nil {
 		u.failed = true
@@ -157,13 +157,13 @@ func (u *UpgradedConn) fail(ctx context.Context, err error) {
 	}
 }
 
-// errNameless is the error for a callee that names a port of links without the identity of its process.
+// errNameless is the error for a callee that names a port of links without its identity.
 var errNameless = errors.New("link: the callee names a port without an identity")
 
-// errStranger is the error for a link to another process than the one that named its port.
+// errStranger is the error for a link to another process than the process that named the port.
 func errStranger(got, want string) error {
 	return fmt.Errorf("link: the process behind the port is %q, not %q", got, want)
 }
 
-// newIdentity returns a random name for this process.
+// newIdentity returns a random identity for this process.
 func newIdentity() string { return rand.Text() }

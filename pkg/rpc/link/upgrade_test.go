@@ -25,17 +25,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A twoPorts is a worker on gRPC, and over links if it has a port for them.
+// A twoPorts is a worker on gRPC, and on links if it has a port for them.
 type twoPorts struct {
 	worker
 	addr   string // of gRPC
 	mu     sync.Mutex
-	linked bool // the last call of Generate came over a link
+	linked bool // the last call of Generate arrived over a link
 }
 
 func (w *twoPorts) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
 	from, _ := peer.FromContext(st.Context())
-	_, linked := from.Addr.(connloss.Addr) // gRPC's callers here are not sensed
+	_, linked := from.Addr.(connloss.Addr) // the gRPC server here does not use connloss.Sense
 	w.mu.Lock()
 	w.linked = linked
 	w.mu.Unlock()
@@ -89,8 +89,8 @@ func upgraded(t *testing.T, addr string) *link.UpgradedConn {
 	return u
 }
 
-// play runs a stream, and reports whether it went over a link. A gRPC connection to a callee that was away may be noticed late,
-// so a stream that is lost is tried again.
+// play runs a stream, and reports whether it used a link. A gRPC connection may notice late that
+// the callee was away, so a lost stream is repeated.
 func play(t *testing.T, w *twoPorts, u *link.UpgradedConn) bool {
 	t.Helper()
 	until := time.Now().Add(time.Minute)
@@ -119,14 +119,14 @@ func awaitLinked(t *testing.T, u *link.UpgradedConn, want bool) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); u.Linked() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("linked is %v for a minute", !want)
+			t.Fatalf("linked is still %v after a minute", !want)
 		}
 	}
 }
 
-// TestStreamsGoOverLinksWhereThereAreSome: a callee that shuts down and comes back, with or without links, is called all the
-// same.
-func TestStreamsGoOverLinksWhereThereAreSome(t *testing.T) {
+// TestStreamsUseLinksIfThereAreAny: a callee that restarts, with or without links, remains
+// reachable.
+func TestStreamsUseLinksIfThereAreAny(t *testing.T) {
 	w, stop := servePorts(t, "127.0.0.1:0", false)
 	u := upgraded(t, w.addr)
 	if play(t, w, u) {
@@ -158,7 +158,7 @@ func (w *whereabouts) Where(context.Context, *streamv1.WhereRequest) (*streamv1.
 	return &streamv1.WhereResponse{Port: uint32(w.port), Identity: "another"}, nil
 }
 
-// TestLinksOfAnotherProcessAreNotUsed: a port may have changed hands.
+// TestLinksOfAnotherProcessAreNotUsed: a port may now belong to another process.
 func TestLinksOfAnotherProcessAreNotUsed(t *testing.T) {
 	_, _, elsewhere := serve(t, link.Options{}, count)
 	addr, err := net.ResolveTCPAddr("tcp", elsewhere)
@@ -176,11 +176,11 @@ func TestLinksOfAnotherProcessAreNotUsed(t *testing.T) {
 	serving.Go(func() { _ = gs.Serve(ln) })
 	t.Cleanup(func() { gs.Stop(); serving.Wait() })
 	u := upgraded(t, ln.Addr().String())
-	for range 2 { // the second time, the first link was tried
+	for range 2 { // the second request comes after the first link was tried
 		<-where.asked
 	}
 	if u.Linked() {
-		t.Error("a link to another process is used")
+		t.Error("a link to another process was used")
 	}
 }
 
@@ -208,7 +208,7 @@ func TestCloseCancelsTheDial(t *testing.T) {
 				begun := time.Now()
 				_ = cc.Close()
 				if took := time.Since(begun); took > 0 {
-					t.Errorf("Close takes %v", took)
+					t.Errorf("Close took %v", took)
 				}
 				if err := <-opened; status.Code(err) != codes.Canceled {
 					t.Error(err)
@@ -218,7 +218,7 @@ func TestCloseCancelsTheDial(t *testing.T) {
 	}
 }
 
-// TestPortMayBeFixed: a firewall admits known ports only.
+// TestPortMayBeFixed: a firewall admits only known ports.
 func TestPortMayBeFixed(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -231,7 +231,7 @@ func TestPortMayBeFixed(t *testing.T) {
 	}
 	port := taken.Addr().(*net.TCPAddr).Port
 	if _, err := link.OpenPort(ln, port, link.Options{}); err == nil {
-		t.Error("a port that is taken was opened")
+		t.Error("OpenPort opened a port that is in use")
 	}
 	_ = taken.Close()
 	p, err := link.OpenPort(ln, port, link.Options{})

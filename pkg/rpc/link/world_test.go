@@ -33,7 +33,7 @@ var (
 	seed  = flag.Uint64("seed", 1, "the seed of the first world")
 )
 
-// A random is a source of random numbers for many goroutines.
+// A random is a source of random numbers for several goroutines.
 type random struct {
 	mu sync.Mutex
 	r  *rand.Rand
@@ -45,7 +45,8 @@ func (r *random) below(n int) int {
 	return r.r.IntN(n)
 }
 
-// A pipe is one direction of a connection in memory. Bytes arrive in order, each write after a delay.
+// A pipe is one direction of a connection in memory. Bytes arrive in order, each write after a
+// delay.
 type pipe struct {
 	random *random
 
@@ -53,7 +54,7 @@ type pipe struct {
 	writes  []write
 	waiting int // bytes in writes
 	last    time.Time
-	left    int // bytes until the connection is cut; -1 for never
+	left    int // bytes until the connection is cut; -1 means never
 	closed  bool
 	changed chan struct{} // closed, and replaced, after each change
 }
@@ -65,7 +66,7 @@ type write struct {
 
 func newPipe(r *random) *pipe { return &pipe{random: r, left: -1, changed: make(chan struct{})} }
 
-// change wakes all that wait. mu is held.
+// change wakes all waiting goroutines. The caller holds mu.
 func (p *pipe) change() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -80,7 +81,7 @@ func (p *pipe) close() {
 	}
 }
 
-// pipeBytes is the number of bytes on the way from which on a writer waits.
+// With pipeBytes bytes on the way, a writer waits.
 const pipeBytes = 64 << 10
 
 func (p *pipe) write(b []byte) (cut bool, err error) {
@@ -203,7 +204,7 @@ func (p *port) Close() error {
 
 func (p *port) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A world is a caller, a relay and a worker, with links between them.
+// A world has a caller, a relay and a worker, with links between them.
 type world struct {
 	t      *testing.T
 	seed   uint64
@@ -224,7 +225,8 @@ func (w *world) fail(format string, args ...any) {
 	w.t.Errorf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
 }
 
-// serve serves engine on a hop, and returns the calling end of links to it. Some of the links are cut after a number of bytes.
+// serve serves engine on a hop, and returns a client with links to it. It cuts some of the links
+// after a number of bytes.
 func (w *world) serve(h *rpc.Hop, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) workerv1.WorkerClient {
 	options := mux.Options{Window: 1 << (10 + w.random.below(7))}
 	s := link.NewServer(link.Options{Mux: options})
@@ -300,10 +302,10 @@ func (f *watch) Close() {
 	f.closed = true
 }
 
-// reasons are the reasons for which a stream of a world may end, beside PEER_LOST.
+// reasons are the reasons for which a stream of a world may end.
 var reasons = []streamerr.Reason{streamerr.Completed, streamerr.UserStop, streamerr.Draining, streamerr.PeerLost, streamerr.PeerReset}
 
-// play runs one stream of the caller, and checks what its reader has.
+// play runs one stream of the caller, and checks the items of its reader.
 func (w *world) play(id string) {
 	items, width := 1+w.random.below(40), 1+w.random.below(3)*3000
 	stopAt, leaveAt, slow := -1, -1, w.random.below(4) == 0
@@ -388,7 +390,7 @@ func (w *world) run() {
 			w.play(id)
 		})
 	}
-	if w.random.below(3) == 0 { // a hop shuts down: GOAWAY, and streams that do not end in time are stopped
+	if w.random.below(3) == 0 { // a hop shuts down: it sends GOAWAY, and stops streams that do not end in time
 		which := w.random.below(2)
 		hop, server := []*rpc.Hop{w.worker, w.relay}[which], w.servers[which]
 		readers.Go(func() {
@@ -425,9 +427,10 @@ func (w *world) run() {
 	w.playing.Wait()
 }
 
-// TestWorlds plays seeded worlds in virtual time: streams of a caller, through a relay, from a worker, over links with small windows
-// and delays. Streams are stopped, left, and read slowly; connections are cut after any byte; hops shut down. Each stream has one
-// ending for its reader, on each hop, and for the relay's caller, and nothing is left.
+// TestWorlds plays seeded worlds in virtual time: streams of a caller, through a relay, from a
+// worker, over links with small windows and delays. Streams are stopped, left, and read slowly;
+// connections are cut after any byte; hops shut down. Each stream has one ending for its reader, on
+// each hop, and for the relay's caller, and no stream remains.
 func TestWorlds(t *testing.T) {
 	endings := map[string]int{}
 	for n := range uint64(*seeds) {
@@ -441,11 +444,11 @@ func TestWorlds(t *testing.T) {
 	}
 	t.Log(endings)
 	if len(endings) < 5 {
-		t.Errorf("the worlds reach only %v", endings)
+		t.Errorf("the worlds reached only %v", endings)
 	}
 }
 
-// steady is count, with a millisecond between two items.
+// steady is count with a pause of a millisecond between two items.
 func steady(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		for out, err := range count(ctx, req) {

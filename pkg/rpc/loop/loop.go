@@ -1,12 +1,12 @@
 // Package loop lets the goroutine that reads a connection of many streams carry each message to the
-// reader of its stream by function calls. A message then crosses no goroutine between the connection
-// that it comes from and the connection that it leaves by.
+// reader of its stream by function calls. A message then crosses no goroutine between the
+// connection on which it arrives and the connection on which it leaves.
 //
-// The goroutine is a Loop. Package rpc gives each stream a Carrier, the stream's view of the Loop that
-// carries it at the moment. The Carrier has two uses. Bytes for an outgoing connection are written
-// once per batch: Later. And code that is about to wait, for a client that does not read, calls Wait
-// first: the connection then gets another goroutine, and the waiting goroutine delays no stream but its
-// own.
+// The goroutine is a Loop. Package rpc gives each stream a Carrier, which is the stream's view of
+// the Loop that carries it now. The Carrier has two uses. Later writes the bytes for an outgoing
+// connection once per batch. Wait is called before code blocks, for example because a client does
+// not read: another goroutine then reads the connection, and the blocked goroutine delays only its
+// own stream.
 package loop
 
 import (
@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A Flusher writes what waits for the end of a batch.
+// A Flusher writes the data that it has kept until the end of a batch.
 type Flusher interface{ Flush() }
 
-// A Loop is a goroutine that reads a connection. Run and Flush are for that goroutine; the Carriers
+// A Loop is a goroutine that reads a connection. That goroutine calls Run and Flush; the Carriers
 // of the streams use the other methods.
 type Loop struct {
 	handOver func()
@@ -34,12 +34,12 @@ type Loop struct {
 	spare  []Flusher // the list that was flushed last
 }
 
-// New returns the Loop of the calling goroutine. handOver is called at most once, within Run: it starts
-// a goroutine that continues to read the connection behind the message in hand.
+// New returns the Loop of the calling goroutine. handOver is called at most once, within Run. It
+// starts a goroutine that continues to read the connection after the current message.
 func New(handOver func()) *Loop { return &Loop{handOver: handOver} }
 
-// Run calls f, which hands a message to the reader of a stream. If Run returns false, another
-// goroutine reads the connection, and this one must not.
+// Run calls f, which passes a message to the reader of a stream. If Run returns false, another
+// goroutine reads the connection, and the calling goroutine must stop reading.
 func (l *Loop) Run(c *Carrier, f func()) (still bool) {
 	l.mu.Lock()
 	l.inside = true
@@ -61,7 +61,7 @@ func (l *Loop) Run(c *Carrier, f func()) (still bool) {
 	return false
 }
 
-// Flush ends a batch: what waits for its end is written.
+// Flush ends a batch: it writes the data kept by Later.
 func (l *Loop) Flush() {
 	l.mu.Lock()
 	due := l.later
@@ -80,7 +80,7 @@ func flush(due []Flusher) {
 	}
 }
 
-// leave has another goroutine read the connection.
+// leave makes another goroutine read the connection.
 func (l *Loop) leave() {
 	l.mu.Lock()
 	if l.left || !l.inside {
@@ -95,13 +95,13 @@ func (l *Loop) leave() {
 	flush(due)
 }
 
-// A Carrier belongs to one stream. All methods are safe for concurrent use. A nil Carrier is valid:
+// A Carrier belongs to one stream. All methods are safe for concurrent use. A nil Carrier is valid;
 // no Loop carries its stream.
 type Carrier struct{ loop atomic.Pointer[Loop] }
 
 type key struct{}
 
-// With returns a context whose stream a Loop may carry with c.
+// With returns a context whose stream a Loop may carry by means of c.
 func With(ctx context.Context, c *Carrier) context.Context { return context.WithValue(ctx, key{}, c) }
 
 // Of returns the Carrier of the stream of ctx, or nil.
@@ -110,7 +110,7 @@ func Of(ctx context.Context) *Carrier {
 	return c
 }
 
-// Wait is called before the caller waits for something that may take longer than a message.
+// Wait must be called before the caller waits for longer than it takes to process a message.
 func (c *Carrier) Wait() {
 	if c == nil {
 		return
@@ -120,8 +120,8 @@ func (c *Carrier) Wait() {
 	}
 }
 
-// Later has f flushed at the end of the batch. It returns false if there is no batch; then the caller
-// flushes f.
+// Later makes the Loop flush f at the end of the batch. It returns false if there is no batch; then
+// the caller must flush f.
 func (c *Carrier) Later(f Flusher) bool {
 	if c == nil {
 		return false
@@ -139,9 +139,9 @@ func (c *Carrier) Later(f Flusher) bool {
 	return true
 }
 
-// Lend has the Loop that carries c carry the stream of other as well, until other.Return is called with
-// the result. A stream that has several calls at a time has a Carrier for each of them: then a message
-// of one call does not change what another call sees.
+// Lend makes the Loop that carries c carry the stream of other, too, until other.Return is called
+// with the result. A stream with several concurrent calls has a Carrier for each of them, so that a
+// message of one call does not affect the Loop of another call.
 func (c *Carrier) Lend(other *Carrier) *Loop {
 	if c == nil || other == nil {
 		return nil
@@ -153,7 +153,7 @@ func (c *Carrier) Lend(other *Carrier) *Loop {
 	return l
 }
 
-// Return ends a Lend, unless another Loop was lent since.
+// Return ends a Lend, unless another Loop has been lent since.
 func (c *Carrier) Return(l *Loop) {
 	if c != nil && l != nil {
 		c.loop.CompareAndSwap(l, nil)
@@ -162,14 +162,15 @@ func (c *Carrier) Return(l *Loop) {
 
 // A Source is the caller's end of a call on a connection with Loops.
 type Source interface {
-	// Attend has Loops call take with each message, with c, until take returns false or exits its
-	// goroutine, and then ended: with nil if take wants no more, and otherwise with the end of the call,
-	// as RecvMsg returns it. A panic of fresh, of the decoding or of take ends the call with a
-	// *streamerr.Error. Attend returns at once, and may call take and ended itself; if take exits the
-	// goroutine of that call, ended is not called. fresh makes the messages. ended must not wait. What
-	// take has left is for RecvMsg.
+	// Attend makes Loops call take with each message, with c, until take returns false or exits its
+	// goroutine. Then they call ended: with nil if take wants no more messages, and otherwise with
+	// the end of the call, as RecvMsg returns it. If take exits its goroutine, ended is not called.
+	// A panic of fresh, of the decoding or of take ends the call with a *streamerr.Error. Attend
+	// returns at once, and may call take and ended itself. fresh makes the messages. ended must not
+	// block. RecvMsg returns the messages that take did not get.
 	Attend(c *Carrier, fresh func() any, take func(m any) bool, ended func(err error))
-	// SendNow sends a short last message, without waiting for credit. A message above 16 KiB may wait.
+	// SendNow sends a short last message without waiting for credit. A message above 16 KiB may
+	// block.
 	SendNow(m any) error
 }
 
@@ -185,29 +186,30 @@ func SourceOf[In, Out any](st grpc.BidiStreamingClient[In, Out]) Source {
 	return nil
 }
 
-// ErrLeft is what a handler returns while other goroutines carry its call, which ends by Finish of its
-// Sink. The connection keeps the handler among those that run until Release.
+// ErrLeft is returned by a handler while other goroutines carry its call. The Finish of the call's
+// Sink ends the call. The connection counts the handler as running until Release.
 var ErrLeft = errors.New("loop: the handler has left its call to Loops")
 
-// A Sink is the callee's end of a call on a connection that asks the stream's Carrier before it waits
-// for the peer.
+// A Sink is the callee's end of a call on a connection that calls Wait of the stream's Carrier
+// before it waits for the peer.
 type Sink interface {
-	// Finish ends the call with the error and the trailers of its handler, which may return later. A
-	// SendMsg that waits returns. Only the first Finish counts.
+	// Finish ends the call with the error and the trailers of its handler, which may return later.
+	// A blocked SendMsg returns. Only the first Finish has an effect.
 	Finish(err error, trailer metadata.MD)
-	// Release reports that the stream of a handler that has returned ErrLeft, or is about to, is over.
-	// Finish comes first.
+	// Release reports that the stream is over whose handler has returned ErrLeft, or is about to
+	// return it. Finish must be called before Release.
 	Release()
-	// OnFinish has f called before Finish ends the call, at once if that was before. Middleware that
-	// counts open calls uses it: the caller may open its next call as soon as it has heard the end of
-	// this one.
+	// OnFinish makes Finish call f before it ends the call. If Finish was called before, OnFinish
+	// calls f at once. Middleware that counts open calls uses it, because the caller may open its
+	// next call as soon as it receives the end of this call.
 	OnFinish(f func())
-	// Carried names the Carrier of the goroutine that sends. It is called before the first message.
+	// Carried sets the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
-	// Attend has take called with each further message, or with the error of one that cannot be
-	// read, until take returns false, and then ended, with the end of the call if it has ended. A panic
-	// of fresh, of the decoding or of take is such an end, as a *streamerr.Error. Attend returns at
-	// once. fresh makes the messages. take and ended must not wait.
+	// Attend makes the connection call take with each further message, or with the error of a
+	// message that cannot be read, until take returns false. Then it calls ended, with the end of
+	// the call if the call has ended. A panic of fresh, of the decoding or of take ends the call
+	// with a *streamerr.Error. Attend returns at once. fresh makes the messages. take and ended
+	// must not block.
 	Attend(fresh func() any, take func(m any, err error) bool, ended func(err error))
 }
 
@@ -219,8 +221,8 @@ func SinkOf[In, Out any](st grpc.BidiStreamingServer[In, Out]) Sink {
 	return nil
 }
 
-// SinkOfStream returns the Sink of a call that has no types yet, or nil if its connection has none. It
-// looks behind middleware that has a method Unwrap.
+// SinkOfStream returns the Sink of a call without message types, or nil if its connection has none.
+// It looks behind middleware that has a method Unwrap.
 func SinkOfStream(st grpc.ServerStream) Sink {
 	for {
 		if sink, ok := st.(Sink); ok {

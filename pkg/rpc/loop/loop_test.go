@@ -13,23 +13,23 @@ type writes struct{ n int }
 
 func (w *writes) Flush() { w.n++ }
 
-// TestBatchIsFlushedAtItsEnd: not within a message, not outside of a batch, and once.
+// TestBatchIsFlushedAtItsEnd: data is flushed once, neither within a message nor outside a batch.
 func TestBatchIsFlushedAtItsEnd(t *testing.T) {
 	l := loop.New(func() { t.Error("handed over") })
 	var c loop.Carrier
 	var w writes
 	if c.Later(&w) {
-		t.Error("there is no batch")
+		t.Error("Later returned true without a batch")
 	}
 	if !l.Run(&c, func() {
 		if !c.Later(&w) {
-			t.Error("there is a batch")
+			t.Error("Later returned false within a batch")
 		}
 	}) {
 		t.Error("the loop was left")
 	}
 	if c.Later(&w) {
-		t.Error("the message was handed on")
+		t.Error("Run handed the connection over")
 	}
 	if w.n != 0 {
 		t.Error("flushed within the batch")
@@ -41,19 +41,20 @@ func TestBatchIsFlushedAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestWaitHandsTheConnectionOver: Wait hands it over once, and flushes the writes that were due at the end of the batch.
+// TestWaitHandsTheConnectionOver: Wait hands the connection over once, and flushes the data kept
+// for the end of the batch.
 func TestWaitHandsTheConnectionOver(t *testing.T) {
 	handed := 0
 	l := loop.New(func() { handed++ })
 	var c loop.Carrier
 	var w writes
-	c.Wait() // no Loop runs
+	c.Wait() // has no effect without a Loop
 	if l.Run(&c, func() {
 		c.Later(&w)
 		c.Wait()
 		c.Wait()
 		if c.Later(&w) {
-			t.Error("there is no batch any more")
+			t.Error("Later returned true after Wait")
 		}
 	}) {
 		t.Error("the loop was not left")
@@ -63,7 +64,8 @@ func TestWaitHandsTheConnectionOver(t *testing.T) {
 	}
 }
 
-// TestReaderThatExitsHandsTheConnectionOver: with its goroutine, the connection would be unread.
+// TestReaderThatExitsHandsTheConnectionOver checks that another goroutine reads the connection after
+// a reader has exited its goroutine.
 func TestReaderThatExitsHandsTheConnectionOver(t *testing.T) {
 	handed := 0
 	l := loop.New(func() { handed++ })
@@ -75,7 +77,8 @@ func TestReaderThatExitsHandsTheConnectionOver(t *testing.T) {
 	}
 }
 
-// TestPartOfAStreamLendsItsLoop: the stream's Carrier is that of the part whose message is passed on.
+// TestPartOfAStreamLendsItsLoop: the stream's Carrier has the Loop of the part whose message is
+// being passed on.
 func TestPartOfAStreamLendsItsLoop(t *testing.T) {
 	l := loop.New(func() {})
 	var part, whole loop.Carrier
@@ -83,11 +86,11 @@ func TestPartOfAStreamLendsItsLoop(t *testing.T) {
 	l.Run(&part, func() {
 		lent := part.Lend(&whole)
 		if !whole.Later(&w) {
-			t.Error("the whole is not carried")
+			t.Error("the stream's Carrier has no Loop")
 		}
 		whole.Return(lent)
 		if whole.Later(&w) {
-			t.Error("the whole is still carried")
+			t.Error("the stream's Carrier still has a Loop")
 		}
 	})
 	var none *loop.Carrier
@@ -95,12 +98,12 @@ func TestPartOfAStreamLendsItsLoop(t *testing.T) {
 	none.Return(l)
 	none.Wait()
 	if none.Later(&w) {
-		t.Error("nobody carries")
+		t.Error("the stream's Carrier lost the Loop")
 	}
 }
 
-// TestOthersMayUseACarrier while a Loop runs; the race detector watches.
-func TestOthersMayUseACarrier(t *testing.T) {
+// TestOtherGoroutinesMayUseACarrier while a Loop runs, under the race detector.
+func TestOtherGoroutinesMayUseACarrier(t *testing.T) {
 	var c loop.Carrier
 	var reading sync.WaitGroup
 	var start func()
@@ -130,14 +133,14 @@ type sink struct{}
 
 func (*sink) Flush() {}
 
-// TestCallThatWasLeftDoesNotTakeTheLoopOfTheNextOne: each call has a Carrier of its own.
-func TestCallThatWasLeftDoesNotTakeTheLoopOfTheNextOne(t *testing.T) {
+// TestLateMessageDoesNotTakeTheLoopOfTheNextCall: each call has a Carrier of its own.
+func TestLateMessageDoesNotTakeTheLoopOfTheNextCall(t *testing.T) {
 	handed := 0
 	before, now := loop.New(func() { t.Error("the wrong loop was handed over") }), loop.New(func() { handed++ })
 	var left, next, whole loop.Carrier
 	now.Run(&next, func() {
 		lent := next.Lend(&whole)
-		before.Run(&left, func() {}) // a late message, which goes nowhere
+		before.Run(&left, func() {}) // a late message, which reaches no reader
 		whole.Return(left.Lend(&whole))
 		whole.Wait()
 		whole.Return(lent)

@@ -1,4 +1,5 @@
-// Package methods describes the methods of Whence's own services to package rpc, which knows none of them.
+// Package methods describes the methods of Whence's own services to package rpc, which does not
+// know them.
 package methods
 
 import (
@@ -79,7 +80,7 @@ var WorkerEmbed = &rpc.Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, wor
 	End:       func(out *workerv1.EmbedResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
 }
 
-// Ending returns what pkg/rpc needs of an answer's end, or nil if end is nil.
+// Ending returns the ending in end for package rpc, or nil if end is nil.
 func Ending(end *llmv1.End) *streamerr.Ending {
 	if end == nil {
 		return nil

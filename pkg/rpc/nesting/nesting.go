@@ -1,6 +1,6 @@
 // Package nesting bounds the number of messages within an encoded message, before the message is
-// decoded. An empty message takes 1 to 3 bytes in a list on the wire, and about 200 in memory: without a bound,
-// a message of 4 MiB grows a hundredfold.
+// decoded. In a list, an empty message takes 1 to 3 bytes on the wire and about 200 in memory:
+// without a bound, a message of 4 MiB grows a hundredfold.
 package nesting
 
 import (
@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// free is the number of messages that a message of any size may hold, and bytesPerMessage the size
-	// in bytes for which it may hold one more. The shortest chat messages are smaller: with the role
-	// "user" and a text of two letters they take 12 bytes, and a request may hold about 4,000 of them.
+	// A message of any size may hold free messages, and one more for every bytesPerMessage bytes.
+	// The shortest chat messages are smaller: with the role "user" and a text of two letters they
+	// take 12 bytes, and a request may hold about 4,000 of them.
 	free            = 1024
 	bytesPerMessage = 16
 
-	// maxDepth bounds the recursion of Binary. No message of ours is nested as deep.
+	// maxDepth bounds the recursion of Binary. None of our messages is nested that deep.
 	maxDepth = 64
 )
 
-// Max returns the largest number of messages that an encoded message of size bytes may hold, at all
-// levels together. The entries of a map count if their values are messages.
+// Max returns the largest number of messages, on all levels together, that an encoded message of
+// size bytes may hold. The entries of a map count if their values are messages.
 func Max(size int) int { return free + size/bytesPerMessage }
 
 // An Error is the refusal of a message that holds more than Max messages.
@@ -35,9 +35,9 @@ func (e *Error) Error() string {
 
 var errDeep = fmt.Errorf("it holds messages that are nested deeper than %d levels", maxDepth)
 
-// Binary returns an Error if b, a message of protobuf's binary form that md describes, holds too many
-// messages, and another error if they are nested too deep. Faults of the encoding are left to the
-// decoder.
+// Binary returns an *Error if b, an encoded message that md describes, holds too many messages, and
+// another error if the messages are nested too deep. It does not report encoding errors, which the
+// decoder finds.
 func Binary(b []byte, md protoreflect.MessageDescriptor) error {
 	left := Max(len(b))
 	err := binary(b, md, &left, 0)
@@ -47,8 +47,8 @@ func Binary(b []byte, md protoreflect.MessageDescriptor) error {
 	return err
 }
 
-// binary subtracts the number of messages in b from left, until that is negative. It returns errDeep if
-// the messages are nested too deep.
+// binary subtracts the number of messages in b from left, until left is negative. It returns
+// errDeep if the messages are nested too deep.
 func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -66,9 +66,9 @@ func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) e
 			continue
 		}
 		if fd.IsMap() && fd.MapValue().Message() == nil {
-			continue // an entry in memory is not much larger than on the wire
+			continue // such an entry is not much larger in memory than on the wire
 		}
-		if !md.IsMapEntry() { // an entry and its value are one message
+		if !md.IsMapEntry() { // an entry and its value count as one message
 			*left--
 		}
 		if *left < 0 {
@@ -85,7 +85,7 @@ func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) e
 	return nil
 }
 
-// JSON returns an Error if b, a message of protobuf's JSON form, holds too many objects.
+// JSON returns an *Error if b, a message in protobuf's JSON form, holds too many objects.
 func JSON(b []byte) error {
 	left := Max(len(b)) + 1 // the message itself is an object
 	quoted := false

@@ -58,7 +58,7 @@ func TestEmptyMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// number returns the number of messages within m, at all levels.
+// number returns the number of messages within m, on all levels.
 func number(m protoreflect.Message) (n int) {
 	within := func(m protoreflect.Message) { n += 1 + number(m) }
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -102,7 +102,7 @@ func structure(n int) *structpb.Struct {
 	return s
 }
 
-// TestBoundary: a message may hold Max messages, and not one more.
+// TestBoundary: a message may hold Max messages, but not one more.
 func TestBoundary(t *testing.T) {
 	for name, message := range map[string]func(n int) proto.Message{
 		"empty messages":  func(n int) proto.Message { return turns(n, "") },
@@ -131,8 +131,8 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
-// TestEntriesOfMapsOfNumbersAreNoMessages: a request may have a bias for each token.
-func TestEntriesOfMapsOfNumbersAreNoMessages(t *testing.T) {
+// TestEntriesOfMapsOfNumbersAreNotMessages: a request may have a bias for each token.
+func TestEntriesOfMapsOfNumbersAreNotMessages(t *testing.T) {
 	bias := biased(20_000)
 	b, err := proto.Marshal(bias)
 	if err != nil {
@@ -165,7 +165,7 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzBinary: a message that is accepted holds no more messages than Max.
+// FuzzBinary: an accepted message holds at most Max messages.
 func FuzzBinary(f *testing.F) {
 	b, err := proto.Marshal(turns(3, "x"))
 	if err != nil {

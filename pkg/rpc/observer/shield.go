@@ -2,14 +2,14 @@ package observer
 
 import "sync/atomic"
 
-// Shield returns f behind a shield. A panic of Note goes to caught, which runs on the goroutine that
-// noted the event and can print its stack; it does not reach the caller of Note. Close waits for
-// events that other goroutines are noting. Events after Close are dropped, except Unreceived.
+// Shield wraps f. It passes a panic of Note to caught, instead of to the caller of Note. caught
+// runs on the goroutine that noted the event and can log its stack. Close waits for running calls
+// of Note. Events after Close are dropped, except Unreceived.
 func Shield(f Flow, caught func(v any)) Flow {
 	return &shield{Flow: f, caught: caught, idle: make(chan struct{}, 1)}
 }
 
-// Unshielded returns the Flow behind a shield, or f if it has none.
+// Unshielded returns the Flow that Shield has wrapped, or f if it is not wrapped.
 func Unshielded(f Flow) Flow {
 	if s, ok := f.(*shield); ok {
 		return s.Flow
@@ -24,8 +24,8 @@ const closed = 1 << 32
 type shield struct {
 	Flow
 	caught func(v any)
-	state  atomic.Int64  // the number of calls of Note that have not returned; and closed
-	idle   chan struct{} // capacity 1: a call of Note has returned after Close
+	state  atomic.Int64  // the number of running calls of Note, and the bit closed
+	idle   chan struct{} // capacity 1; receives when the last call of Note returns after Close
 }
 
 // Note implements Flow.

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
-// A journal is a Flow that keeps the kinds of its events. It panics at a StopHeard, and takes a second for a CallerGone.
+// A journal is a Flow that keeps the kinds of its events. It panics at a StopHeard, and takes a
+// second for a CallerGone.
 type journal struct {
 	observer.Nobody
 	mu     sync.Mutex
@@ -21,7 +22,7 @@ type journal struct {
 func (j *journal) Note(e observer.Event) {
 	switch e.Kind {
 	case observer.StopHeard:
-		panic("an observer that cannot hear")
+		panic("the observer panics at StopHeard")
 	case observer.CallerGone:
 		time.Sleep(time.Second)
 	default:
@@ -38,12 +39,12 @@ func TestPanicOfNoteIsCaught(t *testing.T) {
 	f := observer.Shield(&journal{}, func(v any) { caught = append(caught, v) })
 	f.Note(observer.Event{Kind: observer.StopHeard})
 	f.Close()
-	if !slices.Equal(caught, []any{"an observer that cannot hear"}) {
+	if !slices.Equal(caught, []any{"the observer panics at StopHeard"}) {
 		t.Error(caught)
 	}
 }
 
-// TestCloseIsLast: Close waits for events that are being noted, and no event but Unreceived comes after it.
+// TestCloseIsLast: Close waits for running calls of Note, and drops later events except Unreceived.
 func TestCloseIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
@@ -62,7 +63,7 @@ func TestCloseIsLast(t *testing.T) {
 	})
 }
 
-func TestUnshieldedFlowIsTheOneBehindTheShield(t *testing.T) {
+func TestUnshieldedReturnsTheWrappedFlow(t *testing.T) {
 	j := &journal{}
 	if f := observer.Unshielded(observer.Shield(j, nil)); f != observer.Flow(j) {
 		t.Error(f)

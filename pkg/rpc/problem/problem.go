@@ -1,4 +1,4 @@
-// Package problem says why a health probe of a peer has failed, and when that is worth a log line.
+// Package problem describes why a health probe of a peer failed, and decides when to log that.
 package problem
 
 import (
@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxText bounds the length of a peer's words in a problem, in bytes.
+// maxText bounds the peer's text in a problem, in bytes.
 const maxText = 300
 
-// Unreachable says in a few words why the connection to a peer failed, such as "connection refused". It omits
-// addresses, because clients may read it; libraries write them before these words.
+// Unreachable describes why the connection to a peer failed in a few words, such as "connection
+// refused". It omits addresses, because clients may read the text; libraries write addresses first.
 func Unreachable(err error) string {
 	text := strings.TrimRight(status.Convert(err).Message(), "\"' ")
 	if at := strings.LastIndex(text, ": "); at >= 0 {
@@ -26,7 +26,8 @@ func Unreachable(err error) string {
 	return clip(strings.Trim(text, "\"' "))
 }
 
-// OfProbe says in words why a peer, such as "it", did not answer a health probe within timeout. It names no addresses.
+// OfProbe describes why peer, such as "it", did not answer a health probe within timeout. The text
+// contains no addresses.
 func OfProbe(peer string, err error, timeout time.Duration) string {
 	switch code := status.Code(err); {
 	case code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded):
@@ -48,19 +49,19 @@ func clip(text string) string {
 	return text[:n] + "…"
 }
 
-// relogAfter is the shortest time between two log lines about problems of one kind.
+// relogAfter is the shortest time between two log lines about problems of the same kind.
 const relogAfter = 30 * time.Second
 
-// A Log decides when a problem that each probe finds again is worth a log line: when its kind differs from the last
-// one's, and now and then while only details change, such as an id that the peer quotes. The zero value has logged
-// nothing.
+// A Log decides when to log a problem that each probe finds again: when its kind differs from the
+// last problem's kind, and every relogAfter while only details change, such as an id that the peer
+// quotes. The zero value has logged nothing.
 type Log struct {
 	kind, text string
 	at         time.Time
 }
 
-// Due reports whether to log a problem, and records that it was logged. The problem's kind is its text before the
-// first ": ".
+// Due reports whether to log a problem, and records that it was logged. The kind of a problem is
+// its text before the first ": ".
 func (l *Log) Due(text string) bool {
 	kind, _, _ := strings.Cut(text, ": ")
 	if kind == l.kind && (text == l.text || time.Since(l.at) < relogAfter) {
@@ -70,5 +71,5 @@ func (l *Log) Due(text string) bool {
 	return true
 }
 
-// Clear has the next problem logged: the peer was well in between.
+// Clear makes Due return true for the next problem, because the peer has recovered.
 func (l *Log) Clear() { *l = Log{} }

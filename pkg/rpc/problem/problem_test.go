@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 )
 
-func TestProbeFailuresAreSaidInWords(t *testing.T) {
+func TestOfProbeDescribesFailures(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -7,12 +7,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestGraceShrinksFromHopToHop stops a path whose last engine ignores it: each hop gives up before the hop above it does, and
-// all of them within the grace of the first.
+// TestGraceShrinksFromHopToHop stops a path whose last engine ignores the stop. Each hop ends
+// before the hop above gives up, and all hops end within the grace of the first.
 func TestGraceShrinksFromHopToHop(t *testing.T) {
 	const trip = 5 * time.Millisecond
 	var now, last time.Duration
-	var grace time.Duration // the first hop's is not known
+	var grace time.Duration // unknown on the first hop
 	limit := DefaultGrace
 	for hop := range 4 {
 		caller := NewCaller(CallerConfig{Peer: "peer"})

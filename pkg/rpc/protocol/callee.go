@@ -8,34 +8,34 @@ import (
 
 // A CalleeConfig describes a method to a Callee.
 type CalleeConfig struct {
-	Grace    time.Duration // 0 is DefaultGrace
-	Sequence bool          // requests are sequences: a message that is no Stop belongs to the request
-	Whole    bool          // the answer is one message, which Answer gives: it has not completed before that
+	Grace    time.Duration // 0 means DefaultGrace
+	Sequence bool          // requests are sequences: each message except a Stop belongs to the request
+	Whole    bool          // the answer is one message, sent by Answer: the stream has not completed before that
 }
 
-// A Callee is the end of a call that serves it, from the request on.
+// A Callee is the end of a call that serves it. Its events begin after the request.
 type Callee struct {
 	steps
 	config CalleeConfig
 
-	stopped    error // why the stream stops; nil while it runs
+	stopped    error // the cause of the stop; nil while the stream runs
 	killed     bool
-	kill       time.Duration // when the engine is killed; 0 is never
-	unreadable error         // a message could not be read, and nothing has explained it yet
-	refused    bool          // and it is the caller's message that is at fault, for sure
-	lost       error         // the call is over before its answer, and not because this end gave up the message in hand
-	known      bool          // the hop knows of lost: as the reason of its stop, or by Gone
-	settle     time.Duration // when unreadable or lost counts; 0 is never
-	deaf       bool          // nothing more can come from the caller
+	kill       time.Duration // when to kill the engine; 0 means never
+	unreadable error         // a message could not be read, and no later event has explained that yet
+	refused    bool          // unreadable is certainly the fault of the caller's message
+	lost       error         // the call is over before its answer, and not because this end abandoned the current message
+	known      bool          // the hop knows lost: as the cause of its stop, or from Gone
+	settle     time.Duration // when unreadable or lost takes effect; 0 means never
+	deaf       bool          // no more messages can arrive from the caller
 
-	sending   bool // a message is in hand
-	abandoned bool // it was given up
+	sending   bool // a message is being sent
+	abandoned bool // that message was abandoned
 	done      bool // the engine has ended
 	ending    error
-	over      bool // the ending is recorded
+	over      bool // the ending has been recorded
 }
 
-// NewCallee returns the machine of a call whose request has come.
+// NewCallee returns the machine of a call whose request has arrived.
 func NewCallee(c CalleeConfig) *Callee {
 	if c.Grace <= 0 {
 		c.Grace = DefaultGrace
@@ -43,17 +43,17 @@ func NewCallee(c CalleeConfig) *Callee {
 	return &Callee{config: c, steps: steps{grace: c.Grace}}
 }
 
-// Over reports whether the ending is recorded.
+// Over reports whether the ending has been recorded.
 func (c *Callee) Over() bool { return c.over }
 
-// Lost reports whether the call is over, so that no caller can be answered.
+// Lost reports whether the call is over, so that the caller cannot be answered.
 func (c *Callee) Lost() bool { return c.lost != nil }
 
-// Abandoned reports whether the message in hand was given up.
+// Abandoned reports whether the current message was abandoned.
 func (c *Callee) Abandoned() bool { return c.abandoned }
 
-// Step takes an event and returns the actions to execute, in order. The slice is valid until the next Step. now is not
-// needed for Item and Sent.
+// Step takes an event and returns the actions to execute, in order. The slice is valid until the
+// next Step. Item and Sent do not use now.
 func (c *Callee) Step(now time.Duration, e Event) []Action {
 	c.begin()
 	if c.over {
@@ -117,7 +117,8 @@ func (c *Callee) item() {
 	c.do(Deliver, nil, 0)
 }
 
-// sent drops the message if it was passed on too late: the caller is told that the stream was stopped.
+// sent drops a message that was passed on too late: the caller was told that the stream was
+// stopped.
 func (c *Callee) sent() {
 	c.sending = false
 	if c.abandoned {
@@ -125,7 +126,7 @@ func (c *Callee) sent() {
 	}
 }
 
-// stop stops the engine, unless it was stopped before: the first cause counts.
+// stop stops the engine, unless it was stopped before: the first cause wins.
 func (c *Callee) stop(now time.Duration, cause error, grace time.Duration) {
 	c.unreadable, c.refused = nil, false
 	if c.lost == nil {
@@ -166,7 +167,8 @@ func (c *Callee) garbled(now time.Duration, e Event) {
 	}
 }
 
-// hushed records that nothing more can come from the caller: if the call is over, no Stop will explain it.
+// hushed records that no more messages can arrive from the caller. If the call is over, no Stop
+// will explain that.
 func (c *Callee) hushed(now time.Duration) {
 	if c.deaf {
 		return
@@ -180,13 +182,14 @@ func (c *Callee) hushed(now time.Duration) {
 	}
 }
 
-// lose records that the call is over. Messages that came before its end may still be unread, and a Stop among them says more.
+// lose records that the call is over. Messages that came before the end may be unread, and a Stop
+// among them has the cause.
 func (c *Callee) lose(now time.Duration, how error) {
 	if c.lost != nil || c.abandoned {
 		return
 	}
 	c.lost = how
-	if c.refused { // by the library, which has ended the call for its message
+	if c.refused { // the library has ended the call because of the message
 		c.lost = c.unreadable
 	}
 	c.unreadable, c.refused = nil, false
@@ -197,7 +200,7 @@ func (c *Callee) lose(now time.Duration, how error) {
 	c.settle = now + c.grace
 }
 
-// give ends the wait for an explanation of the end of the call.
+// give stops waiting for a message that explains the end of the call.
 func (c *Callee) give(now time.Duration) {
 	c.settle = 0
 	if c.stopped != nil {
@@ -208,7 +211,7 @@ func (c *Callee) give(now time.Duration) {
 	c.stop(now, c.lost, 0)
 }
 
-// leave tells the hop that the caller of a stopped stream has gone, unless the hop knows it.
+// leave tells the hop that the caller of a stopped stream has gone, unless the hop knows.
 func (c *Callee) leave() {
 	if c.lost != nil && !c.known {
 		c.known = true
@@ -232,8 +235,8 @@ func (c *Callee) tick(now time.Duration) {
 	}
 }
 
-// end kills the engine, and gives up the message in hand: its caller does not read, and the call is over only when its
-// handler returns.
+// end kills the engine and abandons the current message: the caller does not read, and the call
+// ends only when its handler returns.
 func (c *Callee) end(cause error) {
 	c.kill = 0
 	if c.done {
@@ -246,11 +249,11 @@ func (c *Callee) end(cause error) {
 	if c.sending && !c.abandoned {
 		c.abandoned = true
 		c.do(Abandon, cause, 0)
-		c.leave() // the caller is told the ending, or has gone
+		c.leave() // the caller either is told the ending or has gone
 	}
 }
 
-// finish gives the caller the ending, if there is somebody to give it to.
+// finish answers the caller with the ending, unless the call is over.
 func (c *Callee) finish(err error) {
 	if c.done {
 		return
@@ -260,7 +263,7 @@ func (c *Callee) finish(err error) {
 	if c.lost != nil || c.abandoned {
 		switch {
 		case err != nil:
-		case c.abandoned: // so the caller is told
+		case c.abandoned: // as the caller was told
 			c.ending = c.stopped
 		case c.config.Whole:
 			c.ending = c.lost
@@ -274,7 +277,8 @@ func (c *Callee) finish(err error) {
 	c.do(Answer, err, 0)
 }
 
-// answered records the ending. If the answer could not be sent, a completed stream is recorded as failed.
+// answered records the ending. If the answer could not be sent, a completed stream is recorded as
+// failed.
 func (c *Callee) answered(failed error) {
 	if !c.done {
 		return

@@ -10,29 +10,29 @@ import (
 // A CallerConfig describes a method to a Caller.
 type CallerConfig struct {
 	Self, Peer string
-	Grace      time.Duration // 0 is DefaultGrace
-	Mute       bool          // messages have no room for a Stop: a stream is stopped by resetting its call
-	Endless    bool          // messages have no room for an ending: a stream that is over is complete
-	Unary      bool          // the call is its request: it is open once it is made, and Opened does not follow
+	Grace      time.Duration // 0 means DefaultGrace
+	Mute       bool          // messages have no room for a Stop: the caller stops a stream by resetting its call
+	Endless    bool          // messages have no room for an ending: a stream completes when its call ends
+	Unary      bool          // the call is its request: it is open once it is made, without Opened
 }
 
 // errEnded resets a call whose callee sent the ending but did not close the call within the grace.
 var errEnded error = streamerr.New(streamerr.Completed, "the stream has ended")
 
-// errServed is why a reader leaves that does not say why.
+// errServed is why a reader leaves that gives no reason.
 var errServed error = streamerr.New(streamerr.Completed, "the reader has what it needs")
 
 type callerPhase uint8
 
 const (
 	idle    callerPhase = iota // there is no call
-	opening                    // the request is on its way
-	open                       // messages come
-	ending                     // the message with the ending has come, and the end of the call has not
+	opening                    // the request is being sent
+	open                       // messages arrive
+	ending                     // the message with the ending has arrived, but the end of the call has not
 	over
 )
 
-// A Caller is the end of a call that opened it. Its first event is Open.
+// A Caller is the end of a call that opens it. Its first event is Open.
 type Caller struct {
 	steps
 	config CallerConfig
@@ -40,7 +40,7 @@ type Caller struct {
 	phase   callerPhase
 	stopped error // why the stream was stopped from above
 	left    error // why the reader left
-	part    bool  // the call was stopped, and the stream goes on without it
+	part    bool  // only the call was stopped; the stream continues without it
 	told    bool  // the Stop was sent
 	reset   bool  // by this end
 }
@@ -56,8 +56,8 @@ func NewCaller(c CallerConfig) *Caller {
 // Over reports whether the stream is over.
 func (c *Caller) Over() bool { return c.phase == over }
 
-// Step takes an event and returns the actions to execute, in order. The slice is valid until the next Step. now is not
-// needed for an Item.
+// Step takes an event and returns the actions to execute, in order. The slice is valid until the
+// next Step. Item does not use now.
 func (c *Caller) Step(now time.Duration, e Event) []Action {
 	c.begin()
 	if c.phase == over {
@@ -69,7 +69,7 @@ func (c *Caller) Step(now time.Duration, e Event) []Action {
 	case Open:
 		c.open()
 	case Opened:
-		if c.phase == opening { // else the callee was faster
+		if c.phase == opening { // otherwise the callee was faster
 			c.phase = open
 			c.tell(now)
 		}
@@ -115,8 +115,8 @@ func (c *Caller) item() {
 	}
 }
 
-// end keeps the ending until the callee has ended the call, so that it has forgotten the stream when the reader hears of its
-// end.
+// end holds the ending until the callee has ended the call, so that the callee has forgotten the
+// stream when the reader gets the ending.
 func (c *Caller) end(now time.Duration) {
 	if c.phase == ending {
 		c.tooMuch()
@@ -135,7 +135,7 @@ func (c *Caller) tooMuch() {
 	c.finish(err)
 }
 
-// stop records why the stream must end. Once the ending is here, the callee need not be told.
+// stop records why the stream must end. After the ending has arrived, the callee needs no Stop.
 func (c *Caller) stop(now time.Duration, e Event) {
 	if c.stopped != nil || c.left != nil {
 		return
@@ -165,7 +165,7 @@ func (c *Caller) leave(now time.Duration, why error) {
 	c.tell(now)
 }
 
-// why returns the cause that the callee is told, or nil while the stream is wanted.
+// why returns the cause for the callee, or nil while the stream is wanted.
 func (c *Caller) why() error {
 	if c.stopped != nil {
 		return c.stopped
@@ -173,7 +173,7 @@ func (c *Caller) why() error {
 	return c.left
 }
 
-// tell sends the Stop if there is a reason to, and somebody to hear it.
+// tell sends the Stop if there is a cause and the call is open.
 func (c *Caller) tell(now time.Duration) {
 	switch {
 	case c.why() == nil || c.told || c.reset:
@@ -205,7 +205,8 @@ func (c *Caller) close(e Event) {
 	}
 	switch {
 	case c.phase == ending && (!own || e.Err == nil):
-		// A callee that is slow to end the call, or is lost before it does, has said how the stream ended.
+		// A callee that is slow to end the call, or is lost before that, has already sent the
+		// ending.
 		if c.left == nil {
 			c.do(DeliverHeld, nil, 0)
 		}

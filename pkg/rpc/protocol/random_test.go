@@ -18,7 +18,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "play this schedule alone, and print it")
 )
 
-// A world is two machines, a link between them that delays, an engine, and a reader, on a clock of its own.
+// A world has two machines, a link between them with delays, an engine, a reader, and a clock.
 type world struct {
 	rng    *rand.Rand
 	now    time.Duration
@@ -27,32 +27,32 @@ type world struct {
 	log    strings.Builder
 
 	caller   *Caller
-	callee   *Callee       // nil until the request has come
+	callee   *Callee       // nil until the request has arrived
 	cut      bool          // the link is broken
-	down, up time.Duration // nothing that is sent later arrives earlier
+	down, up time.Duration // messages sent later do not arrive earlier than this
 
 	// The engine.
-	stubborn bool  // it ignores a stop until it is killed
-	stopped  error // why it was stopped
+	stubborn bool  // ignores a stop until it is killed
+	stopped  error // why the engine was stopped
 	engineAt int   // items left
-	engine   bool  // it runs
+	engine   bool  // the engine runs
 	blocked  bool  // an item waits for the caller to read
 
 	// The reader.
-	stopAt   time.Duration // when the stream was stopped from above; 0 is never
+	stopAt   time.Duration // when the stream was stopped from above; 0 means never
 	cause    error
-	pausedTo time.Duration // the reader reads nothing before
+	pausedTo time.Duration // the reader does not read before this time
 
 	// What happened.
 	finished, recorded []string
-	told, gone         int // how often the callee's hop was told that its caller knows the ending, or has gone
+	told, gone         int // how often the callee's hop was told that its caller has received the ending, or has gone
 	reset              bool
 	confirmed          bool
 	delivered          int
 	failures           []string
 }
 
-// An occurrence is something that will happen.
+// An occurrence is a scheduled event.
 type occurrence struct {
 	at  time.Duration
 	seq uint64
@@ -67,7 +67,7 @@ func (s *schedule) Less(i, j int) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 func (s *schedule) Swap(i, j int) { (*s)[i], (*s)[j] = (*s)[j], (*s)[i] }
-func (s *schedule) Push(x any)    { *s = append(*s, x.(occurrence)) } //nolint:forcetypeassert // heap.Push is given nothing else
+func (s *schedule) Push(x any)    { *s = append(*s, x.(occurrence)) } //nolint:forcetypeassert // heap.Push gets only occurrences
 func (s *schedule) Pop() any {
 	old := *s
 	last := old[len(old)-1]
@@ -80,7 +80,7 @@ func (w *world) after(d time.Duration, do func()) {
 	heap.Push(&w.queue, occurrence{w.now + d, w.events, do})
 }
 
-// between returns a random time.
+// between returns a random duration.
 func (w *world) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 }
@@ -89,7 +89,7 @@ func (w *world) fail(format string, args ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, args...))
 }
 
-// sends delivers do at the other end, in order, unless the link breaks before.
+// sends runs do at the other end, in order, unless the link breaks before.
 func (w *world) sends(last *time.Duration, do func()) {
 	at := max(*last, w.now+w.between(0, 5*time.Millisecond))
 	*last = at
@@ -151,7 +151,7 @@ func (w *world) accept() {
 	w.after(w.between(0, 10*time.Millisecond), w.produce)
 }
 
-// produce yields the engine's next item, or ends it.
+// produce yields the engine's next item, or ends the engine.
 func (w *world) produce() {
 	switch {
 	case !w.engine || w.blocked:
@@ -181,7 +181,7 @@ func (w *world) tellCallee(e Event) {
 		fmt.Fprintf(&w.log, "%v callee: %v after %v %v\n", w.now, verbs[a.Verb], e.Kind, a.Err)
 		switch a.Verb {
 		case Deliver:
-			if w.now < w.pausedTo { // the reader does not read: flow control holds the item
+			if w.now < w.pausedTo { // the reader does not read: flow control blocks the item
 				w.blocked = true
 				w.after(w.pausedTo-w.now, w.unblock)
 				continue
@@ -200,7 +200,7 @@ func (w *world) tellCallee(e Event) {
 					w.endEngine(w.stopped)
 				}
 			})
-		case Abandon: // the handler returns: what blocks is freed
+		case Abandon: // the handler returns, which unblocks the sender
 			if !w.callee.Lost() {
 				w.told++
 			}
@@ -311,7 +311,7 @@ func play1(n uint64) *world {
 	return w
 }
 
-// stopCallee is a stop of the callee's own: its engine hears of it.
+// stopCallee stops the stream on the callee's hop.
 func (w *world) stopCallee() {
 	if w.callee == nil || w.stopped != nil {
 		return
@@ -320,7 +320,7 @@ func (w *world) stopCallee() {
 	w.after(w.between(0, 40*time.Millisecond), w.produce)
 }
 
-// check reports what must hold for each schedule.
+// check reports violations of the rules that hold for every schedule.
 func (w *world) check() {
 	if len(w.finished) != 1 {
 		w.fail("the caller ended %d times: %v", len(w.finished), w.finished)
@@ -334,15 +334,15 @@ func (w *world) check() {
 	if len(w.finished) != 1 || len(w.recorded) != 1 {
 		return
 	}
-	known := errors.Is(w.callee.stopped, w.callee.lost) // a caller's loss that is the reason of the stop needs no Gone
+	known := errors.Is(w.callee.stopped, w.callee.lost) // if the caller's loss is the reason of the stop, no Gone is needed
 	if w.gone > 1 || w.callee.abandoned && !known && w.told+w.gone != 1 {
 		w.fail("the caller was told %d times, and has gone %d times", w.told, w.gone)
 	}
 	if w.confirmed && w.stopAt == 0 {
 		w.fail("confirmed without a stop")
 	}
-	// Where the connection held and the call was not reset, both ends say the same. When both ends stop the stream, each may say
-	// its own reason.
+	// If the connection did not break and the call was not reset, both ends report the same ending.
+	// If both ends stop the stream, each may report its own reason.
 	held, both := !w.cut && !w.reset, w.finished[0] == "client_gone" && w.recorded[0] == "draining"
 	left := w.caller.left != nil && w.finished[0] == "completed"
 	if held && !both && !left && w.finished[0] != w.recorded[0] {
@@ -353,8 +353,9 @@ func (w *world) check() {
 	}
 }
 
-// TestSchedules plays random schedules: stops at any time, readers that leave or do not read, engines that ignore a stop,
-// drains, and links that break. go test -run Schedules -seed N plays one of them and prints it.
+// TestSchedules plays random schedules: stops at any time, readers that leave or do not read,
+// engines that ignore a stop, drains, and links that break. go test -run Schedules -seed N plays
+// and prints one schedule.
 func TestSchedules(t *testing.T) {
 	if *seed > 0 {
 		w := play1(*seed)

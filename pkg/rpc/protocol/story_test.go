@@ -30,9 +30,9 @@ var verbs = map[Verb]string{
 	StopEngine: "stop the engine", Kill: "kill the engine", Put: "put", CloseInput: "close the input", Gone: "gone", Answer: "answer", Record: "record", Abandon: "abandon",
 }
 
-// TestStories plays the scripts of testdata. A story begins with the machine, "caller" or "callee", and its config. A line
-// that is not indented is an event, and its time; the indented lines below it are the resulting actions, and when the
-// machine wants to hear of the time.
+// TestStories plays the scripts of testdata. A story begins with the machine, "caller" or "callee",
+// and its config. A line without indentation is an event and its time. The indented lines below it
+// are the resulting actions, and the time of the next Tick.
 //
 //	caller mute endless grace=1s
 //	0s open
@@ -83,7 +83,7 @@ func play(t *testing.T, m machine, line string) (actions []string) {
 	words := strings.Fields(line)
 	kind, ok := events[words[1]]
 	if !ok {
-		t.Fatalf("there is no event %q", words[1])
+		t.Fatalf("unknown event %q", words[1])
 	}
 	e := Event{Kind: kind}
 	var rest []string

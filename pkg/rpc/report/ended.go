@@ -19,7 +19,7 @@ type Ending struct {
 	Took   time.Duration
 }
 
-// Ended logs the one line of a stream that has ended on a hop.
+// Ended logs the one line for a stream that has ended on a hop.
 func Ended(ctx context.Context, log *slog.Logger, hop string, e Ending) {
 	attrs := []slog.Attr{
 		slog.String("stream", stream.ID(ctx)),
@@ -39,8 +39,8 @@ func Ended(ctx context.Context, log *slog.Logger, hop string, e Ending) {
 		attrs = append(attrs, e.End.Attrs...)
 	}
 	if log.Enabled(ctx, slog.LevelInfo) {
-		line := slog.NewRecord(time.Now(), slog.LevelInfo, "stream ended", 0) // a Logger would look for its caller
+		line := slog.NewRecord(time.Now(), slog.LevelInfo, "stream ended", 0) // a Logger would look up its caller
 		line.AddAttrs(attrs...)
-		_ = log.Handler().Handle(ctx, line) // a Logger drops it, too
+		_ = log.Handler().Handle(ctx, line) // a Logger ignores the error, too
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed this hop.
+// An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed
+// this hop.
 type Outcome struct {
 	End *streamerr.Ending
 	Err *streamerr.Error
@@ -25,7 +26,8 @@ func (o Outcome) Reason() streamerr.Reason {
 	}
 }
 
-// Status is the status that the handler returns. It is OK if the caller left with all it needed.
+// Status returns the status for the handler. It is nil if the caller left because it had all it
+// needed.
 func (o Outcome) Status() error {
 	if o.Reason() == streamerr.Completed {
 		return nil
@@ -33,7 +35,7 @@ func (o Outcome) Status() error {
 	return o.Err
 }
 
-// Path returns the hops that the ending crossed, this one included.
+// Path returns the hops that the ending has crossed, this hop included.
 func (o Outcome) Path() streamerr.Path {
 	if o.Err != nil {
 		return o.Err.Path
@@ -41,7 +43,7 @@ func (o Outcome) Path() streamerr.Path {
 	return o.End.Hops()
 }
 
-// Told notes that the caller has been told the outcome. code is the status as it reads it.
+// Told records that the caller was told the outcome. code is the status as the caller reads it.
 func (o Outcome) Told(ctx context.Context, code string) {
 	observer.Of(ctx).Note(observer.Event{Kind: observer.CallerTold, Code: code, Reason: o.Reason(), Path: o.Path()})
 }

@@ -1,5 +1,5 @@
-// Package report tells the observer of a stream what happens to a call on a peer, and the log how a
-// stream has ended.
+// Package report tells the observer of a stream about the events of a call to a peer, and logs how
+// a stream has ended.
 package report
 
 import (
@@ -16,22 +16,24 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Call reports one call on a peer. All methods but Resetting belong to the goroutine of the call.
+// A Call reports the events of one call to a peer. All methods except Resetting belong to the
+// call's goroutine.
 type Call struct {
 	Flow observer.Flow
 	Peer string // the peer's hop name
 
 	begun bool // the peer has answered
 	ended bool
-	cut   atomic.Bool // this hop has reset the call: the error of Recv is not the peer's
+	cut   atomic.Bool // this hop has reset the call, so the error of Recv is not the peer's
 }
 
-// Opening reports that the call goes out. path is the hops that it has crossed, this hop included.
+// Opening reports that the call begins. path has the hops that the call has crossed, this hop
+// included.
 func (c *Call) Opening(path streamerr.Path) {
 	c.Flow.Note(observer.Event{Kind: observer.Calling, Path: path})
 }
 
-// Answered reports a message from the peer. Only the first message counts.
+// Answered reports a message from the peer. Only the first message has an effect.
 func (c *Call) Answered() {
 	if !c.begun {
 		c.begun = true
@@ -39,8 +41,8 @@ func (c *Call) Answered() {
 	}
 }
 
-// Resetting reports that this hop tells the peer to stop (kind observer.StopSent), or resets the call (observer.CallReset).
-// It may be called by any goroutine.
+// Resetting reports that this hop sends the peer a Stop (kind observer.StopSent), or resets the
+// call (observer.CallReset). Any goroutine may call it.
 func (c *Call) Resetting(kind observer.Kind, cause *streamerr.Error) {
 	if kind == observer.CallReset {
 		c.cut.Store(true)
@@ -48,8 +50,8 @@ func (c *Call) Resetting(kind observer.Kind, cause *streamerr.Error) {
 	c.Flow.Note(observer.Event{Kind: kind, Reason: cause.Reason, Path: cause.Path})
 }
 
-// Over reports how the peer has ended the call. err is the error of Recv; st is nil if the call has no trailers. Only the
-// first call of Over counts.
+// Over reports how the peer has ended the call. err is the error of Recv; st is nil if the call has
+// no trailers. Only the first call of Over has an effect.
 func (c *Call) Over(st grpc.ClientStream, err error) {
 	if c.ended || c.cut.Load() {
 		return

@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// A client makes the call of a server-streaming method a bidi call: the request opens the call, and a Stop goes out beside it.
+// A client presents the call of a server-streaming method as a bidi call: the request opens the
+// call, and a Stop is a separate unary call.
 type client[In, Out any] struct {
 	grpc.ClientStream // nil until the call is open; then st
 
@@ -26,12 +27,12 @@ type client[In, Out any] struct {
 
 	// Owned by the goroutine of the call.
 	st     grpc.ServerStreamingClient[Out] // nil until the call is open
-	failed error                           // why it could not be opened
+	failed error                           // why the call could not be opened
 
-	id, owner string // of the stream; set before the call is open, and not changed
+	id, owner string // of the stream; set before the call is open, constant after that
 
 	mu      sync.Mutex // guards ended
-	ended   bool       // telling takes no more goroutines
+	ended   bool       // telling accepts no more goroutines
 	telling sync.WaitGroup
 }
 
@@ -50,7 +51,8 @@ func (c *client[In, Out]) Send(f *frame[In]) error {
 	return c.failed
 }
 
-// stopBeside tells the peer to stop, on a goroutine that ends with the call. A peer that cannot be told is reset.
+// stopBeside sends the peer a Stop, on a goroutine that ends with the call. If the Stop cannot be
+// sent, it resets the call.
 func (c *client[In, Out]) stopBeside(stop *streamv1.Stop) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +69,7 @@ func (c *client[In, Out]) stopBeside(stop *streamv1.Stop) {
 	})
 }
 
-// CloseSend implements grpc.ClientStream: the request has closed the call.
+// CloseSend implements grpc.ClientStream. The call is already half-closed after the request.
 func (c *client[In, Out]) CloseSend() error { return nil }
 
 // Recv implements grpc.BidiStreamingClient.
@@ -83,7 +85,7 @@ func (c *client[In, Out]) Recv() (*Out, error) {
 	return out, err
 }
 
-// end frees what the call holds.
+// end frees the resources of the call.
 func (c *client[In, Out]) end() {
 	c.mu.Lock()
 	before := c.ended

@@ -1,9 +1,10 @@
-// Package serverstream carries a stream.Engine over a server-streaming method as it is: the method's messages have no room for a
-// Stop or an ending, and need none. A stop with its cause travels beside the stream, through the unary method
-// whence.stream.v1.StreamControl/Stop; the ending is in the status and the trailers; and the stream's id is in the request
-// metadata whence-stream-id, unless the request has a field for it.
+// Package serverstream carries a stream.Engine over a server-streaming method without changes to
+// the method's messages, which have no room for a Stop or an ending. A stop travels with its cause
+// beside the stream, through the unary method whence.stream.v1.StreamControl/Stop. The ending is in
+// the status and the trailers. The stream's id is in the request metadata whence-stream-id, unless
+// the request has a field for it.
 //
-// A client or server that knows nothing of this package sees the method unchanged.
+// A client or server that does not use this package sees the method unchanged.
 package serverstream
 
 import (
@@ -19,16 +20,18 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// IDHeader is the request metadata with the stream's id, which a Stop names.
+// IDHeader is the request metadata with the stream's id, by which a Stop names the stream.
 const IDHeader = "whence-stream-id"
 
-// A Method describes a server-streaming method, as for rpc.Serve and rpc.Dial. Open, Opened, Stop, Stopped and Inbox are not
-// used: the message of the call is the request. Every field may be nil, and so may the Method.
+// A Method describes a server-streaming method, as for rpc.Serve and rpc.Dial. Its fields Open,
+// Opened, Stop, Stopped and Inbox are not used, because the message of the call is the request.
+// Every field may be nil, and so may the Method.
 type Method[In, Out any] = rpc.Method[*In, In, Out]
 
-// Serve answers one call of a server-streaming method with engine, and returns what the handler must return: OK for a stream
-// that has completed, otherwise a status with reason and path. RegisterControl makes the stream stoppable with a cause; a call
-// that is reset stops it with PEER_RESET.
+// Serve answers one call of a server-streaming method with engine, and returns the result of the
+// handler: nil for a stream that has completed, otherwise a status with reason and path.
+// RegisterControl makes the stream stoppable with a cause. A call that is reset stops the stream
+// with PEER_RESET.
 func Serve[In, Out any](h *rpc.Hop, in *In, st grpc.ServerStreamingServer[Out], m *Method[In, Out], engine stream.Engine[*In, *Out]) error {
 	md, _ := metadata.FromIncomingContext(st.Context())
 	first := &request[In]{in: in}
@@ -39,8 +42,9 @@ func Serve[In, Out any](h *rpc.Hop, in *In, st grpc.ServerStreamingServer[Out], 
 }
 
 // Dial returns the engine behind a server-streaming method of a peer. open starts a call, such as
-// healthpb.NewHealthClient(cc).Watch. self and peer are hop names. When the stream is stopped, the peer is told by tell, such as
-// Tell(cc), with the cause and the path so far, and has the grace to end the stream; a peer that cannot be told is reset.
+// healthpb.NewHealthClient(cc).Watch. self and peer are the names of this hop and of the peer's.
+// When the stream is stopped, tell, such as Tell(cc), sends the peer the cause and the path so far,
+// and the peer has the grace to end the stream. If the Stop cannot be sent, the call is reset.
 func Dial[In, Out any](self, peer string, open func(context.Context, *In, ...grpc.CallOption) (grpc.ServerStreamingClient[Out], error), tell rpc.Teller, m *Method[In, Out]) stream.Engine[*In, *Out] {
 	frames := framed(m)
 	start := func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[frame[In], Out], error) {
@@ -65,12 +69,12 @@ func Dial[In, Out any](self, peer string, open func(context.Context, *In, ...grp
 	}
 }
 
-// RegisterControl registers whence.stream.v1.StreamControl, through which the live streams of h are stopped.
+// RegisterControl registers whence.stream.v1.StreamControl, which stops the live streams of h.
 func RegisterControl(s grpc.ServiceRegistrar, h *rpc.Hop) {
 	streamv1.RegisterStreamControlServer(s, &control{hop: h})
 }
 
-// Tell returns the Teller of a peer that has registered RegisterControl's service.
+// Tell returns the Teller for a peer whose server has used RegisterControl.
 func Tell(cc grpc.ClientConnInterface) rpc.Teller {
 	peer := streamv1.NewStreamControlClient(cc)
 	return func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
@@ -93,19 +97,19 @@ func (c *control) Stop(ctx context.Context, req *streamv1.StopRequest) (*streamv
 	return &streamv1.StopResponse{Stream: resp}, nil
 }
 
-// A request is the message of a call, with the stream's id if the message has none.
+// A request is the message of a call, and the stream's id if the message has none.
 type request[In any] struct {
 	in *In
 	id string
 }
 
-// A frame is what a bidi call would carry in its messages: the request, or a Stop.
+// A frame is a message of the bidi call that the package emulates: the request, or a Stop.
 type frame[In any] struct {
 	first *request[In]
 	stop  *streamv1.Stop
 }
 
-// framed returns the method of frames for a method of messages.
+// framed converts a method of messages to a method of frames.
 func framed[In, Out any](m *Method[In, Out]) *rpc.Method[*request[In], frame[In], Out] {
 	if m == nil {
 		m = &Method[In, Out]{}
@@ -134,15 +138,16 @@ func framed[In, Out any](m *Method[In, Out]) *rpc.Method[*request[In], frame[In]
 	}
 }
 
-// unwrapped returns the engine of requests for an engine of messages.
+// unwrapped converts an engine of messages to an engine of requests.
 func unwrapped[In, Out any](engine stream.Engine[*In, *Out]) stream.Engine[*request[In], *Out] {
 	return func(ctx context.Context, r *request[In]) iter.Seq2[*Out, error] { return engine(ctx, r.in) }
 }
 
-// A server makes the call of a server-streaming method a bidi call whose caller half-closes after its request.
+// A server presents the call of a server-streaming method as a bidi call whose caller half-closes
+// after its request.
 type server[In, Out any] struct {
 	grpc.ServerStreamingServer[Out]
-	first *request[In] // nil once it was received
+	first *request[In] // nil after it was received
 }
 
 // Recv implements grpc.BidiStreamingServer.

@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 
 type engine = stream.Engine[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
 
-// states is an engine whose request names a behavior: "short" completes after three items, "long" sends items until it
-// is stopped, "bad" is refused, and "late" fails after one item. causes receives the cause of each stop.
+// states is an engine whose request names a behavior: "short" completes after three items, "long"
+// yields items until it is stopped, "bad" is refused, and "late" fails after one item. causes
+// receives the cause of each stop.
 type states struct{ causes chan error }
 
 func (s *states) watch(ctx context.Context, req *healthpb.HealthCheckRequest) iter.Seq2[*healthpb.HealthCheckResponse, error] {
@@ -75,7 +76,7 @@ type server struct {
 	healthpb.UnimplementedHealthServer
 	hop    *rpc.Hop
 	engine engine
-	mute   bool // nothing is registered beside it
+	mute   bool // without StreamControl
 }
 
 func (s *server) Watch(req *healthpb.HealthCheckRequest, st grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
@@ -102,7 +103,7 @@ func listen(t *testing.T) net.Listener {
 	return ln
 }
 
-// transports connect a caller with a server.
+// transports connect a caller to a server.
 var transports = map[string]func(*testing.T, *server) grpc.ClientConnInterface{
 	"grpc-go": func(t *testing.T, s *server) grpc.ClientConnInterface {
 		t.Helper()
@@ -160,7 +161,8 @@ func TestServerStreamKeepsTheContract(t *testing.T) {
 	}
 }
 
-// TestStopCrossesThreeHopsWithItsCause checks the cause at the last engine, the ending at the reader, and the id of all hops.
+// TestStopCrossesThreeHopsWithItsCause checks the cause at the last engine, the ending at the
+// reader, and the id on all hops.
 func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 	for name, connect := range transports {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +189,7 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 				}
 				for _, hop := range []*rpc.Hop{middle.hop, last.hop} {
 					if r := ledger.At(hop).Get(id); streamerr.Reason(r.GetReason()) != streamerr.ClientGone {
-						t.Errorf("%s says %v", hop.Name, r)
+						t.Errorf("the record of %s is %v", hop.Name, r)
 					}
 				}
 			}
@@ -207,7 +209,8 @@ func TestFailureHasItsReasonAndPath(t *testing.T) {
 	}
 }
 
-// TestCallersWithoutOurLibraryAreServed calls Watch as any client does: it gets items, a status, and no header is needed.
+// TestCallersWithoutOurLibraryAreServed calls Watch as any client does: the call gets items and a
+// status, and needs no headers.
 func TestCallersWithoutOurLibraryAreServed(t *testing.T) {
 	for name, connect := range transports {
 		leaf := &states{causes: make(chan error, 100)}
@@ -238,7 +241,7 @@ func TestCallersWithoutOurLibraryAreServed(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutControlIsReset stops a stream of a service beside which there is no Stop.
+// TestPeerWithoutControlIsReset stops a stream of a service without StreamControl.
 func TestPeerWithoutControlIsReset(t *testing.T) {
 	leaf := &states{causes: make(chan error, 1)}
 	s := newServer("callee", leaf.watch)

@@ -9,17 +9,17 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 )
 
-// Actions are the actions of one step of a machine, in memory of the caller's stack.
+// Actions has the actions of one step of a machine, in memory of the caller's stack.
 type Actions struct {
-	Some [4]protocol.Action // more than a step ever has
+	Some [4]protocol.Action // no step has more actions
 	N    int
 }
 
 // All returns the actions in order.
 func (a *Actions) All() []protocol.Action { return a.Some[:a.N] }
 
-// WakeUp returns a timer that calls tick after d, if that is wanted. old is the timer of the step before,
-// or nil; it is stopped or used again.
+// WakeUp returns a timer that calls tick after d, if wanted. old is the timer of the previous step,
+// or nil. WakeUp stops or reuses it.
 func WakeUp(old *time.Timer, d time.Duration, wanted bool, tick func()) *time.Timer {
 	switch {
 	case wanted && old == nil:
@@ -32,17 +32,17 @@ func WakeUp(old *time.Timer, d time.Duration, wanted bool, tick func()) *time.Ti
 	return old
 }
 
-// Running counts the goroutines that execute the actions of steps, so that the end of a call can await
-// them. The zero value counts none.
+// Running counts the goroutines that execute the actions of steps, so that the end of a call can
+// await them. The zero value counts none.
 type Running struct {
 	n    int
 	idle *sync.Cond // nil until Stop waits
 }
 
-// Begin counts a goroutine. The machine's mutex is held.
+// Begin counts a goroutine. The caller holds the machine's mutex.
 func (r *Running) Begin() { r.n++ }
 
-// End no longer counts a goroutine. mu is the machine's mutex, and is not held.
+// End stops counting a goroutine. mu is the machine's mutex; the caller does not hold it.
 func (r *Running) End(mu sync.Locker) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -51,9 +51,9 @@ func (r *Running) End(mu sync.Locker) {
 	}
 }
 
-// Stop stops the timer of WakeUp, or nil, and waits until no goroutine executes actions. mu is the
-// machine's mutex, which guards *timer, and is not held. The machine is over: later steps have no
-// actions.
+// Stop stops the timer of WakeUp, which may be nil, and waits until no goroutine executes actions.
+// mu is the machine's mutex, which guards *timer; the caller does not hold it. The machine is over,
+// so later steps have no actions.
 func (r *Running) Stop(mu sync.Locker, timer **time.Timer) {
 	mu.Lock()
 	defer mu.Unlock()

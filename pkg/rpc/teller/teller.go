@@ -1,5 +1,5 @@
-// Package teller stops a peer's stream with a unary call, for streams whose own call has no message for
-// a Stop.
+// Package teller stops a peer's stream with a unary call, for streams whose own call has no message
+// for a Stop.
 package teller
 
 import (
@@ -11,16 +11,18 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Teller is the unary method of a peer that ends a stream from outside of it.
+// A Teller calls the unary method of a peer that ends a stream from outside.
 type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
 
-// tellEvery is how often a peer is told that does not know the stream: the call that is to end may still be on its way.
+// tellEvery is the retry interval while the peer does not know the stream: the call to stop may
+// still be on its way.
 const tellEvery = 5 * time.Millisecond
 
-// Until tells the peer to stop, again while it does not know the stream, and returns true when answered is closed: the call that
-// is to stop is over. It returns false if the peer cannot be told, or if grace is done.
+// Until sends the peer a Stop, and repeats it while the peer does not know the stream. It returns
+// true when answered is closed, which means that the call to stop is over. It returns false if the
+// Stop cannot be sent, or if grace is done.
 func (tell Teller) Until(grace context.Context, answered <-chan struct{}, stop *streamv1.StopStreamRequest) bool {
-	if tell == nil || stop.GetStreamId() == "" { // the peer has another name for the stream
+	if tell == nil || stop.GetStreamId() == "" { // the peer uses another id for the stream
 		return false
 	}
 	for !Closed(answered) {

@@ -21,8 +21,9 @@ var (
 	errDeep  = fmt.Errorf("the thrift struct is nested deeper than %d", maxDepth)
 )
 
-// Decode sets m to the struct at the beginning of b, and returns the size of that struct. It keeps no part of b. A field whose
-// type is not that of the twin is an error, and so are more structs within the struct than nesting.Max allows.
+// Decode sets m to the struct at the beginning of b, and returns the size of that struct in bytes.
+// It keeps no part of b. It returns an error for a field whose type differs from the twin's, and
+// for more nested structs than nesting.Max allows.
 func Decode(b []byte, m proto.Message) (n int, err error) {
 	proto.Reset(m)
 	r := newReader(b)
@@ -30,8 +31,9 @@ func Decode(b []byte, m proto.Message) (n int, err error) {
 	return len(b) - len(r.rest), err
 }
 
-// DecodeField decodes the struct in the field with a number of the struct at the beginning of b, such as the arguments of a
-// method, into m. It returns the size of the outer struct. found is false if there is no such field.
+// DecodeField decodes a struct into m: the struct in the field with the given number of the struct
+// at the beginning of b, such as the arguments of a method. It returns the size of the outer struct
+// in bytes. found is false if there is no such field.
 func DecodeField(b []byte, number int16, m proto.Message) (n int, found bool, err error) {
 	r := newReader(b)
 	for {
@@ -51,16 +53,16 @@ func DecodeField(b []byte, number int16, m proto.Message) (n int, found bool, er
 	}
 }
 
-// A reader reads from the bytes that are left.
+// A reader reads from the remaining bytes.
 type reader struct {
 	rest    []byte
-	max     int // structs
-	structs int // that may still be read
+	max     int // the maximum number of structs, for errors
+	structs int // the number of structs that may still be read
 }
 
 func newReader(b []byte) reader {
 	n := nesting.Max(len(b))
-	return reader{rest: b, max: n, structs: n + 1} // the outermost one is not counted
+	return reader{rest: b, max: n, structs: n + 1} // the outermost struct is not counted
 }
 
 // next returns the next n bytes.
@@ -89,7 +91,7 @@ func (r *reader) u64() (uint64, error) {
 	return binary.BigEndian.Uint64(b), nil
 }
 
-// field reads the header of a field, or the end of a struct, whose type is stop.
+// field reads the header of a field, or the end of a struct, for which it returns type stop.
 func (r *reader) field() (t Type, number int16, err error) {
 	b, err := r.next(1)
 	if err != nil || Type(b[0]) == stop {
@@ -102,19 +104,20 @@ func (r *reader) field() (t Type, number int16, err error) {
 	return t, int16(binary.BigEndian.Uint16(b)), nil
 }
 
-// size reads the number of elements of a container, each of which takes at least atLeast bytes.
+// size reads the number of elements of a container, whose elements take at least atLeast bytes
+// each.
 func (r *reader) size(atLeast int) (int, error) {
 	n, err := r.u32()
 	if err != nil {
 		return 0, err
 	}
-	if uint64(n)*uint64(atLeast) > uint64(len(r.rest)) { // before memory is allocated for them
+	if uint64(n)*uint64(atLeast) > uint64(len(r.rest)) { // checked before memory is allocated
 		return 0, errShort
 	}
 	return int(n), nil
 }
 
-// bytes reads a string or a binary. The result shares the memory of the input.
+// bytes reads a string or a binary. The result shares the input's memory.
 func (r *reader) bytes() ([]byte, error) {
 	n, err := r.u32()
 	if err != nil {
@@ -228,7 +231,7 @@ func (r *reader) readMap(m protoreflect.Message, fd protoreflect.FieldDescriptor
 	return nil
 }
 
-// value reads a value that is no struct, list or map.
+// value reads a value, except a struct, list or map.
 func (r *reader) value(fd protoreflect.FieldDescriptor) (v protoreflect.Value, err error) {
 	switch ElementOf(fd) {
 	case Bool:
@@ -286,7 +289,7 @@ func (r *reader) text(fd protoreflect.FieldDescriptor) (protoreflect.Value, erro
 	}
 }
 
-// fixed is the size of a value of a type, or 0 if it varies.
+// fixed returns the size of a value of a type, in bytes, or 0 if the size varies.
 func fixed(t Type) int {
 	switch t {
 	case Bool, i8:
@@ -302,7 +305,7 @@ func fixed(t Type) int {
 	}
 }
 
-// minSize is the size of the smallest value of a type, in bytes.
+// minSize returns the size of the smallest value of a type, in bytes.
 func minSize(t Type) int {
 	switch t {
 	case String:
@@ -311,12 +314,12 @@ func minSize(t Type) int {
 		return 6
 	case List, set:
 		return 5
-	default: // the smallest struct is its end
+	default: // the smallest struct has only its end
 		return max(fixed(t), 1)
 	}
 }
 
-// skip skips a value that this build does not know.
+// skip skips a value of a field that this build does not know.
 func (r *reader) skip(t Type, depth int) error {
 	if depth > maxDepth {
 		return errDeep
@@ -356,7 +359,7 @@ func (r *reader) skip(t Type, depth int) error {
 	}
 }
 
-// skipAll skips the elements of a container, each of which has values of types.
+// skipAll skips the elements of a container. Each element has values of the given types.
 func (r *reader) skipAll(depth int, types ...Type) error {
 	smallest := 0
 	for _, t := range types {

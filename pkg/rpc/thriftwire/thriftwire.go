@@ -1,9 +1,11 @@
-// Package thriftwire encodes and decodes protobuf messages as structs of Thrift's binary protocol. So a service with protobuf
-// messages serves callers whose code was generated from the Thrift twin of its protos, without a second set of messages.
+// Package thriftwire encodes and decodes protobuf messages as structs of Thrift's binary protocol.
+// So a service with protobuf messages can serve callers whose code was generated from the Thrift
+// twin of its protos, without a second set of messages.
 //
-// The twin has a struct for each message, with the same field numbers and names. Types are mapped by TypeOf: uint32 and uint64
-// are i64 (a uint64 above the maximum of i64 is negative), float is double, bytes is binary, an enum is i32, and a field of a
-// oneof is an optional field. Fields without a value are not encoded, and unknown fields are skipped.
+// The twin has a struct for each message, with the same field numbers and names. TypeOf maps the
+// types: uint32 and uint64 are i64 (a uint64 above the maximum of i64 is negative), float is
+// double, bytes is binary, an enum is i32, and a field of a oneof is an optional field. Fields
+// without a value are not encoded, and unknown fields are skipped.
 package thriftwire
 
 import (
@@ -28,14 +30,14 @@ const (
 	i16    Type = 6
 	I32    Type = 8
 	I64    Type = 10
-	String Type = 11 // and binary
+	String Type = 11 // also binary
 	Struct Type = 12
 	Map    Type = 13
 	set    Type = 14
 	List   Type = 15
 )
 
-// TypeOf returns the type of a field of the twin.
+// TypeOf returns the Thrift type of a field in the twin.
 func TypeOf(fd protoreflect.FieldDescriptor) Type {
 	switch {
 	case fd.IsMap():
@@ -47,7 +49,8 @@ func TypeOf(fd protoreflect.FieldDescriptor) Type {
 	}
 }
 
-// ElementOf returns the type of the elements of a list, or of a field that is neither a list nor a map.
+// ElementOf returns the Thrift type of the elements of a list, or of a field that is neither a list
+// nor a map.
 func ElementOf(fd protoreflect.FieldDescriptor) Type {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
@@ -60,7 +63,7 @@ func ElementOf(fd protoreflect.FieldDescriptor) Type {
 		return String
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return Struct
-	default: // uint32, and the integers of 64 bits
+	default: // uint32, and the 64-bit integers
 		return I64
 	}
 }

@@ -38,7 +38,8 @@ var pairs = []struct {
 	{&streamv1.WhyResponse{}, func() thrift.FastCodec { return twinstream.NewWhyResponse() }},
 }
 
-// TestMessagesCrossUnchanged sends random messages through the code that Kitex has made of the twins.
+// TestMessagesCrossUnchanged sends random messages through the code that Kitex has generated from
+// the twins.
 func TestMessagesCrossUnchanged(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -150,8 +151,7 @@ func TestInvalidStructsAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreSkipped decodes the fields of a later version: one of each type.
-// TestEmptyStructsAreBounded: each takes one byte of a list, and 200 in memory.
+// TestEmptyStructsAreBounded: each takes one byte in a list, and 200 in memory.
 func TestEmptyStructsAreBounded(t *testing.T) {
 	var few, many chatv1.GenerateRequest
 	for n, m := range map[int]*chatv1.GenerateRequest{1000: &few, 20_000: &many} {
@@ -170,6 +170,7 @@ func TestEmptyStructsAreBounded(t *testing.T) {
 	}
 }
 
+// TestUnknownFieldsAreSkipped decodes the fields of a later version, one field of each type.
 func TestUnknownFieldsAreSkipped(t *testing.T) {
 	later := []byte{
 		2, 0, 90, 1,

@@ -26,8 +26,8 @@ var protos = []protoreflect.FileDescriptor{
 	durationpb.File_google_protobuf_duration_proto,
 }
 
-// TestTwinsAreEqualToTheProtos reads the Thrift files with Kitex's parser. scripts/gen makes them, and this test is what says that they
-// are right.
+// TestTwinsAreEqualToTheProtos reads the Thrift files, which scripts/gen makes, with Kitex's
+// parser.
 func TestTwinsAreEqualToTheProtos(t *testing.T) {
 	for _, proto := range protos {
 		name := strings.TrimSuffix(path.Base(proto.Path()), ".proto") + ".thrift"
@@ -89,7 +89,7 @@ func sameMessages(t *testing.T, proto protoreflect.FileDescriptor, twin *parser.
 	}
 }
 
-// typeIn is how a Thrift file writes the type of a field.
+// typeIn returns the type of a field as a Thrift file writes it.
 func typeIn(in protoreflect.FileDescriptor, fd protoreflect.FieldDescriptor) string {
 	switch thriftwire.TypeOf(fd) {
 	case thriftwire.Map:

@@ -16,9 +16,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A relay is a Kitex service that passes a stream on. wrap derives the context of its call from that of its handler.
+// A relay is a Kitex service that forwards a stream. wrap derives the context of its call from the
+// context of its handler.
 type relay struct {
-	twin.Chat // whose other methods are not called
+	twin.Chat // its other methods are not called
 
 	below chat.Client
 	wrap  func(context.Context) (context.Context, context.CancelFunc)
@@ -50,7 +51,7 @@ func (r *relay) Generate(ctx context.Context, above twin.Chat_GenerateServer) er
 	}
 }
 
-// serveRelay serves a relay with Kitex alone.
+// serveRelay serves a relay with Kitex only.
 func serveRelay(t *testing.T, r *relay) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,14 +68,15 @@ func serveRelay(t *testing.T, r *relay) (addr string) {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = svr.Run() }() // its error is that of the connections that are still open
+	go func() { defer close(ended); _ = svr.Run() }() // the error concerns connections that are still open
 	t.Cleanup(func() { close(exit); <-ended; _ = ln.Close() })
 	return ln.Addr().String()
 }
 
-// TestPathOfACancelHasTheServicesThatPassTheirContextOn has shop call cart, which calls us. The path begins anew at a service that
-// wraps the context of its handler: Kitex finds its own error in the context no more.
-func TestPathOfACancelHasTheServicesThatPassTheirContextOn(t *testing.T) {
+// TestPathOfACancelNamesTheServices: shop calls cart, which calls us. The path begins again at a
+// service that wraps the context of its handler, because Kitex no longer finds its own error in the
+// context.
+func TestPathOfACancelNamesTheServices(t *testing.T) {
 	s := newService("chat")
 	below, err := chat.NewClient("chat", client.WithHostPorts(serve(t, s)), client.WithTransportProtocol(tt),
 		client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: "cart"}))
@@ -95,7 +97,7 @@ func TestPathOfACancelHasTheServicesThatPassTheirContextOn(t *testing.T) {
 			cancel()
 			_, _ = drain(ctx, st)
 			if got := <-s.causes; got.Reason != streamerr.PeerReset || got.Path.String() != c.path {
-				t.Errorf("the engine hears %v", got)
+				t.Errorf("the engine was stopped with %v", got)
 			}
 		})
 	}

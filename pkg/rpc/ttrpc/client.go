@@ -28,24 +28,26 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// maxReceived bounds a received message, in bytes. Kitex has allocated it by then.
+// maxReceived bounds a received message, in bytes. Kitex has allocated the message before the
+// check.
 const maxReceived = 32 << 20
 
-// idleConnection is how long a connection without a stream is kept.
+// idleConnection is how long a connection without a stream stays open.
 const idleConnection = time.Minute
 
-// A ClientConn calls the services of one address over TTHeader Streaming, and their unary methods over TTHeader. It is what stubs
-// generated for grpc-go take. Each stream has a connection of its own while it runs, because the streams of one connection wait for
-// the one whose peer does not read.
+// A ClientConn calls the services of one address over TTHeader Streaming, and their unary methods
+// over TTHeader. Stubs generated for grpc-go accept it. Each stream has a connection of its own
+// while it runs, because on a shared connection a stream whose peer does not read blocks the other
+// streams.
 type ClientConn struct {
 	clients map[string]client.Client // by full service name
 }
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
-// Dial returns a connection to the services described by descs at target, a host:port. self is the name of the calling hop, which
-// the callee finds in the ttscp of a canceled stream. Dial connects with the first call. Keep the result for as long as its
-// streams run.
+// Dial returns a connection to the services described by descs at target, a host:port. self is the
+// name of the calling hop, which the callee finds in the ttscp of a canceled stream. Dial connects
+// at the first call. Keep a reference to the result as long as its streams run.
 func Dial(self, target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 	c := &ClientConn{clients: make(map[string]client.Client, len(descs))}
 	for _, desc := range descs {
@@ -86,7 +88,8 @@ func clientInfo(desc *grpc.ServiceDesc) *serviceinfo.ServiceInfo {
 	return info
 }
 
-// Close closes the clients. Their streams must have ended. Kitex keeps idle connections until they have been idle for a minute.
+// Close closes the clients. Their streams must have ended. Kitex keeps idle connections for a
+// minute.
 func (c *ClientConn) Close() error {
 	var errs []error
 	for _, kc := range c.clients {
@@ -107,7 +110,7 @@ func (c *ClientConn) find(method string) (client.Client, string, error) {
 	return kc, name, nil
 }
 
-// Invoke implements grpc.ClientConnInterface. It honours no call options.
+// Invoke implements grpc.ClientConnInterface. It ignores call options.
 func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
 	kc, name, err := c.find(method)
 	if err != nil {
@@ -128,7 +131,7 @@ func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any,
 	return decodeField(answer.b, resultField, reply)
 }
 
-// fromUnary returns the error of a unary call as a status of gRPC.
+// fromUnary converts the error of a unary call to a gRPC status.
 func fromUnary(err error) error {
 	biz, ok := kerrors.FromBizStatusError(err)
 	if !ok {
@@ -166,7 +169,8 @@ func (headerWriter) OnWriteStream(ctx context.Context) (ttstream.IntHeader, ttst
 	return nil, outgoing(ctx), nil
 }
 
-// NewStream implements grpc.ClientConnInterface. It honours no call options. The callee hears the cause of a cancel of ctx.
+// NewStream implements grpc.ClientConnInterface. It ignores call options. When ctx is canceled, the
+// callee receives the cause.
 func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	kc, name, err := c.find(method)
 	if err != nil {
@@ -197,7 +201,7 @@ type clientStream struct {
 	ctx    context.Context //nolint:containedctx // the call's
 	cancel context.CancelCauseFunc
 	st     streaming.ClientStream
-	// Kitex returns these only once: a second call waits for ever.
+	// Kitex returns these only once: a second call blocks forever.
 	header  func() (streaming.Header, error)
 	trailer func() (streaming.Trailer, error)
 
@@ -215,7 +219,7 @@ func (s *clientStream) SendMsg(m any) error {
 		return err
 	}
 	if err := s.st.SendMsg(s.ctx, out); err != nil {
-		return io.EOF // RecvMsg knows why
+		return io.EOF // RecvMsg returns the reason
 	}
 	return nil
 }
@@ -238,7 +242,8 @@ func (s *clientStream) RecvMsg(m any) error {
 	return fromKitex(err)
 }
 
-// reset resets a stream with a message that cannot be decoded. Kitex sends the reset when the stream is read, or some seconds later.
+// reset resets a stream after a message that cannot be decoded. Kitex sends the reset when the
+// stream is read, or some seconds later.
 func (s *clientStream) reset(why error) {
 	s.cancel(streamerr.New(streamerr.Internal, "a message could not be decoded: %s", status.Convert(why).Message()))
 	for {
@@ -261,6 +266,6 @@ func (s *clientStream) Trailer() metadata.MD {
 	if !s.over { // Kitex would wait for it
 		return nil
 	}
-	trailer, _ := s.trailer() // an error says that there is none
+	trailer, _ := s.trailer() // an error means that there is no trailer
 	return metadata.New(trailer)
 }

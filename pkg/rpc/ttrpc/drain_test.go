@@ -23,7 +23,7 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-// TestConnectionsStayUntilTheTrailersAreWritten: however long after the return of the handler that is.
+// TestConnectionsStayUntilTheTrailersAreWritten: however late after the handler's return that is.
 func TestConnectionsStayUntilTheTrailersAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &fakeConn{}
@@ -40,17 +40,17 @@ func TestConnectionsStayUntilTheTrailersAreWritten(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if conn.closed {
-			t.Error("the connection is closed before the trailers are written")
+			t.Error("the connection was closed before the trailers were written")
 		}
 		finishes{}.Finish(finishes{}.Start(ctx))
 		<-stopped
 		if !conn.closed {
-			t.Error("the connection stays")
+			t.Error("the connection is still open")
 		}
 	})
 }
 
-// TestStreamIDsAreUsedOnce checks ids that come in order but for some, the boundary of the window, and
+// TestStreamIDsAreUsedOnce checks ids in almost ascending order, the boundary of the window, and
 // the memory.
 func TestStreamIDsAreUsedOnce(t *testing.T) {
 	var s streamIDs
@@ -73,7 +73,8 @@ func TestStreamIDsAreUsedOnce(t *testing.T) {
 	}
 }
 
-// TestStreamIDsWrapAround: Kitex counts the streams of a process in an int32, and math.MinInt32 follows math.MaxInt32.
+// TestStreamIDsWrapAround: Kitex counts the streams of a process in an int32, and math.MinInt32
+// follows math.MaxInt32.
 func TestStreamIDsWrapAround(t *testing.T) {
 	var s streamIDs
 	const n = 10 * idsBehind

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
-// A slowStream takes some time for each message.
+// A slowStream takes some time to send a message.
 type slowStream struct {
 	streaming.ServerStream
 	takes time.Duration
@@ -25,8 +25,8 @@ func (s slowStream) SendMsg(context.Context, any) error {
 	return nil
 }
 
-// TestEndWaitsForAMessage: a call ends behind the message that another goroutine is sending, but waits a second at most, and no
-// message follows the end.
+// TestEndWaitsForAMessage: a call ends after the message that another goroutine is sending, but
+// waits at most a second, and no message follows the end.
 func TestEndWaitsForAMessage(t *testing.T) {
 	for takes, want := range map[time.Duration]time.Duration{300 * time.Millisecond: 300 * time.Millisecond, time.Minute: time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEndWaitsForAMessage(t *testing.T) {
 				t.Error(err)
 			}
 			if err := st.SendMsg(&chatv1.GenerateResponse{}); takes < time.Second && err == nil {
-				t.Error("a message follows the end")
+				t.Error("a message followed the end")
 			}
 		})
 	}

@@ -21,13 +21,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// CodeBase is the difference between the number of a Reason and the code of its exception: REASON_DRAINING, which is 7, has the
-// code 13007. Kitex's own codes are 12001 to 12015.
+// CodeBase is the code of an exception minus the number of its Reason: REASON_DRAINING, which is 7,
+// has the code 13007. Kitex's own codes are 12001 to 12015.
 const CodeBase = 13000
 
-// Trailers of an ending, beside those of packages streamerr and wire.
+// Trailers of an ending, in addition to those of packages streamerr and wire.
 const (
-	statusTrailer  = "grpc-status-details-bin" // a google.rpc.Status, in base64, as gRPC has it
+	statusTrailer  = "grpc-status-details-bin" // a google.rpc.Status, in base64, as in gRPC
 	bizStatus      = "biz-status"              // Kitex's names for the parts of a kerrors.BizStatusErrorIface
 	bizMessage     = "biz-message"
 	bizExtra       = "biz-extra"
@@ -36,11 +36,12 @@ const (
 	extraParam     = "param"
 	extraCode      = "code"
 	extraRetryMS   = "retry_after_ms"
-	timeoutHeader  = "whence-timeout-ms" // what is left of the caller's deadline, in milliseconds
+	timeoutHeader  = "whence-timeout-ms" // the time left until the caller's deadline, in milliseconds
 	maxTimeoutInMS = int64(1000 * time.Hour / time.Millisecond)
 )
 
-// exception returns the exception that ends a stream with err, and the trailers that tell the same to programs.
+// exception returns the exception that ends a stream with err, and trailers with the same content
+// for programs.
 func exception(err error) (*thrift.ApplicationException, streaming.Trailer) {
 	st := toStatus(err)
 	e := streamerr.FromGRPC("", st.Err())
@@ -55,7 +56,7 @@ func exception(err error) (*thrift.ApplicationException, streaming.Trailer) {
 	return thrift.NewApplicationException(biz.BizStatusCode(), e.Error()), trailer
 }
 
-// bizError returns e as Kitex's error of a business.
+// bizError converts e to Kitex's business error.
 func bizError(e *streamerr.Error) kerrors.BizStatusErrorIface {
 	extra := map[string]string{extraReason: e.Reason.String(), extraPath: e.Path.String()}
 	if e.Param != "" {
@@ -77,18 +78,19 @@ func toStatus(err error) *status.Status {
 	return status.FromContextError(err)
 }
 
-// refusedFrame begins the error for a frame that is not read.
+// refusedFrame is the prefix of the error for a frame that is refused.
 const refusedFrame = ttcause.RefusedFrame
 
 // canceled returns why a caller ended a stream.
 var canceled = ttcause.Canceled
 
-// WithCause returns ctx for a call of any Kitex client over TTHeader Streaming: the callee hears the cause of a cancel. Kitex sends
-// the text of ctx.Err and never asks for context.Cause, so that the cause of WithCancelCause is lost otherwise. A cause that is a
-// *streamerr.Error keeps its reason and its path; any other is a USER_STOP.
+// WithCause returns ctx for a call of any Kitex client over TTHeader Streaming, so that the callee
+// receives the cause of a cancel. Kitex sends the text of ctx.Err and never calls context.Cause, so
+// without WithCause the cause of WithCancelCause is lost. A cause that is a *streamerr.Error keeps
+// its reason and its path; any other cause becomes a USER_STOP.
 //
-// A program that does without this package returns a text such as "OPERATOR_STOP: the page was closed [pager > shop]" from the
-// Err of its context.
+// A program without this package can return a text such as "OPERATOR_STOP: the page was closed
+// [pager > shop]" from the Err of its context.
 func WithCause(ctx context.Context) context.Context { return ttcause.With(ctx) }
 
 // fromTrailer returns the status in the trailers of a stream, or nil if they have none.
@@ -99,13 +101,13 @@ func fromTrailer(md metadata.MD) *status.Status {
 	}
 	b, err := base64.StdEncoding.DecodeString(values[0])
 	var p statuspb.Status
-	if err != nil || proto.Unmarshal(b, &p) != nil || codes.Code(p.GetCode()) == codes.OK { //nolint:gosec // a code of any size
+	if err != nil || proto.Unmarshal(b, &p) != nil || codes.Code(p.GetCode()) == codes.OK { //nolint:gosec // the code may be any number
 		return nil
 	}
 	return status.FromProto(&p)
 }
 
-// fromKitex returns an error of a Kitex client or server as a status of gRPC.
+// fromKitex converts an error of a Kitex client or server to a gRPC status.
 func fromKitex(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err

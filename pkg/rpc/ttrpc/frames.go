@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// lengthField is the size of the length in front of each frame.
+	// lengthField is the size of the length before each frame, in bytes.
 	lengthField = 4
-	// streamAt is where the stream's id stands in the first bytes of a frame.
+	// streamAt is the offset of the stream's id in a frame.
 	streamAt = 8
 )
 
-// A frameReader follows the frames of a connection, and fails at a frame that is too large, before memory is allocated for it, and at
-// a frame that opens a stream with an id that was used before. Kitex reads with Next and Skip alone, the length of a frame in one
-// piece with what stands before its header, and the header in the next piece.
+// A frameReader follows the frames of a connection. It fails at a frame that is too large, before
+// memory is allocated for the frame, and at a frame that opens a stream with a used id. Kitex reads
+// only with Next and Skip: first the length of a frame together with the bytes before its header,
+// then the header.
 type frameReader struct {
 	netpoll.Reader
 	limit   int
-	left    int                             // bytes of the current frame that were not read yet
-	head    [ttheader.TTHeaderMetaSize]byte // of the current frame; its header follows if headed
+	left    int                             // unread bytes of the current frame
+	head    [ttheader.TTHeaderMetaSize]byte // of the current frame; if headed, its header is read next
 	headed  bool
 	streams streamIDs
 }
@@ -79,7 +80,8 @@ func (r *frameReader) read(b []byte, n int) error {
 	return nil
 }
 
-// opens returns an error if a frame with a header opens a stream whose id was used before. Kitex would forget the stream that has it.
+// opens returns an error if a frame opens a stream with a used id. Kitex would forget the earlier
+// stream with that id.
 func (r *frameReader) opens(header []byte) error {
 	frame, err := ttheader.DecodeFromBytes(context.Background(), append(r.head[:], header...))
 	if err != nil || frame.IntInfo[ttheader.FrameType] != ttheader.FrameTypeHeader {
@@ -92,23 +94,24 @@ func (r *frameReader) opens(header []byte) error {
 }
 
 const (
-	// idsBehind is how far the id of a new stream may be below the highest one. Callers take ids in order, but streams that
-	// begin at the same time may be sent in another order.
+	// idsBehind is how far the id of a new stream may be below the highest id. Callers assign ids
+	// in order, but may send streams that begin at the same time in another order.
 	idsBehind = 1 << 16
 	idsInWord = 64
-	// Above maxWords, add deletes the words behind the window.
+	// Above maxWords words, add deletes the words behind the window.
 	maxWords = 2 * idsBehind / idsInWord
 )
 
-// streamIDs has the ids of the streams that a connection has had. Kitex counts the streams of a process in an int32 that wraps
-// around, so ids are compared by their wrapping difference: math.MinInt32 follows math.MaxInt32. An id that is too far below the
-// highest counts as used. The zero value is empty; the first id may be any.
+// streamIDs is the set of stream ids that a connection has used. Kitex counts the streams of a
+// process in an int32 that wraps around, so ids are compared by their wrapping difference:
+// math.MinInt32 follows math.MaxInt32. An id too far below the highest id counts as used. The zero
+// value is empty; the first id may be any number.
 type streamIDs struct {
 	highest int32            // the newest id
-	words   map[int32]uint64 // a bit for each id; by the id divided by idsInWord
+	words   map[int32]uint64 // a bit for each id; the key is the id divided by idsInWord
 }
 
-// add reports whether an id is new, and adds it.
+// add adds an id, and reports whether it is new.
 func (s *streamIDs) add(id int32) (isNew bool) {
 	switch d := id - s.highest; {
 	case s.words == nil || d > idsBehind: // all earlier ids are behind the window
@@ -125,7 +128,7 @@ func (s *streamIDs) add(id int32) (isNew bool) {
 	s.words[word] |= bit
 	if len(s.words) > maxWords {
 		for w := range s.words {
-			if s.highest-(w<<6+idsInWord-1) > idsBehind { // so is the last id of the word
+			if s.highest-(w<<6+idsInWord-1) > idsBehind { // then the last id of the word is behind the window, too
 				delete(s.words, w)
 			}
 		}

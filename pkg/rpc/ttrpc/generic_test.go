@@ -18,7 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/thriftwire"
 )
 
-// A generic client has the Thrift files and no generated code. text has it print an answer.
+// A genericKind is a kind of generic client, which has the Thrift files but no generated code. text
+// prints an answer.
 type genericKind struct {
 	make    func(t *testing.T) generic.Generic
 	request func(model string) any

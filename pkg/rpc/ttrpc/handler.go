@@ -16,23 +16,24 @@ import (
 	"github.com/cloudwego/netpoll"
 )
 
-// A frame of a message that is a little too large is read, and the message is refused with a status. The connection is cut at the
-// header of a larger frame.
+// A message that is a little too large is read, and refused with a status. A connection is closed
+// at the header of a larger frame.
 const (
 	framesPerMessage = 2
 	maxFrameHeader   = 64 << 10
 )
 
-// Handlers makes the part of a Kitex server that serves TTHeader Streaming, for detection.NewSvrTransHandlerFactory. It bounds what
-// a peer may send and how long a write to the peer may take, and has unknown methods answered by the method named Fallback of
-// the service named Service.
+// Handlers makes the part of a Kitex server that serves TTHeader Streaming, for
+// detection.NewSvrTransHandlerFactory. It bounds the messages of a peer and the time of a write to
+// the peer. The method Fallback of Service answers calls of unknown methods.
 type Handlers struct {
 	// Limit bounds a received message, in bytes.
 	Limit int
-	// WriteTimeout is the longest time for a write to a connection. TTHeader Streaming has no flow control: all streams of a
-	// connection wait for a write that its peer does not read, and only the end of the connection ends that.
+	// WriteTimeout is the longest time for a write to a connection. TTHeader Streaming has no flow
+	// control: a write that the peer does not read blocks all streams of its connection, until the
+	// connection is closed.
 	WriteTimeout time.Duration
-	// Service is a registered service that has Fallback.
+	// Service is a registered service that has the method Fallback.
 	Service *serviceinfo.ServiceInfo
 	// Fallback answers calls of unknown methods.
 	Fallback serviceinfo.MethodInfo
@@ -57,7 +58,7 @@ func (f Handlers) NewTransHandler(o *remote.ServerOption) (remote.ServerTransHan
 	return h, nil
 }
 
-// A kitexHandler is Kitex's own.
+// A kitexHandler is Kitex's handler of TTHeader Streaming.
 type kitexHandler interface {
 	detection.DetectableServerTransHandler
 	remote.InvokeHandleFuncSetter
@@ -72,11 +73,11 @@ func (h headers) OnReadStream(ctx context.Context, _ ttstream.IntHeader, header 
 	return incomingContext(context.WithValue(ctx, handlerKey{}, h.handler), header), nil
 }
 
-// handlerKey is the key of the handler in the context of a call that it has counted.
+// handlerKey is the context key of the handler that has counted the call.
 type handlerKey struct{}
 
-// finishes is the tracer that learns that a call is over: Kitex calls Finish when the trailers of the
-// call are written, or could not be.
+// finishes is a tracer that reports the end of calls: Kitex calls Finish when the trailers of a
+// call have been written, or could not be written.
 type finishes struct{}
 
 var _ stats.Tracer = finishes{}
@@ -91,7 +92,7 @@ func (finishes) Finish(ctx context.Context) {
 	}
 }
 
-// A searcher finds a method for every call. Kitex does not answer a call without one.
+// A searcher finds a method for every call, because Kitex does not answer calls without a method.
 type searcher struct {
 	remote.ServiceSearcher
 	known Handlers
@@ -109,7 +110,7 @@ func (s searcher) SearchService(service, method string, strict bool, codec servi
 	return &answering
 }
 
-// A handler guards the connections of Kitex's handler.
+// A handler limits the connections of Kitex's handler.
 type handler struct {
 	kitexHandler
 	limit        int
@@ -117,13 +118,13 @@ type handler struct {
 
 	mu    sync.Mutex // guards the following fields
 	conns map[netpoll.Connection]struct{}
-	calls int           // whose trailers are not written yet
-	idle  chan struct{} // closed when there is no such call any more; nil until the server stops
+	calls int           // calls whose trailers have not been written
+	idle  chan struct{} // closed when calls is 0; nil until the server stops
 }
 
 var _ remote.GracefulShutdown = (*handler)(nil)
 
-// count adds n to the calls whose trailers are not written yet.
+// count adds n to the number of calls whose trailers have not been written.
 func (h *handler) count(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,10 +158,10 @@ func (h *handler) OnActive(ctx context.Context, conn net.Conn) (context.Context,
 	return h.kitexHandler.OnActive(ctx, &boundedConn{polled, newFrameReader(polled.Reader(), framesPerMessage*h.limit+maxFrameHeader)})
 }
 
-// GracefulShutdown closes the connections when the trailers of all calls are written. netpoll counts every TTHeader Streaming
-// connection as busy and never closes it.
+// GracefulShutdown closes the connections when the trailers of all calls have been written. netpoll
+// regards every TTHeader Streaming connection as busy and never closes it.
 func (h *handler) GracefulShutdown(ctx context.Context) error {
-	h.count(1) // until idle is there
+	h.count(1) // until idle is set
 	idle := make(chan struct{})
 	h.mu.Lock()
 	h.idle = idle

@@ -30,7 +30,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestUnknownMethodsAreAnswered: Kitex alone logs them, and the caller waits for ever.
+// TestUnknownMethodsAreAnswered: Kitex alone only logs such calls, and the caller waits forever.
 func TestUnknownMethodsAreAnswered(t *testing.T) {
 	addr := serve(t, newService("chat"))
 	for name, service := range map[string]string{"method": "Chat", "service": "Nobody"} {
@@ -61,7 +61,7 @@ func TestUnknownMethodsAreAnswered(t *testing.T) {
 	}
 }
 
-// small lets a server receive little.
+// small sets a small message limit on a server.
 func small(s *kitexrpc.Server) { s.MaxRecvBytes = 1 << 10 }
 
 func TestMessageThatIsTooLargeIsRefused(t *testing.T) {
@@ -108,7 +108,8 @@ func TestClaimedFrameIsNotAllocated(t *testing.T) {
 	}
 }
 
-// TestCallerThatDoesNotReadLosesItsConnection has a caller that opens a stream by hand, and never reads.
+// TestCallerThatDoesNotReadLosesItsConnection has a caller that opens a stream by hand and never
+// reads.
 func TestCallerThatDoesNotReadLosesItsConnection(t *testing.T) {
 	s := newService("chat")
 	s.word = strings.Repeat("long ", 20000)
@@ -122,11 +123,11 @@ func TestCallerThatDoesNotReadLosesItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-s.causes; got.Reason != streamerr.SlowReader || len(got.Path) > 0 {
-		t.Errorf("the engine hears %v", got)
+		t.Errorf("the engine was stopped with %v", got)
 	}
 }
 
-// opening returns the frames that open a stream with an id: its header, and its request.
+// opening returns the frames that open a stream with an id: its header and its request.
 func opening(t *testing.T, id int32) []byte {
 	t.Helper()
 	req, err := ttrpc.Encode(&chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: &chatv1.ChatRequest{}}})
@@ -153,9 +154,9 @@ func frame(t *testing.T, id int32, kind string, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// TestStreamWhoseIDIsUsedAgainIsNotLost: Kitex forgets it, so that neither its caller's messages nor its
-// caller's cancel reach it.
-func TestStreamWhoseIDIsUsedAgainIsNotLost(t *testing.T) {
+// TestReusedStreamIDDoesNotLoseTheFirstStream: Kitex would forget the first stream, so that neither
+// its caller's messages nor its caller's cancel could reach it.
+func TestReusedStreamIDDoesNotLoseTheFirstStream(t *testing.T) {
 	s := newService("chat")
 	conn, err := net.Dial("tcp", serve(t, s))
 	if err != nil {
@@ -166,7 +167,7 @@ func TestStreamWhoseIDIsUsedAgainIsNotLost(t *testing.T) {
 	if _, err := conn.Write(append(opening(t, 1), opening(t, 3)...)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil { // a stream is answered
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil { // the server answers a stream
 		t.Fatal(err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
@@ -174,11 +175,12 @@ func TestStreamWhoseIDIsUsedAgainIsNotLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-s.causes; got.Reason != streamerr.Invalid || !strings.Contains(got.Message, "a stream with the id 1, which an earlier stream of the connection has") {
-		t.Errorf("the engine hears %v", got)
+		t.Errorf("the engine was stopped with %v", got)
 	}
 }
 
-// TestServerStopsWhileConnectionsAreOpen: netpoll waits for connections with TTHeader Streaming as if they were in use.
+// TestServerStopsWhileConnectionsAreOpen: netpoll regards connections with TTHeader Streaming as
+// busy.
 func TestServerStopsWhileConnectionsAreOpen(t *testing.T) {
 	srv := kitexrpc.NewServer()
 	s := newService("chat")
@@ -199,7 +201,7 @@ func TestServerStopsWhileConnectionsAreOpen(t *testing.T) {
 	}
 	defer conn.Close()
 	frame, _ := ttheader.EncodeToBytes(t.Context(), ttheader.EncodeParam{Flags: ttheader.HeaderFlagsStreaming, SeqID: 1})
-	if _, err := conn.Write(frame[:8]); err != nil { // which is enough to tell the protocol
+	if _, err := conn.Write(frame[:8]); err != nil { // enough to identify the protocol
 		t.Fatal(err)
 	}
 	srv.Stop()
@@ -212,8 +214,8 @@ func TestServerStopsWhileConnectionsAreOpen(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfACallerIsTheCallees: the caller's end of this package sends it, as gRPC does.
-func TestDeadlineOfACallerIsTheCallees(t *testing.T) {
+// TestDeadlineOfACallerReachesTheCallee: this package's caller sends the deadline, as gRPC does.
+func TestDeadlineOfACallerReachesTheCallee(t *testing.T) {
 	s := newService("chat")
 	cc := dial(t, "shop", serve(t, s))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -229,10 +231,10 @@ func TestDeadlineOfACallerIsTheCallees(t *testing.T) {
 		_, err = st.Recv()
 	}
 	if status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("the caller gets %v", err)
+		t.Errorf("the caller got %v", err)
 	}
 	if got := <-s.causes; got.Reason != streamerr.Deadline {
-		t.Errorf("the engine hears %v", got)
+		t.Errorf("the engine was stopped with %v", got)
 	}
 }
 
@@ -246,7 +248,7 @@ func dial(t *testing.T, self, addr string) *ttrpc.ClientConn {
 	return cc
 }
 
-// TestRefusalOfAUnaryCallIsTyped checks that the status of a unary call comes back as it was.
+// TestRefusalOfAUnaryCallIsTyped checks that the status of a unary call arrives unchanged.
 func TestRefusalOfAUnaryCallIsTyped(t *testing.T) {
 	cc := dial(t, "shop", serve(t, newService("chat")))
 	_, err := chatv1.NewChatClient(cc).Tokenize(t.Context(), &chatv1.TokenizeRequest{})
@@ -258,7 +260,7 @@ func TestRefusalOfAUnaryCallIsTyped(t *testing.T) {
 	}
 }
 
-// TestNoServerIsUnavailable dials an address where nobody listens.
+// TestNoServerIsUnavailable dials an address without a listener.
 func TestNoServerIsUnavailable(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -266,7 +268,7 @@ func TestNoServerIsUnavailable(t *testing.T) {
 	}
 	_ = ln.Close()
 	cc := dial(t, "shop", ln.Addr().String())
-	for range 2 { // Kitex's default pool waits for ever the second time
+	for range 2 { // Kitex's default pool waits forever the second time
 		if _, err := chatv1.NewChatClient(cc).Generate(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("%v", err)
 		}

@@ -17,7 +17,8 @@ const (
 	resultField = 0
 )
 
-// An encodedMessage is a Thrift struct, as Kitex wants it: Kitex panics at a type that is no struct.
+// An encodedMessage is an encoded Thrift struct. It is a struct type because Kitex panics at any
+// other type.
 type encodedMessage struct{ b []byte }
 
 var _ thrift.FastCodec = (*encodedMessage)(nil)
@@ -42,7 +43,7 @@ func Encode(m any) (thrift.FastCodec, error) {
 	}
 	b, err := thriftwire.Append(nil, msg)
 	if err != nil {
-		return nil, status.Error(codes.Internal, err.Error()) // as gRPC has it, for package delivery
+		return nil, status.Error(codes.Internal, err.Error()) // gRPC's code, which package delivery expects
 	}
 	return &encodedMessage{b}, nil
 }
@@ -50,7 +51,7 @@ func Encode(m any) (thrift.FastCodec, error) {
 // EncodeResult is Encode for the answer of a unary method.
 func EncodeResult(m any) (thrift.FastCodec, error) { return encodeField(resultField, m) }
 
-// encodeField encodes a struct with m in one field.
+// encodeField encodes a struct that has m in its only field.
 func encodeField(number int16, m any) (*encodedMessage, error) {
 	msg, ok := m.(proto.Message)
 	if !ok {

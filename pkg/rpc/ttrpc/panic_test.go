@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-// A buggyService panics before package rpc has taken its calls over.
+// A buggyService panics before package rpc handles its calls.
 type buggyService struct {
 	chatv1.UnimplementedChatServer
 }
@@ -30,7 +30,7 @@ func (buggyService) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.Mode
 	panic("the secret of the service")
 }
 
-// A logbook keeps the log lines of Kitex.
+// A logbook collects the log lines of Kitex.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -48,9 +48,9 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
-// TestPanicOfAHandlerIsLoggedAndNotTold: the stack is in the log, and neither it nor the panic's text
-// reaches the caller.
-func TestPanicOfAHandlerIsLoggedAndNotTold(t *testing.T) {
+// TestPanicOfAHandlerIsLoggedButNotSent: the log has the stack, and the caller receives neither the
+// stack nor the panic's text.
+func TestPanicOfAHandlerIsLoggedButNotSent(t *testing.T) {
 	var log logbook
 	kitexrpc.LogTo(&log)
 	t.Cleanup(func() { kitexrpc.LogTo(io.Discard) })
@@ -84,7 +84,7 @@ func TestPanicOfAHandlerIsLoggedAndNotTold(t *testing.T) {
 	} {
 		err := call()
 		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "log of its service") {
-			t.Errorf("%s: the caller gets %v", name, err)
+			t.Errorf("%s: the caller got %v", name, err)
 		}
 		if text := log.String(); !strings.Contains(text, "panic in the handler of whence.chat.v1.Chat/"+name+": the secret") || !strings.Contains(text, "buggyService."+name) {
 			t.Errorf("%s: the log has %s", name, text)
@@ -92,7 +92,7 @@ func TestPanicOfAHandlerIsLoggedAndNotTold(t *testing.T) {
 	}
 }
 
-// TestPanicThatKitexHasCaughtIsLogged: that of a middleware, whose stack is Kitex's.
+// TestPanicThatKitexHasCaughtIsLogged: a panic of a middleware, whose stack Kitex logs.
 func TestPanicThatKitexHasCaughtIsLogged(t *testing.T) {
 	var log logbook
 	kitexrpc.LogTo(&log)

@@ -14,7 +14,7 @@ func twinStop(reason streamerr.Reason, hop string) *twinstream.Stop {
 	return &twinstream.Stop{Reason: twinstream.Reason(reason), Message: "why not", Path: []string{hop}}
 }
 
-// A proxy passes bytes on until it is cut.
+// A proxy forwards bytes until it is cut.
 type proxy struct {
 	addr string
 

@@ -1,14 +1,17 @@
-// Package ttrpc carries services with protobuf messages over Kitex's TTHeader Streaming, for callers and callees whose code was
-// generated from the Thrift twins of the protos. Messages are encoded by package thriftwire. Package kitexrpc serves with it,
-// on the port of its gRPC services; Dial is the caller's end.
+// Package ttrpc carries services with protobuf messages over Kitex's TTHeader Streaming, for
+// callers and callees whose code was generated from the Thrift twins of the protos. Package
+// thriftwire encodes the messages. Package kitexrpc uses ttrpc to serve on the port of its gRPC
+// services; Dial is the caller's end.
 //
 // TTHeader Streaming has no flow control, and its frames carry no statuses. So this package
 //
-//   - ends a failed stream with an exception whose code is CodeBase plus the reason, whose text has reason, message and path, and
-//     whose trailers say the same to programs: as a BizStatusErrorIface of Kitex, and as a status of gRPC;
-//   - takes the cancel of a caller, with its cause and its path (ttscp), as the reason and the path of the stream's ending;
-//   - answers calls of unknown methods, which Kitex leaves without an answer;
-//   - bounds received frames, and cuts a connection whose peer reads nothing.
+//   - ends a failed stream with an exception whose code is CodeBase plus the reason, whose text has
+//     reason, message and path, and whose trailers have the same for programs: as a
+//     BizStatusErrorIface of Kitex, and as a gRPC status;
+//   - makes the cancel of a caller, with its cause and its path (ttscp), the reason and the path of
+//     the stream's ending;
+//   - answers calls of unknown methods, which Kitex does not answer;
+//   - bounds received frames, and closes a connection whose peer does not read.
 package ttrpc
 
 import (
@@ -39,8 +42,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Serve runs the handler of a method for a call over TTHeader Streaming. method is "package.Service/Method"; limit bounds a
-// received message, in bytes. The server must give Serve's error to ErrorHandler.
+// Serve runs the handler of a method for a call over TTHeader Streaming. method is
+// "package.Service/Method"; limit bounds a received message, in bytes. The server must pass Serve's
+// error to ErrorHandler.
 func Serve(ctx context.Context, st streaming.ServerStream, method string, limit int, handle func(grpc.ServerStream) error) error {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
@@ -58,8 +62,8 @@ func Serve(ctx context.Context, st streaming.ServerStream, method string, limit 
 	return ex
 }
 
-// guarded calls a handler. A panic of it becomes an INTERNAL error, and its stack a line of Kitex's log:
-// Kitex itself sends the text of the panic to the caller.
+// guarded calls a handler. It turns a panic into an INTERNAL error and logs the stack to Kitex's
+// log. Kitex itself would send the text of the panic to the caller.
 func guarded(ctx context.Context, method string, s grpc.ServerStream, handle func(grpc.ServerStream) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -70,8 +74,8 @@ func guarded(ctx context.Context, method string, s grpc.ServerStream, handle fun
 	return handle(s)
 }
 
-// ErrorHandler is the error handler of a Kitex server whose handlers return what Serve returns. Kitex wraps errors of handlers in
-// text of its own.
+// ErrorHandler is the error handler of a Kitex server whose handlers return the error of Serve.
+// Without it, Kitex adds text of its own to the errors of handlers.
 func ErrorHandler(_ context.Context, err error) error {
 	if ex, ok := errors.AsType[*thrift.ApplicationException](err); ok {
 		return ex
@@ -79,7 +83,7 @@ func ErrorHandler(_ context.Context, err error) error {
 	return err
 }
 
-// withTimeout gives the call the deadline of its caller, if the caller has told it.
+// withTimeout gives the call the deadline of its caller, if the caller has sent one.
 func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, value := range metadata.ValueFromIncomingContext(ctx, timeoutHeader) {
 		if ms, err := strconv.ParseInt(value, 10, 64); err == nil && ms >= 0 && ms <= maxTimeoutInMS {
@@ -89,7 +93,7 @@ func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
 
-// withPeer names the caller in ctx.
+// withPeer adds the caller's address to ctx.
 func withPeer(ctx context.Context) context.Context {
 	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
 		return peer.NewContext(ctx, &peer.Peer{Addr: callAddr{from.Address(), ctx}})
@@ -100,7 +104,7 @@ func withPeer(ctx context.Context) context.Context {
 // A callAddr is a caller's address that knows why the caller has ended the call.
 type callAddr struct {
 	net.Addr
-	call context.Context //nolint:containedctx // whose end it tells
+	call context.Context //nolint:containedctx // its error is the reason
 }
 
 var _ connloss.Explainer = callAddr{}
@@ -114,7 +118,8 @@ func (a callAddr) Lost() bool {
 	return why != nil && why.Reason == streamerr.PeerLost
 }
 
-// incomingContext has the headers of a call as gRPC's metadata. Kitex's callers send headers as metainfo.
+// incomingContext returns ctx with the headers of a call as gRPC metadata. Kitex's callers send
+// headers as metainfo.
 func incomingContext(ctx context.Context, headers map[string]string) context.Context {
 	md := make(metadata.MD, len(headers))
 	for key, value := range headers {
@@ -126,15 +131,15 @@ func incomingContext(ctx context.Context, headers map[string]string) context.Con
 
 // A serverStream is grpc-go's view of a call over TTHeader Streaming.
 type serverStream struct {
-	call, ctx context.Context //nolint:containedctx // as Kitex has it, and as handlers get it
+	call, ctx context.Context //nolint:containedctx // Kitex's context, and the handlers' context
 	st        streaming.ServerStream
 	limit     int
 
-	sending chan struct{} // capacity 1: full while a message is sent
+	sending chan struct{} // capacity 1: full while a message is being sent
 	over    bool          // the handler has returned. Guarded by sending
 }
 
-// lastSend is the longest time for which the end of a call waits for a message that is being sent.
+// lastSend is how long the end of a call waits for a message that is being sent.
 const lastSend = time.Second
 
 var errOver = status.Error(codes.Canceled, "the handler of the call has returned")
@@ -144,7 +149,7 @@ var _ grpc.ServerStream = (*serverStream)(nil)
 func (s *serverStream) Context() context.Context        { return s.ctx }
 func (s *serverStream) SetHeader(md metadata.MD) error  { return s.st.SetHeader(single(md)) }
 func (s *serverStream) SendHeader(md metadata.MD) error { return s.st.SendHeader(single(md)) }
-func (s *serverStream) SetTrailer(md metadata.MD)       { _ = s.st.SetTrailer(single(md)) } // fails only behind the handler
+func (s *serverStream) SetTrailer(md metadata.MD)       { _ = s.st.SetTrailer(single(md)) } // fails only after the handler has returned
 func (s *serverStream) RecvMsg(m any) error {
 	return fromKitex(s.st.RecvMsg(s.call, incoming{m, s.limit}))
 }
@@ -162,8 +167,9 @@ func (s *serverStream) SendMsg(m any) error {
 	return fromKitex(s.st.SendMsg(s.call, out))
 }
 
-// end waits for a message that another goroutine is sending, and lets no message follow. Kitex ends the call without a lock, and
-// might send the headers twice. A peer that does not read delays the end no longer than lastSend.
+// end waits until a message of another goroutine has been sent, and blocks further messages. Kitex
+// ends the call without a lock, and might send the headers twice. A peer that does not read delays
+// the end by at most lastSend.
 func (s *serverStream) end() {
 	late := time.NewTimer(lastSend)
 	defer late.Stop()
@@ -175,7 +181,7 @@ func (s *serverStream) end() {
 	}
 }
 
-// single returns md with the first value of each key: TTHeader has one.
+// single returns md with the first value of each key: TTHeader has one value per key.
 func single(md metadata.MD) map[string]string {
 	headers := make(map[string]string, len(md))
 	for key, values := range md {
@@ -186,7 +192,7 @@ func single(md metadata.MD) map[string]string {
 	return headers
 }
 
-// A transportStream lets grpc.SetTrailer and its like work inside handlers.
+// A transportStream lets grpc.SetTrailer and similar functions work inside handlers.
 type transportStream struct {
 	st     grpc.ServerStream
 	method string
@@ -208,14 +214,14 @@ type Args struct{ encodedMessage }
 // Result is the encoded result of a unary method.
 type Result struct{ encodedMessage }
 
-// ServeUnary runs the handler of a unary method for a call over TTHeader. A failure is a BizStatusErrorIface, which Kitex sends with
-// code, message, reason and path.
+// ServeUnary runs the handler of a unary method for a call over TTHeader. It returns an error as a
+// BizStatusErrorIface, which Kitex sends with code, message, reason and path.
 func ServeUnary(ctx context.Context, args *Args, result *Result, method string, handle func(grpc.ServerStream) error) error {
 	headers := metainfo.GetAllValues(ctx)
 	maps.Copy(headers, metainfo.GetAllPersistentValues(ctx))
 	ctx, cancel := withTimeout(incomingContext(ctx, headers))
 	defer cancel()
-	result.b = thriftwire.AppendStop(nil) // what Kitex sends beside an error
+	result.b = thriftwire.AppendStop(nil) // Kitex sends it together with an error
 	s := &unaryStream{args: args, result: result}
 	s.ctx = grpc.NewContextWithServerTransportStream(withPeer(ctx), transportStream{s, "/" + method})
 	if err := guarded(ctx, method, s, handle); err != nil {
@@ -230,7 +236,7 @@ func ServeUnary(ctx context.Context, args *Args, result *Result, method string, 
 // A unaryStream is grpc-go's view of a unary call. TTHeader's answers have no trailers.
 type unaryStream struct {
 	ctx    context.Context //nolint:containedctx // the call's
-	args   *Args           // nil once it was received
+	args   *Args           // nil after the arguments were received
 	result *Result
 
 	answered bool

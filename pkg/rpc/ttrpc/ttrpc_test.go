@@ -41,12 +41,13 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// A service answers every request with the word "go" until it is stopped, or as the model's name asks.
+// A service answers every request with the word "go" until it is stopped, or as the model's name
+// says.
 type service struct {
 	chatv1.UnimplementedChatServer
 	hop    *rpc.Hop
-	word   string                // instead of "go"; "" for it
-	causes chan *streamerr.Error // why streams have stopped
+	word   string                // instead of "go", unless empty
+	causes chan *streamerr.Error // why streams were stopped
 }
 
 func newService(name string) *service {
@@ -100,7 +101,7 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 	}
 }
 
-// serve serves s like chat-service does.
+// serve serves s as chat-service does.
 func serve(t testing.TB, s chatv1.ChatServer, set ...func(*kitexrpc.Server)) (addr string) {
 	t.Helper()
 	srv := kitexrpc.NewServer()
@@ -122,7 +123,8 @@ func serve(t testing.TB, s chatv1.ChatServer, set ...func(*kitexrpc.Server)) (ad
 	return ln.Addr().String()
 }
 
-// kitexClient is a client of another team: the code that Kitex has generated of the Thrift twin, and no code of ours.
+// kitexClient returns a client as another team would use it: code that Kitex has generated from the
+// Thrift twin, and none of our code.
 func kitexClient(t testing.TB, addr string, protocol transport.Protocol) chat.Client {
 	t.Helper()
 	c, err := chat.NewClient("chat", client.WithHostPorts(addr), client.WithTransportProtocol(protocol),
@@ -137,7 +139,7 @@ const tt = transport.TTHeader | transport.TTHeaderStreaming
 
 type kitexStream = streaming.BidiStreamingClient[twin.GenerateRequest, twin.GenerateResponse]
 
-// open opens a stream with a request, and returns it once there is text.
+// open opens a stream with a request, and returns it once it has text.
 func open(ctx context.Context, t testing.TB, c chat.Client, model string) kitexStream {
 	t.Helper()
 	st, err := c.Generate(ctx)
@@ -204,13 +206,14 @@ func TestUnaryCallsOfAKitexClient(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		if _, err = c.Detokenize(t.Context(), &twin.DetokenizeRequest{}); err == nil {
-			t.Errorf("%s: a method without an implementation has answered", name)
+			t.Errorf("%s: a method without an implementation answered", name)
 		}
 	}
 }
 
-// TestCauseOfACancelIsHeard checks what the engine hears of a caller that cancels.
-func TestCauseOfACancelIsHeard(t *testing.T) {
+// TestCauseOfACancelReachesTheEngine checks the cause with which the engine of a canceled call is
+// stopped.
+func TestCauseOfACancelReachesTheEngine(t *testing.T) {
 	s := newService("chat")
 	addr := serve(t, s)
 	for name, c := range map[string]struct {
@@ -262,27 +265,28 @@ func TestCauseOfACancelIsHeard(t *testing.T) {
 			c.cancel(t, kitexClient(t, addr, tt))
 			got := <-s.causes
 			if got.Reason != c.want.Reason || got.Path.String() != c.want.Path.String() || c.want.Message != "" && got.Message != c.want.Message {
-				t.Errorf("the engine hears %v", got)
+				t.Errorf("the engine was stopped with %v", got)
 			}
 		})
 	}
 }
 
-func TestLostConnectionIsNoReset(t *testing.T) {
+func TestLostConnectionIsNotAReset(t *testing.T) {
 	s := newService("chat")
 	addr := serve(t, s)
 	proxy := newProxy(t, addr)
 	st := open(t.Context(), t, kitexClient(t, proxy.addr, tt), "")
 	proxy.cut()
 	if got := <-s.causes; got.Reason != streamerr.PeerLost || got.Path.String() != "client" {
-		t.Errorf("the engine hears %v", got)
+		t.Errorf("the engine was stopped with %v", got)
 	}
 	if _, err := drain(t.Context(), st); err == nil {
-		t.Error("the caller hears nothing")
+		t.Error("the caller got no error")
 	}
 }
 
-// TestEndingsReachAKitexClient checks the error of Recv, and the trailers, in which programs read more.
+// TestEndingsReachAKitexClient checks the error of Recv, and the trailers, which have more for
+// programs.
 func TestEndingsReachAKitexClient(t *testing.T) {
 	for name, c := range map[string]struct {
 		model  string
@@ -316,7 +320,7 @@ func TestEndingsReachAKitexClient(t *testing.T) {
 			_, err = drain(t.Context(), st)
 			var typed interface{ TypeId() int32 }
 			if !errors.As(err, &typed) || typed.TypeId() != 12001 || !strings.Contains(err.Error(), c.text) {
-				t.Errorf("the caller gets %v", err)
+				t.Errorf("the caller got %v", err)
 			}
 			trailer, err := st.Trailer()
 			if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestDeadlineCountsTheTimeOnAnEarlierInstance: a stream is taken over after a part of its time, or after all of it.
+// TestDeadlineCountsTheTimeOnAnEarlierInstance: the takeover happens within the stream's time, or
+// after it.
 func TestDeadlineCountsTheTimeOnAnEarlierInstance(t *testing.T) {
 	for age, left := range map[time.Duration]time.Duration{0: 10 * time.Second, 4 * time.Second: 6 * time.Second, time.Minute: 0} {
 		synctest.Test(t, func(t *testing.T) {

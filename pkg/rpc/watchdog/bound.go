@@ -7,8 +7,9 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// Bound returns next with timers of its own, beside those of the hop of that name: for one of several
-// engines of a hop. tokens counts the tokens of an item; nil counts one for each.
+// Bound returns next with timers of its own, in addition to the timers of the named hop. It is for
+// one of several engines of a hop. tokens returns the number of tokens of an item; nil counts one
+// token for each item.
 func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Engine[Req, Out]) stream.Engine[Req, Out] {
 	return BoundStarter(hop, t, tokens, next.Starter()).Engine()
 }

@@ -1,4 +1,5 @@
-// Package watchdog bounds how long the parts of a stream may take, without a timer operation or a look at the clock per item.
+// Package watchdog bounds how long the parts of a stream may take, without a timer operation or a
+// clock reading per item.
 package watchdog
 
 import (
@@ -13,21 +14,24 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Timers bound how long the streams of a hop may take; 0 is no bound. Each ends the stream with DEADLINE, and says which
-// timer of which hop has fired. Inner hops should be less patient than outer ones, so that the one nearest to the fault
-// speaks. A stall while an item waits for a caller that does not read is that caller's, and ends with SLOW_READER.
+// Timers bound how long the streams of a hop may take; 0 means no bound. Each timer ends the stream
+// with DEADLINE, and names itself and its hop. Inner hops should have shorter timeouts than outer
+// hops, so that the hop nearest to the fault reports it. If an item waits for a caller that does
+// not read, the stall is the caller's fault, and the stream ends with SLOW_READER.
 type Timers struct {
 	// Deadline bounds the whole stream.
 	Deadline time.Duration
-	// FirstToken bounds the time from the request to the first token, the wait in the queue included.
+	// FirstToken bounds the time from the request to the first token, including the wait in the
+	// queue.
 	FirstToken time.Duration
-	// Stall bounds the time between two items from below, once there was a token. It may fire about a twentieth late.
+	// Stall bounds the time between two items from below, after the first token. It may fire about
+	// 5% late.
 	Stall time.Duration
-	// Idle bounds how long a stream may wait for its caller's next message, which no other timer but Deadline counts.
+	// Idle bounds the wait for the caller's next message, which only Deadline includes as well.
 	Idle time.Duration
 }
 
-// Validate reports what is wrong with t.
+// Validate returns an error if a timer is negative.
 func (t *Timers) Validate() error {
 	if t.Deadline < 0 || t.FirstToken < 0 || t.Stall < 0 || t.Idle < 0 {
 		return errors.New("--deadline, --first-token-timeout, --stall-timeout and --idle-timeout must not be negative")
@@ -35,33 +39,35 @@ func (t *Timers) Validate() error {
 	return nil
 }
 
-// stallChecks is how many times within the stall timeout a stream is checked for new items.
+// stallChecks is the number of checks for new items per stall timeout.
 const stallChecks = 20
 
-// A Watch is the timers of one stream. Its methods belong to the goroutine that ranges over the engine.
+// A Watch has the timers of one stream. Its methods belong to the goroutine that ranges over the
+// engine.
 type Watch struct {
 	name     string // the hop in the messages
 	timers   Timers
 	ctl      *stream.Control
 	onWaited func(time.Duration)
 	deadline *time.Timer
-	begun    bool      // there was a token since the caller's last message
+	begun    bool      // a token has come since the caller's last message
 	idle     time.Time // when the stream began to wait for its caller
 
-	// steps counts the calls of Item and Passed. It is odd between Item and Passed, while the caller has not taken the item.
+	// steps counts the calls of Item and Passed. It is odd between Item and Passed, while the
+	// caller reads the item.
 	steps atomic.Uint64
 
 	mu      sync.Mutex // guards the following fields
 	next    *time.Timer
-	round   int // counts the calls of start: a timer of an earlier round does nothing
+	round   int // counts the calls of start; timers of earlier rounds have no effect
 	stall   *coarse.Timer
-	checked bool      // the stall timer runs
+	checked bool      // the stall timer is running
 	seen    uint64    // the value of steps at the last check
-	since   time.Time // the time of the first check that found this value
+	since   time.Time // when a check found this value first
 }
 
-// Watch begins the timers of ctx's stream on the hop of that name. The streams of clock are checked for stalls together. The
-// caller calls End.
+// Watch starts the timers of ctx's stream on the named hop. One clock checks all its streams for
+// stalls. The caller must call End.
 func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *Watch {
 	w := &Watch{name: name, timers: *t, ctl: stream.ControlOf(ctx)}
 	w.stall = clock.NewTimer(w.checkStall)
@@ -74,8 +80,9 @@ func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *W
 	return w
 }
 
-// OnWait has f called when the stream begins to wait for its caller, and waited afterwards with the time that it has
-// waited. A wait has a timer of its own; what follows is timed as if the stream had just begun.
+// OnWait registers f, which is called when the stream begins to wait for its caller, and waited,
+// which is called afterwards with the length of the wait. A wait has a timer of its own; after it,
+// the timers run as for a stream that has just begun.
 func (w *Watch) OnWait(f func(), waited func(time.Duration)) {
 	w.onWaited = waited
 	w.ctl.OnIdle(func(idle bool) {
@@ -103,7 +110,8 @@ func (w *Watch) awaitFirstToken() {
 	w.start(d, func() { w.stop("first-token timeout", "there was no token within", d) })
 }
 
-// start replaces the running timer: f is called after d, if d is a bound and no other timer is started before.
+// start replaces the running timer: it calls f after d, unless d is 0 or another timer is started
+// first.
 func (w *Watch) start(d time.Duration, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +129,7 @@ func (w *Watch) start(d time.Duration, f func()) {
 	})
 }
 
-// halt stops the running timer. mu is held.
+// halt stops the running timer. The caller holds mu.
 func (w *Watch) halt() {
 	w.round++
 	if w.next != nil {
@@ -138,7 +146,7 @@ func (w *Watch) stop(timer, what string, d time.Duration) {
 	w.ctl.Stop(streamerr.New(streamerr.Deadline, "%s %v (%s of %s)", what, d, timer, w.name))
 }
 
-// startStall replaces the running timer by checks for a stall.
+// startStall replaces the running timer with checks for a stall.
 func (w *Watch) startStall() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,8 +158,8 @@ func (w *Watch) startStall() {
 	w.stall.Reset(w.timers.Stall / stallChecks)
 }
 
-// checkStall stops the stream if no item has come for the stall timeout, by the fault of the side that holds it up. It is
-// called on the clock's goroutine, for which a stop may take too long.
+// checkStall stops the stream if no item has come for the stall timeout. The cause names the side
+// that is at fault. checkStall runs on the clock's goroutine, which a stop could block.
 func (w *Watch) checkStall() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +183,7 @@ func (w *Watch) checkStall() {
 	go w.ctl.Stop(cause)
 }
 
-// Item records that an item with a number of tokens has come, and is on its way up.
+// Item records that an item with a number of tokens has arrived from below.
 func (w *Watch) Item(tokens int) {
 	w.steps.Add(1)
 	if !w.begun && tokens > 0 {
@@ -184,7 +192,7 @@ func (w *Watch) Item(tokens int) {
 	}
 }
 
-// Passed records that the item was passed on.
+// Passed records that the item was passed on to the caller.
 func (w *Watch) Passed() { w.steps.Add(1) }
 
 // End stops the timers.
@@ -200,19 +208,21 @@ func (w *Watch) End() {
 
 type deadlineKey struct{}
 
-// WithDeadline returns a context whose stream may take at most d, beside what its hop allows.
+// WithDeadline returns a context whose stream may take at most d, in addition to the limits of its
+// hop.
 func WithDeadline(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, deadlineKey{}, d)
 }
 
 type ageKey struct{}
 
-// WithAge returns a context whose stream has run for age on another instance. Its deadline counts that time.
+// WithAge returns a context whose stream has run for age on another instance. Its deadline includes
+// that time.
 func WithAge(ctx context.Context, age time.Duration) context.Context {
 	return context.WithValue(ctx, ageKey{}, age)
 }
 
-// shortest returns the smaller of two bounds, of which 0 is none.
+// shortest returns the smaller of two bounds. 0 means no bound.
 func shortest(a, b time.Duration) time.Duration {
 	if a <= 0 || b > 0 && b < a {
 		return b

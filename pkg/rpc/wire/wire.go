@@ -1,5 +1,5 @@
-// Package wire is what a stream's calls carry beside their messages: in headers the hops that a call has crossed and the trace,
-// in a Stop the cause, and in trailers the ending.
+// Package wire has the data that a stream's calls carry in addition to their messages: in headers
+// the hops that a call has crossed and the trace, in a Stop the cause, and in trailers the ending.
 package wire
 
 import (
@@ -20,12 +20,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// UnnamedPeer is the origin of what a caller does that did not say its name.
+// UnnamedPeer is the name of a caller that did not send its name.
 const UnnamedPeer = "client"
 
 type viaKey struct{}
 
-// Incoming keeps the hops that the call has crossed, for this hop's own calls and for the path of a bare reset.
+// Incoming returns ctx with the hops that the call has crossed, for this hop's own calls and for
+// the path of a bare reset.
 func Incoming(ctx context.Context) context.Context {
 	via := ""
 	if values := Header(ctx, streamerr.ViaHeader); len(values) > 0 {
@@ -34,7 +35,7 @@ func Incoming(ctx context.Context) context.Context {
 	return context.WithValue(ctx, viaKey{}, streamerr.ParsePath(via))
 }
 
-// Header returns the values of a header that came with a call, without a copy of all headers.
+// Header returns the values of a header of a call, without copying all headers.
 func Header(call context.Context, key string) []string {
 	return metadata.ValueFromIncomingContext(call, key)
 }
@@ -46,7 +47,7 @@ func first(md metadata.MD, key string) string {
 	return ""
 }
 
-// traceHeaders returns the headers of W3C's Trace Context that came with a call, in pairs.
+// traceHeaders returns the W3C Trace Context headers of a call, as pairs of key and value.
 func traceHeaders(ctx context.Context) (pairs []string) {
 	for _, key := range []string{"traceparent", "tracestate"} {
 		for _, value := range Header(ctx, key) {
@@ -56,13 +57,14 @@ func traceHeaders(ctx context.Context) (pairs []string) {
 	return pairs
 }
 
-// Via returns the hops that the call of ctx has crossed, origin first; nil if it did not say.
+// Via returns the hops that the call of ctx has crossed, origin first, or nil if the caller did not
+// say.
 func Via(ctx context.Context) streamerr.Path {
 	v, _ := ctx.Value(viaKey{}).(streamerr.Path)
 	return v
 }
 
-// caller names the hop that called this one.
+// caller returns the name of the hop that called this hop.
 func caller(ctx context.Context) string {
 	if v := Via(ctx); len(v) > 0 {
 		return v[len(v)-1]
@@ -70,7 +72,7 @@ func caller(ctx context.Context) string {
 	return UnnamedPeer
 }
 
-// Callers is the path of a call up to here.
+// Callers returns the path of a call before this hop.
 func Callers(ctx context.Context) streamerr.Path {
 	if v := Via(ctx); len(v) > 0 {
 		return v
@@ -78,12 +80,13 @@ func Callers(ctx context.Context) streamerr.Path {
 	return streamerr.NewPath(UnnamedPeer)
 }
 
-// Outgoing tells the callee which hops the call has crossed, this one included, and of which trace it is.
+// Outgoing returns ctx for a call of this hop. Its headers tell the callee which hops the call has
+// crossed, this hop included, and the trace of the call.
 func Outgoing(ctx context.Context, hop string) context.Context {
 	pairs := []string{streamerr.ViaHeader, Via(ctx).Append(hop).String()}
 	flow := observer.Of(ctx)
 	flow.Headers(func(key, value string) { pairs = append(pairs, key, value) })
-	if flow == (observer.Nobody{}) { // a hop without an observer passes on the trace that it was told
+	if flow == (observer.Nobody{}) { // a hop without an observer passes on its caller's trace
 		pairs = append(pairs, traceHeaders(ctx)...)
 	}
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
@@ -94,8 +97,8 @@ func ToStop(e *streamerr.Error, grace time.Duration) *streamv1.Stop {
 	return &streamv1.Stop{Reason: e.Reason.Proto(), Path: e.Path, Message: e.Text(), Grace: durationpb.New(grace)}
 }
 
-// FromStop returns the cause in a Stop of the hop above. A Stop without a reason has the reason unspecified; a Stop without a path
-// comes from the caller of ctx.
+// FromStop returns the cause in a Stop of the hop above. If the Stop has no reason, the reason is
+// unspecified. If the Stop has no path, the origin is the caller of ctx.
 func FromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Reason) *streamerr.Error {
 	e := streamerr.New(streamerr.Reason(stop.GetReason()), "%s", stop.GetMessage())
 	e.Path = streamerr.NewPath(stop.GetPath()...)
@@ -108,10 +111,11 @@ func FromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Re
 	return e
 }
 
-// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline: ours began when the call came.
+// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline, because
+// our timer starts when the call arrives.
 const clockSlack = 100 * time.Millisecond
 
-// Lost returns the reason why a call is over for which no Stop has come.
+// Lost returns why a call is over for which no Stop has arrived.
 func Lost(call context.Context) *streamerr.Error {
 	if why := connloss.Why(call); why != nil {
 		if own := why.Reason == streamerr.SlowReader || why.Reason == streamerr.Invalid; len(why.Path) == 0 && !own {
@@ -119,7 +123,8 @@ func Lost(call context.Context) *streamerr.Error {
 		}
 		return why
 	}
-	// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
+	// A caller whose own timer fires first resets the call just before the same timer would fire
+	// here.
 	at, ok := call.Deadline()
 	if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {
 		return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
@@ -139,29 +144,33 @@ func Address(call context.Context) string {
 	return ""
 }
 
-// EndTrailer returns the trailers of a stream that ended, for which engines have generated a number of tokens.
+// EndTrailer returns the trailers of a stream that has ended. generated is the number of tokens
+// that engines have generated for it.
 func EndTrailer(reason streamerr.Reason, path streamerr.Path, generated int) metadata.MD {
 	return metadata.Pairs(streamerr.ReasonTrailer, reason.String(), streamerr.PathTrailer, path.String(), generatedTrailer, strconv.Itoa(generated))
 }
 
-// generatedTrailer is the trailer in which a callee reports how many tokens engines have generated for the stream.
+// generatedTrailer is the trailer with the number of tokens that engines have generated for the
+// stream.
 const generatedTrailer = "whence-tokens-generated"
 
-// Unsaid reports whether e is the end of a call without a status of the server: a reset, or a broken connection.
+// Unsaid reports whether e is the end of a call without a status of the server: a reset, or a
+// broken connection.
 func Unsaid(e *streamerr.Error) bool {
 	return e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset
 }
 
-// OwnEnding reports whether the callee itself has ended a call that is over. Only status OK, the trailers of EndTrailer, and a
-// status with the ErrorInfo of package streamerr prove this: any other status may come from a transport or a proxy. err is
-// the error of Recv; st is nil if the call has no trailers.
+// OwnEnding reports whether the callee itself has ended a call that is over. Only status OK, the
+// trailers of EndTrailer, and a status with the ErrorInfo of package streamerr prove this; any
+// other status may come from a transport or a proxy. err is the error of Recv; st is nil if the
+// call has no trailers.
 func OwnEnding(st grpc.ClientStream, err error) bool {
 	_, _, told := Trailer(st)
 	return told || err == nil || errors.Is(err, io.EOF) || streamerr.FromHop(err)
 }
 
-// Trailer returns the ending that the callee of a call that is over sent in EndTrailer's trailers. ok is false if there are no
-// such trailers. st may be nil.
+// Trailer returns the ending in the trailers of a call that is over, as EndTrailer makes them. ok
+// is false if the call has no such trailers. st may be nil.
 func Trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path, ok bool) {
 	if st == nil {
 		return 0, nil, false
@@ -171,7 +180,8 @@ func Trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path
 	return reason, streamerr.ParsePath(first(md, streamerr.PathTrailer)), reason != streamerr.Unspecified
 }
 
-// Generated returns the number of generated tokens in the trailers of a call that is over, or 0 if they have none.
+// Generated returns the number of generated tokens in the trailers of a call that is over, or 0 if
+// the call has no such trailer.
 func Generated(st grpc.ClientStream) int {
 	n, err := strconv.ParseUint(first(st.Trailer(), generatedTrailer), 10, 31)
 	if err != nil {

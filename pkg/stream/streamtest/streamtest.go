@@ -17,13 +17,14 @@ type Subject[Req, Item any] struct {
 	Engine stream.Engine[Req, Item]
 	// Short returns a request that completes by itself.
 	Short func() Req
-	// Long returns a request whose stream yields at least two items soon and continues for many
-	// seconds unless it is ended. It is nil for engines without such requests, such as unary ones.
+	// Long returns a request whose stream yields at least two items soon and then continues for
+	// many seconds unless it is ended. Long is nil for engines without such requests, such as unary
+	// engines.
 	Long func() Req
-	// Bad returns a request that the engine refuses; nil if there is none.
+	// Bad returns a request that the engine refuses. Bad is nil if there is no such request.
 	Bad func() Req
-	// Live returns the number of streams that the engine runs, on the last hop. It may lag; it must
-	// reach 0 after all have ended.
+	// Live returns the number of streams that run in the engine, on the last hop. It may lag, but
+	// must reach 0 after all streams have ended.
 	Live func() int
 }
 
@@ -43,7 +44,7 @@ func Run[Req, Item any](t *testing.T, make func(t *testing.T) Subject[Req, Item]
 		{"nothing happens until ranged over", lazy[Req, Item]},
 		{"completes", completes[Req, Item]},
 		{"refuses in the first pair", refuses[Req, Item]},
-		{"stopped before it starts, it never starts", stoppedBefore[Req, Item]},
+		{"a stream stopped before its start never starts", stoppedBefore[Req, Item]},
 		{"break releases", breakReleases[Req, Item]},
 		{"panic releases", panicReleases[Req, Item]},
 		{"stop ends with its cause", func(t *testing.T, s Subject[Req, Item]) {
@@ -54,18 +55,18 @@ func Run[Req, Item any](t *testing.T, make func(t *testing.T) Subject[Req, Item]
 		}},
 		{"a wrapped context does not hide the stop", wrapped[Req, Item]},
 		{"a parent that is canceled stops with its cause", parentCanceled[Req, Item]},
-		{"streams do not disturb each other", crowd[Req, Item]},
+		{"streams do not disturb each other", concurrent[Req, Item]},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s := make(t)
 			test.run(t, s)
-			awaitNone(t, s)
+			awaitNoLive(t, s)
 		})
 	}
 }
 
-func awaitNone[Req, Item any](t *testing.T, s Subject[Req, Item]) {
+func awaitNoLive[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	t.Helper()
 	if s.Live == nil {
 		return
@@ -90,7 +91,7 @@ func lazy[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	ctx, _ := control(t)
 	_ = s.Engine(ctx, s.Short())
 	if s.Live != nil && s.Live() != 0 {
-		t.Fatal("a stream is live before anybody ranged over it")
+		t.Fatal("a stream is live before its sequence was ranged over")
 	}
 }
 
@@ -174,7 +175,7 @@ func ends[Req, Item any](t *testing.T, s Subject[Req, Item], end func(*stream.Co
 }
 
 // expectStop runs a long stream, calls stop after two items, and expects the stream to end with
-// errStop, soon.
+// errStop within patience.
 func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.Context, stop func()) { //nolint:revive // t comes first in tests
 	t.Helper()
 	if s.Long == nil {
@@ -184,7 +185,7 @@ func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.C
 	n, ended := 0, false
 	for _, err := range s.Engine(ctx, s.Long()) {
 		if ended {
-			t.Fatal("a pair after the error")
+			t.Fatal("got another pair after the error")
 		}
 		if err != nil {
 			if stopped.IsZero() || !errors.Is(err, errStop) {
@@ -198,7 +199,7 @@ func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.C
 			stop()
 		}
 		if !stopped.IsZero() && time.Since(stopped) > patience {
-			t.Fatalf("%d items, and still going", n)
+			t.Fatalf("got %d items: the stream continues after the stop", n)
 		}
 	}
 	if !ended {
@@ -221,7 +222,7 @@ func parentCanceled[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	expectStop(t, s, ctx, func() { cancel(errStop) })
 }
 
-func crowd[Req, Item any](t *testing.T, s Subject[Req, Item]) {
+func concurrent[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {

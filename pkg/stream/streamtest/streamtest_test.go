@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An adder is an engine in each of the four kinds of RPC: it yields running sums of what it is sent.
+// An adder is an engine in each of the four kinds of RPC: it yields the running sums of the numbers
+// that it receives.
 type adder struct{ live atomic.Int32 }
 
 func (a *adder) sums(ctx context.Context, numbers iter.Seq[int]) iter.Seq2[int, error] {
@@ -43,7 +44,7 @@ func (a *adder) sums(ctx context.Context, numbers iter.Seq[int]) iter.Seq2[int, 
 	}
 }
 
-// last keeps only the last item, which makes a unary answer of a stream.
+// last keeps only the last item: it makes a unary engine of a streaming engine.
 func last[Req any](next stream.Engine[Req, int]) stream.Engine[Req, int] {
 	return func(ctx context.Context, req Req) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
@@ -60,7 +61,7 @@ func last[Req any](next stream.Engine[Req, int]) stream.Engine[Req, int] {
 	}
 }
 
-// upTo makes a single number the sequence of numbers below it.
+// upTo turns a single number into the sequence of the numbers below it.
 func upTo(next stream.Engine[iter.Seq[int], int]) stream.Engine[int, int] {
 	return func(ctx context.Context, n int) iter.Seq2[int, error] {
 		return next(ctx, func(yield func(int) bool) {

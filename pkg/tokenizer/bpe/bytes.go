@@ -4,9 +4,9 @@ import (
 	"unicode/utf8"
 )
 
-// Byte-level vocabularies write every byte as a printable character, so that tokens can be written
-// in JSON: printable Latin-1 stands for itself, and the rest are numbered from U+0100. A Model
-// stores such vocabularies as bytes and converts only at its boundaries.
+// Byte-level vocabularies write every byte as a printable character, so that JSON can hold tokens:
+// printable Latin-1 characters represent themselves, and the other bytes are numbered from U+0100.
+// A Model stores such vocabularies as bytes, and converts only at its boundaries.
 var (
 	byteRune = func() (table [256]rune) {
 		n := rune(256)
@@ -29,7 +29,7 @@ var (
 	}()
 )
 
-// SpellBytes returns the characters of the bytes of s.
+// SpellBytes returns the characters that represent the bytes of s.
 func SpellBytes(s string) string {
 	out := make([]byte, 0, 2*len(s))
 	for i := range len(s) {
@@ -38,8 +38,8 @@ func SpellBytes(s string) string {
 	return string(out)
 }
 
-// ReadBytes appends the bytes of the characters of s; ok is false, and dst unchanged, if a
-// character stands for no byte.
+// ReadBytes appends the bytes that the characters of s represent. If a character represents no
+// byte, ok is false and dst is unchanged.
 func ReadBytes(dst []byte, s string) (_ []byte, ok bool) {
 	n := len(dst)
 	for _, r := range s {

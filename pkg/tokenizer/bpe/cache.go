@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// cacheSlots bounds the cache: at most this many words, some 3 MB including their ids.
+	// cacheSlots is the maximum number of cached words, which take about 3 MB including their ids.
 	cacheSlots = 1 << 14
 	// maxCachedWord is the maximum length of a cached word, in bytes. Longer words seldom repeat.
 	maxCachedWord = 48
 )
 
-// A wordCache caches the ids of recently merged words: text repeats its words, and merging is most
-// of the cost of encoding.
+// A wordCache caches the ids of recently merged words: texts repeat words, and merging is most of
+// the cost of encoding.
 //
-// It is a direct-mapped table. Every word has one slot, and a new word evicts the slot's old one,
-// so the cache is never full, needs no lock, and a hostile text can do no worse than empty it.
+// It is a direct-mapped table. Every word has one slot, and a new word evicts the old word of the
+// slot. So the cache is bounded and needs no lock, and a hostile text can at most empty it.
 type wordCache struct {
 	seed  maphash.Seed
 	slots [cacheSlots]atomic.Pointer[cachedWord]
 }
 
-// A cachedWord is immutable once it is in a slot.
+// A cachedWord is immutable after it has been stored in a slot.
 type cachedWord struct {
 	word string
 	ids  []uint32
@@ -37,8 +37,8 @@ func (c *wordCache) slot(word string) *atomic.Pointer[cachedWord] {
 	return &c.slots[maphash.String(c.seed, word)%cacheSlots]
 }
 
-// newCachedWord copies both, because word is a part of the caller's text and ids of the caller's
-// result.
+// newCachedWord copies word and ids, because word is a part of the caller's text and ids is a part
+// of the caller's result.
 func newCachedWord(word string, ids []uint32) *cachedWord {
 	return &cachedWord{word: strings.Clone(word), ids: slices.Clone(ids)}
 }

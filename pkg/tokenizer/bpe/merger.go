@@ -1,24 +1,25 @@
 package bpe
 
-// A Merger joins the symbols of one word, lowest rank first and leftmost first among equals, in O(n
-// log n): a heap holds every pair that may be joined, and a linked list the remaining symbols.
+// A Merger joins the symbols of one word, lowest rank first and leftmost first among equal ranks,
+// in O(n log n) time: a heap holds every pair that may be joined, and a linked list holds the
+// remaining symbols.
 //
-// It is scratch memory for Model.Encode, kept for reuse; the zero Merger is ready. Only one
+// It is scratch memory for Model.Encode, to be reused. The zero Merger is ready to use. Only one
 // goroutine may use it.
 type Merger struct {
 	symbols []symbol
 	heap    []candidate
 }
 
-// A symbol is a token of the word so far. A symbol that was joined to its left neighbour has id
-// None.
+// A symbol is a token of the word so far. After a symbol was joined to its left neighbour, its id
+// is None.
 type symbol struct {
 	id         uint32
 	prev, next int32 // -1 at the ends
 }
 
-// A candidate is a pair that may be joined: the symbol at pos and the next one would become id. It
-// is stale once either has changed.
+// A candidate is a pair that may be joined: the symbol at pos and the next symbol would become id.
+// It is stale after one of the two has changed.
 type candidate struct {
 	key uint64 // rank, then pos: the order of the heap
 	id  uint32

@@ -1,10 +1,10 @@
-// Package bpe turns words into tokens by byte pair encoding: a word begins as its bytes or
-// characters, and neighbours join, in the order in which the training joined them, until no known
-// pair is left.
+// Package bpe converts words to tokens by byte pair encoding: a word begins as its bytes or
+// characters, and neighbours are joined, in the order in which the training joined them, until no
+// known pair is left.
 //
 // Words are bytes for byte-level models, otherwise valid UTF-8. Ids are the vocabulary's. Encoding
-// a word of n bytes takes O(n log n) time, whatever the word. The order of merges, and the
-// treatment of unknown characters, is that of the Rust library "tokenizers" 0.22.
+// a word of n bytes takes O(n log n) time for any word. The order of merges, and the treatment of
+// unknown characters, equal those of the Rust library "tokenizers" 0.22.
 package bpe
 
 import (
@@ -12,18 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// None is not the id of any token.
+// None is not an id of any token.
 const None = ^uint32(0)
 
 // Options are the parts of a Model.
 type Options struct {
-	Vocab  map[string]uint32 // kept, not copied
+	Vocab  map[string]uint32 // retained, not copied
 	Merges [][2]string       // pairs of tokens, lowest rank first
 
 	ByteLevel    bool   // the vocabulary spells bytes (see SpellBytes)
 	IgnoreMerges bool   // a word that is a token is that token
-	ByteFallback bool   // an unknown character becomes the tokens <0x00> to <0xFF> of its bytes, if all are there
-	Unk          string // the token of any other unknown character; if "" the character is dropped
+	ByteFallback bool   // an unknown character becomes the tokens <0x00> to <0xFF> of its bytes, if all of them exist
+	Unk          string // the token of any other unknown character; if "", such a character is dropped
 	FuseUnk      bool   // neighbouring unknown characters become one Unk
 }
 
@@ -33,7 +33,7 @@ type Model struct {
 
 	// ids maps a token's bytes (byte-level) or text to its id.
 	ids map[string]uint32
-	// unread are tokens of a byte-level vocabulary that stand for no bytes; no word can contain
+	// unread has the tokens of a byte-level vocabulary that represent no bytes; no word can contain
 	// them.
 	unread map[string]uint32
 
@@ -50,12 +50,12 @@ type Model struct {
 	cache *wordCache // safe for concurrent use
 }
 
-// merge is the result of a pair of neighbouring symbols; lower ranks are merged first.
+// A merge is the result of joining a pair of neighbouring symbols. Lower ranks are merged first.
 type merge struct{ rank, id uint32 }
 
 func pair(left, right uint32) uint64 { return uint64(left)<<32 | uint64(right) }
 
-// New returns the model, or an error that names the token that the vocabulary lacks.
+// New returns the model, or an error that names the token missing from the vocabulary.
 func New(o Options) (*Model, error) {
 	m := &Model{
 		ids:          o.Vocab,
@@ -88,7 +88,7 @@ func New(o Options) (*Model, error) {
 		case !okBoth:
 			return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, joined)
 		}
-		m.merges[pair(left, right)] = merge{rank: uint32(rank), id: id} // the last of equal pairs counts
+		m.merges[pair(left, right)] = merge{rank: uint32(rank), id: id} // the last of equal pairs wins
 	}
 	for b := range m.fallback {
 		m.fallback[b], m.alphabet[b] = None, None
@@ -102,7 +102,7 @@ func New(o Options) (*Model, error) {
 	return m, nil
 }
 
-// readVocab keys the vocabulary by the bytes of its tokens.
+// readVocab indexes the vocabulary by the bytes of its tokens.
 func (m *Model) readVocab(vocab map[string]uint32) {
 	m.ids = make(map[string]uint32, len(vocab))
 	m.unread = make(map[string]uint32)
@@ -203,9 +203,9 @@ func (m *Model) pushChars(mg *Merger, word string) {
 type unknowns struct {
 	model *Model
 	mg    *Merger
-	// pending reports that an unk is still to be pushed. The Rust library pushes it only when a
-	// known character follows, after the byte tokens of unknown characters in between, and so does
-	// this type.
+	// pending reports that an unk has not been pushed yet. Like the Rust library, this type pushes
+	// it only when a known character follows, after the byte tokens of unknown characters in
+	// between.
 	pending bool
 }
 

@@ -17,7 +17,7 @@ func newTestModel(t testing.TB, o Options) *Model {
 	return m
 }
 
-// letters is a vocabulary of the letters and then what the merges make.
+// letters returns a vocabulary of the letters, followed by the results of the merges.
 func letters(of string, merges ...[2]string) Options {
 	o := Options{Vocab: make(map[string]uint32), Merges: merges}
 	for _, r := range of {
@@ -33,7 +33,7 @@ func letters(of string, merges ...[2]string) Options {
 
 func encode(m *Model, word string) []uint32 { return m.Encode(nil, word, new(Merger)) }
 
-// naive joins the pair of lowest rank, and of those the leftmost, and looks anew.
+// naive joins the leftmost pair of the lowest rank, and searches again from the start.
 func naive(o Options, word string) (ids []uint32) {
 	symbols := strings.Split(word, "")
 	for {
@@ -80,7 +80,7 @@ func TestPairsJoinByRankAndThenFromTheLeft(t *testing.T) {
 	}
 }
 
-func TestAWordThatIsATokenNeedsNoMerges(t *testing.T) {
+func TestWordThatIsATokenNeedsNoMerges(t *testing.T) {
 	o := letters("ab")
 	o.Vocab["ab"] = 9
 	if got := encode(newTestModel(t, o), "ab"); !slices.Equal(got, []uint32{0, 1}) {
@@ -113,7 +113,7 @@ func TestUnknownCharacters(t *testing.T) {
 	}
 }
 
-func TestByteLevelTokensAreFoundAsTheFileSpellsThem(t *testing.T) {
+func TestByteLevelTokensAreFoundByTheirSpelling(t *testing.T) {
 	m := newTestModel(t, Options{ByteLevel: true, Vocab: map[string]uint32{"Ġ": 0, "t": 1, "Ġt": 2, "｜x｜": 3}, Merges: [][2]string{{"Ġ", "t"}}})
 	if got := encode(m, " t"); !slices.Equal(got, []uint32{2}) {
 		t.Errorf("ids %v", got)
@@ -124,7 +124,7 @@ func TestByteLevelTokensAreFoundAsTheFileSpellsThem(t *testing.T) {
 		}
 	}
 	if _, ok := m.ID(" t"); ok {
-		t.Error("a token is found by its bytes")
+		t.Error("ID found a token by its bytes")
 	}
 }
 
@@ -138,7 +138,7 @@ func TestBytesAreSpelledAndRead(t *testing.T) {
 		t.Errorf("%q reads %q", spelled, raw)
 	}
 	if raw, ok := ReadBytes([]byte("x"), "Ġ "); ok || string(raw) != "x" {
-		t.Errorf("a space stands for %q", raw)
+		t.Errorf("a space represents %q", raw)
 	}
 }
 

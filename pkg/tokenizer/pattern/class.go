@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A class is the set of properties of a character that scanners need: its Unicode category as far
-// as it matters, and whether it is white space (some control characters are).
+// A class is the set of properties of a character that scanners need: the relevant part of its
+// Unicode category, and whether it is white space (some control characters are).
 type class uint8
 
 const (
@@ -27,7 +27,7 @@ const pageBits = 8
 
 type classPage [1 << pageBits]class
 
-// classes maps every character to its class, in pages, because most pages are equal. Searching the
+// classes maps every character to its class, in pages, because most pages are equal. To search the
 // range tables of package unicode for each character would cost more than the rest of scanning.
 var classes = func() (table [(unicode.MaxRune >> pageBits) + 1]*classPage) {
 	var flat [unicode.MaxRune + 1]class
@@ -84,7 +84,7 @@ func classAt(s string, i int) (class, int) {
 	return classOf(r), n
 }
 
-// run returns the end of the run of characters of s, from i on, that are of any class in of.
+// run returns the end of the run of characters in s, from i on, whose class is in of.
 func run(s string, i int, of class) int {
 	for i < len(s) {
 		c, n := classAt(s, i)
@@ -96,7 +96,7 @@ func run(s string, i int, of class) int {
 	return i
 }
 
-// runOther is run for characters that are of no class in not.
+// runOther is run for characters whose class is not in not.
 func runOther(s string, i int, not class) int {
 	for i < len(s) {
 		c, n := classAt(s, i)
@@ -117,17 +117,17 @@ func runNewlines(s string, i int) int {
 	return i
 }
 
-// IsWord is \w of Rust's regex crate: Unicode's UTS #18, annex C.
+// IsWord implements \w of Rust's regex crate: Unicode's UTS #18, annex C.
 func IsWord(r rune) bool {
 	return classOf(r)&(letter|mark) != 0 || unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
 }
 
-// IsNumber is \p{N}.
+// IsNumber implements \p{N}.
 func IsNumber(r rune) bool { return classOf(r)&number != 0 }
 
-// IsPunctuation reports what the Rust library calls punctuation: ASCII's definition, and Unicode's.
-// (There the library uses Unicode 8.0; some fifty marks of rare scripts have been assigned since,
-// and count as punctuation here.)
+// IsPunctuation reports whether r is punctuation for the Rust library: by ASCII's definition, or by
+// Unicode's. (The library uses Unicode 8.0 here. Some fifty marks of rare scripts have been
+// assigned since, and count as punctuation here.)
 func IsPunctuation(r rune) bool {
 	return classOf(r)&punct != 0 || r < utf8.RuneSelf && classOf(r)&symbolic != 0
 }

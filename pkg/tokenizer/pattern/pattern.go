@@ -1,11 +1,12 @@
 // Package pattern finds where a tokenizer splits text: at literals, at kinds of characters, and at
 // the regular expressions of tokenizer.json files.
 //
-// Expressions have their meaning in Oniguruma, the engine of the Rust library "tokenizers", with
-// Unicode 16.0. Those of the common models have hand-written scanners, which take time linear in
-// the text; others run on regexp2, which backtracks, with a time limit for each match.
+// Expressions have the meaning that they have in Oniguruma, the engine of the Rust library
+// "tokenizers", with Unicode 16.0. The expressions of the common models have hand-written scanners,
+// which take linear time. Other expressions run on regexp2, which backtracks, with a time limit for
+// each match.
 //
-// Texts are valid UTF-8. Everything here is safe for concurrent use.
+// Texts must be valid UTF-8. Everything here is safe for concurrent use.
 package pattern
 
 import (
@@ -20,7 +21,7 @@ import (
 // A Span is the position of a match: bytes Start to End of a text.
 type Span struct{ Start, End int }
 
-// A Pattern appends its matches in s to dst: in order, not overlapping.
+// A Pattern appends its matches in s to dst, in order and without overlaps.
 type Pattern interface {
 	Matches(dst []Span, s string) []Span
 }
@@ -64,15 +65,16 @@ func (is Char) Matches(dst []Span, s string) []Span {
 }
 
 // An engine is a regular expression without a scanner. Patterns of tokenizers use lookahead, which
-// package regexp lacks; regexp2 has it, but it backtracks, for some expressions without end.
+// package regexp lacks. regexp2 has it, but backtracks, and does not terminate for some
+// expressions.
 type engine struct{ re *regexp2.Regexp }
 
-// matchTimeout bounds one match. After a match that took longer, the rest of the text counts as not
-// matching: a bad split of a hostile text, in a model whose pattern has no scanner.
+// matchTimeout bounds one match. After a timeout, the rest of the text counts as not matching. The
+// result is a bad split of a hostile text, in a model whose pattern has no scanner.
 const matchTimeout = time.Second
 
-// foldedContractions is a part of most patterns. For the Rust library's engine, case folding makes
-// "ſ" an "s"; for regexp2 it does not.
+// foldedContractions is a part of most patterns. Case folding turns "ſ" into "s" in the Rust
+// library's engine, but not in regexp2.
 const foldedContractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
 
 func newEngine(text string) (Pattern, error) {

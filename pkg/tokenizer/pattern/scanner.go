@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner is a hand-written expression: it returns the end of the match that begins at byte i of
-// s, or i if there is none. It equals the expression, which tests and fuzzing check, in time linear
-// in the text and without converting the text to runes first.
+// A scanner is a hand-written expression. It returns the end of the match that begins at byte i of
+// s, or i if there is no match. It is equivalent to the expression, as tests and fuzzing check, but
+// takes linear time and does not convert the text to runes.
 type scanner func(s string, i int) int
 
 func (scan scanner) Matches(dst []Span, s string) []Span {
@@ -38,20 +38,20 @@ const (
 	han      = `[一-龥぀-ゟ゠-ヿ]+`
 )
 
-// GPT2 is the expression that ByteLevel pre-tokenizers use unless told otherwise.
+// GPT2 is the default expression of ByteLevel pre-tokenizers.
 var GPT2 Pattern = scanner(scanGPT2)
 
-// Words matches words, and what is between words and white space: `\w+|[^\w\s]+`.
+// Words matches words, and the characters between words and white space: `\w+|[^\w\s]+`.
 var Words Pattern = scanner(scanWords)
 
-// scanners are the expressions that files of the common models hold, by their text.
+// scanners are the scanners of the common models' expressions, by the text of the expression.
 var scanners = map[string]scanner{
 	cl100k1:  func(s string, i int) int { return scanCL100K(s, i, 1) }, // Qwen 2 and 3
 	cl100k3:  func(s string, i int) int { return scanCL100K(s, i, 3) }, // Llama 3
 	gpt2:     scanGPT2,
 	o200k:    func(s string, i int) int { return scanO200K(s, i, 3, true) },  // GPT-4o, GPT-OSS
 	tekken:   func(s string, i int) int { return scanO200K(s, i, 1, false) }, // Mistral since Nemo
-	deepseek: scanDeepSeek,                                                   // DeepSeek V3 and R1, with the next two
+	deepseek: scanDeepSeek,                                                   // DeepSeek V3 and R1, with the next two scanners
 	digits3:  func(s string, i int) int { return scanNumbers(s, i, 3) },
 	han:      scanHan,
 }
@@ -100,8 +100,9 @@ func scanGPT2(s string, i int) int {
 	return scanSpaces(s, i, false)
 }
 
-// scanO200K knows two kinds of words: capitals then at least one small letter, else capitals then any small letters.
-// Marks and letters without case count as either.
+// scanO200K recognizes two kinds of words: capitals followed by at least one small letter,
+// otherwise capitals followed by any number of small letters. Marks and letters without case count
+// as both.
 func scanO200K(s string, i, digits int, contractions bool) int {
 	const (
 		capital = upper | plain | mark
@@ -114,7 +115,7 @@ func scanO200K(s string, i, digits int, contractions bool) int {
 	}
 	end := i
 	for _, start := range starts {
-		at, both := start, start // both: behind the last character that is a capital and small at once
+		at, both := start, start // both: after the last character that is both capital and small
 		for at < len(s) {
 			c, n := classAt(s, at)
 			if c&capital == 0 {
@@ -138,7 +139,7 @@ func scanO200K(s string, i, digits int, contractions bool) int {
 	if end == i {
 		for _, start := range starts {
 			if at := run(s, start, capital); at > start {
-				end = at // no small letter follows, or the loop above had ended the word
+				end = at // no small letter follows, or the loop above has ended the word
 				break
 			}
 		}
@@ -184,7 +185,8 @@ func scanDeepSeek(s string, i int) int {
 	return scanSpaces(s, i, true)
 }
 
-// scanRest is ` ?[^\s\p{L}\p{N}]+`, any of tail, and else white space.
+// scanRest implements ` ?[^\s\p{L}\p{N}]+` followed by characters of tail, or otherwise white
+// space.
 func scanRest(s string, i int, tail string) int {
 	word := i
 	if s[i] == ' ' {
@@ -200,8 +202,9 @@ func scanRest(s string, i int, tail string) int {
 	return end
 }
 
-// scanSpaces is `\s*[\r\n]+|\s+(?!\S)|\s+`, without its first part unless newlines. So white space ends with its last
-// line end; without one it leaves its last character to the word that follows, if that is not all there is.
+// scanSpaces implements `\s*[\r\n]+|\s+(?!\S)|\s+`, without the first part unless newlines is set.
+// So white space ends with its last line end. Without a line end it leaves its last character to
+// the word that follows, unless it has only that character.
 func scanSpaces(s string, i int, newlines bool) int {
 	end, last, line := i, i, i
 	for end < len(s) {
@@ -245,7 +248,7 @@ func scanHan(s string, i int) int {
 	return i
 }
 
-// scanWords is `\w+|[^\w\s]+`.
+// scanWords implements `\w+|[^\w\s]+`.
 func scanWords(s string, i int) int {
 	end := i
 	var word bool
@@ -263,7 +266,7 @@ func scanWords(s string, i int) int {
 	return end
 }
 
-// scanContraction is foldedContractions at an apostrophe.
+// scanContraction implements foldedContractions at an apostrophe.
 func scanContraction(s string, i int) int {
 	rest := s[i+1:]
 	if rest == "" {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// expressions returns what the scanners stand in for, by the name of the scanner's test.
+// expressions maps the names of scanner tests to the expressions that the scanners replace.
 var expressions = map[string]string{
 	"cl100k, one digit":    cl100k1,
 	"cl100k, three digits": cl100k3,
@@ -23,7 +23,7 @@ var expressions = map[string]string{
 	"han":                  han,
 }
 
-// isNewer reports whether s has characters that the engine compared with does not know.
+// isNewer reports whether s has characters that are unknown to the engine of the comparison.
 func isNewer(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		for _, ranges := range newer {
@@ -70,7 +70,7 @@ func cutAt(s string, spans []Span) (parts []string) {
 	return parts
 }
 
-func TestScannersDoWhatTheirExpressionsDo(t *testing.T) {
+func TestScannersEqualTheirExpressions(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "testdata", "goldens", "texts.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestScannersDoWhatTheirExpressionsDo(t *testing.T) {
 	for _, s := range texts {
 		compareScanners(t, s)
 	}
-	// Characters of every class, and those the expressions name, in all short orders.
+	// Characters of every class, and the characters named in the expressions, in all short orders.
 	alphabet := []string{"a", "Z", "ʰ", "ǅ", "中", "\u0301", "7", "Ⅷ", " ", "\n", "\r", "\t", "\u00a0", "\u2028", "'", "s", "L", "ſ", "e", "v", "/", "-", "€", "。", "\x00", "\u200b", "🙂"}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -101,7 +101,7 @@ func FuzzScanners(f *testing.F) {
 	f.Fuzz(compareScanners)
 }
 
-func TestEveryCharacterIsOfTheClassesUnicodeSays(t *testing.T) {
+func TestEveryCharacterHasItsUnicodeClasses(t *testing.T) {
 	for name, want := range map[string]struct {
 		expression string
 		of         class

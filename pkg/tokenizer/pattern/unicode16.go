@@ -1,8 +1,8 @@
 package pattern
 
-// newer holds the characters assigned since Unicode 15.0, the version of package unicode, by first
-// and last of each range: the Rust library's engine knows Unicode 16.0. The list was made by
-// querying that library for every character.
+// newer has the characters assigned after Unicode 15.0, the version of package unicode, as the
+// first and the last character of each range, because the Rust library's engine uses Unicode 16.0.
+// The list was made by querying that library for every character.
 var newer = map[class][][2]rune{
 	punct: {
 		{0x1B4E, 0x1B4F}, {0x1B7F, 0x1B7F}, {0x10D6E, 0x10D6E}, {0x113D4, 0x113D5}, {0x113D7, 0x113D8},

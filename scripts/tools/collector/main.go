@@ -1,5 +1,5 @@
-// Command collector is an OpenTelemetry Collector with what the end-to-end tests need of it: it receives OTLP, over gRPC
-// and over HTTP, and passes it on by OTLP over HTTP.
+// Command collector is an OpenTelemetry Collector for the end-to-end tests: it receives OTLP over
+// gRPC and over HTTP, and forwards it with OTLP over HTTP.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// The plot of docs/performance.md is drawn by a module of its own, so that Whence does not depend on a plotting library.
+// The plot of docs/explanation/performance.md is drawn by a module of its own, so that Whence does not depend on a plotting library.
 module github.com/whence-dev/whence/scripts/tools/plot
 
 go 1.26.0

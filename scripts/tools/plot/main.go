@@ -1,4 +1,5 @@
-// Command plot draws what scripts/bench compare has measured: for each scenario the CPU of each system, divided by nginx's.
+// Command plot draws the results of scripts/bench compare: for each scenario the CPU time of each
+// system, divided by nginx's.
 //
 //	plot FILE.json FILE.svg
 package main
@@ -17,7 +18,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// A report is what the plot needs of the JSON of a run.
+// A report has the fields of a run's JSON that the plot needs.
 type report struct {
 	Rows []struct {
 		Scenario string `json:"scenario"`
@@ -44,7 +45,7 @@ const (
 	barWidth = 8 // points
 )
 
-// colours of the systems, in their order; they differ in brightness, too.
+// colours has the colours of the systems, in order; they also differ in brightness.
 var colours = []color.Color{
 	color.RGBA{0x9e, 0x9e, 0x9e, 0xff}, color.RGBA{0xbc, 0xcf, 0x9a, 0xff}, color.RGBA{0xe0, 0xa4, 0x58, 0xff},
 	color.RGBA{0x2f, 0x5d, 0x8a, 0xff}, color.RGBA{0x7f, 0xb2, 0xd9, 0xff}, color.RGBA{0x5b, 0x3f, 0x7a, 0xff},
@@ -103,7 +104,8 @@ func draw(in, out string) error {
 	return p.Save(vg.Length(2+1.2*float64(len(scenarios)))*vg.Inch, 4*vg.Inch, out)
 }
 
-// logScale is plot.LogScale for bars, which begin at 0: whatever is not above the least ratio is at the bottom.
+// logScale is plot.LogScale for bars, which begin at 0: values up to the least ratio are at the
+// bottom.
 type logScale struct{}
 
 // Normalize implements plot.Normalizer.
@@ -112,7 +114,7 @@ func (logScale) Normalize(least, greatest, x float64) float64 {
 	return (math.Log(x) - math.Log(least)) / (math.Log(greatest) - math.Log(least))
 }
 
-// marks of the axis: 1, 2, 5, 10, ...
+// marks returns the ticks of the axis: 1, 2, 5, 10, ...
 func marks() (all []plot.Tick) {
 	for _, v := range []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100} {
 		all = append(all, plot.Tick{Value: v, Label: fmt.Sprint(v)})

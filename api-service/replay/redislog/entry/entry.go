@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// Parse returns the events of entries.
+// Parse returns the events in entries of a Redis Stream.
 func Parse(entries []redis.XMessage) ([]replay.Event, error) {
 	events := make([]replay.Event, 0, len(entries))
 	for _, e := range entries {
@@ -27,7 +27,7 @@ func Parse(entries []redis.XMessage) ([]replay.Event, error) {
 	return events, nil
 }
 
-// Merge makes one event, of at most replay.MaxMerged bytes, of deltas of one generation that follow each other.
+// Merge merges consecutive deltas of one generation into events of at most replay.MaxMerged bytes.
 func Merge(events []replay.Event) []replay.Event {
 	var out []replay.Event
 	for from := 0; from < len(events); {
@@ -36,7 +36,7 @@ func Merge(events []replay.Event) []replay.Event {
 			size += len(events[to].Data)
 			to++
 		}
-		if to == from+1 { // the common case of a reader that keeps up
+		if to == from+1 { // the common case: the reader keeps up
 			out = append(out, replay.Event{Seq: events[from].Seq, Kind: events[from].Kind, Data: events[from].Data})
 			from = to
 			continue
@@ -52,7 +52,7 @@ func Merge(events []replay.Event) []replay.Event {
 	return out
 }
 
-// mergeable reports whether two events that follow each other may become one.
+// mergeable reports whether two consecutive events may be merged.
 func mergeable(a, b *replay.Event) bool {
 	return a.Kind == replay.Delta && b.Kind == replay.Delta && a.Generation() == b.Generation()
 }

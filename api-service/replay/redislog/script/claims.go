@@ -2,13 +2,14 @@ package script
 
 import "github.com/redis/go-redis/v9"
 
-// The scripts that move streams between instances. The sorted set "leases" has the instances, each with the
-// time of the server, in milliseconds, until which it is alive; "heirs" has in the same form those that take
-// over streams. A set "streams:" has the streams of each instance, and that of the instance "" the streams
+// The scripts that move streams between instances. The sorted set "leases" has the instances, each
+// with the server time, in milliseconds, at which its lease ends. "heirs" has, in the same form,
+// the instances that take over streams. A set "streams:" has the streams of each instance; the set
+// of the instance "" has the streams that were handed over.
 // that were handed over.
 var (
-	// Beat extends the lease of an instance. It returns the number of other instances that take over streams,
-	// and then the instances without a lease.
+	// Beat extends the lease of an instance. It returns the number of other instances that take
+	// over streams, followed by the instances without a lease.
 	Beat = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run, lease, heir, ttl = ARGV[1], ARGV[2], ARGV[3] ~= '', ARGV[4]
@@ -23,7 +24,7 @@ local others = redis.call('ZCOUNT', heirs, string.format('%.0f', now), '+inf')
 if heir then others = others - 1 end
 return {tostring(others), unpack(redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64))}`)
 
-	// Leave ends the lease of an instance. Its streams, if there are any left, are taken over at once.
+	// Leave ends the lease of an instance. Its remaining streams are taken over at once.
 	Leave = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run = ARGV[1]
@@ -31,7 +32,7 @@ redis.call('ZREM', heirs, run)
 if redis.call('SCARD', streams) == 0 then return redis.call('ZREM', leases, run) end
 return redis.call('ZADD', leases, 0, run)`)
 
-	// Bury forgets an instance without a lease that has no streams left.
+	// Bury forgets an instance without a lease and without streams.
 	Bury = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run = ARGV[1]
@@ -40,11 +41,12 @@ if leased(leases, run) or redis.call('SCARD', streams) > 0 then return 0 end
 redis.call('ZREM', heirs, run)
 return redis.call('ZREM', leases, run)`)
 
-	// Take gives a live stream of an instance without a lease to the instance run: from then on, Add, Lose and
-	// Forget refuse all other instances. It begins a generation of events. It returns nothing if the owner has a
-	// lease or another instance was faster, and otherwise the age of the stream in milliseconds, the positions
-	// of its seams, and the cause with which the stream is to stop. An instance repeats Take with itself as the
-	// owner if it got no answer, or could not load the stream; that begins no other generation.
+	// Take gives a live stream of an instance without a lease to the instance run: from then on,
+	// Add, Lose and Forget refuse all other instances. Take begins a generation of events. It
+	// returns nothing if the owner has a lease or another instance was faster. Otherwise it returns
+	// the age of the stream in milliseconds, the positions of its seams, and the cause with which
+	// the stream must stop. An instance that got no answer, or could not load the stream, repeats
+	// Take with itself as the owner; that begins no further generation.
 	Take = redis.NewScript(`
 local head, log, key, request, from, to, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, epoch, owner, run, ttl, edge = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -69,9 +71,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 return {string.format('%.0f', now - known[6]), seams, known[7] or known[8] or ''}`)
 
-	// HandOver leaves a live stream to any heir, unless there is none besides its owner. If the owner has run the
-	// stream, and so has stopped it on the hops below, the head says so. Otherwise the head names the instance again
-	// that ran it before.
+	// HandOver leaves a live stream to any heir, unless its owner is the only one. If the owner has
+	// run the stream, and so has stopped it on the hops below, the head records that. Otherwise the
+	// head names the instance that ran the stream before.
 	HandOver = redis.NewScript(`
 local head, streams, orphans, leases, heirs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, run, ran = ARGV[1], ARGV[2], ARGV[3], ARGV[5] ~= ''
@@ -92,8 +94,9 @@ redis.call('PEXPIRE', orphans, ARGV[4])
 redis.call('ZADD', leases, 0, '')
 return 1`)
 
-	// Stop records, in a field of the head, the cause with which an instance wants a stream of another one to stop:
-	// in "stop" for the owner and for the next one, in "stopped" for the next owner alone.
+	// Stop records, in a field of the head, the cause with which an instance stops a stream of
+	// another instance: in "stop" for the owner and the next owner, in "stopped" only for the next
+	// owner.
 	Stop = redis.NewScript(`
 local head = KEYS[1]
 local epoch, cause, field = ARGV[1], ARGV[2], ARGV[3]

@@ -1,22 +1,22 @@
-// Package script has the scripts that change the state of a stream on a Redis server. Each runs as one step.
-// The comment of package redislog has the table of states.
+// Package script has the scripts that change the state of a stream on a Redis server. Each script
+// runs as one step. The package comment of redislog has the table of states.
 //
 // Times (ttl) are in milliseconds.
 package script
 
 import "github.com/redis/go-redis/v9"
 
-// The states of a stream, which its head has in the field "state". A stream without a head is absent.
+// The states of a stream, from the field "state" of its head. A stream without a head is absent.
 const (
 	Live      = "live"
 	Beginning = "beginning"
 	Ended     = "ended"
 	Forgotten = "forgotten"
 
-	Taken = "taken" // what Begin returns; no head has this state
+	Taken = "taken" // returned by Begin; no head has this state
 )
 
-// leased is the function of scripts that reports whether an instance has a lease.
+// leased is the Lua function that reports whether an instance has a lease.
 const leased = `
 local function leased(leases, run)
   local time = redis.call('TIME')
@@ -24,13 +24,14 @@ local function leased(leases, run)
   return until_ and tonumber(until_) >= time[1] * 1000 + math.floor(time[2] / 1000)
 end`
 
-// The scripts of the instance that runs a stream, or that ends it in place of a dead one.
+// The scripts of the instance that runs a stream, or that ends it in place of a dead instance.
 var (
-	// Begin makes the head of a stream, in state beginning, unless the idempotency key has a stream or the
-	// id has a head. It returns the id and the state of the stream: its own, that of the key's stream, or
-	// an empty id if the id is taken. A log without a head is left from an earlier stream with the id,
-	// whose head the server has evicted: Begin deletes it. If another instance has taken the stream over, and
-	// has restored it first, the state is that of a taken stream. age is the stream's.
+	// Begin creates the head of a stream, in state beginning, unless the idempotency key has a
+	// stream or the id has a head. It returns the id and the state of the stream: of the new
+	// stream, of the stream that has the key, or an empty id if the id is taken. A log without a
+	// head is left from an earlier stream with the id, whose head the server has evicted: Begin
+	// deletes such a log. If another instance has taken the stream over and has restored it first,
+	// the state is Taken. age is the age of the stream.
 	Begin = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ttl, keyed, id, prefix, age, asked = ARGV[1], ARGV[2] ~= '', ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -53,11 +54,11 @@ redis.call('SADD', streams, id)
 if keyed then redis.call('SET', key, id, 'PX', ttl) end
 return {id, 'beginning'}`)
 
-	// Add makes a stream live, appends the events that the server does not have, and makes the stream ended
-	// if the closing event is among them. It returns the number of the last event, and the cause with which
-	// another instance wants the stream to stop. Instead of the number it returns -1 if the server does not
-	// know the stream, -2 if another instance has ended it or has taken it over, and -3 if it was forgotten.
-	// It can be repeated.
+	// Add makes a stream live, appends the events that the server does not have, and makes the
+	// stream ended if the closing event is among them. It returns the number of the last event, and
+	// the cause with which another instance stops the stream. Instead of the number it returns -1
+	// if the server does not know the stream, -2 if another instance has ended it or has taken it
+	// over, and -3 if it was forgotten. Add can be repeated.
 	Add = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, run, closing, ttl, wake = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -92,10 +93,11 @@ if key ~= head and redis.call('EXISTS', key) == 1 then redis.call('PEXPIRE', key
 redis.call('PUBLISH', wake, '')
 return {last, stop}`)
 
-	// Lose ends a beginning or live stream with a closing event, in place of the instance that has died.
-	// That instance may have shown its readers more events than it has written, so the closing event begins
-	// a generation, as after a takeover: it gets a number that no event of the stream has reached. owner is the
-	// instance that has died, or the one that calls Lose. It changes nothing if the owner has a lease.
+	// Lose ends a beginning or live stream with a closing event, in place of the dead instance. The
+	// dead instance may have shown its readers more events than it has written, so the closing
+	// event begins a generation, as after a takeover: its number is higher than that of any event
+	// of the stream. owner is the dead instance, or the instance that calls Lose. Lose changes
+	// nothing if the owner has a lease.
 	Lose = redis.NewScript(`
 local head, log, key, request, streams, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, epoch, run, ttl, wake, kind, data, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -116,9 +118,9 @@ if key ~= head and redis.call('GET', key) == id then redis.call('PEXPIRE', key, 
 redis.call('PUBLISH', wake, '')
 return 1`)
 
-	// Forget drops a stream and frees its key. Its head stays for a while, in state forgotten, so that
-	// readers can tell a dropped stream from a stream that the server has lost. Forget changes nothing if
-	// another stream has the id, or another instance has taken the stream over.
+	// Forget drops a stream and frees its key. The head remains for a while, in state forgotten, so
+	// that readers can tell a dropped stream from a stream that the server has lost. Forget changes
+	// nothing if another stream has the id, or if another instance has taken the stream over.
 	Forget = redis.NewScript(`
 local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, epoch, wake, ttl, run = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -132,7 +134,8 @@ redis.call('PEXPIRE', head, ttl)
 redis.call('PUBLISH', wake, '')
 return 1`)
 
-	// Erase is forget for an ended stream of any instance. It returns 0 if the stream has not ended.
+	// Erase is Forget for an ended stream of any instance. It returns 0 if the stream has not
+	// ended.
 	Erase = redis.NewScript(`
 local head, log, key, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, epoch, wake, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

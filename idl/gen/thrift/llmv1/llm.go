@@ -170,6 +170,53 @@ func (p *Role) Value() (driver.Value, error) {
 	return int64(*p), nil
 }
 
+type GuideSupport int64
+
+const (
+	GuideSupport_GUIDE_SUPPORT_UNSPECIFIED GuideSupport = 0
+	GuideSupport_GUIDE_SUPPORT_SCHEMA      GuideSupport = 1
+	GuideSupport_GUIDE_SUPPORT_FORMS       GuideSupport = 2
+)
+
+func (p GuideSupport) String() string {
+	switch p {
+	case GuideSupport_GUIDE_SUPPORT_UNSPECIFIED:
+		return "GUIDE_SUPPORT_UNSPECIFIED"
+	case GuideSupport_GUIDE_SUPPORT_SCHEMA:
+		return "GUIDE_SUPPORT_SCHEMA"
+	case GuideSupport_GUIDE_SUPPORT_FORMS:
+		return "GUIDE_SUPPORT_FORMS"
+	}
+	return "<UNSET>"
+}
+
+func GuideSupportFromString(s string) (GuideSupport, error) {
+	switch s {
+	case "GUIDE_SUPPORT_UNSPECIFIED":
+		return GuideSupport_GUIDE_SUPPORT_UNSPECIFIED, nil
+	case "GUIDE_SUPPORT_SCHEMA":
+		return GuideSupport_GUIDE_SUPPORT_SCHEMA, nil
+	case "GUIDE_SUPPORT_FORMS":
+		return GuideSupport_GUIDE_SUPPORT_FORMS, nil
+	}
+	return GuideSupport(0), fmt.Errorf("not a valid GuideSupport string")
+}
+
+func GuideSupportPtr(v GuideSupport) *GuideSupport { return &v }
+func (p *GuideSupport) Scan(value interface{}) (err error) {
+	var result sql.NullInt64
+	err = result.Scan(value)
+	*p = GuideSupport(result.Int64)
+	return
+}
+
+func (p *GuideSupport) Value() (driver.Value, error) {
+	if p == nil {
+		return nil, nil
+	}
+	return int64(*p), nil
+}
+
 type ImageInput int64
 
 const (
@@ -483,7 +530,8 @@ var fieldIDToName_Sampling = map[int16]string{
 }
 
 type Guide struct {
-	Forms []*GuideForm `thrift:"forms,1" frugal:"1,default,list<GuideForm>" json:"forms"`
+	Forms     []*GuideForm `thrift:"forms,1" frugal:"1,default,list<GuideForm>" json:"forms"`
+	FreeUntil string       `thrift:"free_until,2" frugal:"2,default,string" json:"free_until"`
 }
 
 func NewGuide() *Guide {
@@ -497,6 +545,10 @@ func (p *Guide) GetForms() (v []*GuideForm) {
 	return p.Forms
 }
 
+func (p *Guide) GetFreeUntil() (v string) {
+	return p.FreeUntil
+}
+
 func (p *Guide) String() string {
 	if p == nil {
 		return "<nil>"
@@ -506,6 +558,7 @@ func (p *Guide) String() string {
 
 var fieldIDToName_Guide = map[int16]string{
 	1: "forms",
+	2: "free_until",
 }
 
 type GuideForm struct {
@@ -1005,12 +1058,14 @@ var fieldIDToName_WorkerInfo = map[int16]string{
 }
 
 type Capabilities struct {
-	Prompt   Form       `thrift:"prompt,1" frugal:"1,default,Form" json:"prompt"`
-	Answer   Form       `thrift:"answer,2" frugal:"2,default,Form" json:"answer"`
-	Sampling []string   `thrift:"sampling,3" frugal:"3,default,list<string>" json:"sampling"`
-	Upstream string     `thrift:"upstream,4" frugal:"4,default,string" json:"upstream"`
-	Adapters bool       `thrift:"adapters,5" frugal:"5,default,bool" json:"adapters"`
-	Images   ImageInput `thrift:"images,6" frugal:"6,default,ImageInput" json:"images"`
+	Prompt          Form         `thrift:"prompt,1" frugal:"1,default,Form" json:"prompt"`
+	Answer          Form         `thrift:"answer,2" frugal:"2,default,Form" json:"answer"`
+	Sampling        []string     `thrift:"sampling,3" frugal:"3,default,list<string>" json:"sampling"`
+	Upstream        string       `thrift:"upstream,4" frugal:"4,default,string" json:"upstream"`
+	Adapters        bool         `thrift:"adapters,5" frugal:"5,default,bool" json:"adapters"`
+	Images          ImageInput   `thrift:"images,6" frugal:"6,default,ImageInput" json:"images"`
+	Guides          GuideSupport `thrift:"guides,7" frugal:"7,default,GuideSupport" json:"guides"`
+	SampledLogprobs bool         `thrift:"sampled_logprobs,8" frugal:"8,default,bool" json:"sampled_logprobs"`
 }
 
 func NewCapabilities() *Capabilities {
@@ -1044,6 +1099,14 @@ func (p *Capabilities) GetImages() (v ImageInput) {
 	return p.Images
 }
 
+func (p *Capabilities) GetGuides() (v GuideSupport) {
+	return p.Guides
+}
+
+func (p *Capabilities) GetSampledLogprobs() (v bool) {
+	return p.SampledLogprobs
+}
+
 func (p *Capabilities) String() string {
 	if p == nil {
 		return "<nil>"
@@ -1058,6 +1121,8 @@ var fieldIDToName_Capabilities = map[int16]string{
 	4: "upstream",
 	5: "adapters",
 	6: "images",
+	7: "guides",
+	8: "sampled_logprobs",
 }
 
 type Load struct {

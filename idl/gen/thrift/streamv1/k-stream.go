@@ -49,6 +49,26 @@ func (p *Record) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *TokenPace) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *TokenPace) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *TokenPace) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *TokenPace) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *Handover) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

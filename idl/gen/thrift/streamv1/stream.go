@@ -460,6 +460,11 @@ type Record struct {
 	Handovers        []*Handover            `thrift:"handovers,26" frugal:"26,default,list<Handover>" json:"handovers"`
 	Owner            *string                `thrift:"owner,27,optional" frugal:"27,optional,string" json:"owner,omitempty"`
 	Extent           Extent                 `thrift:"extent,28" frugal:"28,default,Extent" json:"extent"`
+	FirstToken       *durationpb.Duration   `thrift:"first_token,29,optional" frugal:"29,optional,durationpb.Duration" json:"first_token,omitempty"`
+	PerToken         *durationpb.Duration   `thrift:"per_token,30,optional" frugal:"30,optional,durationpb.Duration" json:"per_token,omitempty"`
+	LongestGap       *durationpb.Duration   `thrift:"longest_gap,31,optional" frugal:"31,optional,durationpb.Duration" json:"longest_gap,omitempty"`
+	ReceivedPace     *TokenPace             `thrift:"received_pace,32,optional" frugal:"32,optional,TokenPace" json:"received_pace,omitempty"`
+	SentPace         *TokenPace             `thrift:"sent_pace,33,optional" frugal:"33,optional,TokenPace" json:"sent_pace,omitempty"`
 }
 
 func NewRecord() *Record {
@@ -608,6 +613,51 @@ func (p *Record) GetExtent() (v Extent) {
 	return p.Extent
 }
 
+var Record_FirstToken_DEFAULT *durationpb.Duration
+
+func (p *Record) GetFirstToken() (v *durationpb.Duration) {
+	if !p.IsSetFirstToken() {
+		return Record_FirstToken_DEFAULT
+	}
+	return p.FirstToken
+}
+
+var Record_PerToken_DEFAULT *durationpb.Duration
+
+func (p *Record) GetPerToken() (v *durationpb.Duration) {
+	if !p.IsSetPerToken() {
+		return Record_PerToken_DEFAULT
+	}
+	return p.PerToken
+}
+
+var Record_LongestGap_DEFAULT *durationpb.Duration
+
+func (p *Record) GetLongestGap() (v *durationpb.Duration) {
+	if !p.IsSetLongestGap() {
+		return Record_LongestGap_DEFAULT
+	}
+	return p.LongestGap
+}
+
+var Record_ReceivedPace_DEFAULT *TokenPace
+
+func (p *Record) GetReceivedPace() (v *TokenPace) {
+	if !p.IsSetReceivedPace() {
+		return Record_ReceivedPace_DEFAULT
+	}
+	return p.ReceivedPace
+}
+
+var Record_SentPace_DEFAULT *TokenPace
+
+func (p *Record) GetSentPace() (v *TokenPace) {
+	if !p.IsSetSentPace() {
+		return Record_SentPace_DEFAULT
+	}
+	return p.SentPace
+}
+
 func (p *Record) IsSetBegan() bool {
 	return p.Began != nil
 }
@@ -634,6 +684,26 @@ func (p *Record) IsSetCachedTokens() bool {
 
 func (p *Record) IsSetOwner() bool {
 	return p.Owner != nil
+}
+
+func (p *Record) IsSetFirstToken() bool {
+	return p.FirstToken != nil
+}
+
+func (p *Record) IsSetPerToken() bool {
+	return p.PerToken != nil
+}
+
+func (p *Record) IsSetLongestGap() bool {
+	return p.LongestGap != nil
+}
+
+func (p *Record) IsSetReceivedPace() bool {
+	return p.ReceivedPace != nil
+}
+
+func (p *Record) IsSetSentPace() bool {
+	return p.SentPace != nil
 }
 
 func (p *Record) String() string {
@@ -670,6 +740,91 @@ var fieldIDToName_Record = map[int16]string{
 	26: "handovers",
 	27: "owner",
 	28: "extent",
+	29: "first_token",
+	30: "per_token",
+	31: "longest_gap",
+	32: "received_pace",
+	33: "sent_pace",
+}
+
+type TokenPace struct {
+	First   *durationpb.Duration `thrift:"first,1,optional" frugal:"1,optional,durationpb.Duration" json:"first,omitempty"`
+	P50     *durationpb.Duration `thrift:"p50,2,optional" frugal:"2,optional,durationpb.Duration" json:"p50,omitempty"`
+	P95     *durationpb.Duration `thrift:"p95,3,optional" frugal:"3,optional,durationpb.Duration" json:"p95,omitempty"`
+	Longest *durationpb.Duration `thrift:"longest,4,optional" frugal:"4,optional,durationpb.Duration" json:"longest,omitempty"`
+}
+
+func NewTokenPace() *TokenPace {
+	return &TokenPace{}
+}
+
+func (p *TokenPace) InitDefault() {
+}
+
+var TokenPace_First_DEFAULT *durationpb.Duration
+
+func (p *TokenPace) GetFirst() (v *durationpb.Duration) {
+	if !p.IsSetFirst() {
+		return TokenPace_First_DEFAULT
+	}
+	return p.First
+}
+
+var TokenPace_P50_DEFAULT *durationpb.Duration
+
+func (p *TokenPace) GetP50() (v *durationpb.Duration) {
+	if !p.IsSetP50() {
+		return TokenPace_P50_DEFAULT
+	}
+	return p.P50
+}
+
+var TokenPace_P95_DEFAULT *durationpb.Duration
+
+func (p *TokenPace) GetP95() (v *durationpb.Duration) {
+	if !p.IsSetP95() {
+		return TokenPace_P95_DEFAULT
+	}
+	return p.P95
+}
+
+var TokenPace_Longest_DEFAULT *durationpb.Duration
+
+func (p *TokenPace) GetLongest() (v *durationpb.Duration) {
+	if !p.IsSetLongest() {
+		return TokenPace_Longest_DEFAULT
+	}
+	return p.Longest
+}
+
+func (p *TokenPace) IsSetFirst() bool {
+	return p.First != nil
+}
+
+func (p *TokenPace) IsSetP50() bool {
+	return p.P50 != nil
+}
+
+func (p *TokenPace) IsSetP95() bool {
+	return p.P95 != nil
+}
+
+func (p *TokenPace) IsSetLongest() bool {
+	return p.Longest != nil
+}
+
+func (p *TokenPace) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("TokenPace(%+v)", *p)
+}
+
+var fieldIDToName_TokenPace = map[int16]string{
+	1: "first",
+	2: "p50",
+	3: "p95",
+	4: "longest",
 }
 
 type Handover struct {

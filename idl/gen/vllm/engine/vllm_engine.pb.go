@@ -38,10 +38,19 @@ type SamplingParams struct {
 	StopTokenIds      []uint32               `protobuf:"varint,11,rep,packed,name=stop_token_ids,json=stopTokenIds,proto3" json:"stop_token_ids,omitempty"`
 	IgnoreEos         bool                   `protobuf:"varint,14,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
 	N                 uint32                 `protobuf:"varint,15,opt,name=n,proto3" json:"n,omitempty"`
-	Seed              *int32                 `protobuf:"varint,24,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	LogitBias         map[int32]float32      `protobuf:"bytes,26,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// At most one. An answer outside of it cannot be generated.
+	//
+	// Types that are valid to be assigned to Constraint:
+	//
+	//	*SamplingParams_JsonSchema
+	//	*SamplingParams_StructuralTag
+	//	*SamplingParams_Choice
+	Constraint    isSamplingParams_Constraint `protobuf_oneof:"constraint"`
+	Logprobs      *int32                      `protobuf:"varint,22,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"` // top tokens at each position, the sampled one counted among them
+	Seed          *int32                      `protobuf:"varint,24,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	LogitBias     map[int32]float32           `protobuf:"bytes,26,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SamplingParams) Reset() {
@@ -158,6 +167,47 @@ func (x *SamplingParams) GetN() uint32 {
 	return 0
 }
 
+func (x *SamplingParams) GetConstraint() isSamplingParams_Constraint {
+	if x != nil {
+		return x.Constraint
+	}
+	return nil
+}
+
+func (x *SamplingParams) GetJsonSchema() string {
+	if x != nil {
+		if x, ok := x.Constraint.(*SamplingParams_JsonSchema); ok {
+			return x.JsonSchema
+		}
+	}
+	return ""
+}
+
+func (x *SamplingParams) GetStructuralTag() string {
+	if x != nil {
+		if x, ok := x.Constraint.(*SamplingParams_StructuralTag); ok {
+			return x.StructuralTag
+		}
+	}
+	return ""
+}
+
+func (x *SamplingParams) GetChoice() *ChoiceConstraint {
+	if x != nil {
+		if x, ok := x.Constraint.(*SamplingParams_Choice); ok {
+			return x.Choice
+		}
+	}
+	return nil
+}
+
+func (x *SamplingParams) GetLogprobs() int32 {
+	if x != nil && x.Logprobs != nil {
+		return *x.Logprobs
+	}
+	return 0
+}
+
 func (x *SamplingParams) GetSeed() int32 {
 	if x != nil && x.Seed != nil {
 		return *x.Seed
@@ -172,6 +222,73 @@ func (x *SamplingParams) GetLogitBias() map[int32]float32 {
 	return nil
 }
 
+type isSamplingParams_Constraint interface {
+	isSamplingParams_Constraint()
+}
+
+type SamplingParams_JsonSchema struct {
+	JsonSchema string `protobuf:"bytes,16,opt,name=json_schema,json=jsonSchema,proto3,oneof"`
+}
+
+type SamplingParams_StructuralTag struct {
+	StructuralTag string `protobuf:"bytes,19,opt,name=structural_tag,json=structuralTag,proto3,oneof"` // JSON in XGrammar's format
+}
+
+type SamplingParams_Choice struct {
+	Choice *ChoiceConstraint `protobuf:"bytes,21,opt,name=choice,proto3,oneof"`
+}
+
+func (*SamplingParams_JsonSchema) isSamplingParams_Constraint() {}
+
+func (*SamplingParams_StructuralTag) isSamplingParams_Constraint() {}
+
+func (*SamplingParams_Choice) isSamplingParams_Constraint() {}
+
+// ChoiceConstraint lists the allowed answers.
+type ChoiceConstraint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Choices       []string               `protobuf:"bytes,1,rep,name=choices,proto3" json:"choices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChoiceConstraint) Reset() {
+	*x = ChoiceConstraint{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChoiceConstraint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChoiceConstraint) ProtoMessage() {}
+
+func (x *ChoiceConstraint) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChoiceConstraint.ProtoReflect.Descriptor instead.
+func (*ChoiceConstraint) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ChoiceConstraint) GetChoices() []string {
+	if x != nil {
+		return x.Choices
+	}
+	return nil
+}
+
 type TokenizedInput struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InputIds      []uint32               `protobuf:"varint,2,rep,packed,name=input_ids,json=inputIds,proto3" json:"input_ids,omitempty"`
@@ -181,7 +298,7 @@ type TokenizedInput struct {
 
 func (x *TokenizedInput) Reset() {
 	*x = TokenizedInput{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -193,7 +310,7 @@ func (x *TokenizedInput) String() string {
 func (*TokenizedInput) ProtoMessage() {}
 
 func (x *TokenizedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[1]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -206,7 +323,7 @@ func (x *TokenizedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizedInput.ProtoReflect.Descriptor instead.
 func (*TokenizedInput) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{1}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TokenizedInput) GetInputIds() []uint32 {
@@ -231,7 +348,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +360,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +373,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{2}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GenerateRequest) GetRequestId() string {
@@ -319,7 +436,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +448,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +461,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{3}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GenerateResponse) GetResponse() isGenerateResponse_Response {
@@ -395,6 +512,7 @@ type GenerateStreamChunk struct {
 	PromptTokens     uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	CompletionTokens uint32                 `protobuf:"varint,3,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
 	CachedTokens     uint32                 `protobuf:"varint,4,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	OutputLogprobs   *OutputLogProbs        `protobuf:"bytes,5,opt,name=output_logprobs,json=outputLogprobs,proto3" json:"output_logprobs,omitempty"` // of token_ids
 	Index            uint32                 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -402,7 +520,7 @@ type GenerateStreamChunk struct {
 
 func (x *GenerateStreamChunk) Reset() {
 	*x = GenerateStreamChunk{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +532,7 @@ func (x *GenerateStreamChunk) String() string {
 func (*GenerateStreamChunk) ProtoMessage() {}
 
 func (x *GenerateStreamChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +545,7 @@ func (x *GenerateStreamChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateStreamChunk.ProtoReflect.Descriptor instead.
 func (*GenerateStreamChunk) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{4}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GenerateStreamChunk) GetTokenIds() []uint32 {
@@ -458,11 +576,134 @@ func (x *GenerateStreamChunk) GetCachedTokens() uint32 {
 	return 0
 }
 
+func (x *GenerateStreamChunk) GetOutputLogprobs() *OutputLogProbs {
+	if x != nil {
+		return x.OutputLogprobs
+	}
+	return nil
+}
+
 func (x *GenerateStreamChunk) GetIndex() uint32 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
+}
+
+// OutputLogProbs are log-probabilities before temperature and penalties, unless vLLM's
+// --logprobs-mode is changed.
+type OutputLogProbs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TokenLogprobs []float32              `protobuf:"fixed32,1,rep,packed,name=token_logprobs,json=tokenLogprobs,proto3" json:"token_logprobs,omitempty"`
+	TokenIds      []uint32               `protobuf:"varint,2,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	TopLogprobs   []*TopLogProbs         `protobuf:"bytes,3,rep,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"` // at each position; none if no top tokens were requested
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutputLogProbs) Reset() {
+	*x = OutputLogProbs{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutputLogProbs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutputLogProbs) ProtoMessage() {}
+
+func (x *OutputLogProbs) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutputLogProbs.ProtoReflect.Descriptor instead.
+func (*OutputLogProbs) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *OutputLogProbs) GetTokenLogprobs() []float32 {
+	if x != nil {
+		return x.TokenLogprobs
+	}
+	return nil
+}
+
+func (x *OutputLogProbs) GetTokenIds() []uint32 {
+	if x != nil {
+		return x.TokenIds
+	}
+	return nil
+}
+
+func (x *OutputLogProbs) GetTopLogprobs() []*TopLogProbs {
+	if x != nil {
+		return x.TopLogprobs
+	}
+	return nil
+}
+
+// TopLogProbs are the sampled token first and then the likeliest tokens, as many in all as were
+// requested. If the sampled token is not among the likeliest, the last of those is missing.
+type TopLogProbs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []float32              `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
+	TokenIds      []uint32               `protobuf:"varint,2,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopLogProbs) Reset() {
+	*x = TopLogProbs{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopLogProbs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopLogProbs) ProtoMessage() {}
+
+func (x *TopLogProbs) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopLogProbs.ProtoReflect.Descriptor instead.
+func (*TopLogProbs) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TopLogProbs) GetValues() []float32 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *TopLogProbs) GetTokenIds() []uint32 {
+	if x != nil {
+		return x.TokenIds
+	}
+	return nil
 }
 
 // GenerateComplete is the ending. A streamed answer's output_ids are those of the last chunk, again.
@@ -484,7 +725,7 @@ type GenerateComplete struct {
 
 func (x *GenerateComplete) Reset() {
 	*x = GenerateComplete{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +737,7 @@ func (x *GenerateComplete) String() string {
 func (*GenerateComplete) ProtoMessage() {}
 
 func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +750,7 @@ func (x *GenerateComplete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateComplete.ProtoReflect.Descriptor instead.
 func (*GenerateComplete) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{5}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GenerateComplete) GetOutputIds() []uint32 {
@@ -588,7 +829,7 @@ type HealthCheckRequest struct {
 
 func (x *HealthCheckRequest) Reset() {
 	*x = HealthCheckRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +841,7 @@ func (x *HealthCheckRequest) String() string {
 func (*HealthCheckRequest) ProtoMessage() {}
 
 func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[6]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +854,7 @@ func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckRequest.ProtoReflect.Descriptor instead.
 func (*HealthCheckRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{6}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
 }
 
 type HealthCheckResponse struct {
@@ -626,7 +867,7 @@ type HealthCheckResponse struct {
 
 func (x *HealthCheckResponse) Reset() {
 	*x = HealthCheckResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +879,7 @@ func (x *HealthCheckResponse) String() string {
 func (*HealthCheckResponse) ProtoMessage() {}
 
 func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[7]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +892,7 @@ func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckResponse.ProtoReflect.Descriptor instead.
 func (*HealthCheckResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{7}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthCheckResponse) GetHealthy() bool {
@@ -677,7 +918,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +930,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +943,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{8}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AbortRequest) GetRequestIds() []string {
@@ -720,7 +961,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +973,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[9]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +986,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{9}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{12}
 }
 
 type GetModelInfoRequest struct {
@@ -756,7 +997,7 @@ type GetModelInfoRequest struct {
 
 func (x *GetModelInfoRequest) Reset() {
 	*x = GetModelInfoRequest{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +1009,7 @@ func (x *GetModelInfoRequest) String() string {
 func (*GetModelInfoRequest) ProtoMessage() {}
 
 func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[10]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +1022,7 @@ func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{10}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{13}
 }
 
 type GetModelInfoResponse struct {
@@ -798,7 +1039,7 @@ type GetModelInfoResponse struct {
 
 func (x *GetModelInfoResponse) Reset() {
 	*x = GetModelInfoResponse{}
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +1051,7 @@ func (x *GetModelInfoResponse) String() string {
 func (*GetModelInfoResponse) ProtoMessage() {}
 
 func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[11]
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +1064,7 @@ func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{11}
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetModelInfoResponse) GetModelPath() string {
@@ -868,13 +1109,186 @@ func (x *GetModelInfoResponse) GetEosTokenIds() []int32 {
 	return nil
 }
 
+type GetLoadsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLoadsRequest) Reset() {
+	*x = GetLoadsRequest{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLoadsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLoadsRequest) ProtoMessage() {}
+
+func (x *GetLoadsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLoadsRequest.ProtoReflect.Descriptor instead.
+func (*GetLoadsRequest) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{15}
+}
+
+type GetLoadsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Loads         []*SchedulerLoad       `protobuf:"bytes,4,rep,name=loads,proto3" json:"loads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLoadsResponse) Reset() {
+	*x = GetLoadsResponse{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLoadsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLoadsResponse) ProtoMessage() {}
+
+func (x *GetLoadsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLoadsResponse.ProtoReflect.Descriptor instead.
+func (*GetLoadsResponse) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetLoadsResponse) GetLoads() []*SchedulerLoad {
+	if x != nil {
+		return x.Loads
+	}
+	return nil
+}
+
+// SchedulerLoad has zeros for what vLLM does not report, such as the number of tokens.
+type SchedulerLoad struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	DpRank             int32                  `protobuf:"varint,1,opt,name=dp_rank,json=dpRank,proto3" json:"dp_rank,omitempty"`
+	NumRunningReqs     int32                  `protobuf:"varint,2,opt,name=num_running_reqs,json=numRunningReqs,proto3" json:"num_running_reqs,omitempty"`
+	NumWaitingReqs     int32                  `protobuf:"varint,3,opt,name=num_waiting_reqs,json=numWaitingReqs,proto3" json:"num_waiting_reqs,omitempty"`
+	NumUsedTokens      int32                  `protobuf:"varint,5,opt,name=num_used_tokens,json=numUsedTokens,proto3" json:"num_used_tokens,omitempty"`
+	MaxTotalNumTokens  int32                  `protobuf:"varint,6,opt,name=max_total_num_tokens,json=maxTotalNumTokens,proto3" json:"max_total_num_tokens,omitempty"`
+	TokenUsage         float64                `protobuf:"fixed64,7,opt,name=token_usage,json=tokenUsage,proto3" json:"token_usage,omitempty"` // of the KV cache, from 0 to 1
+	MaxRunningRequests int32                  `protobuf:"varint,11,opt,name=max_running_requests,json=maxRunningRequests,proto3" json:"max_running_requests,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *SchedulerLoad) Reset() {
+	*x = SchedulerLoad{}
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SchedulerLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SchedulerLoad) ProtoMessage() {}
+
+func (x *SchedulerLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_vllm_grpc_engine_vllm_engine_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SchedulerLoad.ProtoReflect.Descriptor instead.
+func (*SchedulerLoad) Descriptor() ([]byte, []int) {
+	return file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SchedulerLoad) GetDpRank() int32 {
+	if x != nil {
+		return x.DpRank
+	}
+	return 0
+}
+
+func (x *SchedulerLoad) GetNumRunningReqs() int32 {
+	if x != nil {
+		return x.NumRunningReqs
+	}
+	return 0
+}
+
+func (x *SchedulerLoad) GetNumWaitingReqs() int32 {
+	if x != nil {
+		return x.NumWaitingReqs
+	}
+	return 0
+}
+
+func (x *SchedulerLoad) GetNumUsedTokens() int32 {
+	if x != nil {
+		return x.NumUsedTokens
+	}
+	return 0
+}
+
+func (x *SchedulerLoad) GetMaxTotalNumTokens() int32 {
+	if x != nil {
+		return x.MaxTotalNumTokens
+	}
+	return 0
+}
+
+func (x *SchedulerLoad) GetTokenUsage() float64 {
+	if x != nil {
+		return x.TokenUsage
+	}
+	return 0
+}
+
+func (x *SchedulerLoad) GetMaxRunningRequests() int32 {
+	if x != nil {
+		return x.MaxRunningRequests
+	}
+	return 0
+}
+
 var File_vllm_grpc_engine_vllm_engine_proto protoreflect.FileDescriptor
 
 const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\n" +
-	"\"vllm/grpc/engine/vllm_engine.proto\x12\x10vllm.grpc.engine\"\xe2\x04\n" +
+	"\"vllm/grpc/engine/vllm_engine.proto\x12\x10vllm.grpc.engine\"\xa8\x06\n" +
 	"\x0eSamplingParams\x12%\n" +
-	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x13\n" +
+	"\vtemperature\x18\x01 \x01(\x02H\x01R\vtemperature\x88\x01\x01\x12\x13\n" +
 	"\x05top_p\x18\x02 \x01(\x02R\x04topP\x12\x13\n" +
 	"\x05top_k\x18\x03 \x01(\rR\x04topK\x12\x13\n" +
 	"\x05min_p\x18\x04 \x01(\x02R\x04minP\x12+\n" +
@@ -882,22 +1296,32 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x10presence_penalty\x18\x06 \x01(\x02R\x0fpresencePenalty\x12-\n" +
 	"\x12repetition_penalty\x18\a \x01(\x02R\x11repetitionPenalty\x12\"\n" +
 	"\n" +
-	"max_tokens\x18\b \x01(\rH\x01R\tmaxTokens\x88\x01\x01\x12\x1d\n" +
+	"max_tokens\x18\b \x01(\rH\x02R\tmaxTokens\x88\x01\x01\x12\x1d\n" +
 	"\n" +
 	"min_tokens\x18\t \x01(\rR\tminTokens\x12$\n" +
 	"\x0estop_token_ids\x18\v \x03(\rR\fstopTokenIds\x12\x1d\n" +
 	"\n" +
 	"ignore_eos\x18\x0e \x01(\bR\tignoreEos\x12\f\n" +
-	"\x01n\x18\x0f \x01(\rR\x01n\x12\x17\n" +
-	"\x04seed\x18\x18 \x01(\x05H\x02R\x04seed\x88\x01\x01\x12N\n" +
+	"\x01n\x18\x0f \x01(\rR\x01n\x12!\n" +
+	"\vjson_schema\x18\x10 \x01(\tH\x00R\n" +
+	"jsonSchema\x12'\n" +
+	"\x0estructural_tag\x18\x13 \x01(\tH\x00R\rstructuralTag\x12<\n" +
+	"\x06choice\x18\x15 \x01(\v2\".vllm.grpc.engine.ChoiceConstraintH\x00R\x06choice\x12\x1f\n" +
+	"\blogprobs\x18\x16 \x01(\x05H\x03R\blogprobs\x88\x01\x01\x12\x17\n" +
+	"\x04seed\x18\x18 \x01(\x05H\x04R\x04seed\x88\x01\x01\x12N\n" +
 	"\n" +
 	"logit_bias\x18\x1a \x03(\v2/.vllm.grpc.engine.SamplingParams.LogitBiasEntryR\tlogitBias\x1a<\n" +
 	"\x0eLogitBiasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\x0e\n" +
+	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\f\n" +
+	"\n" +
+	"constraintB\x0e\n" +
 	"\f_temperatureB\r\n" +
-	"\v_max_tokensB\a\n" +
-	"\x05_seed\"-\n" +
+	"\v_max_tokensB\v\n" +
+	"\t_logprobsB\a\n" +
+	"\x05_seed\",\n" +
+	"\x10ChoiceConstraint\x12\x18\n" +
+	"\achoices\x18\x01 \x03(\tR\achoices\"-\n" +
 	"\x0eTokenizedInput\x12\x1b\n" +
 	"\tinput_ids\x18\x02 \x03(\rR\binputIds\"\xde\x01\n" +
 	"\x0fGenerateRequest\x12\x1d\n" +
@@ -911,13 +1335,21 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"\x05chunk\x18\x01 \x01(\v2%.vllm.grpc.engine.GenerateStreamChunkH\x00R\x05chunk\x12@\n" +
 	"\bcomplete\x18\x02 \x01(\v2\".vllm.grpc.engine.GenerateCompleteH\x00R\bcompleteB\n" +
 	"\n" +
-	"\bresponse\"\xbf\x01\n" +
+	"\bresponse\"\x8a\x02\n" +
 	"\x13GenerateStreamChunk\x12\x1b\n" +
 	"\ttoken_ids\x18\x01 \x03(\rR\btokenIds\x12#\n" +
 	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x03 \x01(\rR\x10completionTokens\x12#\n" +
-	"\rcached_tokens\x18\x04 \x01(\rR\fcachedTokens\x12\x14\n" +
-	"\x05index\x18\a \x01(\rR\x05index\"\x9f\x02\n" +
+	"\rcached_tokens\x18\x04 \x01(\rR\fcachedTokens\x12I\n" +
+	"\x0foutput_logprobs\x18\x05 \x01(\v2 .vllm.grpc.engine.OutputLogProbsR\x0eoutputLogprobs\x12\x14\n" +
+	"\x05index\x18\a \x01(\rR\x05index\"\x96\x01\n" +
+	"\x0eOutputLogProbs\x12%\n" +
+	"\x0etoken_logprobs\x18\x01 \x03(\x02R\rtokenLogprobs\x12\x1b\n" +
+	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\x12@\n" +
+	"\ftop_logprobs\x18\x03 \x03(\v2\x1d.vllm.grpc.engine.TopLogProbsR\vtopLogprobs\"B\n" +
+	"\vTopLogProbs\x12\x16\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\x12\x1b\n" +
+	"\ttoken_ids\x18\x02 \x03(\rR\btokenIds\"\x9f\x02\n" +
 	"\x10GenerateComplete\x12\x1d\n" +
 	"\n" +
 	"output_ids\x18\x01 \x03(\rR\toutputIds\x12#\n" +
@@ -947,13 +1379,26 @@ const file_vllm_grpc_engine_vllm_engine_proto_rawDesc = "" +
 	"vocab_size\x18\x04 \x01(\rR\tvocabSize\x12*\n" +
 	"\x11served_model_name\x18\x06 \x01(\tR\x0fservedModelName\x12\"\n" +
 	"\reos_token_ids\x18\n" +
-	" \x03(\x05R\veosTokenIds2\xe6\x02\n" +
+	" \x03(\x05R\veosTokenIds\"\x11\n" +
+	"\x0fGetLoadsRequest\"I\n" +
+	"\x10GetLoadsResponse\x125\n" +
+	"\x05loads\x18\x04 \x03(\v2\x1f.vllm.grpc.engine.SchedulerLoadR\x05loads\"\xa8\x02\n" +
+	"\rSchedulerLoad\x12\x17\n" +
+	"\adp_rank\x18\x01 \x01(\x05R\x06dpRank\x12(\n" +
+	"\x10num_running_reqs\x18\x02 \x01(\x05R\x0enumRunningReqs\x12(\n" +
+	"\x10num_waiting_reqs\x18\x03 \x01(\x05R\x0enumWaitingReqs\x12&\n" +
+	"\x0fnum_used_tokens\x18\x05 \x01(\x05R\rnumUsedTokens\x12/\n" +
+	"\x14max_total_num_tokens\x18\x06 \x01(\x05R\x11maxTotalNumTokens\x12\x1f\n" +
+	"\vtoken_usage\x18\a \x01(\x01R\n" +
+	"tokenUsage\x120\n" +
+	"\x14max_running_requests\x18\v \x01(\x05R\x12maxRunningRequests2\xb9\x03\n" +
 	"\n" +
 	"VllmEngine\x12S\n" +
 	"\bGenerate\x12!.vllm.grpc.engine.GenerateRequest\x1a\".vllm.grpc.engine.GenerateResponse0\x01\x12Z\n" +
 	"\vHealthCheck\x12$.vllm.grpc.engine.HealthCheckRequest\x1a%.vllm.grpc.engine.HealthCheckResponse\x12H\n" +
 	"\x05Abort\x12\x1e.vllm.grpc.engine.AbortRequest\x1a\x1f.vllm.grpc.engine.AbortResponse\x12]\n" +
-	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponseB=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
+	"\fGetModelInfo\x12%.vllm.grpc.engine.GetModelInfoRequest\x1a&.vllm.grpc.engine.GetModelInfoResponse\x12Q\n" +
+	"\bGetLoads\x12!.vllm.grpc.engine.GetLoadsRequest\x1a\".vllm.grpc.engine.GetLoadsResponseB=Z;github.com/whence-dev/whence/idl/gen/vllm/engine;vllmengineb\x06proto3"
 
 var (
 	file_vllm_grpc_engine_vllm_engine_proto_rawDescOnce sync.Once
@@ -967,41 +1412,53 @@ func file_vllm_grpc_engine_vllm_engine_proto_rawDescGZIP() []byte {
 	return file_vllm_grpc_engine_vllm_engine_proto_rawDescData
 }
 
-var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_vllm_grpc_engine_vllm_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_vllm_grpc_engine_vllm_engine_proto_goTypes = []any{
 	(*SamplingParams)(nil),       // 0: vllm.grpc.engine.SamplingParams
-	(*TokenizedInput)(nil),       // 1: vllm.grpc.engine.TokenizedInput
-	(*GenerateRequest)(nil),      // 2: vllm.grpc.engine.GenerateRequest
-	(*GenerateResponse)(nil),     // 3: vllm.grpc.engine.GenerateResponse
-	(*GenerateStreamChunk)(nil),  // 4: vllm.grpc.engine.GenerateStreamChunk
-	(*GenerateComplete)(nil),     // 5: vllm.grpc.engine.GenerateComplete
-	(*HealthCheckRequest)(nil),   // 6: vllm.grpc.engine.HealthCheckRequest
-	(*HealthCheckResponse)(nil),  // 7: vllm.grpc.engine.HealthCheckResponse
-	(*AbortRequest)(nil),         // 8: vllm.grpc.engine.AbortRequest
-	(*AbortResponse)(nil),        // 9: vllm.grpc.engine.AbortResponse
-	(*GetModelInfoRequest)(nil),  // 10: vllm.grpc.engine.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil), // 11: vllm.grpc.engine.GetModelInfoResponse
-	nil,                          // 12: vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	(*ChoiceConstraint)(nil),     // 1: vllm.grpc.engine.ChoiceConstraint
+	(*TokenizedInput)(nil),       // 2: vllm.grpc.engine.TokenizedInput
+	(*GenerateRequest)(nil),      // 3: vllm.grpc.engine.GenerateRequest
+	(*GenerateResponse)(nil),     // 4: vllm.grpc.engine.GenerateResponse
+	(*GenerateStreamChunk)(nil),  // 5: vllm.grpc.engine.GenerateStreamChunk
+	(*OutputLogProbs)(nil),       // 6: vllm.grpc.engine.OutputLogProbs
+	(*TopLogProbs)(nil),          // 7: vllm.grpc.engine.TopLogProbs
+	(*GenerateComplete)(nil),     // 8: vllm.grpc.engine.GenerateComplete
+	(*HealthCheckRequest)(nil),   // 9: vllm.grpc.engine.HealthCheckRequest
+	(*HealthCheckResponse)(nil),  // 10: vllm.grpc.engine.HealthCheckResponse
+	(*AbortRequest)(nil),         // 11: vllm.grpc.engine.AbortRequest
+	(*AbortResponse)(nil),        // 12: vllm.grpc.engine.AbortResponse
+	(*GetModelInfoRequest)(nil),  // 13: vllm.grpc.engine.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil), // 14: vllm.grpc.engine.GetModelInfoResponse
+	(*GetLoadsRequest)(nil),      // 15: vllm.grpc.engine.GetLoadsRequest
+	(*GetLoadsResponse)(nil),     // 16: vllm.grpc.engine.GetLoadsResponse
+	(*SchedulerLoad)(nil),        // 17: vllm.grpc.engine.SchedulerLoad
+	nil,                          // 18: vllm.grpc.engine.SamplingParams.LogitBiasEntry
 }
 var file_vllm_grpc_engine_vllm_engine_proto_depIdxs = []int32{
-	12, // 0: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
-	1,  // 1: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
-	0,  // 2: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
-	4,  // 3: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
-	5,  // 4: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
-	2,  // 5: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
-	6,  // 6: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
-	8,  // 7: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
-	10, // 8: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
-	3,  // 9: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
-	7,  // 10: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
-	9,  // 11: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
-	11, // 12: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	1,  // 0: vllm.grpc.engine.SamplingParams.choice:type_name -> vllm.grpc.engine.ChoiceConstraint
+	18, // 1: vllm.grpc.engine.SamplingParams.logit_bias:type_name -> vllm.grpc.engine.SamplingParams.LogitBiasEntry
+	2,  // 2: vllm.grpc.engine.GenerateRequest.tokenized:type_name -> vllm.grpc.engine.TokenizedInput
+	0,  // 3: vllm.grpc.engine.GenerateRequest.sampling_params:type_name -> vllm.grpc.engine.SamplingParams
+	5,  // 4: vllm.grpc.engine.GenerateResponse.chunk:type_name -> vllm.grpc.engine.GenerateStreamChunk
+	8,  // 5: vllm.grpc.engine.GenerateResponse.complete:type_name -> vllm.grpc.engine.GenerateComplete
+	6,  // 6: vllm.grpc.engine.GenerateStreamChunk.output_logprobs:type_name -> vllm.grpc.engine.OutputLogProbs
+	7,  // 7: vllm.grpc.engine.OutputLogProbs.top_logprobs:type_name -> vllm.grpc.engine.TopLogProbs
+	17, // 8: vllm.grpc.engine.GetLoadsResponse.loads:type_name -> vllm.grpc.engine.SchedulerLoad
+	3,  // 9: vllm.grpc.engine.VllmEngine.Generate:input_type -> vllm.grpc.engine.GenerateRequest
+	9,  // 10: vllm.grpc.engine.VllmEngine.HealthCheck:input_type -> vllm.grpc.engine.HealthCheckRequest
+	11, // 11: vllm.grpc.engine.VllmEngine.Abort:input_type -> vllm.grpc.engine.AbortRequest
+	13, // 12: vllm.grpc.engine.VllmEngine.GetModelInfo:input_type -> vllm.grpc.engine.GetModelInfoRequest
+	15, // 13: vllm.grpc.engine.VllmEngine.GetLoads:input_type -> vllm.grpc.engine.GetLoadsRequest
+	4,  // 14: vllm.grpc.engine.VllmEngine.Generate:output_type -> vllm.grpc.engine.GenerateResponse
+	10, // 15: vllm.grpc.engine.VllmEngine.HealthCheck:output_type -> vllm.grpc.engine.HealthCheckResponse
+	12, // 16: vllm.grpc.engine.VllmEngine.Abort:output_type -> vllm.grpc.engine.AbortResponse
+	14, // 17: vllm.grpc.engine.VllmEngine.GetModelInfo:output_type -> vllm.grpc.engine.GetModelInfoResponse
+	16, // 18: vllm.grpc.engine.VllmEngine.GetLoads:output_type -> vllm.grpc.engine.GetLoadsResponse
+	14, // [14:19] is the sub-list for method output_type
+	9,  // [9:14] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_vllm_grpc_engine_vllm_engine_proto_init() }
@@ -1009,15 +1466,19 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 	if File_vllm_grpc_engine_vllm_engine_proto != nil {
 		return
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0].OneofWrappers = []any{}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[2].OneofWrappers = []any{
-		(*GenerateRequest_Tokenized)(nil),
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[0].OneofWrappers = []any{
+		(*SamplingParams_JsonSchema)(nil),
+		(*SamplingParams_StructuralTag)(nil),
+		(*SamplingParams_Choice)(nil),
 	}
 	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[3].OneofWrappers = []any{
+		(*GenerateRequest_Tokenized)(nil),
+	}
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[4].OneofWrappers = []any{
 		(*GenerateResponse_Chunk)(nil),
 		(*GenerateResponse_Complete)(nil),
 	}
-	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[5].OneofWrappers = []any{
+	file_vllm_grpc_engine_vllm_engine_proto_msgTypes[8].OneofWrappers = []any{
 		(*GenerateComplete_MatchedTokenId)(nil),
 	}
 	type x struct{}
@@ -1026,7 +1487,7 @@ func file_vllm_grpc_engine_vllm_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vllm_grpc_engine_vllm_engine_proto_rawDesc), len(file_vllm_grpc_engine_vllm_engine_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	VllmEngine_HealthCheck_FullMethodName  = "/vllm.grpc.engine.VllmEngine/HealthCheck"
 	VllmEngine_Abort_FullMethodName        = "/vllm.grpc.engine.VllmEngine/Abort"
 	VllmEngine_GetModelInfo_FullMethodName = "/vllm.grpc.engine.VllmEngine/GetModelInfo"
+	VllmEngine_GetLoads_FullMethodName     = "/vllm.grpc.engine.VllmEngine/GetLoads"
 )
 
 // VllmEngineClient is the client API for VllmEngine service.
@@ -37,6 +38,8 @@ type VllmEngineClient interface {
 	// Abort ends requests, of whatever call.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
 	GetModelInfo(ctx context.Context, in *GetModelInfoRequest, opts ...grpc.CallOption) (*GetModelInfoResponse, error)
+	// GetLoads answers for one data-parallel rank, with zeros before the first step.
+	GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error)
 }
 
 type vllmEngineClient struct {
@@ -96,6 +99,16 @@ func (c *vllmEngineClient) GetModelInfo(ctx context.Context, in *GetModelInfoReq
 	return out, nil
 }
 
+func (c *vllmEngineClient) GetLoads(ctx context.Context, in *GetLoadsRequest, opts ...grpc.CallOption) (*GetLoadsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetLoadsResponse)
+	err := c.cc.Invoke(ctx, VllmEngine_GetLoads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // VllmEngineServer is the server API for VllmEngine service.
 // All implementations must embed UnimplementedVllmEngineServer
 // for forward compatibility.
@@ -106,6 +119,8 @@ type VllmEngineServer interface {
 	// Abort ends requests, of whatever call.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
 	GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error)
+	// GetLoads answers for one data-parallel rank, with zeros before the first step.
+	GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error)
 	mustEmbedUnimplementedVllmEngineServer()
 }
 
@@ -127,6 +142,9 @@ func (UnimplementedVllmEngineServer) Abort(context.Context, *AbortRequest) (*Abo
 }
 func (UnimplementedVllmEngineServer) GetModelInfo(context.Context, *GetModelInfoRequest) (*GetModelInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetModelInfo not implemented")
+}
+func (UnimplementedVllmEngineServer) GetLoads(context.Context, *GetLoadsRequest) (*GetLoadsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetLoads not implemented")
 }
 func (UnimplementedVllmEngineServer) mustEmbedUnimplementedVllmEngineServer() {}
 func (UnimplementedVllmEngineServer) testEmbeddedByValue()                    {}
@@ -214,6 +232,24 @@ func _VllmEngine_GetModelInfo_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _VllmEngine_GetLoads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetLoadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VllmEngineServer).GetLoads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: VllmEngine_GetLoads_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VllmEngineServer).GetLoads(ctx, req.(*GetLoadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // VllmEngine_ServiceDesc is the grpc.ServiceDesc for VllmEngine service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -232,6 +268,10 @@ var VllmEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetModelInfo",
 			Handler:    _VllmEngine_GetModelInfo_Handler,
+		},
+		{
+			MethodName: "GetLoads",
+			Handler:    _VllmEngine_GetLoads_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

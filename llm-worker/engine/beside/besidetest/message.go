@@ -113,6 +113,45 @@ func (m Message) AddUints(number protowire.Number, all ...uint32) Message {
 	return m.AddText(number, string(packed))
 }
 
+// AddFloats adds a packed list of floats.
+func (m Message) AddFloats(number protowire.Number, all ...float32) Message {
+	var packed []byte
+	for _, v := range all {
+		packed = protowire.AppendFixed32(packed, math.Float32bits(v))
+	}
+	return m.AddText(number, string(packed))
+}
+
+// AddLogprobs adds log-probabilities in the form of OutputLogProbs, which both services have: those of
+// ids, and the tops of each.
+func (m Message) AddLogprobs(number protowire.Number, ids []uint32, tops func(id uint32) (chosen Candidate, top []Candidate)) Message {
+	var values []float32
+	var lists []Message
+	for _, id := range ids {
+		chosen, top := tops(id)
+		values = append(values, chosen.Logprob)
+		var list Message
+		for _, c := range top {
+			list = list.AddFloats(1, c.Logprob).AddUints(2, c.ID)
+		}
+		lists = append(lists, list)
+	}
+	logprobs := Message(nil).AddFloats(1, values...).AddUints(2, ids...)
+	for _, list := range lists {
+		if len(list) > 0 {
+			logprobs = logprobs.AddText(3, string(list))
+		}
+	}
+	return m.AddText(number, string(logprobs))
+}
+
+// Loads is the answer to GetLoads, which both services have: two ranks, one of them idle.
+func Loads(s *Server) Message {
+	running, waiting := s.Requests()
+	busy := Message(nil).AddUint(2, uint64(running)).AddUint(3, uint64(waiting)).AddUint(5, 100*uint64(running)).AddUint(6, 9000).AddUint(11, 256) //nolint:gosec // a test's
+	return Message(nil).AddText(2, "1").AddUint(3, 2).AddText(4, string(busy)).AddText(4, string(Message(nil).AddUint(1, 1)))
+}
+
 // Numbers copies the fields that are present into the map, under their names.
 func Numbers(m Message, into map[string]any, floats, uints map[string]int32) {
 	for name, number := range floats {

@@ -14,6 +14,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,7 +32,8 @@ type Request struct {
 	Prompt   []uint32
 	Adapter  string // "" for the model itself
 	Images   []string
-	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling; an absent field was not set
+	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling, and constraints by the service's; an absent field was not set
+	Logprobs int            // top tokens that the service is asked for at each position; -1 if no log-probabilities
 	Stream   bool
 	Metadata metadata.MD
 }
@@ -56,6 +58,12 @@ type Dialect struct {
 	// AbortedFinish is the finish reason of an aborted answer, unless AbortedStatus is set.
 	AbortedFinish string
 	AbortedStatus error
+	// More answers the methods that other services lack, by their names.
+	More map[string]func(*Server) Message
+	// Loads says that the service reports its load.
+	Loads bool
+	// HangsUp says that requests have no ids: closing the connection is the only way to stop one.
+	HangsUp bool
 	// HTTP serves the dialect over HTTP; nil for a gRPC service.
 	HTTP func(*Server) http.Handler
 }
@@ -88,13 +96,16 @@ func Tokens(prompt []uint32, n int) []uint32 {
 // A Server is a model server for tests.
 type Server struct {
 	Addr    string
-	Live    atomic.Int32  // running answers
-	Ill     atomic.Bool   // health checks fail
-	NoModel atomic.Bool   // the model only embeds
-	Deaf    atomic.Bool   // the server ignores aborts
-	Checks  atomic.Int32  // number of health checks
-	Looks   atomic.Int32  // number of requests for the model's properties
-	Hang    chan struct{} // closed at the end of the test
+	Live    atomic.Int32 // running answers
+	Ill     atomic.Bool  // health checks fail
+	NoModel atomic.Bool  // the model only embeds
+	Deaf    atomic.Bool  // the server ignores aborts
+	Checks  atomic.Int32 // number of health checks
+	Looks   atomic.Int32 // number of requests for the model's properties
+	Busy    atomic.Bool  // other clients use the server, too
+	// LoadsAsked is the number of requests for the load.
+	LoadsAsked atomic.Int32
+	Hang       chan struct{} // closed at the end of the test
 
 	dialect Dialect
 	script  Script
@@ -217,7 +228,11 @@ func (s *Server) serve(st grpc.ServerStream) error {
 		s.Abort(s.dialect.Aborts(in))
 		out = s.dialect.Aborted
 	default:
-		return status.Errorf(codes.Unimplemented, "there is no %s", method)
+		more := s.dialect.More[strings.TrimPrefix(method, "/"+s.dialect.Service+"/")]
+		if more == nil {
+			return status.Errorf(codes.Unimplemented, "there is no %s", method)
+		}
+		out = more(s)
 	}
 	return st.SendMsg(&out)
 }

@@ -13,6 +13,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 )
 
 // grace is the time in which the server must answer an abort, or end a call after its last message.
@@ -20,8 +21,10 @@ const grace = 250 * time.Millisecond
 
 // A Piece is the content of one message, independent of the service.
 type Piece struct {
-	IDs    []uint32 // new tokens
-	Usage  beside.Usage
+	IDs   []uint32 // new tokens
+	Usage beside.Usage
+	// Likely has the log-probabilities of IDs, if the request asks for any.
+	Likely []likely.Position
 	Last   bool              // the answer has ended: IDs is ignored, the other fields count
 	Failed *beside.Complaint // the answer has failed; the other fields are ignored
 	Finish string
@@ -43,6 +46,7 @@ type trailerFlag struct{ trailer atomic.Bool }
 type Call[Resp any] struct {
 	method Method[Resp]
 	answer beside.Answer
+	likely *likely.Queue // nil unless the request asks for log-probabilities
 	heard  trailerFlag
 
 	// Owned by the goroutine that calls Open and Next.
@@ -60,9 +64,9 @@ type Call[Resp any] struct {
 	confirmed bool // set by Stop
 }
 
-// NewCall returns a call that collects its messages in answer.
-func NewCall[Resp any](answer beside.Answer, method Method[Resp]) *Call[Resp] {
-	return &Call[Resp]{method: method, answer: answer}
+// NewCall returns a call of up for req.
+func NewCall[Resp any](up *beside.Upstream, req *workerv1.TokenRequest, method Method[Resp]) *Call[Resp] {
+	return &Call[Resp]{method: method, answer: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(req.GetSampling())}
 }
 
 // errStopped is the error of a call that was stopped before it was sent.
@@ -111,6 +115,9 @@ func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 	case p.Index != 0:
 		return nil, nil, beside.Broken(errors.New("a message is of another answer than the one that was asked for"))
 	case !p.Last:
+		if err := c.likely.Add(p.IDs, p.Likely); err != nil {
+			return nil, nil, beside.Broken(err)
+		}
 		c.answer.Found(p.Usage.Cached)
 		ids, err := c.answer.Take(p.IDs)
 		return ids, nil, err
@@ -127,7 +134,10 @@ func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 }
 
 // Tell implements beside.Teller.
-func (c *Call[Resp]) Tell(tokens *workerv1.Tokens) { c.answer.Tell(tokens) }
+func (c *Call[Resp]) Tell(tokens *workerv1.Tokens) {
+	c.answer.Tell(tokens)
+	c.likely.Complete(tokens)
+}
 
 // over waits at most grace for the end of the call after its last message. If the call were reset,
 // the server would report the request as abandoned.

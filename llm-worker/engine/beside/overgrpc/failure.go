@@ -44,7 +44,10 @@ func failure(err error, said, begun bool) *streamerr.Error {
 		}
 	}
 	reason, ok := reasons[st.Code()]
-	if !ok {
+	switch {
+	case st.Code() == codes.Internal && beside.EngineDied(st.Message()):
+		reason = streamerr.PeerLost
+	case !ok:
 		reason = streamerr.EngineFailed
 	}
 	message := beside.Clip(st.Message(), beside.MaxMessage)

@@ -8,21 +8,35 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
-// A Stream is a request whose answer is a stream of events.
+// A Stream is a request whose answer is a stream of events, or of lines.
 type Stream struct {
 	client *Client
 	wire   wire
 	path   string
 	body   []byte
 	prompt int // tokens
+	media  mediaType
 
 	next func() ([]byte, error)
 }
 
 // Stream returns a request for the answer to a prompt of prompt tokens. It sends nothing.
 func (c *Client) Stream(path string, body []byte, prompt int) *Stream {
-	return &Stream{client: c, path: path, body: body, prompt: prompt}
+	return &Stream{client: c, path: path, body: body, prompt: prompt, media: serverSentEvents}
 }
+
+// Lines returns a request whose answer is a line of JSON for each event. It sends nothing.
+func (c *Client) Lines(path string, body []byte) *Stream {
+	return &Stream{client: c, path: path, body: body, media: jsonLines}
+}
+
+// A mediaType is the form of a stream, as in Content-Type.
+type mediaType string
+
+const (
+	serverSentEvents mediaType = "text/event-stream"
+	jsonLines        mediaType = "application/x-ndjson"
+)
 
 // Open sends the request and returns when the header of a successful response has come. It uses
 // only the values of ctx; HangUp ends it.
@@ -31,18 +45,22 @@ func (s *Stream) Open(ctx context.Context) error {
 	if err != nil {
 		return beside.Unavailable(err)
 	}
-	if resp.StatusCode != http.StatusOK || !isEvents(resp) {
+	if resp.StatusCode != http.StatusOK || !s.media.isOf(resp) {
 		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
 		return refused(resp)
 	}
 	s.body = nil // images make bodies long, and streams last
-	s.next = Events(resp.Body, s.prompt)
+	if s.media == jsonLines {
+		s.next = lines(resp.Body)
+	} else {
+		s.next = Events(resp.Body, s.prompt)
+	}
 	return nil
 }
 
-func isEvents(resp *http.Response) bool {
+func (m mediaType) isOf(resp *http.Response) bool {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+	return strings.EqualFold(strings.TrimSpace(kind), string(m))
 }
 
 // Next returns the data of the next event, which is valid until the next call.

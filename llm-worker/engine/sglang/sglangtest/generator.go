@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc/metadata"
@@ -35,6 +36,7 @@ const (
 
 func generator(w *web, seeded bool) besidetest.Dialect {
 	return besidetest.Dialect{
+		Loads: true,
 		Chunk: w.chunk,
 		Complete: func(r besidetest.Request, finish string, _ []uint32, sent int) besidetest.Message {
 			var ids []uint32
@@ -55,6 +57,11 @@ func generator(w *web, seeded bool) besidetest.Dialect {
 				}
 				_, _ = fmt.Fprintf(w, `{"object":"list","data":[{"id":"org/tiny","object":"model","owned_by":"sglang","max_model_len":%d},
 					{"id":"legal","object":"model","owned_by":"sglang","root":"/adapters/legal","parent":"org/tiny","max_model_len":null}]}`, besidetest.Context)
+			})
+			mux.HandleFunc("GET /metrics", func(rw http.ResponseWriter, _ *http.Request) {
+				running, waiting := s.Requests()
+				_, _ = fmt.Fprintf(rw, "# TYPE sglang:num_running_reqs gauge\nsglang:num_running_reqs{model_name=\"tiny\"} %d.0\nsglang:num_queue_reqs{model_name=\"tiny\"} %d.0\n"+
+					"sglang:num_used_tokens %d.0\nsglang:max_total_num_tokens 9000.0\n", running, waiting, 100*running)
 			})
 			mux.HandleFunc("GET /get_server_info", func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = fmt.Fprintf(w, `{"model_path":"org/tiny","enable_deterministic_inference":%t,"version":"0.5"}`, seeded)
@@ -104,7 +111,27 @@ func (w *web) chunk(r besidetest.Request, ids []uint32, sent int) besidetest.Mes
 func (w *web) event(r besidetest.Request, ids []uint32, sent int, finish string) besidetest.Message {
 	b, _ := json.Marshal(slices.Concat([]uint32{}, ids)) // numbers, which JSON can encode
 	return fmt.Appendf(nil, "data: {\"text\":\"so far\",\"output_ids\":%s,\"meta_info\":{\"id\":%q,\"finish_reason\":%s,\"prompt_tokens\":%d,"+
-		"\"completion_tokens\":%d,\"cached_tokens\":2,\"weight_version\":\"default\",\"e2e_latency\":0.1}}\n\n", b, r.ID, finish, len(r.Prompt)+(ImageTokens-1)*len(r.Images), sent)
+		"\"completion_tokens\":%d,\"cached_tokens\":2,\"weight_version\":\"default\",\"e2e_latency\":0.1%s}}\n\n",
+		b, r.ID, finish, len(r.Prompt)+(ImageTokens-1)*len(r.Images), sent, logprobs(r.Logprobs, ids))
+}
+
+// logprobs returns the log-probabilities of an event's ids, as members of its meta_info.
+func logprobs(n int, ids []uint32) string {
+	if n < 0 {
+		return ""
+	}
+	output, top := [][]any{}, [][][]any{}
+	for _, id := range ids {
+		chosen, likeliest := besidetest.Likeliest(id, n)
+		output = append(output, []any{chosen.Logprob, chosen.ID, nil})
+		var list [][]any
+		for _, c := range likeliest {
+			list = append(list, []any{c.Logprob, c.ID, nil})
+		}
+		top = append(top, list)
+	}
+	b, _ := json.Marshal(map[string]any{"output_token_logprobs": output, "output_top_logprobs": top}) // numbers, which JSON can encode
+	return "," + strings.Trim(string(b), "{}")
 }
 
 // generate answers a request. An error is an HTTP status, or an event if the answer has begun.
@@ -116,12 +143,18 @@ func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Req
 		Images   []string `json:"image_data"`
 		Stream   bool
 		Params   map[string]any `json:"sampling_params"`
+		Logprob  bool           `json:"return_logprob"`
+		Start    int            `json:"logprob_start_len"`
+		Top      int            `json:"top_logprobs_num"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 		http.Error(rw, err.Error(), http.StatusBadRequest)
 		return
 	}
 	req := besidetest.Request{ID: asked.RID, Prompt: asked.InputIDs, Adapter: asked.Adapter, Images: asked.Images, Stream: asked.Stream, Sampling: asked.Params, Metadata: metadata.MD{}}
+	if req.Logprobs = -1; asked.Logprob && asked.Start == -1 {
+		req.Logprobs = asked.Top
+	}
 	req.Metadata.Set("traceparent", r.Header.Values("traceparent")...)
 	for ours, theirs := range map[string]string{"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"} {
 		n, limited := asked.Params[theirs].(float64)

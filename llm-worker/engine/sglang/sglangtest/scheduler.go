@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 )
@@ -20,6 +21,11 @@ func Scheduler() besidetest.Dialect {
 			chunk := besidetest.Message(nil).AddUints(1, ids...).AddUint(2, uint64(len(r.Prompt))).
 				AddUint(3, uint64(sent)). //nolint:gosec // of the answer so far
 				AddUint(4, 2)
+			if r.Logprobs >= 0 {
+				chunk = chunk.AddLogprobs(5, ids, func(id uint32) (besidetest.Candidate, []besidetest.Candidate) {
+					return besidetest.Likeliest(id, r.Logprobs)
+				})
+			}
 			return besidetest.Message(nil).AddText(1, r.ID).AddText(2, string(chunk))
 		},
 		Complete: func(r besidetest.Request, finish string, last []uint32, sent int) besidetest.Message {
@@ -47,13 +53,38 @@ func Scheduler() besidetest.Dialect {
 			}
 			return m
 		},
+		Loads: true,
+		More: map[string]func(*besidetest.Server) besidetest.Message{
+			"GetLoads": besidetest.Loads,
+			"ListLoadedLoRAAdapters": func(*besidetest.Server) besidetest.Message {
+				legal := besidetest.Message(nil).AddText(1, adapterID).AddText(2, "legal").AddText(3, "/adapters/legal").AddUint(4, 1)
+				return besidetest.Message(nil).AddText(1, string(legal))
+			},
+		},
 		AbortedStatus: status.Error(codes.Internal, "Request aborted"),
 	}
 }
 
+// adapterID is the server's id of the adapter "legal".
+const adapterID = "4f2a9c"
+
 func read(m besidetest.Message) besidetest.Request {
 	r := besidetest.Request{ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(17) == 1, Sampling: map[string]any{}}
+	if r.Logprobs = -1; m.Uint(5) == 1 {
+		r.Logprobs = int(m.Uint(7)) //nolint:gosec // a test's
+		if int64(m.Uint(6)) != -1 { //nolint:gosec // a test's
+			r.Sampling["logprob_start_len"] = m.Uint(6) // the prompt's are wanted, too
+		}
+	}
+	if r.Adapter = m.Text(15); r.Adapter == adapterID {
+		r.Adapter = "legal"
+	}
 	p := m.Message(4)
+	for name, number := range map[string]protowire.Number{"regex": 13, "json_schema": 14, "ebnf_grammar": 15, "structural_tag": 16} {
+		if p.Has(number) {
+			r.Sampling[name] = p.Text(number)
+		}
+	}
 	besidetest.Numbers(p, r.Sampling, map[string]int32{
 		"temperature": 1, "top_p": 2, "min_p": 4, "frequency_penalty": 5, "presence_penalty": 6, "repetition_penalty": 7,
 	}, map[string]int32{"top_k": 3, "max_tokens": 8, "min_tokens": 18, "n": 17})

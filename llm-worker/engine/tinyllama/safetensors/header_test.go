@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/safetensors"
 )
 
-// file makes a file of a header and as many bytes of data.
+// file returns a file with a header and this many bytes of data.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, data)...)
@@ -23,7 +23,7 @@ func read(b []byte) ([]safetensors.Tensor, error) {
 	return safetensors.ReadHeader(bytes.NewReader(b), int64(len(b)))
 }
 
-func TestHeaderComesBackInOrderOfTheData(t *testing.T) {
+func TestTensorsAreInTheOrderOfTheData(t *testing.T) {
 	r := bytes.NewReader(file(`{"__metadata__":{"format":"pt"},
 		"b":{"dtype":"F32","shape":[2,1],"data_offsets":[6,14]},
 		"a":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]},

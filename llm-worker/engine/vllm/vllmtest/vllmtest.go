@@ -3,6 +3,8 @@
 package vllmtest
 
 import (
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 )
 
@@ -15,6 +17,9 @@ func Dialect() besidetest.Dialect {
 			chunk := besidetest.Message(nil).AddUints(1, ids...).AddUint(2, uint64(len(r.Prompt))).
 				AddUint(3, uint64(len(ids))). // of this chunk
 				AddUint(4, 2)
+			if r.Logprobs >= 0 {
+				chunk = chunk.AddLogprobs(5, ids, func(id uint32) (besidetest.Candidate, []besidetest.Candidate) { return tops(id, r.Logprobs) })
+			}
 			return besidetest.Message(nil).AddText(1, string(chunk))
 		},
 		Complete: func(r besidetest.Request, finish string, last []uint32, _ int) besidetest.Message {
@@ -47,13 +52,42 @@ func Dialect() besidetest.Dialect {
 			}
 			return m
 		},
+		Loads:         true,
+		More:          map[string]func(*besidetest.Server) besidetest.Message{"GetLoads": besidetest.Loads},
 		AbortedFinish: "abort",
 	}
+}
+
+// tops returns the first n of vLLM's list for a token: the token itself, and then the likeliest others.
+func tops(id uint32, n int) (besidetest.Candidate, []besidetest.Candidate) {
+	chosen, top := besidetest.Likeliest(id, n)
+	list := []besidetest.Candidate{chosen}
+	for _, c := range top {
+		if c != chosen {
+			list = append(list, c)
+		}
+	}
+	return chosen, list[:n]
 }
 
 func read(m besidetest.Message) besidetest.Request {
 	r := besidetest.Request{ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(5) == 1, Sampling: map[string]any{}}
 	p := m.Message(4)
+	if r.Logprobs = -1; p.Has(22) {
+		r.Logprobs = int(p.Uint(22)) //nolint:gosec // a test's
+	}
+	for name, number := range map[string]protowire.Number{"json_schema": 16, "regex": 17, "grammar": 18, "structural_tag": 19} {
+		if p.Has(number) {
+			r.Sampling[name] = p.Text(number)
+		}
+	}
+	if p.Has(21) {
+		var choices []string
+		for _, c := range p.Message(21).Messages(1) {
+			choices = append(choices, string(c))
+		}
+		r.Sampling["choice"] = choices
+	}
 	floats := map[string]int32{
 		"temperature": 1, "top_p": 2, "min_p": 4, "frequency_penalty": 5, "presence_penalty": 6, "repetition_penalty": 7,
 	}

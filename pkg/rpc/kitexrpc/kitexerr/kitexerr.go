@@ -29,7 +29,7 @@ func ToKitex(err error) kerrors.BizStatusErrorIface {
 	return biz
 }
 
-// FromKitex returns an error of Kitex as a grpc-go status. nil and io.EOF come back as they are.
+// FromKitex converts an error of Kitex to a grpc-go status. It returns nil and io.EOF unchanged.
 func FromKitex(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -37,7 +37,7 @@ func FromKitex(err error) error {
 	var withStatus interface{ GRPCStatus() *kstatus.Status }
 	if errors.As(err, &withStatus) {
 		st := withStatus.GRPCStatus()
-		if st.Code() == kcodes.RecvDeadlineExceeded { // a code of Kitex's own, which its clients give Recv alone
+		if st.Code() == kcodes.RecvDeadlineExceeded { // a code of Kitex's own, which its clients return from Recv only
 			return status.Error(codes.DeadlineExceeded, st.Message())
 		}
 		return status.FromProto(st.Proto()).Err()
@@ -55,26 +55,28 @@ func FromKitex(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// gracefulShutdown is Kitex's message for a call that a shutdown has ended: in the error of the context of a call, and as the
-// status of a call that was reset with Kitex's own code 1000.
+// gracefulShutdown is Kitex's message for a call that a shutdown has ended, both in the error of
+// the call's context and in the status of a call that was reset with Kitex's own code 1000.
 const gracefulShutdown = "graceful shutdown"
 
-// ShutDown reports whether a gRPC call ended because a Kitex server shut down: this process's server, or the peer's.
+// ShutDown reports whether a gRPC call ended because a Kitex server shut down, in this process or
+// the peer's.
 func ShutDown(err error) bool {
 	var withStatus interface{ GRPCStatus() *kstatus.Status }
 	return errors.As(err, &withStatus) && withStatus.GRPCStatus().Message() == gracefulShutdown
 }
 
-// TooOld reports whether the error of the context of a gRPC call on a Kitex server means that the server closed the connection
-// because of its maximum connection age.
+// TooOld reports whether err, the error of a gRPC call's context on a Kitex server, means that the
+// server closed the connection because of its maximum connection age.
 func TooOld(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "maximum connection age")
 }
 
-// lostWords are Kitex's: it has no types for why it cancels a call.
+// lostWords are messages of Kitex, which has no types for the reasons why it cancels a call.
 var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
 
-// Lost reports whether the error of the context of a gRPC call on a Kitex server means that the caller's connection broke.
+// Lost reports whether err, the error of a gRPC call's context on a Kitex server, means that the
+// caller's connection broke.
 func Lost(err error) bool {
 	return err != nil && slices.ContainsFunc(lostWords, func(words string) bool { return strings.Contains(err.Error(), words) })
 }

@@ -24,7 +24,7 @@ func TestStatusesSurviveTheWayToKitexAndBack(t *testing.T) {
 		t.Errorf("%v comes back as %v", e, got)
 	}
 	if code := kitexerr.ToKitex(context.DeadlineExceeded).BizStatusCode(); code != int32(codes.DeadlineExceeded) {
-		t.Errorf("a passed deadline has the code %d", code)
+		t.Errorf("an exceeded deadline has the code %d", code)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestErrorsOfKitexHaveCodes(t *testing.T) {
 		}
 	}
 	if kitexerr.FromKitex(nil) != nil || !errors.Is(kitexerr.FromKitex(io.EOF), io.EOF) {
-		t.Error("nil or io.EOF has changed")
+		t.Error("FromKitex changed nil or io.EOF")
 	}
 }
 
@@ -65,6 +65,6 @@ func TestWhyAServerCanceledACall(t *testing.T) {
 		}
 	}
 	if kitexerr.ShutDown(nil) || kitexerr.TooOld(nil) || kitexerr.Lost(nil) {
-		t.Error("no error has a meaning")
+		t.Error("ShutDown, TooOld or Lost is true for nil")
 	}
 }

@@ -1,5 +1,5 @@
-// Package ending encodes and decodes the endings of calls on a link: the status and the trailers of an
-// END frame.
+// Package ending encodes and decodes the endings of calls on a link: the status and the trailers of
+// an END frame.
 package ending
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
-// Append appends an END. If e does not fit into a frame, Append leaves out its details and trailers,
-// and shortens its message.
+// Append appends an END to b. If e does not fit into a frame, Append omits its details and
+// trailers, and shortens its message.
 func Append(b []byte, e frame.Ending) []byte {
 	if out, ok := frame.AppendEnd(b, e); ok {
 		return out
@@ -31,7 +31,7 @@ func Append(b []byte, e frame.Ending) []byte {
 // maxShort bounds the message of a status that is too long for a frame.
 const maxShort = 4 << 10
 
-// Encode encodes the status of a handler's error; nil is OK.
+// Encode encodes the status of a handler's error. nil means OK.
 func Encode(err error) []byte {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func Encode(err error) []byte {
 	return b
 }
 
-// Err returns the error of a call that has ended with an encoded status: io.EOF for OK.
+// Err returns the error of a call that has ended with an encoded status. It returns io.EOF for OK.
 func Err(encoded []byte) error {
 	if len(encoded) == 0 {
 		return io.EOF

@@ -39,15 +39,15 @@ const (
 	MaxPairs = 128
 	// Version is the version of the format that this package writes.
 	Version = 1
-	// ItemCost is the credit in bytes that a message takes beside its length. It bounds the number of
-	// small messages that a stream has on the way: each is work for the receiver before a stop takes
-	// effect.
+	// ItemCost is the credit in bytes that a message takes in addition to its length. It bounds the
+	// number of small messages in flight on a stream, because the receiver must process each of
+	// them before a stop takes effect.
 	ItemCost = 256
 	// PingSize is the length of the payload of a PING and of a PONG, in bytes.
 	PingSize = 8
 )
 
-// magic begins each HELLO, so that other protocols are not taken for a link.
+// magic begins each HELLO, so that other protocols are not mistaken for a link.
 const magic = "whence-link"
 
 // A Kind is the kind of a frame.
@@ -65,7 +65,7 @@ const (
 	Credit                 // the receiver of a stream has read a number of bytes
 	Ping                   // asks for a PONG
 	Pong                   // answers a PING
-	Goaway                 // the sender takes no new streams, or opens none
+	Goaway                 // the sender accepts no new streams, or opens none
 )
 
 // String returns the name of k, such as "ITEMS".
@@ -77,12 +77,12 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// The problems of malformed frames. An *Error wraps one of them.
+// The problems of malformed frames. Each *Error wraps one of them.
 var (
-	ErrUnknownKind = errors.New("the kind is not known")
+	ErrUnknownKind = errors.New("the kind is unknown")
 	ErrTooLong     = errors.New("the payload is longer than allowed")
 	ErrTruncated   = errors.New("the payload ends within a field")
-	ErrSurplus     = errors.New("the payload has bytes behind its last field")
+	ErrSurplus     = errors.New("the payload has bytes after its last field")
 	ErrNumber      = errors.New("a number is out of range")
 	ErrMagic       = errors.New("the peer does not speak the protocol of links")
 	ErrTooMany     = errors.New("there are too many headers or trailers")
@@ -91,7 +91,7 @@ var (
 // An Error is a malformed frame. It ends the connection.
 type Error struct {
 	Kind    Kind
-	Problem error // one of the errors above
+	Problem error // one of the Err variables
 }
 
 // Error implements error.
@@ -125,13 +125,13 @@ func Decode(b []byte) (f Frame, n int, err error) {
 	return Frame{kind, b[HeaderSize : HeaderSize+size]}, HeaderSize + size, nil
 }
 
-// Begin appends the header of a frame whose payload follows. at is the offset of the frame in the
-// result, for Finish.
+// Begin appends the header of a frame whose payload follows. at is the offset of the frame in out,
+// for Finish.
 func Begin(b []byte, kind Kind) (out []byte, at int) {
 	return append(b, byte(kind), 0, 0, 0), len(b)
 }
 
-// Finish writes the length of the frame at an offset, whose payload is the rest of b.
+// Finish writes the length of the frame at offset at, whose payload is the rest of b.
 func Finish(b []byte, at int) {
 	size := len(b) - at - HeaderSize
 	b[at+1], b[at+2], b[at+3] = byte(size), byte(size>>8), byte(size>>16)
@@ -195,7 +195,7 @@ func (f *fields) bytes() []byte {
 	return b
 }
 
-// pairs reads headers or trailers: keys and values in turn.
+// pairs reads headers or trailers: alternating keys and values.
 func (f *fields) pairs() []string {
 	n := f.number()
 	if n > MaxPairs {
@@ -212,7 +212,7 @@ func (f *fields) pairs() []string {
 	return all
 }
 
-// done returns the problem of a payload that must be used up.
+// done returns an error if reading failed, or if the payload has more bytes.
 func (f *fields) done(kind Kind) error {
 	if f.err == nil && len(f.b) > 0 {
 		f.err = ErrSurplus

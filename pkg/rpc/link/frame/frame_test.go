@@ -111,7 +111,8 @@ func frameOf(t *testing.T, b []byte) frame.Frame {
 	return f
 }
 
-// TestCutPayloadsAreErrors: a payload that ends early, or has bytes behind it, is an *Error with its kind.
+// TestCutPayloadsAreErrors: a payload that ends early, or has surplus bytes, is an *Error with its
+// kind.
 func TestCutPayloadsAreErrors(t *testing.T) {
 	for name, b := range samples() {
 		f := frameOf(t, b)
@@ -129,7 +130,7 @@ func TestCutPayloadsAreErrors(t *testing.T) {
 		}
 		_, err := parse(frame.Frame{Kind: f.Kind, Payload: append(f.Payload[:len(f.Payload):len(f.Payload)], 0)})
 		if _, ok := errors.AsType[*frame.Error](err); !ok && f.Kind != frame.Hello {
-			t.Errorf("%s with a byte too many: %v", name, err)
+			t.Errorf("%s with a surplus byte: %v", name, err)
 		}
 	}
 }
@@ -159,7 +160,7 @@ func TestEachProblemHasItsError(t *testing.T) {
 	} {
 		f, n, err := frame.Decode(test.bytes)
 		if err == nil && n == 0 {
-			t.Errorf("%s is no whole frame", name)
+			t.Errorf("%s is not a whole frame", name)
 			continue
 		}
 		if err == nil {
@@ -171,24 +172,24 @@ func TestEachProblemHasItsError(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotFitIsRefused(t *testing.T) {
+func TestOversizedFramesAreRefused(t *testing.T) {
 	long := strings.Repeat("x", frame.MaxPayload)
 	if b, ok := frame.AppendOpen([]byte("before"), frame.Call{Stream: 1, Method: long}); ok || string(b) != "before" {
-		t.Error("a method name of 64 KiB")
+		t.Error("AppendOpen accepted a method name of 64 KiB")
 	}
 	if b, ok := frame.AppendOpen([]byte("before"), frame.Call{Stream: 1, Headers: make([]string, 2*frame.MaxPairs+2)}); ok || string(b) != "before" {
-		t.Error("129 headers")
+		t.Error("AppendOpen accepted 129 headers")
 	}
 	if b, ok := frame.AppendEnd([]byte("before"), frame.Ending{Stream: 1, Status: []byte(long)}); ok || string(b) != "before" {
-		t.Error("a status of 64 KiB")
+		t.Error("AppendEnd accepted a status of 64 KiB")
 	}
 	if _, n, err := frame.Decode(frame.AppendGoaway(nil, long)); n > 2<<10 || err != nil {
 		t.Error(n, err)
 	}
 }
 
-// FuzzDecode checks that any bytes are frames, the beginning of a frame, or an *Error; and that a
-// frame that was decoded is encoded to the same bytes, where the encoding is unique.
+// FuzzDecode checks that any bytes are frames, the beginning of a frame, or an *Error, and that a
+// decoded frame is encoded to the same bytes, if its encoding is unique.
 func FuzzDecode(f *testing.F) {
 	for _, b := range samples() {
 		f.Add(b)

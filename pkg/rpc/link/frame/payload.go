@@ -9,12 +9,13 @@ import (
 type Greeting struct {
 	Version  int
 	Features uint64 // none are defined yet; unknown features are ignored
-	// Window is the number of bytes that each stream may have on the way to the sender of the HELLO,
-	// before it grants credit.
+	// Window is the number of bytes that each stream may send to the sender of the HELLO before
+	// that sender grants credit.
 	Window int
-	// MaxMessage is the length of the longest message that the sender of the HELLO takes, in bytes.
+	// MaxMessage is the length of the longest message that the sender of the HELLO accepts, in
+	// bytes.
 	MaxMessage int
-	// Identity is a name of the process that no other process has.
+	// Identity is the unique name of the process.
 	Identity string
 }
 
@@ -31,8 +32,8 @@ func AppendHello(b []byte, g Greeting) []byte {
 	return b
 }
 
-// ParseHello decodes the payload of a HELLO. Fields of later versions behind the last field are
-// ignored.
+// ParseHello decodes the payload of a HELLO. It ignores fields of later versions after the last
+// field.
 func ParseHello(payload []byte) (g Greeting, err error) {
 	if len(payload) < len(magic) || string(payload[:len(magic)]) != magic {
 		return Greeting{}, &Error{Hello, ErrMagic}
@@ -53,14 +54,14 @@ type Call struct {
 	Stream  uint32
 	Timeout time.Duration // in microseconds; 0 for none
 	Method  string        // full name with the leading slash
-	Headers []string      // keys and values in turn
+	Headers []string      // alternating keys and values
 }
 
 // maxTimeout bounds the timeout of an OPEN, so that a decoded timeout fits into a time.Duration.
 const maxTimeout = 100 * 365 * 24 * time.Hour
 
-// AppendOpen appends an OPEN. It reports false, and appends nothing, if the call does not fit into
-// a frame. A timeout above 100 years is sent as no timeout.
+// AppendOpen appends an OPEN. If the call does not fit into a frame, AppendOpen returns false and
+// appends nothing. A timeout above 100 years is sent as no timeout.
 func AppendOpen(b []byte, c Call) (out []byte, ok bool) {
 	if len(c.Headers)/2 > MaxPairs {
 		return b, false
@@ -93,10 +94,10 @@ func ParseOpen(payload []byte) (c Call, err error) {
 	return c, f.done(Open)
 }
 
-// MaxItemHead bounds the bytes that an item takes in an ITEMS frame beside its message.
+// MaxItemHead bounds the size of an item's head in an ITEMS frame, in bytes.
 const MaxItemHead = 2 * binary.MaxVarintLen32
 
-// AppendItemHead appends what stands before a message of size bytes in an ITEMS frame.
+// AppendItemHead appends the head of a message of size bytes in an ITEMS frame.
 func AppendItemHead(b []byte, stream uint32, size int) []byte {
 	b = binary.AppendUvarint(b, uint64(stream))
 	return binary.AppendUvarint(b, uint64(size))
@@ -126,8 +127,8 @@ func AppendPart(b []byte, stream uint32, message []byte, size int) (out, rest []
 	return b, message[n:]
 }
 
-// AppendTooLong appends the only PART of a message of size bytes, which the receiver would refuse. It
-// has one byte of zero.
+// AppendTooLong appends the only PART of a message of size bytes that the receiver would refuse.
+// The PART has one zero byte.
 func AppendTooLong(b []byte, stream uint32, size int) []byte {
 	b, at := Begin(b, Part)
 	b = binary.AppendUvarint(b, uint64(stream))
@@ -137,7 +138,7 @@ func AppendTooLong(b []byte, stream uint32, size int) []byte {
 }
 
 // ParsePart decodes the payload of a PART. left is the number of bytes of the message that had not
-// come before this frame; message, a part of payload, is at least one byte of them.
+// arrived before this frame. message, a part of payload, has at least one of them.
 func ParsePart(payload []byte) (stream uint32, left int, message []byte, err error) {
 	f := fields{b: payload}
 	stream, left = f.stream(), f.size()
@@ -169,11 +170,11 @@ func ParseStream(f Frame) (stream uint32, err error) {
 type Ending struct {
 	Stream   uint32
 	Status   []byte   // an encoded google.rpc.Status; empty for OK
-	Trailers []string // keys and values in turn
+	Trailers []string // alternating keys and values
 }
 
-// AppendEnd appends an END. It reports false, and appends nothing, if the ending does not fit into
-// a frame.
+// AppendEnd appends an END. If the ending does not fit into a frame, AppendEnd returns false and
+// appends nothing.
 func AppendEnd(b []byte, e Ending) (out []byte, ok bool) {
 	if len(e.Trailers)/2 > MaxPairs {
 		return b, false
@@ -234,7 +235,7 @@ func ParsePing(f Frame) (number uint64, err error) {
 	return binary.LittleEndian.Uint64(f.Payload), nil
 }
 
-// AppendGoaway appends a GOAWAY with a text for people, which is cut to a length that fits.
+// AppendGoaway appends a GOAWAY with a text for people, which is truncated to 1 KiB.
 func AppendGoaway(b []byte, text string) []byte {
 	b, at := Begin(b, Goaway)
 	b = append(b, text[:min(len(text), 1<<10)]...)

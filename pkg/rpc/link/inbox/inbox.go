@@ -1,4 +1,5 @@
-// Package inbox holds the messages of one stream of a link that have arrived and are unread.
+// Package inbox holds the messages of one stream of a link that have arrived but have not been
+// read.
 package inbox
 
 import (
@@ -15,8 +16,8 @@ import (
 var (
 	// ErrOverrun means that the peer sent more than its credit.
 	ErrOverrun = errors.New("link: the peer sent more than its credit")
-	// ErrProtocol means that the peer sent a well-formed frame that the protocol does not allow at that
-	// point.
+	// ErrProtocol means that the peer sent a well-formed frame that the protocol does not allow at
+	// that point.
 	ErrProtocol = errors.New("link: the peer broke the protocol")
 )
 
@@ -27,44 +28,45 @@ func Cost(size int) int { return size + frame.ItemCost }
 const keepBytes = 16 << 10
 
 // An Inbox holds the messages of one stream. The goroutine that reads the connection adds them, and
-// never waits. A peer that sends more than limit has exceeded its credit.
+// never blocks. A peer that sends more than limit has exceeded its credit.
 //
-// An Inbox has one reader at a time: a goroutine that calls Next, or Loops that call the functions that
-// were given to Attend.
+// An Inbox has one reader at a time: a goroutine that calls Next, or Loops that call the functions
+// passed to Attend.
 type Inbox struct {
 	limit      int
 	maxMessage int
 
 	mu    sync.Mutex    // guards the following fields
-	ready chan struct{} // capacity 1: something has changed for the goroutine in Next; nil until that waits
-	bytes []byte        // messages, each behind its head; see add and refuse
+	ready chan struct{} // capacity 1: wakes the goroutine in Next; nil until that waits
+	bytes []byte        // messages, each after its head; see add and refuse
 	spare []byte        // the reader's last buffer
-	cost  int           // credit that the unread messages use
-	part  []byte        // of a message that has not come whole
-	left  int           // bytes of it that are still to come
-	err   error         // follows the messages: nothing more comes
-	cut   error         // comes before the messages: nothing more is read
+	cost  int           // credit used by the unread messages
+	part  []byte        // of a message that has not arrived whole
+	left  int           // bytes of that message that are still missing
+	err   error         // follows the messages: no more messages arrive
+	cut   error         // precedes the messages: no more messages are read
 
-	take    Take            // of Attend; nil if there is none, or if it wants no more
-	ended   func(err error) // of Attend; nil if there is none, or it was called
+	take    Take            // from Attend; nil if there is none, or if it wants no more messages
+	ended   func(err error) // from Attend; nil if there is none, or after it was called
 	carrier *loop.Carrier
-	taking  bool // a goroutine is within take
-	due     bool // Add has returned true, and Hand follows
+	taking  bool // a goroutine is in take
+	due     bool // Add has returned true, and Hand will follow
 
 	// Owned by the reader.
 	reading []byte
 }
 
-// A Take receives a message, or a TooLong. It returns false if it wants no more. The message is valid
-// until Take returns.
+// A Take receives a message, or a TooLong. It returns false if it wants no more messages. The
+// message is valid until Take returns.
 type Take func(message []byte, err error) bool
 
-// New returns an Inbox that takes messages of maxMessage bytes, and holds messages that cost limit.
+// New returns an Inbox for messages of at most maxMessage bytes, whose unread messages may cost
+// limit.
 func New(limit, maxMessage int) *Inbox {
 	return &Inbox{limit: limit, maxMessage: maxMessage}
 }
 
-// wake wakes the goroutine in Next. mu is held.
+// wake wakes the goroutine in Next. The caller holds mu.
 func (q *Inbox) wake() {
 	select {
 	case q.ready <- struct{}{}:
@@ -72,8 +74,8 @@ func (q *Inbox) wake() {
 	}
 }
 
-// Put adds a message, or hands it to the function of Attend. It returns false if the connection is read
-// by another goroutine than l from now on.
+// Put adds a message, or passes it to the function of Attend. It returns false if another goroutine
+// than l's reads the connection from now on.
 func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	q.mu.Lock()
 	if open, err := q.accepts(message); !open {
@@ -91,8 +93,8 @@ func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	return true, err
 }
 
-// Add adds a message without calling the reader. If it returns true, the caller calls Hand at the end
-// of the batch.
+// Add adds a message without calling the reader. If it returns true, the caller must call Hand at
+// the end of the batch.
 func (q *Inbox) Add(message []byte) (due bool, err error) {
 	q.mu.Lock()
 	if open, err := q.accepts(message); !open {
@@ -107,7 +109,7 @@ func (q *Inbox) Add(message []byte) (due bool, err error) {
 	return due, err
 }
 
-// Hand calls the function of Attend with the messages that Add has added. It returns what Put returns.
+// Hand passes the messages of Add to the function of Attend. It returns the same as Put.
 func (q *Inbox) Hand(l *loop.Loop) (still bool) {
 	q.mu.Lock()
 	q.due = false
@@ -121,7 +123,7 @@ func (q *Inbox) Hand(l *loop.Loop) (still bool) {
 	return q.hand(l, func() {})
 }
 
-// hand calls first, and then hands the messages that have come to the function of Attend, on l.
+// hand calls first, and then passes the messages that have arrived to the function of Attend, on l.
 func (q *Inbox) hand(l *loop.Loop, first func()) (still bool) {
 	return l.Run(q.carrier, func() {
 		q.mu.Lock()
@@ -130,8 +132,9 @@ func (q *Inbox) hand(l *loop.Loop, first func()) (still bool) {
 	})
 }
 
-// handAll calls first, then hands the messages that have come to the function of Attend, and ends the turn
-// of the goroutine that has set taking. mu is held, but not within the function.
+// handAll calls first, passes the messages that have arrived to the function of Attend, and ends
+// the turn of the goroutine that has set taking. The caller holds mu, which is released during the
+// function.
 func (q *Inbox) handAll(first func()) {
 	exited := true
 	defer func() {
@@ -152,7 +155,7 @@ func (q *Inbox) handAll(first func()) {
 	exited = false
 }
 
-// pass calls the function of Attend. mu is held, but not within the function.
+// pass calls the function of Attend. The caller holds mu, which is released during the function.
 func (q *Inbox) pass(message []byte, err error) {
 	if !q.unlocked(q.take, message, err) {
 		q.take = nil
@@ -165,28 +168,28 @@ func (q *Inbox) unlocked(take Take, message []byte, err error) (more bool) {
 	return take(message, err)
 }
 
-// Attend hands each message to take, in the order of their coming, until take returns false or exits its
-// goroutine, and then calls ended: with nil if take wants no more, and otherwise with the reason why nothing
-// more comes. What take has left is for Next. Attend returns at once; Loops call take with c, or the
-// calling goroutine does. If take exits that one, ended is not called. Any goroutine may call ended, which
-// must not wait.
+// Attend passes each message to take, in order of arrival, until take returns false or exits its
+// goroutine. Then it calls ended: with nil if take wants no more messages, and otherwise with the
+// reason why no more messages arrive. Next returns the messages that take did not get. Attend
+// returns at once. Loops call take with c, or the calling goroutine does; if take exits the calling
+// goroutine, ended is not called. Any goroutine may call ended, which must not block.
 func (q *Inbox) Attend(c *loop.Carrier, take Take, ended func(err error)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.take, q.carrier, q.taking = take, c, true
 	q.handAll(func() {})
-	q.ended = ended // not before: a goroutine that take exits here has not been left by Attend
+	q.ended = ended // set late: if take exits this goroutine above, Attend must not report an end
 	q.conclude()
 }
 
-// conclude calls the function of Attend for the end if that has come. mu is held, but not within the
-// function.
+// conclude calls the ended function of Attend if the end has come. The caller holds mu, which is
+// released during the function.
 func (q *Inbox) conclude() {
 	var why error
 	switch {
 	case q.ended == nil || q.taking:
 		return
-	case q.take == nil: // it wants no more
+	case q.take == nil: // take wants no more messages
 	case q.cut != nil:
 		why = q.cut
 	case q.err != nil && !q.due:
@@ -201,15 +204,15 @@ func (q *Inbox) conclude() {
 	ended(why)
 }
 
-// More reports whether a message waits. The reader calls it.
+// More reports whether a message is unread. Only the reader may call it.
 func (q *Inbox) More() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !q.empty()
 }
 
-// accepts reports whether a whole message can be added. err is why the connection ends if it cannot; nil for
-// a message that was on its way when this end dropped the stream. mu is held.
+// accepts reports whether a whole message can be added. If not, err is why the connection must end,
+// or nil for a message that was on its way when this end dropped the stream. The caller holds mu.
 func (q *Inbox) accepts(message []byte) (open bool, err error) {
 	if !q.over() && (q.left > 0 || len(message) > q.maxMessage) {
 		return false, ErrProtocol
@@ -217,13 +220,13 @@ func (q *Inbox) accepts(message []byte) (open bool, err error) {
 	return !q.over(), nil
 }
 
-// over reports whether the inbox takes no more messages. mu is held.
+// over reports whether the inbox accepts no more messages. The caller holds mu.
 func (q *Inbox) over() bool { return q.err != nil || q.cut != nil }
 
-// empty reports whether no message waits. mu is held.
+// empty reports whether no message is unread. The caller holds mu.
 func (q *Inbox) empty() bool { return len(q.bytes) == 0 && len(q.reading) == 0 }
 
-// add appends a message. mu is held.
+// add appends a message. The caller holds mu.
 func (q *Inbox) add(message []byte) error {
 	if q.cost += Cost(len(message)); q.cost > q.limit {
 		return ErrOverrun
@@ -233,7 +236,7 @@ func (q *Inbox) add(message []byte) error {
 	return nil
 }
 
-// refuse adds the refusal of a message of size bytes. mu is held.
+// refuse adds a TooLong for a message of size bytes. The caller holds mu.
 func (q *Inbox) refuse(size int) error {
 	if q.cost += Cost(0); q.cost > q.limit {
 		return ErrOverrun
@@ -242,15 +245,15 @@ func (q *Inbox) refuse(size int) error {
 	return nil
 }
 
-// A TooLong is the length in bytes of a message that was not sent, because this end does not take
-// it.
+// A TooLong is the length in bytes of a message that the peer did not send because it exceeds this
+// end's limit.
 type TooLong int
 
 // Error implements error.
 func (n TooLong) Error() string { return fmt.Sprintf("a message of %d bytes is too long", int(n)) }
 
-// PutPart adds a part of a message. left is the number of bytes of the message that are still missing,
-// part included. A message that is too long consists of one part. The result is that of Put.
+// PutPart adds a part of a message. left is the number of missing bytes of the message, including
+// part. A message that is too long has one part. PutPart returns the same as Put.
 func (q *Inbox) PutPart(l *loop.Loop, left int, part []byte) (still bool, err error) {
 	q.mu.Lock()
 	if q.over() {
@@ -284,7 +287,8 @@ func (q *Inbox) PutPart(l *loop.Loop, left int, part []byte) (still bool, err er
 	return q.hand(l, func() {}), nil
 }
 
-// addPart adds a part of a message, and reports whether that message is now whole. mu is held.
+// addPart adds a part of a message, and reports whether that message is now complete. The caller
+// holds mu.
 func (q *Inbox) addPart(part []byte) (whole bool, err error) {
 	if q.part = append(q.part, part...); len(q.part)+q.cost > q.limit {
 		return false, ErrOverrun
@@ -297,7 +301,7 @@ func (q *Inbox) addPart(part []byte) (whole bool, err error) {
 	return true, err
 }
 
-// End has err follow the messages that have come. The first end counts.
+// End makes err follow the messages that have arrived. Only the first End has an effect.
 func (q *Inbox) End(err error) {
 	q.mu.Lock()
 	if q.err == nil {
@@ -309,7 +313,7 @@ func (q *Inbox) End(err error) {
 	q.mu.Unlock()
 }
 
-// Drop has the reader read err next, and forgets the messages. The first drop counts.
+// Drop discards the messages, and makes the reader get err next. Only the first Drop has an effect.
 func (q *Inbox) Drop(err error) {
 	q.mu.Lock()
 	if q.cut == nil {
@@ -321,8 +325,8 @@ func (q *Inbox) Drop(err error) {
 	q.mu.Unlock()
 }
 
-// Next returns the next message, or why there is none. It waits for one. The message is valid until
-// the next call.
+// Next returns the next message, or the error that ends the messages. It blocks until there is one.
+// The message is valid until the next call.
 func (q *Inbox) Next() (message []byte, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -346,7 +350,8 @@ func (q *Inbox) Next() (message []byte, err error) {
 	}
 }
 
-// pop returns the message that came first, or a TooLong. It is not ok if there is none. mu is held.
+// pop returns the oldest message, or a TooLong. It returns ok false if there is none. The caller
+// holds mu.
 func (q *Inbox) pop() (message []byte, err error, ok bool) {
 	if len(q.reading) == 0 && len(q.bytes) > 0 {
 		q.reading, q.bytes = q.bytes, q.spare[:0]
@@ -367,7 +372,7 @@ func (q *Inbox) pop() (message []byte, err error, ok bool) {
 	}
 	message, q.reading = q.reading[n:n+size], q.reading[n+size:]
 	if len(q.reading) == 0 {
-		q.reading = nil // else the buffer of a large request would last as long as its stream
+		q.reading = nil // otherwise the buffer of a large request would last as long as its stream
 	}
 	q.cost -= Cost(len(message))
 	return message, nil, true

@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
-// put puts messages on l, which must stay the loop.
+// put puts messages on l, which must continue to read the connection.
 func put(t *testing.T, q *inbox.Inbox, l *loop.Loop, messages ...string) {
 	t.Helper()
 	for _, m := range messages {
@@ -29,15 +29,16 @@ func newLoop(t *testing.T) *loop.Loop {
 	return loop.New(func() { t.Error("handed over") })
 }
 
-// attend has take called with the messages of q, and returns a channel with the end.
+// attend passes the messages of q to take, and returns a channel that receives the end.
 func attend(q *inbox.Inbox, take inbox.Take) <-chan error {
 	ended := make(chan error, 1)
 	q.Attend(&loop.Carrier{}, take, func(err error) { ended <- err })
 	return ended
 }
 
-// TestAttendHandsMessagesOver on the goroutine that puts them, behind those that came before, until the end.
-func TestAttendHandsMessagesOver(t *testing.T) {
+// TestAttendPassesMessagesOn: on the goroutine that puts them, after earlier messages, until the
+// end.
+func TestAttendPassesMessagesOn(t *testing.T) {
 	q, l := inbox.New(1000, 100), newLoop(t)
 	put(t, q, l, "a", "b")
 	var got []string
@@ -45,7 +46,7 @@ func TestAttendHandsMessagesOver(t *testing.T) {
 	for i := range 10 {
 		put(t, q, l, fmt.Sprint(i))
 		if want := fmt.Sprint(i); got[len(got)-1] != want {
-			t.Fatalf("%q is not carried by the goroutine that puts it", want)
+			t.Fatalf("take did not get %q on the goroutine that puts it", want)
 		}
 	}
 	for left := 3; left > 0; left-- {
@@ -59,7 +60,7 @@ func TestAttendHandsMessagesOver(t *testing.T) {
 	}
 }
 
-// TestReaderThatHasEnoughLeavesTheRest to Next.
+// TestReaderThatHasEnoughLeavesTheRest: Next returns the messages that take did not get.
 func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
 	q, l := inbox.New(1000, 100), newLoop(t)
 	ended := attend(q, func(m []byte, _ error) bool { return string(m) != "b" })
@@ -79,8 +80,8 @@ func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestReaderThatWaitsKeepsItsTurn: while a reader waits, another goroutine reads the connection. The messages of the stream wait in
-// order, and the goroutine of the reader reads them.
+// TestReaderThatWaitsKeepsItsTurn: while a reader waits, another goroutine reads the connection.
+// The messages of the stream wait in order, and the reader's goroutine reads them.
 func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := inbox.New(1000, 100)
@@ -122,7 +123,7 @@ func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 	})
 }
 
-// TestDropWithinTheReader ends its turn.
+// TestDropWithinTheReader: a Drop ends the reader's turn.
 func TestDropWithinTheReader(t *testing.T) {
 	q := inbox.New(1000, 100)
 	ended := attend(q, func([]byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
@@ -132,7 +133,8 @@ func TestDropWithinTheReader(t *testing.T) {
 	}
 }
 
-// TestReaderThatExits its goroutine wants no more, whether a Loop calls it or Attend does.
+// TestReaderThatExits: a take that exits its goroutine gets no more messages, whether a Loop or
+// Attend calls it.
 func TestReaderThatExits(t *testing.T) {
 	for name, early := range map[string]bool{"by a Loop": false, "by Attend": true} {
 		t.Run(name, func(t *testing.T) {
@@ -151,9 +153,9 @@ func TestReaderThatExits(t *testing.T) {
 			wg.Wait()
 			wg.Go(second)
 			wg.Wait()
-			if early { // the caller of Attend learns of the exit as it unwinds
+			if early { // the caller of Attend notices the exit while it unwinds
 				if len(ended) > 0 {
-					t.Error("the end of an exit is reported twice")
+					t.Error("the end after an exit was reported twice")
 				}
 				return
 			}
@@ -164,7 +166,8 @@ func TestReaderThatExits(t *testing.T) {
 	}
 }
 
-// TestBounds: what exceeds the credit or the length ends the connection, and a message that was not sent is an error of its own.
+// TestBounds: a message beyond the credit or the length limit ends the connection, and a message
+// that was not sent is an error of its own.
 func TestBounds(t *testing.T) {
 	l := newLoop(t)
 	q := inbox.New(2*inbox.Cost(10), 10)
@@ -186,8 +189,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestAttendNeedsNoGoroutine: messages, those that came before included, and then the end, are handed over by the goroutines that
-// bring them.
+// TestAttendNeedsNoGoroutine: the goroutines that bring messages pass them on, earlier messages
+// included, and then the end.
 func TestAttendNeedsNoGoroutine(t *testing.T) {
 	q, l := inbox.New(1000, 100), newLoop(t)
 	put(t, q, l, "a")
@@ -202,7 +205,8 @@ func TestAttendNeedsNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestAttendEndsOnce when the function wants no more, when the inbox was dropped, and when the end comes within the function.
+// TestAttendEndsOnce: when take wants no more, when the inbox was dropped, and when the end comes
+// within take.
 func TestAttendEndsOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -231,7 +235,7 @@ func TestAttendEndsOnce(t *testing.T) {
 	}
 }
 
-// TestEndOfABatch follows the messages of the batch, which Hand hands over.
+// TestEndOfABatch: the end follows the messages of the batch, which Hand passes on.
 func TestEndOfABatch(t *testing.T) {
 	q := inbox.New(1000, 100)
 	var got []string
@@ -251,7 +255,7 @@ func TestEndOfABatch(t *testing.T) {
 	if err := <-ended; !errors.Is(err, io.EOF) || !slices.Equal(got, []string{"a", "b"}) {
 		t.Error(err, got)
 	}
-	if !q.Hand(newLoop(t)) { // as a goroutine that was late
+	if !q.Hand(newLoop(t)) { // a goroutine that was late
 		t.Error("the connection was handed over")
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
-// An Opener takes the streams that the peer opens. A connection without one opens streams itself.
+// An Opener handles the streams that the peer opens. A connection without an Opener opens streams.
 type Opener interface {
-	// Open prepares s for a call, and returns what serves it on a goroutine of its own. Open runs on
-	// the goroutine that reads the connection. serve, or another goroutine later, calls returned once,
-	// when the call needs nothing more.
+	// Open prepares s for a call, and returns the function that serves the call on a goroutine of
+	// its own. Open runs on the goroutine that reads the connection. serve, or another goroutine
+	// later, must call returned once, when the call needs no more resources.
 	Open(call frame.Call, s *Stream) (serve func(returned func()))
 }
 
-// A Conn is one connection, from its HELLO on.
+// A Conn is one connection, after its HELLOs.
 type Conn struct {
 	// Static.
 	net   net.Conn
@@ -32,22 +32,22 @@ type Conn struct {
 
 	served sync.WaitGroup // the calls that are being served; a call may outlast its handler
 
-	heard  atomic.Bool   // something was read since the last look
+	heard  atomic.Bool   // bytes have been read since the last check
 	lost   atomic.Bool   // the connection broke, or was closed
-	writer chan struct{} // capacity 1: rest is to be written
-	doubt  chan struct{} // capacity 1: somebody doubts that the peer is alive
+	writer chan struct{} // capacity 1: rest must be written
+	doubt  chan struct{} // capacity 1: a caller doubts that the peer is alive
 
 	mu      sync.Mutex // guards the following fields
 	out     output
 	streams map[uint32]*Stream
 	last    uint32 // the number of the newest stream
 	serving int    // the number of calls that are being served
-	leaving bool   // no more streams are opened: the peer sent a GOAWAY
+	leaving bool   // no more streams are opened, because the peer sent a GOAWAY
 	err     error  // why the connection is over; nil while it is open
-	idle    func() // called without mu when leaving and the last stream has ended; nil for none
+	idle    func() // called without mu when leaving is set and the last stream has ended; may be nil
 }
 
-// New returns the end of a connection on which both HELLOs were exchanged. Start runs it.
+// New returns the end of a connection on which both HELLOs have been exchanged. Start runs it.
 func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 	c := &Conn{
 		net: nc, sock: nowait.New(nc), opts: o, peer: peer, serve: serve,
@@ -57,7 +57,7 @@ func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 	return c
 }
 
-// Start runs the connection. buffered are the bytes that came behind the HELLO.
+// Start runs the connection. buffered are the bytes that were read after the HELLO.
 func (c *Conn) Start(buffered []byte) {
 	c.owned.Go(newConnReader(c, buffered).run)
 	c.owned.Go(c.writeRest)
@@ -70,16 +70,16 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 // Lost reports whether the connection is over.
 func (c *Conn) Lost() bool { return c.lost.Load() }
 
-// OnIdle has f called when the peer takes no more streams and the last stream has ended. It is
-// called before Start.
+// OnIdle registers f, which is called when the peer accepts no more streams and the last stream has
+// ended. OnIdle must be called before Start.
 func (c *Conn) OnIdle(f func()) { c.idle = f }
 
-// Goaway tells the peer to open no more streams.
+// Goaway asks the peer to open no more streams.
 func (c *Conn) Goaway(text string) {
 	c.control(func(b []byte) []byte { return frame.AppendGoaway(b, text) })
 }
 
-// Flush writes what is waiting for the first message of a stream, or for the end of a batch.
+// Flush writes the bytes that wait for the first message of a stream, or for the end of a batch.
 func (c *Conn) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *Conn) Close(err error) {
 	c.served.Wait()
 }
 
-// Fail ends the connection and its streams. The first error counts.
+// Fail ends the connection and its streams. Only the first error has an effect.
 func (c *Conn) Fail(err error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -119,7 +119,7 @@ func (c *Conn) Fail(err error) {
 	}
 }
 
-// stream returns the stream of a frame that has come, or nil if it has ended here.
+// stream returns the stream of a received frame, or nil if the stream has ended on this end.
 func (c *Conn) stream(id uint32) (*Stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *Conn) stream(id uint32) (*Stream, error) {
 	return nil, nil
 }
 
-// takeLast takes a CLOSE or a RESET of the caller.
+// takeLast handles a CLOSE or a RESET of the caller.
 func (c *Conn) takeLast(f frame.Frame) error {
 	id, err := frame.ParseStream(f)
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *Conn) takeLast(f frame.Frame) error {
 	return nil
 }
 
-// takeEnd takes the ending of a stream that this end opened.
+// takeEnd handles the END of a stream that this end opened.
 func (c *Conn) takeEnd(payload []byte) error {
 	e, err := frame.ParseEnd(payload)
 	if err != nil {
@@ -190,8 +190,8 @@ func (c *Conn) takeCredit(payload []byte) error {
 	return nil
 }
 
-// Open opens a stream with call, whose number it fills in. It reports false if the connection takes
-// no more streams.
+// Open opens a stream with call, and sets call's number. It returns ok false if the connection
+// accepts no more streams.
 func (c *Conn) Open(call frame.Call) (s *Stream, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,8 +224,8 @@ func (c *Conn) forget(s *Stream) {
 	}
 }
 
-// idleNow returns idle if it is due. It is not due before all frames are written, such as the RESET of
-// the last stream. mu is held.
+// idleNow returns idle if it is due, or nil. It is not due before all frames have been written,
+// such as the RESET of the last stream. The caller holds mu.
 func (c *Conn) idleNow() func() {
 	if !c.leaving || len(c.streams) > 0 || c.err != nil || c.out.writing || !c.out.empty() {
 		return nil
@@ -233,7 +233,7 @@ func (c *Conn) idleNow() func() {
 	return c.idle
 }
 
-// leave notes that the peer takes no more streams.
+// leave records that the peer accepts no more streams.
 func (c *Conn) leave() {
 	c.mu.Lock()
 	c.leaving = true
@@ -244,7 +244,7 @@ func (c *Conn) leave() {
 	}
 }
 
-// Load returns how many streams the connection has, and whether it takes more.
+// Load returns the number of streams of the connection, and whether it accepts more.
 func (c *Conn) Load() (streams int, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

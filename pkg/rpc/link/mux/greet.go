@@ -12,7 +12,8 @@ import (
 // GreetTimeout bounds the exchange of HELLOs.
 const GreetTimeout = 5 * time.Second
 
-// Greet exchanges HELLOs over a new connection. It returns the peer's, and what came behind it.
+// Greet exchanges HELLOs on a new connection. It returns the peer's HELLO, and the bytes read after
+// it.
 func Greet(ctx context.Context, nc net.Conn, o Options) (peer frame.Greeting, buffered []byte, err error) {
 	until := time.Now().Add(GreetTimeout)
 	if at, ok := ctx.Deadline(); ok && at.Before(until) {

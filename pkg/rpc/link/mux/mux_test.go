@@ -19,7 +19,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
-// newCaller returns the calling end of a connection with a stream, and the network's other end.
+// newCaller returns the caller's end of a connection with a stream, and the other end of the
+// network connection.
 func newCaller(t *testing.T, window int) (*Conn, *Stream, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -32,8 +33,8 @@ func newCaller(t *testing.T, window int) (*Conn, *Stream, net.Conn) {
 	return c, s, far
 }
 
-// TestTrailersOfCancelledStream: an END that crosses a RESET does not race with the reader.
-func TestTrailersOfCancelledStream(t *testing.T) {
+// TestTrailersOfCanceledStream: an END that crosses a RESET does not race with the reader.
+func TestTrailersOfCanceledStream(t *testing.T) {
 	_, s, _ := newCaller(t, 1<<20)
 	ended := make(chan struct{})
 	s.Cancel(status.Error(codes.Canceled, "cancelled"))
@@ -50,8 +51,9 @@ func TestTrailersOfCancelledStream(t *testing.T) {
 	}
 }
 
-// TestLargeMessagesAreBounded: a peer that does not read, and has announced a window of 2 GiB, stops a
-// sender of large messages. Small messages of other streams do not wait for the large ones.
+// TestLargeMessagesAreBounded: a peer that does not read, and has announced a window of 2 GiB,
+// blocks a sender of large messages. Small messages of other streams do not wait for the large
+// messages.
 func TestLargeMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, _ := newCaller(t, 1<<31-1)
@@ -69,7 +71,7 @@ func TestLargeMessagesAreBounded(t *testing.T) {
 		synctest.Wait()
 		c.mu.Lock()
 		if !c.out.full(true, maxWaiting) || c.out.full(true, maxWaiting+2*size) {
-			t.Error("not between maxWaiting and two messages more are waiting")
+			t.Error("the waiting bytes are not between maxWaiting and maxWaiting plus two messages")
 		}
 		c.mu.Unlock()
 		other, _, err := c.Open(frame.Call{Method: "/a.B/C"})
@@ -86,7 +88,8 @@ func TestLargeMessagesAreBounded(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesContinue: a sender that waited goes on when the peer reads, and its messages arrive.
+// TestLargeMessagesContinue: a sender that waited continues when the peer reads, and its messages
+// arrive.
 func TestLargeMessagesContinue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, far := newCaller(t, 1<<31-1)
@@ -119,17 +122,17 @@ func TestLargeMessagesContinue(t *testing.T) {
 		}
 		synctest.Wait()
 		if got < n*size {
-			t.Errorf("%d bytes have come", got)
+			t.Errorf("%d bytes have arrived", got)
 		}
 		_ = far.Close()
 	})
 }
 
-// TestUnencodableMessageLeavesNothing: messages before and behind it share the buffer.
+// TestUnencodableMessageLeavesNothing: messages before and after it share the buffer.
 func TestUnencodableMessageLeavesNothing(t *testing.T) {
 	c, s, _ := newCaller(t, 1<<20)
 	c.mu.Lock()
-	c.out.writing = true // so that messages stay in the buffer
+	c.out.writing = true // keeps messages in the buffer
 	before := bytes.Clone(c.out.bytes)
 	c.mu.Unlock()
 	if err := s.Send(wrapperspb.String("\xff")); status.Code(err) != codes.Internal {
@@ -147,8 +150,9 @@ func TestUnencodableMessageLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestResetGoesOutBeforeTheConnectionIsLeft: the peer has sent a GOAWAY, and the last stream is cancelled.
-func TestResetGoesOutBeforeTheConnectionIsLeft(t *testing.T) {
+// TestResetIsWrittenBeforeTheConnectionEnds: the peer has sent a GOAWAY, and the last stream is
+// canceled.
+func TestResetIsWrittenBeforeTheConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, far := newCaller(t, 1<<20)
 		c.OnIdle(func() { c.Fail(ErrClosed) })
@@ -170,9 +174,9 @@ func TestResetGoesOutBeforeTheConnectionIsLeft(t *testing.T) {
 	})
 }
 
-// TestReaderThatWaitsHidesNoBrokenFrame: a read has a message and a frame that ends the connection, and the reader of the message
-// waits, so that another goroutine reads on behind the frame.
-func TestReaderThatWaitsHidesNoBrokenFrame(t *testing.T) {
+// TestReaderThatWaitsHidesNoMalformedFrame: one read has a message and a frame that ends the
+// connection. The reader of the message waits, so that another goroutine continues after the frame.
+func TestReaderThatWaitsHidesNoMalformedFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, far := newCaller(t, 1<<20)
 		k, ended := &loop.Carrier{}, make(chan error, 1)
@@ -194,7 +198,7 @@ func TestReaderThatWaitsHidesNoBrokenFrame(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Error("the connection goes on")
+			t.Error("the connection continues")
 			c.Close(ErrClosed)
 		}
 	})
@@ -212,8 +216,8 @@ func (opener) Open(_ frame.Call, s *Stream) func(returned func()) {
 	}
 }
 
-// TestStreamsOfOneConnectionAreBounded: an OPEN beyond maxServing handlers is refused.
-func TestStreamsOfOneConnectionAreBounded(t *testing.T) {
+// TestCallsOfOneConnectionAreBounded: an OPEN beyond maxServing handlers is refused.
+func TestCallsOfOneConnectionAreBounded(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	c := New(near, frame.Greeting{Version: frame.Version, Window: 1 << 20, MaxMessage: 1 << 20}, opener{}, Options{PingEvery: time.Hour}.WithDefaults())
@@ -258,7 +262,7 @@ func TestDoubtEndsTheConnectionOfASilentPeer(t *testing.T) {
 					}
 				}
 			}()
-			for range 20 { // each caller that is refused doubts the peer
+			for range 20 { // each refused caller doubts the peer
 				c.Doubt()
 				time.Sleep(doubtTimeout / 10)
 			}
@@ -271,7 +275,8 @@ func TestDoubtEndsTheConnectionOfASilentPeer(t *testing.T) {
 	}
 }
 
-// TestSilentPeerIsLostInTime: PingTimeout after the PING, however late the last frame came in an interval.
+// TestSilentPeerIsLostInTime: PingTimeout after the PING, however late in an interval the last
+// frame arrived.
 func TestSilentPeerIsLostInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -284,7 +289,7 @@ func TestSilentPeerIsLostInTime(t *testing.T) {
 		last := time.Now()
 		<-c.Done()
 		if took := time.Since(last); took < 3*time.Second || took > 4*time.Second {
-			t.Error("the peer is lost after", took)
+			t.Error("the peer was lost after", took)
 		}
 	})
 }

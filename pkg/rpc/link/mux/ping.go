@@ -6,19 +6,20 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
-// doubtTimeout is how long a peer has to send anything after Doubt.
+// doubtTimeout is the time that a peer has to send anything after Doubt.
 const doubtTimeout = time.Second
 
-// ping sends a PING when the peer was silent for PingEvery, and ends the connection when the peer stays
-// silent for PingTimeout more. It looks whenever the shorter of the two has passed, so that an answer
-// restarts the count. After a pause of this process it waits once more: what came meanwhile is unread.
+// ping sends a PING when the peer has been silent for PingEvery, and ends the connection when the
+// peer stays silent for another PingTimeout. It checks at intervals of the shorter of the two, so
+// that an answer restarts the count. After a pause of this process it waits another interval,
+// because bytes that arrived meanwhile are unread.
 func (c *Conn) ping() {
 	every := min(c.opts.PingEvery, c.opts.PingTimeout)
 	ask := max(1, int(c.opts.PingEvery/every))
 	fail := ask + max(1, int(c.opts.PingTimeout/every))
 	timer := time.NewTimer(every)
 	defer timer.Stop()
-	var doubted <-chan time.Time // fires when the answer to a PING of Doubt is due; nil without one
+	var doubted <-chan time.Time // fires when the answer to Doubt's PING is due; nil if there is no such PING
 	silent, last := 0, time.Now()
 	for {
 		select {
@@ -65,16 +66,17 @@ func (c *Conn) askPeer() {
 	c.control(func(b []byte) []byte { return frame.AppendPing(b, frame.Ping, 0) })
 }
 
-// Doubt sends a PING, and ends the connection if the peer sends nothing within a second. It does not wait.
+// Doubt sends a PING, and ends the connection if the peer sends nothing within a second. It does
+// not block.
 func (c *Conn) Doubt() {
 	select {
 	case c.doubt <- struct{}{}:
-	default: // the peer is being asked
+	default: // a PING is already due
 	}
 }
 
-// pong answers a PING. If the peer does not read, the answers accumulate until maxControl bytes wait,
-// which ends the connection.
+// pong answers a PING. If the peer does not read, the answers accumulate until maxControl bytes
+// wait, which ends the connection.
 func (c *Conn) pong(number uint64) {
 	c.control(func(b []byte) []byte { return frame.AppendPing(b, frame.Pong, number) })
 }

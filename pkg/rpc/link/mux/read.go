@@ -15,25 +15,26 @@ import (
 const readBuffer = 2 * (frame.HeaderSize + frame.MaxPayload)
 
 // A connReader is the goroutine that reads a connection, and carries the messages of a batch to the
-// readers of their streams. When one of them has to wait, another goroutine goes on behind the message
-// in hand.
+// readers of their streams. When a reader has to wait, another goroutine continues after the
+// current message.
 type connReader struct {
 	conn *Conn
 	loop *loop.Loop
 
-	// Not changed while a message is with its reader.
+	// Constant while a message is with its reader.
 	buf    []byte
-	at     int            // offset in bytes of the first byte that was not taken
+	at     int            // offset in bytes of the first unprocessed byte
 	have   int            // number of bytes in buf
-	items  []byte         // the messages of the ITEMS frame in hand that were not taken
-	broken error          // why the connection ends behind the batch; nil while frames are read
-	due    []*inbox.Inbox // of streams with messages that are handed to their readers at the end of the batch
+	items  []byte         // the unprocessed messages of the current ITEMS frame
+	broken error          // why the connection ends after the batch; nil while frames are read
+	due    []*inbox.Inbox // of streams whose messages are passed on at the end of the batch
 }
 
-// errLeft ends a goroutine that another one has replaced.
+// errLeft ends a goroutine after another goroutine has replaced it.
 var errLeft = errors.New("link: another goroutine reads the connection")
 
-// newConnReader returns the connReader of a connection, behind the bytes that have come already.
+// newConnReader returns the connReader of a connection. have are the bytes that have been read
+// already.
 func newConnReader(c *Conn, have []byte) *connReader {
 	r := &connReader{conn: c, buf: make([]byte, max(readBuffer, len(have)))}
 	r.have = copy(r.buf, have)
@@ -41,25 +42,25 @@ func newConnReader(c *Conn, have []byte) *connReader {
 	return r
 }
 
-// handOver starts the goroutine that goes on.
+// handOver starts the goroutine that continues.
 func (r *connReader) handOver() {
 	next := &connReader{conn: r.conn, buf: r.buf, at: r.at, have: r.have, items: r.items, due: r.due}
-	if r.conn.serve != nil { // the message in hand lies in buf, not in an inbox
+	if r.conn.serve != nil { // the current message is in buf, not in an inbox
 		next = newConnReader(r.conn, r.buf[r.at:r.have])
 		next.items = slices.Clone(r.items)
 	}
 	next.loop, next.broken = loop.New(next.handOver), r.broken
-	r.buf, r.items, r.due = nil, nil, nil // this goroutine may wait for long
+	r.buf, r.items, r.due = nil, nil, nil // this goroutine may block for long
 	r.conn.owned.Go(next.run)
 }
 
-// run takes frames until the connection ends, or another goroutine takes them.
+// run processes frames until the connection ends, or another goroutine continues.
 func (r *connReader) run() {
-	defer r.loop.Flush() // what a batch sent before the connection ended
+	defer r.loop.Flush() // writes the data of a batch that was sent before the connection ended
 	if r.broken == nil {
 		r.broken = r.read()
 	}
-	// A broken frame ends the batch before it.
+	// A malformed frame ends the batch before it.
 	if errors.Is(r.broken, errLeft) || errors.Is(r.hand(), errLeft) {
 		return
 	}
@@ -68,7 +69,7 @@ func (r *connReader) run() {
 
 func (r *connReader) read() error {
 	c := r.conn
-	if err := r.takeItems(); err != nil { // of the goroutine before
+	if err := r.takeItems(); err != nil { // of the previous goroutine
 		return err
 	}
 	for {
@@ -95,7 +96,7 @@ func (r *connReader) read() error {
 	}
 }
 
-// fetch reads what comes next into the rest of buf.
+// fetch reads the next bytes into the rest of buf.
 func (r *connReader) fetch() (n int, err error) {
 	if r.conn.sock == nil {
 		return r.conn.net.Read(r.buf[r.have:])
@@ -103,7 +104,7 @@ func (r *connReader) fetch() (n int, err error) {
 	return r.conn.sock.Read(r.buf[r.have:])
 }
 
-// takeAll takes the whole frames that were read.
+// takeAll processes the complete frames that have been read.
 func (r *connReader) takeAll() error {
 	for {
 		f, n, err := frame.Decode(r.buf[r.at:r.have])
@@ -147,7 +148,7 @@ func (r *connReader) take(f frame.Frame) error {
 	}
 }
 
-// takeItems takes the messages of the ITEMS frame in hand.
+// takeItems processes the messages of the current ITEMS frame.
 func (r *connReader) takeItems() error {
 	for len(r.items) > 0 {
 		id, message, rest, err := frame.NextItem(r.items)
@@ -162,7 +163,7 @@ func (r *connReader) takeItems() error {
 		if s == nil {
 			continue
 		}
-		if r.conn.serve != nil { // a Stop is read before the RESET behind it
+		if r.conn.serve != nil { // a Stop is read before the RESET after it
 			if err := r.put(s.in.Put(r.loop, message)); err != nil {
 				return err
 			}
@@ -179,7 +180,7 @@ func (r *connReader) takeItems() error {
 	return nil
 }
 
-// hand hands the messages of a batch to the readers of their streams, those of one stream together.
+// hand passes the messages of a batch to the readers of their streams, one stream after another.
 func (r *connReader) hand() error {
 	for len(r.due) > 0 {
 		last := len(r.due) - 1
@@ -204,7 +205,7 @@ func (r *connReader) takePart(payload []byte) error {
 	return r.put(s.in.PutPart(r.loop, left, part))
 }
 
-// put returns the error of a message that was put, or errLeft.
+// put returns the error of a Put, or errLeft.
 func (r *connReader) put(still bool, err error) error {
 	if err == nil && !still {
 		return errLeft

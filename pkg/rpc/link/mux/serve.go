@@ -11,10 +11,10 @@ import (
 )
 
 // maxServing bounds the calls that are being served on one connection. A RESET ends a stream before
-// its handler returns, so calls count, not streams.
+// its handler returns, so calls are counted rather than streams.
 const maxServing = 10_000
 
-// takeOpen takes the OPEN of a stream, and serves it.
+// takeOpen handles an OPEN: it begins to serve the stream.
 func (c *Conn) takeOpen(payload []byte) error {
 	call, err := frame.ParseOpen(payload)
 	if err != nil {
@@ -54,7 +54,8 @@ func (c *Conn) returned() {
 	c.served.Done()
 }
 
-// refuse ends a new stream with RESOURCE_EXHAUSTED if the connection serves maxServing calls.
+// refuse ends a new stream with RESOURCE_EXHAUSTED if the connection already serves maxServing
+// calls.
 func (c *Conn) refuse(id uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +69,7 @@ func (c *Conn) refuse(id uint32) bool {
 	return true
 }
 
-// errCrowded ends a stream that was refused. Package guard uses the same words.
+// errCrowded ends a refused stream. Package guard uses the same message.
 var errCrowded = &streamerr.Error{
 	Reason: streamerr.Overloaded, RetryAfter: time.Second,
 	Message: "too many calls are open on this connection; end calls that are not needed, or open another connection",

@@ -26,7 +26,7 @@ var (
 	errChanged = status.Error(codes.Internal, "the message was changed while it was sent")
 )
 
-// A Stream is one end of a stream of a connection.
+// A Stream is one end of a stream on a connection.
 type Stream struct {
 	// Static.
 	conn *Conn
@@ -34,43 +34,44 @@ type Stream struct {
 	in   *inbox.Inbox
 	room gate // opened when a waiting sender should check again whether it may send
 
-	read int // credit that was not granted again yet; owned by the reader
+	read int // credit of read messages that was not granted again yet; owned by the reader
 
 	// Guarded by the connection's mu.
 	trailers []string      // of the END
 	carrier  *loop.Carrier // of the goroutine that sends; may be nil
-	credit   int           // what may be sent; negative if the last message exceeded it
-	large    *large        // a message that is sent in parts
-	sent     error         // why nothing more can be sent; nil while it can
+	credit   int           // bytes that may be sent; negative if the last message exceeded it
+	large    *large        // a message that is being sent in parts
+	sent     error         // why no more messages can be sent; nil while they can
 	dropped  bool          // the rest of a large message is not sent
-	blocked  bool          // is listed in the connection's output
-	behind   bool          // the next message goes in parts, or behind a large message
+	blocked  bool          // listed in the connection's output
+	behind   bool          // the next message is sent in parts, or follows a large message
 
-	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's
+	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's end
 }
 
 func newStream(c *Conn, id uint32) *Stream {
 	return &Stream{
 		conn: c, id: id, room: newGate(), credit: c.peer.Window,
-		in: inbox.New(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage), // the last is for SendNow,
+		in: inbox.New(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage), // the last term is for SendNow
 	}
 }
 
-// OnOver has stop called when the stream is over on the callee's end. An Opener calls it.
+// OnOver registers stop, which is called when the stream is over on the callee's end. An Opener
+// calls it.
 func (s *Stream) OnOver(stop context.CancelFunc) { s.stop = stop }
 
 // Conn returns the connection of the stream.
 func (s *Stream) Conn() *Conn { return s.conn }
 
-// Trailer returns the callee's trailers, once Recv has returned the end. A stream that this end has
-// cancelled has none.
+// Trailer returns the callee's trailers, after Recv has returned the end. A stream that this end
+// has canceled has none.
 func (s *Stream) Trailer() metadata.MD {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	return metadata.Pairs(s.trailers...)
 }
 
-// CloseSend tells the callee that no more messages come.
+// CloseSend tells the callee that the caller sends no more messages.
 func (s *Stream) CloseSend() {
 	c := s.conn
 	c.mu.Lock()
@@ -80,15 +81,15 @@ func (s *Stream) CloseSend() {
 	}
 }
 
-// Carried names the Carrier of the goroutine that sends, which learns of a wait before it begins, and
-// has the messages of a batch share a write.
+// Carried sets the Carrier of the goroutine that sends. The stream calls the Carrier before it
+// waits, and the messages of a batch share a write.
 func (s *Stream) Carried(k *loop.Carrier) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.carrier = k
 }
 
-// Send sends a message, and waits while the peer leaves too much unread.
+// Send sends a message. It blocks while the peer leaves too many bytes unread.
 func (s *Stream) Send(m proto.Message) error {
 	c := s.conn
 	c.mu.Lock()
@@ -99,7 +100,7 @@ func (s *Stream) Send(m proto.Message) error {
 	return s.send(m)
 }
 
-// SendNow sends a short last message without waiting for credit. A message that goes in parts may wait.
+// SendNow sends a short last message without waiting for credit. A message in parts may block.
 func (s *Stream) SendNow(m proto.Message) error {
 	c := s.conn
 	c.mu.Lock()
@@ -110,13 +111,13 @@ func (s *Stream) SendNow(m proto.Message) error {
 	return s.send(m)
 }
 
-// send sends a message that may be sent now. The connection's mu is held.
+// send sends a message that may be sent now. The caller holds the connection's mu.
 func (s *Stream) send(m proto.Message) error {
 	c := s.conn
-	size := proto.Size(m) // only now: the message may have been changed during the wait
+	size := proto.Size(m) // computed late, because the message may have changed during the wait
 	var err error
 	switch {
-	case size > c.peer.MaxMessage: // the peer refuses it, as the receiver does on gRPC
+	case size > c.peer.MaxMessage: // the peer refuses the message, as a receiver does on gRPC
 		s.credit -= inbox.Cost(0)
 		c.follow(s, func(b []byte) []byte { return frame.AppendTooLong(b, s.id, size) })
 		return nil
@@ -142,8 +143,8 @@ func (s *Stream) send(m proto.Message) error {
 	return nil
 }
 
-// sendLarge sends m in parts, and returns its size in bytes. The connection's mu is held, but not
-// while m is encoded.
+// sendLarge sends m in parts, and returns its size in bytes. The caller holds the connection's mu,
+// which is released while m is encoded.
 func (s *Stream) sendLarge(m proto.Message) (size int, err error) {
 	encoded, err := s.encode(m)
 	if err == nil {
@@ -166,15 +167,16 @@ func (s *Stream) sendLarge(m proto.Message) (size int, err error) {
 	return size, nil
 }
 
-// encode encodes m without the connection's mu, which is held before and after.
+// encode encodes m. The caller holds the connection's mu, which is released during the encoding.
 func (s *Stream) encode(m proto.Message) ([]byte, error) {
 	s.conn.mu.Unlock()
 	defer s.conn.mu.Lock()
 	return proto.Marshal(m)
 }
 
-// wait waits until a message may be sent, in parts if inParts is true, and returns the error of a
-// stream that takes no more messages. The connection's mu is held, but not during the wait.
+// wait blocks until a message may be sent, in parts if inParts is true. It returns an error if the
+// stream accepts no more messages. The caller holds the connection's mu, which is released during
+// the wait.
 func (s *Stream) wait(inParts bool) error {
 	c := s.conn
 	for s.sent == nil {
@@ -196,8 +198,8 @@ func (s *Stream) wait(inParts bool) error {
 	return s.sent
 }
 
-// Recv receives a message. A message that cannot be decoded is an error with the given code; the
-// stream continues with the next message.
+// Recv receives a message. For a message that cannot be decoded, it returns an error with the given
+// code; the stream continues with the next message.
 func (s *Stream) Recv(m any, code codes.Code) error {
 	out, ok := m.(proto.Message)
 	if !ok {
@@ -207,9 +209,9 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 	return s.decode(message, err, out, code)
 }
 
-// Attend hands each message to take, or the error of one that cannot be decoded, as Inbox.Attend does.
-// fresh makes the messages. A panic of fresh, of the decoding, or of take ends the stream alone: take is
-// called no more, and ended gets the panic as a *streamerr.Error.
+// Attend passes each message, or the error of a message that cannot be decoded, to take, as
+// Inbox.Attend does. fresh makes the messages. A panic of fresh, of the decoding, or of take ends
+// only this stream: take is not called again, and ended gets the panic as a *streamerr.Error.
 func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
 	var panicked error
 	s.in.Attend(k, func(message []byte, err error) (more bool) {
@@ -226,15 +228,15 @@ func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err 
 	}, func(err error) { ended(cmp.Or(panicked, err)) })
 }
 
-// panicOf returns the error of a stream whose message could not be handed to its reader. Its cause, for
-// the log, has the stack. A deferred function calls it.
+// panicOf returns the error of a stream whose message could not be passed to its reader. Its cause,
+// for the log, has the stack. A deferred function calls it.
 func panicOf(v any) error {
 	e := streamerr.New(streamerr.Internal, "a bug ended this stream: a message could not be handed to its reader")
 	e.Cause = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 	return e
 }
 
-// decode decodes a message of the inbox, or returns its error.
+// decode decodes a message of the inbox, or returns the inbox's error.
 func (s *Stream) decode(message []byte, err error, out proto.Message, code codes.Code) error {
 	if n, ok := errors.AsType[inbox.TooLong](err); ok {
 		s.grant(0)
@@ -251,10 +253,10 @@ func (s *Stream) decode(message []byte, err error, out proto.Message, code codes
 	return nil
 }
 
-// More reports whether Recv would return at once. The goroutine that calls Recv calls it.
+// More reports whether Recv would return at once. Only the goroutine that calls Recv may call it.
 func (s *Stream) More() bool { return s.in.More() }
 
-// grant lets the peer send as much again as was read.
+// grant gives the peer new credit for the bytes that were read.
 func (s *Stream) grant(size int) {
 	s.read += inbox.Cost(size)
 	if s.read < s.conn.opts.Window/2 {
@@ -265,7 +267,7 @@ func (s *Stream) grant(size int) {
 	s.conn.control(func(b []byte) []byte { return frame.AppendCredit(b, s.id, n) })
 }
 
-// over ends the sending end with err, which send returns from now on.
+// over ends the sending side with err, which send returns from now on.
 func (s *Stream) over(err error) {
 	s.conn.mu.Lock()
 	if s.sent == nil {
@@ -275,25 +277,26 @@ func (s *Stream) over(err error) {
 	s.room.open()
 }
 
-// reset ends the callee's end after a RESET. A Stop that came before is still read.
+// reset ends the callee's end after a RESET. A Stop that arrived before the RESET can still be
+// read.
 func (s *Stream) reset() {
 	s.conn.mu.Lock()
 	s.dropped = true
 	s.conn.mu.Unlock()
 	s.conn.forget(s)
 	s.over(errReset)
-	s.stop() // before the reader learns of it: it asks whether the call is over
+	s.stop() // before the reader gets errReset, because it then checks whether the call is over
 	s.in.End(errReset)
 }
 
-// Expire ends the callee's end after its context: the deadline has passed, unless the stream has
-// ended otherwise.
+// Expire ends the callee's end because its context is done: the deadline has passed, unless the
+// stream has already ended.
 func (s *Stream) Expire(err error) {
 	s.over(err)
 	s.in.End(err)
 }
 
-// broke ends the stream with its connection. Messages that came before can be read.
+// broke ends the stream with its connection. Messages that arrived before can be read.
 func (s *Stream) broke(why error) {
 	err := status.Errorf(codes.Unavailable, "the connection broke: %v", why)
 	s.over(err)
@@ -318,7 +321,7 @@ func (s *Stream) ended(e frame.Ending) {
 func (s *Stream) Cancel(err error) {
 	c := s.conn
 	c.mu.Lock()
-	if c.streams[s.id] != s || s.dropped { // it has ended
+	if c.streams[s.id] != s || s.dropped { // the stream has ended
 		c.mu.Unlock()
 		s.in.Drop(err)
 		return
@@ -327,7 +330,7 @@ func (s *Stream) Cancel(err error) {
 	c.out.forget(s)
 	c.add(func(b []byte) []byte { return frame.AppendStream(b, frame.Reset, s.id) })
 	c.mu.Unlock()
-	c.forget(s) // behind the RESET: a connection that is left ends with its last stream
+	c.forget(s) // after the RESET: a connection after a GOAWAY ends with its last stream
 	s.over(io.EOF)
 	s.in.Drop(err)
 }
@@ -347,7 +350,7 @@ func (s *Stream) Finish(err error, trailers metadata.MD) {
 	s.in.Drop(errReset)
 }
 
-// Pairs returns the keys and values of md in turn.
+// Pairs returns the keys and values of md, alternating.
 func Pairs(md metadata.MD) []string {
 	if len(md) == 0 {
 		return nil
@@ -361,7 +364,7 @@ func Pairs(md metadata.MD) []string {
 	return pairs
 }
 
-// A gate lets one goroutine wait until another one has something for it. It has capacity 1.
+// A gate lets one goroutine wait for a signal of another goroutine. It has capacity 1.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -373,8 +376,8 @@ func (g gate) open() {
 	}
 }
 
-// partSize is the length of the parts of large messages, and the length up to which a message is
-// sent whole.
+// partSize is the length of the parts of large messages, and the longest message that is sent
+// whole, in bytes.
 const partSize = 16 << 10
 
 var _ = [1]struct{}{}[(partSize+frame.MaxItemHead)/frame.MaxPayload] // a whole message fits into a frame

@@ -12,46 +12,46 @@ import (
 )
 
 const (
-	// flushBytes is how many bytes wait at most for other messages to share their write.
+	// flushBytes is the number of bytes from which on a write no longer waits for more messages.
 	flushBytes = 64 << 10
 	// maxWaiting is the number of unsent bytes from which on senders wait for a peer that reads
-	// slowly. It bounds frames and large messages separately, so that small messages do not wait for
-	// large ones.
+	// slowly. It bounds frames and large messages separately, so that small messages do not wait
+	// for large messages.
 	maxWaiting = 1 << 20
-	// maxControl bounds all bytes that wait, those of frames that never wait included: endings,
-	// credit, answers to PINGs. Past it the peer is given up.
+	// maxControl bounds all unsent bytes, including frames that never wait: endings, credit,
+	// answers to PINGs. Beyond it the connection ends.
 	maxControl = 16 << 20
-	// ratePeriod is the time over which the rate of a connection is measured.
+	// ratePeriod is the time over which the write rate of a connection is measured.
 	ratePeriod = 10 * time.Millisecond
-	// worthwhile is the number of writes that must fall into FlushEvery for one write to replace them.
+	// worthwhile is the number of writes per FlushEvery from which on one write replaces them.
 	worthwhile = 4
 )
 
-// An output is what a connection has still to write. The connection's mu guards it.
+// An output has the unwritten data of a connection. The connection's mu guards it.
 type output struct {
 	bytes   []byte    // frames
-	spare   []byte    // the buffer that was written last
-	items   int       // offset in bytes of an ITEMS frame that can take more messages; -1 for none
-	large   []*large  // messages that are sent in parts, in turn
-	rest    []byte    // of a write that would have blocked; the writer's
+	spare   []byte    // the buffer of the last write
+	items   int       // offset in bytes of an ITEMS frame that accepts more messages; -1 for none
+	large   []*large  // messages that are sent in parts, round robin
+	rest    []byte    // of a write that would have blocked; owned by the writer
 	whole   []byte    // the buffer of rest
 	writing bool      // a goroutine is writing; it also writes the bytes that others add
 	later   bool      // a Loop flushes at the end of its batch
-	blocked []*Stream // wait until less is waiting
+	blocked []*Stream // streams that wait until fewer bytes are unsent
 
 	last  time.Time   // of the last write
-	timer *time.Timer // writes what waits for others to share the write; nil before the first
-	armed bool        // the timer runs
+	timer *time.Timer // writes the bytes that wait for more messages; nil before the first use
+	armed bool        // the timer is running
 	since time.Time   // when count began
-	count int         // writes that were due since then, if none had waited
-	rate  float64     // such writes per second before then
+	count int         // writes since then that would have happened without waiting
+	rate  float64     // such writes per second in the period before
 }
 
-// A large message is sent in parts, and what its stream sends after it follows.
+// A large message is sent in parts, followed by the frames that its stream sends after it.
 type large struct {
 	stream *Stream
 	rest   []byte // of the message
-	behind []byte // frames that follow
+	behind []byte // frames that follow the message
 }
 
 func (o *output) reset() { o.items = -1 }
@@ -65,7 +65,7 @@ func (o *output) stopTimer() {
 	}
 }
 
-// forget drops what is left of a large message of a stream that was dropped.
+// forget drops the rest of a large message if its stream was dropped.
 func (o *output) forget(s *Stream) {
 	if s.large == nil {
 		return
@@ -99,7 +99,7 @@ func (o *output) item(id uint32, m proto.Message, size int) error {
 	return nil
 }
 
-// take returns the bytes of the next write: what is waiting, and one part of one large message.
+// take returns the bytes of the next write: the waiting frames, and one part of one large message.
 func (o *output) take() []byte {
 	o.closeItems()
 	if len(o.large) > 0 {
@@ -118,7 +118,7 @@ func (o *output) take() []byte {
 	return b
 }
 
-// written takes the buffer of a write back.
+// written reuses the buffer of a finished write.
 func (o *output) written(b []byte) {
 	if cap(b) <= 2*flushBytes {
 		o.spare = b[:0]
@@ -127,8 +127,8 @@ func (o *output) written(b []byte) {
 
 func (o *output) empty() bool { return len(o.bytes) == 0 && len(o.large) == 0 }
 
-// full reports whether at least limit bytes wait. For a message in parts, or behind one, the bytes of
-// all large messages count too, and what follows them.
+// full reports whether at least limit bytes are unsent. If behind is true, for a message in parts
+// or after a large message, all large messages and the frames that follow them count, too.
 func (o *output) full(behind bool, limit int) bool {
 	if len(o.bytes) >= limit {
 		return true
@@ -143,8 +143,8 @@ func (o *output) full(behind bool, limit int) bool {
 	return n >= limit
 }
 
-// wait returns how long the next write should wait for messages that share it: not at all, unless
-// one write then replaces several. The messages of a batch are written together anyway.
+// wait returns how long the next write should wait for more messages. It is 0 unless one write then
+// replaces several. The messages of a batch are written together anyway.
 func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 	if past := now.Sub(o.since); past >= ratePeriod {
 		o.rate = float64(o.count) / past.Seconds()
@@ -156,7 +156,7 @@ func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 	return every - now.Sub(o.last)
 }
 
-// flushBy is flush, or has the Loop of k flush at the end of its batch. mu is held.
+// flushBy flushes, or makes the Loop of k flush at the end of its batch. The caller holds mu.
 func (c *Conn) flushBy(k *loop.Carrier) {
 	o := &c.out
 	if len(o.bytes) < flushBytes && len(o.large) == 0 && (o.later || k.Later(c)) {
@@ -166,8 +166,8 @@ func (c *Conn) flushBy(k *loop.Carrier) {
 	c.flush()
 }
 
-// flush writes what is waiting, unless a goroutine does so already, or the write waits for others to
-// share it. It never blocks. mu is held, but not during the write.
+// flush writes the waiting bytes, unless another goroutine is writing, or the write waits for more
+// messages. It never blocks. The caller holds mu, which is released during the write.
 func (c *Conn) flush() {
 	o := &c.out
 	if c.err != nil || o.empty() {
@@ -191,7 +191,7 @@ func (c *Conn) flush() {
 	c.write()
 }
 
-// flushLate is flush when the time has come.
+// flushLate is flush after the wait for more messages.
 func (c *Conn) flushLate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,8 +203,8 @@ func (c *Conn) flushLate() {
 	c.write()
 }
 
-// write writes until nothing is waiting. What would block is left to the writer. mu is held, but not
-// during a write.
+// write writes until no bytes wait. It leaves the rest of a write that would block to the writer.
+// The caller holds mu, which is released during a write.
 func (c *Conn) write() {
 	o := &c.out
 	o.writing = true
@@ -215,7 +215,7 @@ func (c *Conn) write() {
 		c.mu.Lock()
 		if err == nil && n < len(b) {
 			o.rest, o.whole = b[n:], b
-			c.writer <- struct{}{} // there is room: nobody else writes
+			c.writer <- struct{}{} // has capacity: no other goroutine writes
 			return
 		}
 		o.written(b)
@@ -228,16 +228,17 @@ func (c *Conn) write() {
 	c.written()
 }
 
-// written records that no goroutine writes any more, and ends a connection that is idle. mu is held.
+// written records that no goroutine is writing, and ends a connection that is idle. The caller
+// holds mu.
 func (c *Conn) written() {
 	c.out.writing = false
 	if idle := c.idleNow(); idle != nil {
-		c.owned.Go(idle) // the goroutine that reads is alive
+		c.owned.Go(idle) // safe: the goroutine that reads is alive
 	}
 }
 
-// unblock wakes the senders that wait for a peer that reads slowly, if it has read enough. mu is
-// held, but not meanwhile.
+// unblock wakes the senders that wait for a slow peer, if the peer has read enough. The caller
+// holds mu, which is released meanwhile.
 func (c *Conn) unblock() {
 	if len(c.out.blocked) == 0 || c.out.full(false, maxWaiting/2) {
 		return
@@ -258,7 +259,7 @@ func (c *Conn) unblock() {
 	c.mu.Lock()
 }
 
-// writeNow writes what the kernel takes at once.
+// writeNow writes the bytes that the kernel accepts at once.
 func (c *Conn) writeNow(b []byte) (n int, err error) {
 	if c.sock == nil {
 		return 0, nil
@@ -266,9 +267,9 @@ func (c *Conn) writeNow(b []byte) (n int, err error) {
 	return c.sock.Write(b)
 }
 
-// failLater ends the connection. mu is held.
+// failLater ends the connection. The caller holds mu.
 func (c *Conn) failLater(err error) {
-	if c.err == nil { // then the goroutine that reads is alive, and owned can take another one
+	if c.err == nil { // then the goroutine that reads is alive, and owned accepts another goroutine
 		c.owned.Go(func() { c.Fail(err) })
 	}
 }
@@ -292,7 +293,7 @@ func (c *Conn) writeRest() {
 			c.mu.Lock()
 			c.out.written(c.out.whole)
 			c.out.rest, c.out.whole = nil, nil
-			c.unblock() // before the look: a woken sender leaves its message to this goroutine
+			c.unblock() // before the check: a woken sender leaves its message to this goroutine
 			if c.err == nil && !c.out.empty() {
 				c.out.rest = c.out.take()
 				c.out.whole = c.out.rest
@@ -310,7 +311,7 @@ func (c *Conn) control(add func([]byte) []byte) {
 	c.add(add)
 }
 
-// add appends frames, and flushes. mu is held.
+// add appends frames, and flushes. The caller holds mu.
 func (c *Conn) add(frames func([]byte) []byte) {
 	if c.err != nil {
 		return
@@ -321,8 +322,8 @@ func (c *Conn) add(frames func([]byte) []byte) {
 	c.flush()
 }
 
-// follow appends frames of a stream behind its large message, if there is one, and flushes. mu is
-// held.
+// follow appends frames of a stream, after its large message if there is one, and flushes. The
+// caller holds mu.
 func (c *Conn) follow(s *Stream, add func([]byte) []byte) {
 	if s.large != nil && c.err == nil {
 		s.large.behind = add(s.large.behind)
@@ -331,7 +332,8 @@ func (c *Conn) follow(s *Stream, add func([]byte) []byte) {
 	c.add(add)
 }
 
-// bounded gives up a peer that reads nothing while frames pile up. mu is held.
+// bounded ends the connection of a peer that does not read while frames accumulate. The caller
+// holds mu.
 func (c *Conn) bounded() {
 	if len(c.out.bytes) > maxControl {
 		c.failLater(ErrNotRead)

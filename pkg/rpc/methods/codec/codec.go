@@ -1,15 +1,17 @@
-// Package codec encodes and decodes the messages that carry tokens: the Tokens of Worker/Generate and
-// the Delta of Chat/Generate. It has the wire format of package proto, and costs a fraction of its time.
+// Package codec encodes and decodes the messages that carry tokens: the Tokens of Worker/Generate
+// and the Delta of Chat/Generate. It has the wire format of package proto, and takes a fraction of
+// the time.
 //
-// Only the fields that the messages of most tokens have are encoded and decoded here. Package proto does
-// the rest: Started, End, log-probabilities, tool calls, fields of later versions, invalid messages.
+// It encodes and decodes only the fields that most of these messages have. Package proto handles
+// all other messages: Started, End, log-probabilities, tool calls, fields of later versions,
+// invalid messages.
 //
-// A caller's end decodes into memory of the stream, so that a token costs it no allocation: a message
-// that Recv returns is valid until the next Recv. Its strings remain valid. It also merges messages: if
-// further messages with tokens have arrived when a message with tokens is received, Recv returns one
-// message with the tokens of all. So a stream that is read more slowly than it is written costs less
-// per token, and a lone token is not delayed. Messages with log-probabilities or tool calls are never
-// merged.
+// A caller's end decodes into memory of the stream, so that a token needs no allocation. Therefore
+// a message that Recv returns is valid until the next Recv; its strings remain valid. The caller's
+// end also merges messages: if further messages with tokens have arrived when a message with tokens
+// is received, Recv returns one message with the tokens of all. So a stream whose reader is slower
+// than its writer costs less per token, and a lone token is not delayed. Messages with
+// log-probabilities or tool calls are never merged.
 package codec
 
 import (
@@ -25,23 +27,23 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
-// maxMerged is the number of tokens from which on a message takes no further ones, so that events stay
+// A message with at least maxMerged tokens is not merged with further messages, so that events stay
 // small.
 const maxMerged = 64
 
 // An Open opens a call, such as the method of a stub generated for grpc-go.
 type Open[In, Out any] = func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error)
 
-// A decoder decodes the messages of one call. It is given to RecvMsg as if it were a message. It keeps
-// at most one message with tokens, and one message that package proto has decoded behind it.
+// A decoder decodes the messages of one call. RecvMsg gets it instead of a message. It holds at
+// most one message with tokens, and after that one message that package proto has decoded.
 type decoder[Out any] interface {
 	proto.Message
-	// take returns the next message that was decoded, or nil.
+	// take returns the next decoded message, or nil.
 	take() *Out
 	// merges reports whether the tokens of the next message may be added to the decoded message.
 	merges() bool
-	// merged reports whether the last message was decoded as tokens, so that it is part of the message in
-	// hand.
+	// merged reports whether the last message was decoded as tokens, and so is part of the current
+	// message.
 	merged() bool
 }
 
@@ -54,10 +56,10 @@ type caller[In, Out any] struct {
 	peek peeker
 	flow observer.Flow
 	in   decoder[Out]
-	err  error // of RecvMsg, behind the decoded messages
+	err  error // of RecvMsg; follows the decoded messages
 }
 
-// open returns the calls of next with a decoder, if their transport is a peeker.
+// open returns next with a decoder for each call whose transport is a peeker.
 func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[In, Out] {
 	return func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error) {
 		st, err := next(ctx, opts...)
@@ -82,7 +84,7 @@ func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[
 
 // Recv implements grpc.BidiStreamingClient.
 func (c *caller[In, Out]) Recv() (*Out, error) {
-	if m := c.in.take(); m != nil { // package proto has decoded it behind tokens
+	if m := c.in.take(); m != nil { // package proto has decoded it, after tokens
 		return m, nil
 	}
 	if err := c.err; err != nil {
@@ -102,7 +104,7 @@ type carriedCaller[In, Out any] struct {
 	source loop.Source
 }
 
-// Attend implements loop.Source. fresh is not needed.
+// Attend implements loop.Source. It does not use fresh.
 func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func(m any) bool, ended func(err error)) {
 	pass := func() bool {
 		for m := c.in.take(); m != nil; m = c.in.take() {
@@ -112,7 +114,7 @@ func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func
 		}
 		return true
 	}
-	messages := 0 // in hand
+	messages := 0 // in the current message
 	c.source.Attend(k, func() any { return c.in }, func(any) bool {
 		if c.in.merged() {
 			messages++
@@ -124,7 +126,7 @@ func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func
 		messages = 0
 		return pass()
 	}, func(err error) {
-		if err != nil { // Recv returns it, behind tokens that came before
+		if err != nil { // Recv returns it, after the tokens that came before
 			c.tell(messages - 1)
 			c.err = err
 		}
@@ -135,7 +137,7 @@ func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func
 // SendNow implements loop.Source.
 func (c *carriedCaller[In, Out]) SendNow(m any) error { return c.source.SendNow(m) }
 
-// merge adds the messages that have arrived to the message in hand. Their error comes behind it.
+// merge adds the messages that have arrived to the current message. An error follows that message.
 func (c *caller[In, Out]) merge() {
 	n := 0
 	for c.in.merges() && c.peek.More() {
@@ -149,7 +151,7 @@ func (c *caller[In, Out]) merge() {
 	c.tell(n)
 }
 
-// tell tells the stream's flow how many messages were added to the message in hand.
+// tell reports to the stream's flow how many messages were merged into the current message.
 func (c *caller[In, Out]) tell(merged int) {
 	if merged > 0 {
 		c.flow.Note(observer.Event{Kind: observer.Merged, Messages: merged})
@@ -159,7 +161,8 @@ func (c *caller[In, Out]) tell(merged int) {
 // An encoder encodes a message that a call sends.
 type encoder[Out any] interface {
 	proto.Message
-	// hold prepares the encoding of m. It returns false for a message that is left to package proto.
+	// hold prepares the encoding of m. It returns false for a message that package proto must
+	// encode.
 	hold(m *Out) bool
 }
 
@@ -189,19 +192,20 @@ func (c *callee[Out]) SendMsg(m any) error {
 	return c.ServerStream.SendMsg(m)
 }
 
-// An encoding is the part that all encoders share: a message with methods of its own. Size computes
+// An encoding is the common part of all encoders: a message with methods of its own. Size computes
 // size, and Marshal appends size bytes.
 type encoding struct {
 	protoreflect.Message // the message that is sent
 	size                 int
 }
 
-// initialized is the answer of messages without required fields.
+// initialized implements protoiface's CheckInitialized for messages without required fields.
 func initialized(protoiface.CheckInitializedInput) (out protoiface.CheckInitializedOutput, err error) {
 	return out, nil
 }
 
-// field returns the payload of a message that has only the field with the given tag, and reports whether b is that.
+// field returns the payload of a message whose only field has the given tag. It returns ok false
+// for any other message.
 func field(b []byte, tag byte) (payload []byte, ok bool) {
 	if len(b) == 0 || b[0] != tag {
 		return nil, false
@@ -210,7 +214,7 @@ func field(b []byte, tag byte) (payload []byte, ok bool) {
 	return payload, n == len(b)-1
 }
 
-// appendIDs appends packed ids to ids, and reports whether they were valid.
+// appendIDs appends packed ids to ids, and reports whether the packed ids are valid.
 func appendIDs(ids []uint32, packed []byte) ([]uint32, bool) {
 	for len(packed) > 0 {
 		id, n := protowire.ConsumeVarint(packed)
@@ -230,7 +234,7 @@ func sizeIDs(ids []uint32) (size int) {
 	return size
 }
 
-// appendPacked appends a field of packed ids, which take size bytes.
+// appendPacked appends a field of packed ids, whose payload has size bytes.
 func appendPacked(b []byte, tag byte, ids []uint32, size int) []byte {
 	b = protowire.AppendVarint(append(b, tag), uint64(size))
 	for _, id := range ids {
@@ -239,8 +243,8 @@ func appendPacked(b []byte, tag byte, ids []uint32, size int) []byte {
 	return b
 }
 
-// sizeField returns the size of a field of size bytes with a tag of one byte and its length; 0 if size
-// is 0.
+// sizeField returns the size of a field with a tag of one byte, its length, and a payload of size
+// bytes. It returns 0 if size is 0.
 func sizeField(size int) int {
 	if size == 0 {
 		return 0

@@ -49,7 +49,7 @@ var deltaMessages = []*chatv1.GenerateResponse{
 	end(), {},
 }
 
-// decodes checks that a decoder finds in b what package proto finds.
+// decodes checks that a decoder and package proto decode b alike.
 func decodes[Out any, M interface {
 	*Out
 	proto.Message
@@ -69,11 +69,11 @@ func decodes[Out any, M interface {
 		t.Fatalf("%x is %v, want %v", b, got, want)
 	}
 	if again := d.take(); again != nil {
-		t.Fatalf("%x is two messages", b)
+		t.Fatalf("%x decodes to two messages", b)
 	}
 }
 
-// encodes checks that an encoder has the encoding of package proto.
+// encodes checks that an encoder and package proto encode m alike.
 func encodes[Out any, M interface {
 	*Out
 	proto.Message
@@ -88,7 +88,7 @@ func encodes[Out any, M interface {
 	if err != nil || gotErr != nil || !bytes.Equal(got, append([]byte("before"), want...)) || size != len(want) {
 		t.Fatalf("%v is %x of %d bytes, want %x: %v, %v", m, got, size, want, gotErr, err)
 	}
-	if same := proto.Clone(e); !proto.Equal(same, m) { // as calls within the process do
+	if same := proto.Clone(e); !proto.Equal(same, m) { // calls within the process clone messages
 		t.Fatalf("%v becomes %v", m, same)
 	}
 }
@@ -104,8 +104,8 @@ func FuzzTokens(f *testing.F) {
 	f.Add([]byte{0x12, 2, 0x08, 5})                                     // not packed
 	f.Add([]byte{0x12, 3, 0x0a, 1, 5, 0x12, 3, 0x0a, 1, 6})             // in two parts
 	f.Add([]byte{0x12, 8, 0x0a, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}) // longer than 32 bits
-	f.Add([]byte{0x12, 4, 0x0a, 2, 5, 0x80})                            // cut
-	f.Add([]byte{0x12, 0x83, 0, 0x0a, 1, 5})                            // a longer length than necessary
+	f.Add([]byte{0x12, 4, 0x0a, 2, 5, 0x80})                            // truncated
+	f.Add([]byte{0x12, 0x83, 0, 0x0a, 1, 5})                            // a longer length prefix than necessary
 	f.Add([]byte{0x12, 6, 0x0a, 1, 5, 0xf8, 0x01, 1})                   // a field of a later version
 	f.Fuzz(func(t *testing.T, b []byte) {
 		decodes(t, newTokensDecoder(), b)
@@ -114,7 +114,7 @@ func FuzzTokens(f *testing.F) {
 			return
 		}
 		encodes(t, &tokensEncoder{}, &m)
-		d := newTokensDecoder() // behind another message
+		d := newTokensDecoder() // after another message
 		if !d.add([]byte{0x12, 3, 0x0a, 1, 5}) {
 			t.Fatal("one token is not decoded")
 		}
@@ -140,12 +140,12 @@ func FuzzDelta(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Add([]byte{0x12, 3, 0x0a, 1, 0xff})                       // no UTF-8
-	f.Add([]byte{0x12, 6, 0x0a, 1, 'a', 0x0a, 1, 'b'})          // two texts: the last counts
+	f.Add([]byte{0x12, 3, 0x0a, 1, 0xff})                       // not UTF-8
+	f.Add([]byte{0x12, 6, 0x0a, 1, 'a', 0x0a, 1, 'b'})          // two texts: the last one wins
 	f.Add([]byte{0x12, 4, 0x10, 1, 0x10, 2})                    // two numbers
 	f.Add([]byte{0x12, 6, 0x62, 1, 5, 0x62, 1, 6})              // ids in two parts
 	f.Add([]byte{0x12, 3, 0x0a, 1, 'a', 0x12, 3, 0x0a, 1, 'b'}) // the delta in two parts
-	f.Add([]byte{0x12, 2, 0x0a, 9})                             // cut
+	f.Add([]byte{0x12, 2, 0x0a, 9})                             // truncated
 	f.Fuzz(func(t *testing.T, b []byte) {
 		decodes(t, newDeltaDecoder(), b)
 		var m chatv1.GenerateResponse
@@ -153,7 +153,7 @@ func FuzzDelta(f *testing.F) {
 			return
 		}
 		encodes(t, &deltaEncoder{}, &m)
-		d := newDeltaDecoder() // behind another message
+		d := newDeltaDecoder() // after another message
 		before := &chatv1.Delta{Text: "before", Tokens: 1, Ids: []uint32{3}}
 		if other, err := proto.Marshal(delta(before)); err != nil || d.decode(other) != nil || d.decode(b) != nil {
 			t.Fatal(err)
@@ -172,12 +172,12 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// A recording is a call with messages that have arrived, in groups of those that have arrived together.
+// A recording is a call with recorded messages, in groups of messages that have arrived together.
 type recording struct {
 	grpc.ClientStream
 	groups [][][]byte
-	err    error // behind them
-	loop   bool  // the first group comes again and again
+	err    error // after the messages
+	loop   bool  // the first group is repeated
 	sent   int
 	buf    []byte
 }
@@ -213,7 +213,7 @@ func (r *recording) RecvMsg(m any) error {
 	if len(r.groups) == 0 {
 		return r.err
 	}
-	r.buf = append(r.buf[:0], r.groups[0][r.sent]...) // a transport uses its buffer again
+	r.buf = append(r.buf[:0], r.groups[0][r.sent]...) // a transport reuses its buffer
 	r.sent++
 	msg, ok := m.(proto.Message)
 	if !ok {
@@ -255,7 +255,7 @@ func tokenStream(t testing.TB, r *recording) grpc.BidiStreamingClient[workerv1.G
 	return st
 }
 
-// received returns what Recv returns until its first error, one line each.
+// received returns the messages of Recv until its first error, one line each.
 func received[In, Out any, M interface {
 	*Out
 	fmt.Stringer
@@ -269,7 +269,8 @@ func received[In, Out any, M interface {
 	}
 }
 
-// TestMessagesThatArriveTogetherAreMerged checks what is merged, and that the rest stays as it is.
+// TestMessagesThatArriveTogetherAreMerged checks which messages are merged, and that the others
+// stay as they are.
 func TestMessagesThatArriveTogetherAreMerged(t *testing.T) {
 	text := func(s string, choice uint32) *chatv1.GenerateResponse {
 		return delta(&chatv1.Delta{Text: s, Tokens: 1, Choice: choice, Ids: []uint32{uint32(len(s))}})
@@ -325,8 +326,8 @@ func TestMergedMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestErrorBehindTokensComesAfterThem, and the call continues after an error that is only one message's.
-func TestErrorBehindTokensComesAfterThem(t *testing.T) {
+// TestErrorFollowsTheTokensBeforeIt: and the call continues after an error of one message.
+func TestErrorFollowsTheTokensBeforeIt(t *testing.T) {
 	r := record(t, []*workerv1.GenerateResponse{tokens(1), tokens(2), tokens(3), tokens(4)})
 	r.groups[0][2] = []byte{0xff}
 	got := received(tokenStream(t, r), func(m *workerv1.GenerateResponse) string { return fmt.Sprint(m.GetTokens().GetIds()) })
@@ -335,7 +336,7 @@ func TestErrorBehindTokensComesAfterThem(t *testing.T) {
 	}
 }
 
-// TestTextsRemainValid checks strings of messages after further messages.
+// TestTextsRemainValid checks the strings of messages after further messages.
 func TestTextsRemainValid(t *testing.T) {
 	var groups [][]*chatv1.GenerateResponse
 	for i := range 500 {
@@ -360,7 +361,7 @@ func TestTextsRemainValid(t *testing.T) {
 	}
 }
 
-// TestTransportThatCannotPeekIsLeftAlone: messages are then the caller's own.
+// TestTransportThatCannotPeekIsLeftAlone: its calls are returned unchanged.
 func TestTransportThatCannotPeekIsLeftAlone(t *testing.T) {
 	plain := &grpc.GenericClientStream[chatv1.GenerateRequest, chatv1.GenerateResponse]{}
 	st, err := Deltas(func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[chatv1.GenerateRequest, chatv1.GenerateResponse], error) {
@@ -371,7 +372,7 @@ func TestTransportThatCannotPeekIsLeftAlone(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive is what decoding a message costs, and BenchmarkSend what encoding one costs.
+// BenchmarkReceive measures decoding a message, and BenchmarkSend encoding a message.
 func BenchmarkReceive(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(fmt.Sprintf("tokens/%d", n), func(b *testing.B) {
@@ -410,7 +411,7 @@ func sized[M any](n int, m M) (all []M) {
 	return all
 }
 
-// A sink takes what a callee sends.
+// A sink discards the messages that a callee sends.
 type sink struct {
 	grpc.ServerStream
 	recording
@@ -442,7 +443,7 @@ func BenchmarkSend(b *testing.B) {
 	})
 }
 
-// TestTokensAllocateNothing on either end of a call.
+// TestTokensAllocateNothing checks both ends of a call.
 func TestTokensAllocateNothing(t *testing.T) {
 	r := record(t, []*chatv1.GenerateResponse{delta(&chatv1.Delta{Text: " token", Tokens: 1})})
 	r.loop = true
@@ -463,7 +464,7 @@ func TestTokensAllocateNothing(t *testing.T) {
 			if err := f(); err != nil {
 				t.Fatal(err)
 			}
-		}); n != 0 { // texts share allocations, which this rounds down
+		}); n != 0 { // texts share allocations, and AllocsPerRun rounds down
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

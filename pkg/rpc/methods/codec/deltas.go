@@ -37,7 +37,7 @@ func SendDeltas(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.Gener
 type deltaDecoder struct {
 	protoreflect.Message // an empty message, which names the type
 
-	some  bool // last holds a delta that was not taken
+	some  bool // last holds a delta that take has not returned yet
 	last  piece
 	ids   []uint32 // of last
 	texts texts
@@ -45,12 +45,12 @@ type deltaDecoder struct {
 	oneof chatv1.GenerateResponse_Delta
 	delta chatv1.Delta
 
-	other *chatv1.GenerateResponse // was decoded by package proto behind last; nil for none
+	other *chatv1.GenerateResponse // decoded by package proto after last; nil for none
 }
 
-// A piece is the fields of a delta, but for its ids.
+// A piece has the fields of a delta, except its ids.
 type piece struct {
-	text           []byte // of a message that is decoded; otherwise in texts
+	text           []byte // of the message being decoded; otherwise in texts
 	reasoning      bool   // text is reasoning
 	tokens, choice uint32
 }
@@ -76,7 +76,7 @@ func (d *deltaDecoder) Interface() protoreflect.ProtoMessage { return d }
 // ProtoMethods implements protoreflect.Message.
 func (d *deltaDecoder) ProtoMethods() *protoiface.Methods { return deltaDecoding }
 
-// Reset is called before each message. The decoder keeps what it has.
+// Reset is called before each message. It keeps the decoder's state.
 func (d *deltaDecoder) Reset() {}
 
 func (d *deltaDecoder) take() *chatv1.GenerateResponse {
@@ -113,7 +113,7 @@ func (d *deltaDecoder) decode(b []byte) error {
 	return nil
 }
 
-// add adds a delta of text or of reasoning, and reports whether b is one that can be added.
+// add adds a delta of text or of reasoning. It returns false if b cannot be added.
 func (d *deltaDecoder) add(b []byte) bool {
 	delta, ok := field(b, responseDelta)
 	if !ok {
@@ -140,8 +140,8 @@ func (d *deltaDecoder) add(b []byte) bool {
 	return true
 }
 
-// parsePiece parses a delta and appends its ids to ids. It reports false for a delta that has other
-// fields, or both text and reasoning, or is invalid.
+// parsePiece parses a delta and appends its ids to ids. It returns ok false for a delta that has
+// other fields, or both text and reasoning, or is invalid.
 func parsePiece(b []byte, ids []uint32) (p piece, _ []uint32, ok bool) {
 	text := false
 	for len(b) > 0 {
@@ -178,10 +178,10 @@ func parsePiece(b []byte, ids []uint32) (p piece, _ []uint32, ok bool) {
 	return p, ids, true
 }
 
-// textsAtOnce is the number of bytes that texts allocates at a time.
+// textsAtOnce is the number of bytes per allocation of texts.
 const textsAtOnce = 512
 
-// texts makes strings. Many of them share one allocation. They never change.
+// texts makes strings, many of which share one allocation. The strings never change.
 type texts struct {
 	all   strings.Builder
 	start int // of the last string in all
@@ -190,7 +190,7 @@ type texts struct {
 // begin begins another string.
 func (t *texts) begin() { t.start = t.all.Len() }
 
-// add adds to the last string.
+// add appends to the last string.
 func (t *texts) add(b []byte) {
 	if t.all.Cap()-t.all.Len() < len(b) {
 		last := t.last()

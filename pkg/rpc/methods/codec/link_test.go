@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
-// A worker sends the number of tokens that the prompt names, one per message, and waits.
+// A worker sends as many tokens as the prompt says, one per message, and waits.
 type worker struct {
 	workerv1.UnimplementedWorkerServer
 }
@@ -41,7 +41,7 @@ func (worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, wor
 	}
 }
 
-// A counter is the flow of a stream, and counts the messages that were merged.
+// A counter is the flow of a stream. It counts the merged messages.
 type counter struct {
 	observer.Nobody
 	merged int
@@ -54,8 +54,8 @@ func (c *counter) Note(e observer.Event) {
 	}
 }
 
-// TestLinkMergesTokens checks that a link hands over the tokens that have arrived as few messages, and
-// a lone token at once. The stream's flow learns how many messages were on the way.
+// TestLinkMergesTokens checks that a link passes on the tokens that have arrived as few messages,
+// and a lone token at once. The stream's flow learns how many messages were merged.
 func TestLinkMergesTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := bufconn.Listen(1 << 20)
@@ -96,11 +96,11 @@ func TestLinkMergesTokens(t *testing.T) {
 				next++
 			}
 		}
-		if messages != 2 { // of 64 and 36
+		if messages != 2 { // of 64 and 36 tokens
 			t.Errorf("%d messages", messages)
 		}
 		if flow.merged != tokens-messages {
-			t.Errorf("%d messages are told to be merged, want %d", flow.merged, tokens-messages)
+			t.Errorf("%d messages were reported as merged, want %d", flow.merged, tokens-messages)
 		}
 		cancel()
 		_ = cc.Close()
@@ -111,7 +111,7 @@ func TestLinkMergesTokens(t *testing.T) {
 	})
 }
 
-// A flood is a worker that sends the number of tokens that the prompt names, and the End.
+// A flood is a worker that sends as many tokens as the prompt says, and the End.
 type flood struct {
 	workerv1.UnimplementedWorkerServer
 	hop *rpc.Hop
@@ -163,7 +163,7 @@ func flooded(t testing.TB, n int) {
 			t.Fatalf("%d tokens, want %d", got, n)
 		}
 	}
-	read(1000) // buffers have their sizes
+	read(1000) // until the buffers have reached their sizes
 	if b, ok := t.(*testing.B); ok {
 		b.ReportAllocs()
 		b.ResetTimer()
@@ -171,7 +171,7 @@ func flooded(t testing.TB, n int) {
 	read(n)
 }
 
-// BenchmarkLink is what a token costs between two hops, package rpc and the link included.
+// BenchmarkLink measures the cost of a token between two hops, including package rpc and the link.
 func BenchmarkLink(b *testing.B) { flooded(b, b.N) }
 
 // TestTokensOverALinkAllocateNothing covers both ends: package rpc, this package and the link.

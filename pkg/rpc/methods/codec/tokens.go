@@ -30,13 +30,13 @@ func SendTokens(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.G
 type tokensDecoder struct {
 	protoreflect.Message // an empty message, which names the type
 
-	some   bool // tokens holds a message that was not taken
+	some   bool // tokens holds a message that take has not returned yet
 	ids    []uint32
 	resp   workerv1.GenerateResponse
 	oneof  workerv1.GenerateResponse_Tokens
 	tokens workerv1.Tokens
 
-	other *workerv1.GenerateResponse // was decoded by package proto behind tokens; nil for none
+	other *workerv1.GenerateResponse // decoded by package proto after tokens; nil for none
 }
 
 func newTokensDecoder() *tokensDecoder {
@@ -60,7 +60,7 @@ func (d *tokensDecoder) Interface() protoreflect.ProtoMessage { return d }
 // ProtoMethods implements protoreflect.Message.
 func (d *tokensDecoder) ProtoMethods() *protoiface.Methods { return tokensDecoding }
 
-// Reset is called before each message. The decoder keeps what it has.
+// Reset is called before each message. It keeps the decoder's state.
 func (d *tokensDecoder) Reset() {}
 
 func (d *tokensDecoder) take() *workerv1.GenerateResponse {
@@ -92,7 +92,7 @@ func (d *tokensDecoder) decode(b []byte) error {
 	return nil
 }
 
-// add adds the ids of a message that has nothing else, and reports whether b is one.
+// add adds the ids of a message that has no other fields. It returns false if b cannot be added.
 func (d *tokensDecoder) add(b []byte) bool {
 	tokens, ok := field(b, responseTokens)
 	if !ok {
@@ -118,7 +118,7 @@ func (d *tokensDecoder) add(b []byte) bool {
 type tokensEncoder struct {
 	encoding
 	tokens *workerv1.Tokens
-	ids    int // their size in bytes
+	ids    int // size of the ids in bytes
 }
 
 var tokensEncoding = &protoiface.Methods{

@@ -1,5 +1,6 @@
-// Package ttcause carries the cause of a cancel over TTHeader Streaming, whose resets have room for a text and a path of service
-// names. It is what Whence's own calls and the suites of contrib/kitexstream have in common.
+// Package ttcause carries the cause of a cancel over TTHeader Streaming, whose resets have room for
+// a text and a path of service names. Whence's own calls and the suites of contrib/kitexstream use
+// it.
 package ttcause
 
 import (
@@ -12,13 +13,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// fault matches the text of a ttstream.Exception, which has no other way to its cancel path.
+// fault matches the text of a ttstream.Exception, whose cancel path is available only in its text.
 var fault = regexp.MustCompile(`(?s)^\[ttstream error, code=-?\d+\] (?:\[(?:client|server)-side stream\] )?(?:\[canceled path: ([^\]]*)\] )?(.*)$`)
 
-// A codedError has a code, as those of Kitex and Thrift have.
+// A codedError has a code, like the errors of Kitex and Thrift.
 type codedError interface {
 	error
-	TypeId() int32 // as Kitex has it
+	TypeId() int32 // Kitex's name
 }
 
 // Codes of package ttstream.
@@ -33,11 +34,12 @@ const (
 	streamTimeout  = 12015
 )
 
-// RefusedFrame begins the error for a frame that is not read.
+// RefusedFrame is the prefix of the error for a frame that is refused.
 const RefusedFrame = "ttrpc: "
 
-// Canceled returns why a caller ended a stream, from the error of the stream's context, or nil if that is no error of Kitex. The
-// path is the caller's ttscp, origin first; it is nil if the error has none, as that of a connection has not.
+// Canceled returns why a caller ended a stream, from the error of the stream's context. It returns
+// nil if err is not an error of Kitex. The path is the caller's ttscp, origin first; it is nil if
+// the error has none, for example because the connection broke.
 func Canceled(err error) *streamerr.Error {
 	ex, ok := errors.AsType[codedError](err)
 	if !ok {
@@ -61,11 +63,11 @@ func Canceled(err error) *streamerr.Error {
 		e.Reason, e.Message = streamerr.Deadline, "the caller's time for the stream has passed: "+text
 	case connClosed, transportEnded, illegalFrame:
 		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
-		_, frame, refused := strings.Cut(text, RefusedFrame) // Kitex hides the errors themselves
+		_, frame, refused := strings.Cut(text, RefusedFrame) // Kitex hides the error values
 		switch {
 		case refused:
 			e.Reason, e.Message = streamerr.Invalid, "a message of the caller could not be read: "+frame
-		case strings.Contains(text, "connection write timeout"): // as netpoll has it
+		case strings.Contains(text, "connection write timeout"): // netpoll's text
 			e.Reason, e.Message = streamerr.SlowReader, "the caller does not read from its connection"
 		}
 	default:
@@ -74,10 +76,12 @@ func Canceled(err error) *streamerr.Error {
 	return e
 }
 
-// foreign is the first hop in the ttscp of a stream whose context did not come from TTHeader Streaming, and had a cause.
+// foreign is the first hop in the ttscp of a stream whose context had a cause and did not come from
+// TTHeader Streaming.
 const foreign = "non-ttstream path"
 
-// said takes a cause from its text: "REASON: message [path]", as causeError has it, or any other text, which is the caller's stop.
+// said sets e from the text of a cause: "REASON: message [path]", as a causeError has it, or any
+// other text, which becomes a stop of the user.
 func said(e *streamerr.Error, text string) {
 	e.Reason, e.Message = streamerr.UserStop, text
 	word, rest, _ := strings.Cut(text, ": ")
@@ -87,7 +91,7 @@ func said(e *streamerr.Error, text string) {
 	}
 	e.Reason, e.Message = reason, rest
 	hops := e.Path
-	if len(hops) > 0 && hops[0] == foreign { // it is the context of WithCause
+	if len(hops) > 0 && hops[0] == foreign { // the context of WithCause
 		hops = hops[1:]
 	}
 	if at := strings.LastIndex(rest, " ["); at >= 0 && strings.HasSuffix(rest, "]") {
@@ -97,10 +101,10 @@ func said(e *streamerr.Error, text string) {
 	e.Path = streamerr.NewPath(hops...)
 }
 
-// With returns ctx for a call: when it is canceled with a cause, Kitex sends the cause.
+// With returns ctx for a call: when ctx is canceled with a cause, Kitex sends the cause.
 func With(ctx context.Context) context.Context { return causeContext{ctx} }
 
-type causeContext struct{ context.Context } //nolint:containedctx // it is one
+type causeContext struct{ context.Context } //nolint:containedctx // a context that wraps a context
 
 // Err implements context.Context.
 func (c causeContext) Err() error {
@@ -115,8 +119,9 @@ func (c causeContext) Err() error {
 	return Error(e, cause)
 }
 
-// Error returns a cause as the error of a context. Its text is what Kitex sends with the reset, and what Canceled reads on the other
-// side. Kitex adds the name of the client's service to the path.
+// Error returns a cause as the error of a context. Kitex sends its text with the reset, and
+// Canceled parses that text on the other side. Kitex adds the name of the client's service to the
+// path.
 func Error(e *streamerr.Error, cause error) error {
 	text := strings.ToUpper(e.Reason.String()) + ": " + e.Text()
 	if len(e.Path) > 0 {

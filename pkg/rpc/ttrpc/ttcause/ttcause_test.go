@@ -14,7 +14,7 @@ import (
 // An exception is an error with the text and the code of a ttstream.Exception.
 type exception struct {
 	code int32
-	path string // the names of services, with " -> " between them
+	path string // the names of services, separated by " -> "
 	text string
 }
 
@@ -58,16 +58,16 @@ func TestCodesOfCancels(t *testing.T) {
 	}
 }
 
-// TestACauseSurvivesTheText: Error writes what Canceled reads.
-func TestACauseSurvivesTheText(t *testing.T) {
+// TestCauseSurvivesAsText: Canceled parses the text of Error.
+func TestCauseSurvivesAsText(t *testing.T) {
 	sent := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user", "shop"), Message: "the tab [1] was closed"}
 	err := ttcause.Error(sent, sent)
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, streamerr.ClientGone) {
-		t.Errorf("%v is no cancel with the cause", err)
+		t.Errorf("%v does not wrap the cause and context.Canceled", err)
 	}
 	got := ttcause.Canceled(exception{12011, "exchange", err.Error()})
 	if got.Reason != sent.Reason || got.Message != sent.Message || got.Path.String() != "user > shop > exchange" {
-		t.Errorf("%v arrives as %v", sent, got)
+		t.Errorf("%v became %v", sent, got)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAContextWithACause(t *testing.T) {
 	}
 	bare, stop := context.WithCancel(t.Context())
 	stop()
-	if err := ttcause.With(bare).Err(); err != context.Canceled { // as Kitex compares it
+	if err := ttcause.With(bare).Err(); err != context.Canceled { // Kitex compares with ==
 		t.Error(err)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ToolMode says whether the model calls tools.
+// ToolMode decides whether the model calls tools.
 type ToolMode int32
 
 const (
@@ -83,7 +83,7 @@ func (ToolMode) EnumDescriptor() ([]byte, []int) {
 	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{0}
 }
 
-// WorkerState says whether a worker gets streams.
+// WorkerState is the health of a worker.
 type WorkerState int32
 
 const (
@@ -91,7 +91,7 @@ const (
 	WorkerState_WORKER_STATE_UNSPECIFIED WorkerState = 0
 	// The worker gets streams.
 	WorkerState_WORKER_STATE_HEALTHY WorkerState = 1
-	// The worker has lost a stream: others are preferred until it has answered again.
+	// The worker has failed a stream: other workers are preferred until it has answered again.
 	WorkerState_WORKER_STATE_SUSPECT WorkerState = 2
 	// The worker gets no streams.
 	WorkerState_WORKER_STATE_DOWN WorkerState = 3
@@ -246,7 +246,7 @@ type PlacedImage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The image.
 	Image *v1.Image `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
-	// The number of bytes of the content before the image, which is not inside of a character.
+	// The number of bytes of the content before the image. It must not be inside a character.
 	Offset        uint32 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -425,7 +425,7 @@ func (x *Tool) GetParameters() string {
 	return ""
 }
 
-// ToolChoice says whether the model calls tools, and which.
+// ToolChoice decides whether the model calls tools, and which.
 type ToolChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the model calls tools.
@@ -668,11 +668,11 @@ type ChatRequest struct {
 	// answer. With sampling.logprobs, the ids and the token count of a delta are those of its
 	// logprobs.
 	TellIds bool `protobuf:"varint,24,opt,name=tell_ids,json=tellIds,proto3" json:"tell_ids,omitempty"`
-	// The ids of the answer so far, as the deltas of another chat-service have told them. The answer
-	// is sent again from its beginning, in deltas that count none of these tokens, and then continues
-	// as if it had never moved. Only with tell_ids, and for requests with one choice.
+	// The ids of the answer so far, from the deltas of another chat-service. The answer is sent again
+	// from its beginning, in deltas that count none of these tokens, and then continues as if it had
+	// never moved. Only with tell_ids, and for requests with one choice.
 	Answered *TokenIDs `protobuf:"bytes,25,opt,name=answered,proto3" json:"answered,omitempty"`
-	// Whether the caller shows nothing of the answer before its End. If the worker of a choice is
+	// Whether the caller shows no part of the answer before its End. If the worker of a choice is
 	// lost and no other worker can resume it, chat-service then restarts the choice, and a Restarted
 	// takes back its deltas. Converse ignores this; Complete and Compose always set it.
 	Gathered bool `protobuf:"varint,26,opt,name=gathered,proto3" json:"gathered,omitempty"`
@@ -859,13 +859,13 @@ func (x *ChatRequest) GetAnsweredChoices() []*AnsweredChoice {
 	return nil
 }
 
-// AnsweredChoice is what another chat-service has delivered of a choice.
+// AnsweredChoice is the part of a choice that another chat-service has delivered.
 type AnsweredChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The ids of the choice so far, as deltas have told them.
+	// The ids of the choice so far, from its deltas.
 	Ids []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// The end of the choice, if it has ended: then it is not answered again, and only its ChoiceEnd is
-	// sent again, which counts no tokens.
+	// The end of the choice, if it has ended: then it is not answered again, and only its ChoiceEnd
+	// is sent again, which counts no tokens.
 	End           *ChoiceEnd `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1003,7 +1003,7 @@ func (*GenerateRequest_Stop) isGenerateRequest_Message() {}
 // Delta is a piece of the answer: text, reasoning, or parts of tool calls; at least one of them.
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UTF-8, never half a character; may be the text of several tokens. Empty only if there are
+	// UTF-8, in whole characters; may be the text of several tokens. Empty only if there are
 	// logprobs.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// Tokens generated for this piece.
@@ -1020,8 +1020,8 @@ type Delta struct {
 	// If ChatRequest.tell_ids is set, the ids of the tokens.
 	Ids []uint32 `protobuf:"varint,12,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// If ChatRequest.tell_ids is set: this piece was held back, and is sent because the stream fails.
-	// A continued stream might have made a stop string or a tool call of it; so another chat-service
-	// must not count it as answered.
+	// In a continued stream it may become part of a stop string or a tool call, so another
+	// chat-service must not count it as answered.
 	Remainder     bool `protobuf:"varint,13,opt,name=remainder,proto3" json:"remainder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1118,7 +1118,7 @@ type TokenLogprob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The token's id.
 	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The token's text; U+FFFD stands for bytes that are no whole character by themselves.
+	// The token's text; U+FFFD stands for bytes that are not a whole character by themselves.
 	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
 	// The bytes that the token adds to the text, which may be part of a character; empty for a
 	// special token that the text leaves out.
@@ -1196,7 +1196,7 @@ func (x *TokenLogprob) GetTop() []*TokenLogprob {
 	return nil
 }
 
-// ChoiceEnd says that one of several choices is complete. A stream with one choice has only its
+// ChoiceEnd means that one of several choices is complete. A stream with one choice has only its
 // End.
 type ChoiceEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1497,7 +1497,7 @@ func (*GenerateResponse_ChoiceEnd) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_Restarted) isGenerateResponse_Message() {}
 
-// Restarted says that a choice was restarted, usually on another worker. All deltas of the choice
+// Restarted means that a choice was restarted, usually on another worker. All deltas of the choice
 // so far are void, and so is its ChoiceEnd; the choice is sent again from its beginning. Started is
 // not sent again.
 type Restarted struct {
@@ -1782,7 +1782,7 @@ type TokenizeRequest struct {
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the tokenizer's post-processor adds its tokens.
 	AddSpecial bool `protobuf:"varint,3,opt,name=add_special,json=addSpecial,proto3" json:"add_special,omitempty"`
-	// A conversation to tokenize. The model's chat template makes a text of it.
+	// A conversation to tokenize. The model's chat template renders it.
 	Messages []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Whether the chat template opens the assistant's turn after the conversation.
 	AddGenerationPrompt bool `protobuf:"varint,5,opt,name=add_generation_prompt,json=addGenerationPrompt,proto3" json:"add_generation_prompt,omitempty"`
@@ -2192,7 +2192,7 @@ func (*ComposeRequest_Next) isComposeRequest_Message() {}
 
 func (*ComposeRequest_Go) isComposeRequest_Message() {}
 
-// Go says that a request is complete.
+// Go means that a request is complete.
 type Go struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2833,10 +2833,10 @@ type Model struct {
 	ModelChecksum string `protobuf:"bytes,9,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
 	// Whether Embeddings works: a healthy worker makes vectors.
 	Embeds bool `protobuf:"varint,10,opt,name=embeds,proto3" json:"embeds,omitempty"`
-	// Why no worker takes streams, for people; empty while one does. Names no addresses, because
+	// Why no worker takes streams, for people; empty while a worker does. Names no addresses, because
 	// clients may read it.
 	Problem string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
-	// The model of which this one is a LoRA adapter; empty if it is a model of its own.
+	// For a LoRA adapter: the id of its base model. Empty for other models.
 	Parent string `protobuf:"bytes,12,opt,name=parent,proto3" json:"parent,omitempty"`
 	// Whether requests may have images: a healthy worker's engine takes them.
 	Images        bool `protobuf:"varint,13,opt,name=images,proto3" json:"images,omitempty"`
@@ -3014,7 +3014,7 @@ func (x *ModelsResponse) GetModels() []*Model {
 // StopRequest names a stream.
 type StopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The stream, and why it is to stop.
+	// The stream, and the reason to stop it.
 	Stream        *v11.StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3057,7 +3057,7 @@ func (x *StopRequest) GetStream() *v11.StopStreamRequest {
 	return nil
 }
 
-// StopResponse says that the stream was told to stop.
+// StopResponse confirms that the stream was asked to stop.
 type StopResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The age of the stopped stream.
@@ -3157,8 +3157,8 @@ type Worker struct {
 	Said *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=said,proto3" json:"said,omitempty"`
 	// The id of the model that the worker is configured for.
 	Model string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
-	// The worker is no longer configured: it gets no new streams, finishes its streams, and is
-	// removed then.
+	// The worker is no longer configured: it gets no new streams, finishes its streams, and is then
+	// removed.
 	Leaving bool `protobuf:"varint,8,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// A number that no other worker of the model has, except workers that are leaving.
 	Slot          uint32 `protobuf:"varint,9,opt,name=slot,proto3" json:"slot,omitempty"`

@@ -40,21 +40,21 @@ const (
 // Chat answers conversations.
 type ChatClient interface {
 	// Generate answers one conversation with a stream: Started, then any number of Delta, then End;
-	// or a status that says why not. The first message is the request, later ones are control. A
-	// client may half-close after the request: half-close is not a cancel.
+	// or an error status. The first message is the request, later messages are control. A client may
+	// half-close after the request: half-close is not a cancel.
 	Generate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
 	// Complete is Generate for callers that want the whole answer at once.
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
 	// Compose is Complete for callers that send a long request in pieces: the first message is the
-	// request, later ones add to its messages, and Go or half-close completes it.
+	// request, later messages add to it, and Go or half-close completes it.
 	Compose(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ComposeRequest, ComposeResponse], error)
 	// Converse answers one turn after another on one stream. The first message is the request. Each
 	// answer ends with a TurnEnd, and the caller may send further turns before or after it.
-	// Half-close says that there are no more turns: the stream ends with an End after the last
+	// Half-close means that there are no more turns: the stream ends with an End after the last
 	// answer. A stop ends the whole stream.
 	Converse(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConverseRequest, ConverseResponse], error)
-	// Embeddings makes vectors of texts, with a model that can. Embeddings is a stream of one item,
-	// and Stop ends it like any other stream.
+	// Embeddings computes vectors of texts with a model that supports it. Embeddings is a stream of
+	// one item, and Stop ends it like any other stream.
 	Embeddings(ctx context.Context, in *EmbeddingsRequest, opts ...grpc.CallOption) (*EmbeddingsResponse, error)
 	// Models lists the models that can answer.
 	Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error)
@@ -193,21 +193,21 @@ func (c *chatClient) Detokenize(ctx context.Context, in *DetokenizeRequest, opts
 // Chat answers conversations.
 type ChatServer interface {
 	// Generate answers one conversation with a stream: Started, then any number of Delta, then End;
-	// or a status that says why not. The first message is the request, later ones are control. A
-	// client may half-close after the request: half-close is not a cancel.
+	// or an error status. The first message is the request, later messages are control. A client may
+	// half-close after the request: half-close is not a cancel.
 	Generate(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
 	// Complete is Generate for callers that want the whole answer at once.
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
 	// Compose is Complete for callers that send a long request in pieces: the first message is the
-	// request, later ones add to its messages, and Go or half-close completes it.
+	// request, later messages add to it, and Go or half-close completes it.
 	Compose(grpc.ClientStreamingServer[ComposeRequest, ComposeResponse]) error
 	// Converse answers one turn after another on one stream. The first message is the request. Each
 	// answer ends with a TurnEnd, and the caller may send further turns before or after it.
-	// Half-close says that there are no more turns: the stream ends with an End after the last
+	// Half-close means that there are no more turns: the stream ends with an End after the last
 	// answer. A stop ends the whole stream.
 	Converse(grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]) error
-	// Embeddings makes vectors of texts, with a model that can. Embeddings is a stream of one item,
-	// and Stop ends it like any other stream.
+	// Embeddings computes vectors of texts with a model that supports it. Embeddings is a stream of
+	// one item, and Stop ends it like any other stream.
 	Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error)
 	// Models lists the models that can answer.
 	Models(context.Context, *ModelsRequest) (*ModelsResponse, error)

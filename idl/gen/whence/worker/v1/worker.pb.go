@@ -31,7 +31,7 @@ type TokenRequest struct {
 	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; the worker makes one if it is
 	// empty.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The worker's model; empty for whichever it serves.
+	// The worker's model; empty for the model that it serves.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// Token ids, each below vocab_size; at least one, fewer than context_length.
 	Prompt []uint32 `protobuf:"varint,3,rep,packed,name=prompt,proto3" json:"prompt,omitempty"`
@@ -40,7 +40,7 @@ type TokenRequest struct {
 	// The number of ids at the end of prompt that are the answer so far: another worker began the
 	// answer, and this worker continues it as if it had never moved. These ids count as output for
 	// penalties, min_tokens, max_tokens, stop conditions and usage; with a seed the next draw is the
-	// one that follows theirs; and they are not sent again. Less than the length of prompt and than
+	// draw after theirs; and they are not sent again. Less than the length of prompt and than
 	// max_tokens.
 	Generated uint32 `protobuf:"varint,5,opt,name=generated,proto3" json:"generated,omitempty"`
 	// The stream's share of a busy worker.
@@ -48,21 +48,20 @@ type TokenRequest struct {
 	// The key of the caller's conversation, if it gave one. Requests of one session have prefixes in
 	// common, so a router may send them to one worker. The worker ignores it.
 	Session string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
-	// How the KV cache of the prompt goes from one worker to another, where prefill and decode are
-	// apart.
+	// The transfer of the prompt's KV cache between workers, if prefill and decode are separate.
 	KvTransfer *KVTransfer `protobuf:"bytes,11,opt,name=kv_transfer,json=kvTransfer,proto3" json:"kv_transfer,omitempty"`
-	// The LoRA adapter of the model that answers, by the name that the engine has for it; empty for the
-	// model itself. A worker whose engine has no adapters refuses it.
+	// The engine's name of the LoRA adapter that answers; empty for the model itself. A worker whose
+	// engine has no adapters refuses it.
 	Adapter string `protobuf:"bytes,15,opt,name=adapter,proto3" json:"adapter,omitempty"`
-	// The images of the prompt, in the order of their placeholders. A worker whose engine takes no images
-	// refuses them.
+	// The images of the prompt, in the order of their placeholders. A worker whose engine takes no
+	// images refuses them.
 	Images []*v1.Image `protobuf:"bytes,16,rep,name=images,proto3" json:"images,omitempty"`
 	// If there are images: the conversation that prompt was rendered from, for engines that render it
-	// themselves. A JSON object with messages, tools and chat_template_kwargs, as in OpenAI's chat API;
-	// {"type":"image"} stands for the next of images. Empty for a prompt that was no conversation.
+	// themselves. A JSON object with messages, tools and chat_template_kwargs, as in OpenAI's chat
+	// API; {"type":"image"} stands for the next of images. Empty for a raw prompt.
 	Conversation string `protobuf:"bytes,17,opt,name=conversation,proto3" json:"conversation,omitempty"`
-	// If there are images: the number of ids of prompt before the first placeholder. Names of blocks of
-	// the KV cache stand for these ids alone, because engines hash images in ways of their own.
+	// If there are images: the number of ids of prompt before the first placeholder. Names of blocks
+	// of the KV cache stand for these ids alone, because engines hash images in ways of their own.
 	BeforeImages  uint32 `protobuf:"varint,18,opt,name=before_images,json=beforeImages,proto3" json:"before_images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,7 +616,7 @@ type EmbedRequest struct {
 	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; the worker makes one if it is
 	// empty.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The worker's model; empty for whichever it serves.
+	// The worker's model; empty for the model that it serves.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// At least one, at most 2048.
 	Inputs []*TokenIds `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
@@ -844,7 +843,7 @@ func (*InfoRequest) Descriptor() ([]byte, []int) {
 // StopRequest names a stream.
 type StopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The stream, and why it is to stop.
+	// The stream, and the reason to stop it.
 	Stream        *v11.StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -887,7 +886,7 @@ func (x *StopRequest) GetStream() *v11.StopStreamRequest {
 	return nil
 }
 
-// StopResponse says that the stream was told to stop.
+// StopResponse confirms that the stream was asked to stop.
 type StopResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The age of the stopped stream.
@@ -971,9 +970,9 @@ func (*KVEventsRequest) Descriptor() ([]byte, []int) {
 }
 
 // KVEventsResponse is a change of the KV cache. A block's name is its chained hash, the same on all
-// hops: XXH64, seed 0, of the hash of the block before it in 8 bytes and of its token ids in 4 bytes
-// each, all little-endian. Before the first block stands 0, or, for blocks of an adapter, the XXH64 of
-// the adapter's name. So a hash stands for a whole prefix. A hash of 0 is replaced by 1.
+// hops: XXH64, seed 0, of the hash of the block before it in 8 bytes and of its token ids in 4
+// bytes each, all little-endian. The first block follows 0 or, for blocks of an adapter, the XXH64
+// of the adapter's name. So a hash stands for a whole prefix. A hash of 0 is replaced by 1.
 type KVEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One more than in the batch before; 1 in the first.
@@ -982,7 +981,7 @@ type KVEventsResponse struct {
 	Reset_ bool `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
 	// Blocks that are no longer held.
 	Removed []uint64 `protobuf:"fixed64,3,rep,packed,name=removed,proto3" json:"removed,omitempty"`
-	// Blocks that are held now. No block is in both lists.
+	// Blocks that are now held. No block is in both lists.
 	Stored        []uint64 `protobuf:"fixed64,4,rep,packed,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

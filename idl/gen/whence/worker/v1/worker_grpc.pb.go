@@ -33,16 +33,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Worker generates tokens, and makes vectors of them.
+// Worker generates tokens, and computes vectors of texts.
 type WorkerClient interface {
-	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or a
-	// status that says why not. The first message is the request, later ones are control; half-close
-	// is not a cancel.
+	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or
+	// an error status. The first message is the request, later messages are control; half-close is
+	// not a cancel.
 	Generate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
-	// Embed makes vectors of token ids, if WorkerInfo.embeds says that the engine can. Embed is a
-	// stream of one item, and Stop ends it like any other stream.
+	// Embed computes vectors of token ids, if WorkerInfo.embeds is set. Embed is a stream of one
+	// item, and Stop ends it like any other stream.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
-	// Info says what this worker serves and how busy it is.
+	// Info returns the description and the load of this worker.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*v1.WorkerInfo, error)
 	// Stop ends a stream from outside of its call.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
@@ -126,16 +126,16 @@ type Worker_KVEventsClient = grpc.ServerStreamingClient[KVEventsResponse]
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
 //
-// Worker generates tokens, and makes vectors of them.
+// Worker generates tokens, and computes vectors of texts.
 type WorkerServer interface {
-	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or a
-	// status that says why not. The first message is the request, later ones are control; half-close
-	// is not a cancel.
+	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or
+	// an error status. The first message is the request, later messages are control; half-close is
+	// not a cancel.
 	Generate(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
-	// Embed makes vectors of token ids, if WorkerInfo.embeds says that the engine can. Embed is a
-	// stream of one item, and Stop ends it like any other stream.
+	// Embed computes vectors of token ids, if WorkerInfo.embeds is set. Embed is a stream of one
+	// item, and Stop ends it like any other stream.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
-	// Info says what this worker serves and how busy it is.
+	// Info returns the description and the load of this worker.
 	Info(context.Context, *InfoRequest) (*v1.WorkerInfo, error)
 	// Stop ends a stream from outside of its call.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)

@@ -1,0 +1,293 @@
+package chats
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// maxMoves bounds the moves of a stream to another chat-service.
+	maxMoves = 3
+	// moveWithin bounds how long a stream waits for a chat-service that can resume it. A
+	// chat-service may be about to come back, and a worker may hold the stream until the worker has
+	// noticed the loss of the previous chat-service.
+	moveWithin = 20 * time.Second
+	// firstPause is the first pause after all chat-services were tried. Pauses double up to
+	// lastPause.
+	firstPause = 20 * time.Millisecond
+	lastPause  = time.Second
+	// maxChoices bounds the choices that a failover tracks. Chat-services refuse requests with more
+	// than 64.
+	maxChoices = 64
+)
+
+// A failover tracks one stream as it moves between chat-services. One goroutine at a time uses it.
+type failover struct {
+	fleet    *Fleet
+	original *chatv1.ChatRequest
+	moves    bool // another chat-service can resume the stream
+	tellsIDs bool // the chat-service reports the ids of delivered tokens
+	yield    func(*chatv1.GenerateResponse, error) bool
+
+	failed    error          // why the current chat-service lost the stream, or nil
+	ending    error          // the ending if no chat-service resumes the stream
+	tried     []*peer        // since the last pause
+	begun     bool           // Started was delivered
+	delivered []progress     // the delivered part of each choice
+	tokens    map[uint32]int // of a gathered answer: delivered and not discarded tokens, by choice; otherwise nil
+
+	// State of the current move.
+	from  *peer // the previous chat-service; nil if no move is in progress
+	until time.Time
+	pause time.Duration
+	moved int  // number of moves made
+	heir  bool // the move is a takeover of another edge's stream
+
+	remainders []*chatv1.GenerateResponse // not delivered yet; at most one per choice
+}
+
+func newFailover(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *failover {
+	c := &failover{
+		fleet: f, original: req, yield: yield, ending: errNobody, moves: f.Resumes(), tellsIDs: f.Resumes() || req.GetTellIds(),
+		delivered: make([]progress, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
+	}
+	if req.GetGathered() {
+		c.tokens = map[uint32]int{}
+	}
+	return c
+}
+
+// run runs the stream on one chat-service after another, as a Starter.
+func (c *failover) run(ctx context.Context, resume func(rest func() (over bool))) (over bool) {
+	for p := c.next(ctx); p != nil; p = c.next(ctx) {
+		if !c.ask(ctx, p, resume) {
+			return false
+		}
+		if !c.lost(ctx, p) {
+			return true
+		}
+	}
+	if cause := stream.Cause(ctx); cause != nil {
+		c.ending = cause
+	}
+	c.end()
+	return true
+}
+
+// ask runs the stream on p, which choose has already counted. If other goroutines carry the stream,
+// run continues on the goroutine that calls rest.
+func (c *failover) ask(ctx context.Context, p *peer, resume func(rest func() (over bool))) (over bool) {
+	c.failed = nil
+	return stream.Finally(p.done, func(rest func() (over bool)) {
+		resume(func() (over bool) { return rest() && (!c.lost(ctx, p) || c.run(ctx, resume)) })
+	}, func(resume func(rest func() (over bool))) bool {
+		return p.engine(ctx, c.request(), func(out *chatv1.GenerateResponse, err error) bool {
+			if err != nil {
+				c.failed = err
+				p.note(ctx, err)
+				return false
+			}
+			return c.deliver(ctx, p, out)
+		}, resume)
+	})
+}
+
+// request returns the request for the next chat-service.
+func (c *failover) request() *chatv1.ChatRequest {
+	if !c.tellsIDs {
+		return c.original
+	}
+	req := &chatv1.ChatRequest{}
+	c.original.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		req.ProtoReflect().Set(field, value) // shared with the original, and only read
+		return true
+	})
+	req.TellIds = true
+	switch {
+	case !c.begun:
+	case len(c.delivered) == 1:
+		req.Answered = &chatv1.TokenIDs{Ids: c.delivered[0].ids}
+	default:
+		req.AnsweredChoices = make([]*chatv1.AnsweredChoice, len(c.delivered))
+		for i, t := range c.delivered {
+			req.AnsweredChoices[i] = &chatv1.AnsweredChoice{Ids: t.ids, End: t.end}
+		}
+	}
+	return req
+}
+
+// next returns the chat-service that answers or resumes the stream next, or nil if there is none.
+func (c *failover) next(ctx context.Context) *peer {
+	if stream.Cause(ctx) != nil {
+		return nil
+	}
+	if !c.begun {
+		if len(c.tried) == maxTries || len(c.tried) > 0 && !elsewhere(c.ending) {
+			return nil
+		}
+		return c.fleet.choose(c.tried)
+	}
+	if c.from == nil {
+		return nil
+	}
+	for time.Now().Before(c.until) {
+		if p := c.fleet.choose(c.tried); p != nil {
+			return p
+		}
+		if !sleep(ctx, c.pause) {
+			return nil
+		}
+		c.pause = min(2*c.pause, lastPause)
+		c.tried = nil
+	}
+	return nil
+}
+
+// sleep waits for d. It reports false if the stream is stopped in the meantime.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-stream.Stopping(ctx):
+		return false
+	}
+}
+
+// lost reports whether the stream has failed at p, and records it.
+func (c *failover) lost(ctx context.Context, p *peer) bool {
+	err := c.failed
+	if err == nil {
+		return false
+	}
+	e := streamerr.As(err)
+	if !c.begun && c.tellsIDs && e.Param == "tell_ids" {
+		// An older chat-service refuses tell_ids; retry the request without it.
+		c.moves, c.tellsIDs = false, false
+		if c.original.GetTellIds() {
+			c.original = proto.CloneOf(c.original)
+			c.original.TellIds = false
+		}
+		return true
+	}
+	c.tried = append(c.tried, p)
+	switch {
+	case !c.begun:
+		c.ending = err
+	case c.from == nil: // p had the stream
+		c.ending = err
+		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
+			c.from, c.tried = p, []*peer{p}
+			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
+		}
+	case !elsewhere(err) && e.Param != "stream_id":
+		// The error is the worker's, which still has the stream from the previous chat-service.
+		c.from = nil
+	}
+	return true
+}
+
+// elsewhere reports whether another chat-service might accept a stream that has not begun.
+func elsewhere(err error) bool {
+	e := streamerr.As(err)
+	return away(e) || e.Reason == streamerr.Unavailable || e.Reason == streamerr.Overloaded
+}
+
+// deliver passes on the part of an item that was not delivered before. It reports false if the
+// reader has left the loop.
+func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
+	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		switch {
+		case !c.begun:
+			c.begun = true
+		case c.heir:
+			c.takeOver(ctx)
+			c.heir = false // later moves are moves between chat-services
+		default:
+			c.move(ctx, p.name)
+			return true
+		}
+	case *chatv1.GenerateResponse_Restarted:
+		choice := m.Restarted.GetChoice()
+		c.takeBack(ctx, choice)
+		*c.choice(choice) = progress{}
+		c.remainders = slices.DeleteFunc(c.remainders, func(r *chatv1.GenerateResponse) bool { return r.GetDelta().GetChoice() == choice })
+	case *chatv1.GenerateResponse_Delta:
+		switch {
+		case !c.tellsIDs:
+		case m.Delta.GetRemainder():
+			c.remainders = append(c.remainders, out)
+			return true
+		case !c.choice(m.Delta.GetChoice()).add(m.Delta, c.original.GetTellIds()):
+			return true
+		}
+		c.count(m.Delta.GetChoice(), m.Delta.GetTokens())
+		c.from = nil // the move has succeeded
+	case *chatv1.GenerateResponse_ChoiceEnd:
+		t := c.choice(m.ChoiceEnd.GetChoice())
+		if t.end != nil {
+			return true // delivered before the move
+		}
+		t.end = m.ChoiceEnd
+		c.count(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetTokens())
+	}
+	return c.yield(out, nil)
+}
+
+// choice returns the delivered part of a choice. If number is out of range, it returns that of the
+// last choice.
+func (c *failover) choice(number uint32) *progress {
+	return &c.delivered[min(int(number), len(c.delivered)-1)]
+}
+
+// count adds delivered tokens of a gathered answer.
+func (c *failover) count(choice, tokens uint32) {
+	if c.tokens != nil {
+		c.tokens[choice] += int(tokens)
+	}
+}
+
+// takeBack discards the delivered part of a choice.
+func (c *failover) takeBack(ctx context.Context, choice uint32) {
+	ledger.Of(ctx).TakenBack(c.tokens[choice])
+	delete(c.tokens, choice)
+}
+
+// move records that another hop continues the stream.
+func (c *failover) move(ctx context.Context, to string) {
+	c.moved++
+	delivered := 0
+	for i := range c.delivered {
+		c.delivered[i].again()
+		delivered += len(c.delivered[i].ids)
+	}
+	c.remainders = nil
+	why := streamerr.As(c.ending)
+	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", to),
+		slog.String("reason", why.Reason.String()), slog.Int("tokens", delivered), slog.String("message", why.Text()))
+	ledger.Of(ctx).Moved(c.from.name, to, why.Reason, delivered)
+}
+
+// end yields the ending of a stream that no chat-service resumes.
+func (c *failover) end() {
+	// The failed chat-service may have been repeating parts that were delivered before.
+	for _, r := range c.remainders {
+		if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta(), c.original.GetTellIds()) && !c.yield(r, nil) {
+			return
+		}
+	}
+	c.yield(nil, c.ending)
+}

@@ -1,0 +1,86 @@
+package edge
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app/server"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/connlimit"
+	"github.com/whence-dev/whence/api-service/edge/admin"
+	"github.com/whence-dev/whence/api-service/edge/httpd"
+	"github.com/whence-dev/whence/api-service/front"
+	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/internal/pollnet"
+)
+
+// besideAdmin runs serve beside the admin listener, if there is one. The admin listener serves until serve has
+// returned, so that a drain can be watched. A failure of one ends the other.
+func (e *Edge) besideAdmin(ctx context.Context, serve func(context.Context) error) error {
+	ln, err := e.config.Admin.Open(e.config.OperatorKey)
+	if err != nil {
+		return err
+	}
+	if ln == nil {
+		return serve(ctx)
+	}
+	e.log.Info("serving operators", "addr", ln.Addr().String())
+	both, ctx := errgroup.WithContext(ctx)
+	watched, stop := context.WithCancel(context.WithoutCancel(ctx))
+	both.Go(func() error {
+		defer stop()
+		return serve(ctx)
+	})
+	both.Go(func() error { return e.serveOperators(watched, ln) })
+	return both.Wait()
+}
+
+// maxOperators bounds the connections of the admin listener.
+const maxOperators = 256
+
+// serveOperators serves the admin listener until ctx is done. Beyond loopback, where the operator's key crosses a
+// network, it uses TLS if the public listener does.
+func (e *Edge) serveOperators(ctx context.Context, ln net.Listener) error {
+	tls := e.config.TLS
+	tls.Name, tls.ReadTimeout, tls.WriteTimeout, tls.ClientTimeout = e.config.Name, e.config.ReadTimeout, e.config.WriteTimeout, e.config.ClientTimeout
+	local := gate.Loopback(ln.Addr())
+	if !local && !tls.On() {
+		e.log.Warn("the admin listener is reached from other machines without TLS, so the operator's key crosses the network in clear text; set --tls-cert, or listen on loopback", "addr", ln.Addr().String())
+	}
+	limiter := connlimit.New(connlimit.Config{Total: maxOperators}, nil, e.log)
+	if local {
+		tls = front.Config{}
+	}
+	if tls.On() {
+		tls.Connections, limiter = limiter, nil
+	}
+	return front.Run(ctx, tls, ln, e.log, func(ctx context.Context, inner net.Listener) error {
+		defer inner.Close() //nolint:errcheck // as in Serve
+		polled, err := pollnet.Listener(inner)
+		if err != nil {
+			return err
+		}
+		guard := &access.Guard{Role: access.ForOperators, Keys: e.guard.Keys, Operator: e.config.OperatorKey, Tokens: e.keyring}
+		h, _ := e.server(ln.Addr(), guard, limiter, overSockets(polled)...)
+		e.operatorRoutes(h, guard)
+		return httpd.Run(ctx, h, inner, func() time.Duration { return httpd.StopWait }, e.log)
+	})
+}
+
+// operatorRoutes adds the routes of the admin listener. The console's chat asks for completions and reports them.
+func (e *Edge) operatorRoutes(h *server.Hertz, guard *access.Guard) {
+	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
+	h.POST("/v1/streams/:id/seen", e.reports.Seen)
+	e.operator.Routes(h)
+	admin.Routes(h, e.config.Metrics)
+	e.lastRoutes(h, guard)
+}
+
+// hasConsole reports whether the listener of guard serves the console: that of operators does, if there is one.
+func (e *Edge) hasConsole(guard *access.Guard) bool {
+	return !e.config.Admin.NoConsole && guard.Role != access.ForCallers
+}

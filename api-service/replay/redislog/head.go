@@ -1,0 +1,42 @@
+package redislog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog/script"
+)
+
+// head returns the head of a stream on the server.
+func (l *Log) head(ctx context.Context, id string) (replay.Head, error) {
+	fields, err := l.db.HGetAll(ctx, headKey(id)).Result()
+	l.answered(err)
+	if err != nil {
+		return replay.Head{}, unavailable(err)
+	}
+	h, _, err := parseHead(id, fields)
+	return h, err
+}
+
+// parseHead returns the head of a stream, and its seams, from the fields of the head on the server.
+func parseHead(id string, fields map[string]string) (h replay.Head, seams replay.Seams, err error) {
+	if len(fields) == 0 || fields["state"] == script.Forgotten {
+		return replay.Head{}, nil, replay.ErrUnknown
+	}
+	h = replay.Head{
+		ID: id, Epoch: fields["epoch"], Owner: fields["owner"], Key: fields["key"], Body: fields["body"], Edge: fields["edge"],
+		Form: fields["form"], Memo: fields["memo"], Shared: true,
+	}
+	if h.Began, err = time.Parse(time.RFC3339Nano, fields["began"]); err != nil {
+		return replay.Head{}, nil, fmt.Errorf("replay: head of a stream: %w", err)
+	}
+	seams, err = replay.ParseSeams(fields["seams"])
+	return h, seams, err
+}
+
+// fields returns the fields of a head that the method head reads, except for the epoch.
+func fields(h replay.Head) []any {
+	return []any{"owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "form", h.Form, "memo", h.Memo, "began", h.Began.Format(time.RFC3339Nano)}
+}

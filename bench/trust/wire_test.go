@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// echoThrough returns a connection, through a wire, to a service that echoes.
+func echoThrough(t *testing.T) (*wire, net.Conn) {
+	t.Helper()
+	echo, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = echo.Close() })
+	go func() {
+		for {
+			c, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	}()
+	w, err := newWire(echo.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.end)
+	c, err := net.Dial("tcp", w.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Write([]byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return w, c
+}
+
+// TestADroppingWireIsSilent: after drop, no byte arrives and the connection stays open.
+func TestADroppingWireIsSilent(t *testing.T) {
+	w, c := echoThrough(t)
+	w.drop()
+	if _, err := c.Write([]byte("b")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	_, err := c.Read(make([]byte, 1))
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after drop, a read ends with %v", err)
+	}
+}
+
+// TestARejectingWireResets: after reject, connections break and new ones are refused.
+func TestARejectingWireResets(t *testing.T) {
+	w, c := echoThrough(t)
+	w.reject()
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after reject, a read ends with %v", err)
+	}
+	if again, err := net.Dial("tcp", w.addr()); err == nil {
+		_ = again.Close()
+		t.Error("a wire that rejects accepts a connection")
+	}
+}

@@ -1,0 +1,222 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/command/screen"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A chat is a conversation with a model. It grows until the model refuses its length.
+type chat struct {
+	options     *options
+	client      *client.Client
+	request     client.Request // with the messages so far
+	out         io.Writer
+	screen      screen.Screen // of out
+	notes       io.Writer     // for everything but answers
+	notesScreen screen.Screen
+	last        string // id of the last stream; "" before the first
+	signals     func() (signals <-chan os.Signal, stop func())
+}
+
+func newChat(ctx context.Context, o *options, out, notes io.Writer) (*chat, error) {
+	if err := o.api.Validate(); err != nil {
+		return nil, err
+	}
+	req, err := o.request()
+	if err != nil {
+		return nil, err
+	}
+	if req.Model == "" {
+		if req.Model, err = firstModel(ctx, &o.api); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.New(o.api.URL, client.Options{Key: o.api.Credential()})
+	if err != nil {
+		return nil, err
+	}
+	return &chat{options: o, client: c, request: req, out: out, screen: screen.Of(out), notes: notes, notesScreen: screen.Of(notes), signals: notifySignals}, nil
+}
+
+// note prints a line that is no answer.
+func (c *chat) note(text string) {
+	if c.notesScreen.Terminal() {
+		_ = screen.NewWrapper(c.notes, c.notesScreen).Write(screen.Dim, text+"\n") // there is nowhere to report an error
+		return
+	}
+	_, _ = fmt.Fprintln(c.notes, text) // likewise
+}
+
+// An answer is what came of one question.
+type answer struct {
+	id          string
+	text        string
+	ending      *client.Ending
+	interrupted bool
+	first, took time.Duration // until the first text, if there was one, and until the ending
+}
+
+// summary says who ended the stream and why, and how fast it was.
+func (a *answer) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%s by %s", a.ending.Reason.String(), a.ending.Path.Origin())
+	if err := a.ending.Err; err != nil {
+		fmt.Fprintf(&b, " (%s)", strings.Join(a.ending.Path, " > "))
+		if err.Message != "" {
+			fmt.Fprintf(&b, ": %s", err.Message)
+		}
+	}
+	if u := a.ending.Usage; u != nil {
+		fmt.Fprintf(&b, "; %d tokens", u.Completion)
+		if rest := a.took - a.first; a.first > 0 && rest > 0 && u.Completion > 1 {
+			fmt.Fprintf(&b, ", %.1f/s", float64(u.Completion-1)/rest.Seconds())
+		}
+	}
+	if a.first > 0 {
+		fmt.Fprintf(&b, "; first token after %v", a.first.Round(time.Millisecond))
+	}
+	fmt.Fprintf(&b, "]\n[whence why %s]", a.id)
+	return b.String()
+}
+
+// answer asks a question, and prints the answer as it arrives. An interrupt stops the stream; a
+// second one leaves it. The error is nil if the stream has an ending, and errInterrupted if a signal
+// arrived before.
+func (c *chat) answer(ctx context.Context, question string) (*answer, error) {
+	readCtx, leave := context.WithCancel(ctx)
+	defer leave()
+	req := c.request
+	req.Messages = append(req.Messages[:len(req.Messages):len(req.Messages)], client.Message{Role: "user", Content: question})
+	watch := c.watchInterrupts(ctx, leave)
+	a, err := c.stream(readCtx, watch, req)
+	a.interrupted = watch.end()
+	switch {
+	case a.ending != nil:
+	case a.interrupted:
+		return nil, errInterrupted
+	default:
+		return nil, err
+	}
+	if a.ending.Reason == streamerr.Completed {
+		c.request.Messages = append(req.Messages, client.Message{Role: "assistant", Content: a.text})
+	}
+	return a, nil
+}
+
+// stream makes a stream and reads it.
+func (c *chat) stream(ctx context.Context, watch *interruptWatch, req client.Request) (*answer, error) {
+	begun := time.Now()
+	a := &answer{}
+	s, err := c.client.Stream(ctx, req)
+	if err != nil {
+		return a, err
+	}
+	watch.attach(s)
+	a.id, c.last = s.ID(), s.ID()
+	err = c.read(ctx, s, a, begun)
+	a.took = time.Since(begun)
+	a.ending = s.Ending()
+	return a, err
+}
+
+// read prints the events of a stream.
+func (c *chat) read(ctx context.Context, s *client.Stream, a *answer, begun time.Time) error {
+	var text strings.Builder // bounded by the service's limit for an answer
+	defer func() { a.text = text.String() }()
+	w := screen.NewWrapper(c.out, c.screen)
+	for e, err := range s.Events(ctx) {
+		if err != nil {
+			return err // the ending, unless the stream has none
+		}
+		if a.first == 0 && (e.Text != "" || e.Reasoning != "") {
+			a.first = time.Since(begun)
+		}
+		text.WriteString(e.Text)
+		if err := c.print(w, &e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print prints an event. Only a terminal gets what the model thinks before it answers.
+func (c *chat) print(w *screen.Wrapper, e *client.Event) error {
+	if !c.screen.Terminal() {
+		_, err := io.WriteString(c.out, e.Text)
+		return err
+	}
+	if err := w.Write(screen.Dim, e.Reasoning); err != nil {
+		return err
+	}
+	return w.Write("", e.Text)
+}
+
+const commandsHelp = "/new starts a new conversation, /why shows the hops of the last answer, /exit ends; Ctrl-C stops an answer"
+
+// converse asks the questions that the user types, until the input ends.
+func (c *chat) converse(ctx context.Context, in *os.File) error {
+	c.note(c.request.Model + " at " + c.options.api.URL + "; " + commandsHelp)
+	input := newLineReader(in, c.out, c.screen, c.signals)
+	system := c.request.Messages
+	for {
+		line, err := input.read()
+		if errors.Is(err, io.EOF) {
+			_, err = fmt.Fprintln(c.out)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		switch line = strings.TrimSpace(line); line {
+		case "":
+		case "/exit", "/quit", "/bye":
+			return nil
+		case "/help", "/?":
+			c.note(commandsHelp)
+		case "/new":
+			c.request.Messages = system
+			c.note("A new conversation.")
+		case "/why":
+			c.why(ctx)
+		default:
+			c.turn(ctx, line)
+		}
+	}
+}
+
+// turn asks one question of a conversation. Errors are printed, and the conversation goes on.
+func (c *chat) turn(ctx context.Context, question string) {
+	a, err := c.answer(ctx, question)
+	if err != nil {
+		c.note("\n[" + err.Error() + "]")
+		return
+	}
+	if a.text != "" {
+		_, _ = fmt.Fprintln(c.out) // the next write reports an error
+	}
+	c.note(a.summary())
+}
+
+// why prints the story of the last answer.
+func (c *chat) why(ctx context.Context) {
+	if c.last == "" {
+		c.note("There is no answer yet.")
+		return
+	}
+	told, err := c.options.api.Story(ctx, c.last)
+	if err == nil {
+		err = told.Print(c.out)
+	}
+	if err != nil {
+		c.note(err.Error())
+	}
+}

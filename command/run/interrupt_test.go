@@ -1,0 +1,103 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/client"
+)
+
+func newFakeEdge() *fakeEdge { return &fakeEdge{make(chan struct{}), make(chan struct{})} }
+
+func TestInterruptStopsTheStreamAndPrintsItsEnding(t *testing.T) {
+	e := newFakeEdge()
+	var out, notes bytes.Buffer
+	signals := make(chan os.Signal, 1)
+	c := newTestChat(t, e, &out, &notes, signals)
+	go func() {
+		<-e.begun
+		signals <- os.Interrupt
+	}()
+	wantInterrupted(t, c.askOnce(t.Context(), "hi"))
+	if out.String() != "Hello\n" || !strings.HasPrefix(notes.String(), "[user_stop by client (client > api-service): stopped; first token after ") {
+		t.Errorf("%q, %q", &out, &notes)
+	}
+}
+
+func TestInterruptBeforeTheStreamExistsEndsTheCommand(t *testing.T) {
+	e := newFakeEdge()
+	var out, notes bytes.Buffer
+	signals := make(chan os.Signal, 1)
+	c := newTestChat(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			e.ServeHTTP(w, r)
+			return
+		}
+		signals <- os.Interrupt
+		_, _ = http.MaxBytesReader(w, r.Body, maxPrompt).Read(make([]byte, maxPrompt)) // so that the server sees the end of the connection
+		<-r.Context().Done()
+	}), &out, &notes, signals)
+	wantInterrupted(t, c.askOnce(t.Context(), "hi"))
+}
+
+// TestInterruptWhileTheStreamIsMadeStopsIt: the service has made the stream although the request was
+// canceled.
+func TestInterruptWhileTheStreamIsMadeStopsIt(t *testing.T) {
+	e := newFakeEdge()
+	var out, notes bytes.Buffer
+	signals := make(chan os.Signal, 1)
+	c := newTestChat(t, e, &out, &notes, signals)
+	signals <- os.Interrupt
+	ctx, leave := context.WithCancel(t.Context())
+	watch := c.watchInterrupts(t.Context(), leave)
+	<-ctx.Done()
+	watch.attach(c.client.Resume("s", client.Cursor{}))
+	if !watch.end() {
+		t.Error("the watch reports no signal")
+	}
+	select {
+	case <-e.stopped:
+	default:
+		t.Error("the stream is not stopped")
+	}
+}
+
+// TestInterruptDoesNotWaitForTheAnswerToItsStop: the stream has its ending, so nobody needs the answer.
+func TestInterruptDoesNotWaitForTheAnswerToItsStop(t *testing.T) {
+	e := newFakeEdge()
+	var out, notes bytes.Buffer
+	signals := make(chan os.Signal, 1)
+	c := newTestChat(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			close(e.stopped)
+			<-r.Context().Done()
+			return
+		}
+		e.ServeHTTP(w, r)
+	}), &out, &notes, signals)
+	go func() {
+		<-e.begun
+		signals <- os.Interrupt
+	}()
+	done := make(chan error, 1)
+	go func() { done <- c.askOnce(t.Context(), "hi") }()
+	select {
+	case err := <-done:
+		wantInterrupted(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the command waits for the answer to its stop")
+	}
+}
+
+func TestSignalEndsThePrompt(t *testing.T) {
+	signals, typed := make(chan os.Signal, 1), make(chan struct{})
+	defer close(typed)
+	signals <- os.Interrupt
+	_, err := awaitLine(func() (string, error) { <-typed; return "", nil }, signals)
+	wantInterrupted(t, err)
+}

@@ -1,0 +1,123 @@
+package streams
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/command/remote"
+	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/printable"
+)
+
+// List returns the command streams, which lists live or ended streams.
+func List() *cobra.Command {
+	var (
+		api    remote.Service
+		s      selection
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use: "streams [flags]", Short: "List live or ended streams",
+		Long: "List the live streams of an api-service, oldest first, or with --ended those that have ended, newest\nfirst.",
+		Example: `  whence streams
+  whence streams --ended --reason peer_lost
+  whence streams --ended --json | jq '.[].id'`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := api.Validate(); err != nil {
+				return err
+			}
+			all, err := s.read(cmd.Context(), &api)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), all)
+			}
+			return Table(all, cmd.OutOrStdout())
+		},
+	}
+	cli.Attach(cmd, func(fs *flag.FlagSet) {
+		api.Flags(fs)
+		s.flags(fs)
+		fs.BoolVar(&asJSON, "json", false, "print a JSON array")
+	})
+	return cmd
+}
+
+// A selection selects the streams of a list.
+type selection struct {
+	ended       bool
+	reason, hop string
+	limit       int
+}
+
+func (s *selection) flags(fs *flag.FlagSet) {
+	fs.BoolVar(&s.ended, "ended", false, "list ended streams")
+	fs.StringVar(&s.reason, "reason", "", "list only streams that ended with this `reason`, such as peer_lost")
+	fs.StringVar(&s.hop, "hop", "", "list only streams whose ending crossed this `hop`, such as llm-worker/0")
+	fs.IntVar(&s.limit, "limit", story.DefaultLimit, fmt.Sprintf("maximum number of ended streams, 1 to %d", story.MaxLimit))
+}
+
+func (s *selection) read(ctx context.Context, api *remote.Service) ([]story.Story, error) {
+	if !s.ended {
+		if s.reason != "" || s.hop != "" {
+			return nil, cli.Misuse("--reason and --hop select among ended streams; add --ended")
+		}
+		return api.Live(ctx)
+	}
+	if s.limit < 1 || s.limit > story.MaxLimit {
+		return nil, cli.Misuse("--limit is %d; it must be 1 to %d", s.limit, story.MaxLimit)
+	}
+	query := url.Values{"limit": {strconv.Itoa(s.limit)}}
+	if s.reason != "" {
+		query.Set("reason", s.reason)
+	}
+	if s.hop != "" {
+		query.Set("hop", s.hop)
+	}
+	return api.Ended(ctx, query)
+}
+
+// Table prints one line for each stream. The lines have the record of one hop, the api-service that
+// was called.
+func Table(all []story.Story, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "STREAM\tMODEL\tAGE\tSTATE\tTOKENS\tPEER") //nolint:errcheck // Flush returns the error
+	for i := range all {
+		s := &all[i]
+		model := s.Model
+		if model == "" {
+			model = "-" // not admitted yet
+		}
+		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%d\t%s\n", //nolint:errcheck // likewise
+			printable.Line(s.ID), printable.Line(model), Age(s), printable.Line(State(s)), s.Tokens.Delivered, printable.Line(s.Hops[0].Peer))
+	}
+	return w.Flush()
+}
+
+// Age returns how long the stream has run.
+func Age(s *story.Story) time.Duration {
+	return time.Duration(s.Hops[0].TookMS * float64(time.Millisecond)).Round(100 * time.Millisecond)
+}
+
+// State returns the state of a live stream, and who ended an ended stream and why.
+func State(s *story.Story) string {
+	switch {
+	case s.Reason == "":
+		return s.State
+	case s.State == "ended":
+		return s.Reason + " by " + s.Origin
+	default:
+		return s.State + ", " + s.Reason
+	}
+}

@@ -1,0 +1,197 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/command/screen"
+	"github.com/whence-dev/whence/command/streams"
+	"github.com/whence-dev/whence/internal/printable"
+)
+
+// Control sequences of a terminal.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearRest   = "\x1b[J"
+)
+
+const (
+	maxWorkers    = 5  // rows of workers
+	latencyColumn = 47 // where the endings begin
+)
+
+// frame returns the whole screen, to be written at once, so that the terminal does not flicker.
+func (b *board) frame() string {
+	width, height := b.screen.Size()
+	lines := b.lines(width, height)
+	if len(lines) > height {
+		lines = lines[:height]
+	}
+	return home + strings.Join(lines, clearLine+"\r\n") + clearLine + clearRest
+}
+
+// lines returns the lines of the screen. None is wider than the terminal.
+func (b *board) lines(width, height int) []string {
+	title := fmt.Sprintf("whence top  %s  %s", b.url, b.last.at.Format(time.TimeOnly))
+	if b.story != nil {
+		title = "whence why  j k Space scroll, any other key returns"
+		return append([]string{b.bar(title, width)}, b.storyLines(width, height-1)...)
+	}
+	status, style := b.status()
+	lines := []string{b.bar(title, width), b.screen.Show(style, screen.Fit(printable.Line(status), width)), ""}
+	lines = append(lines, b.latencyLines(width)...)
+	lines = append(lines, "")
+	lines = append(lines, b.workerLines(width)...)
+	lines = append(lines, "")
+	lines = append(lines, b.streamLines(width, height-len(lines)-1)...)
+	for len(lines) < height-1 {
+		lines = append(lines, "")
+	}
+	return append(lines, b.footer(width))
+}
+
+func (b *board) bar(text string, width int) string {
+	return b.screen.Show(screen.Inverse, screen.Fit(text, width))
+}
+
+func (b *board) footer(width int) string {
+	switch {
+	case b.stopping != "":
+		return b.screen.Show(screen.Yellow, screen.Fit("stop "+printable.Line(b.stopping)+"? y stops it, any other key does not", width))
+	case b.message != "":
+		return b.screen.Show(screen.Yellow, screen.Fit(printable.Line(b.message), width))
+	default:
+		return b.screen.Show(screen.Dim, screen.Fit(keysHelp, width))
+	}
+}
+
+func (b *board) storyLines(width, height int) (lines []string) {
+	for _, line := range b.story[b.scroll:min(b.scroll+height, len(b.story))] {
+		lines = append(lines, screen.Fit(line, width))
+	}
+	return lines
+}
+
+// latencyLines shows percentiles on the left and endings on the right.
+func (b *board) latencyLines(width int) (lines []string) {
+	f := newFigures(&b.last)
+	right := []string{fmt.Sprintf("ENDINGS of the last %d streams", f.ended)}
+	styles := []screen.Style{screen.Dim}
+	for i, e := range f.endings {
+		if i == 2 && len(f.endings) > 3 {
+			more := 0
+			for _, rest := range f.endings[i:] {
+				more += rest.count
+			}
+			right, styles = append(right, fmt.Sprintf("%6d others", more)), append(styles, screen.Dim)
+			break
+		}
+		right, styles = append(right, fmt.Sprintf("%6d %s by %s", e.count, e.reason, e.origin)), append(styles, styleOf(e.reason))
+	}
+	for i, r := range f.latencies() {
+		line := screen.Fit(r, min(latencyColumn, width))
+		if i == 0 {
+			line = b.screen.Show(screen.Dim, line)
+		}
+		if i < len(right) {
+			line += b.screen.Show(styles[i], screen.Fit(printable.Line(right[i]), width-latencyColumn))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// styleOf returns the style of an ending.
+func styleOf(reason string) screen.Style {
+	switch reason {
+	case "completed":
+		return screen.Green
+	case "user_stop", "operator_stop", "client_gone":
+		return screen.Yellow
+	default:
+		return screen.Red
+	}
+}
+
+func (b *board) workerLines(width int) []string {
+	if b.last.refusal != nil {
+		return []string{b.screen.Show(screen.Yellow, screen.Fit("workers are not shown: "+printable.Line(firstLine(b.last.refusal)), width))}
+	}
+	name := max(width-55, 12)
+	lines := []string{b.screen.Show(screen.Dim, screen.Fit(fmt.Sprintf("%s %-8s %7s %11s %9s %4s  %s", screen.Fit("WORKER", name), "STATE", "STREAMS", "RUNNING", "QUEUED", "KV", "ENGINE"), width))}
+	for i := range b.last.workers {
+		if i == maxWorkers {
+			lines = append(lines, screen.Fit(fmt.Sprintf("and %d more", len(b.last.workers)-maxWorkers), width))
+			break
+		}
+		lines = append(lines, b.workerLine(&b.last.workers[i], name, width))
+	}
+	return lines
+}
+
+func (b *board) workerLine(w *story.Worker, name, width int) string {
+	style := screen.Green
+	switch {
+	case w.State == "down":
+		style = screen.Red
+	case w.State != "healthy" || w.Leaving:
+		style = screen.Yellow
+	}
+	state := w.State
+	if w.Leaving {
+		state = "leaving"
+	}
+	rest := fmt.Sprintf(" %7d %11s %9s %4s  %s", w.Streams, fmt.Sprintf("%d/%d", w.Running, w.MaxRunning), fmt.Sprintf("%d/%d", w.Queued, w.MaxQueued), kvUse(w), w.Engine)
+	if w.Message != "" {
+		rest = " " + w.Message
+	}
+	name = min(name, max(width-9, 0))
+	line := screen.Fit(printable.Line(w.Name), name) + " " + b.screen.Show(style, screen.Fit(printable.Line(state), min(8, width-name-1)))
+	return line + screen.Fit(printable.Line(rest), width-name-9)
+}
+
+// streamLines shows the streams that fit into height, and among them the selected one.
+func (b *board) streamLines(width, height int) []string {
+	rows := b.rows()
+	selected := b.index(rows)
+	shown := max(height-1, 0)
+	b.scroll = min(max(b.scroll, selected-shown+1), selected)
+	id := max(width-50, 12)
+	heading, cells := "LIVE by "+orderNames[b.order], liveCells
+	last := "STATE"
+	if b.ended {
+		heading, cells, last = "ENDED, newest first", endedCells, "ENDING"
+	}
+	lines := []string{b.screen.Show(screen.Dim, screen.Fit(fmt.Sprintf("%s %8s %7s %7s  %s", screen.Fit(heading, id), "AGE", "TOKENS", "TOK/S", last), width))}
+	for i := b.scroll; i < len(rows) && i < b.scroll+shown; i++ {
+		line := screen.Fit(screen.Fit(printable.Line(rows[i].ID), id)+" "+printable.Line(cells(&rows[i])), width)
+		switch {
+		case i == selected:
+			line = b.screen.Show(screen.Inverse, line)
+		case b.ended:
+			line = b.screen.Show(styleOf(rows[i].Reason), line)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func liveCells(s *story.Story) string {
+	return fmt.Sprintf("%8v %7d %7s  %s", streams.Age(s), s.Tokens.Delivered, speedText(s), streams.State(s)+" "+s.Model)
+}
+
+func endedCells(s *story.Story) string {
+	return fmt.Sprintf("%8v %7d %7s  %s", streams.Age(s), s.Tokens.Delivered, speedText(s), streams.State(s))
+}
+
+func speedText(s *story.Story) string {
+	if n := speed(s); n > 0 {
+		return fmt.Sprintf("%.1f", n)
+	}
+	return "-"
+}

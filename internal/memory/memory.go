@@ -1,0 +1,174 @@
+// Package memory returns the memory of a burst to the system.
+//
+// The heap of a Go process grows to about twice what lived at the last garbage collection, and the
+// next collection starts when it has grown that far. A process that has opened thousands of streams
+// in a second, and then carries their tokens with few allocations, therefore keeps the garbage of
+// the burst for as long as two minutes, and the freed pages for longer. Return collects and returns
+// both once the burst is over.
+package memory
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// interval is the time between two looks at the heap.
+	interval = time.Second
+	// minWaste is the number of wasted bytes that are worth a collection.
+	minWaste = 4 << 20
+	// wastePart is the part of the live heap that the waste must reach. A process whose waste is
+	// smaller gains little, and a large heap is expensive to collect.
+	wastePart = 4
+	// soon is how long a process must need, at its current rate of allocation, to fill the wasted
+	// bytes again. A process that needs them soon keeps them.
+	soon = 20 * time.Second
+	// A count of the live bytes that is older than maxAge is renewed, because a burst that was alive
+	// when the count was taken may have ended since. A process that has allocated less than minChurn
+	// in that time keeps its old count.
+	maxAge   = 20 * time.Second
+	minChurn = 1 << 20
+	// maxShare bounds the time spent: a collection that took d is followed by a pause of maxShare*d.
+	maxShare = 50
+)
+
+// running is set while a goroutine of the process executes Return.
+var running atomic.Bool
+
+// Return collects garbage and returns free memory to the system after each burst of allocations,
+// until ctx is done. A process needs one Return: it returns at once if another one is running.
+func Return(ctx context.Context) {
+	if !running.CompareAndSwap(false, true) {
+		return
+	}
+	defer running.Store(false)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	heap, last := newReader(), time.Now()
+	var w watcher
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		action := w.due(heap.read(), now.Sub(last))
+		last = now
+		if action == recount {
+			runtime.GC()
+			last = time.Now()
+			action = w.recounted(heap.read(), last.Sub(now))
+		}
+		if action == release {
+			debug.FreeOSMemory()
+			last = time.Now()
+			w.released(heap.read(), last.Sub(now))
+		}
+	}
+}
+
+// An action is what the watcher asks for.
+type action int
+
+const (
+	wait    action = iota
+	recount        // collect garbage to renew the count of the live bytes
+	release        // collect garbage, and return the free memory to the system
+)
+
+// A state is what the runtime says about the heap, in bytes.
+type state struct {
+	live      uint64 // reachable at the last collection
+	held      uint64 // objects, dead ones included, and pages that were not returned to the system
+	allocated uint64 // since the process began
+	cycles    uint64 // collections since the process began
+}
+
+// waste returns the bytes that a collection would return to the system, at most: some of the objects
+// allocated since the last collection are alive.
+func (s state) waste() uint64 { return s.held - min(s.held, s.live) }
+
+// A watcher decides when the heap is collected.
+type watcher struct {
+	before state // at the last look
+	seen   bool
+	rate   float64       // allocated bytes per second, between the last two looks
+	pause  time.Duration // that must pass before the next collection
+	kept   uint64        // waste that the last release could not return
+	age    time.Duration // of the last collection, by whoever
+	churn  uint64        // bytes allocated since
+}
+
+// due takes the state of the heap, elapsed after the last look, and returns what to do now.
+func (w *watcher) due(s state, elapsed time.Duration) action {
+	allocated := s.allocated - w.before.allocated
+	first := !w.seen
+	w.age, w.churn = w.age+elapsed, w.churn+allocated
+	if s.cycles != w.before.cycles {
+		w.age, w.churn = 0, 0
+	}
+	w.before, w.seen, w.rate = s, true, float64(allocated)/elapsed.Seconds()
+	if w.pause -= elapsed; w.pause > 0 || first {
+		return wait
+	}
+	if w.wasteful(s) {
+		return release
+	}
+	if w.age >= maxAge && w.churn >= minChurn {
+		return recount
+	}
+	return wait
+}
+
+// wasteful reports whether the waste is worth a release.
+func (w *watcher) wasteful(s state) bool {
+	waste := s.waste() - min(s.waste(), w.kept)
+	return waste >= minWaste && waste >= s.live/wastePart && w.rate*soon.Seconds() < float64(waste)
+}
+
+// recounted takes the state after a recount that took a time, and returns what to do next.
+func (w *watcher) recounted(s state, took time.Duration) action {
+	w.collected(s, took)
+	if w.wasteful(s) {
+		return release
+	}
+	return wait
+}
+
+// released takes the state after a release. took is its time, and that of a recount before.
+func (w *watcher) released(s state, took time.Duration) {
+	w.collected(s, took)
+	w.kept = s.waste()
+}
+
+// collected takes the state after a collection that took a time.
+func (w *watcher) collected(s state, took time.Duration) {
+	w.before, w.pause = s, maxShare*took
+	w.age, w.churn = 0, 0
+}
+
+// A reader reads the state of the heap.
+type reader struct{ samples []metrics.Sample }
+
+func newReader() *reader {
+	r := &reader{}
+	for _, name := range []string{
+		"/gc/heap/live:bytes", "/gc/heap/allocs:bytes",
+		"/memory/classes/heap/objects:bytes", "/memory/classes/heap/unused:bytes", "/memory/classes/heap/free:bytes",
+		"/gc/cycles/total:gc-cycles",
+	} {
+		r.samples = append(r.samples, metrics.Sample{Name: name})
+	}
+	return r
+}
+
+func (r *reader) read() state {
+	metrics.Read(r.samples)
+	value := func(i int) uint64 { return r.samples[i].Value.Uint64() }
+	return state{live: value(0), allocated: value(1), held: value(2) + value(3) + value(4), cycles: value(5)}
+}

@@ -1,0 +1,33 @@
+// Package command is llm-worker as a command.
+package command
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/observe"
+	"github.com/whence-dev/whence/internal/process"
+	"github.com/whence-dev/whence/llm-worker/worker"
+)
+
+// New returns the service. Its flags set c.
+func New(c *worker.Config) *cli.Service {
+	return &cli.Service{
+		Name: "llm-worker", Listen: worker.DefaultListen, Flags: c.Flags,
+		Check: func() error { return Check(c) },
+		Run: func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
+			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
+			return worker.Run(ctx, *c, ln, log)
+		},
+	}
+}
+
+// Check reports what is wrong with c and with the files that it names.
+func Check(c *worker.Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return process.CheckModel(c.Model, "config.json")
+}

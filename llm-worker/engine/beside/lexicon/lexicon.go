@@ -1,0 +1,64 @@
+// Package lexicon describes a model whose server the worker speaks to in text, at least in part: its
+// tokenizer, and how ids become text for the server and the server's text becomes ids.
+package lexicon
+
+import (
+	"io/fs"
+	"slices"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+)
+
+// A Model is the worker's description of the model that its server runs.
+type Model struct {
+	ContextLength int // tokens of prompt and answer together
+	VocabSize     int // token ids are below VocabSize
+	EOS           []uint32
+	Tokenizer     *tokenizer.Tokenizer
+	Images        bool // the model sees images
+}
+
+// Load reads a Hugging Face directory of any architecture, without weights: config.json,
+// tokenizer.json and, if present, generation_config.json.
+func Load(fsys fs.FS) (*Model, error) {
+	config, err := beside.LoadConfig(fsys)
+	if err != nil {
+		return nil, err
+	}
+	data, err := fs.ReadFile(fsys, "tokenizer.json")
+	if err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{
+		ContextLength: config.Context, VocabSize: max(config.Vocab, tok.VocabSize()), EOS: config.EOS, Tokenizer: tok, Images: config.Images,
+	}, nil
+}
+
+// Spell returns the text that a server tokenizes to exactly these ids, given that the server adds
+// the tokens of tokenizer.json's template around a text. Not all ids have such a text: ids that
+// decode to the text of other ids have none.
+func (m *Model) Spell(prompt []uint32) (string, error) {
+	frame := m.Tokenizer.Encode("", true) // usually the token that begins every text, or nothing
+	for n := range len(frame) + 1 {       // n is the number of template tokens in front of the text
+		before, behind := frame[:n], frame[n:]
+		if len(prompt) < len(frame) || !slices.Equal(prompt[:n], before) || !slices.Equal(prompt[len(prompt)-len(behind):], behind) {
+			continue
+		}
+		text := m.Tokenizer.Decode(prompt[n:len(prompt)-len(behind)], false)
+		if slices.Equal(m.Tokenizer.Encode(text, true), prompt) {
+			return text, nil
+		}
+	}
+	return "", streamerr.InvalidParam("prompt", "the server that generates takes text alone, and no text has exactly these tokens")
+}
+
+// Config returns the part of the description that needs no tokenizer.
+func (m *Model) Config() *beside.Config {
+	return &beside.Config{Context: m.ContextLength, Vocab: m.VocabSize, EOS: m.EOS, Images: m.Images}
+}

@@ -1,0 +1,59 @@
+package beside
+
+import (
+	"context"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+// A ServerLoad is the server's own report of its load, by all of its clients.
+type ServerLoad struct {
+	Running, Waiting   int    // requests
+	KVUsed, KVTotal    uint64 // positions of KV cache, in tokens; 0 if the server does not report them
+	UnreadPromptTokens uint64 // of waiting requests
+}
+
+// A LoadReader asks the server for its load. A server that does not report it is used all the same.
+type LoadReader func(ctx context.Context) (*ServerLoad, error)
+
+// A loadReport is the server's load as of the last probe.
+type loadReport struct {
+	ServerLoad
+	others int // requests of other clients
+}
+
+// ReadLoad makes Watch ask for the server's load at every probe. Call it before Watch.
+func (e *Engine) ReadLoad(read LoadReader) { e.readLoad = read }
+
+// updateLoad asks the server for its load, or forgets the last report if the server does not answer.
+func (e *Engine) updateLoad(ctx context.Context) {
+	if e.readLoad == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	before := e.running.Load()
+	load, err := e.readLoad(ctx)
+	if err != nil {
+		e.reported.Store(nil)
+		return
+	}
+	// Whether the server had counted our streams that came or went meanwhile is not known.
+	ours := int(max(before, e.running.Load()))
+	e.reported.Store(&loadReport{*load, max(0, load.Running+load.Waiting-ours)})
+}
+
+// Load returns the load of the engine: the streams of this engine as of now and, if the server reports
+// its load, the requests of other clients and the KV cache as of the last probe.
+func (e *Engine) Load() *llmv1.Load {
+	load := &llmv1.Load{Running: uint32(e.running.Load()), MaxRunning: uint32(e.opts.MaxRunning)}
+	reported := e.reported.Load()
+	if reported == nil || e.upstream.Load() == nil {
+		return load
+	}
+	all := load.GetRunning() + uint32(reported.others)
+	load.Queued = min(uint32(reported.Waiting), all)
+	load.Running = all - load.GetQueued()
+	load.KvUsedTokens, load.KvTotalTokens, load.PrefillTokens = reported.KVUsed, reported.KVTotal, reported.UnreadPromptTokens
+	return load
+}

@@ -1,0 +1,116 @@
+package overhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+)
+
+// maxMetrics bounds a page of metrics, in bytes. vLLM's histograms take some hundred kilobytes.
+const maxMetrics = 4 << 20
+
+// LoadMetrics names the gauges of a server that make up its load. An empty name means that the server
+// has none.
+type LoadMetrics struct {
+	Running, Waiting string // requests
+	KVUsed, KVTotal  string // tokens
+	KVUsage          string // of the KV cache, from 0 to 1
+	CacheConfig      string // a gauge with the labels block_size and num_gpu_blocks
+}
+
+// The metrics of known servers. vLLM always has them, SGLang with --enable-metrics, and llama.cpp's server with
+// --metrics.
+var (
+	VLLMMetrics = LoadMetrics{
+		Running: "vllm:num_requests_running", Waiting: "vllm:num_requests_waiting",
+		KVUsage: "vllm:kv_cache_usage_perc", CacheConfig: "vllm:cache_config_info",
+	}
+	SGLangMetrics = LoadMetrics{
+		Running: "sglang:num_running_reqs", Waiting: "sglang:num_queue_reqs", KVUsed: "sglang:num_used_tokens", KVTotal: "sglang:max_total_num_tokens",
+	}
+	LlamaCPPMetrics = LoadMetrics{Running: "llamacpp:requests_processing", Waiting: "llamacpp:requests_deferred"}
+)
+
+// errNoMetrics is the error for a page without the number of running requests.
+var errNoMetrics = errors.New("the metrics do not have the number of running requests")
+
+// Load reads the server's load from GET /metrics: the sums over data-parallel ranks.
+func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoad, error) {
+	resp, err := c.ask(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return nil, beside.Unavailable(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, refused(resp)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxMetrics))
+	if err != nil {
+		return nil, beside.Broken(fmt.Errorf("/metrics: %w", err))
+	}
+	running, ok := sum(families[names.Running])
+	if !ok {
+		return nil, errNoMetrics
+	}
+	waiting, _ := sum(families[names.Waiting])
+	load := &beside.ServerLoad{Running: count(running), Waiting: count(waiting)}
+	used, _ := sum(families[names.KVUsed])
+	total, _ := sum(families[names.KVTotal])
+	load.KVUsed, load.KVTotal = uint64(count(used)), uint64(count(total))
+	if size := cacheSize(families[names.CacheConfig]); size > 0 {
+		usage, _ := sum(families[names.KVUsage])
+		share := usage / float64(max(1, len(families[names.KVUsage].GetMetric())))
+		load.KVUsed, load.KVTotal = min(uint64(count(share*float64(size))), size), size
+	}
+	return load, nil
+}
+
+// sum returns the sum of a gauge's values; ok is false if there is no such gauge.
+func sum(family *dto.MetricFamily) (total float64, ok bool) {
+	for _, m := range family.GetMetric() {
+		total += m.GetGauge().GetValue() + m.GetUntyped().GetValue()
+		ok = true
+	}
+	return total, ok
+}
+
+// count converts a gauge to a number of things.
+func count(value float64) int {
+	const most = 1 << 40
+	if !(value > 0) { // also NaN
+		return 0
+	}
+	return int(min(value, most))
+}
+
+// cacheSize returns the tokens of all KV caches; 0 if they are not told.
+func cacheSize(config *dto.MetricFamily) (tokens uint64) {
+	for _, m := range config.GetMetric() {
+		size := uint64(1)
+		for _, name := range []string{"block_size", "num_gpu_blocks"} {
+			value := ""
+			for _, label := range m.GetLabel() {
+				if label.GetName() == name {
+					value = label.GetValue()
+				}
+			}
+			n, err := strconv.ParseUint(value, 10, 31)
+			if err != nil { // absent, or None
+				return 0
+			}
+			size *= n
+		}
+		tokens += size
+	}
+	return tokens
+}

@@ -1,0 +1,135 @@
+// Package llamacpp is an engine that generates on llama.cpp's server beside the worker, over the
+// server's own POST /completion: token ids in, token ids out.
+//
+// The server sends no event for a token that ends within a character, and so never tells its id. The
+// next event counts such a token, and has the text of the whole character. The engine finds the ids
+// from that text: see lostIDs. Their log-probabilities cannot be found.
+//
+// A stopped stream closes its connection, which makes the server abort; that confirms the stop. An
+// answer is complete when the event with "stop" has come. Package features says what is honoured.
+package llamacpp
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
+)
+
+// Options are beside.Options and a key. Upstream is a URL.
+type Options struct {
+	beside.Options
+	Key string // sent as a bearer token unless ""
+}
+
+// An Engine generates on a llama.cpp. Generate works while Watch finds the server healthy.
+type Engine struct {
+	*beside.Engine
+	model  *lexicon.Model
+	client *overhttp.Client
+	pieces pieces
+
+	last props // owned by look
+}
+
+// New returns an engine of model; the options must be valid.
+func New(model *lexicon.Model, opts Options) *Engine {
+	e := &Engine{model: model, client: overhttp.New(opts.Upstream, opts.Key), pieces: newPieces(model.Tokenizer)}
+	e.Engine = beside.New(opts.Options, e.look)
+	e.ReadLoad(e.load)
+	return e
+}
+
+// props is the part of GET /props that the engine reads.
+type props struct {
+	Alias   string `json:"model_alias"`
+	Path    string `json:"model_path"`
+	Default struct {
+		Context int `json:"n_ctx"` // of one slot
+	} `json:"default_generation_settings"`
+}
+
+// name returns the server's name of the model.
+func (p *props) name() string {
+	if p.Alias != "" {
+		return p.Alias
+	}
+	return strings.TrimSuffix(path.Base(p.Path), ".gguf")
+}
+
+// look is a beside.Look. The server answers /props only while its model is loaded.
+func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*beside.Upstream, error) {
+	var now props
+	if err := e.client.Get(ctx, "/props", &now); err != nil {
+		return nil, err
+	}
+	if was != nil && now == e.last {
+		return was, nil
+	}
+	model := beside.Model{Name: now.name(), Context: now.Default.Context, Generation: true}
+	up, err := model.Upstream(e.model.Config())
+	if err != nil {
+		return nil, err
+	}
+	up.Resumes, up.Capabilities = true, features.LlamaCPP.Capabilities()
+	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, req) }
+	e.last = now
+	return up, nil
+}
+
+// load is a beside.LoadReader. Only the server's metrics, which it has with --metrics, tell how many
+// requests wait for a slot.
+func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
+	if load, err := e.client.Load(ctx, overhttp.LlamaCPPMetrics); err == nil {
+		return load, nil
+	}
+	var slots []struct {
+		Busy bool `json:"is_processing"`
+	}
+	if err := e.client.Get(ctx, "/slots", &slots); err != nil {
+		return nil, err
+	}
+	load := new(beside.ServerLoad)
+	for _, slot := range slots {
+		if slot.Busy {
+			load.Running++
+		}
+	}
+	return load, nil
+}
+
+// A call is one request to the server.
+type call struct {
+	stream *overhttp.Stream
+	answer *answer
+}
+
+// Open implements beside.Call. The server sends the header of its response with the first token.
+func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
+
+// Next implements beside.Call: the tokens of one event; the last event has the ending.
+func (c *call) Next() ([]uint32, *llmv1.End, error) {
+	data, err := c.stream.Next()
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.answer.next(data)
+}
+
+// Tell implements beside.Teller.
+func (c *call) Tell(tokens *workerv1.Tokens) {
+	c.answer.ids.Tell(tokens)
+	c.answer.likely.Complete(tokens)
+}
+
+// Stop implements beside.Call.
+func (c *call) Stop() (confirmed bool) {
+	c.stream.HangUp()
+	return true // the connection is closed: the server confirms a stop in no other way
+}

@@ -1,0 +1,170 @@
+package llamacpp_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/llm-worker/engine/llamacpp"
+	"github.com/whence-dev/whence/llm-worker/engine/llamacpp/llamacpptest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func model(t testing.TB) *lexicon.Model {
+	t.Helper()
+	m, err := lexicon.Load(whencetiny.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func subject(t testing.TB) *besidetest.Subject {
+	t.Helper()
+	m := *model(t)
+	m.ContextLength, m.VocabSize, m.EOS = besidetest.Context, besidetest.Vocab, []uint32{besidetest.EOS}
+	return &besidetest.Subject{Dialect: llamacpptest.Dialect(), New: func(o beside.Options) (besidetest.Engine, error) {
+		o.Upstream = "http://" + o.Upstream
+		return llamacpp.New(&m, llamacpp.Options{Options: o}), nil
+	}}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	besidetest.Run(t, *subject(t))
+}
+
+func TestServerIsAskedInItsWords(t *testing.T) {
+	e, server := subject(t).Start(t, besidetest.Count)
+	everything := besidetest.Everything(features.LlamaCPP.Sampling())
+	everything.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"null"}`}}}
+	always := map[string]any{"return_tokens": true, "timings_per_token": true, "cache_prompt": true, "repeat_last_n": -1.0}
+	for name, test := range map[string]struct {
+		asked *llmv1.Sampling
+		want  map[string]any
+	}{
+		"everything": {everything, map[string]any{
+			"temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
+			"logit_bias": []any{[]any{7.0, -1.5}}, "seed": float64((1<<40 + 5) % (1<<31 - 1)), "max_tokens": uint64(9), "ignore_eos": true,
+			"json_schema": map[string]any{"type": "null"},
+		}},
+		// Unset fields are sent with our defaults: the server has others.
+		"nothing": {&llmv1.Sampling{MaxTokens: proto.Uint32(3)}, map[string]any{
+			"temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "max_tokens": uint64(3),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(server.Asked())
+			if r := besidetest.Read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: test.asked}, nil); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			for field, value := range always {
+				test.want[field] = value
+			}
+			if got := server.Asked()[before].Sampling; !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got  %v\nwant %v", got, test.want)
+			}
+		})
+	}
+}
+
+// withheld plays an answer as the server does: it sends no event for a token that ends within a
+// character, and the text of the character with the token that ends it.
+func withheld(m *lexicon.Model, ids []uint32) besidetest.Script {
+	return func(a *besidetest.Answer) error {
+		text := ""
+		for i, id := range ids {
+			piece, _ := m.Tokenizer.Spells(id)
+			if text += piece; strings.ToValidUTF8(text, "") != text {
+				continue
+			}
+			a.Send(llamacpptest.Event(map[string]any{"content": text, "tokens": []uint32{id}, "tokens_predicted": i + 1, "tokens_evaluated": 3, "stop": false}))
+			text = ""
+		}
+		a.Send(llamacpptest.Event(map[string]any{"content": "", "tokens": []uint32{}, "tokens_predicted": len(ids), "tokens_evaluated": 3, "stop": true, "stop_type": "limit"}))
+		return nil
+	}
+}
+
+func TestTokensThatTheServerDoesNotSendAreFound(t *testing.T) {
+	m := model(t)
+	for _, text := range []string{"plain", "Send 🚀🌙 emojis", "你好, こんにちは。", "🚀"} {
+		ids := m.Tokenizer.Encode(text, false)
+		e, _ := subject(t).Start(t, withheld(m, ids))
+		r := besidetest.Read(t.Context(), e, besidetest.Ask(uint32(len(ids))), nil)
+		if r.Err != nil || !slices.Equal(r.Tokens, ids) || int(r.End.GetUsage().GetCompletionTokens()) != len(ids) {
+			t.Errorf("%q: got %v, want %v; %v, %v", text, r.Tokens, ids, r.End, r.Err)
+		}
+	}
+	// The limit may come within a character.
+	ids := m.Tokenizer.Encode("🚀", false)
+	e, _ := subject(t).Start(t, withheld(m, ids[:1]))
+	if r := besidetest.Read(t.Context(), e, besidetest.Ask(1), nil); r.Err != nil || len(r.Tokens) != 0 || r.End.GetTokens() != 1 || r.End.GetFinish() != llmv1.Finish_FINISH_LENGTH {
+		t.Error(r.Tokens, r.End, r.Err)
+	}
+	// Nobody can tell how likely a token was that was not sent.
+	e, _ = subject(t).Start(t, withheld(m, m.Tokenizer.Encode("🚀", false)))
+	req := besidetest.Ask(9)
+	req.Sampling.Logprobs = proto.Uint32(1)
+	if r := besidetest.Read(t.Context(), e, req, nil); streamerr.As(r.Err).Reason != streamerr.EngineFailed || !strings.Contains(r.Err.Error(), "within a character") {
+		t.Error(r.Err)
+	}
+}
+
+// event sends an event after one token.
+func event(data string) besidetest.Script {
+	return func(a *besidetest.Answer) error {
+		a.Count(1)
+		a.Send(besidetest.Message("data: " + data + "\n\n"))
+		return nil
+	}
+}
+
+func refuses(code codes.Code) besidetest.Script {
+	return func(*besidetest.Answer) error { return status.Error(code, "because") }
+}
+
+func TestEveryMisdeedHasItsEnding(t *testing.T) {
+	finish := func(how string) besidetest.Script {
+		return func(a *besidetest.Answer) error { a.Count(1); a.Complete(how); return nil }
+	}
+	subject(t).Misdeeds(t, map[string]besidetest.Misdeed{
+		"closes at once":               {Script: func(a *besidetest.Answer) error { a.Send(besidetest.Message(": ping\n\n")); return nil }, Reason: streamerr.PeerLost, Says: "without an ending"},
+		"closes in mid-answer":         {Script: func(a *besidetest.Answer) error { a.Count(1); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "without an ending"},
+		"breaks the connection":        {Script: func(a *besidetest.Answer) error { a.Count(1); a.Server.Cut(); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "broke the connection"},
+		"breaks it before it answers":  {Script: func(a *besidetest.Answer) error { a.Server.Cut(); return nil }, Reason: streamerr.Unavailable, Says: "broke the connection before it answered"},
+		"[DONE] without an ending":     {Script: event("[DONE]"), Reason: streamerr.PeerLost, Tokens: 1, Says: "last event"},
+		"stops without saying why":     {Script: finish("none"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"none"`},
+		"stops at a word":              {Script: finish("word"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"word"`},
+		"no JSON":                      {Script: event("hello"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "nonsense"},
+		"tokens that are not counted":  {Script: event(`{"content":"a","tokens":[5]}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "count"},
+		"fewer tokens than before":     {Script: event(`{"content":"a","tokens":[5],"tokens_predicted":1}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "had come before"},
+		"text without ids":             {Script: event(`{"content":"a","tokens":[],"tokens_predicted":2}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "too old"},
+		"a token that nothing spells":  {Script: event(`{"content":"\u0001\u0002\u0003","tokens":[5],"tokens_predicted":9}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "run this model"},
+		"a token that the model lacks": {Script: event(`{"content":"","tokens":[99999],"tokens_predicted":2}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "vocabulary"},
+		"error in the stream":          {Script: event(`{"error":{"code":500,"message":"KV cache is full","type":"server_error"}}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "KV cache is full"},
+		"error of the request":         {Script: event(`{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}`), Reason: streamerr.Invalid, Tokens: 1, Says: "too long"},
+		"error while it is loading":    {Script: event(`{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`), Reason: streamerr.Unavailable, Tokens: 1, Says: "Loading"},
+		"never ends":                   {Script: func(a *besidetest.Answer) error { a.Count(1 << 20); return nil }, Reason: streamerr.EngineFailed, Tokens: 50, Says: "more tokens than the 50"},
+		"status 400":                   {Script: refuses(codes.InvalidArgument), Reason: streamerr.Invalid, Says: "because"},
+		"status 404":                   {Script: refuses(codes.NotFound), Reason: streamerr.NotFound, Says: "because"},
+		"status 429":                   {Script: refuses(codes.ResourceExhausted), Reason: streamerr.Overloaded, Says: "because"},
+		"status 500":                   {Script: refuses(codes.Internal), Reason: streamerr.EngineFailed, Says: "because"},
+		"status 401":                   {Script: refuses(codes.Unauthenticated), Reason: streamerr.EngineFailed, Says: "--upstream-key"},
+	})
+}

@@ -1,0 +1,136 @@
+// Package llamacpptest is a fake of llama.cpp's server: its own API, as the server's README has it. A
+// script provides the answers.
+package llamacpptest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Dialect is the dialect of the server.
+func Dialect() besidetest.Dialect {
+	return besidetest.Dialect{
+		HangsUp: true,
+		Loads:   true,
+		Chunk: func(r besidetest.Request, ids []uint32, sent int) besidetest.Message {
+			e := partial(r, ids, sent)
+			for i := range ids {
+				if r.Logprobs < 0 {
+					break
+				}
+				chosen, top := besidetest.Likeliest(ids[i], r.Logprobs)
+				p := probability(chosen)
+				for _, c := range top {
+					p["top_logprobs"] = append(p["top_logprobs"].([]any), probability(c)) //nolint:forcetypeassert // probability's
+				}
+				e["completion_probabilities"] = append(e["completion_probabilities"].([]any), p) //nolint:forcetypeassert // as below
+			}
+			return Event(e)
+		},
+		Complete: func(r besidetest.Request, finish string, _ []uint32, sent int) besidetest.Message {
+			e := partial(r, nil, sent)
+			e["stop"], e["stop_type"], e["stopping_word"] = true, finish, ""
+			for ours, theirs := range map[string]string{"stop": "eos", "length": "limit"} {
+				if finish == ours {
+					e["stop_type"] = theirs
+				}
+			}
+			return Event(e)
+		},
+		AbortedFinish: "none",
+		HTTP: func(s *besidetest.Server) http.Handler {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /props", func(rw http.ResponseWriter, _ *http.Request) {
+				s.Looks.Add(1)
+				if s.NoModel.Load() {
+					refuse(rw, http.StatusServiceUnavailable, "Loading model", "unavailable_error")
+					return
+				}
+				_, _ = fmt.Fprintf(rw, `{"default_generation_settings":{"id":0,"n_ctx":%d,"params":{"n_predict":-1}},"total_slots":4,"model_alias":"tiny",
+					"model_path":"/models/tiny-q8.gguf","chat_template":"{{ x }}","build_info":"b1-x","is_sleeping":false}`, besidetest.Context)
+			})
+			mux.HandleFunc("GET /slots", func(rw http.ResponseWriter, _ *http.Request) {
+				running, waiting := s.Requests()
+				slots := make([]map[string]any, 64)
+				for i := range slots {
+					slots[i] = map[string]any{"id": i, "n_ctx": besidetest.Context, "is_processing": i < running+waiting}
+				}
+				_ = json.NewEncoder(rw).Encode(slots)
+			})
+			mux.HandleFunc("POST /completion", func(rw http.ResponseWriter, r *http.Request) { complete(s, rw, r) })
+			return mux
+		},
+	}
+}
+
+// Event is the bytes of an event.
+func Event(data map[string]any) besidetest.Message {
+	b, _ := json.Marshal(data) // text and numbers, which JSON can encode
+	return fmt.Appendf(nil, "data: %s\n\n", b)
+}
+
+// partial is an event of an answer. Its tokens have no text, because their ids are made up.
+func partial(r besidetest.Request, ids []uint32, sent int) map[string]any {
+	if ids == nil {
+		ids = []uint32{}
+	}
+	return map[string]any{
+		"index": 0, "content": "", "tokens": ids, "stop": false, "id_slot": -1, "tokens_predicted": sent, "tokens_evaluated": len(r.Prompt),
+		"timings": map[string]any{"cache_n": 2, "prompt_n": max(0, len(r.Prompt)-2), "prompt_ms": 0.1}, "completion_probabilities": []any{},
+	}
+}
+
+func probability(c besidetest.Candidate) map[string]any {
+	return map[string]any{"id": c.ID, "logprob": c.Logprob, "token": "x", "bytes": []int{120}, "top_logprobs": []any{}}
+}
+
+func refuse(rw http.ResponseWriter, status int, message, kind string) {
+	rw.WriteHeader(status)
+	_, _ = fmt.Fprintf(rw, `{"error":{"code":%d,"message":%q,"type":%q}}`, status, message, kind)
+}
+
+// complete answers a request. An error is an HTTP status, or an event if the answer has begun.
+func complete(s *besidetest.Server, rw http.ResponseWriter, r *http.Request) {
+	var asked map[string]any
+	var prompt struct{ Prompt []uint32 }
+	var raw json.RawMessage
+	if json.NewDecoder(r.Body).Decode(&raw) != nil || json.Unmarshal(raw, &asked) != nil || json.Unmarshal(raw, &prompt) != nil {
+		refuse(rw, http.StatusBadRequest, "not JSON", "invalid_request_error")
+		return
+	}
+	req := besidetest.Request{Prompt: prompt.Prompt, Stream: asked["stream"] == true, Sampling: asked, Metadata: metadata.MD{}, Logprobs: -1}
+	req.Metadata.Set("traceparent", r.Header.Values("traceparent")...)
+	if n, ok := asked["n_probs"].(float64); ok {
+		req.Logprobs = int(n)
+	}
+	limit, _ := asked["n_predict"].(float64)
+	asked["max_tokens"] = uint64(limit)
+	for _, name := range []string{"prompt", "stream", "n_predict", "n_probs"} {
+		delete(asked, name)
+	}
+	begun := false
+	err := s.Play(req, func(m besidetest.Message) {
+		if !begun {
+			rw.Header().Set("Content-Type", "text/event-stream")
+		}
+		begun = true
+		_, _ = rw.Write(m)
+		rw.(http.Flusher).Flush() //nolint:forcetypeassert // net/http's
+	}, r.Context().Done())
+	if err == nil {
+		return
+	}
+	why := streamerr.FromGRPC("llama.cpp", err).Reason.HTTPStatus()
+	if !begun {
+		refuse(rw, why, status.Convert(err).Message(), "server_error")
+		return
+	}
+	_, _ = rw.Write(Event(map[string]any{"error": map[string]any{"code": why, "message": status.Convert(err).Message(), "type": "server_error"}}))
+}

@@ -1,0 +1,83 @@
+package ollama
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+)
+
+// An answer is the part of the server's answer that has come, converted to tokens.
+type answer struct {
+	ids     beside.Answer
+	speller *tokenizer.Speller
+	chars   lexicon.Characters
+
+	promptTokens uint32 // that the server read; 0 until it has told
+}
+
+func newAnswer(m *lexicon.Model, up *beside.Upstream, req *workerv1.TokenRequest) (*answer, error) {
+	speller, err := m.Tokenizer.NewSpeller()
+	if err != nil {
+		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
+	}
+	return &answer{ids: beside.NewAnswer(req, up.Vocab, up.EOS), speller: speller}, nil
+}
+
+// A line is one line of the answer.
+type line struct {
+	Text       *lexicon.Part   `json:"response"`
+	Done       bool            `json:"done"`
+	DoneReason string          `json:"done_reason"`
+	Prompt     uint32          `json:"prompt_eval_count"`
+	Completion uint32          `json:"eval_count"`
+	Error      json.RawMessage `json:"error"`
+}
+
+// next returns the tokens and the ending of one line.
+func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
+	var l line
+	if err := json.Unmarshal(data, &l); err != nil {
+		return nil, nil, beside.Broken(fmt.Errorf("a line is not an answer: %w", err))
+	}
+	switch {
+	case len(l.Error) > 0 && string(l.Error) != "null":
+		return nil, nil, overhttp.ReadComplaint(data).Ending(beside.InAnswer)
+	case l.Text == nil:
+		return nil, nil, beside.Broken(errors.New("a line has no response"))
+	}
+	ids, err := a.spell(a.chars.Next(*l.Text))
+	if err != nil || !l.Done {
+		return ids, nil, err
+	}
+	finish, err := beside.Finish(l.DoneReason)
+	if err != nil {
+		return nil, nil, err
+	}
+	rest, err := a.spell(a.chars.Flush())
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.speller.Flush(); err != nil {
+		return nil, nil, beside.Broken(err)
+	}
+	a.promptTokens = l.Prompt
+	held, end := a.ids.End(finish, beside.Usage{Prompt: l.Prompt, Completion: l.Completion})
+	return append(append(ids, rest...), held...), end, nil
+}
+
+func (a *answer) spell(text string) ([]uint32, error) {
+	ids, err := a.speller.Next(text)
+	if err != nil {
+		return nil, beside.Fail(streamerr.EngineFailed, err, "a part of the answer is not text of the model's tokenizer: does the server run this model?")
+	}
+	a.ids.Made(len(ids))
+	return ids, nil
+}

@@ -1,0 +1,146 @@
+// Package ollama is an engine that generates on an Ollama beside the worker, over Ollama's own POST
+// /api/generate.
+//
+// Ollama takes and gives text alone. A prompt is sent raw, as the text that has exactly its ids, and
+// never truncated: a prompt that Ollama's context cannot hold is refused. The answer's text is spelled
+// in ids that decode to it. So streams do not resume, and there are no log-probabilities. Package
+// features says what is honoured.
+//
+// A stopped stream closes its connection, which makes Ollama abort; that confirms the stop. An answer is
+// complete when the line with "done" has come.
+package ollama
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Options are beside.Options, a model and a key. Upstream is a URL.
+type Options struct {
+	beside.Options
+	Model string // Ollama's name for the model; "" means the first model of its list
+	Key   string // sent as a bearer token unless ""
+}
+
+// An Engine generates on an Ollama. Generate works while Watch finds the server healthy.
+type Engine struct {
+	*beside.Engine
+	model  *lexicon.Model
+	opts   Options
+	client *overhttp.Client
+
+	// Owned by look.
+	last  listing // of the description that was usable last
+	seen  listing // the last answer of the list; zero after a failure
+	trial beside.Trial
+	doubt bool // the server may have been replaced, and no trial has shown yet whether it was
+}
+
+// New returns an engine of model; the options must be valid.
+func New(model *lexicon.Model, opts Options) *Engine {
+	e := &Engine{model: model, opts: opts, client: overhttp.New(opts.Upstream, opts.Key)}
+	e.Engine = beside.New(opts.Options, e.look)
+	return e
+}
+
+// A listing is a model in Ollama's lists.
+type listing struct {
+	Name    string `json:"name"`
+	Digest  string `json:"digest"`
+	Context int    `json:"context_length"` // only in the list of loaded models
+}
+
+// look is a beside.Look. It always requests the list of models, and generates a token only to try a
+// model that is new or in doubt: that loads the model, and so shows how long its context is.
+func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
+	now, err := e.find(ctx, "/api/tags", e.opts.Model)
+	if err != nil {
+		if !beside.Late(err) { // when the server answers again, it is tried at once
+			e.seen = listing{}
+		}
+		return nil, err
+	}
+	if now != e.seen {
+		e.trial.Reset()
+	}
+	e.doubt = e.doubt || doubt
+	if e.seen = now; was != nil && !e.doubt && now == e.last {
+		return was, nil
+	}
+	var up *beside.Upstream
+	err = e.trial.Do(func() error {
+		up, err = e.try(ctx, now.Name)
+		return err
+	})
+	if was != nil && (errors.Is(err, streamerr.Overloaded) || errors.Is(err, context.DeadlineExceeded)) {
+		return was, nil // too busy to be tried; keep the old description until the next probe
+	}
+	e.doubt = false
+	if err != nil {
+		return nil, err
+	}
+	e.last = now
+	return up, nil
+}
+
+// find returns the model of a name, or the first model for "", in one of Ollama's lists.
+func (e *Engine) find(ctx context.Context, list, name string) (listing, error) {
+	var models struct {
+		Models []listing `json:"models"`
+	}
+	if err := e.client.Get(ctx, list, &models); err != nil {
+		return listing{}, err
+	}
+	for _, m := range models.Models {
+		if name == "" || m.Name == name || m.Name == name+":latest" {
+			return m, nil
+		}
+	}
+	if name == "" {
+		return listing{}, errors.New("the server has no model; ollama pull adds one")
+	}
+	return listing{}, beside.Fail(streamerr.NotFound, nil, "the server that generates has no model %.128q; --upstream-model says which model to ask for", name)
+}
+
+// trialPrompt is the prompt of a trial. Any text works whose tokens are those of its characters.
+const trialPrompt = "Hi"
+
+// try makes the server answer with one token, and returns its description.
+func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error) {
+	model := beside.Model{Name: name, Generation: true}
+	up, err := model.Upstream(e.model.Config())
+	if err != nil {
+		return nil, err
+	}
+	up.Name = strings.TrimSuffix(name, ":latest")
+	up.Capabilities = features.Ollama.Capabilities()
+	up.Capabilities.Prompt, up.Capabilities.Answer = llmv1.Form_FORM_TEXT, llmv1.Form_FORM_TEXT
+	tryCtx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
+	defer cancel()
+	one, cold := uint32(1), float32(0)
+	req := &workerv1.TokenRequest{Prompt: e.model.Tokenizer.Encode(trialPrompt, true), Sampling: &llmv1.Sampling{MaxTokens: &one, Temperature: &cold}}
+	c, err := e.ask(up, name, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := beside.Drain(tryCtx, c); err != nil {
+		return nil, err
+	}
+	if read := c.answer.promptTokens; int64(read) > int64(len(req.GetPrompt())) {
+		return nil, beside.Fail(streamerr.Invalid, nil, "the server reads %d tokens where %d were sent: its model has another tokenizer than --model", read, len(req.GetPrompt()))
+	}
+	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
+		up.Context = min(up.Context, loaded.Context)
+	}
+	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
+	return up, nil
+}

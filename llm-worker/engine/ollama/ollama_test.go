@@ -1,0 +1,308 @@
+package ollama_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/llm-worker/engine/ollama"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// A fake is an Ollama, as its docs/api.md and api/types.go have it.
+type fake struct {
+	*httptest.Server
+	answer  func(rw http.ResponseWriter, r *http.Request) // of every request but the trial
+	context int                                           // of the loaded model
+	read    int                                           // prompt tokens that a trial reports
+	full    atomic.Bool                                   // trials are refused, because the queue is full
+	granted atomic.Int64                                  // trials that were answered
+	refused atomic.Int64                                  // trials that were refused
+
+	mu    sync.Mutex // guards the following field
+	asked []map[string]any
+}
+
+func (f *fake) requests() []map[string]any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]map[string]any(nil), f.asked...)
+}
+
+// say sends a line.
+func say(rw http.ResponseWriter, line string) {
+	rw.Header().Set("Content-Type", "application/x-ndjson")
+	_, _ = fmt.Fprintln(rw, line)
+	rw.(http.Flusher).Flush() //nolint:forcetypeassert // net/http's
+}
+
+// says answers with lines.
+func says(lines ...string) func(http.ResponseWriter, *http.Request) {
+	return func(rw http.ResponseWriter, _ *http.Request) {
+		for _, line := range lines {
+			say(rw, line)
+		}
+	}
+}
+
+// refuse answers as an Ollama whose queue is full.
+func refuse(rw http.ResponseWriter) {
+	rw.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = fmt.Fprint(rw, `{"error":"server busy, please try again.  maximum pending requests exceeded"}`)
+}
+
+const done = `{"response":"","done":true,"done_reason":"stop","prompt_eval_count":3,"eval_count":4}`
+
+func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fake {
+	t.Helper()
+	f := &fake{answer: answer, context: 512, read: 1}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/tags", func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(rw, `{"models":[{"name":"other:7b","digest":"1"},{"name":"tiny:latest","digest":"2","details":{"family":"llama"}}]}`)
+	})
+	mux.HandleFunc("GET /api/ps", func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(rw, `{"models":[{"name":"tiny:latest","digest":"2","context_length":%d}]}`, f.context)
+	})
+	mux.HandleFunc("POST /api/generate", func(rw http.ResponseWriter, r *http.Request) {
+		var asked map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			http.Error(rw, `{"error":"no JSON"}`, http.StatusBadRequest)
+			return
+		}
+		if asked["prompt"] == "Hi" {
+			if f.full.Load() {
+				refuse(rw)
+				f.refused.Add(1)
+				return
+			}
+			defer f.granted.Add(1)
+			say(rw, fmt.Sprintf(`{"response":"x","done":true,"done_reason":"length","prompt_eval_count":%d,"eval_count":1}`, f.read))
+			return
+		}
+		f.mu.Lock()
+		f.asked = append(f.asked, asked)
+		f.mu.Unlock()
+		f.answer(rw, r)
+	})
+	f.Server = httptest.NewServer(mux)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func model(t *testing.T) *lexicon.Model {
+	t.Helper()
+	m, err := lexicon.Load(whencetiny.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// watched starts an engine, and returns it and the changes of its health.
+func (f *fake) watched(t *testing.T, name string) (*ollama.Engine, chan bool) {
+	t.Helper()
+	e := ollama.New(model(t), ollama.Options{Options: beside.Options{Upstream: f.URL, MaxRunning: 8}, Model: name})
+	health := make(chan bool, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.Watch(ctx, func(healthy bool) { health <- healthy }) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return e, health
+}
+
+func (f *fake) start(t *testing.T) *ollama.Engine {
+	t.Helper()
+	e, health := f.watched(t, "tiny")
+	select {
+	case <-health:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the server is not healthy:", e.Problem())
+	}
+	return e
+}
+
+func ask(t *testing.T, text string, s *llmv1.Sampling) *workerv1.TokenRequest {
+	t.Helper()
+	return &workerv1.TokenRequest{Prompt: model(t).Tokenizer.Encode(text, true), Sampling: s}
+}
+
+func TestAnswerIsTheTextInTokens(t *testing.T) {
+	f := newFake(t, says(`{"model":"tiny","response":"Grü","done":false}`, "", `{"response":"ße 🚀","done":false}`, done))
+	e := f.start(t)
+	r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil)
+	if got := model(t).Tokenizer.Decode(r.Tokens, true); r.Err != nil || got != "Grüße 🚀" || r.End.GetFinish() != llmv1.Finish_FINISH_STOP {
+		t.Errorf("%q, %v, %v", got, r.End, r.Err)
+	}
+	if u := r.End.GetUsage(); u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 4 || r.Started.GetModel() != "tiny" {
+		t.Error(u, r.Started)
+	}
+	up := e.Upstream()
+	if can := up.Capabilities; up.Context != 512 || up.Resumes || can.GetPrompt() != llmv1.Form_FORM_TEXT || can.GetAnswer() != llmv1.Form_FORM_TEXT {
+		t.Error(up)
+	}
+}
+
+func TestServerIsAskedInItsWords(t *testing.T) {
+	f := newFake(t, says(done))
+	e := f.start(t)
+	everything := besidetest.Everything(features.Ollama.Sampling())
+	everything.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"object"}`}}}
+	for _, s := range []*llmv1.Sampling{everything, {MaxTokens: proto.Uint32(3)}} {
+		if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", s), nil); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	always := map[string]any{"model": "tiny:latest", "prompt": "What is Whence?", "raw": true, "stream": true, "truncate": false, "shift": false}
+	for i, want := range []map[string]any{
+		{"format": map[string]any{"type": "object"}, "options": map[string]any{
+			"num_predict": 9.0, "temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0,
+			"frequency_penalty": 0.2, "presence_penalty": 0.3, "seed": float64((1<<40 + 5) % (1<<31 - 1)),
+		}},
+		{"options": map[string]any{
+			"num_predict": 3.0, "temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "repeat_last_n": -1.0,
+			"frequency_penalty": 0.0, "presence_penalty": 0.0,
+		}},
+	} {
+		for name, value := range always {
+			want[name] = value
+		}
+		if got := f.requests()[i]; !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	}
+	for field, s := range map[string]*llmv1.Sampling{
+		"logprobs": {Logprobs: proto.Uint32(1)}, "min_tokens": {MinTokens: proto.Uint32(1)}, "ignore_eos": {IgnoreEos: true},
+		"guide": {Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "x", Schema: "{}"}}}},
+	} {
+		r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", s), nil)
+		if err := streamerr.As(r.Err); err.Reason != streamerr.Invalid || err.Param != "sampling."+field || len(f.requests()) != 2 {
+			t.Errorf("%s: %v", field, r.Err)
+		}
+	}
+}
+
+func TestEveryMisdeedHasItsEnding(t *testing.T) {
+	const one = `{"response":"a","done":false}`
+	status := func(status int) func(http.ResponseWriter, *http.Request) {
+		return func(rw http.ResponseWriter, _ *http.Request) {
+			rw.WriteHeader(status)
+			_, _ = fmt.Fprint(rw, `{"error":"because"}`)
+		}
+	}
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request)
+		reason streamerr.Reason
+		says   string
+	}{
+		"closes at once":          {says(""), streamerr.PeerLost, "without an ending"},
+		"closes in mid-answer":    {says(one), streamerr.PeerLost, "without an ending"},
+		"closes in mid-line":      {func(rw http.ResponseWriter, _ *http.Request) { say(rw, one); _, _ = fmt.Fprint(rw, `{"response":"b"`) }, streamerr.PeerLost, "without an ending"},
+		"breaks the connection":   {func(rw http.ResponseWriter, _ *http.Request) { say(rw, one); panic(http.ErrAbortHandler) }, streamerr.PeerLost, "broke the connection"},
+		"error in the stream":     {says(one, `{"error":"model runner has unexpectedly stopped"}`), streamerr.EngineFailed, "runner"},
+		"unloads the model":       {says(one, `{"response":"","done":true,"done_reason":"unload"}`), streamerr.EngineFailed, "unload"},
+		"no JSON":                 {says(one, "hello"), streamerr.EngineFailed, "nonsense"},
+		"JSON about another kind": {says(one, `{"hello":"world"}`), streamerr.EngineFailed, "no response"},
+		"a line without an end":   {says(`{"response":"` + strings.Repeat("x", 2<<20) + `"}`), streamerr.EngineFailed, "more than"},
+		"no stream":               {func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"error":"odd"}`) }, streamerr.EngineFailed, "odd"},
+		"status 400":              {status(400), streamerr.Invalid, "because"},
+		"status 404":              {status(404), streamerr.NotFound, "because"},
+		"status 429":              {status(429), streamerr.Overloaded, "because"},
+		"status 500":              {status(500), streamerr.EngineFailed, "because"},
+		"full queue":              {func(rw http.ResponseWriter, _ *http.Request) { refuse(rw) }, streamerr.Overloaded, "pending requests"},
+		"status 503":              {status(503), streamerr.Unavailable, "because"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, test.answer)
+			r := besidetest.Read(t.Context(), f.start(t), ask(t, "What is Whence?", nil), nil)
+			if err := streamerr.As(r.Err); r.Err == nil || err.Reason != test.reason || err.Path.String() != "engine" || !strings.Contains(err.Message, test.says) {
+				t.Errorf("got %v, want %s with %q", r.Err, test.reason, test.says)
+			}
+		})
+	}
+}
+
+func TestStopClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{})
+	f := newFake(t, func(rw http.ResponseWriter, r *http.Request) {
+		say(rw, `{"response":"a ","done":false}`)
+		<-r.Context().Done()
+		close(gone)
+	})
+	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+	defer ctl.Release()
+	r := besidetest.Read(ctx, f.start(t), ask(t, "What is Whence?", nil), func(r *besidetest.Result) {
+		if len(r.Tokens) > 0 {
+			go ctl.Stop(streamerr.ClientGone)
+		}
+	})
+	if !errors.Is(r.Err, streamerr.ClientGone) || r.Record.GetStopConfirmed() == nil {
+		t.Error(r.Err, r.Record)
+	}
+	select {
+	case <-gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the server still generates")
+	}
+}
+
+func TestServerThatCannotBeUsedIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		model string
+		read  int
+		says  string
+	}{
+		"no such model":     {"big", 1, "no model"},
+		"another tokenizer": {"tiny", 9, "another tokenizer"},
+	} {
+		f := newFake(t, says(done))
+		f.read = test.read
+		e, health := f.watched(t, test.model)
+		besidetest.Eventually(t, name, func() bool { return strings.Contains(e.Problem(), test.says) })
+		if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); len(health) > 0 || !errors.Is(r.Err, streamerr.Unavailable) {
+			t.Errorf("%s: %v", name, r.Err)
+		}
+	}
+}
+
+// TestServerInDoubtIsTriedUntilItHasRoom: a full queue says nothing against the server, and nothing for it.
+func TestServerInDoubtIsTriedUntilItHasRoom(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	e, health := f.watched(t, "tiny")
+	besidetest.Eventually(t, "the server is healthy", func() bool { return len(health) == 1 })
+	f.full.Store(true)
+	if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); r.Err == nil {
+		t.Fatal("a broken connection is not an error")
+	}
+	besidetest.Eventually(t, "the server in doubt is tried", func() bool { return f.refused.Load() > 0 })
+	f.full.Store(false)
+	besidetest.Eventually(t, "the server that was too busy is tried again", func() bool { return f.granted.Load() == 2 })
+	if len(health) != 1 || e.Upstream() == nil {
+		t.Error("a full queue made the server unhealthy:", e.Problem())
+	}
+}

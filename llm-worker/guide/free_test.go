@@ -1,0 +1,73 @@
+package guide
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+// accepts reports whether s matches all of text, and whether it matches a prefix of it.
+func accepts(s *symbol, text string) (all, prefix bool) {
+	g := newGrammar()
+	at := g.state(g.push(measure(s), nil))
+	for i := range len(text) {
+		if at = g.step(at, text[i]); at == nil {
+			return false, prefix
+		}
+		prefix = prefix || at.done && i < len(text)-1
+	}
+	return at.done, prefix
+}
+
+func TestFreeTextEndsAtTheFirstOccurrenceOfItsEnd(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	draw := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "ab"[r.IntN(2)]
+		}
+		return string(b)
+	}
+	matched := 0
+	for range 3000 {
+		end, text := draw(1+r.IntN(5)), draw(r.IntN(12))
+		want := strings.Index(text, end) == len(text)-len(end) && len(text) >= len(end)
+		got, prefix := accepts(freeText(end), text)
+		if got != want || got && prefix {
+			t.Fatalf("free text until %q: %q matches: %v, a prefix of it: %v", end, text, got, prefix)
+		}
+		if got {
+			matched++
+		}
+	}
+	if matched < 100 {
+		t.Fatal("too few texts matched to show anything:", matched)
+	}
+}
+
+func TestReasoningMayPrecedeAForm(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	g := &llmv1.Guide{FreeUntil: "</think>", Forms: []*llmv1.GuideForm{{Before: "\n\n", Schema: `{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"],"additionalProperties":false}`}}}
+	form := regexp.MustCompile(`(?s)^.*?</think>\n\n(\{.*\})$`)
+	free := 0
+	for range 40 {
+		// Whatever stands in front, the answer is finished in its room.
+		text, whole := wander(t, v, tok, g, 30+r.IntN(40), r)
+		parts := form.FindStringSubmatch(text)
+		if !whole || parts == nil || !json.Valid([]byte(parts[1])) {
+			t.Fatalf("%q, whole %v", text, whole)
+		}
+		free += len(text) - len(parts[1])
+	}
+	if free < 1000 {
+		t.Error("hardly anything stood in front of the forms:", free, "bytes")
+	}
+	if _, err := New(v, &llmv1.Guide{FreeUntil: strings.Repeat("x", maxFree+1), Forms: g.GetForms()}); err == nil {
+		t.Error("an end of free text that is too long is accepted")
+	}
+}

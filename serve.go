@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	api "github.com/whence-dev/whence/api-service/command"
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/flags"
+	"github.com/whence-dev/whence/internal/observe"
+	"github.com/whence-dev/whence/internal/process"
+	llm "github.com/whence-dev/whence/llm-worker/command"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+)
+
+// A config holds the options of all three services, except for their connections.
+type config struct {
+	chat, worker string // listen addresses
+	edge         edge.Config
+	server       server.Config
+	engine       worker.Config
+	calls        guard.Limits // limits of the hops below the edge
+	timers       rpc.Timers   // of the edge; the hops below keep their defaults
+	grace        time.Duration
+}
+
+func (c *config) flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.chat, "chat-listen", server.DefaultListen, "`host:port` of the chat-service; port 0 takes any")
+	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any")
+	process.LinkFlag(fs, &c.edge.Link)
+	flags.Group(fs, flags.Connections)
+	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
+	c.calls = guard.Default
+	c.calls.Flags(fs)
+	flags.Group(fs, flags.Limits, "max-streams", "max-calls", "max-calls-per-connection")
+	c.timers = edge.DefaultTimers
+	process.TimerFlags(fs, &c.timers)
+	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
+	flags.Group(fs, flags.Timeouts)
+	c.server.ModelFlags(fs)
+	c.engine.EngineFlags(fs)
+	c.edge.HTTPFlags(fs)
+}
+
+// allInOne returns the service that is the whole path.
+func allInOne() *cli.Service {
+	var c config
+	return &cli.Service{
+		Name: "whence", Listen: edge.DefaultListen, Flags: c.flags, LibraryLog: edge.LogTo, Pages: c.edge.Admin.On, Check: c.check,
+		Run: func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
+			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = out.Metrics, out.Metrics, out.Metrics
+			c.edge.Traces, c.server.Traces, c.engine.Traces = out.Traces, out.Traces, out.Traces
+			c.edge.Usage, c.server.Usage, c.engine.Usage = out.Usage, out.Usage, out.Usage
+			return runAll(ctx, c, ln, log)
+		},
+	}
+}
+
+// share gives each service the options that the services share.
+func (c *config) share() {
+	c.edge.Name, c.edge.Chat, c.edge.Timers, c.edge.Grace = edge.DefaultName, edge.DefaultChat, c.timers, c.grace
+	c.server.Name, c.server.Worker = server.DefaultName, server.DefaultWorker
+	c.server.MaxStreams, c.server.Timers, c.server.Grace = c.edge.MaxStreams, server.DefaultTimers, c.grace
+	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.DefaultName, c.server.Model, c.server.ModelName
+	c.server.Calls, c.engine.Calls = c.calls, c.calls
+	c.server.Link, c.engine.Link = c.edge.Link, c.edge.Link
+	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
+}
+
+// check reports what is wrong with c and with the files that it names.
+func (c *config) check() error {
+	c.share()
+	if err := api.Check(&c.edge); err != nil {
+		return err
+	}
+	if err := c.server.Check(); err != nil {
+		return err
+	}
+	return llm.Check(&c.engine)
+}
+
+// runAll serves all three until ctx is done. They drain in the order in which requests come in, so
+// that no service loses the streams of the service before it. The grace counts from the first
+// signal for all three.
+func runAll(ctx context.Context, c config, front net.Listener, log *slog.Logger) error {
+	middle, err := net.Listen("tcp", c.chat)
+	if err != nil {
+		return fmt.Errorf("--chat-listen: %w", err)
+	}
+	back, err := net.Listen("tcp", c.worker)
+	if err != nil {
+		return fmt.Errorf("--worker-listen: %w", err)
+	}
+	c.share()
+	c.edge.Chat, c.server.Worker = middle.Addr().String(), back.Addr().String()
+
+	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others
+	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
+	failed.Go(func() error {
+		defer close(edgeDone)
+		return edge.Run(all, c.edge, front, log)
+	})
+	failed.Go(func() error {
+		defer close(chatDone)
+		return server.Run(drain.After(all, edgeDone), c.server, middle, log)
+	})
+	failed.Go(func() error { return worker.Run(drain.After(all, chatDone), c.engine, back, log) })
+	failed.Go(func() error {
+		if ready(all, front.Addr()) {
+			greet(c, front.Addr(), middle.Addr(), back.Addr())
+		}
+		return nil
+	})
+	return failed.Wait()
+}
+
+// ready waits until the whole path answers.
+func ready(ctx context.Context, front net.Addr) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+front.String()+"/readyz", nil)
+		if err != nil {
+			return false
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				http.DefaultClient.CloseIdleConnections()
+				return true
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// greet prints the next steps.
+func greet(c config, front, middle, back net.Addr) {
+	model := c.server.ModelID()
+	console := ": open it to chat, or paste one of these"
+	switch {
+	case c.edge.Admin.NoConsole:
+		console = ": paste one of these"
+	case c.edge.Admin.On():
+		console = ", and the log has the address of the console. Paste one of these"
+	}
+	fmt.Printf(`
+Whence streams %[1]s on http://%[2]s%[5]s.
+
+curl -N http://%[2]s/v1/chat/completions -H 'Content-Type: application/json' \
+  -d '{"model":"%[1]s","stream":true,"temperature":0,"messages":[{"role":"user","content":"What happens when I close the tab?"}]}'
+
+grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","content":"What is Whence?"}],"sampling":{"temperature":0}}}' \
+  %[3]s whence.chat.v1.Chat/Generate
+
+chat-service listens on %[3]s, llm-worker on %[4]s. Ctrl-C drains.
+
+`, model, front, middle, back, console)
+}
