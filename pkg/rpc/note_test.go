@@ -73,7 +73,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 					t.Errorf("the stream has ended with %v", o.Err)
 				}
 				if at == observer.CallerGone {
-					for until := time.Now().Add(time.Minute); !strings.Contains(logs.String(), "cannot note") && time.Now().Before(until); {
+					for until := time.Now().Add(time.Minute); !strings.Contains(logs.String(), "the observer panics at an event") && time.Now().Before(until); {
 						time.Sleep(time.Millisecond)
 					}
 				}
