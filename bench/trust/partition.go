@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/whence-dev/whence/bench/wire"
 )
 
 // A hop names the services that are called through wires.
@@ -16,7 +18,7 @@ const (
 )
 
 // partitioned returns the row of a service that its callers can no longer reach. Another one is there.
-func partitioned(name string, at hop, cut func(*wire), bound time.Duration) row {
+func partitioned(name string, at hop, cut func(*wire.Wire), bound time.Duration) row {
 	l := layout{workers: 1, chats: 2, edges: 1, wired: at}
 	if at == workerHop {
 		l.workers, l.chats = 2, 1
@@ -37,16 +39,16 @@ const probeTraffic = 1000
 
 // busiest returns the wire with the most traffic. It fails if no stream runs through a wire, because
 // then a cut would measure nothing.
-func (s *stand) busiest() (*wire, error) {
+func (s *stand) busiest() (*wire.Wire, error) {
 	before := make([]int64, len(s.wires))
 	for i, w := range s.wires {
-		before[i] = w.passed.Load()
+		before[i] = w.Passed.Load()
 	}
 	time.Sleep(time.Second)
-	var most *wire
+	var most *wire.Wire
 	bytes := int64(0)
 	for i, w := range s.wires {
-		if n := w.passed.Load() - before[i]; n > bytes {
+		if n := w.Passed.Load() - before[i]; n > bytes {
 			most, bytes = w, n
 		}
 	}

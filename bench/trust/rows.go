@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/whence-dev/whence/bench/wire"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -45,10 +46,10 @@ var rows = []row{
 	}},
 	{name: "api-service killed", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: edgeKilled},
 	{name: "api-service killed, its streams are kept", layout: layout{workers: 1, chats: 1, edges: 2}, kept: true, tokens: 500, spared: true, play: takenOver},
-	partitioned("packets to a worker are dropped, another is there", workerHop, (*wire).drop, 10*time.Second),
-	partitioned("connections to a worker are rejected, another is there", workerHop, (*wire).reject, 500*time.Millisecond),
-	partitioned("packets to a chat-service are dropped, another is there", chatHop, (*wire).drop, 10*time.Second),
-	partitioned("connections to a chat-service are rejected, another is there", chatHop, (*wire).reject, 500*time.Millisecond),
+	partitioned("packets to a worker are dropped, another is there", workerHop, (*wire.Wire).Drop, 10*time.Second),
+	partitioned("connections to a worker are rejected, another is there", workerHop, (*wire.Wire).Reject, 500*time.Millisecond),
+	partitioned("packets to a chat-service are dropped, another is there", chatHop, (*wire.Wire).Drop, 10*time.Second),
+	partitioned("connections to a chat-service are rejected, another is there", chatHop, (*wire.Wire).Reject, 500*time.Millisecond),
 	{name: "worker drains, another is there", layout: layout{workers: 2, chats: 1, edges: 1, worker: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.drain(s.workers[0], time.Second)
 	}},

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/bench/wire"
 )
 
 // builds holds the built services of this checkout.
@@ -65,7 +66,7 @@ type stand struct {
 	chats   []*service
 	edges   []*service
 	others  []*process.Process // such as Redis
-	wires   []*wire            // to the services of layout.wired
+	wires   []*wire.Wire       // to the services of layout.wired
 
 	reading sync.WaitGroup
 	begun   atomic.Int64 // streams with text
@@ -131,12 +132,12 @@ func (s *stand) addrsOf(all []*service, wired bool) (string, error) {
 			addrs = append(addrs, p.addr)
 			continue
 		}
-		w, err := newWire(p.addr, p.links)
+		w, err := wire.New(p.addr, p.links)
 		if err != nil {
 			return "", err
 		}
 		s.wires = append(s.wires, w)
-		addrs = append(addrs, w.addr())
+		addrs = append(addrs, w.Addr())
 	}
 	return strings.Join(addrs, ","), nil
 }
@@ -191,7 +192,7 @@ func (s *stand) end() {
 		p.End()
 	}
 	for _, w := range s.wires {
-		w.end()
+		w.End()
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"errors"
@@ -7,10 +7,12 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 // echoThrough returns a connection, through a wire, to a service that echoes.
-func echoThrough(t *testing.T) (*wire, net.Conn) {
+func echoThrough(t *testing.T) (*Wire, net.Conn) {
 	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -27,12 +29,12 @@ func echoThrough(t *testing.T) (*wire, net.Conn) {
 			_ = c.Close()
 		}
 	}()
-	w, err := newWire(echo.Addr().String())
+	w, err := New(echo.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.end)
-	c, err := net.Dial("tcp", w.addr())
+	t.Cleanup(w.End)
+	c, err := net.Dial("tcp", w.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,30 +48,32 @@ func echoThrough(t *testing.T) (*wire, net.Conn) {
 	return w, c
 }
 
-// TestADroppingWireIsSilent: after drop, no byte arrives and the connection stays open.
+// TestADroppingWireIsSilent: after Drop, no byte arrives and the connection stays open.
 func TestADroppingWireIsSilent(t *testing.T) {
 	w, c := echoThrough(t)
-	w.drop()
+	w.Drop()
 	if _, err := c.Write([]byte("b")); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	_, err := c.Read(make([]byte, 1))
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after drop, a read ends with %v", err)
+		t.Errorf("after Drop, a read ends with %v", err)
 	}
 }
 
-// TestARejectingWireResets: after reject, connections break and new ones are refused.
+// TestARejectingWireResets: after Reject, connections break and new ones are refused.
 func TestARejectingWireResets(t *testing.T) {
 	w, c := echoThrough(t)
-	w.reject()
+	w.Reject()
 	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after reject, a read ends with %v", err)
+		t.Errorf("after Reject, a read ends with %v", err)
 	}
-	if again, err := net.Dial("tcp", w.addr()); err == nil {
+	if again, err := net.Dial("tcp", w.Addr()); err == nil {
 		_ = again.Close()
 		t.Error("a wire that rejects accepts a connection")
 	}
 }
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

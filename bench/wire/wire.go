@@ -1,4 +1,5 @@
-package main
+// Package wire has TCP proxies that cut the connections between two services, as a partition of the network does.
+package wire
 
 import (
 	"context"
@@ -8,33 +9,33 @@ import (
 	"time"
 )
 
-// wireHost is the address at which wires listen, on the same ports as their services: callers learn the
+// host is the address at which wires listen, on the same ports as their services: callers learn the
 // port of links from the service, and use it at the address that they have.
-const wireHost = "127.0.0.2"
+const host = "127.0.0.2"
 
-// A wire is a TCP proxy in front of one service that can be cut.
-type wire struct {
+// A Wire is a TCP proxy in front of one service that can be cut.
+type Wire struct {
 	listeners []net.Listener
-	dropping  chan struct{} // closed by drop: from then on no byte passes
-	closed    chan struct{} // closed by reject and end
+	dropping  chan struct{} // closed by Drop: from then on no byte passes
+	closed    chan struct{} // closed by Reject and End
 	running   sync.WaitGroup
-	passed    atomic.Int64 // bytes
+	Passed    atomic.Int64 // bytes
 
 	dropOnce, closeOnce sync.Once
 }
 
-// newWire returns a wire to the addresses of a service.
-func newWire(to ...string) (*wire, error) {
-	w := &wire{dropping: make(chan struct{}), closed: make(chan struct{})}
+// New returns a wire to the addresses of a service.
+func New(to ...string) (*Wire, error) {
+	w := &Wire{dropping: make(chan struct{}), closed: make(chan struct{})}
 	for _, addr := range to {
 		_, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			w.end()
+			w.End()
 			return nil, err
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(wireHost, port))
+		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 		if err != nil {
-			w.end()
+			w.End()
 			return nil, err
 		}
 		w.listeners = append(w.listeners, l)
@@ -43,15 +44,15 @@ func newWire(to ...string) (*wire, error) {
 	return w, nil
 }
 
-// addr returns the address at which callers reach the first address of the service.
-func (w *wire) addr() string { return w.listeners[0].Addr().String() }
+// Addr returns the address at which callers reach the first address of the service.
+func (w *Wire) Addr() string { return w.listeners[0].Addr().String() }
 
-// drop lets no more bytes pass in either direction. Connections remain open and new ones are accepted:
+// Drop lets no more bytes pass in either direction. Connections remain open and new ones are accepted:
 // the services hear nothing, as behind a firewall that drops packets.
-func (w *wire) drop() { w.dropOnce.Do(func() { close(w.dropping) }) }
+func (w *Wire) Drop() { w.dropOnce.Do(func() { close(w.dropping) }) }
 
-// reject resets all connections, and refuses new ones.
-func (w *wire) reject() {
+// Reject resets all connections, and refuses new ones.
+func (w *Wire) Reject() {
 	w.closeOnce.Do(func() {
 		close(w.closed)
 		for _, l := range w.listeners {
@@ -60,13 +61,13 @@ func (w *wire) reject() {
 	})
 }
 
-// end rejects all connections and waits for the goroutines of the wire.
-func (w *wire) end() {
-	w.reject()
+// End rejects all connections and waits for the goroutines of the wire.
+func (w *Wire) End() {
+	w.Reject()
 	w.running.Wait()
 }
 
-func (w *wire) accept(l net.Listener, to string) {
+func (w *Wire) accept(l net.Listener, to string) {
 	for {
 		near, err := l.Accept()
 		if err != nil {
@@ -77,7 +78,7 @@ func (w *wire) accept(l net.Listener, to string) {
 }
 
 // join connects one connection to its service, until either side or the wire is closed.
-func (w *wire) join(near net.Conn, to string) {
+func (w *Wire) join(near net.Conn, to string) {
 	defer reset(near)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	far, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
@@ -99,8 +100,8 @@ func (w *wire) join(near net.Conn, to string) {
 	}
 }
 
-// pass copies bytes until a side is closed. After drop it holds the connection and the bytes.
-func (w *wire) pass(from, to net.Conn) {
+// pass copies bytes until a side is closed. After Drop it holds the connection and the bytes.
+func (w *Wire) pass(from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -110,7 +111,7 @@ func (w *wire) pass(from, to net.Conn) {
 			return
 		default:
 		}
-		w.passed.Add(int64(n))
+		w.Passed.Add(int64(n))
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
