@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
@@ -66,8 +67,8 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 	}
 	admitted, err := s.scrape(ctx, s.edges[0], endings)
 	return []finding{
-		{what: "resident memory of api-service and chat-service within 5 s, more than before", unit: mebibytes, got: float64(after-before) / (1 << 20), bound: maxGrowth / (1 << 20)},
-		{what: "requests that were aborted before they were streams", unit: percent, got: 100 * (1 - (admitted-earlier)/float64(requests)), bound: 50},
+		{What: "resident memory of api-service and chat-service within 5 s, more than before", Unit: report.Mebibytes, Got: float64(after-before) / (1 << 20), Bound: maxGrowth / (1 << 20)},
+		{What: "requests that were aborted before they were streams", Unit: report.Percent, Got: 100 * (1 - (admitted-earlier)/float64(requests)), Bound: 50},
 	}, err
 }
 

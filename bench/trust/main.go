@@ -21,10 +21,10 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/bench/trust/report"
 )
 
 func main() {
@@ -71,15 +71,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := print(out, all); err != nil {
+	if err := report.Print(out, all); err != nil {
 		return err
 	}
 	if o.docs != "" {
-		err = publish(o.docs, b, &o, all)
+		title := fmt.Sprintf("%d streams of %d tokens a second each, %d cores, commit %s, %s:", o.streams, pace, runtime.NumCPU(), b.commit, time.Now().UTC().Format(time.DateOnly))
+		err = report.Publish(o.docs, title, all)
 	}
 	for _, f := range all {
-		if !f.within() {
-			err = errors.Join(err, fmt.Errorf("%s: %s is %s, over the bound of %s", f.row, f.what, f.said(f.got), f.said(f.bound)))
+		if !f.Within() {
+			err = errors.Join(err, fmt.Errorf("%s: %s is %s, over the bound of %s", f.Row, f.What, f.Said(f.Got), f.Said(f.Bound)))
 		}
 	}
 	return err
@@ -106,78 +107,4 @@ func play(ctx context.Context, b *builds, o *options) (all []finding, err error)
 }
 
 // A finding is one measured figure of a row.
-type finding struct {
-	row, what  string
-	got, bound float64
-	unit       unit
-}
-
-// A unit is the unit of a figure.
-type unit int
-
-const (
-	count unit = iota
-	millis
-	mebibytes
-	percent
-)
-
-func (f *finding) within() bool { return f.got <= f.bound }
-
-// said formats a figure.
-func (f *finding) said(n float64) string {
-	switch f.unit {
-	case millis:
-		return (time.Duration(n * float64(time.Millisecond)).Round(time.Millisecond / 10)).String()
-	case mebibytes:
-		return fmt.Sprintf("%.1f MiB", n)
-	case percent:
-		return fmt.Sprintf("%.1f %%", n)
-	default:
-		return fmt.Sprintf("%.0f", n)
-	}
-}
-
-func print(out io.Writer, all []finding) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, err := fmt.Fprintln(w, "FAULT\tFIGURE\tMEASURED\tBOUND\t")
-	for _, f := range all {
-		mark := ""
-		if !f.within() {
-			mark = "MISSED"
-		}
-		_, e := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.row, f.what, f.said(f.got), f.said(f.bound), mark)
-		err = errors.Join(err, e)
-	}
-	return errors.Join(err, w.Flush())
-}
-
-// The markers around the table in the file of --docs.
-const (
-	docsBegin = "<!-- trust -->\n"
-	docsEnd   = "<!-- end of trust -->\n"
-)
-
-// publish replaces the table of a document.
-func publish(file string, b *builds, o *options, all []finding) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(text), docsBegin)
-	_, after, ended := strings.Cut(rest, docsEnd)
-	if !found || !ended {
-		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(docsBegin), strings.TrimSpace(docsEnd))
-	}
-	var table strings.Builder
-	fmt.Fprintf(&table, "%d streams of %d tokens a second each, %d cores, commit %s, %s:\n\n", o.streams, pace, runtime.NumCPU(), b.commit, time.Now().UTC().Format(time.DateOnly))
-	table.WriteString("| fault | figure | measured | bound |\n|---|---|---|---|\n")
-	for _, f := range all {
-		measured := f.said(f.got)
-		if !f.within() {
-			measured += ", **missed**"
-		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", f.row, f.what, measured, f.said(f.bound))
-	}
-	return os.WriteFile(file, []byte(before+docsBegin+table.String()+docsEnd+after), 0o600)
-}
+type finding = report.Finding

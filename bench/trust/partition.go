@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/wire"
 )
 
@@ -30,7 +31,7 @@ func partitioned(name string, at hop, cut func(*wire.Wire), bound time.Duration)
 		}
 		cut(w)
 		s.finish()
-		return []finding{{what: "longest pause of a stream", unit: millis, got: inMillis(s.longest()), bound: inMillis(bound)}}, nil
+		return []finding{{What: "longest pause of a stream", Unit: report.Millis, Got: inMillis(s.longest()), Bound: inMillis(bound)}}, nil
 	}}
 }
 

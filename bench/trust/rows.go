@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/wire"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -20,6 +21,8 @@ type row struct {
 	name   string
 	layout layout
 	kept   bool // the streams are kept in Redis and read at another edge
+	redis  bool // the api-services have Redis, and no stream is kept
+	keyed  bool // the streams are of one tenant, beside another one with a limit
 	tokens int  // of each stream
 	// play injects the fault while the streams of s run, and returns the figures of the row. common
 	// adds the figures that every row has.
@@ -31,9 +34,7 @@ type row struct {
 // rows lists the faults, with the bounds of docs/explanation/reliability.md.
 var rows = []row{
 	{name: "clients leave", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 400, play: clientsLeave},
-	{name: "worker killed, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
-		return s.strike(s.workers[0], syscall.SIGKILL, 500*time.Millisecond)
-	}},
+	{name: "worker killed, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 200, spared: true, play: workerDies},
 	{name: "worker killed, none is left", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: lastWorkerKilled},
 	{name: "worker frozen, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 400, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.strike(s.workers[0], syscall.SIGSTOP, 5*time.Second)
@@ -56,7 +57,14 @@ var rows = []row{
 	{name: "chat-service drains, another is there", layout: layout{workers: 1, chats: 2, edges: 1, chat: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
 		return s.drain(s.chats[0], time.Second)
 	}},
-	{name: "api-service gets a second signal", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: secondSignal},
+	{name: "api-service gets a second signal", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: secondSignal(edgesOf)},
+	{name: "chat-service gets a second signal", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: secondSignal(chatsOf)},
+	{name: "worker gets a second signal", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: secondSignal(workersOf)},
+	{name: "workers restart, one after another", layout: layout{workers: 2, chats: 1, edges: 1, worker: []string{"--drain", "1s"}}, tokens: 400, spared: true, play: rolled(workersOf)},
+	{name: "chat-services restart, one after another", layout: layout{workers: 1, chats: 2, edges: 1, chat: []string{"--drain", "1s"}}, tokens: 400, spared: true, play: rolled(chatsOf)},
+	{name: "one tenant sends five times its limit", layout: layout{workers: 1, chats: 1, edges: 1}, keyed: true, tokens: 600, spared: true, play: overloaded},
+	{name: "Redis is frozen", layout: layout{workers: 1, chats: 1, edges: 1}, redis: true, tokens: 400, spared: true, play: redisAway(syscall.SIGSTOP)},
+	{name: "Redis is killed", layout: layout{workers: 1, chats: 1, edges: 1}, redis: true, tokens: 400, spared: true, play: redisAway(syscall.SIGKILL)},
 	{name: "ten times as many requests are opened and aborted in 10 s", layout: layout{workers: 1, chats: 1, edges: 1}, play: openAndAbort},
 }
 
@@ -64,12 +72,20 @@ var rows = []row{
 func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 	defer s.end()
 	l := r.layout
-	if r.kept {
+	if r.kept || r.redis {
 		url, err := s.redis()
 		if err != nil {
 			return nil, err
 		}
 		l.edge = append(slices.Clone(l.edge), "--redis", url, "--token-key", "trust")
+	}
+	if r.keyed {
+		file, err := s.limits()
+		if err != nil {
+			return nil, err
+		}
+		s.key = "others"
+		l.edge = append(slices.Clone(l.edge), "--keys", file)
 	}
 	if err := s.start(ctx, l); err != nil {
 		return nil, err
@@ -88,7 +104,7 @@ func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
 	}
 	all = append(all, s.common(ctx, r)...)
 	for i := range all {
-		all[i].row = r.name
+		all[i].Row = r.name
 	}
 	return all, nil
 }
@@ -115,16 +131,16 @@ func (s *stand) common(ctx context.Context, r row) []finding {
 		}
 	}
 	all := []finding{
-		{what: "streams that hang", got: float64(hangs)}, {what: "streams that end without an ending", got: float64(untold)},
-		{what: "streams with lost or doubled text", got: float64(wrong)},
+		{What: "streams that hang", Got: float64(hangs)}, {What: "streams that end without an ending", Got: float64(untold)},
+		{What: "streams with lost or doubled text", Got: float64(wrong)},
 	}
 	if r.spared {
-		all = append(all, finding{what: "streams that fail", got: float64(broken)})
+		all = append(all, finding{What: "streams that fail", Got: float64(broken)})
 	}
 	for _, p := range s.frozen() {
 		_ = p.Signal(syscall.SIGCONT)
 	}
-	return append(all, finding{what: "live streams 5 s afterwards", got: s.remaining(ctx)})
+	return append(all, finding{What: "live streams 5 s afterwards", Got: s.remaining(ctx)})
 }
 
 // remaining returns the number of streams that the services still count as live, after at most 5 s.
@@ -163,7 +179,7 @@ func (s *stand) strike(p *service, signal syscall.Signal, bound time.Duration) (
 		return nil, err
 	}
 	s.finish()
-	return []finding{{what: "longest pause of a stream", unit: millis, got: inMillis(s.longest()), bound: inMillis(bound)}}, nil
+	return []finding{{What: "longest pause of a stream", Unit: report.Millis, Got: inMillis(s.longest()), Bound: inMillis(bound)}}, nil
 }
 
 // longest returns the longest pause of a stream.
@@ -189,8 +205,8 @@ func (s *stand) drain(p *service, grace time.Duration) ([]finding, error) {
 	took := time.Since(at)
 	s.finish()
 	return []finding{
-		{what: "time until the process has ended", unit: millis, got: inMillis(took), bound: inMillis(grace + time.Second)},
-		{what: "longest pause of a stream", unit: millis, got: inMillis(s.longest()), bound: 500},
+		{What: "time until the process has ended", Unit: report.Millis, Got: inMillis(took), Bound: inMillis(grace + time.Second)},
+		{What: "longest pause of a stream", Unit: report.Millis, Got: inMillis(s.longest()), Bound: 500},
 	}, nil
 }
 
@@ -262,7 +278,7 @@ func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
 		took = append(took, max(0, stops[d.r.id].at.Sub(d.at)))
 	}
 	slices.Sort(took)
-	return []finding{{what: "client leaves until the engine has stopped, p99", unit: millis, got: inMillis(took[len(took)*99/100]), bound: 100}}, nil
+	return []finding{{What: "client leaves until the engine has stopped, p99", Unit: report.Millis, Got: inMillis(took[len(took)*99/100]), Bound: 100}}, nil
 }
 
 // lastWorkerKilled kills the only worker and restarts it.
@@ -296,9 +312,9 @@ func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
 		return nil, err
 	}
 	return []finding{
-		{what: "death until the last client is told", unit: millis, got: inMillis(told), bound: 500},
-		{what: "a new request until its 503", unit: millis, got: inMillis(refusal), bound: 100},
-		{what: "the worker is back until a request is served", unit: millis, got: inMillis(time.Since(back)), bound: 1000},
+		{What: "death until the last client is told", Unit: report.Millis, Got: inMillis(told), Bound: 500},
+		{What: "a new request until its 503", Unit: report.Millis, Got: inMillis(refusal), Bound: 100},
+		{What: "the worker is back until a request is served", Unit: report.Millis, Got: inMillis(time.Since(back)), Bound: 1000},
 	}, nil
 }
 
@@ -322,34 +338,5 @@ func edgeKilled(ctx context.Context, s *stand) ([]finding, error) {
 		}
 		return true
 	})
-	return []finding{{what: "death until the engine has stopped the last stream", unit: millis, got: inMillis(last), bound: 250}}, err
-}
-
-// secondSignal sends two signals to the api-service.
-func secondSignal(_ context.Context, s *stand) ([]finding, error) {
-	p := s.edges[0]
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		return nil, err
-	}
-	time.Sleep(100 * time.Millisecond)
-	at := time.Now()
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		return nil, err
-	}
-	select {
-	case <-p.Exited():
-	case <-time.After(within):
-	}
-	took := time.Since(at)
-	s.finish()
-	untold := 0
-	for _, r := range s.readers {
-		if r.ending != failed || r.err.Reason != streamerr.Draining {
-			untold++
-		}
-	}
-	return []finding{
-		{what: "second signal until the process has ended", unit: millis, got: inMillis(took), bound: 200},
-		{what: "clients that are not told draining", got: float64(untold)},
-	}, nil
+	return []finding{{What: "death until the engine has stopped the last stream", Unit: report.Millis, Got: inMillis(last), Bound: 250}}, err
 }

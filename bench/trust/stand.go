@@ -73,6 +73,9 @@ type stand struct {
 	over    atomic.Int64 // streams that have ended
 	readers []*reader
 	leave   context.CancelFunc
+
+	key   string // the API key of the streams; "" means none
+	asked int    // requests of ask
 }
 
 // A layout has the number of services of each kind, and their additional flags.
@@ -114,9 +117,14 @@ func (s *stand) start(ctx context.Context, l layout) error {
 			return err
 		}
 	}
+	return s.usable(ctx)
+}
+
+// usable waits until every chat-service uses every worker.
+func (s *stand) usable(ctx context.Context) error {
 	return s.await(ctx, "every worker is used", func() bool {
 		for _, c := range s.chats {
-			if n, err := s.scrape(ctx, c, "whence_workers_healthy{"); err != nil || int(n) < l.workers {
+			if n, err := s.scrape(ctx, c, "whence_workers_healthy{"); err != nil || int(n) < len(s.workers) {
 				return false
 			}
 		}
@@ -203,7 +211,7 @@ func (s *stand) fill(ctx context.Context, r row) error {
 	reading, leave := context.WithCancel(ctx)
 	s.leave = leave
 	first := &reader{}
-	first.read(reading, s.http, s.edges[0].addr, s.tokens)
+	first.read(reading, s.client(s.key), s.edges[0].addr, s.tokens)
 	if first.ending != completed {
 		return fmt.Errorf("an undisturbed stream ends with %w", first.err)
 	}
@@ -236,7 +244,7 @@ func (s *stand) open(ctx context.Context, n int) {
 	for i := range n {
 		r := &reader{id: "trust-" + strconv.Itoa(len(s.readers)), want: s.want, flows: func() { s.begun.Add(1) }}
 		s.readers = append(s.readers, r)
-		s.run(func() { r.read(ctx, s.http, s.edges[0].addr, s.tokens) })
+		s.run(func() { r.read(ctx, s.client(s.key), s.edges[0].addr, s.tokens) })
 		if i%50 == 49 {
 			time.Sleep(50 * time.Millisecond) // keeps the steps of the engine spread out
 		}

@@ -1,0 +1,92 @@
+// Package report prints measured figures beside their bounds, and writes them into a document.
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A Finding is one measured figure of a row.
+type Finding struct {
+	Row, What  string
+	Got, Bound float64
+	Unit       Unit
+}
+
+// A Unit is the unit of a figure.
+type Unit int
+
+// The units of figures.
+const (
+	Count Unit = iota
+	Millis
+	Mebibytes
+	Percent
+)
+
+// Within reports whether the figure is within its bound.
+func (f *Finding) Within() bool { return f.Got <= f.Bound }
+
+// Said formats a figure.
+func (f *Finding) Said(n float64) string {
+	switch f.Unit {
+	case Millis:
+		return (time.Duration(n * float64(time.Millisecond)).Round(time.Millisecond / 10)).String()
+	case Mebibytes:
+		return fmt.Sprintf("%.1f MiB", n)
+	case Percent:
+		return fmt.Sprintf("%.1f %%", n)
+	default:
+		return fmt.Sprintf("%.0f", n)
+	}
+}
+
+// Print prints the figures, and marks those that miss their bounds.
+func Print(out io.Writer, all []Finding) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, err := fmt.Fprintln(w, "FAULT\tFIGURE\tMEASURED\tBOUND\t")
+	for _, f := range all {
+		mark := ""
+		if !f.Within() {
+			mark = "MISSED"
+		}
+		_, e := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.Row, f.What, f.Said(f.Got), f.Said(f.Bound), mark)
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+// The markers around the table in the file of --docs.
+const (
+	docsBegin = "<!-- trust -->\n"
+	docsEnd   = "<!-- end of trust -->\n"
+)
+
+// Publish replaces the table of a document. The title stands above the table.
+func Publish(file, title string, all []Finding) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), docsBegin)
+	_, after, ended := strings.Cut(rest, docsEnd)
+	if !found || !ended {
+		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(docsBegin), strings.TrimSpace(docsEnd))
+	}
+	var table strings.Builder
+	table.WriteString(title + "\n\n")
+	table.WriteString("| fault | figure | measured | bound |\n|---|---|---|---|\n")
+	for _, f := range all {
+		measured := f.Said(f.Got)
+		if !f.Within() {
+			measured += ", **missed**"
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", f.Row, f.What, measured, f.Said(f.Bound))
+	}
+	return os.WriteFile(file, []byte(before+docsBegin+table.String()+docsEnd+after), 0o600)
+}

@@ -1,0 +1,47 @@
+package report
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMissedBoundsAreReported: a figure over its bound is marked in every output.
+func TestMissedBoundsAreReported(t *testing.T) {
+	all := []Finding{{Row: "r", What: "pause", Unit: Millis, Got: 501.2, Bound: 500}, {Row: "r", What: "streams", Got: 0, Bound: 0}}
+	var out strings.Builder
+	if err := Print(&out, all); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if !strings.Contains(lines[1], "501.2ms") || !strings.HasSuffix(lines[1], "MISSED") || strings.Contains(lines[2], "MISSED") {
+		t.Error(out.String())
+	}
+}
+
+// TestTheTableOfADocumentIsReplaced: Publish keeps the text around the markers, and refuses a document
+// without them.
+func TestTheTableOfADocumentIsReplaced(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(file, []byte("before\n"+docsBegin+"old\n"+docsEnd+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Publish(file, "Title:", []Finding{{Row: "r", What: "w", Got: 2, Bound: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "before\n" + docsBegin + "Title:\n\n| fault | figure | measured | bound |\n|---|---|---|---|\n| r | w | 2, **missed** | 1 |\n" + docsEnd + "after\n"
+	if string(got) != want {
+		t.Errorf("%s", got)
+	}
+	if err := os.WriteFile(file, []byte("no table"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Publish(file, "Title:", nil); err == nil {
+		t.Error("a document without markers is accepted")
+	}
+}
