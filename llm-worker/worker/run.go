@@ -77,7 +77,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
-	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine of a LlamaForCausalLM; empty for the embedded whence-tiny")
+	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine, of a Llama, Mistral, Qwen2, Qwen3 or Phi-3; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's name, or without a directory for the name that vllm or sglang reports")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers

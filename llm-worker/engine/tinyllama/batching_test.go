@@ -58,7 +58,8 @@ func TestBatchesDoNotChangeABit(t *testing.T) {
 	weights := map[string]*Weights{
 		"whence-tiny": tinyWeights(t),
 		// Odd sizes, so that every kernel has an incomplete last block.
-		"odd": newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 401}).load(t),
+		"odd":   newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 401}).load(t),
+		"Qwen3": newRandomModel(4, family("Qwen3", map[string]any{"head_dim": 10})).load(t),
 	}
 	for name, w := range weights {
 		t.Run(name, func(t *testing.T) {

@@ -14,20 +14,23 @@ import (
 
 // config is the checked part of config.json that the forward pass needs.
 type config struct {
-	hidden        int
-	feedForward   int
-	layers        int
-	heads         int
-	kvHeads       int
-	headDim       int
-	vocab         int
-	context       int
-	normEpsilon   float32
-	frequencies   []float64 // of RoPE: one for each pair of a head
-	tied          bool      // the embedding is the output matrix as well
-	attentionBias bool      // q, k, v and o have a bias
-	mlpBias       bool      // gate, up and down have a bias
-	eos           []uint32
+	hidden      int
+	feedForward int
+	layers      int
+	heads       int
+	kvHeads     int
+	headDim     int
+	vocab       int
+	context     int
+	normEpsilon float32
+	frequencies []float64 // of RoPE: one for each pair of a head
+	tied        bool      // the embedding is the output matrix as well
+	inputBias   bool      // q, k and v have a bias
+	outputBias  bool      // o has a bias
+	mlpBias     bool      // gate, up and down have a bias
+	headNorm    bool      // RMSNorm of each head of q and k
+	fused       bool      // one tensor holds q, k and v, and another holds gate and up
+	eos         []uint32
 }
 
 func (c *config) queryDim() int { return c.heads * c.headDim }
@@ -59,6 +62,8 @@ type configJSON struct {
 	MLPBias       bool            `json:"mlp_bias"`
 	Quantization  json.RawMessage `json:"quantization_config"`
 	EOS           tokenIDs        `json:"eos_token_id"`
+	Window        json.RawMessage `json:"sliding_window"`
+	UseWindow     bool            `json:"use_sliding_window"`
 }
 
 // tokenIDs is an id, a list of ids, or null.
@@ -93,16 +98,29 @@ func readConfig(fsys fs.FS) (*config, error) {
 }
 
 func (j *configJSON) check() (*config, error) {
+	a, err := j.architecture()
+	if err != nil {
+		return nil, err
+	}
 	if err := j.supported(); err != nil {
 		return nil, err
 	}
+	if a.kvHeads && j.KVHeads == nil {
+		return nil, errors.New("num_key_value_heads is missing")
+	}
 	c := &config{
 		hidden: j.Hidden, feedForward: j.FeedForward, layers: j.Layers, heads: j.Heads, vocab: j.Vocab,
-		kvHeads: or(j.KVHeads, j.Heads), context: or(j.Context, 2048), normEpsilon: float32(or(j.NormEpsilon, 1e-6)),
-		tied: j.Tied, attentionBias: j.AttentionBias, mlpBias: j.MLPBias, eos: j.EOS,
+		kvHeads: or(j.KVHeads, j.Heads), context: or(j.Context, 2048), normEpsilon: float32(or(j.NormEpsilon, a.epsilon)),
+		tied: j.Tied, inputBias: a.inputBias || a.attentionBias && j.AttentionBias, outputBias: a.attentionBias && j.AttentionBias,
+		mlpBias: a.mlpBias && j.MLPBias, headNorm: a.headNorm, fused: a.fused, eos: j.EOS,
 	}
-	if j.Heads > 0 {
-		c.headDim = or(j.HeadDim, j.Hidden/j.Heads)
+	switch {
+	case j.HeadDim != nil:
+		c.headDim = *j.HeadDim
+	case a.headDim > 0:
+		c.headDim = a.headDim
+	case j.Heads > 0:
+		c.headDim = j.Hidden / j.Heads
 	}
 	// The limits are far above any real model. They prevent overflow of every product of two
 	// numbers, and keep allocations small until the weights have been checked.
@@ -132,7 +150,13 @@ func (j *configJSON) check() (*config, error) {
 	if !(c.normEpsilon >= 0 && c.normEpsilon < 1) {
 		return nil, fmt.Errorf("rms_norm_eps is %v", c.normEpsilon)
 	}
-	var err error
+	window, err := j.window(a)
+	if err != nil {
+		return nil, err
+	}
+	if window > 0 { // up to this length, attention within the window is attention to all positions
+		c.context = min(c.context, window)
+	}
 	c.frequencies, err = j.rope(c.headDim)
 	return c, err
 }
@@ -140,10 +164,6 @@ func (j *configJSON) check() (*config, error) {
 // supported refuses, by name, the options that would silently give wrong answers.
 func (j *configJSON) supported() error {
 	switch {
-	case !slices.Equal(j.Architectures, []string{"LlamaForCausalLM"}):
-		return fmt.Errorf("architecture %q is not supported, only LlamaForCausalLM", j.Architectures)
-	case or(j.ModelType, "llama") != "llama":
-		return fmt.Errorf("model_type %q is not supported, only llama", *j.ModelType)
 	case or(j.HiddenAct, "silu") != "silu":
 		return fmt.Errorf("hidden_act %q is not supported, only silu", *j.HiddenAct)
 	case or(j.PartialRotary, 1) != 1:

@@ -25,6 +25,8 @@ func (l *lane) forward() {
 		last, kept := number == len(l.weights.layers)-1, 0
 		for i, r := range l.rows {
 			qkv := l.qkv[i*wide : (i+1)*wide]
+			l.normalizeHeads(qkv[:q], layer.queryNorm)
+			l.normalizeHeads(qkv[q:q+c.kvDim()], layer.keyNorm)
 			l.remember(number, r, l.rotations[i], qkv[q:])
 			if last && !r.last {
 				continue
@@ -56,6 +58,16 @@ func (l *lane) normalizeAll(dst, x, weight []float32, n int) {
 	d := l.weights.config.hidden
 	for i := range n {
 		normalize(dst[i*d:(i+1)*d], x[i*d:(i+1)*d], weight, l.weights.config.normEpsilon)
+	}
+}
+
+// normalizeHeads normalizes each head in place, if the model has a weight for that.
+func (l *lane) normalizeHeads(heads, weight []float32) {
+	if weight == nil {
+		return
+	}
+	for dim := len(weight); len(heads) > 0; heads = heads[dim:] {
+		normalize(heads[:dim], heads[:dim], weight, l.weights.config.normEpsilon)
 	}
 }
 

@@ -13,7 +13,10 @@ import (
 
 func TestLoadRefusesUnsupportedModels(t *testing.T) {
 	for want, change := range map[string]map[string]any{
-		`architecture ["MistralForCausalLM"] is not supported`: {"architectures": []string{"MistralForCausalLM"}},
+		`architecture ["MixtralForCausalLM"] is not supported`: {"architectures": []string{"MixtralForCausalLM"}},
+		`model_type "llama" is not supported for Qwen2`:        {"architectures": []string{"Qwen2ForCausalLM"}},
+		`num_key_value_heads is missing`:                       family("Mistral", map[string]any{"num_key_value_heads": nil}),
+		`sliding_window must be a positive number`:             family("Phi3", map[string]any{"sliding_window": 0}),
 		`architecture [] is not supported`:                     {"architectures": nil},
 		`model_type "mistral" is not supported`:                {"model_type": "mistral"},
 		`hidden_act "gelu" is not supported`:                   {"hidden_act": "gelu"},
@@ -41,6 +44,26 @@ func TestLoadRefusesUnsupportedModels(t *testing.T) {
 		maps.DeleteFunc(m.config, func(_ string, v any) bool { return v == nil })
 		if w, err := Load(m.files()); w != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", change, err, want)
+		}
+	}
+}
+
+// A context that is not longer than the window needs no window.
+func TestSlidingWindowLimitsTheContext(t *testing.T) {
+	for _, c := range []struct {
+		change map[string]any
+		want   int
+	}{
+		{family("Mistral", map[string]any{"sliding_window": 100}), 100},
+		{family("Mistral", map[string]any{"sliding_window": nil}), 300},
+		{family("Mistral", map[string]any{"max_position_embeddings": 10000}), 4096},
+		{family("Qwen2", map[string]any{"sliding_window": 100}), 300},
+		{family("Qwen2", map[string]any{"sliding_window": 100, "use_sliding_window": true}), 100},
+		{family("Phi3", map[string]any{"sliding_window": 100}), 100},
+		{map[string]any{"sliding_window": 100}, 300}, // a Llama has none
+	} {
+		if got := New(newRandomModel(1, c.change).load(t), Options{}).ContextLength(); got != c.want {
+			t.Errorf("%v: the context is %d, want %d", c.change, got, c.want)
 		}
 	}
 }

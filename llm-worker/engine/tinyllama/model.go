@@ -1,5 +1,5 @@
-// Package tinyllama runs any small LlamaForCausalLM in pure Go, many sequences at once, and gives
-// each sequence exactly the tokens that it would get alone.
+// Package tinyllama runs any small Llama, Mistral, Qwen2, Qwen3 or Phi-3 in pure Go, many sequences
+// at once, and gives each sequence exactly the tokens that it would get alone.
 //
 // Load reads weights, New makes a batch.Model of them. Exactly means bit by bit: every number of a
 // sequence's forward pass comes from the same operations in the same order, whatever else is in the

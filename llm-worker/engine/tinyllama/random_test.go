@@ -44,7 +44,7 @@ func newRandomModel(seed uint64, change map[string]any) *randomModel {
 	dim := size("head_dim", d/heads)
 	q, kv, vocab := heads*dim, size("num_key_value_heads", heads)*dim, size("vocab_size", 0)
 
-	random := rand.New(rand.NewPCG(seed, 1))
+	kind, random := m.config["model_type"], rand.New(rand.NewPCG(seed, 1))
 	add := func(name string, scale float64, shape ...int) {
 		t := tensor{shape: shape, values: make([]float32, product(shape))}
 		for i := range t.values {
@@ -65,13 +65,29 @@ func newRandomModel(seed uint64, change map[string]any) *randomModel {
 	for i := range size("num_hidden_layers", 0) {
 		p := fmt.Sprintf("model.layers.%d.", i)
 		add(p+"input_layernorm.weight", 0, d)
-		linear(p+"self_attn.q_proj", m.config["attention_bias"], q, d)
-		linear(p+"self_attn.k_proj", m.config["attention_bias"], kv, d)
-		linear(p+"self_attn.v_proj", m.config["attention_bias"], kv, d)
+		bias := m.config["attention_bias"]
+		if kind == "qwen2" {
+			bias = true
+		}
+		if kind == "phi3" {
+			linear(p+"self_attn.qkv_proj", bias, q+2*kv, d)
+		} else {
+			linear(p+"self_attn.q_proj", bias, q, d)
+			linear(p+"self_attn.k_proj", bias, kv, d)
+			linear(p+"self_attn.v_proj", bias, kv, d)
+		}
+		if kind == "qwen3" {
+			add(p+"self_attn.q_norm.weight", 0, dim)
+			add(p+"self_attn.k_norm.weight", 0, dim)
+		}
 		linear(p+"self_attn.o_proj", m.config["attention_bias"], d, q)
 		add(p+"post_attention_layernorm.weight", 0, d)
-		linear(p+"mlp.gate_proj", m.config["mlp_bias"], f, d)
-		linear(p+"mlp.up_proj", m.config["mlp_bias"], f, d)
+		if kind == "phi3" {
+			linear(p+"mlp.gate_up_proj", m.config["mlp_bias"], 2*f, d)
+		} else {
+			linear(p+"mlp.gate_proj", m.config["mlp_bias"], f, d)
+			linear(p+"mlp.up_proj", m.config["mlp_bias"], f, d)
+		}
 		linear(p+"mlp.down_proj", m.config["mlp_bias"], d, f)
 	}
 	add("model.norm.weight", 0, d)

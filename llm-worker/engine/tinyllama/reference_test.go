@@ -2,8 +2,10 @@ package tinyllama
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -21,7 +23,15 @@ func (m *randomModel) reference(c *config, frequency func(pair int) float64, ids
 		for l := range c.layers {
 			p := fmt.Sprintf("model.layers.%d.", l)
 			h := m.norm(p+"input_layernorm.weight", x, c)
-			q, k, v := m.times(p+"self_attn.q_proj", h), m.times(p+"self_attn.k_proj", h), m.times(p+"self_attn.v_proj", h)
+			var q, k, v []float64
+			if _, fused := m.tensors[p+"self_attn.qkv_proj.weight"]; fused {
+				all, n := m.times(p+"self_attn.qkv_proj", h), c.headDim
+				q, k, v = all[:c.heads*n], all[c.heads*n:(c.heads+c.kvHeads)*n], all[(c.heads+c.kvHeads)*n:]
+			} else {
+				q, k, v = m.times(p+"self_attn.q_proj", h), m.times(p+"self_attn.k_proj", h), m.times(p+"self_attn.v_proj", h)
+			}
+			m.normHeads(p+"self_attn.q_norm.weight", q, c)
+			m.normHeads(p+"self_attn.k_norm.weight", k, c)
 			turn(q, c.headDim, position, frequency)
 			turn(k, c.headDim, position, frequency)
 			keys[l], values[l] = append(keys[l], k), append(values[l], v)
@@ -45,7 +55,13 @@ func (m *randomModel) reference(c *config, frequency func(pair int) float64, ids
 			}
 			add(x, m.times(p+"self_attn.o_proj", out))
 			h = m.norm(p+"post_attention_layernorm.weight", x, c)
-			gate, up := m.times(p+"mlp.gate_proj", h), m.times(p+"mlp.up_proj", h)
+			var gate, up []float64
+			if _, fused := m.tensors[p+"mlp.gate_up_proj.weight"]; fused {
+				both := m.times(p+"mlp.gate_up_proj", h)
+				gate, up = both[:len(both)/2], both[len(both)/2:]
+			} else {
+				gate, up = m.times(p+"mlp.gate_proj", h), m.times(p+"mlp.up_proj", h)
+			}
 			for i, g := range gate {
 				gate[i] = g / (1 + math.Exp(-g)) * up[i]
 			}
@@ -94,6 +110,16 @@ func (m *randomModel) norm(name string, x []float64, c *config) []float64 {
 	return out
 }
 
+// normHeads normalizes each head in place, if the model has a norm of this name.
+func (m *randomModel) normHeads(name string, heads []float64, c *config) {
+	if _, ok := m.tensors[name]; !ok {
+		return
+	}
+	for at := 0; at < len(heads); at += c.headDim {
+		copy(heads[at:], m.norm(name, heads[at:at+c.headDim], c))
+	}
+}
+
 func turn(x []float64, dim, position int, frequency func(int) float64) {
 	for head := 0; head < len(x); head += dim {
 		for i := range dim / 2 {
@@ -110,6 +136,14 @@ func add(x, y []float64) {
 	}
 }
 
+// family returns changes that make a config name another architecture.
+func family(name string, more map[string]any) map[string]any {
+	change := map[string]any{"architectures": []string{name + "ForCausalLM"}, "model_type": strings.ToLower(name)}
+	maps.Copy(change, more)
+	return change
+}
+
+// The reference computes each architecture from its published definition, in float64.
 func TestLogitsMatchTheReference(t *testing.T) {
 	plain := func(theta float64, dim int) func(int) float64 {
 		return func(i int) float64 { return math.Pow(theta, -2*float64(i)/float64(dim)) }
@@ -128,6 +162,11 @@ func TestLogitsMatchTheReference(t *testing.T) {
 		"one KV head":         {change: map[string]any{"num_key_value_heads": 1}, frequency: plain(10000, 6)},
 		"wide heads":          {change: map[string]any{"head_dim": 10, "rope_theta": 500.0}, frequency: plain(500, 10)},
 		"biases":              {change: map[string]any{"attention_bias": true, "mlp_bias": true}, frequency: plain(10000, 6)},
+		"Mistral":             {change: family("Mistral", map[string]any{"sliding_window": nil}), frequency: plain(10000, 6)},
+		"Qwen2":               {change: family("Qwen2", map[string]any{"tie_word_embeddings": true}), dtype: "BF16", frequency: plain(10000, 6)},
+		"Qwen3":               {change: family("Qwen3", map[string]any{"head_dim": 10}), frequency: plain(10000, 10)},
+		"Qwen3 with biases":   {change: family("Qwen3", map[string]any{"head_dim": 6, "attention_bias": true}), frequency: plain(10000, 6)},
+		"Phi-3":               {change: family("Phi3", nil), frequency: plain(10000, 6)},
 		"larger than a block": {change: map[string]any{"hidden_size": 64, "intermediate_size": 200, "vocab_size": 333}, frequency: plain(10000, 16)},
 		"linear rope": {
 			change:    map[string]any{"rope_scaling": map[string]any{"type": "linear", "factor": 4.0}},

@@ -25,14 +25,16 @@ type Weights struct {
 
 type layer struct {
 	attentionNorm []float32
-	qkv           linear // rows of q, then of k, then of v
+	qkv           linear    // rows of q, then of k, then of v
+	queryNorm     []float32 // of each head; nil for none, as for keyNorm
+	keyNorm       []float32
 	output        linear
 	mlpNorm       []float32
 	gateUp        linear // rows of gate, then of up
 	down          linear
 }
 
-// Load reads a Hugging Face directory of a LlamaForCausalLM: config.json, generation_config.json if
+// Load reads a Hugging Face directory of a supported architecture: config.json, generation_config.json if
 // present, and model.safetensors or the shards that model.safetensors.index.json names. Errors name
 // the file and the problem, or the unsupported feature. No content of the directory makes Load
 // panic, or allocate more than a few times the directory's size.
@@ -53,7 +55,7 @@ func load(fsys fs.FS) (*Weights, error) {
 	if w.eos, err = readEOS(fsys, c); err != nil {
 		return nil, err
 	}
-	shards, err := findShards(fsys)
+	shards, err := safetensors.FindShards(fsys)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +81,25 @@ func (w *Weights) plan() *plan {
 	for i := range w.layers {
 		l, at := &w.layers[i], fmt.Sprintf("model.layers.%d.", i)
 		p.add(&l.attentionNorm, at+"input_layernorm.weight", c.hidden)
-		p.linear(&l.qkv, c.attentionBias, at+"self_attn.q_proj", q, c.hidden)
-		p.linear(&l.qkv, c.attentionBias, at+"self_attn.k_proj", kv, c.hidden)
-		p.linear(&l.qkv, c.attentionBias, at+"self_attn.v_proj", kv, c.hidden)
-		p.linear(&l.output, c.attentionBias, at+"self_attn.o_proj", c.hidden, q)
+		if c.fused {
+			p.linear(&l.qkv, c.inputBias, at+"self_attn.qkv_proj", q+2*kv, c.hidden)
+		} else {
+			p.linear(&l.qkv, c.inputBias, at+"self_attn.q_proj", q, c.hidden)
+			p.linear(&l.qkv, c.inputBias, at+"self_attn.k_proj", kv, c.hidden)
+			p.linear(&l.qkv, c.inputBias, at+"self_attn.v_proj", kv, c.hidden)
+		}
+		if c.headNorm {
+			p.add(&l.queryNorm, at+"self_attn.q_norm.weight", c.headDim)
+			p.add(&l.keyNorm, at+"self_attn.k_norm.weight", c.headDim)
+		}
+		p.linear(&l.output, c.outputBias, at+"self_attn.o_proj", c.hidden, q)
 		p.add(&l.mlpNorm, at+"post_attention_layernorm.weight", c.hidden)
-		p.linear(&l.gateUp, c.mlpBias, at+"mlp.gate_proj", c.feedForward, c.hidden)
-		p.linear(&l.gateUp, c.mlpBias, at+"mlp.up_proj", c.feedForward, c.hidden)
+		if c.fused {
+			p.linear(&l.gateUp, c.mlpBias, at+"mlp.gate_up_proj", 2*c.feedForward, c.hidden)
+		} else {
+			p.linear(&l.gateUp, c.mlpBias, at+"mlp.gate_proj", c.feedForward, c.hidden)
+			p.linear(&l.gateUp, c.mlpBias, at+"mlp.up_proj", c.feedForward, c.hidden)
+		}
 		p.linear(&l.down, c.mlpBias, at+"mlp.down_proj", c.hidden, c.feedForward)
 	}
 	p.add(&w.norm, "model.norm.weight", c.hidden)
@@ -132,7 +146,7 @@ func (p *plan) linear(l *linear, bias bool, name string, out, in int) {
 }
 
 // check returns an error if the shards lack a planned tensor, before anything large is allocated.
-func (p *plan) check(fsys fs.FS, shards []shard) error {
+func (p *plan) check(fsys fs.FS, shards []safetensors.Shard) error {
 	missing := make(map[string]bool, len(p.parts))
 	for name := range p.parts {
 		missing[name] = true
@@ -163,7 +177,7 @@ func (p *plan) allocate() {
 }
 
 // read fills the slices that allocate has made.
-func (p *plan) read(fsys fs.FS, shards []shard) error {
+func (p *plan) read(fsys fs.FS, shards []safetensors.Shard) error {
 	return p.each(fsys, shards, func(t safetensors.Tensor, part part, r io.Reader) error {
 		return t.ReadFloats(r, (*part.into)[part.offset:part.offset+part.length])
 	})
@@ -171,16 +185,16 @@ func (p *plan) read(fsys fs.FS, shards []shard) error {
 
 // each calls visit for every planned tensor in the shards; visit may read its data from r. Other
 // tensors, such as the buffers that some exporters write, are skipped.
-func (p *plan) each(fsys fs.FS, shards []shard, visit func(t safetensors.Tensor, part part, r io.Reader) error) error {
+func (p *plan) each(fsys fs.FS, shards []safetensors.Shard, visit func(t safetensors.Tensor, part part, r io.Reader) error) error {
 	for _, s := range shards {
-		err := s.each(fsys, func(t safetensors.Tensor, r io.Reader) error {
+		err := s.Each(fsys, func(t safetensors.Tensor, r io.Reader) error {
 			if part, ok := p.parts[t.Name]; ok {
 				return visit(t, part, r)
 			}
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.file, err)
+			return fmt.Errorf("%s: %w", s.File, err)
 		}
 	}
 	return nil

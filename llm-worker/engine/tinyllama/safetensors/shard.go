@@ -1,4 +1,4 @@
-package tinyllama
+package safetensors
 
 import (
 	"encoding/json"
@@ -8,24 +8,23 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/safetensors"
 )
 
-// A shard is one file of weights.
-type shard struct {
-	file string
+// A Shard is one file of the weights of a Hugging Face model.
+type Shard struct {
+	File string
 	// names are the tensors that the index assigns to the file; nil without an index, and then all
 	// tensors count.
 	names map[string]bool
 }
 
-// findShards prefers a whole file to an index, as Hugging Face does.
-func findShards(fsys fs.FS) ([]shard, error) {
+// FindShards returns the files of weights in a directory. It prefers a whole file to an index, as
+// Hugging Face does.
+func FindShards(fsys fs.FS) ([]Shard, error) {
 	const whole, index = "model.safetensors", "model.safetensors.index.json"
 	_, err := fs.Stat(fsys, whole)
 	if err == nil {
-		return []shard{{file: whole}}, nil
+		return []Shard{{File: whole}}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -53,18 +52,18 @@ func findShards(fsys fs.FS) ([]shard, error) {
 		}
 		files[file][name] = true
 	}
-	var shards []shard
+	var shards []Shard
 	for file, names := range files {
-		shards = append(shards, shard{file, names})
+		shards = append(shards, Shard{file, names})
 	}
-	slices.SortFunc(shards, func(a, b shard) int { return strings.Compare(a.file, b.file) })
+	slices.SortFunc(shards, func(a, b Shard) int { return strings.Compare(a.File, b.File) })
 	return shards, nil
 }
 
-// each calls visit for the shard's tensors in the order of the file. visit may read the tensor from
+// Each calls visit for the shard's tensors in the order of the file. visit may read the tensor from
 // r or ignore it.
-func (s shard) each(fsys fs.FS, visit func(t safetensors.Tensor, r io.Reader) error) error {
-	f, err := fsys.Open(s.file)
+func (s Shard) Each(fsys fs.FS, visit func(t Tensor, r io.Reader) error) error {
+	f, err := fsys.Open(s.File)
 	if err != nil {
 		return err
 	}
@@ -73,7 +72,7 @@ func (s shard) each(fsys fs.FS, visit func(t safetensors.Tensor, r io.Reader) er
 	if err != nil {
 		return err
 	}
-	tensors, err := safetensors.ReadHeader(f, info.Size())
+	tensors, err := ReadHeader(f, info.Size())
 	if err != nil {
 		return err
 	}
