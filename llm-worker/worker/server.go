@@ -167,7 +167,8 @@ const (
 	// These two detect a peer that vanished without closing its connections.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// stopWait bounds the graceful close of connections whose streams have all ended.
+	// stopWait bounds the graceful close of connections whose streams have all ended, and of those
+	// that are still in their handshake.
 	stopWait = time.Second
 	// handshakeTimeout bounds the handshake of a new connection; grpc-go's default is two minutes.
 	handshakeTimeout = 10 * time.Second
@@ -199,14 +200,18 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	}
 
 	failed := make(chan error, 1)
-	go func() { failed <- gs.Serve(ln) }()
+	conns := newListener(ln)
+	go func() { failed <- gs.Serve(conns) }()
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
 	s.Drain(ctx, grace)
-	watchdog := time.AfterFunc(drain.Goodbye(ctx, stopWait), gs.Stop)
+	watchdog := time.AfterFunc(drain.Goodbye(ctx, stopWait), func() {
+		conns.closeAll()
+		gs.Stop()
+	})
 	gs.GracefulStop()
 	watchdog.Stop()
 	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve had begun

@@ -187,6 +187,36 @@ func TestOperatorStopsAStreamFromOutside(t *testing.T) {
 	}
 }
 
+// TestSilentConnectionsDoNotDelayTheEnd: grpc-go waits for connections in their handshake.
+func TestSilentConnectionsDoNotDelayTheEnd(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 1, MaxQueued: 1}, ln, slog.New(slog.DiscardHandler))
+	}()
+	silent, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_ = silent.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := silent.Read(make([]byte, 1)); err != nil { // the server's SETTINGS: the connection is accepted
+		t.Fatal(err)
+	}
+	cancel()
+	began := time.Now()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("the worker ended after %v: it waited for the handshake", took)
+	}
+}
+
 func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
 	cc, drain := start(t, func(c *worker.Config) { c.Pace, c.Grace = 50, 300*time.Millisecond })
 	client := workerv1.NewWorkerClient(cc)

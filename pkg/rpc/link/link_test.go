@@ -13,6 +13,7 @@ import (
 	"iter"
 	"math/big"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -334,6 +335,36 @@ func TestHostilePeersAreCutOff(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestStopEndsGreetings: a caller that never sends its TLS handshake or its HELLO does not delay the
+// end of the server, and further connections do not wait behind many such callers.
+func TestStopEndsGreetings(t *testing.T) {
+	cert, _ := certificate(t)
+	for name, o := range map[string]link.Options{"plain": {}, "TLS": {TLS: &tls.Config{Certificates: []tls.Certificate{cert}}}} {
+		t.Run(name, func(t *testing.T) {
+			_, server, addr := serve(t, o, count)
+			var silent []net.Conn
+			for range link.MaxGreeting + 1 {
+				nc, err := net.Dial("tcp", addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				silent = append(silent, nc)
+			}
+			last := silent[link.MaxGreeting]
+			_ = last.SetDeadline(time.Now().Add(time.Minute))
+			if n, err := last.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("one connection too many: %d bytes, %v", n, err)
+			}
+			began := time.Now()
+			server.Stop()
+			if took := time.Since(began); took >= mux.GreetTimeout {
+				t.Errorf("Stop took %v: it waited for silent callers", took)
+			}
+		})
 	}
 }
 

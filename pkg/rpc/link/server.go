@@ -34,9 +34,10 @@ type Server struct {
 	mu        sync.Mutex // guards the following fields
 	listeners map[net.Listener]bool
 	conns     map[*mux.Conn]bool
-	stopped   bool
+	greeting  int // connections without a HELLO from the caller
 
-	done chan struct{} // closed when stopped
+	serving context.Context //nolint:containedctx // the server's lifetime: done when stopped
+	end     context.CancelFunc
 
 	owned sync.WaitGroup // the goroutines of connections
 }
@@ -54,10 +55,12 @@ type method struct {
 // NewServer returns a Server without services.
 func NewServer(o Options) *Server {
 	o.Mux.Identity = cmp.Or(o.Mux.Identity, newIdentity())
-	return &Server{
+	s := &Server{
 		opts: o.withDefaults(), services: map[string]service{}, methods: map[string]method{},
-		listeners: map[net.Listener]bool{}, conns: map[*mux.Conn]bool{}, done: make(chan struct{}),
+		listeners: map[net.Listener]bool{}, conns: map[*mux.Conn]bool{},
 	}
+	s.serving, s.end = context.WithCancel(context.Background())
+	return s
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -94,7 +97,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	defer ln.Close() //nolint:errcheck // the listener accepts no more connections in any case
 	s.mu.Lock()
-	if s.stopped {
+	if s.stopped() {
 		s.mu.Unlock()
 		return nil
 	}
@@ -108,51 +111,68 @@ func (s *Server) Serve(ln net.Listener) error {
 			return s.closed(err)
 		default: // too many open files, or the caller has closed the connection
 			select {
-			case <-s.done:
+			case <-s.serving.Done():
 				return nil
 			case <-time.After(acceptAgain):
 			}
 			continue
 		}
 		s.mu.Lock()
-		if s.stopped {
+		if s.stopped() || s.greeting >= maxGreeting {
 			_ = nc.Close()
 		} else {
+			s.greeting++
 			s.owned.Go(func() { s.serveConn(nc) })
 		}
 		s.mu.Unlock()
 	}
 }
 
-// acceptAgain is the pause after a failed Accept.
-const acceptAgain = 50 * time.Millisecond
+const (
+	// acceptAgain is the pause after a failed Accept.
+	acceptAgain = 50 * time.Millisecond
+	// maxGreeting bounds the connections that have not sent a HELLO yet. A caller may be anybody
+	// until its TLS handshake and its HELLO; further connections are closed at once.
+	maxGreeting = 1000
+)
+
+// stopped reports whether Stop or Drain was called.
+func (s *Server) stopped() bool { return s.serving.Err() != nil }
 
 // closed returns the error for a listener that was closed: nil if the server has closed it.
 func (s *Server) closed(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
+	if s.stopped() {
 		return nil
 	}
 	return err
 }
 
-// serveConn serves a connection until it ends.
-func (s *Server) serveConn(nc net.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), mux.GreetTimeout)
+// greet does the TLS handshake, if there is one, and exchanges HELLOs with a caller. It fails as
+// soon as the server stops.
+func (s *Server) greet(nc net.Conn) (peer frame.Greeting, buffered []byte, err error) {
+	defer func() {
+		s.mu.Lock()
+		s.greeting--
+		s.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(s.serving, mux.GreetTimeout)
 	defer cancel()
 	if tc, ok := nc.(*tls.Conn); ok {
 		if err := tc.HandshakeContext(ctx); err != nil {
-			if s.opts.Refused != nil {
+			if s.opts.Refused != nil && !s.stopped() {
 				s.opts.Refused(nc.RemoteAddr(), err)
 			}
-			_ = nc.Close()
-			return
+			return peer, nil, err
 		}
 	}
-	greeting, buffered, err := mux.Greet(ctx, nc, s.opts.Mux)
+	return mux.Greet(ctx, nc, s.opts.Mux)
+}
+
+// serveConn serves a connection until it ends.
+func (s *Server) serveConn(nc net.Conn) {
+	greeting, buffered, err := s.greet(nc)
 	if err != nil {
-		_ = nc.Close() // the peer does not speak the protocol of links
+		_ = nc.Close() // the peer does not speak the protocol of links, or the server stops
 		return
 	}
 	e := &calleeEnd{server: s, remote: &remote{Addr: nc.RemoteAddr()}}
@@ -162,7 +182,7 @@ func (s *Server) serveConn(nc net.Conn) {
 	c := mux.New(nc, greeting, e, s.opts.Mux)
 	e.remote.conn = c
 	s.mu.Lock()
-	if s.stopped {
+	if s.stopped() {
 		s.mu.Unlock()
 		_ = nc.Close()
 		return
@@ -181,10 +201,7 @@ func (s *Server) serveConn(nc net.Conn) {
 func (s *Server) stop() (conns []*mux.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stopped {
-		s.stopped = true
-		close(s.done)
-	}
+	s.end()
 	for ln := range s.listeners {
 		_ = ln.Close()
 	}

@@ -1,0 +1,4 @@
+package link
+
+// MaxGreeting is maxGreeting, for tests.
+const MaxGreeting = maxGreeting
