@@ -2,6 +2,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -15,7 +16,8 @@ import (
 // New returns the service. Its flags set c.
 func New(c *server.Config) *cli.Service {
 	return &cli.Service{
-		Name: "chat-service", Listen: server.DefaultListen, Flags: c.Flags, Check: c.Check, LibraryLog: kitexrpc.LogTo,
+		Name: "chat-service", Listen: server.DefaultListen, Flags: c.Flags, LibraryLog: kitexrpc.LogTo,
+		Check: func() error { return cmp.Or(c.MTLS.ValidateCallee(), c.Check()) },
 		Run: func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
 			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
 			return server.Run(ctx, *c, ln, log)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -132,12 +133,12 @@ func (i *Identity) verify(s tls.ConnectionState, usage x509.ExtKeyUsage, flag st
 	return nil
 }
 
-// has reports whether a certificate has a name. DNS names do not depend on case.
+// has reports whether a certificate has a name. A name with a scheme is compared with the URIs only:
+// an authority may let its clients choose DNS names, and such a name may be spelled like a URI. DNS
+// names do not depend on case.
 func has(leaf *x509.Certificate, name string) bool {
-	for _, uri := range leaf.URIs {
-		if uri.String() == name {
-			return true
-		}
+	if strings.Contains(name, "://") {
+		return slices.ContainsFunc(leaf.URIs, func(uri *url.URL) bool { return uri.String() == name })
 	}
 	return slices.ContainsFunc(leaf.DNSNames, func(dns string) bool { return strings.EqualFold(dns, name) })
 }
