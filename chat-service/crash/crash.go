@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/whence-dev/whence/internal/panicvalue"
 )
 
 // A Crash is a panic or an exit (runtime.Goexit) of a goroutine. A nil Crash means neither.
 type Crash struct {
-	panicked string // the value and the stack of the panic
-	exited   bool
+	value  any    // of the panic
+	stack  string // of the panic
+	exited bool
 }
 
 // Watch runs f. If f panics or exits instead of returning, Watch calls crashed on the same
@@ -24,7 +27,7 @@ func Watch(f func(), crashed func(*Crash)) {
 			return
 		}
 		if v := recover(); v != nil {
-			crashed(&Crash{panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
+			crashed(&Crash{value: v, stack: string(debug.Stack())})
 		} else {
 			crashed(&Crash{exited: true})
 		}
@@ -33,17 +36,24 @@ func Watch(f func(), crashed func(*Crash)) {
 	returned = true
 }
 
-// Panic returns the value and the stack of the panic as text. ok is false for an exit.
-func (c *Crash) Panic() (text string, ok bool) { return c.panicked, !c.exited }
+// Panicked reports whether c is a panic, rather than an exit.
+func (c *Crash) Panicked() bool { return !c.exited }
 
-// Repeat repeats the crash on the caller's goroutine: it panics with the value and the stack as
-// text, or exits. If c is nil, Repeat does nothing.
+// Error implements error. It returns the value of the panic and its stack.
+func (c *Crash) Error() string { return fmt.Sprintf("%v\n%s", c.value, c.stack) }
+
+// DescribePanic implements panicvalue.Describer. It returns a description of the panic without data
+// of requests, and its stack.
+func (c *Crash) DescribePanic() string { return panicvalue.Text(c.value) + "\n" + c.stack }
+
+// Repeat repeats the crash on the caller's goroutine: it panics with c, or exits. If c is nil, Repeat
+// does nothing.
 func (c *Crash) Repeat() {
 	switch {
 	case c == nil:
 	case c.exited:
 		runtime.Goexit()
 	default:
-		panic(c.panicked)
+		panic(c)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/panicvalue"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -30,12 +31,14 @@ func TestReturnIsNoCrash(t *testing.T) {
 
 func TestPanicIsRepeatedWithItsStack(t *testing.T) {
 	c := elsewhere(func() { explode() })
-	text, ok := c.Panic()
-	if !ok || !strings.HasPrefix(text, "a bug\n") || !strings.Contains(text, "explode") {
-		t.Errorf("%t %q", ok, text)
+	if text := c.Error(); !c.Panicked() || !strings.HasPrefix(text, "a bug\n") || !strings.Contains(text, "explode") {
+		t.Errorf("%t %q", c.Panicked(), text)
+	}
+	if text := panicvalue.Text(c); strings.Contains(text, "a bug") || !strings.Contains(text, "explode") {
+		t.Errorf("the log says %q", text)
 	}
 	defer func() {
-		if v := recover(); v != text {
+		if v := recover(); v != any(c) {
 			t.Errorf("repeated %v", v)
 		}
 	}()
@@ -47,7 +50,7 @@ func explode() { panic("a bug") }
 
 func TestExitIsRepeated(t *testing.T) {
 	c := elsewhere(runtime.Goexit)
-	if _, ok := c.Panic(); ok {
+	if c.Panicked() {
 		t.Error("an exit counts as a panic")
 	}
 	after := false
@@ -55,7 +58,7 @@ func TestExitIsRepeated(t *testing.T) {
 		c.Repeat()
 		after = true
 	})
-	if _, ok := again.Panic(); ok || after {
+	if again.Panicked() || after {
 		t.Error("the exit was not repeated")
 	}
 }

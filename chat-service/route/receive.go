@@ -10,6 +10,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/bigstack"
+	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -206,9 +207,9 @@ func (d *drive) crashed(a *attempt, c *crash.Crash) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if a.closed && d.carrier != a || d.over {
-		if text, ok := c.Panic(); ok {
+		if c.Panicked() {
 			d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelError, "the call of a worker that was left panicked",
-				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.String("panic", text))
+				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.String("panic", panicvalue.Text(c)))
 		}
 		return
 	}

@@ -165,7 +165,7 @@ func TestPanicOfALeftCallIsLogged(t *testing.T) {
 			}
 		})
 		p.calls.Wait()
-		if got.err != nil || len(got.tokens) != 9 || log.count("the left call's bug") != 1 || log.count("level=ERROR") != 1 {
+		if got.err != nil || len(got.tokens) != 9 || log.count("the call of a worker that was left panicked") != 1 || log.count("receive_test.go") == 0 || log.count("the left call's bug") != 0 || log.count("level=ERROR") != 1 {
 			t.Error(len(got.tokens), got.err, log.text.String())
 		}
 	})

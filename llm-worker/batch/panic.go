@@ -2,9 +2,9 @@ package batch
 
 import (
 	"errors"
-	"fmt"
 	"runtime/debug"
 
+	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -15,7 +15,7 @@ type Panic struct {
 }
 
 // Error implements error.
-func (p *Panic) Error() string { return fmt.Sprintf("panic in the engine: %v", p.Value) }
+func (p *Panic) Error() string { return "panic in the engine: " + panicvalue.Text(p.Value) }
 
 // Panicked returns the ending of a sequence whose step panicked with value. It captures the stack,
 // so it must be called where the panic is recovered. A model that knows which sequence panicked
@@ -30,7 +30,7 @@ func Panicked(value any) *streamerr.Error {
 // logPanic logs err if it is a panic.
 func (l *Loop) logPanic(err error, streams int) {
 	if p, ok := errors.AsType[*Panic](err); ok {
-		l.opts.Log.Error("engine panicked", "streams", streams, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+		l.opts.Log.Error("engine panicked", "streams", streams, "panic", panicvalue.Text(p.Value), "stack", string(p.Stack))
 	}
 }
 

@@ -19,9 +19,10 @@ func TestLoopContinuesAfterAFailedStep(t *testing.T) {
 		fail   func()
 		error  error
 		reason streamerr.Reason
+		logged string
 	}{
-		"error": {func() {}, errors.New("out of luck"), streamerr.EngineFailed},
-		"panic": {func() { panic("out of luck") }, nil, streamerr.Internal},
+		"error": {func() {}, errors.New("out of luck"), streamerr.EngineFailed, "out of luck"},
+		"panic": {func() { panic("out of luck") }, nil, streamerr.Internal, "engine panicked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -39,7 +40,7 @@ func TestLoopContinuesAfterAFailedStep(t *testing.T) {
 				if e := streamerr.As(err); e.Reason != test.reason || e.Path.Origin() != "engine" || len(tokens) != 2 {
 					t.Error(tokens, err)
 				}
-				if lines := strings.Count(log.String(), "out of luck"); lines != 1 {
+				if lines := strings.Count(log.String(), test.logged); lines != 1 {
 					t.Errorf("%d lines of the log tell of it: %s", lines, log.String())
 				}
 				if tokens, _, _, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 {

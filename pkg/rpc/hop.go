@@ -14,6 +14,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/coarse"
+	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -274,6 +275,6 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 func (h *Hop) panicked(ctx context.Context, v any) (e *streamerr.Error) {
 	e = streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", h.Name)
 	defer func() { _ = recover() }()
-	h.log().ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", v, "stack", string(debug.Stack()))
+	h.log().ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", panicvalue.Text(v), "stack", string(debug.Stack()))
 	return e
 }

@@ -32,7 +32,7 @@ func (p panicker) Begin(context.Context, observer.Beginning) observer.Flow { ret
 
 func (p panicker) Note(e observer.Event) {
 	if e.Kind == p.at {
-		panic("the observer panics at an event")
+		panic(bug("the observer panics at an event"))
 	}
 }
 

@@ -24,19 +24,25 @@ type panickingObserver struct {
 
 func (b panickingObserver) Begin(context.Context, observer.Beginning) observer.Flow {
 	if b.begin {
-		panic("the observer panics at Begin")
+		panic(bug("the observer panics at Begin"))
 	}
 	return b
 }
 
 func (panickingObserver) Note(e observer.Event) {
 	if e.Kind == observer.Ended || e.Kind == observer.CallerTold {
-		panic("the observer panics at an ending")
+		panic(bug("the observer panics at an ending"))
 	}
 }
 
-func (panickingObserver) Generated() int { panic("the observer panics at Generated") }
-func (panickingObserver) Close()         { panic("the observer panics at Close") }
+func (panickingObserver) Generated() int { panic(bug("the observer panics at Generated")) }
+func (panickingObserver) Close()         { panic(bug("the observer panics at Close")) }
+
+// A bug is the value of a panic that the log may have.
+type bug string
+
+// DescribePanic implements panicvalue.Describer.
+func (b bug) DescribePanic() string { return string(b) }
 
 // A panickingLog is a log handler that panics.
 type panickingLog struct{ slog.Handler }

@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/openai"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -243,7 +244,7 @@ func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
 	defer func() {
 		if v := recover(); v != nil {
-			d.Log.Error("panic in a handler", "path", string(c.Path()), "panic", v, "stack", string(debug.Stack()))
+			d.Log.Error("panic in a handler", "path", string(c.Path()), "panic", panicvalue.Text(v), "stack", string(debug.Stack()))
 			id := string(c.Response.Header.Peek(IDHeader))
 			c.Response.Reset()
 			if id == "" {

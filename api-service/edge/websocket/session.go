@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -66,7 +67,7 @@ func (c *Conn) Serve(r Rules) *Session {
 func (s *Session) receive() {
 	defer func() {
 		if v := recover(); v != nil {
-			s.rules.Log.Error("panic in a WebSocket", "hop", s.rules.Name, "panic", v, "stack", string(debug.Stack()))
+			s.rules.Log.Error("panic in a WebSocket", "hop", s.rules.Name, "panic", panicvalue.Text(v), "stack", string(debug.Stack()))
 			s.rules.Lost(streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", s.rules.Name))
 		}
 	}()

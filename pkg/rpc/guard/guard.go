@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
+	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -152,7 +153,7 @@ func (g *guard) met(ctx context.Context, limit Limit) {
 
 func (g *guard) panicked(ctx context.Context, v any) error {
 	method, _ := grpc.Method(ctx)
-	g.Log.ErrorContext(ctx, "panic in a grpc method", "hop", g.Name, "method", method, "panic", v, "stack", string(debug.Stack()))
+	g.Log.ErrorContext(ctx, "panic in a grpc method", "hop", g.Name, "method", method, "panic", panicvalue.Text(v), "stack", string(debug.Stack()))
 	return streamerr.Via(g.Name, streamerr.New(streamerr.Internal, "a bug in %s ended this call; its log has the details", g.Name))
 }
 
