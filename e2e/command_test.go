@@ -55,6 +55,18 @@ func TestCommandsRefuseInvalidConfigurations(t *testing.T) {
 	}
 }
 
+// TestCalleesNeedTheNamesOfTheirCallers: mutual TLS without the names of the callers is refused
+// before a port is opened.
+func TestCalleesNeedTheNamesOfTheirCallers(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{chatService, llmWorker} {
+		out, logs, status := output(t, name, "--listen", "nowhere", "--mtls-cert", "cert.pem", "--mtls-key", "key.pem", "--mtls-ca", "ca.pem")
+		if status != 2 || out != "" || !strings.Contains(logs, "--mtls-cert needs --mtls-callers") {
+			t.Errorf("%s ends with %d, prints %q and %q", name, status, out, logs)
+		}
+	}
+}
+
 func TestLogsAreTextUnlessJSONIsAskedFor(t *testing.T) {
 	t.Parallel()
 	p := start(t, llmWorker, "--listen", "127.0.0.1:0")
