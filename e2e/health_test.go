@@ -57,7 +57,7 @@ func TestEveryHopReportsTheProblemOfAnEngine(t *testing.T) {
 	if err := json.Unmarshal(w.get(t, "/v1/models").body, &models); err != nil || len(models.Data) != 1 || !strings.Contains(models.Data[0].Workers.Problem, says) {
 		t.Error(models, err)
 	}
-	for service, message := range map[string]string{llmWorker: "upstream is not healthy", chatService: "worker is not healthy", apiService: "chat-service takes no streams"} {
+	for service, message := range map[string]string{llmWorker: "upstream is not healthy", chatService: "worker is not healthy", apiService: "a chat-service cannot be used"} {
 		p := w.processes[service]
 		line := p.await(t, p.logs, "why it is not ready", func(line string) bool { return strings.Contains(line, message) })
 		if !strings.Contains(line, says) || strings.Contains(line, "sk-secret") {

@@ -57,8 +57,8 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	running.Go(func() { f.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait(); f.Close() })
 
-	eventually(t, "it is logged", func() bool { return log.count("chat-service takes no streams") > 0 })
-	if n := log.count("target=" + addr); n != 1 || log.count("chat-service cannot be reached") != 1 {
+	eventually(t, "it is logged", func() bool { return log.count("a chat-service cannot be used") > 0 })
+	if n := log.count("target=" + addr); n != 1 || log.count("chat-service cannot be reached: connection refused") != 1 || log.count("start chat-service at this address") != 1 {
 		t.Errorf("%d lines: %s", n, &log.lines)
 	}
 	if err := f.Ready(t.Context()); streamerr.As(err).Reason != streamerr.PeerLost || strings.Contains(err.Error(), addr) {

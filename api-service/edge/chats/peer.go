@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -104,16 +107,12 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 	}, nil
 }
 
-// quietProbes is the number of failed probes before a chat-service that has never answered is
-// logged: both processes may have just started.
-const quietProbes = 3
-
-// watch probes the chat-service every probeInterval until ctx is done, and logs each change.
+// watch probes the chat-service every probeInterval until ctx is done. It logs each change, and a
+// problem that lasts again and again.
 func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	var logged problem.Log
-	quiet := quietProbes
 	for failing := false; ; {
 		err := p.probe(ctx)
 		if ctx.Err() != nil {
@@ -125,13 +124,11 @@ func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 			log.Info("chat-service answers", "target", p.addr)
 			fallthrough
 		case err == nil:
-			failing, quiet = false, 0
+			failing = false
 			logged.Clear()
-		case quiet > 1:
-			quiet--
 		case logged.Due(err.Text()):
 			failing = true
-			log.Warn("chat-service takes no streams", "target", p.addr, "problem", err.Text(), "then", "other chat-services are preferred; this one is probed every second")
+			log.Warn("a chat-service cannot be used", "target", p.addr, "problem", err.Text(), "hint", hint(err))
 		}
 		select {
 		case <-tick.C:
@@ -139,6 +136,14 @@ func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// hint tells an operator what to do about a problem of a chat-service.
+func hint(problem *streamerr.Error) string {
+	if problem.Reason == streamerr.PeerLost {
+		return "start chat-service at this address, or correct the address (--chat); it is probed every second"
+	}
+	return "streams go to other chat-services, if there are any; this one is probed every second"
 }
 
 // probe returns the reason why the chat-service takes no streams, or nil.
@@ -160,7 +165,7 @@ func (p *peer) ready(ctx context.Context) error {
 func (p *peer) problem(ctx context.Context) *streamerr.Error {
 	resp, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
 	if err != nil {
-		e := streamerr.New(streamerr.PeerLost, "%s", problem.OfProbe(Hop, err, probeTimeout))
+		e := streamerr.New(streamerr.PeerLost, "%s", problem.OfProbe(Hop, p.dialError(ctx, err), probeTimeout))
 		e.Cause = err
 		return e
 	}
@@ -168,6 +173,25 @@ func (p *peer) problem(ctx context.Context) *streamerr.Error {
 		return nil
 	}
 	return streamerr.New(streamerr.Unavailable, "%s takes no streams: %s", Hop, p.problemBelow(ctx))
+}
+
+// dialError returns why no connection can be made, or err if one can, or if the time of ctx is over.
+// Kitex does not say: for a refused connection, for one, it reports that the peer has closed it.
+func (p *peer) dialError(ctx context.Context, err error) error {
+	if ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded {
+		return err
+	}
+	var d net.Dialer
+	conn, dialErr := d.DialContext(ctx, "tcp", p.addr)
+	switch {
+	case dialErr == nil:
+		_ = conn.Close()
+		return err
+	case ctx.Err() != nil:
+		return err
+	default:
+		return status.Error(codes.Unavailable, dialErr.Error())
+	}
 }
 
 // shownModels bounds the models that problemBelow names.

@@ -338,7 +338,7 @@ func TestProblemSaysWhyTheServerCannotBeUsed(t *testing.T) {
 			t.Errorf("%q", e.Problem())
 		}
 		end()
-		if n := strings.Count(log.String(), "level=WARN"); n != 5 { // 503, no model, refused, 503, and 503 in other words after 30 s
+		if n := strings.Count(log.String(), "level=WARN"); n != 6 { // 503, no model, refused, 503, and 503 in other words after 10 s and 30 s
 			t.Errorf("%d lines: %s", n, log.String())
 		}
 	})

@@ -196,7 +196,7 @@ func TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy(t *testing.T) {
 					t.Error("the key is told:", p.Problem())
 				}
 				wait(time.Minute)
-				if n := strings.Count(p.log.String(), "level=WARN"); n != 1 {
+				if n := strings.Count(p.log.String(), "level=WARN"); n != 3 { // at once, after 10 s, and after 30 s
 					t.Errorf("%d lines: %s", n, &p.log)
 				}
 				p.models.Store(servedModels)

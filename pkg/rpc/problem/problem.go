@@ -49,25 +49,34 @@ func clip(text string) string {
 	return text[:n] + "…"
 }
 
-// relogAfter is the shortest time between two log lines about problems of the same kind.
-const relogAfter = 30 * time.Second
+// A problem that lasts is logged again after firstPause, and then after pauses that double up to
+// lastPause.
+const (
+	firstPause = 10 * time.Second
+	lastPause  = 5 * time.Minute
+)
 
-// A Log decides when to log a problem that each probe finds again: when its kind differs from the
-// last problem's kind, and every relogAfter while only details change, such as an id that the peer
-// quotes. The zero value has logged nothing.
+// A Log decides when to log a problem that each probe finds again: at once when its kind differs from
+// the last problem's kind, and otherwise with growing pauses. The zero value has logged nothing.
 type Log struct {
-	kind, text string
-	at         time.Time
+	kind  string
+	at    time.Time
+	pause time.Duration // from at until the problem is logged again
 }
 
 // Due reports whether to log a problem, and records that it was logged. The kind of a problem is
 // its text before the first ": ".
 func (l *Log) Due(text string) bool {
 	kind, _, _ := strings.Cut(text, ": ")
-	if kind == l.kind && (text == l.text || time.Since(l.at) < relogAfter) {
+	switch {
+	case kind != l.kind:
+		l.pause = firstPause
+	case time.Since(l.at) < l.pause:
 		return false
+	default:
+		l.pause = min(2*l.pause, lastPause)
 	}
-	l.kind, l.text, l.at = kind, text, time.Now()
+	l.kind, l.at = kind, time.Now()
 	return true
 }
 

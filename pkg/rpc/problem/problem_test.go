@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,8 @@ func TestOfProbeDescribesFailures(t *testing.T) {
 	}
 }
 
-func TestProblemsAreLoggedOnceForEachKind(t *testing.T) {
+// TestLastingProblemsAreLoggedAgain: at once when the kind changes, and otherwise with growing pauses.
+func TestLastingProblemsAreLoggedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log problem.Log
 		due := func(want bool, text string) {
@@ -60,13 +62,18 @@ func TestProblemsAreLoggedOnceForEachKind(t *testing.T) {
 				t.Errorf("%s: due is %v", text, !want)
 			}
 		}
-		due(true, "it cannot be reached: connection refused")
-		for range 100 {
+		var logged []int // seconds
+		for second := range 20 * 60 {
+			if log.Due("it cannot be reached: connection refused") {
+				logged = append(logged, second)
+			}
 			time.Sleep(time.Second)
-			due(false, "it cannot be reached: connection refused")
+		}
+		if want := []int{0, 10, 30, 70, 150, 310, 610, 910}; !slices.Equal(logged, want) {
+			t.Errorf("logged after %v seconds; want %v", logged, want)
 		}
 		due(true, "it answered with status 503: request 1")
-		time.Sleep(29 * time.Second)
+		time.Sleep(9 * time.Second)
 		due(false, "it answered with status 503: request 2")
 		time.Sleep(time.Second)
 		due(true, "it answered with status 503: request 3")
