@@ -118,7 +118,7 @@ func (b *bench) scenario(ctx context.Context, s *scenario, rep *report) error {
 	rounds, window := b.options.times()
 	var systems []system
 	for _, sys := range b.systems() {
-		if (sys.name == directName || named(b.options.systems, sys.name)) && !rep.missing(sys.name) {
+		if b.options.compares(sys.name) && !rep.missing(sys.name) {
 			systems = append(systems, sys)
 		}
 	}

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("compare", flag.ContinueOnError)
 	fs.BoolVar(&o.quick, "quick", false, "fewer scenarios, rounds and seconds: about two minutes on an idle machine")
 	fs.StringVar(&o.only, "only", "", "`scenarios` to run, separated by commas; a name, or the beginning of names")
-	fs.StringVar(&o.systems, "systems", "", "`systems` to compare, separated by commas, like --only; direct is always included")
+	fs.StringVar(&o.systems, "systems", "", "`systems` to compare, separated by commas, like --only; direct and the Whence of --against are always included")
 	fs.StringVar(&o.against, "against", "", "`directory` of another checkout whose Whence is compared, too")
 	fs.IntVar(&o.rounds, "rounds", 0, "rounds of each scenario; 0 for five, or three with --quick")
 	fs.DurationVar(&o.window, "window", 0, "duration of the measurement in each round; 0 for five seconds, or half a second with --quick")
@@ -114,6 +114,11 @@ func named(list, name string) bool {
 		}
 	}
 	return false
+}
+
+// compares reports whether the system with this name is compared.
+func (o *options) compares(name string) bool {
+	return name == directName || name == otherName || named(o.systems, name)
 }
 
 func (o *options) times() (rounds int, window time.Duration) {

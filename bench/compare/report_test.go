@@ -56,3 +56,12 @@ func TestScenariosAreChosenByName(t *testing.T) {
 		t.Error("--only nothing is accepted")
 	}
 }
+
+func TestSystemsAreChosenByName(t *testing.T) {
+	o := options{systems: "nginx,Whence over links"}
+	for name, want := range map[string]bool{directName: true, nginxName: true, linksName: true, otherName: true, joinedName: false, whenceName: false} {
+		if o.compares(name) != want {
+			t.Errorf("%s: compared is %v", name, !want)
+		}
+	}
+}

@@ -17,13 +17,14 @@ type system struct {
 	start func(b *bench) (*deployment, error)
 }
 
-// names of systems that figures are compared with.
+// Names of systems that are chosen, or that figures are compared with.
 const (
 	directName = "direct"
 	nginxName  = "nginx"
 	whenceName = "Whence over gRPC"
 	linksName  = "Whence over links"
 	joinedName = "Whence in one process"
+	otherName  = "Whence of --against"
 )
 
 // systems returns the compared systems, in the order of the tables.
@@ -38,7 +39,7 @@ func (b *bench) systems() []system {
 		{joinedName, startGateway},
 	}
 	if b.other != "" {
-		all = append(all, system{"Whence of --against", func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})
+		all = append(all, system{otherName, func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})
 	}
 	return all
 }
