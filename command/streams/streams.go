@@ -41,7 +41,11 @@ func List() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), all)
+				return writeJSON(cmd.OutOrStdout(), append([]story.Story{}, all...)) // [] rather than null
+			}
+			if len(all) == 0 {
+				_, err := fmt.Fprintln(cmd.ErrOrStderr(), s.none())
+				return err
 			}
 			return Table(all, cmd.OutOrStdout())
 		},
@@ -66,6 +70,18 @@ func (s *selection) flags(fs *flag.FlagSet) {
 	fs.StringVar(&s.reason, "reason", "", "list only streams that ended with this `reason`, such as peer_lost")
 	fs.StringVar(&s.hop, "hop", "", "list only streams whose ending crossed this `hop`, such as llm-worker/0")
 	fs.IntVar(&s.limit, "limit", story.DefaultLimit, fmt.Sprintf("maximum number of ended streams, 1 to %d", story.MaxLimit))
+}
+
+// none says that there is nothing to list.
+func (s *selection) none() string {
+	switch {
+	case !s.ended:
+		return "no live streams; whence streams --ended lists those that have ended"
+	case s.reason != "" || s.hop != "":
+		return "no ended streams match"
+	default:
+		return "no ended streams"
+	}
 }
 
 func (s *selection) read(ctx context.Context, api *remote.Service) ([]story.Story, error) {

@@ -138,3 +138,20 @@ func TestTextOfAServiceCannotControlATerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyListSaysSo: on standard error, so that scripts read an empty list.
+func TestEmptyListSaysSo(t *testing.T) {
+	none := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"streams":[]}`)) }
+	for want, args := range map[string][]string{
+		"no live streams; whence streams --ended lists those that have ended\n": nil,
+		"no ended streams\n":       {"--ended"},
+		"no ended streams match\n": {"--ended", "--reason", "peer_lost"},
+	} {
+		if out, errs, status := execute(t, streams.List(), none, args...); status != 0 || out != "" || errs != want {
+			t.Errorf("%v: status %d, %q, %q; want %q", args, status, out, errs, want)
+		}
+	}
+	if out, errs, status := execute(t, streams.List(), none, "--json"); status != 0 || out != "[]\n" || errs != "" {
+		t.Errorf("--json: status %d, %q, %q", status, out, errs)
+	}
+}
