@@ -175,10 +175,13 @@ func (p *peer) problem(ctx context.Context) *streamerr.Error {
 	return streamerr.New(streamerr.Unavailable, "%s takes no streams: %s", Hop, p.problemBelow(ctx))
 }
 
+// closedByPeer is a part of Kitex's error for a connection that could not be made.
+const closedByPeer = "connection has been closed by peer"
+
 // dialError returns why no connection can be made, or err if one can, or if the time of ctx is over.
 // Kitex does not say: for a refused connection, for one, it reports that the peer has closed it.
 func (p *peer) dialError(ctx context.Context, err error) error {
-	if ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded {
+	if ctx.Err() != nil || !strings.Contains(err.Error(), closedByPeer) {
 		return err
 	}
 	var d net.Dialer
