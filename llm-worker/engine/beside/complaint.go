@@ -18,6 +18,9 @@ type Complaint struct {
 	Code       string // the server's own word, such as "context_length_exceeded"
 	Type       string // such as "BadRequestError"
 	RetryAfter time.Duration
+	// Died reports that the process that generates has ended, although the server still answers. Only
+	// a Dialect can tell.
+	Died bool
 }
 
 // maxRetryAfter bounds the Retry-After of a server.
@@ -107,10 +110,10 @@ func plain(said string) string {
 }
 
 // Reason classifies the complaint: by its status, else by its code, else by its type. A complaint
-// without any of them means that the server has failed. A dead engine is a lost peer, whatever the
-// status: another server can go on.
+// without any of them means that the server has failed. A dead engine is a lost peer: another server
+// can go on.
 func (c *Complaint) Reason() streamerr.Reason {
-	if EngineDied(c.Message) {
+	if c.Died {
 		return streamerr.PeerLost
 	}
 	if c.Status == http.StatusServiceUnavailable && strings.Contains(c.Message, fullQueue) {

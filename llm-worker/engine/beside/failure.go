@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,16 +68,6 @@ func silence(err error) string {
 // Lost returns the ending for a server that disconnected in the middle of an answer.
 func Lost(cause error, how string) *streamerr.Error {
 	return Fail(streamerr.PeerLost, cause, "the server that generates %s", how)
-}
-
-// deadEngines are the texts with which vLLM says that the process that generates has ended, while the
-// process that serves requests goes on for a while. They are the text of its EngineDeadError, and its name.
-var deadEngines = []string{"EngineDeadError", "EngineCore encountered an issue"}
-
-// EngineDied reports whether a server's message says that its engine is dead, so that it generates
-// nothing any more.
-func EngineDied(message string) bool {
-	return slices.ContainsFunc(deadEngines, func(text string) bool { return strings.Contains(message, text) })
 }
 
 // Broken returns the ending for a server response that cannot be parsed.

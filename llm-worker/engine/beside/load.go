@@ -14,6 +14,7 @@ type ServerLoad struct {
 }
 
 // A LoadReader asks the server for its load. A server that does not report it is used all the same.
+// It is called by one goroutine at a time, which is not the one that calls Look.
 type LoadReader func(ctx context.Context) (*ServerLoad, error)
 
 // A loadReport is the server's load as of the last probe.
@@ -22,8 +23,18 @@ type loadReport struct {
 	others int // requests of other clients
 }
 
-// ReadLoad makes Watch ask for the server's load at every probe. Call it before Watch.
+// ReadLoad makes Watch ask for the server's load after every probe. Call it before Watch.
 func (e *Engine) ReadLoad(read LoadReader) { e.readLoad = read }
+
+// readLoads updates the load after each probe until probed is closed. It runs beside the probes, because a
+// server that reports its load slowly may be healthy.
+func (e *Engine) readLoads(ctx context.Context, probed <-chan struct{}) {
+	for range probed {
+		if ctx.Err() == nil {
+			e.updateLoad(ctx)
+		}
+	}
+}
 
 // updateLoad asks the server for its load, or forgets the last report if the server does not answer.
 func (e *Engine) updateLoad(ctx context.Context) {

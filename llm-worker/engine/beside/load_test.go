@@ -1,25 +1,93 @@
 package beside_test
 
 import (
-	"net/http"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestDeadEngineIsALostPeer: vLLM's front end outlives its engine, and says so with a status or without one.
-func TestDeadEngineIsALostPeer(t *testing.T) {
-	for _, c := range []beside.Complaint{
-		{Message: "EngineCore encountered an issue. See stack trace (above) for the root cause.", Status: http.StatusInternalServerError},
-		{Message: "vllm.v1.engine.exceptions.EngineDeadError", Type: "InternalServerError"},
+// TestDialectsTellDeathsAndCodes: the front ends of vLLM and Ollama outlive the process that generates.
+// A refusal that only quotes such a text is a refusal.
+func TestDialectsTellDeathsAndCodes(t *testing.T) {
+	const dead = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+	const stopped = "model runner has unexpectedly stopped, this may be due to resource limitations or an internal error"
+	for name, test := range map[string]struct {
+		dialect  beside.Dialect
+		said     beside.Complaint
+		inAnswer bool
+		reason   streamerr.Reason
+		code     string
+	}{
+		"vLLM, by its status":            {beside.VLLM, beside.Complaint{Message: dead, Status: 500}, false, streamerr.PeerLost, ""},
+		"vLLM, in the answer":            {beside.VLLM, beside.Complaint{Message: dead, Status: 500}, true, streamerr.PeerLost, ""},
+		"an older vLLM, in the answer":   {beside.VLLM, beside.Complaint{Message: dead, Status: 400, Type: "BadRequestError"}, true, streamerr.PeerLost, ""},
+		"vLLM, by the name of its error": {beside.VLLM, beside.Complaint{Message: "vllm.v1.engine.exceptions.EngineDeadError", Type: "InternalServerError"}, true, streamerr.PeerLost, ""},
+		"vLLM refuses a request":         {beside.VLLM, beside.Complaint{Message: dead, Status: 400}, false, streamerr.Invalid, ""},
+		"vLLM has no room":               {beside.VLLM, beside.Complaint{Message: dead, Status: 429}, true, streamerr.Overloaded, ""},
+		"vLLM quotes a request":          {beside.VLLM, beside.Complaint{Message: "1 error: input was 'EngineDeadError'", Status: 400}, true, streamerr.Invalid, ""},
+		"vLLM fails otherwise":           {beside.VLLM, beside.Complaint{Message: "CUDA out of memory", Status: 500}, true, streamerr.EngineFailed, ""},
+		"vLLM's words, from another":     {nil, beside.Complaint{Message: dead, Status: 500}, true, streamerr.EngineFailed, ""},
+		"Ollama, by its status":          {beside.Ollama, beside.Complaint{Message: stopped, Status: 500}, false, streamerr.PeerLost, ""},
+		"Ollama, in the answer":          {beside.Ollama, beside.Complaint{Message: stopped}, true, streamerr.PeerLost, ""},
+		"vLLM's words, from Ollama":      {beside.Ollama, beside.Complaint{Message: dead, Status: 500}, true, streamerr.EngineFailed, ""},
+		"Ollama lacks the model":         {beside.Ollama, beside.Complaint{Message: "model 'big' not found", Status: 404}, false, streamerr.NotFound, streamerr.CodeModelNotFound},
+		"Ollama lacks the path":          {beside.Ollama, beside.Complaint{Message: "404 page not found", Status: 404}, false, streamerr.NotFound, ""},
+		"Ollama's context is short":      {beside.Ollama, beside.Complaint{Message: "the input length exceeds the context length", Status: 400}, false, streamerr.Invalid, streamerr.CodeContextLength},
+		"its llama.cpp's is":             {beside.Ollama, beside.Complaint{Message: "request (9 tokens) exceeds the available context size (8 tokens), try increasing it", Status: 400}, false, streamerr.Invalid, streamerr.CodeContextLength},
+		"Ollama has its own code":        {beside.Ollama, beside.Complaint{Message: "model 'big' not found", Status: 404, Code: "gone"}, false, streamerr.NotFound, "gone"},
 	} {
-		if got := c.Ending(beside.InAnswer); got.Reason != streamerr.PeerLost || got.Path.String() != "engine" {
-			t.Errorf("%+v: %v", c, got)
+		got := test.dialect.Complete(&test.said, test.inAnswer).Ending("failed")
+		if got.Reason != test.reason || got.Code != test.code || got.Path.String() != "engine" {
+			t.Errorf("%s: %v with code %q, want %v with %q", name, got, got.Code, test.reason, test.code)
 		}
 	}
-	alive := beside.Complaint{Message: "CUDA out of memory", Status: http.StatusInternalServerError}
-	if got := alive.Ending(beside.InAnswer); got.Reason != streamerr.EngineFailed {
-		t.Error(got)
-	}
+}
+
+// TestSlowLoadDelaysNoProbe: a stream is lost while the server still owes its load, and the server is
+// probed at once.
+func TestSlowLoadDelaysNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := (&server{dies: 1}).upstream()
+		begun := time.Now()
+		var doubted atomic.Int64
+		e := beside.New(beside.Options{MaxRunning: 1}, func(_ context.Context, _ *beside.Upstream, doubt bool) (*beside.Upstream, error) {
+			if doubt {
+				doubted.CompareAndSwap(0, int64(time.Since(begun)))
+			}
+			return up, nil
+		})
+		var loads atomic.Int64
+		e.ReadLoad(func(ctx context.Context) (*beside.ServerLoad, error) {
+			loads.Add(1)
+			select {
+			case <-time.After(900 * time.Millisecond):
+				return &beside.ServerLoad{Running: 5, Waiting: 2}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { e.Watch(ctx, func(bool) {}) })
+		time.Sleep(100 * time.Millisecond)
+		if r := read(e, request(9)); !errors.Is(r.err, streamerr.PeerLost) {
+			t.Error(r.err)
+		}
+		time.Sleep(5 * time.Second)
+		if at := time.Duration(doubted.Load()); at == 0 || at > 200*time.Millisecond {
+			t.Errorf("the server was probed for the lost stream after %v", at)
+		}
+		if load := e.Load(); load.GetRunning() != 5 || load.GetQueued() != 2 || loads.Load() < 4 {
+			t.Errorf("%v after %d reports", load, loads.Load())
+		}
+		cancel()
+		wg.Wait()
+	})
 }

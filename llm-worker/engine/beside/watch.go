@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -36,6 +37,11 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	w := watch{engine: e}
+	w.probed = make(chan struct{}, 1)
+	var loads sync.WaitGroup
+	defer loads.Wait()
+	defer close(w.probed)
+	loads.Go(func() { e.readLoads(ctx, w.probed) })
 	doubt := e.doubt // nil after one, until the next tick: a server that loses every stream is not probed for each
 	for {
 		w.once(ctx, changed)
@@ -56,6 +62,8 @@ type watch struct {
 	doubt  bool // the server may have been replaced
 	misses int  // late probes in a row
 	log    problem.Log
+	// probed has capacity 1 and asks for the server's load. Watch closes it.
+	probed chan struct{}
 }
 
 func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
@@ -90,7 +98,10 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 		changed(false)
 	}
 	if up != nil {
-		e.updateLoad(ctx)
+		select {
+		case w.probed <- struct{}{}:
+		default: // the last load report is still under way
+		}
 	}
 }
 

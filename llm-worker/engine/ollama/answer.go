@@ -49,7 +49,7 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	}
 	switch {
 	case len(l.Error) > 0 && string(l.Error) != "null":
-		return nil, nil, overhttp.ReadComplaint(data).Ending(beside.InAnswer)
+		return nil, nil, beside.Dialect(beside.Ollama).Complete(overhttp.ReadComplaint(data), true).Ending(beside.InAnswer)
 	case l.Text == nil:
 		return nil, nil, beside.Broken(errors.New("a line has no response"))
 	}

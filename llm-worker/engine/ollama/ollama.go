@@ -48,6 +48,7 @@ type Engine struct {
 // New returns an engine of model; the options must be valid.
 func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, opts: opts, client: overhttp.New(opts.Upstream, opts.Key)}
+	e.client.Understand(beside.Ollama)
 	e.Engine = beside.New(opts.Options, e.look)
 	return e
 }

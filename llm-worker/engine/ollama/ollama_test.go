@@ -205,12 +205,14 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 
 func TestEveryMisdeedHasItsEnding(t *testing.T) {
 	const one = `{"response":"a","done":false}`
-	status := func(status int) func(http.ResponseWriter, *http.Request) {
+	refused := func(status int, why string) func(http.ResponseWriter, *http.Request) {
 		return func(rw http.ResponseWriter, _ *http.Request) {
 			rw.WriteHeader(status)
-			_, _ = fmt.Fprint(rw, `{"error":"because"}`)
+			_, _ = fmt.Fprintf(rw, `{"error":%q}`, why)
 		}
 	}
+	status := func(status int) func(http.ResponseWriter, *http.Request) { return refused(status, "because") }
+	codes := map[string]string{"prompt too long": streamerr.CodeContextLength, "model removed": streamerr.CodeModelNotFound}
 	for name, test := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request)
 		reason streamerr.Reason
@@ -220,7 +222,8 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 		"closes in mid-answer":    {says(one), streamerr.PeerLost, "without an ending"},
 		"closes in mid-line":      {func(rw http.ResponseWriter, _ *http.Request) { say(rw, one); _, _ = fmt.Fprint(rw, `{"response":"b"`) }, streamerr.PeerLost, "without an ending"},
 		"breaks the connection":   {func(rw http.ResponseWriter, _ *http.Request) { say(rw, one); panic(http.ErrAbortHandler) }, streamerr.PeerLost, "broke the connection"},
-		"error in the stream":     {says(one, `{"error":"model runner has unexpectedly stopped"}`), streamerr.EngineFailed, "runner"},
+		"error in the stream":     {says(one, `{"error":"unexpected EOF"}`), streamerr.EngineFailed, "EOF"},
+		"its runner dies":         {says(one, `{"error":"model runner has unexpectedly stopped, check ollama server logs for details"}`), streamerr.PeerLost, "runner"},
 		"unloads the model":       {says(one, `{"response":"","done":true,"done_reason":"unload"}`), streamerr.EngineFailed, "unload"},
 		"no JSON":                 {says(one, "hello"), streamerr.EngineFailed, "nonsense"},
 		"JSON about another kind": {says(one, `{"hello":"world"}`), streamerr.EngineFailed, "no response"},
@@ -228,6 +231,8 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 		"no stream":               {func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"error":"odd"}`) }, streamerr.EngineFailed, "odd"},
 		"status 400":              {status(400), streamerr.Invalid, "because"},
 		"status 404":              {status(404), streamerr.NotFound, "because"},
+		"prompt too long":         {refused(400, "the input length exceeds the context length"), streamerr.Invalid, "context length"},
+		"model removed":           {refused(404, "model 'tiny:latest' not found"), streamerr.NotFound, "not found"},
 		"status 429":              {status(429), streamerr.Overloaded, "because"},
 		"status 500":              {status(500), streamerr.EngineFailed, "because"},
 		"full queue":              {func(rw http.ResponseWriter, _ *http.Request) { refuse(rw) }, streamerr.Overloaded, "pending requests"},
@@ -237,7 +242,7 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, test.answer)
 			r := besidetest.Read(t.Context(), f.start(t), ask(t, "What is Whence?", nil), nil)
-			if err := streamerr.As(r.Err); r.Err == nil || err.Reason != test.reason || err.Path.String() != "engine" || !strings.Contains(err.Message, test.says) {
+			if err := streamerr.As(r.Err); r.Err == nil || err.Reason != test.reason || err.Path.String() != "engine" || err.Code != codes[name] || !strings.Contains(err.Message, test.says) {
 				t.Errorf("got %v, want %s with %q", r.Err, test.reason, test.says)
 			}
 		})

@@ -15,8 +15,9 @@ import (
 
 // An answer is the part of the server's answer that has come, converted to tokens.
 type answer struct {
-	limit int // requested tokens
-	ids   beside.Answer
+	limit   int // requested tokens
+	ids     beside.Answer
+	dialect beside.Dialect
 
 	form    llmv1.Form         // form of the answer; FORM_UNSPECIFIED until the first piece
 	speller *tokenizer.Speller // of text
@@ -28,12 +29,12 @@ type answer struct {
 }
 
 // newAnswer returns an empty answer to req, for which the server is asked for at most limit tokens.
-func newAnswer(m *lexicon.Model, req *workerv1.TokenRequest, limit int) (*answer, error) {
+func newAnswer(m *lexicon.Model, req *workerv1.TokenRequest, limit int, dialect beside.Dialect) (*answer, error) {
 	speller, err := m.Tokenizer.NewSpeller()
 	if err != nil {
 		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
 	}
-	return &answer{limit: limit, ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
+	return &answer{limit: limit, dialect: dialect, ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
 }
 
 // next returns the tokens and the ending of one event; [DONE] carries the ending.
@@ -75,7 +76,7 @@ func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
 
 // take returns the tokens of one event.
 func (a *answer) take(data []byte) ([]uint32, error) {
-	c, err := readChunk(data)
+	c, err := readChunk(data, a.dialect)
 	if err != nil {
 		return nil, err
 	}

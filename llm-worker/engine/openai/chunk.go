@@ -36,15 +36,15 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// readChunk reads an event's data. The error is an ending.
-func readChunk(data []byte) (*chunk, error) {
+// readChunk reads an event's data. The error is an ending, in the dialect of the server.
+func readChunk(data []byte, dialect beside.Dialect) (*chunk, error) {
 	c := new(chunk)
 	if err := json.Unmarshal(data, c); err != nil {
 		return nil, beside.Broken(fmt.Errorf("an event is not a completion: %w", err))
 	}
 	switch {
 	case len(c.Error) > 0 && string(c.Error) != "null", c.Object == "error":
-		return nil, overhttp.ReadComplaint(data).Ending(beside.InAnswer)
+		return nil, dialect.Complete(overhttp.ReadComplaint(data), true).Ending(beside.InAnswer)
 	case c.Choices == nil && c.Usage == nil:
 		return nil, beside.Broken(errors.New("an event has neither choices nor usage"))
 	case len(c.Choices) > 1:

@@ -29,6 +29,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -73,15 +74,18 @@ type Engine struct {
 	model  *lexicon.Model
 	opts   Options
 	client *overhttp.Client
+	kind   atomic.Pointer[kind] // of the server that was usable last; unknown before
 }
 
 // New returns an engine of model; the options must be valid.
 func New(model *lexicon.Model, opts Options) *Engine {
 	base := strings.TrimSuffix(strings.TrimSuffix(opts.Upstream, "/"), "/v1")
 	e := &Engine{model: model, opts: opts, client: overhttp.New(base, opts.Key)}
+	e.kind.Store(unknown)
+	e.client.Understand(func(c *beside.Complaint, inAnswer bool) { e.kind.Load().dialect.Complete(c, inAnswer) })
 	l := &look{engine: e}
 	e.Engine = beside.New(opts.Options, l.look)
-	e.ReadLoad(l.load)
+	e.ReadLoad(e.load)
 	return e
 }
 
@@ -108,7 +112,7 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := newAnswer(e.model, req, c.MaxTokens)
+	answer, err := newAnswer(e.model, req, c.MaxTokens, up.kind.dialect)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
@@ -24,11 +25,11 @@ func DialWith(e *Engine, dial func(ctx context.Context, network, addr string) (n
 
 // Answer reads the body of a response.
 func Answer(m *lexicon.Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *llmv1.End, err error) {
-	a, err := newAnswer(m, req, int(req.GetSampling().GetMaxTokens()))
+	a, err := newAnswer(m, req, int(req.GetSampling().GetMaxTokens()), beside.VLLM)
 	if err != nil {
 		return nil, nil, err
 	}
-	events := overhttp.Events(body, len(req.GetPrompt()))
+	events := overhttp.Events(body, len(req.GetPrompt()), beside.VLLM)
 	for end == nil && err == nil {
 		var data []byte
 		var more []uint32

@@ -3,6 +3,7 @@ package openai
 import (
 	"slices"
 
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
 )
@@ -18,6 +19,7 @@ type kind struct {
 	// let the base model answer, so the server must list the adapter first.
 	refuses bool
 	metrics overhttp.LoadMetrics // none if the server has no metrics of its load
+	dialect beside.Dialect       // of its errors; nil if it has none of its own
 }
 
 // An adapterField is the field of a body in which a server takes the name of a LoRA adapter.
@@ -30,12 +32,12 @@ const (
 )
 
 var (
-	vllm     = &kind{features.OpenAIVLLM, "vllm", true, asModel, true, overhttp.VLLMMetrics}
-	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics}
-	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics} // its adapters have numbers
-	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}}      // an adapter is a model of its own there
+	vllm     = &kind{features.OpenAIVLLM, "vllm", true, asModel, true, overhttp.VLLMMetrics, beside.VLLM}
+	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics, nil}
+	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics, nil}      // its adapters have numbers
+	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}, beside.Ollama} // an adapter is a model of its own there
 	// An unknown server may be a proxy for vLLM, so it is asked for token ids.
-	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}}
+	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}, beside.VLLM}
 )
 
 // kindOf returns the kind whose models have this owner.

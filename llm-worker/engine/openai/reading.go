@@ -24,8 +24,8 @@ const maxRead = 2 << 20
 // A prefillCall asks vLLM to read a prompt (prefill) for another server, which decodes. vLLM
 // returns the parameters of the handover only in answers that are not streamed.
 type prefillCall struct {
-	object *overhttp.Object
-	prompt int // tokens
+	exchange *overhttp.Exchange
+	prompt   int // tokens
 
 	answer struct {
 		Usage      *usage          `json:"usage"`
@@ -34,7 +34,7 @@ type prefillCall struct {
 }
 
 // Open implements beside.Call: it returns when the prompt is read.
-func (r *prefillCall) Open(ctx context.Context) error { return r.object.Read(ctx, maxRead, &r.answer) }
+func (r *prefillCall) Open(ctx context.Context) error { return r.exchange.Do(ctx, &r.answer) }
 
 // Next implements beside.Call. vLLM generates at least one token; that token is discarded.
 func (r *prefillCall) Next() ([]uint32, *llmv1.End, error) {
@@ -55,7 +55,7 @@ func (r *prefillCall) Handover() []byte { return r.answer.Parameters }
 
 // Stop implements beside.Call.
 func (r *prefillCall) Stop() (confirmed bool) {
-	r.object.HangUp()
+	r.exchange.HangUp()
 	return true // as in call.Stop
 }
 
@@ -71,7 +71,7 @@ func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*prefillCall, e
 	if err != nil {
 		return nil, err
 	}
-	return &prefillCall{object: e.client.Object("/v1/completions", body), prompt: len(req.GetPrompt())}, nil
+	return &prefillCall{exchange: e.client.Exchange("/v1/completions", body, maxRead), prompt: len(req.GetPrompt())}, nil
 }
 
 // given returns the handover parameters of the request, which another server made. This worker does

@@ -86,11 +86,12 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 }
 
 // load is a beside.LoadReader.
-func (l *look) load(ctx context.Context) (*beside.ServerLoad, error) {
-	if l.last == nil || l.last.kind.metrics.Running == "" {
+func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
+	metrics := e.kind.Load().metrics
+	if metrics.Running == "" {
 		return nil, errNoLoad
 	}
-	return l.engine.client.Load(ctx, l.last.kind.metrics)
+	return e.client.Load(ctx, metrics)
 }
 
 // errNoLoad is why the load of a server is unknown.
@@ -111,6 +112,7 @@ func (l *look) use(up *upstream) *beside.Upstream {
 		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
 	}
 	l.last = up
+	l.engine.kind.Store(up.kind)
 	return &up.Upstream
 }
 

@@ -120,7 +120,8 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 			_, err := e.client.Abort(ctx, &vllmengine.AbortRequest{RequestIds: []string{asked.GetRequestId()}})
 			return err
 		},
-		Read: read,
+		Read:    read,
+		Dialect: beside.VLLM,
 	}), nil
 }
 

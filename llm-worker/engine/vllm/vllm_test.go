@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/features"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -84,6 +87,26 @@ func TestServerThatIsIllIsNotHealthy(t *testing.T) {
 	if <-health {
 		t.Error("it is ill, and healthy")
 	}
+}
+
+// TestDeadEngineLosesItsStreams: the process that serves gRPC outlives the one that generates.
+func TestDeadEngineLosesItsStreams(t *testing.T) {
+	const dead = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+	after := func(n int, code codes.Code, message string) besidetest.Script {
+		return func(a *besidetest.Answer) error {
+			if n > 0 {
+				a.Count(n)
+			}
+			return status.Error(code, message)
+		}
+	}
+	s := subject(nil)
+	s.Misdeeds(t, map[string]besidetest.Misdeed{
+		"before the answer":        {Script: after(0, codes.Internal, dead), Reason: streamerr.PeerLost, Says: "EngineCore"},
+		"in the answer":            {Script: after(2, codes.Internal, dead), Reason: streamerr.PeerLost, Tokens: 2, Says: "EngineCore"},
+		"a refusal with its words": {Script: after(0, codes.InvalidArgument, dead), Reason: streamerr.Invalid, Says: "EngineCore"},
+		"a failure that quotes it": {Script: after(0, codes.Internal, "cannot parse 'EngineDeadError'"), Reason: streamerr.EngineFailed, Says: "parse"},
+	})
 }
 
 func BenchmarkStop(b *testing.B) { besidetest.BenchmarkStop(b, subject(nil)) }

@@ -68,7 +68,6 @@ var misdeeds = map[string]Misdeed{
 	"is overloaded":                      {fails(0, codes.ResourceExhausted, "queue is full"), streamerr.Overloaded, 0, "queue is full"},
 	"drains":                             {fails(0, codes.Unavailable, "shutting down"), streamerr.Unavailable, 0, "shutting down"},
 	"is overloaded in mid-answer":        {fails(1, codes.ResourceExhausted, "preempted"), streamerr.Overloaded, 1, "preempted"},
-	"has a dead engine":                  {fails(1, codes.Internal, "EngineCore encountered an issue. See stack trace (above) for the root cause."), streamerr.PeerLost, 1, "EngineCore"},
 	"drains in mid-answer":               {fails(1, codes.Unavailable, "shutting down"), streamerr.Unavailable, 1, "shutting down"},
 	"is too slow for itself":             {fails(0, codes.DeadlineExceeded, "30 s"), streamerr.Deadline, 0, "30 s"},
 	"fails":                              {fails(0, codes.Internal, "CUDA out of memory"), streamerr.EngineFailed, 0, "CUDA out of memory"},

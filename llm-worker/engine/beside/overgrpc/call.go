@@ -37,6 +37,8 @@ type Method[Resp any] struct {
 	Abort func(context.Context) error
 	// Read converts a message; ok is false for a message without content.
 	Read func(*Resp) (p Piece, ok bool)
+	// Dialect completes the server's errors; it may be nil.
+	Dialect beside.Dialect
 }
 
 // A trailerFlag records whether the server has sent the trailer of a call, which holds its status.
@@ -111,7 +113,7 @@ func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 	case !ok:
 		return nil, nil, beside.Broken(errors.New("a message has neither a chunk nor an ending"))
 	case p.Failed != nil:
-		return nil, nil, p.Failed.Ending(beside.InAnswer)
+		return nil, nil, c.method.Dialect.Complete(p.Failed, true).Ending(beside.InAnswer)
 	case p.Index != 0:
 		return nil, nil, beside.Broken(errors.New("a message is of another answer than the one that was asked for"))
 	case !p.Last:
@@ -168,7 +170,7 @@ func (c *Call[Resp]) failed(err error) error {
 	if errors.Is(err, io.EOF) {
 		return beside.Lost(errors.New("no ending: EOF"), "closed the stream without an ending")
 	}
-	return failure(err, c.said(), c.begun)
+	return failure(err, c.said(), c.begun, c.method.Dialect)
 }
 
 // Stop implements beside.Call.

@@ -2,6 +2,7 @@ package overgrpc
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -25,8 +26,8 @@ var reasons = map[codes.Code]streamerr.Reason{
 }
 
 // failure converts err to an ending. said reports that the server sent a status, begun that it sent
-// a message before.
-func failure(err error, said, begun bool) *streamerr.Error {
+// a message before. dialect completes the server's status, and may be nil.
+func failure(err error, said, begun bool, dialect beside.Dialect) *streamerr.Error {
 	st, _ := status.FromError(err)
 	if !said {
 		switch code := st.Code(); {
@@ -45,7 +46,7 @@ func failure(err error, said, begun bool) *streamerr.Error {
 	}
 	reason, ok := reasons[st.Code()]
 	switch {
-	case st.Code() == codes.Internal && beside.EngineDied(st.Message()):
+	case st.Code() == codes.Internal && dialect.Complete(&beside.Complaint{Message: st.Message(), Status: http.StatusInternalServerError}, begun).Died:
 		reason = streamerr.PeerLost
 	case !ok:
 		reason = streamerr.EngineFailed

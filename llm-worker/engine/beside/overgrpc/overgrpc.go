@@ -86,7 +86,7 @@ func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) e
 	if ctx.Err() != nil {
 		return beside.Unavailable(fmt.Errorf("%w: %w", ctx.Err(), err))
 	}
-	return failure(err, heard.trailer.Load(), false)
+	return failure(err, heard.trailer.Load(), false, nil)
 }
 
 // A trailerHandler sets the trailerFlag of a call. Without a trailer, grpc-go made up the status of

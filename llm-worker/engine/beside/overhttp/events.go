@@ -24,8 +24,8 @@ var errNotEvents = errors.New("the response is not a stream of server-sent event
 
 // Events returns a function that reads the data of one event after the other, for the answer to a
 // prompt of prompt tokens. Data is valid until the next call. Errors are endings; an error event is
-// returned as an error.
-func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
+// returned as an error, which dialect completes.
+func Events(r io.Reader, prompt int, dialect beside.Dialect) (next func() ([]byte, error)) {
 	e := newEvents(r, prompt)
 	return func() ([]byte, error) {
 		data, err := e.next()
@@ -36,7 +36,7 @@ func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
 			if len(data) == 0 {
 				data = e.comment // some servers put the message in a comment
 			}
-			return nil, ReadComplaint(data).Ending(beside.InAnswer)
+			return nil, dialect.Complete(ReadComplaint(data), true).Ending(beside.InAnswer)
 		}
 		return data, nil
 	}

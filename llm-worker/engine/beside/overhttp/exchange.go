@@ -33,7 +33,7 @@ func (x *Exchange) Do(ctx context.Context, into any) error {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
-		return refused(resp)
+		return x.client.refused(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, x.max+1))
 	switch {
@@ -43,7 +43,7 @@ func (x *Exchange) Do(ctx context.Context, into any) error {
 		return beside.Broken(fmt.Errorf("an answer of more than %d bytes", x.max))
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return beside.Broken(err)
+		return beside.Broken(fmt.Errorf("the answer is not the expected JSON object: %w", err))
 	}
 	return nil
 }

@@ -28,17 +28,17 @@ const Done = "[DONE]"
 // refused converts a response that is not an answer to an ending. The status decides the reason, or
 // the body if the status is 200. The ending quotes the server's message, unless the message is
 // about the key.
-func refused(resp *http.Response) *streamerr.Error {
+func (c *Client) refused(resp *http.Response) *streamerr.Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // a partial body is better than none
-	c := ReadComplaint(body)
+	said := ReadComplaint(body)
 	if header := resp.Header.Get("Retry-After"); header != "" {
-		c.RetryAfter = retryIn(header)
+		said.RetryAfter = retryIn(header)
 	}
 	if resp.StatusCode == http.StatusOK {
-		return c.Ending(fmt.Sprintf("answered with %q and no stream", beside.Clip(resp.Header.Get("Content-Type"), 64)))
+		return c.dialect.Complete(said, true).Ending(fmt.Sprintf("answered with %q and no stream", beside.Clip(resp.Header.Get("Content-Type"), 64)))
 	}
-	c.Status = resp.StatusCode
-	return c.Ending(fmt.Sprintf("answered with status %d", resp.StatusCode))
+	said.Status = resp.StatusCode
+	return c.dialect.Complete(said, false).Ending(fmt.Sprintf("answered with status %d", resp.StatusCode))
 }
 
 // retryIn parses Retry-After, in seconds or as a date; it returns 0 for anything else.

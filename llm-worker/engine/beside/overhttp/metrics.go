@@ -51,7 +51,7 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, refused(resp)
+		return nil, c.refused(resp)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxMetrics))

@@ -30,6 +30,8 @@ type Client struct {
 	base string // prefix of URLs
 	key  string // sent as a bearer token unless ""
 	http *http.Client
+	// dialect reads the server's errors; it may be nil.
+	dialect beside.Dialect
 }
 
 // Validate checks an address and a key. Its errors name the flags.
@@ -50,6 +52,9 @@ func Validate(upstream, key string) error {
 func New(base, key string) *Client {
 	return &Client{base: strings.TrimSuffix(base, "/"), key: key, http: newClient()}
 }
+
+// Understand makes the client read the server's errors by a dialect. Call it before the first request.
+func (c *Client) Understand(dialect beside.Dialect) { c.dialect = dialect }
 
 // DialWith makes the client connect with dial.
 func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
@@ -103,7 +108,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return refused(resp)
+		return c.refused(resp)
 	}
 	if into == nil {
 		return nil

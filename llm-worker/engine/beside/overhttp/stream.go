@@ -47,13 +47,13 @@ func (s *Stream) Open(ctx context.Context) error {
 	}
 	if resp.StatusCode != http.StatusOK || !s.media.isOf(resp) {
 		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
-		return refused(resp)
+		return s.client.refused(resp)
 	}
 	s.body = nil // images make bodies long, and streams last
 	if s.media == jsonLines {
 		s.next = lines(resp.Body)
 	} else {
-		s.next = Events(resp.Body, s.prompt)
+		s.next = Events(resp.Body, s.prompt, s.client.dialect)
 	}
 	return nil
 }

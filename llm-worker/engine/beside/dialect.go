@@ -1,0 +1,62 @@
+package beside
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Dialect completes a complaint by the texts of one make of server: whether its engine has died, and
+// the code of a refusal without one. inAnswer says that the server sent the complaint in place of a part
+// of the answer, so that Status is the one that the complaint itself names.
+//
+// Texts are compared from their beginning: a refusal may quote the request, which can hold any text.
+type Dialect func(c *Complaint, inAnswer bool)
+
+// Complete applies the dialect to the complaint. A nil dialect does nothing.
+func (d Dialect) Complete(c *Complaint, inAnswer bool) *Complaint {
+	if d != nil {
+		d(c, inAnswer)
+	}
+	return c
+}
+
+// VLLM is the dialect of vLLM. The process that serves requests outlives the process that generates, and
+// says EngineDeadError: by status 500, or in the answer. There, older versions name status 400 for every
+// error.
+func VLLM(c *Complaint, inAnswer bool) {
+	message := strings.TrimPrefix(strings.TrimSpace(c.Message), "vllm.v1.engine.exceptions.")
+	if message != "EngineDeadError" && !strings.HasPrefix(message, "EngineDeadError:") && !strings.HasPrefix(message, "EngineCore encountered an issue") {
+		return
+	}
+	c.Died = c.Status == http.StatusInternalServerError || inAnswer && (c.Status == 0 || c.Status == http.StatusBadRequest)
+}
+
+// Ollama is the dialect of Ollama, whose errors are a text alone. Its runner is the process that
+// generates.
+func Ollama(c *Complaint, inAnswer bool) {
+	message := strings.TrimSpace(c.Message)
+	failed := c.Status == http.StatusInternalServerError || inAnswer && c.Status == 0
+	c.Died = failed && strings.HasPrefix(message, "model runner has unexpectedly stopped")
+	switch {
+	case c.Code != "":
+	case c.Status == http.StatusNotFound && strings.HasPrefix(message, "model "):
+		c.Code = streamerr.CodeModelNotFound
+	case c.Status == http.StatusBadRequest && isContextRefusal(message):
+		c.Code = streamerr.CodeContextLength
+	}
+}
+
+// contextRefusals begin the texts with which Ollama refuses a prompt that does not fit: those of its own
+// runner, and those of llama.cpp's.
+var contextRefusals = []string{"the input length exceeds the context length", "the request exceeds the available context size", "request ("}
+
+func isContextRefusal(message string) bool {
+	for _, begins := range contextRefusals {
+		if strings.HasPrefix(message, begins) && strings.Contains(message, "context") {
+			return true
+		}
+	}
+	return false
+}
