@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ type scheduler struct {
 	config *beside.Config
 	conn   *grpc.ClientConn
 	client sglangscheduler.SglangSchedulerClient
+	log    *slog.Logger
 
 	// Owned by look.
 	last  *sglangscheduler.GetModelInfoResponse // of the server that was usable last
@@ -35,14 +37,15 @@ type scheduler struct {
 	trial beside.Trial
 	// adapters has the ids of the adapters of the server that was usable last.
 	adapters map[string]string
+	unlisted bool // the server failed to list its adapters, and the log says so
 }
 
-func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
+func newScheduler(upstream string, config *beside.Config, log *slog.Logger) (*scheduler, error) {
 	conn, err := overgrpc.Dial(upstream)
 	if err != nil {
 		return nil, err
 	}
-	return &scheduler{config: config, conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn)}, nil
+	return &scheduler{config: config, log: cmp.Or(log, slog.New(slog.DiscardHandler)), conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn)}, nil
 }
 
 // look is a beside.Look. It always requests the model's info, which costs the server nothing.
@@ -50,11 +53,8 @@ func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
 // try a server that is new or in doubt.
 func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	var info *sglangscheduler.GetModelInfoResponse
-	var adapters map[string]string
 	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
-		if info, err = s.client.GetModelInfo(ctx, &sglangscheduler.GetModelInfoRequest{}); err == nil {
-			adapters, err = s.listAdapters(ctx)
-		}
+		info, err = s.client.GetModelInfo(ctx, &sglangscheduler.GetModelInfoRequest{})
 		return err
 	})
 	if err != nil {
@@ -63,6 +63,10 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 		}
 		return nil, err
 	}
+	if was == nil {
+		s.adapters = nil // another process may answer, with other ids
+	}
+	adapters := s.listAdapters(ctx)
 	if s.seen == nil || !proto.Equal(info, s.seen) {
 		s.trial.Reset()
 	}
@@ -111,22 +115,32 @@ func (s *scheduler) withAdapters(up *beside.Upstream, adapters map[string]string
 }
 
 // listAdapters returns the ids of the adapters that the server has loaded, by their names. Servers
-// that cannot list adapters cannot be asked for one, because only they know the ids.
-func (s *scheduler) listAdapters(ctx context.Context) (map[string]string, error) {
-	list, err := s.client.ListLoadedLoRAAdapters(ctx, &sglangscheduler.ListLoadedLoRAAdaptersRequest{})
-	if status.Code(err) == codes.Unimplemented {
-		return nil, nil
-	}
+// that cannot list adapters cannot be asked for one, because only they know the ids. A server that
+// fails to list them serves its model all the same, with the adapters that it listed last.
+func (s *scheduler) listAdapters(ctx context.Context) map[string]string {
+	var list *sglangscheduler.ListLoadedLoRAAdaptersResponse
+	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
+		list, err = s.client.ListLoadedLoRAAdapters(ctx, &sglangscheduler.ListLoadedLoRAAdaptersRequest{})
+		if status.Code(err) == codes.Unimplemented {
+			list, err = nil, nil
+		}
+		return err
+	})
 	if err != nil {
-		return nil, err
+		if !s.unlisted && ctx.Err() == nil {
+			s.log.Warn("the server does not list its adapters: those that it listed last remain", "adapters", len(s.adapters), "err", err)
+		}
+		s.unlisted = true
+		return s.adapters
 	}
+	s.unlisted = false
 	ids := make(map[string]string)
 	for _, adapter := range list.GetLoadedAdapters() {
 		if adapter.GetLoraId() != "" { // an empty id would ask for the base model
 			ids[adapter.GetLoraName()] = adapter.GetLoraId()
 		}
 	}
-	return ids, nil
+	return ids
 }
 
 func (s *scheduler) check(ctx context.Context) error {

@@ -54,7 +54,7 @@ func New(opts Options, config *beside.Config) (*Engine, error) {
 		})
 		return e, nil
 	}
-	s, err := newScheduler(opts.Upstream, config)
+	s, err := newScheduler(opts.Upstream, config, opts.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -267,3 +267,20 @@ func BenchmarkTokens(b *testing.B) {
 	b.Run("gRPC", func(b *testing.B) { besidetest.BenchmarkTokens(b, overGRPC()) })
 	b.Run("HTTP", func(b *testing.B) { besidetest.BenchmarkTokens(b, overHTTP(false, true)) })
 }
+
+// TestServerThatCannotListAdaptersServesItsModel: SGLang answers with an error if it was started without
+// --enable-lora.
+func TestServerThatCannotListAdaptersServesItsModel(t *testing.T) {
+	t.Parallel()
+	s := overGRPC()
+	s.Dialect.Refuses = map[string]error{"ListLoadedLoRAAdapters": status.Error(codes.Internal, "LoRA is not enabled")}
+	e, server := s.Start(t, besidetest.Count)
+	if r := besidetest.Read(t.Context(), e, besidetest.Ask(3), nil); r.Err != nil || len(r.Tokens) != 3 {
+		t.Error(r.Tokens, r.Err)
+	}
+	req := besidetest.Ask(3)
+	req.Adapter = "legal"
+	if r := besidetest.Read(t.Context(), e, req, nil); !errors.Is(r.Err, streamerr.Invalid) && !errors.Is(r.Err, streamerr.NotFound) || len(server.Asked()) != 1 {
+		t.Error("an adapter that the server does not list:", r.Err)
+	}
+}

@@ -60,6 +60,8 @@ type Dialect struct {
 	AbortedStatus error
 	// More answers the methods that other services lack, by their names.
 	More map[string]func(*Server) Message
+	// Refuses has the methods of More that answer with an error instead.
+	Refuses map[string]error
 	// Loads says that the service reports its load.
 	Loads bool
 	// HangsUp says that requests have no ids: closing the connection is the only way to stop one.
@@ -228,7 +230,11 @@ func (s *Server) serve(st grpc.ServerStream) error {
 		s.Abort(s.dialect.Aborts(in))
 		out = s.dialect.Aborted
 	default:
-		more := s.dialect.More[strings.TrimPrefix(method, "/"+s.dialect.Service+"/")]
+		name := strings.TrimPrefix(method, "/"+s.dialect.Service+"/")
+		if err := s.dialect.Refuses[name]; err != nil {
+			return err
+		}
+		more := s.dialect.More[name]
 		if more == nil {
 			return status.Errorf(codes.Unimplemented, "there is no %s", method)
 		}
