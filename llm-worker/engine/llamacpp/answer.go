@@ -111,17 +111,16 @@ func (a *answer) take(e *event) ([]uint32, error) {
 	switch lost := e.Predicted - a.seen - len(ids); {
 	case lost < 0:
 		return nil, beside.Broken(fmt.Errorf("an event has %d tokens of %d, and %d had come before", len(ids), e.Predicted, a.seen))
-	case lost > 0 && a.likely != nil:
-		return nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates does not tell log-probabilities of tokens that end within a character")
 	case lost > 0:
 		found, err := a.pieces.lostIDs(e.Text, ids, lost)
 		if err != nil {
 			return nil, beside.Broken(err)
 		}
+		a.likely.Unknown(found)
 		ids = slices.Concat(found, ids)
 	}
 	a.seen = e.Predicted
-	if err := a.likely.Add(ids, positions(e.Probabilities)); err != nil {
+	if err := a.likely.Add(e.IDs, positions(e.Probabilities)); err != nil {
 		return nil, beside.Broken(err)
 	}
 	if e.Timings != nil {

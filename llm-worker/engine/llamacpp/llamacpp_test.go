@@ -93,7 +93,8 @@ func withheld(m *lexicon.Model, ids []uint32) besidetest.Script {
 			if text += piece; strings.ToValidUTF8(text, "") != text {
 				continue
 			}
-			a.Send(llamacpptest.Event(map[string]any{"content": text, "tokens": []uint32{id}, "tokens_predicted": i + 1, "tokens_evaluated": 3, "stop": false}))
+			a.Send(llamacpptest.Event(map[string]any{"content": text, "tokens": []uint32{id}, "tokens_predicted": i + 1, "tokens_evaluated": 3, "stop": false,
+				"completion_probabilities": []any{map[string]any{"id": id, "logprob": -0.5, "top_logprobs": []any{map[string]any{"id": 5, "logprob": -1.5}, map[string]any{"id": id, "logprob": -0.5}}}}}))
 			text = ""
 		}
 		a.Send(llamacpptest.Event(map[string]any{"content": "", "tokens": []uint32{}, "tokens_predicted": len(ids), "tokens_evaluated": 3, "stop": true, "stop_type": "limit"}))
@@ -117,12 +118,47 @@ func TestTokensThatTheServerDoesNotSendAreFound(t *testing.T) {
 	if r := besidetest.Read(t.Context(), e, besidetest.Ask(1), nil); r.Err != nil || len(r.Tokens) != 0 || r.End.GetTokens() != 1 || r.End.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 		t.Error(r.Tokens, r.End, r.Err)
 	}
-	// Nobody can tell how likely a token was that was not sent.
-	e, _ = subject(t).Start(t, withheld(m, m.Tokenizer.Encode("🚀", false)))
-	req := besidetest.Ask(9)
-	req.Sampling.Logprobs = proto.Uint32(1)
-	if r := besidetest.Read(t.Context(), e, req, nil); streamerr.As(r.Err).Reason != streamerr.EngineFailed || !strings.Contains(r.Err.Error(), "within a character") {
-		t.Error(r.Err)
+}
+
+// TestLogprobsOfTokensThatTheServerDoesNotSend: nobody can tell how likely these tokens were. The others
+// keep their log-probabilities.
+func TestLogprobsOfTokensThatTheServerDoesNotSend(t *testing.T) {
+	m := model(t)
+	ids := m.Tokenizer.Encode("a 🚀🌙 b", false)
+	for _, top := range []uint32{0, 2} {
+		want := new(workerv1.Tokens)
+		text, lost := "", 0
+		for _, id := range ids {
+			piece, _ := m.Tokenizer.Spells(id)
+			text += piece
+			one := []float32{-9999, -9999, -9999}
+			others := []uint32{id, id}
+			if strings.ToValidUTF8(text, "") == text {
+				text, one, others = "", []float32{-0.5, -0.5, -1.5}, []uint32{id, 5}
+			} else {
+				lost++
+			}
+			want.Ids, want.Logprobs = append(want.Ids, id), append(want.Logprobs, one[0])
+			want.TopIds, want.TopLogprobs = append(want.TopIds, others[:top]...), append(want.TopLogprobs, one[1:1+top]...)
+		}
+		if lost == 0 {
+			t.Fatal("no token ends within a character")
+		}
+		e, _ := subject(t).Start(t, withheld(m, ids))
+		req := besidetest.Ask(uint32(len(ids)))
+		req.Sampling.Logprobs = &top
+		got := new(workerv1.Tokens)
+		for out, err := range e.Generate(t.Context(), req) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			item := out.GetTokens()
+			got.Ids, got.Logprobs = append(got.Ids, item.GetIds()...), append(got.Logprobs, item.GetLogprobs()...)
+			got.TopIds, got.TopLogprobs = append(got.TopIds, item.GetTopIds()...), append(got.TopLogprobs, item.GetTopLogprobs()...)
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("%d top tokens: got %v, want %v", top, got, want)
+		}
 	}
 }
 

@@ -63,6 +63,20 @@ func (q *Queue) Add(ids []uint32, positions []Position) error {
 	return nil
 }
 
+// Unknown appends ids whose log-probabilities the server does not tell: each gets that of an impossible
+// token, and is alone among its likeliest tokens. A nil queue does nothing.
+func (q *Queue) Unknown(ids []uint32) {
+	if q == nil {
+		return
+	}
+	for _, id := range ids {
+		q.known.Logprobs = append(q.known.Logprobs, impossible)
+		for range q.each {
+			q.known.TopIds, q.known.TopLogprobs = append(q.known.TopIds, id), append(q.known.TopLogprobs, impossible)
+		}
+	}
+}
+
 // top appends the likeliest tokens at one position: likeliest first, ties by lowest id.
 func (q *Queue) top(tokens []Token) error {
 	if len(tokens) < q.each {
