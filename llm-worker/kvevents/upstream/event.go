@@ -22,6 +22,10 @@ type event struct {
 	// foreign marks blocks that are not in the GPU's memory, or that depend on more than token ids
 	// and a named adapter: images, a salt, an adapter without a name.
 	foreign bool
+	// A hybrid model has several groups of layers, each with its own cache of the same prompt, and
+	// under the same hashes. layers is the kind of the group's layers; "" if the engine does not tell.
+	group  int
+	layers string
 
 	adapterID bool     // the event has a number for an adapter
 	extra     []string // further keys of the blocks
@@ -60,14 +64,22 @@ const (
 // fields are the names of the elements of events that are arrays, in order. Later versions append
 // to them.
 var fields = map[string][]string{
-	blockStored:  {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"},
+	blockStored:  {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"},
 	blockRemoved: {"block_hashes", "medium", "group_idx"},
 }
 
-// parse reads a batch: an array of a time, the events, and optional further elements. An event is
-// an array that begins with its kind, or a map with the kind under "type".
+// parse reads a batch: an array of a time, the events, and optional further elements; or a map with
+// the events under "events". An event is an array that begins with its kind, or a map with the kind
+// under "type".
 func parse(payload []byte) (events []event, err error) {
 	d := decoder{msgpack.NewDecoder(bytes.NewReader(payload))}
+	code, err := d.PeekCode()
+	if err != nil {
+		return nil, err
+	}
+	if isMap(code) {
+		return d.namedBatch()
+	}
 	n, err := d.DecodeArrayLen()
 	if err != nil {
 		return nil, err
@@ -78,7 +90,53 @@ func parse(payload []byte) (events []event, err error) {
 	if err := d.skip(); err != nil {
 		return nil, err
 	}
-	if n, err = d.DecodeArrayLen(); err != nil {
+	return d.events()
+}
+
+// isMap reports whether a map follows.
+func isMap(code byte) bool {
+	return msgpcode.IsFixedMap(code) || code == msgpcode.Map16 || code == msgpcode.Map32
+}
+
+// isArray reports whether an array follows.
+func isArray(code byte) bool {
+	return msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32
+}
+
+type decoder struct{ *msgpack.Decoder }
+
+// namedBatch reads a batch whose parts have names.
+func (d decoder) namedBatch() (events []event, err error) {
+	n, err := d.DecodeMapLen()
+	if err != nil {
+		return nil, err
+	}
+	found := false
+	for range n {
+		name, err := d.DecodeString()
+		switch {
+		case err != nil:
+			return nil, err
+		case name != "events" || found:
+			err = d.skip()
+		default:
+			found = true
+			events, err = d.events()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !found {
+		return nil, errors.New("a batch has no events")
+	}
+	return events, nil
+}
+
+// events reads the events of a batch.
+func (d decoder) events() (events []event, err error) {
+	n, err := d.DecodeArrayLen()
+	if err != nil {
 		return nil, err
 	}
 	for range n {
@@ -92,14 +150,12 @@ func parse(payload []byte) (events []event, err error) {
 	return events, nil
 }
 
-type decoder struct{ *msgpack.Decoder }
-
 func (d decoder) event() (e event, err error) {
 	code, err := d.PeekCode()
 	if err != nil {
 		return e, err
 	}
-	if msgpcode.IsFixedMap(code) || code == msgpcode.Map16 || code == msgpcode.Map32 {
+	if isMap(code) {
 		n, err := d.DecodeMapLen()
 		for range n {
 			name, err := d.DecodeString()
@@ -161,13 +217,22 @@ func (d decoder) field(e *event, name string) (err error) {
 		medium, err = d.DecodeString()
 		e.foreign = e.foreign || medium != "" && !strings.EqualFold(medium, "GPU")
 	case "group_idx":
-		var group int // 0 for nil
-		group, err = d.DecodeInt()
-		e.foreign = e.foreign || group != 0
+		e.group, err = d.DecodeInt() // 0 for nil
+	case "kv_cache_spec_kind":
+		e.layers, err = d.DecodeString() // "" for nil
+	case "metadata": // of SGLang: a salt
+		return d.further(e)
 	case "extra_keys":
 		return d.each(func() error { return d.keys(e) })
 	case "lora_name":
-		e.adapter, err = d.DecodeString() // "" for nil
+		code, err := d.PeekCode()
+		if err == nil && isMap(code) { // SGLang has metadata in this place
+			return d.further(e)
+		}
+		if err == nil {
+			e.adapter, err = d.DecodeString() // "" for nil
+		}
+		return err
 	case "lora_id":
 		code, err := d.PeekCode()
 		if err != nil {
@@ -179,6 +244,16 @@ func (d decoder) field(e *event, name string) (err error) {
 		return d.skip()
 	}
 	return err
+}
+
+// further reads data that the blocks depend on, unless it is nil.
+func (d decoder) further(e *event) error {
+	code, err := d.PeekCode()
+	if err != nil {
+		return err
+	}
+	e.foreign = e.foreign || code != msgpcode.Nil
+	return d.skip()
 }
 
 // keys reads the further keys of a block: nil, a text, or an array of texts. Any other key makes
@@ -194,7 +269,7 @@ func (d decoder) keys(e *event) error {
 		key, err := d.DecodeString()
 		e.extra = append(e.extra, key)
 		return err
-	case msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32:
+	case isArray(code):
 		return d.each(func() error { return d.key(e) })
 	default:
 		e.foreign = true
@@ -224,7 +299,7 @@ func (d decoder) token(e *event) error {
 	if err != nil {
 		return err
 	}
-	if msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32 {
+	if isArray(code) {
 		e.foreign = true
 		return d.skip()
 	}
@@ -273,10 +348,10 @@ func (d decoder) skip() error {
 		}
 		var n int
 		switch {
-		case msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32:
+		case isArray(code):
 			n, err = d.DecodeArrayLen()
 			values += n
-		case msgpcode.IsFixedMap(code) || code == msgpcode.Map16 || code == msgpcode.Map32:
+		case isMap(code):
 			n, err = d.DecodeMapLen()
 			values += 2 * n
 		default:

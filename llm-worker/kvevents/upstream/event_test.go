@@ -37,6 +37,8 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 	stored := event{kind: blockStored, hashes: []uint64{7, 1<<64 - 5}, parent: new(uint64(3)), tokens: []uint32{1, 2, 3, 4}, size: 2}
 	foreign := stored
 	foreign.foreign = true
+	grouped := stored
+	grouped.group, grouped.layers = 1, "mamba"
 	adapted := stored
 	adapted.adapter = "legal"
 	for name, c := range map[string]struct {
@@ -44,7 +46,7 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		want event
 	}{
 		"array":           {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil}, stored},
-		"newer array":     {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{nil, nil}, 0, "what comes next"}, stored},
+		"newer array":     {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{nil, nil}, 0, nil, 128, "what comes next"}, stored},
 		"map":             {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "lora_id": nil, "medium": nil, "new": list{dict{"a": 1}}}, stored},
 		"an adapter":      {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1}, foreign},
 		"a named adapter": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal"}, adapted},
@@ -54,7 +56,12 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"an image":        {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{list{"hash", 3}}, nil}}, foreign},
 		"another medium":  {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "CPU"}, foreign},
 		"a salt":          {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{"salt"}, nil}}, foreign},
-		"a group":         {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, nil, 1}, foreign},
+		"a group":         {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, nil, 1, "mamba"}, grouped},
+		"a group, map":    {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "group_idx": 1, "kv_cache_spec_kind": "mamba"}, grouped},
+		"SGLang's salt":   {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", dict{"cache_salt": "tenant"}}, foreign},
+		"SGLang's, map":   {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "metadata": dict{"cache_salt": "tenant"}}, foreign},
+		"no salt, map":    {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "metadata": nil}, stored},
+		"removed, group":  {list{blockRemoved, list{7}, "GPU", 1}, event{kind: blockRemoved, hashes: []uint64{7}, group: 1}},
 		"pairs":           {list{blockStored, list{7}, nil, list{list{1, 2}}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, size: 1, foreign: true}},
 		"first block":     {list{blockStored, list{7}, nil, list{1}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, tokens: []uint32{1}, size: 1}},
 		"root of llm-d":   {list{blockStored, list{7}, 0, list{1}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, parent: new(uint64(0)), tokens: []uint32{1}, size: 1}},
@@ -67,12 +74,14 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"cleared, map":    {dict{"type": allCleared}, event{kind: allCleared}},
 		"unknown":         {list{"Rumour", dict{"a": list{1}}}, event{kind: "Rumour"}},
 	} {
-		events, err := parse(pack(t, list{1.5, list{c.sent}, nil}))
-		if len(events) == 1 { // used only by close
-			events[0].adapterID, events[0].extra = false, nil
-		}
-		if err != nil || len(events) != 1 || !reflect.DeepEqual(events[0], c.want) {
-			t.Errorf("%s: %+v, %v; want %+v", name, events, err, c.want)
+		for _, batch := range []any{list{1.5, list{c.sent}, nil}, dict{"ts": 1.5, "events": list{c.sent}, "data_parallel_rank": 0}} {
+			events, err := parse(pack(t, batch))
+			if len(events) == 1 { // used only by close
+				events[0].adapterID, events[0].extra = false, nil
+			}
+			if err != nil || len(events) != 1 || !reflect.DeepEqual(events[0], c.want) {
+				t.Errorf("%s: %+v, %v; want %+v", name, events, err, c.want)
+			}
 		}
 	}
 }
@@ -98,7 +107,7 @@ func TestBlocksOfAnAdapterAreNamedByIt(t *testing.T) {
 }
 
 func TestInvalidBatchesAreRefused(t *testing.T) {
-	for _, v := range []any{nil, 1, list{}, list{1.5}, list{1.5, 7}, list{1.5, list{list{}}}, list{1.5, list{7}}, list{1.5, list{list{blockStored, list{nil}}}}, list{1.5, list{list{blockStored, "x"}}}} {
+	for _, v := range []any{nil, 1, list{}, dict{}, dict{"ts": 1.5}, dict{"events": 7}, dict{"events": list{7}}, list{1.5}, list{1.5, 7}, list{1.5, list{list{}}}, list{1.5, list{7}}, list{1.5, list{list{blockStored, list{nil}}}}, list{1.5, list{list{blockStored, "x"}}}} {
 		if events, err := parse(pack(t, v)); err == nil {
 			t.Errorf("%v: %+v", v, events)
 		}
@@ -117,6 +126,7 @@ func TestInvalidBatchesAreRefused(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(pack(f, list{1.5, list{list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{nil, nil}, 0}, list{allCleared}}, 0}))
 	f.Add(pack(f, list{1.5, list{dict{"type": blockRemoved, "block_hashes": list{[]byte("x")}}}}))
+	f.Add(pack(f, dict{"ts": 1.5, "events": list{dict{"type": blockStored, "block_hashes": list{7}, "token_ids": list{1}, "group_idx": 2, "kv_cache_spec_kind": "full_attention"}}}))
 	f.Add([]byte{0x92, 0xc0, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		events, err := parse(b)
@@ -170,6 +180,46 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	n.apply(&event{kind: allCleared})
 	if len(n.known) != 0 || held.Held() != 0 {
 		t.Error(n.known, held.Held())
+	}
+}
+
+// TestHybridModelIsFollowedByItsWholePrompts: a model with sliding windows stores each block once for each
+// group of layers, under the same hashes, and loses those behind the window first.
+func TestHybridModelIsFollowedByItsWholePrompts(t *testing.T) {
+	held := &kvevents.Hub{}
+	dropped := map[DropReason]int{}
+	n := names{held: held, known: map[uint64]uint64{}, most: 100, drop: func(r DropReason, blocks int) { dropped[r] += blocks }}
+	ids := []uint32{1, 2, 3, 4, 5, 6}
+	store := func(group int, layers string) {
+		n.apply(&event{kind: blockStored, hashes: []uint64{11, 12, 13}, tokens: ids, size: 2, group: group, layers: layers})
+	}
+	remove := func(group int) { n.apply(&event{kind: blockRemoved, hashes: []uint64{11}, group: group}) }
+	store(0, "sliding_window")
+	store(1, "sliding_window")
+	store(2, "full_attention")
+	store(3, "full_attention")
+	if n.group != 2 || held.Held() != 3 || dropped[OtherGroup] != 6 {
+		t.Fatalf("group %d, %d blocks, dropped %v", n.group, held.Held(), dropped)
+	}
+	for _, group := range []int{0, 1, 3} {
+		remove(group)
+	}
+	if held.Held() != 3 {
+		t.Error("a block that left the window is forgotten:", held.Held())
+	}
+	remove(2)
+	if held.Held() != 2 || n.known[12] != kvblock.Chain(nil, 0, ids, 2)[1] {
+		t.Error(held.Held(), n.known)
+	}
+	// The next engine does not tell the layers, so its first group is followed.
+	n.reset()
+	store(1, "")
+	if held.Held() != 0 {
+		t.Error("blocks of the engine before, or of another group:", held.Held())
+	}
+	store(0, "")
+	if n.group != 0 || held.Held() != 3 {
+		t.Error(n.group, held.Held())
 	}
 }
 

@@ -8,8 +8,8 @@
 // in the events. Blocks without a name are counted, by reason. An engine that restarts is followed
 // again.
 //
-// Deliberately absent: blocks outside of the GPU's memory, and blocks that depend on more than
-// token ids.
+// Deliberately absent: blocks outside of the GPU's memory, blocks that depend on more than token ids,
+// and all groups of a hybrid model's layers but one.
 package upstream
 
 import (
@@ -118,7 +118,7 @@ func (d *dropLog) add(reason DropReason, blocks int, now time.Time) (attributes 
 	if now.Before(d.next) {
 		return nil, false
 	}
-	for _, r := range []DropReason{UnknownParent, NotPlainText, Malformed} {
+	for _, r := range []DropReason{UnknownParent, NotPlainText, OtherGroup, Malformed} {
 		if n := d.counts[r]; n > 0 {
 			attributes = append(attributes, string(r), n)
 		}
@@ -138,6 +138,7 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 	}
 	l.log.Info("listening to the engine's KV events", "events", l.opts.Events, "engine", c.RemoteAddr().String())
 	l.next = 0
+	l.names.reset()
 	l.catchUp(ctx, math.MaxUint64) // the blocks that the engine holds already
 	for {
 		frames, err := c.receive()

@@ -20,6 +20,9 @@ const (
 	// NotPlainText: the block is not in the GPU's memory, or depends on more than token ids
 	// and a named adapter.
 	NotPlainText DropReason = "not_plain_text"
+	// OtherGroup: the block is in the cache of layers other than those that the names are of, as a
+	// hybrid model has.
+	OtherGroup DropReason = "other_group"
 	// Malformed: the event's tokens do not make up its blocks.
 	Malformed DropReason = "malformed"
 )
@@ -31,6 +34,8 @@ type names struct {
 	known map[uint64]uint64 // our names by the engine's hashes
 	size  int               // tokens per block, as of the last stored block
 	most  int               // bound of known
+	group int               // the group of layers that the names are of
+	found bool              // the engine has told the layers of group
 	drop  func(reason DropReason, blocks int)
 }
 
@@ -43,6 +48,9 @@ func (n *names) apply(e *event) {
 	case e.foreign && e.kind == blockStored:
 		n.drop(NotPlainText, len(e.hashes))
 	case e.foreign:
+	case e.kind == blockStored && !n.follows(e):
+		n.drop(OtherGroup, len(e.hashes))
+	case e.group != n.group: // it still is in the group of the names
 	case e.kind == blockStored:
 		n.store(e)
 	case e.kind == blockRemoved:
@@ -55,6 +63,31 @@ func (n *names) apply(e *event) {
 		}
 		n.held.Publish(removed, nil)
 	}
+}
+
+// wholePrompt has the kinds of layers that keep every block of a prompt. The others of vLLM's kinds keep a
+// window of it, or a state, so their cache says less about how much of a prompt is cached.
+var wholePrompt = map[string]bool{"full_attention": true, "mla_attention": true, "sink_full_attention": true}
+
+// follows reports whether a stored block is of the group that the names are of: the first group that is
+// found to keep whole prompts, otherwise group 0. All groups of a prompt have the same hashes, and lose
+// their blocks at different times.
+func (n *names) follows(e *event) bool {
+	if !n.found && wholePrompt[e.layers] {
+		if n.found = true; e.group != n.group {
+			n.clear() // names of another group
+		}
+		n.group = e.group
+	}
+	return e.group == n.group
+}
+
+// reset forgets the group that is followed: the next events may be of another engine.
+func (n *names) reset() {
+	if n.group != 0 {
+		n.clear()
+	}
+	n.group, n.found = 0, false
 }
 
 func (n *names) store(e *event) {
