@@ -24,7 +24,7 @@ type textConfig struct {
 }
 
 // Load reads a model from a Hugging Face directory: config.json, tokenizer.json and
-// tokenizer_config.json.
+// tokenizer_config.json. ContextLength is 0 if config.json names none: some architectures have no limit.
 func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	var config struct {
 		textConfig
@@ -39,7 +39,7 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
 	context := cmp.Or(config.ContextLength, config.Text.ContextLength)
-	if context <= 0 {
+	if context < 0 {
 		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must be the context length in tokens", context)
 	}
 	b, err = fs.ReadFile(fsys, "tokenizer.json")

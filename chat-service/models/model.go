@@ -75,7 +75,10 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	if err := loaded.UseToolFormat(c.ToolFormat); err != nil {
 		return nil, fmt.Errorf("--tool-format: %w", err)
 	}
-	if c.Context > loaded.ContextLength {
+	switch {
+	case loaded.ContextLength == 0 && c.Context == 0:
+		return nil, errors.New("config.json has no max_position_embeddings, so the model needs a context: the key is in the file of --models")
+	case loaded.ContextLength > 0 && c.Context > loaded.ContextLength:
 		return nil, fmt.Errorf("context is %d; it must not be above the %d of config.json", c.Context, loaded.ContextLength)
 	}
 	if c.Context > 0 {

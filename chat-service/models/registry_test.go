@@ -11,6 +11,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -335,4 +336,32 @@ func longer(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	write(t, path, string(b))
+}
+
+// TestCardNamesTheContextThatConfigJSONLacks: without either, nobody could refuse a prompt that is too long.
+func TestCardNamesTheContextThatConfigJSONLacks(t *testing.T) {
+	w := work(t, "w/a", "m", nil)
+	r, _ := open(t)
+	c := card("m", w)
+	c.Directory = t.TempDir()
+	if err := os.CopyFS(c.Directory, whencetiny.FS()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(c.Directory, "config.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil { // a copy may be read-only
+		t.Fatal(err)
+	}
+	write(t, path, strings.Replace(string(b), "max_position_embeddings", "no_limit", 1))
+	if err := r.Set([]Card{c}); err == nil || !strings.Contains(err.Error(), "needs a context") {
+		t.Error(err)
+	}
+	c.Context = 64
+	set(t, r, c)
+	if r.Models()[0].GetContextLength() != 64 {
+		t.Error(r.Models())
+	}
 }

@@ -176,6 +176,9 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
+	if described.ContextLength == 0 && c.Sim.ContextLength == 0 {
+		return nil, errors.New("config.json has no max_position_embeddings, so the simulator needs --sim-context")
+	}
 	opts, held := c.Sim, &kvevents.Hub{}
 	opts.KVTokens = c.KVTokens
 	model := sim.New(sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer), opts, held)

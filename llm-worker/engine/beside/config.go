@@ -12,7 +12,7 @@ import (
 // A Config is the part of a Hugging Face directory that describes the model, for any architecture:
 // config.json and, if present, generation_config.json.
 type Config struct {
-	Context int // tokens of prompt and answer together
+	Context int // tokens of prompt and answer together; 0 if config.json names no limit
 	Vocab   int // as in config.json; a tokenizer may have more
 	EOS     []uint32
 	Images  bool // the model sees images
@@ -54,8 +54,8 @@ func LoadConfig(fsys fs.FS) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{Context: max(config.Context, config.Text.Context), Vocab: max(config.Vocab, config.Text.Vocab), Images: len(config.Vision) > 0}
-	if c.Context <= 0 {
-		return nil, errors.New("config.json: max_position_embeddings is missing")
+	if least := min(config.Context, config.Text.Context); least < 0 {
+		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must be the context length in tokens", least)
 	}
 	for _, ids := range []tokenIDs{generation.EOS, config.EOS, config.Text.EOS} {
 		if len(ids) > 0 {

@@ -138,8 +138,8 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 		switch {
 		case mine && !up.listed:
 			up.model, up.listed = m.ID, true
-			if m.Context > 0 {
-				up.Context = min(up.Context, m.Context)
+			if m.Context > 0 && (up.Context == 0 || m.Context < up.Context) {
+				up.Context = m.Context
 			}
 		case m.ID != up.model:
 			up.others = append(up.others, m.ID)
@@ -155,6 +155,9 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	}
 	if up.model == "" {
 		return nil, errors.New("/v1/models lists no model; --upstream-model names one")
+	}
+	if up.Context == 0 {
+		return nil, errors.New("neither the server nor config.json says how long contexts are; max_position_embeddings in config.json does")
 	}
 	if up.kind == unknown { // the owner of an Ollama model is its author
 		var version struct{ Version string }

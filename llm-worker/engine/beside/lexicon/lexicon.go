@@ -13,7 +13,7 @@ import (
 
 // A Model is the worker's description of the model that its server runs.
 type Model struct {
-	ContextLength int // tokens of prompt and answer together
+	ContextLength int // tokens of prompt and answer together; 0 if config.json names no limit
 	VocabSize     int // token ids are below VocabSize
 	EOS           []uint32
 	Tokenizer     *tokenizer.Tokenizer
