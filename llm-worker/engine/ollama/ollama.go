@@ -42,7 +42,8 @@ type Engine struct {
 	last  listing // of the description that was usable last
 	seen  listing // the last answer of the list; zero after a failure
 	trial beside.Trial
-	doubt bool // the server may have been replaced, and no trial has shown yet whether it was
+	doubt bool     // the server may have been replaced, and no trial has shown yet whether it was
+	stops []string // the stop strings of the Modelfile that the log has told
 }
 
 // New returns an engine of model; the options must be valid.
@@ -142,6 +143,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
 		up.Context = min(up.Context, loaded.Context)
 	}
+	e.tellStops(ctx, name)
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
 	return up, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -36,6 +37,7 @@ type fake struct {
 	*httptest.Server
 	answer  func(rw http.ResponseWriter, r *http.Request) // of every request but the trial
 	context int                                           // of the loaded model
+	shown   string                                        // the parameters of the Modelfile
 	read    int                                           // prompt tokens that a trial reports
 	full    atomic.Bool                                   // trials are refused, because the queue is full
 	granted atomic.Int64                                  // trials that were answered
@@ -84,6 +86,14 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 	})
 	mux.HandleFunc("GET /api/ps", func(rw http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(rw, `{"models":[{"name":"tiny:latest","digest":"2","context_length":%d}]}`, f.context)
+	})
+	mux.HandleFunc("POST /api/show", func(rw http.ResponseWriter, r *http.Request) {
+		var asked struct{ Model string }
+		if json.NewDecoder(r.Body).Decode(&asked) != nil || asked.Model != "tiny:latest" {
+			http.Error(rw, `{"error":"model not found"}`, http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(rw).Encode(map[string]any{"parameters": f.shown, "template": "{{ .Prompt }}"})
 	})
 	mux.HandleFunc("POST /api/generate", func(rw http.ResponseWriter, r *http.Request) {
 		var asked map[string]any
@@ -246,6 +256,31 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 				t.Errorf("got %v, want %s with %q", r.Err, test.reason, test.says)
 			}
 		})
+	}
+}
+
+// TestStopStringsOfTheModelfileAreTold: Ollama applies them unless a request names its own, so no request
+// does.
+func TestStopStringsOfTheModelfileAreTold(t *testing.T) {
+	f := newFake(t, says(`{"response":"a","done":false}`, done))
+	f.shown = "num_ctx                        4096\nstop                           \"<|im_end|>\"\nstop                           \"\\nUser:\"\nstop x\n"
+	var log strings.Builder
+	e := ollama.New(model(t), ollama.Options{Options: beside.Options{Upstream: f.URL, MaxRunning: 8, Log: slog.New(slog.NewTextHandler(&log, nil))}, Model: "tiny"})
+	ctx, cancel := context.WithCancel(t.Context())
+	healthy := make(chan bool, 100)
+	var wg sync.WaitGroup
+	wg.Go(func() { e.Watch(ctx, func(well bool) { healthy <- well }) })
+	<-healthy
+	if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); r.Err != nil || r.End.GetFinish() != llmv1.Finish_FINISH_STOP {
+		t.Error(r.End, r.Err)
+	}
+	cancel()
+	wg.Wait()
+	if told := log.String(); strings.Count(told, "Modelfile") != 1 || !strings.Contains(told, `stop="[<|im_end|> \nUser:]"`) {
+		t.Error(told)
+	}
+	if options, ok := f.requests()[0]["options"].(map[string]any); !ok || options["stop"] != nil {
+		t.Error("the request replaces the Modelfile's stop strings:", f.requests())
 	}
 }
 
