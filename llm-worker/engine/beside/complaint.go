@@ -21,6 +21,16 @@ type Complaint struct {
 	// Died reports that the process that generates has ended, although the server still answers. Only
 	// a Dialect can tell.
 	Died bool
+	// Told and Path are the ending as a server that is a Whence itself tells it. Path is nil for all others.
+	Told streamerr.Reason
+	Path streamerr.Path
+}
+
+// ownReasons are the reasons of a Whence that are about its caller, which is this worker, or about itself
+// alone. The status then says what they are to our caller.
+var ownReasons = []streamerr.Reason{
+	streamerr.Unspecified, streamerr.Completed, streamerr.ClientGone, streamerr.PeerReset, streamerr.Draining,
+	streamerr.Unauthenticated, streamerr.Forbidden,
 }
 
 // maxRetryAfter bounds the Retry-After of a server.
@@ -113,6 +123,9 @@ func plain(said string) string {
 // without any of them means that the server has failed. A dead engine is a lost peer: another server
 // can go on.
 func (c *Complaint) Reason() streamerr.Reason {
+	if c.Path != nil && !slices.Contains(ownReasons, c.Told) {
+		return c.Told
+	}
 	if c.Died {
 		return streamerr.PeerLost
 	}
@@ -163,7 +176,8 @@ func mentionsKey(text string) bool {
 	return false
 }
 
-// Ending makes an ending of the complaint. how describes where the server made it, such as
+// Ending makes an ending of the complaint. The path of a Whence is kept, so that the origin is where the
+// ending really began. how describes where the server made it, such as
 // "answered with status 400".
 func (c *Complaint) Ending(how string) *streamerr.Error {
 	if c.AboutKey() {
@@ -174,6 +188,7 @@ func (c *Complaint) Ending(how string) *streamerr.Error {
 		message = "it gave no reason"
 	}
 	e := Fail(c.Reason(), nil, "the server that generates %s: %s", how, message)
+	e.Path = streamerr.NewPath(slices.Concat(c.Path, e.Path)...)
 	if e.Code = streamerr.CleanCode(c.Code); e.Code == "" && contextTypes[plain(c.Type)] {
 		e.Code = streamerr.CodeContextLength
 	}

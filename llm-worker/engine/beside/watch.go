@@ -3,6 +3,7 @@ package beside
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func problemOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if e, ok := errors.AsType[*streamerr.Error](err); ok && e.Path.Origin() == Hop {
+	if e, ok := errors.AsType[*streamerr.Error](err); ok && slices.Contains(e.Path, Hop) {
 		return e.Text()
 	}
 	return "the server that generates cannot be used: " + err.Error()

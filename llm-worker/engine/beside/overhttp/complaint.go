@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // An errorBody is the JSON that servers write for an error: OpenAI's error object, the same fields on the
@@ -30,7 +31,8 @@ type errorFields struct {
 func ReadComplaint(body []byte) *beside.Complaint {
 	var s errorBody
 	var object struct {
-		Message string `json:"message"`
+		Message string               `json:"message"`
+		Whence  *streamerr.Extension `json:"whence"` // of another Whence
 		errorFields
 	}
 	var words string
@@ -40,6 +42,9 @@ func ReadComplaint(body []byte) *beside.Complaint {
 	c := new(beside.Complaint)
 	s.into(c)
 	object.into(c)
+	if object.Whence != nil {
+		c.Told, c.Path = streamerr.ParseReason(object.Whence.Reason), streamerr.NewPath(object.Whence.Path...)
+	}
 	switch {
 	case object.Message != "":
 		c.Message = object.Message
