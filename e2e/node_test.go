@@ -190,6 +190,7 @@ func TestPageWorksInABrowser(t *testing.T) {
 	t.Parallel()
 	tool(t, "node")
 	chromium := tool(t, "chromium", "chromium-browser", "google-chrome")
+	install(t, tool(t, "npm"), "axe")
 	w := run(t, allInOne, flags{worker: []string{"--pace", "30"}})
 	nodeTest(t, "browser", "WHENCE_URL=http://"+w.api, "CHROMIUM="+chromium)
 	w.idle(t)

@@ -35,12 +35,14 @@ export function streamsPage(root, _, query) {
     return button;
   };
   const [before, after] = [turn('Previous page', -1), turn('Next page', 1)];
+  // On a phone, only the search is visible at first, so that the list is in view.
+  const more = node('button', { type: 'button', class: 'more', 'aria-expanded': 'false' }, 'Filters');
   const filters = node('form', { class: 'filters', 'aria-label': 'Filters' },
-    field('Search', search), field('Reason', reason), field('Hop in its path', hop), field('Sort by', sort), field('Order', order), field('Per page', limit));
+    field('Search', search), more, field('Reason', reason), field('Hop in its path', hop), field('Sort by', sort), field('Order', order), field('Per page', limit));
   root.append(
     node('h2', { tabindex: '-1' }, 'Streams'), problem,
     node('section', { 'aria-label': 'Live streams' }, node('h3', {}, 'Live'), running),
-    node('section', { 'aria-label': 'Ended streams' }, node('h3', {}, 'Ended'), filters, over, node('div', { class: 'title' }, before, after, pages)),
+    node('section', { 'aria-label': 'Ended streams' }, node('h3', {}, 'Ended'), filters, over, node('div', { class: 'title pager' }, before, after, pages)),
   );
   const ask = async () => {
     try {
@@ -61,6 +63,7 @@ export function streamsPage(root, _, query) {
       problem.hidden = false;
     }
   };
+  more.addEventListener('click', () => more.setAttribute('aria-expanded', String(filters.toggleAttribute('data-open'))));
   filters.addEventListener('submit', (event) => event.preventDefault());
   const remember = () => {
     const chosen = { search: search.value, reason: reason.value, hop: hop.value, sort: sort.value, order: order.value, limit: limit.value, page: page > 1 ? String(page) : '' };

@@ -1,0 +1,42 @@
+// Accessibility: axe finds no violation on any page, light and dark, on a phone and on a laptop.
+//
+// axe is in ../axe, a directory of its own, because of its license.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { base, inBrowser, story } from './console.mjs';
+
+inBrowser('axe finds no violation', (at) => {
+  const check = async (page) => {
+    await at.page.evaluate(axe());
+    const { violations, passes } = await at.page.evaluate(() => window.axe.run());
+    assert.ok(passes.length > 10, `axe has checked only ${passes.length} rules of ${page}`);
+    assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, any }) => `${html} ${any.map(({ message }) => message)}`).join('\n')}`), [], page);
+  };
+
+  for (const [width, colorScheme] of [[320, 'light'], [320, 'dark'], [1440, 'light'], [1440, 'dark']]) {
+    test(`at ${width} pixels, ${colorScheme}`, async () => {
+      await at.open({ viewport: { width, height: 800 }, colorScheme });
+      await check('the empty chat');
+      await at.ask(story);
+      await at.answerOf(40);
+      await check('an answer that streams');
+      await at.page.getByRole('button', { name: 'Stop', exact: true }).click();
+      await at.lastTurn().locator('.told .path').waitFor();
+      await check('a stopped answer');
+      const id = await at.id();
+      for (const [hash, there] of [[`streams/${id}`, 'table.hops'], ['streams', '.streams'], ['overview', '.endings'], ['workers', '.card'], ['streams/nobody', '.problem']]) {
+        await at.page.goto(`${base}/#/${hash}`);
+        await at.page.locator(`#page ${there}`).first().waitFor();
+        await check(`#/${hash}`);
+      }
+    });
+  }
+});
+
+let source;
+
+function axe() {
+  return (source ??= readFileSync(new URL('../axe/node_modules/axe-core/axe.min.js', import.meta.url), 'utf8'));
+}
