@@ -1,9 +1,10 @@
 // Package web is the console at "/": a chat whose streams can be stopped and inspected, the streams
 // of the instance, and the workers, in plain HTML, CSS and ES modules.
 //
-// The page uses only the public endpoints (docs/reference/http-api.md), has no build step and no dependency, and
-// loads nothing from another host, so that it works under ContentSecurityPolicy and without a
-// network.
+// The page uses only the public endpoints (docs/reference/http-api.md), has no build step, and loads
+// nothing from another host, so that it works under ContentSecurityPolicy and without a network. Its
+// one dependency is marked, which reads Markdown: assets/marked.js is a copy of a release, and the
+// browser tests compare it with the package.
 package web
 
 import (

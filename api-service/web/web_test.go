@@ -145,10 +145,20 @@ func TestReferencesAreEmbedded(t *testing.T) {
 	}
 }
 
+// notFetched are URLs that no code of the page fetches.
+var notFetched = []string{
+	"http://www.w3.org/2000/svg",         // an XML namespace
+	"https://github.com/markedjs/marked", // in marked's notice, and in the text of an error
+	`"http://"`,                          // marked puts this before a bare www address of an answer
+}
+
 func TestNothingLeavesTheHost(t *testing.T) {
 	external := regexp.MustCompile(`(?i)[a-z][a-z0-9+.-]*://|["'(=]\s*//[a-z]`)
 	for _, f := range Files() {
-		body := bytes.ReplaceAll(f.Body, []byte("http://www.w3.org/2000/svg"), nil) // an XML namespace, never fetched
+		body := f.Body
+		for _, text := range notFetched {
+			body = bytes.ReplaceAll(body, []byte(text), nil)
+		}
 		if found := external.Find(body); found != nil {
 			t.Errorf("%s has an external URL: %s", f.Path, found)
 		}

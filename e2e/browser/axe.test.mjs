@@ -31,6 +31,13 @@ inBrowser('axe finds no violation', (at) => {
         await at.page.locator(`#page ${there}`).first().waitFor();
         await check(`#/${hash}`);
       }
+      await at.page.goto(`${base}/#/chats/none`);
+      await at.page.locator('#earlier a').waitFor();
+      await check('the list of chats');
+      await at.answers('# A\n\n### B\n\n1. c\n2. d\n\n> e\n\n- [x] f\n\n```\ng\n```\n\n| h | i |\n|---|--:|\n| 1 | 2 |\n\n[j](https://example.com) `k`');
+      await at.ask('Markdown');
+      await at.ending();
+      await check('an answer in Markdown');
     });
   }
 });

@@ -71,6 +71,11 @@ export function inBrowser(name, define) {
       (want) => [...document.querySelectorAll('.answer')].at(-1)?.textContent.length >= want, length,
     );
     at.id = () => at.lastTurn().locator('.id').textContent();
+    // answers makes the server answer with these deltas.
+    at.answers = (...deltas) => at.page.route('**/v1/chat/completions', (route) => {
+      const chunk = (delta, finish = null) => `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
+      return route.fulfill({ contentType: 'text/event-stream', body: [...deltas.map((content) => chunk({ content })), chunk({}, 'stop'), 'data: [DONE]\n\n'].join('') });
+    });
     // fits checks that nothing is wider than the page.
     at.fits = async (when) => {
       const outside = await at.page.evaluate(() => [

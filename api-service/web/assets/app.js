@@ -8,7 +8,7 @@ import { workersPage } from './workerspage.js';
 
 const chat = document.getElementById('chat');
 const page = document.getElementById('page');
-const focusChat = chatPage();
+const showChat = chatPage();
 
 // The views beside the chat, by the path in the address. Each fills the page and returns a function
 // that closes it.
@@ -35,7 +35,7 @@ function show() {
   document.title = view ? `${view[1]} – Whence` : 'Whence';
   for (const link of document.querySelectorAll('.bar nav a')) {
     const to = link.hash.slice(1);
-    const current = view ? to !== '/' && path.startsWith(to) : to === '/';
+    const current = view ? link.id !== 'chat-link' && path.startsWith(to) : link.id === 'chat-link';
     if (current) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
@@ -44,7 +44,7 @@ function show() {
     page.scrollTop = 0;
     if (!first) page.querySelector('h2').focus({ preventScroll: true });
   } else {
-    focusChat();
+    showChat(/^\/chats\/([\w-]+)$/.exec(path)?.[1]);
   }
   first = false;
 }

@@ -3,8 +3,10 @@
 import { Announcer } from './announce.js';
 import { hasKey, models, settled, stop as stopStream, story, tell as report, useKey } from './api.js';
 import { ask, mint } from './chat.js';
+import { Chats, messagesOf } from './chats.js';
 import { apis, curl, missing } from './curl.js';
 import { Life } from './life.js';
+import { node } from './node.js';
 import { poll } from './poll.js';
 import { remember, Seen } from './seen.js';
 import { copy, follow, panel, Turn } from './ui.js';
@@ -18,15 +20,17 @@ const toEnd = follow($('log'), $('turns'), $('latest'));
 const settings = panel($('toggle'), $('panel'));
 const wide = matchMedia('(min-width: 60rem)');
 
-let history = []; // the messages of the turns that have an answer
-let answering = null; // the current answer: {controller, seen}
+const chats = new Chats();
+
+let chat = { turns: [] }; // it has an id from its first question on
+let answering = null; // the current answer: {controller, seen, record}
 let asked = null; // the last request
 let shown = null; // the turn whose life is in the picture: {turn, life}
 
-// send sends a question, unless an answer is in progress.
-async function send(question) {
+// send sends a question, unless an answer is in progress. replaced is called if the question is sent.
+async function send(question, replaced = () => {}) {
   if (answering || !question.trim() || !settingsReadable()) return;
-  const mine = { controller: new AbortController(), seen: null };
+  const mine = { controller: new AbortController(), seen: null, record: null };
   setAnswering(mine);
   if (!$('model').value) await loadModels();
   if (answering !== mine) return; // stopped before the stream began
@@ -36,7 +40,8 @@ async function send(question) {
   }
 
   if (prompt.value === question) prompt.value = '';
-  const messages = [...history, { role: 'user', content: question }];
+  replaced();
+  const messages = [...messagesOf(chat), { role: 'user', content: question }];
   const request = requestFor(messages);
   asked = request;
   showCurl();
@@ -45,7 +50,12 @@ async function send(question) {
   const seen = new Seen(mint());
   mine.seen = seen;
   remember(seen);
-  const turn = new Turn($('turns'), question, request.model, seen.id);
+  const talk = chat;
+  const record = { question, answer: '', model: request.model, id: seen.id, kind: 'cut', line: 'cut off — the page was closed' };
+  mine.record = record;
+  talk.turns.push(record);
+  if (!talk.id) begin();
+  const turn = show(record);
   const life = new Life(seen);
   shown?.turn.picture();
   shown = { turn, life };
@@ -53,7 +63,6 @@ async function send(question) {
   toEnd();
   let close = () => {};
 
-  let text = '';
   let ending = await ask(request, {
     id: seen.id,
     signal: mine.controller.signal,
@@ -69,7 +78,7 @@ async function send(question) {
     },
     onAside: ({ thought, called }) => turn.aside(thought, called),
     onText: (more) => {
-      text += more;
+      record.answer += more;
       turn.add(more);
       if (answering === mine) announcer.add(more);
     },
@@ -79,15 +88,32 @@ async function send(question) {
   life.change();
   if (seen.stopped !== null && ending.code === 'user_stop') ending = { ...ending, kind: 'stopped' };
   const line = turn.end(ending);
+  Object.assign(record, { kind: ending.kind, line });
+  chats.keep(talk);
   tell(turn, life, seen, ending);
   if (answering !== mine) return; // a new chat has begun meanwhile
   announcer.end(line);
-  // A turn without an answer would leave two consecutive questions, which chat templates refuse, and
-  // a refused question would be refused again. So leave the turn out of the history, and restore the
-  // question for another try.
-  if (text) history = [...messages, { role: 'assistant', content: text }];
-  else if (ending.kind !== 'completed' && !prompt.value) prompt.value = question;
+  if (!record.answer && ending.kind !== 'completed' && !prompt.value) prompt.value = question;
   setAnswering(null);
+}
+
+// show adds a turn to the page. Retry asks its question again, without the old answer.
+function show(record) {
+  const turn = new Turn($('turns'), record.question, record.model, record.id, () => {
+    send(record.question, () => {
+      record.retried = true;
+      turn.retried();
+    });
+  });
+  return turn;
+}
+
+// begin names the chat: from its first question on it has an address.
+function begin() {
+  chat.id = mint().slice(4, 16);
+  chat.began = Date.now();
+  history.replaceState(null, '', `#/chats/${chat.id}`);
+  $('chat-link').href = `#/chats/${chat.id}`;
 }
 
 // tell adds the story of the stream once the hops have it. A request that the edge refused has no
@@ -175,16 +201,45 @@ function stop() {
   stopStream(mine.seen.id).then(() => setTimeout(abort, patience), abort);
 }
 
-function newChat() {
+// newChat shows another chat: a new one or, from the storage, an earlier one. A stream of the chat
+// before it is stopped.
+function newChat(next = { turns: [] }) {
   stop();
   setAnswering(null);
-  history = [];
+  chat = next;
+  $('chat-link').href = chat.id ? `#/chats/${chat.id}` : '#/';
   $('turns').replaceChildren();
   shown = null;
   place();
-  $('empty').hidden = false;
   announcer.clear();
-  prompt.focus();
+  $('lost').hidden = true;
+  $('empty').hidden = chat.turns.length > 0;
+  for (const record of chat.turns) {
+    const turn = show(record);
+    turn.add(record.answer);
+    turn.end({ kind: record.kind }, record.line);
+    if (record.retried) turn.retried();
+  }
+  if (chat.turns.length > 0) toEnd();
+  listChats();
+}
+
+function listChats() {
+  const all = chats.list();
+  $('earlier').hidden = all.length === 0;
+  $('earlier').querySelector('ul').replaceChildren(...all.map(({ id, began, turns }) => node('li', {},
+    node('a', { href: `#/chats/${id}` }, turns[0].question.trim().slice(0, 80)), ` ${new Date(began).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'short' })}`)));
+}
+
+// open shows the chat that the address names.
+function open(id) {
+  if ((id ?? '') === (chat.id ?? '')) return;
+  const found = id && chats.find(id);
+  newChat(found || undefined);
+  if (id && !found) {
+    $('lost').textContent = 'This browser has no such chat: it was begun in another browser, or dropped after later ones.';
+    $('lost').hidden = false;
+  }
 }
 
 // showCurl shows the last request as a command for the chosen API.
@@ -211,7 +266,7 @@ async function loadModels() {
   }
 }
 
-// chatPage sets the chat up, and returns a function that focuses the text field.
+// chatPage sets the chat up, and returns a function that shows a chat and focuses the text field.
 export function chatPage() {
   $('composer').addEventListener('submit', (event) => {
     event.preventDefault();
@@ -233,7 +288,17 @@ export function chatPage() {
   $('stop').addEventListener('click', (event) => {
     if (event.detail < 2) stop(); // the second click of a double click on Send must not stop the stream
   });
-  $('new').addEventListener('click', newChat);
+  $('new').addEventListener('click', () => {
+    if (chat.id) history.pushState(null, '', '#/');
+    newChat();
+    prompt.focus();
+  });
+  $('forget').addEventListener('click', () => {
+    chats.clear();
+    listChats();
+    prompt.focus();
+  });
+  addEventListener('pagehide', () => answering?.record && chats.keep(chat)); // the part of the answer that has come
   $('curl-api').replaceChildren(...Object.keys(apis).map((name) => new Option(name)));
   $('curl-api').addEventListener('change', showCurl);
   $('copy-curl').addEventListener('click', () => copy($('copy-curl'), $('curl').textContent, $('curl')));
@@ -243,7 +308,9 @@ export function chatPage() {
   });
   wide.addEventListener('change', place);
   loadModels();
-  return () => {
+  listChats();
+  return (id) => {
+    open(id);
     if (matchMedia('(hover: hover)').matches) prompt.focus();
   };
 }

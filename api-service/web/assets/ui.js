@@ -2,23 +2,28 @@
 
 import { describe } from './ending.js';
 import { delivered, longest, pathOf, sentence } from './hops.js';
+import { Document } from './markdown.js';
 import { node } from './node.js';
 
 // A Turn is one question and its answer on the page.
 export class Turn {
   #answer;
+  #document;
+  #retry;
+  #text = '';
   #called = null;
   #thought = null;
   #ending;
   #id;
-  #node;
   #told;
   #pending = '';
   #frame = 0;
+  #earliest = 0;
 
   #place;
 
-  constructor(list, question, model, id) {
+  // retry is called when the reader asks again.
+  constructor(list, question, model, id, retry) {
     const root = document.getElementById('turn').content.cloneNode(true);
     const text = (selector, value) => {
       const node = root.querySelector(selector);
@@ -27,15 +32,18 @@ export class Turn {
     };
     text('.question', question);
     text('.answerer', model);
-    this.#node = document.createTextNode('');
     this.#answer = root.querySelector('.answer');
-    this.#answer.append(this.#node);
+    this.#document = new Document(this.#answer, copier);
     this.#ending = text('.ending', 'waiting for the first token');
     this.#told = root.querySelector('.told');
     this.#place = root.querySelector('.place');
     this.#id = text('.id', id);
     this.#id.setAttribute('aria-label', `Copy the stream id ${id}`);
     this.#id.addEventListener('click', () => copy(this.#id, id));
+    const copyAnswer = root.querySelector('.copy');
+    copyAnswer.addEventListener('click', () => copy(copyAnswer, this.#text, this.#answer));
+    this.#retry = root.querySelector('.retry');
+    this.#retry.addEventListener('click', retry);
     root.querySelector('.more').href = `#/streams/${id}`;
     list.append(root);
   }
@@ -43,7 +51,8 @@ export class Turn {
   // add shows more text, at most once per animation frame: engines are faster than screens.
   add(text) {
     this.#pending += text;
-    this.#frame ||= requestAnimationFrame(() => this.#flush());
+    this.#text += text;
+    this.#frame ||= requestAnimationFrame(() => this.#soon());
   }
 
   // aside shows the reasoning above the answer, and the tool calls below.
@@ -65,23 +74,42 @@ export class Turn {
     return pre;
   }
 
+  // #soon shows the text now, or later if the last time took long: most of the time is for the rest of
+  // the page.
+  #soon() {
+    const now = performance.now();
+    if (now < this.#earliest) {
+      this.#frame = requestAnimationFrame(() => this.#soon());
+      return;
+    }
+    this.#flush();
+    this.#earliest = now + 5 * (performance.now() - now);
+  }
+
   #flush() {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     if (!this.#pending) return;
-    if (this.#node.length === 0) this.#ending.textContent = 'answering';
-    this.#node.appendData(this.#pending);
+    if (!this.#answer.hasChildNodes()) this.#ending.textContent = 'answering';
+    this.#document.add(this.#pending);
     this.#pending = '';
   }
 
   // end shows the ending and returns it as text.
-  end(ending) {
+  end(ending, line = describe(ending)) {
     this.#flush(); // a hidden tab has no animation frames
-    const line = describe(ending);
+    this.#document.end();
+    this.#retry.parentElement.hidden = false;
+    this.#retry.previousElementSibling.hidden = !this.#text;
     this.#ending.textContent = line;
     this.#ending.dataset.kind = ending.kind;
     this.#answer.removeAttribute('aria-busy');
     return line;
+  }
+
+  // retried shows that the question was asked again.
+  retried() {
+    this.#ending.append(' · asked again below');
   }
 
   // tell shows the hops' story of the ending; null if the hops know nothing.
@@ -140,6 +168,13 @@ export function follow(scroller, turns, button) {
     scroller.focus({ preventScroll: true }); // the button is gone
   });
   return toEnd;
+}
+
+// copier returns a button that copies a code block.
+function copier(text) {
+  const button = node('button', { type: 'button', 'aria-label': 'Copy the code' }, 'Copy');
+  button.addEventListener('click', () => copy(button, text));
+  return button;
 }
 
 // copy copies text to the clipboard and shows that on the button. Without a clipboard (plain HTTP
