@@ -150,6 +150,29 @@ inBrowser('the views', (at) => {
     await at.page.getByText('1 of 1 worker healthy').waitFor();
   });
 
+  test('a worker and the ending of a picture have addresses', async () => {
+    const id = await stopped();
+    await at.page.goto(`${base}/#/streams/${id}?part=ending`);
+    await at.page.locator('#page .lanes .mark.heard').first().waitFor();
+    assert.equal(await press('Ending').last().getAttribute('aria-pressed'), 'true');
+    await at.page.locator('#page').getByRole('button', { name: 'Whole' }).press('Enter');
+    assert.equal(new URL(at.page.url()).hash, `#/streams/${id}`);
+    await at.page.locator('#page').getByRole('button', { name: 'Ending' }).press('Enter');
+    assert.equal(new URL(at.page.url()).hash, `#/streams/${id}?part=ending`);
+
+    await at.page.goto(`${base}/#/overview`);
+    await at.page.locator('.card').getByRole('link', { name: 'llm-worker/0' }).press('Enter');
+    await at.page.locator('.card[aria-current]').getByText('llm-worker/0').waitFor();
+    assert.equal(new URL(at.page.url()).hash, '#/workers/llm-worker%2F0');
+    const link = at.page.locator('.card').getByRole('link', { name: 'llm-worker/0' });
+    await link.focus();
+    await at.page.waitForResponse((response) => response.url().endsWith('/v1/workers'));
+    await at.page.waitForResponse((response) => response.url().endsWith('/v1/workers')); // the first answer is on the page
+    assert.ok(await link.evaluate((node) => node === document.activeElement), 'a poll has moved the focus');
+    await at.page.goto(`${base}/#/workers/nobody`);
+    await at.page.getByText('There is no worker nobody.').waitFor();
+  });
+
   test('a lost worker and a lost server have different messages', async () => {
     await at.page.route('**/v1/workers', (route) => route.fulfill({ json: { workers: [{ name: '', target: 'h:1', state: 'down', message: '<b>nobody</b> listens', streams: 0 }] } }));
     await at.page.getByRole('link', { name: 'Workers' }).click();

@@ -16,7 +16,7 @@ const views = [
   [/^\/overview\/?$/, 'Overview', overviewPage],
   [/^\/streams\/?$/, 'Streams', streamsPage],
   [/^\/streams\/([^/]+)$/, 'Stream', streamPage],
-  [/^\/workers\/?$/, 'Workers', workersPage],
+  [/^\/workers(?:\/([^/]*))?$/, 'Workers', workersPage],
 ];
 
 let close = () => {};

@@ -13,6 +13,7 @@ export class Life {
   #story = null;
   #seen;
   #zoomed = false;
+  #onZoom;
   #timer = 0;
   #canvas = node('div', { class: 'canvas' });
   #plot = node('div', { class: 'canvas' });
@@ -22,7 +23,10 @@ export class Life {
   #ending = node('button', { type: 'button', 'aria-pressed': 'false', disabled: true }, 'Ending');
   #latency;
 
-  constructor(seen) {
+  // zoomed shows only the ending, once there is one. onZoom is called when the reader chooses.
+  constructor(seen, { zoomed = false, onZoom = () => {} } = {}) {
+    this.#mark(zoomed);
+    this.#onZoom = onZoom;
     this.#seen = seen;
     this.#latency = node('div', { class: 'latency', hidden: !seen }, node('h3', {}, 'Between tokens, as this browser sees it'), this.#plot, this.#numbers);
     this.node = node('figure', { class: 'picture' },
@@ -46,10 +50,15 @@ export class Life {
   }
 
   #zoom(on) {
+    this.#mark(on);
+    this.#onZoom(on);
+    this.#draw();
+  }
+
+  #mark(on) {
     this.#zoomed = on;
     this.#whole.setAttribute('aria-pressed', String(!on));
     this.#ending.setAttribute('aria-pressed', String(on));
-    this.#draw();
   }
 
   #draw() {

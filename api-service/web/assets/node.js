@@ -13,6 +13,14 @@ export function drawn(name, attributes, ...children) {
   return fill(document.createElementNS(svg, name), attributes, children);
 }
 
+// refill replaces the children of an element. The link that had the focus keeps it if it is there
+// again.
+export function refill(place, ...children) {
+  const focused = place.contains(document.activeElement) && document.activeElement.getAttribute('href');
+  place.replaceChildren(...children);
+  if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;

@@ -3,11 +3,11 @@
 import { ended, live, mostEnded, workers } from './api.js';
 import { chart } from './chart.js';
 import { chip } from './hops.js';
-import { node } from './node.js';
+import { node, refill } from './node.js';
 import { overview } from './overview.js';
 import { poll } from './poll.js';
 import { count, duration } from './words.js';
-import { meters, moods } from './workerspage.js';
+import { address, meters, moods } from './workerspage.js';
 
 const spans = ['1', '5', '15', '60']; // minutes
 const often = 3000; // milliseconds between two readings: a full list is half a megabyte
@@ -52,7 +52,7 @@ export function overviewPage(root, _, query) {
       problem.hidden = false;
     }
     const { all, err } = await asked;
-    fleet.replaceChildren(err ? node('p', { class: 'problem' }, `The workers cannot be listed: ${err.message}.`) : node('ul', { class: 'workers' }, all.map(load)));
+    refill(fleet, err ? node('p', { class: 'problem' }, `The workers cannot be listed: ${err.message}.`) : node('ul', { class: 'workers' }, all.map(load)));
   };
   span.addEventListener('change', () => {
     history.replaceState(null, '', `#/overview?minutes=${span.value}`);
@@ -74,7 +74,6 @@ function showEndings(place, endings) {
     place.replaceChildren(node('p', { class: 'hint' }, 'No stream has ended in this time.'));
     return;
   }
-  const focused = document.activeElement?.closest('.endings a')?.getAttribute('href');
   const all = endings.reduce((sum, ending) => sum + ending.count, 0);
   const rows = endings.map(({ reason, origin, count: n }) => {
     const share = node('span', { class: 'meter', 'aria-hidden': 'true' });
@@ -82,12 +81,11 @@ function showEndings(place, endings) {
     return node('tr', {}, node('th', { scope: 'row' }, node('a', { href: `#/streams?reason=${encodeURIComponent(reason)}` }, chip(reason))), node('td', {}, origin || '–'),
       node('td', { class: 'number' }, String(n)), node('td', { class: 'share' }, share));
   });
-  place.replaceChildren(node('table', { class: 'endings' },
+  refill(place, node('table', { class: 'endings' },
     node('thead', {}, node('tr', {}, ['Reason', 'Origin', 'Streams', 'Share'].map((name, i) => node('th', { scope: 'col', class: i === 2 ? 'number' : null }, name)))), node('tbody', {}, rows)));
-  if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
 function load(worker) {
-  return node('li', { class: 'card' }, node('h3', {}, node('a', { href: '#/workers' }, worker.name || worker.target), node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
+  return node('li', { class: 'card' }, node('h3', {}, node('a', { href: address(worker) }, worker.name || worker.target), node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
     worker.message && node('p', { class: 'problem' }, worker.message), worker.name && meters(worker));
 }

@@ -1,4 +1,4 @@
-// #/streams/ID: one stream, running or ended.
+// #/streams/ID: one stream, running or ended. ?part=ending shows the ending of its picture.
 
 import { stop, story, streamPath } from './api.js';
 import { chip, delivered, longest, pathOf, sentence, tableOf } from './hops.js';
@@ -9,8 +9,11 @@ import { poll } from './poll.js';
 import { recall } from './seen.js';
 import { copy } from './ui.js';
 
-export function streamPage(root, id) {
-  const life = new Life(recall(id));
+export function streamPage(root, id, query) {
+  const life = new Life(recall(id), {
+    zoomed: query.get('part') === 'ending',
+    onZoom: (on) => history.replaceState(null, '', `#/streams/${encodeURIComponent(id)}${on ? '?part=ending' : ''}`),
+  });
   const name = node('button', { type: 'button', class: 'id', title: 'Copy the stream id', 'aria-label': `Copy the stream id ${id}` }, id);
   const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
   const halt = node('button', { type: 'button', class: 'stop', hidden: true }, 'Stop');

@@ -1,13 +1,17 @@
-// #/workers: the workers, and their load.
+// #/workers: the workers, and their load. #/workers/NAME marks one of them.
 
 import { workers } from './api.js';
-import { node } from './node.js';
+import { node, refill } from './node.js';
 import { poll } from './poll.js';
 import { count } from './words.js';
 
 export const moods = { healthy: 'good', suspect: 'mild', down: 'bad' };
 
-export function workersPage(root) {
+// address returns the address of a worker on this page. A worker that never answered has no name.
+export const address = (worker) => `#/workers/${encodeURIComponent(worker.name || worker.target)}`;
+
+export function workersPage(root, chosen) {
+  let found = false;
   const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
   const cards = node('ul', { class: 'workers' });
   const summary = node('p', { class: 'hint', role: 'status' });
@@ -18,8 +22,12 @@ export function workersPage(root) {
       const healthy = all.filter(({ state }) => state === 'healthy').length;
       const text = `${healthy} of ${count(all.length, 'worker')} healthy, as of their last reports to chat-service`;
       if (summary.textContent !== text) summary.textContent = text; // screen readers announce a status when it changes
-      cards.replaceChildren(...all.map(card));
-      problem.hidden = true;
+      refill(cards, ...all.map((worker) => card(worker, chosen)));
+      const mark = cards.querySelector('[aria-current]');
+      if (mark && !found) mark.scrollIntoView({ block: 'center' });
+      found ||= Boolean(mark);
+      problem.textContent = `There is no worker ${chosen}.`;
+      problem.hidden = !chosen || Boolean(mark);
     } catch (err) {
       problem.textContent = `The workers cannot be listed: ${err.message}.`;
       problem.hidden = false;
@@ -27,13 +35,13 @@ export function workersPage(root) {
   });
 }
 
-function card(worker) {
+function card(worker, chosen) {
   const facts = [
     ['Model', worker.model], ['Engine', [worker.engine, worker.upstream].filter(Boolean).join(', ')], ['Context', worker.context_length && `${worker.context_length.toLocaleString('en')} tokens`],
     ['Role', worker.role === 'both' ? '' : worker.role], ['Address', worker.target], ['Streams of this chat-service', String(worker.streams)], ['Takes over streams', worker.continues ? 'yes' : 'no'],
   ];
-  return node('li', { class: 'card' },
-    node('h3', {}, worker.name || worker.target, node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
+  return node('li', { class: 'card', 'aria-current': [worker.name, worker.target].includes(chosen) && 'true' },
+    node('h3', {}, node('a', { href: address(worker) }, worker.name || worker.target), node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
     worker.message && node('p', { class: 'problem' }, worker.message),
     worker.name && meters(worker),
     node('dl', { class: 'facts' }, facts.filter(([, value]) => value).map(([name, value]) => node('div', {}, node('dt', {}, name), node('dd', {}, value)))));
