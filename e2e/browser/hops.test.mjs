@@ -19,7 +19,7 @@ inBrowser('the page of a stream', (at) => {
   }
 
   test('a stream that has run here has gaps on every hop', async () => {
-    await at.ask('Count to 100.');
+    await at.ask('What is Whence?');
     await at.ending();
     await at.page.goto(`${base}/#/streams/${await at.id()}`);
     const rows = at.page.locator('table.pace tbody tr');

@@ -8,7 +8,7 @@ inBrowser('the overview', (at) => {
   for (const [width, colorScheme] of [[320, 'dark'], [768, 'light'], [1024, 'dark'], [2560, 'light']]) {
     test(`shows what has run, at ${width} pixels, ${colorScheme}`, async () => {
       await at.open({ viewport: { width, height: 720 }, colorScheme });
-      await at.ask('Count to 100.');
+      await at.ask('What is Whence?');
       await at.ending();
       await at.page.getByRole('link', { name: 'Overview' }).press('Enter');
       await at.page.locator('.endings').getByText('completed').waitFor();
@@ -25,7 +25,7 @@ inBrowser('the overview', (at) => {
   }
 
   test('an ending links to its streams, and the address has the time span', async () => {
-    await at.ask('Count to 100.');
+    await at.ask('What is Whence?');
     await at.ending();
     await at.page.goto(`${base}/#/overview?minutes=60`);
     assert.equal(await at.page.locator('select[name=minutes]').inputValue(), '60');
