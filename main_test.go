@@ -44,7 +44,7 @@ func TestPathLeavesNothingBehind(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if !ready(t.Context(), ln.Addr()) {
+	if !ready(t.Context(), c.edge.TLS, ln.Addr()) {
 		t.Fatal("not ready")
 	}
 	exercise(t, ln.Addr())
@@ -106,7 +106,7 @@ func TestGatewayLeavesNothingBehind(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if !ready(t.Context(), front.Addr()) {
+	if !ready(t.Context(), c.Edge.TLS, front.Addr()) {
 		t.Fatal("not ready")
 	}
 	exercise(t, front.Addr())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	api "github.com/whence-dev/whence/api-service/command"
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/internal/cli"
 	"github.com/whence-dev/whence/internal/flags"
@@ -40,6 +42,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.chat, "chat-listen", server.DefaultListen, "`host:port` of the chat-service; port 0 takes any")
 	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any")
 	process.LinkFlag(fs, &c.edge.Link)
+	c.edge.TLS.Flags(fs)
 	flags.Group(fs, flags.Connections)
 	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
 	c.calls = guard.Default
@@ -94,7 +97,7 @@ func (c *config) check() error {
 // runAll serves all three until ctx is done. They drain in the order in which requests come in, so
 // that no service loses the streams of the service before it. The grace counts from the first
 // signal for all three.
-func runAll(ctx context.Context, c config, front net.Listener, log *slog.Logger) error {
+func runAll(ctx context.Context, c config, public net.Listener, log *slog.Logger) error {
 	middle, err := net.Listen("tcp", c.chat)
 	if err != nil {
 		return fmt.Errorf("--chat-listen: %w", err)
@@ -110,7 +113,7 @@ func runAll(ctx context.Context, c config, front net.Listener, log *slog.Logger)
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	failed.Go(func() error {
 		defer close(edgeDone)
-		return edge.Run(all, c.edge, front, log)
+		return edge.Run(all, c.edge, public, log)
 	})
 	failed.Go(func() error {
 		defer close(chatDone)
@@ -118,27 +121,29 @@ func runAll(ctx context.Context, c config, front net.Listener, log *slog.Logger)
 	})
 	failed.Go(func() error { return worker.Run(drain.After(all, chatDone), c.engine, back, log) })
 	failed.Go(func() error {
-		if ready(all, front.Addr()) {
-			greet(c, front.Addr(), middle.Addr(), back.Addr())
+		if ready(all, c.edge.TLS, public.Addr()) {
+			greet(c, public.Addr(), middle.Addr(), back.Addr())
 		}
 		return nil
 	})
 	return failed.Wait()
 }
 
-// ready waits until the whole path answers.
-func ready(ctx context.Context, front net.Addr) bool {
+// ready waits until the whole path answers. It sends no secret, so it accepts any certificate: that of
+// --tls-cert is rarely made out to the address that the process listens on.
+func ready(ctx context.Context, secure front.Config, at net.Addr) bool {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as the comment says
+	defer client.CloseIdleConnections()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+front.String()+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, origin(secure, at)+"/readyz", nil)
 		if err != nil {
 			return false
 		}
-		if resp, err := http.DefaultClient.Do(req); err == nil {
+		if resp, err := client.Do(req); err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				http.DefaultClient.CloseIdleConnections()
 				return true
 			}
 		}
@@ -150,8 +155,16 @@ func ready(ctx context.Context, front net.Addr) bool {
 	}
 }
 
+// origin returns the scheme and the address of api-service.
+func origin(secure front.Config, at net.Addr) string {
+	if secure.On() {
+		return "https://" + at.String()
+	}
+	return "http://" + at.String()
+}
+
 // greet prints the next steps.
-func greet(c config, front, middle, back net.Addr) {
+func greet(c config, edgeAt, middle, back net.Addr) {
 	model := c.server.ModelID()
 	console := ": open it to chat, or paste one of these"
 	switch {
@@ -161,9 +174,9 @@ func greet(c config, front, middle, back net.Addr) {
 		console = ", and the log has the address of the console. Paste one of these"
 	}
 	fmt.Printf(`
-Whence streams %[1]s on http://%[2]s%[5]s.
+Whence streams %[1]s on %[2]s%[5]s.
 
-curl -N http://%[2]s/v1/chat/completions -H 'Content-Type: application/json' \
+curl -N %[2]s/v1/chat/completions -H 'Content-Type: application/json' \
   -d '{"model":"%[1]s","stream":true,"temperature":0,"messages":[{"role":"user","content":"What happens when I close the tab?"}]}'
 
 grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","content":"What is Whence?"}],"sampling":{"temperature":0}}}' \
@@ -171,5 +184,5 @@ grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","cont
 
 chat-service listens on %[3]s, llm-worker on %[4]s. Ctrl-C drains.
 
-`, model, front, middle, back, console)
+`, model, origin(c.edge.TLS, edgeAt), middle, back, console)
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -144,4 +145,33 @@ func TestKilledEdgeBehindTLSNeverLooksLikeAnEnd(t *testing.T) {
 		t.Error("the stream claims to be complete")
 	}
 	w.idle(t)
+}
+
+// TestTheWholePathServesTLS: `whence` takes the certificate that api-service takes, prints https
+// addresses, and a client that leaves over HTTP/2 still stops the engine.
+func TestTheWholePathServesTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	roots := pair.issue(t)
+	p := service(t, "whence", "127.0.0.1:0", []string{
+		"--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--pace", "40", "--tls-cert", pair.cert, "--tls-key", pair.key,
+	})
+	w := &whence{topology: allInOne, processes: map[string]*process{apiService: p, chatService: p, llmWorker: p}}
+	w = w.secured(t, p.listening(t), roots, true)
+	w.chat, w.worker = p.greeting(t)
+	if out := p.out.String(); !strings.Contains(out, " on https://"+w.api+":") || !strings.Contains(out, "curl -N https://"+w.api+"/v1/") || strings.Contains(out, "http://") {
+		t.Errorf("the greeting does not have the address with https:\n%s", out)
+	}
+	l := w.open(t, greedy(long)).begun(t)
+	if l.resp.ProtoMajor != 2 {
+		t.Errorf("the response is HTTP/%d", l.resp.ProtoMajor)
+	}
+	l.close()
+	w.clientGone(t, l.id)
+
+	out, errs, status := output(t, "whence", "serve", "--tls-cert", pair.cert)
+	if status != 2 || !strings.Contains(errs, "--tls-cert and --tls-key must be given together") {
+		t.Errorf("a certificate without its key: status %d, %s%s", status, out, errs)
+	}
 }
