@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,12 +190,14 @@ func TestDockerfileBuildsEachService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wants := maps.Clone(ports)
+	wants["whence"] = "8080" // everything in one process
 	made := inDockerfile.FindAllStringSubmatch(string(b), -1)
-	if len(made) != len(ports) {
+	if len(made) != len(wants) {
 		t.Errorf("the Dockerfile has %d images", len(made))
 	}
 	for _, m := range made {
-		if service := m[1]; m[2] != service || m[3] != service || m[5] != service || m[4] != ports[service] || m[6] != ports[service] {
+		if name := m[1]; m[2] != name || m[3] != name || m[5] != name || m[4] != wants[name] || m[6] != wants[name] {
 			t.Errorf("%q", m)
 		}
 	}

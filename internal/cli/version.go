@@ -1,44 +1,49 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 )
 
-// version is set by the linker for a release: -ldflags "-X github.com/whence-dev/whence/internal/cli.version=v1.2.3".
-var version string
+// A release sets these with the linker, as in -ldflags "-X github.com/whence-dev/whence/internal/cli.version=v1.2.3".
+// Without them, Version uses the data that Go has recorded in the binary, which an image's build
+// does not have: its source is no repository.
+var (
+	version string // such as v1.2.3
+	commit  string // its full hash
+	date    string // of the commit, as RFC 3339
+)
 
 // Version describes the build: version, commit, time of the commit, Go and platform.
 func Version() string {
-	v, commit := version, ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if v == "" {
-			v = info.Main.Version
-		}
-		commit = commitOf(info)
-	}
-	if v == "" {
-		v = "(devel)"
-	}
-	return fmt.Sprintf("%s%s, %s %s/%s", v, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	info, _ := debug.ReadBuildInfo()
+	return fmt.Sprintf("%s, %s %s/%s", describe(version, commit, date, info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// commitOf returns the commit that a binary was built from, or "" if the build did not record it.
-func commitOf(info *debug.BuildInfo) string {
+// describe prefers what the linker has set to what Go has recorded. info may be nil.
+func describe(version, commit, date string, info *debug.BuildInfo) string {
 	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
+	if info != nil {
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+		version = cmp.Or(version, info.Main.Version)
 	}
-	revision := settings["vcs.revision"]
-	if revision == "" {
-		return ""
+	text := cmp.Or(version, "(devel)")
+	modified := settings["vcs.modified"] == "true"
+	if commit == "" {
+		commit, date = settings["vcs.revision"], settings["vcs.time"]
 	}
-	text := " (commit " + revision[:min(len(revision), 12)]
-	if at := settings["vcs.time"]; at != "" {
-		text += " of " + at
+	if commit == "" {
+		return text
 	}
-	if settings["vcs.modified"] == "true" {
+	text += " (commit " + commit[:min(len(commit), 12)]
+	if date != "" {
+		text += " of " + date
+	}
+	if modified {
 		text += ", modified"
 	}
 	return text + ")"
