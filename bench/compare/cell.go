@@ -11,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
 	"github.com/whence-dev/whence/bench/process"
+	histograms "github.com/whence-dev/whence/internal/load"
 )
 
 const (
@@ -102,7 +103,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 
 // leave makes all clients leave, waits until the engine has stopped their streams, and records the
 // outcomes.
-func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []*load.Load) {
+func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []load.Load) {
 	for _, l := range loads {
 		l.Stop()
 	}
@@ -119,7 +120,7 @@ func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []
 
 // storm measures the CPU time from the moment when all clients leave until shortly after the engine
 // has stopped: a service also has records and a log line to write.
-func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Recorder, loads []*load.Load) error {
+func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Recorder, loads []load.Load) error {
 	spent, err := b.spent(r)
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Rec
 }
 
 // begin starts the clients.
-func (s *scenario) begin(ctx context.Context, addr string, rec *load.Recorder) (all []*load.Load) {
+func (s *scenario) begin(ctx context.Context, addr string, rec *load.Recorder) (all []load.Load) {
 	if s.rate > 0 {
 		all = append(all, load.Open(ctx, addr, s.rate, openClients, rec, s.next))
 	} else {
@@ -209,7 +210,7 @@ func (b *bench) spent(r *deployment) (map[string]float64, error) {
 
 // departures computes the stop latency after each departure, and the number of wasted tokens.
 func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) {
-	h := load.NewHistogram()
+	h := histograms.NewHistogram()
 	var first, last time.Time
 	for _, d := range left {
 		e, ok := ended[d.Stream]
@@ -218,7 +219,7 @@ func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) 
 			continue
 		}
 		c.Left++
-		load.Record(h, e.At.Sub(d.At))
+		histograms.Record(h, e.At.Sub(d.At))
 		c.Wasted += int64(max(0, e.Generated-d.Received))
 		if first.IsZero() || d.At.Before(first) {
 			first = d.At

@@ -3,7 +3,7 @@
 //
 // It runs one goroutine and one small buffer per connection, so that it costs little compared to
 // the measured services. There is no coordinated omission: latencies count from a request's
-// scheduled time and a token's due time, however long the generator or the engine had to wait.
+// intended time and a token's due time, however long the generator or the engine had to wait.
 package load
 
 import (
@@ -12,13 +12,11 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/whence-dev/whence/internal/load"
 )
 
-const (
-	maxLatency = time.Minute // longer latencies count as this
-	digits     = 3           // significant digits of a latency
-	shards     = 8
-)
+const shards = 8
 
 // A Recorder collects the measurements of many streams. It is safe for concurrent use.
 type Recorder struct {
@@ -57,21 +55,11 @@ type Summary struct {
 	Left                     []Departure
 }
 
-// NewHistogram returns a histogram of latencies, in microseconds.
-func NewHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, maxLatency.Microseconds(), digits)
-}
-
-// Record adds a latency to h.
-func Record(h *hdrhistogram.Histogram, latency time.Duration) {
-	_ = h.RecordValue(min(max(latency, 0), maxLatency).Microseconds()) // within the histogram's range
-}
-
 // NewRecorder returns a Recorder that counts, but measures no latency until Measure.
 func NewRecorder() *Recorder {
 	r := &Recorder{}
 	for i := range r.shards {
-		r.shards[i].latency, r.shards[i].ttft = NewHistogram(), NewHistogram()
+		r.shards[i].latency, r.shards[i].ttft = load.NewHistogram(), load.NewHistogram()
 	}
 	return r
 }
@@ -114,7 +102,7 @@ func (r *Recorder) Begun() (n int64) {
 
 // Summary returns all measurements so far.
 func (r *Recorder) Summary() Summary {
-	sum := Summary{Latency: NewHistogram(), TTFT: NewHistogram()}
+	sum := Summary{Latency: load.NewHistogram(), TTFT: load.NewHistogram()}
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.mu.Lock()
@@ -140,7 +128,7 @@ func (s *shard) add(latencies []time.Duration, measure bool) {
 	s.tokens += int64(len(latencies))
 	if measure {
 		for _, l := range latencies {
-			Record(s.latency, l)
+			load.Record(s.latency, l)
 		}
 	}
 }
@@ -148,7 +136,7 @@ func (s *shard) add(latencies []time.Duration, measure bool) {
 func (s *shard) first(ttft time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	Record(s.ttft, ttft)
+	load.Record(s.ttft, ttft)
 }
 
 func (s *shard) completed() {

@@ -35,7 +35,7 @@ func TestSilenceCountsFromTheLastData(t *testing.T) {
 					_ = server.Close()
 				})
 				r := NewRecorder()
-				c := r.conn("engine")
+				c := r.conn("engine", nil)
 				c.net = client
 				c.in.Reset(c)
 				if got := c.stream(t.Context(), Request{Tokens: tokens, Prompt: "Hello."}, time.Now()); got != test.want {

@@ -50,10 +50,11 @@ type conn struct {
 	clock  paced.Reader
 	tokens int
 	stays  func() bool // reports whether the client has no reason to leave
+	next   func() Request
 }
 
-func (r *Recorder) conn(addr string) *conn {
-	c := &conn{addr: addr, shard: r.shard(), on: &r.measuring}
+func (r *Recorder) conn(addr string, next func() Request) *conn {
+	c := &conn{addr: addr, shard: r.shard(), on: &r.measuring, next: next}
 	c.in, c.lines = bufio.NewReaderSize(c, bufferSize), bufio.NewReaderSize(nil, bufferSize)
 	return c
 }
@@ -88,7 +89,8 @@ func (c *conn) flush() {
 	}
 }
 
-func (c *conn) close() {
+// Close implements load.Client.
+func (c *conn) Close() {
 	if c.net != nil {
 		_ = c.net.Close() // the client leaves with unread data
 		c.net = nil
@@ -109,7 +111,7 @@ func (c *conn) stream(ctx context.Context, req Request, intended time.Time) bool
 	}
 	over := ctx.Err() != nil || req.Life > 0 && errors.Is(err, os.ErrDeadlineExceeded)
 	at := time.Now()
-	c.close()
+	c.Close()
 	switch {
 	case !over:
 		c.shard.fail(fmt.Errorf("after %d tokens: %w", c.tokens, err))
@@ -167,7 +169,7 @@ func (c *conn) exchange(ctx context.Context, id uint64, req Request, intended ti
 	}
 	if resp.Close {
 		c.flush()
-		c.close()
+		c.Close()
 	}
 	return nil
 }

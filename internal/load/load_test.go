@@ -1,0 +1,147 @@
+package load_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/load"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// A server takes a time for each request, and records the requests.
+type server struct {
+	takes   time.Duration
+	refuses bool
+
+	mu      sync.Mutex
+	running int
+	most    int // running at a time
+	late    []time.Duration
+	clients int
+	open    int
+}
+
+func (s *server) connect(context.Context) load.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients++
+	s.open++
+	return s
+}
+
+func (s *server) Do(ctx context.Context, intended time.Time) bool {
+	s.mu.Lock()
+	s.running++
+	s.most = max(s.most, s.running)
+	s.late = append(s.late, time.Since(intended))
+	s.mu.Unlock()
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	return !s.refuses
+}
+
+func (s *server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+}
+
+func TestClosedLoopKeepsEachClientBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{takes: time.Second}
+		l := load.Start(t.Context(), load.Plan{Clients: 3}, s.connect)
+		time.Sleep(10*time.Second + time.Millisecond)
+		l.Stop()
+		if len(s.late) != 33 || s.most != 3 || l.Begun() != 33 || s.open != 0 {
+			t.Errorf("%d requests, %d at a time; %d clients are open", len(s.late), s.most, s.open)
+		}
+	})
+}
+
+func TestClosedLoopBacksOffAfterARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{refuses: true}
+		l := load.Start(t.Context(), load.Plan{Clients: 1}, s.connect)
+		time.Sleep(time.Second + time.Millisecond)
+		l.Stop()
+		if n := l.Begun(); n < 10 || n > 60 {
+			t.Errorf("%d requests in a second", n)
+		}
+	})
+}
+
+func TestLoadEndsAfterItsRequests(t *testing.T) {
+	for name, plan := range map[string]load.Plan{"closed": {Clients: 4, Requests: 10}, "open": {Clients: 4, Rate: 100, Requests: 10}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{takes: time.Second}
+				l := load.Start(t.Context(), plan, s.connect)
+				l.Wait()
+				if len(s.late) != 10 || l.Begun() != 10 || s.most != 4 || s.open != 0 {
+					t.Errorf("%d requests, %d at a time; %d clients are open", len(s.late), s.most, s.open)
+				}
+			})
+		})
+	}
+}
+
+// TestOpenLoopDoesNotWaitForAnswers: requests are due at random times, so their number varies: 1,000
+// are expected, with a standard deviation of 32.
+func TestOpenLoopDoesNotWaitForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{takes: 100 * time.Millisecond}
+		l := load.Start(t.Context(), load.Plan{Clients: 1000, Rate: 100}, s.connect)
+		time.Sleep(10 * time.Second)
+		l.Stop()
+		if n := len(s.late); n < 800 || n > 1200 {
+			t.Errorf("%d requests in 10 seconds, at 100 a second", n)
+		}
+		for _, late := range s.late {
+			if late > 0 {
+				t.Fatalf("a request is late by %v although clients are free", late)
+			}
+		}
+		if s.clients > 100 || l.Unsent() != 0 {
+			t.Errorf("%d clients, %d unsent", s.clients, l.Unsent())
+		}
+	})
+}
+
+// TestOpenLoopCountsTheWaitForAClient: two requests a second are due, and one can be answered. A
+// generator that counts from the time of sending would report no wait.
+func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{takes: time.Second}
+		l := load.Start(t.Context(), load.Plan{Clients: 1, Rate: 2}, s.connect)
+		const lasts = 1000 * time.Second
+		time.Sleep(lasts)
+		l.Stop()
+		last := s.late[len(s.late)-1]
+		if last < 400*time.Second || last > 600*time.Second {
+			t.Errorf("the last request is late by %v", last)
+		}
+		if all := l.Begun() + l.Unsent(); all < 1800 || all > 2200 || l.Unsent() < 800 {
+			t.Errorf("%d requests have begun, and %d were unsent", l.Begun(), l.Unsent())
+		}
+	})
+}
+
+func TestHistogramKeepsLatenciesWithinItsRange(t *testing.T) {
+	h := load.NewHistogram()
+	for _, latency := range []time.Duration{-time.Second, 5 * time.Millisecond, 100 * time.Hour} {
+		load.Record(h, latency)
+	}
+	if h.TotalCount() != 3 || h.Min() != 0 || h.ValueAtQuantile(50) < 4990 || h.ValueAtQuantile(50) > 5010 || h.Max() < time.Hour.Microseconds()*99/100 {
+		t.Errorf("%d values, %d to %d", h.TotalCount(), h.Min(), h.Max())
+	}
+}
