@@ -11,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	chat "github.com/whence-dev/whence/chat-service/command"
 	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/command/bench"
 	"github.com/whence-dev/whence/command/keys"
 	"github.com/whence-dev/whence/command/run"
 	"github.com/whence-dev/whence/command/streams"
@@ -55,7 +56,7 @@ func commands() *cobra.Command {
 		}
 	}
 	add(groupServices, serviceCommands()...)
-	add(groupUse, run.New(), streams.Stop())
+	add(groupUse, run.New(), streams.Stop(), bench.New())
 	add(groupOperate, watch.New(), streams.List(), streams.Why(), keys.New())
 	add(groupMore, versionCommand())
 	root.SetCompletionCommandGroupID(groupMore)

@@ -92,6 +92,21 @@ func (s *Service) Workers(ctx context.Context) ([]story.Worker, error) {
 	return list.Workers, err
 }
 
+// errNoModel is the error of a service without models.
+var errNoModel = errors.New("the service lists no model; is a worker healthy? See 'whence top'")
+
+// FirstModel returns the name of the first model that the service lists.
+func (s *Service) FirstModel(ctx context.Context) (string, error) {
+	var list struct{ Data []struct{ ID string } }
+	if err := s.Get(ctx, "/v1/models", &list); err != nil {
+		return "", err
+	}
+	if len(list.Data) == 0 {
+		return "", errNoModel
+	}
+	return list.Data[0].ID, nil
+}
+
 // Live returns the running streams, oldest first, page by page.
 func (s *Service) Live(ctx context.Context) (all []story.Story, err error) {
 	for query := ""; ; {

@@ -36,7 +36,7 @@ func newChat(ctx context.Context, o *options, out, notes io.Writer) (*chat, erro
 		return nil, err
 	}
 	if req.Model == "" {
-		if req.Model, err = firstModel(ctx, &o.api); err != nil {
+		if req.Model, err = o.api.FirstModel(ctx); err != nil {
 			return nil, err
 		}
 	}

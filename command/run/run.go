@@ -147,18 +147,3 @@ func (c *chat) askOnce(ctx context.Context, prompt string) error {
 	}
 	return nil
 }
-
-// errNoModel is the error of a service without models.
-var errNoModel = errors.New("the service lists no model; is a worker healthy? See 'whence top'")
-
-// firstModel returns the name of the first model that the service lists.
-func firstModel(ctx context.Context, api *remote.Service) (string, error) {
-	var list struct{ Data []struct{ ID string } }
-	if err := api.Get(ctx, "/v1/models", &list); err != nil {
-		return "", err
-	}
-	if len(list.Data) == 0 {
-		return "", errNoModel
-	}
-	return list.Data[0].ID, nil
-}

@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/whence-dev/whence/internal/load"
+	"github.com/whence-dev/whence/internal/printable"
+)
+
+const (
+	// maxEndings bounds the kinds of endings that are listed; all others count as otherEnding.
+	maxEndings  = 30
+	otherEnding = "other"
+	maxExample  = 200 // bytes of a message
+)
+
+// A recorder collects the measurements of all streams.
+type recorder struct {
+	mu     sync.Mutex
+	ttft   *hdrhistogram.Histogram
+	gaps   *hdrhistogram.Histogram
+	events int64 // with a part of an answer
+	// Of the completed streams whose usage is known.
+	usageEvents, usageTokens int64
+
+	streams streams
+	endings map[string]*ending
+}
+
+func newRecorder() *recorder {
+	return &recorder{ttft: load.NewHistogram(), gaps: load.NewHistogram(), endings: map[string]*ending{}}
+}
+
+func (r *recorder) first(ttft time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events++
+	load.Record(r.ttft, ttft)
+}
+
+func (r *recorder) gap(gap time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events++
+	load.Record(r.gaps, gap)
+}
+
+func (r *recorder) completed(reason string, events, tokens int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams.Completed++
+	if tokens > 0 {
+		r.usageEvents += events
+		r.usageTokens += tokens
+	}
+	r.end(reason, "")
+}
+
+func (r *recorder) failed(reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams.Failed++
+	r.end(reason, message)
+}
+
+// left records a stream that was running when the time was over.
+func (r *recorder) left(events int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams.Left++
+	if events == 0 {
+		r.streams.Waiting++
+	}
+	r.end(left, "")
+}
+
+// end counts an ending. r.mu is locked.
+func (r *recorder) end(reason, message string) {
+	e := r.endings[reason]
+	if e == nil {
+		if len(r.endings) >= maxEndings {
+			reason = otherEnding
+		}
+		if e = r.endings[reason]; e == nil {
+			e = &ending{Reason: reason, Example: printable.Line(message[:min(len(message), maxExample)])}
+			r.endings[reason] = e
+		}
+	}
+	e.Count++
+}
+
+// A report is the result of a run.
+type report struct {
+	URL     string  `json:"url"`
+	Model   string  `json:"model"`
+	Clients int     `json:"clients"`
+	Rate    float64 `json:"rate"` // 0 for a closed loop
+	Seconds float64 `json:"seconds"`
+
+	Streams streams     `json:"streams"`
+	TTFT    percentiles `json:"ttft_ms"`
+	Gap     percentiles `json:"gap_ms"`
+
+	Events int64 `json:"events"` // with a part of an answer
+	// Tokens is the number of events times the number of tokens per event, which the usage of the
+	// completed streams tells. Without usage each event counts as one token.
+	Tokens           int64    `json:"tokens"`
+	UsageKnown       bool     `json:"usage_known"`
+	TokensPerSecond  float64  `json:"tokens_per_second"`
+	StreamsPerSecond float64  `json:"completed_per_second"`
+	Endings          []ending `json:"endings"` // the most frequent first
+}
+
+type streams struct {
+	Begun     int64 `json:"begun"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
+	Left      int64 `json:"left"`    // when the time was over
+	Waiting   int64 `json:"waiting"` // of those that were left: without a first token
+	Unsent    int64 `json:"unsent"`  // due, but all clients were busy
+}
+
+type ending struct {
+	Reason  string `json:"reason"`
+	Count   int64  `json:"count"`
+	Example string `json:"example,omitempty"` // the message of one of them
+}
+
+type percentiles struct {
+	N   int64   `json:"n"`
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func percentilesOf(h *hdrhistogram.Histogram) percentiles {
+	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1000 }
+	if h.TotalCount() == 0 {
+		return percentiles{}
+	}
+	return percentiles{N: h.TotalCount(), P50: at(50), P90: at(90), P99: at(99), Max: float64(h.Max()) / 1000}
+}
+
+// report returns the report of a run that took a time.
+func (r *recorder) report(took time.Duration) *report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &report{
+		Seconds: took.Seconds(), Streams: r.streams, TTFT: percentilesOf(r.ttft), Gap: percentilesOf(r.gaps),
+		Events: r.events, Tokens: r.events, UsageKnown: r.usageEvents > 0, Endings: []ending{},
+	}
+	if out.UsageKnown {
+		out.Tokens = int64(float64(r.events)*float64(r.usageTokens)/float64(r.usageEvents) + 0.5)
+	}
+	out.TokensPerSecond = float64(out.Tokens) / took.Seconds()
+	out.StreamsPerSecond = float64(r.streams.Completed) / took.Seconds()
+	for _, e := range r.endings {
+		out.Endings = append(out.Endings, *e)
+	}
+	slices.SortFunc(out.Endings, func(a, b ending) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(r)
+}
+
+// print writes the report for people.
+func (r *report) print(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
+	row := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } //nolint:errcheck // Flush returns the error
+	row("LATENCY\tP50\tP90\tP99\tMAX\tN")
+	for _, latency := range []struct {
+		name string
+		percentiles
+	}{{"first token", r.TTFT}, {"gap", r.Gap}} {
+		if latency.N == 0 {
+			row("%s\t-\t-\t-\t-\t0", latency.name)
+			continue
+		}
+		row("%s\t%s\t%s\t%s\t%s\t%d", latency.name, milliseconds(latency.P50), milliseconds(latency.P90), milliseconds(latency.P99), milliseconds(latency.Max), latency.N)
+	}
+	row("")
+	row("ENDING\tSTREAMS")
+	for _, e := range r.Endings {
+		row("%s\t%d", printable.Line(e.Reason), e.Count)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(to, r.notes())
+	return err
+}
+
+// notes returns the lines below the tables.
+func (r *report) notes() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%.1f tokens a second, %.2f streams a second completed, in %.1f s\n", r.TokensPerSecond, r.StreamsPerSecond, r.Seconds)
+	if !r.UsageKnown && r.Events > 0 {
+		b.WriteString("no completed stream told its usage, so each event counts as one token\n")
+	}
+	if n := r.Streams.Waiting; n > 0 {
+		fmt.Fprintf(&b, "streams without a first token when the time was over, which the latencies lack: %d\n", n)
+	}
+	if n := r.Streams.Unsent; n > 0 {
+		fmt.Fprintf(&b, "streams that were due but did not begin, because all %d clients were busy, and which the latencies lack: %d\n", r.Clients, n)
+	}
+	for _, e := range r.Endings {
+		if e.Example != "" {
+			fmt.Fprintf(&b, "%s: %s\n", printable.Line(e.Reason), e.Example)
+		}
+	}
+	return b.String()
+}
+
+func milliseconds(ms float64) string {
+	if ms < 10_000 {
+		return fmt.Sprintf("%.1fms", ms)
+	}
+	return fmt.Sprintf("%.1fs", ms/1000)
+}
