@@ -162,7 +162,7 @@ func TestContribKnowsNoLanguageModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	may := []string{"contrib/", "internal/otlp", "pkg/stream", "pkg/streamerr", "pkg/streamtrace", "pkg/tally", "pkg/rpc/kitexrpc/kitexerr", "pkg/rpc/ttrpc/ttcause", "idl/gen/whence/stream/v1"}
+	may := []string{"contrib/", "internal/otlp", "internal/prefetch", "pkg/stream", "pkg/streamerr", "pkg/streamtrace", "pkg/tally", "pkg/rpc/kitexrpc/kitexerr", "pkg/rpc/ttrpc/ttcause", "idl/gen/whence/stream/v1"}
 	for path := range strings.FieldsSeq(string(out)) {
 		name := local(path)
 		allows := func(allowed string) bool {

@@ -23,6 +23,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -232,7 +233,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 // start is drive without a waiting goroutine: while other goroutines carry the stream, over is
 // false, and a new goroutine calls ended with the outcome.
 func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error, ended func(rpc.Outcome)) (o rpc.Outcome, over bool) {
-	o, over = rpc.DriveStarter(loop.With(ctx, &r.carrier), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
+	o, over = rpc.DriveStarter(prefetch.With(loop.With(ctx, &r.carrier), prefetch.Of(r)), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
 		starts := out.GetStarted() != nil && !r.started
 		if starts {
 			r.started = true

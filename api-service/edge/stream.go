@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/extent"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
@@ -94,7 +95,8 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 			finishes()
 		}
 	}()
-	o, over := a.run.start(a.ctx, a.call, a.send, func(o rpc.Outcome) {
+	ctx := prefetch.With(a.ctx, append(a.client.Touched(), prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))...)
+	o, over := a.run.start(ctx, a.call, a.send, func(o rpc.Outcome) {
 		defer finishes()
 		a.tell(o)
 	})

@@ -14,6 +14,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -35,6 +36,7 @@ func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *worke
 	if len(a.answered) >= p.room {
 		worker = complete(len(p.ids), p.room).Starter()
 	}
+	ctx = prefetch.With(ctx, append(a.post.Touched(), prefetch.Of(&a), prefetch.Func(yield))...)
 	return worker(ctx, req, func(out *workerv1.GenerateResponse, err error) bool {
 		if err == nil {
 			return a.carry(ctx, out)

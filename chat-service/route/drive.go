@@ -15,6 +15,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/bigstack"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -109,6 +110,7 @@ func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now,
 		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
 	}
+	d.ctx = prefetch.With(ctx, prefetch.Of(d), prefetch.Of(d.machine), prefetch.Func(yield))
 	d.waiter = waiter{began: now, turn: d.takeTurn}
 	return d
 }
@@ -287,7 +289,7 @@ func (d *drive) call() {
 // start opens the call of an attempt.
 func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 	r := &reception{drive: d, attempt: a}
-	ctx := a.open(d.ctx, func() { d.watch(func() { d.workerDown(a) }) })
+	ctx := a.open(prefetch.With(d.ctx, prefetch.Of(r), prefetch.Of(a)), func() { d.watch(func() { d.workerDown(a) }) })
 	d.pool.calls.Add(1)
 	bigstack.Go(func() { r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) }) })
 }

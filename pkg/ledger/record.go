@@ -12,6 +12,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -85,6 +86,14 @@ func (r *Record) Events() *streamtrace.Trace {
 		return nil
 	}
 	return r.trace
+}
+
+// Touched implements prefetch.Toucher.
+func (r *Record) Touched() []prefetch.Memory {
+	if r == nil {
+		return nil
+	}
+	return append(r.tally.Touched(), prefetch.Of(r), prefetch.Of(r.trace))
 }
 
 // Read records what a message about the beginning or the end of a stream says about language

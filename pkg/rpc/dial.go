@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
@@ -67,7 +68,7 @@ func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 	if err != nil {
 		return err
 	}
-	ctx, meeting := direct.Offer[Out](c.callCtx)
+	ctx, meeting := direct.Offer[Out](prefetch.With(c.callCtx, prefetch.Of(c), prefetch.Of(c.machine), prefetch.Func(c.yield)))
 	st, err := open(ctx)
 	if err != nil {
 		return err

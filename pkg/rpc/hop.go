@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/panicvalue"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -83,6 +84,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	flow := observer.Flow(observer.Nobody{})
 	h.attempt(ctx, func() { flow = h.observe(ctx, parent, *id, owner, peer) })
 	ctx = context.WithValue(observer.With(ctx, flow), rootKey{}, ctl)
+	ctx = prefetch.With(ctx, prefetch.Touched(flow)...)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := afterFunc(parent, func() {
 		gone := lost()

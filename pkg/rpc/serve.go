@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/whence-dev/whence/internal/bigstack"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
@@ -117,6 +118,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		if k != nil {
 			ctx = loop.With(ctx, k)
 		}
+		ctx = prefetch.With(ctx, append(prefetch.Touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Func(send))...)
 		d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), asItIs: true}
 		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // Messages with tokens have similar sizes, and to compute a message's size costs more than all else
@@ -45,6 +47,11 @@ type Tally struct {
 // New returns the tally of a stream that began at began. It counts tokens and messages; Time and
 // Keep enable the rest.
 func New(began time.Time) *Tally { return &Tally{began: began} }
+
+// Touched implements prefetch.Toucher.
+func (t *Tally) Touched() []prefetch.Memory {
+	return []prefetch.Memory{prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps)}
+}
 
 // Began returns when the stream began.
 func (t *Tally) Began() time.Time { return t.began }

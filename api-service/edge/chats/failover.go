@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -91,7 +92,8 @@ func (c *failover) ask(ctx context.Context, p *peer, resume func(rest func() (ov
 	return stream.Finally(p.done, func(rest func() (over bool)) {
 		resume(func() (over bool) { return rest() && (!c.lost(ctx, p) || c.run(ctx, resume)) })
 	}, func(resume func(rest func() (over bool))) bool {
-		return p.engine(ctx, c.request(), func(out *chatv1.GenerateResponse, err error) bool {
+		calling := prefetch.With(ctx, prefetch.Of(c), prefetch.Func(c.yield))
+		return p.engine(calling, c.request(), func(out *chatv1.GenerateResponse, err error) bool {
 			if err != nil {
 				c.failed = err
 				p.note(ctx, err)

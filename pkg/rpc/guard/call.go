@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -21,6 +22,11 @@ type call struct {
 
 // Unwrap returns the stream behind the guard.
 func (c *call) Unwrap() grpc.ServerStream { return c.ServerStream }
+
+// Touched implements prefetch.Toucher.
+func (c *call) Touched() []prefetch.Memory {
+	return append(prefetch.Touched(c.ServerStream), prefetch.Of(c))
+}
 
 // RecvMsg implements grpc.ServerStream.
 func (c *call) RecvMsg(m any) error {

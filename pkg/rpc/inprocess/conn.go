@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
 )
 
@@ -89,13 +90,13 @@ var (
 )
 
 // newCall returns a call of a caller with ctx. Of ctx's values, only the outgoing metadata reaches
-// the callee, as over a network.
+// the callee, as over a network, and the list of objects to prefetch.
 func newCall(ctx, base context.Context, method string) *call {
 	c := &call{
 		ctx: ctx, base: base, requests: make(chan proto.Message, 1), answers: make(chan proto.Message),
 		halfClosed: make(chan struct{}), headed: make(chan struct{}), over: make(chan struct{}),
 	}
-	callee, cancel := context.WithCancel(base)
+	callee, cancel := context.WithCancel(prefetch.Carry(ctx, base))
 	deadline := func() {}
 	if at, ok := ctx.Deadline(); ok {
 		callee, deadline = context.WithDeadline(callee, at)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -133,7 +134,7 @@ func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (gr
 		call.Timeout = max(time.Until(at), time.Microsecond)
 	}
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
-		call.Headers = mux.Pairs(md)
+		call.Headers = frame.Pairs(md)
 	}
 	s, ok, err := c.Open(call)
 	if !ok || err != nil {
@@ -215,6 +216,7 @@ func (st *clientStream) RecvMsg(m any) error {
 // Attend implements loop.Source.
 func (st *clientStream) Attend(c *loop.Carrier, fresh func() any, take func(m any) bool, ended func(err error)) {
 	st.flush()
+	st.s.Prefetch(prefetch.Collect(st.ctx, append(st.s.Touched(), prefetch.Of(st), prefetch.Of(c), prefetch.Func(take))...))
 	var failed error // of a message that cannot be decoded
 	st.s.Attend(c, fresh, func(m any, err error) bool {
 		failed = err

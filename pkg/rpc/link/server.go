@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
@@ -342,6 +343,11 @@ func (st *serverStream) Attend(fresh func() any, take func(m any, err error) boo
 // More reports whether RecvMsg would return at once. Only the goroutine that calls RecvMsg may call
 // it.
 func (st *serverStream) More() bool { return st.s.More() }
+
+// Touched implements prefetch.Toucher.
+func (st *serverStream) Touched() []prefetch.Memory {
+	return append(st.s.Touched(), prefetch.Of(st))
+}
 
 // SendMsg implements grpc.ServerStream.
 func (st *serverStream) SendMsg(m any) error {

@@ -1,6 +1,10 @@
 package observer
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/whence-dev/whence/internal/prefetch"
+)
 
 // Shield wraps f. It passes a panic of Note to caught, instead of to the caller of Note. caught
 // runs on the goroutine that noted the event and can log its stack. Close waits for running calls
@@ -46,6 +50,11 @@ func (s *shield) noted() {
 		default:
 		}
 	}
+}
+
+// Touched implements prefetch.Toucher.
+func (s *shield) Touched() []prefetch.Memory {
+	return append(prefetch.Touched(s.Flow), prefetch.Of(s))
 }
 
 // Close implements Flow.

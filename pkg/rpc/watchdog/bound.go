@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/whence-dev/whence/internal/coarse"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -32,6 +33,7 @@ func BoundStarter[Req, Out any](hop string, t Timers, tokens func(Out) int, next
 			timers.Passed()
 			return more
 		}
+		ctx = prefetch.With(ctx, prefetch.Of(timers), prefetch.Func(yield))
 		return stream.Finally(timers.End, resume, func(resume func(func() bool)) bool { return next(ctx, req, pass, resume) })
 	}
 }

@@ -242,3 +242,18 @@ func AppendGoaway(b []byte, text string) []byte {
 	Finish(b, at)
 	return b
 }
+
+// Pairs returns the keys and values of md, alternating, for the headers of a Call or the trailers of an
+// Ending.
+func Pairs(md map[string][]string) []string {
+	if len(md) == 0 {
+		return nil
+	}
+	pairs := make([]string, 0, 2*len(md))
+	for key, values := range md {
+		for _, value := range values {
+			pairs = append(pairs, key, value)
+		}
+	}
+	return pairs
+}

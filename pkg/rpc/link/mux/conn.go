@@ -122,10 +122,14 @@ func (c *Conn) Fail(err error) {
 // stream returns the stream of a received frame, or nil if the stream has ended on this end.
 func (c *Conn) stream(id uint32) (*Stream, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.streams[id]; s != nil {
+	s := c.streams[id]
+	if s != nil {
+		touched := s.touched
+		c.mu.Unlock()
+		touched.Load()
 		return s, nil
 	}
+	defer c.mu.Unlock()
 	if id > c.last {
 		return nil, fmt.Errorf("%w: a frame of stream %d, which was not opened", ErrProtocol, id)
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
@@ -41,9 +42,11 @@ type Stream struct {
 	carrier  *loop.Carrier // of the goroutine that sends; may be nil
 	credit   int           // bytes that may be sent; negative if the last message exceeded it
 	large    *large        // a message that is being sent in parts
+	first    uint8         // messages sent so far; hasty means that many or more
 	sent     error         // why no more messages can be sent; nil while they can
 	dropped  bool          // the rest of a large message is not sent
 	blocked  bool          // listed in the connection's output
+	touched  prefetch.Set  // objects that a received message touches
 	behind   bool          // the next message is sent in parts, or follows a large message
 
 	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's end
@@ -80,6 +83,9 @@ func (s *Stream) CloseSend() {
 		c.follow(s, func(b []byte) []byte { return frame.AppendStream(b, frame.Close, s.id) })
 	}
 }
+
+// hasty is the number of first messages of a stream that do not wait for messages of other streams.
+const hasty = 2
 
 // Carried sets the Carrier of the goroutine that sends. The stream calls the Carrier before it
 // waits, and the messages of a batch share a write.
@@ -139,7 +145,8 @@ func (s *Stream) send(m proto.Message) error {
 		return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
 	}
 	s.credit -= inbox.Cost(size)
-	c.flushBy(s.carrier)
+	c.flushBy(s.carrier, s.first < hasty)
+	s.first = min(s.first+1, hasty)
 	return nil
 }
 
@@ -337,7 +344,7 @@ func (s *Stream) Cancel(err error) {
 
 // Finish sends the ending of a stream whose handler has returned err.
 func (s *Stream) Finish(err error, trailers metadata.MD) {
-	e := frame.Ending{Stream: s.id, Status: ending.Encode(err), Trailers: Pairs(trailers)}
+	e := frame.Ending{Stream: s.id, Status: ending.Encode(err), Trailers: frame.Pairs(trailers)}
 	c := s.conn
 	c.mu.Lock()
 	if c.streams[s.id] == s {
@@ -348,20 +355,6 @@ func (s *Stream) Finish(err error, trailers metadata.MD) {
 	s.over(errReset)
 	s.stop()
 	s.in.Drop(errReset)
-}
-
-// Pairs returns the keys and values of md, alternating.
-func Pairs(md metadata.MD) []string {
-	if len(md) == 0 {
-		return nil
-	}
-	pairs := make([]string, 0, 2*len(md))
-	for key, values := range md {
-		for _, value := range values {
-			pairs = append(pairs, key, value)
-		}
-	}
-	return pairs
 }
 
 // A gate lets one goroutine wait for a signal of another goroutine. It has capacity 1.

@@ -42,6 +42,7 @@ type output struct {
 	last  time.Time   // of the last write
 	timer *time.Timer // writes the bytes that wait for more messages; nil before the first use
 	armed bool        // the timer is running
+	haste bool        // the next write must not wait for more messages
 	since time.Time   // when count began
 	count int         // writes since then that would have happened without waiting
 	rate  float64     // such writes per second in the period before
@@ -156,9 +157,11 @@ func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 	return every - now.Sub(o.last)
 }
 
-// flushBy flushes, or makes the Loop of k flush at the end of its batch. The caller holds mu.
-func (c *Conn) flushBy(k *loop.Carrier) {
+// flushBy flushes, or makes the Loop of k flush at the end of its batch. haste means that the write
+// must not wait for messages of other batches. The caller holds mu.
+func (c *Conn) flushBy(k *loop.Carrier, haste bool) {
 	o := &c.out
+	o.haste = o.haste || haste
 	if len(o.bytes) < flushBytes && len(o.large) == 0 && (o.later || k.Later(c)) {
 		o.later = true
 		return
@@ -174,11 +177,11 @@ func (c *Conn) flush() {
 		return
 	}
 	o.count++
-	if o.writing || o.armed && len(o.bytes) < flushBytes {
+	if o.writing || o.armed && len(o.bytes) < flushBytes && !o.haste {
 		return
 	}
 	now := time.Now()
-	if wait := o.wait(now, c.opts.FlushEvery); wait > 0 {
+	if wait := o.wait(now, c.opts.FlushEvery); wait > 0 && !o.haste {
 		o.armed = true
 		if o.timer == nil {
 			o.timer = time.AfterFunc(wait, c.flushLate)
@@ -207,7 +210,7 @@ func (c *Conn) flushLate() {
 // The caller holds mu, which is released during a write.
 func (c *Conn) write() {
 	o := &c.out
-	o.writing = true
+	o.writing, o.haste = true, false
 	for !o.empty() && c.err == nil {
 		b := o.take()
 		c.mu.Unlock()

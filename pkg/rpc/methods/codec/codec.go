@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/runtime/protoiface"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
@@ -42,6 +43,7 @@ type decoder[Out any] interface {
 	take() *Out
 	// merges reports whether the tokens of the next message may be added to the decoded message.
 	merges() bool
+	prefetch.Toucher
 	// merged reports whether the last message was decoded as tokens, and so is part of the current
 	// message.
 	merged() bool
@@ -62,7 +64,9 @@ type caller[In, Out any] struct {
 // open returns next with a decoder for each call whose transport is a peeker.
 func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[In, Out] {
 	return func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error) {
-		st, err := next(ctx, opts...)
+		c := &caller[In, Out]{flow: observer.Of(ctx), in: newDecoder()}
+		carried := &carriedCaller[In, Out]{caller: c}
+		st, err := next(prefetch.With(ctx, append(c.in.Touched(), prefetch.Of(c), prefetch.Of(carried))...), opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -74,9 +78,9 @@ func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[
 		if !ok {
 			return st, nil
 		}
-		c := &caller[In, Out]{BidiStreamingClient: st, peek: peek, flow: observer.Of(ctx), in: newDecoder()}
-		if src, ok := generic.ClientStream.(loop.Source); ok {
-			return &carriedCaller[In, Out]{caller: c, source: src}, nil
+		c.BidiStreamingClient, c.peek = st, peek
+		if carried.source, ok = generic.ClientStream.(loop.Source); ok {
+			return carried, nil
 		}
 		return c, nil
 	}
@@ -161,6 +165,7 @@ func (c *caller[In, Out]) tell(merged int) {
 // An encoder encodes a message that a call sends.
 type encoder[Out any] interface {
 	proto.Message
+	prefetch.Toucher
 	// hold prepares the encoding of m. It returns false for a message that package proto must
 	// encode.
 	hold(m *Out) bool
@@ -183,6 +188,11 @@ func encoded[In, Out any](st grpc.BidiStreamingServer[In, Out], out encoder[Out]
 
 // Unwrap returns the call behind the encoder.
 func (c *callee[Out]) Unwrap() grpc.ServerStream { return c.ServerStream }
+
+// Touched implements prefetch.Toucher.
+func (c *callee[Out]) Touched() []prefetch.Memory {
+	return append(prefetch.Touched(c.ServerStream), append(c.out.Touched(), prefetch.Of(c))...)
+}
 
 // SendMsg implements grpc.ServerStream.
 func (c *callee[Out]) SendMsg(m any) error {

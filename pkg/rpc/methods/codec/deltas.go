@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/runtime/protoiface"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // Tags of fields of whence.chat.v1.
@@ -66,6 +67,9 @@ var deltaDecoding = &protoiface.Methods{
 		return out, d.decode(in.Buf)
 	},
 }
+
+// Touched implements prefetch.Toucher.
+func (d *deltaDecoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(d)} }
 
 // ProtoReflect implements proto.Message.
 func (d *deltaDecoder) ProtoReflect() protoreflect.Message { return d }
@@ -225,6 +229,9 @@ var deltaEncoding = &protoiface.Methods{
 	},
 	CheckInitialized: initialized,
 }
+
+// Touched implements prefetch.Toucher.
+func (e *deltaEncoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(e)} }
 
 // ProtoReflect implements proto.Message.
 func (e *deltaEncoder) ProtoReflect() protoreflect.Message { return e }

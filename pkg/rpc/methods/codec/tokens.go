@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/runtime/protoiface"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // Tags of fields of whence.worker.v1.
@@ -50,6 +51,9 @@ var tokensDecoding = &protoiface.Methods{
 		return out, d.decode(in.Buf)
 	},
 }
+
+// Touched implements prefetch.Toucher.
+func (d *tokensDecoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(d)} }
 
 // ProtoReflect implements proto.Message.
 func (d *tokensDecoder) ProtoReflect() protoreflect.Message { return d }
@@ -139,6 +143,9 @@ var tokensEncoding = &protoiface.Methods{
 	},
 	CheckInitialized: initialized,
 }
+
+// Touched implements prefetch.Toucher.
+func (e *tokensEncoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(e)} }
 
 // ProtoReflect implements proto.Message.
 func (e *tokensEncoder) ProtoReflect() protoreflect.Message { return e }

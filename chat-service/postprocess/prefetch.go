@@ -1,0 +1,8 @@
+package postprocess
+
+import "github.com/whence-dev/whence/internal/prefetch"
+
+// Touched implements prefetch.Toucher.
+func (p *Processor) Touched() []prefetch.Memory {
+	return []prefetch.Memory{prefetch.Of(p), prefetch.Of(p.decoder), prefetch.Of(p.stop), prefetch.Of(p.reason)}
+}

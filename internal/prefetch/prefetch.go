@@ -1,0 +1,120 @@
+// Package prefetch loads the memory of a stream into the processor's cache before the stream's next
+// message is handled.
+//
+// A stream has its state in dozens of objects: one or a few per layer. Between two tokens of the
+// stream, thousands of tokens of other streams pass, and the state leaves the cache. Without
+// prefetching, the code that handles a token waits for each object in turn, which takes several
+// times as long as all of its other work. Package prefetch asks for all of them at once, so that the
+// waits overlap.
+//
+// Layers name their objects in the stream's context, and the connection at the bottom collects them
+// once per call. A wrong or missing object costs time, and has no other effect.
+package prefetch
+
+import (
+	"context"
+	"slices"
+	"unsafe"
+)
+
+const (
+	// line is the size of a cache line in bytes. On processors with longer lines, some prefetches
+	// are redundant.
+	line = 64
+	// maxObject bounds the prefetched part of an object, in bytes.
+	maxObject = 8 * line
+	// maxLines bounds a Set.
+	maxLines = 192
+)
+
+// Memory is an object that is touched with each message of a stream.
+type Memory struct {
+	at   unsafe.Pointer
+	size uintptr // in bytes
+}
+
+// Of returns the Memory of an object. p may be nil.
+func Of[T any](p *T) Memory {
+	return Memory{at: unsafe.Pointer(p), size: unsafe.Sizeof(*p)} //nolint:gosec // the address is not used as one
+}
+
+// Func returns the Memory of the variables that a function has captured. f may be nil.
+func Func[F any](f F) Memory {
+	var word unsafe.Pointer
+	if unsafe.Sizeof(f) != unsafe.Sizeof(word) {
+		return Memory{}
+	}
+	return Memory{at: *(*unsafe.Pointer)(unsafe.Pointer(&f)), size: 1} //nolint:gosec // a function value is a pointer
+}
+
+// A Toucher names the objects that its methods touch with each message.
+type Toucher interface{ Touched() []Memory }
+
+// Touched returns the objects of v if v is a Toucher, or nil.
+func Touched(v any) []Memory {
+	if t, ok := v.(Toucher); ok {
+		return t.Touched()
+	}
+	return nil
+}
+
+type key struct{}
+
+// A layer has the objects of one layer, and those of the layers above.
+type layer struct {
+	above   *layer
+	objects []Memory
+}
+
+// With returns a context whose stream touches the objects with each message.
+func With(ctx context.Context, objects ...Memory) context.Context {
+	above, _ := ctx.Value(key{}).(*layer)
+	return context.WithValue(ctx, key{}, &layer{above, objects})
+}
+
+// Carry returns to with the objects of from's stream, for a call within this process.
+func Carry(from, to context.Context) context.Context {
+	if l := from.Value(key{}); l != nil {
+		return context.WithValue(to, key{}, l)
+	}
+	return to
+}
+
+// A Set is a list of cache lines. The zero value is empty. A Set keeps the objects alive.
+type Set struct{ lines []unsafe.Pointer }
+
+// Collect returns the objects of ctx's stream, and further objects.
+func Collect(ctx context.Context, more ...Memory) Set {
+	lines := make([]unsafe.Pointer, 0, maxLines)
+	lines = appendLines(lines, more)
+	for l, _ := ctx.Value(key{}).(*layer); l != nil; l = l.above {
+		lines = appendLines(lines, l.objects)
+	}
+	return Set{slices.Clone(lines)}
+}
+
+func appendLines(lines []unsafe.Pointer, objects []Memory) []unsafe.Pointer {
+	for _, o := range objects {
+		if o.at == nil || o.size == 0 {
+			continue
+		}
+		last := min(o.size, maxObject) - 1
+		for offset := uintptr(0); offset < last; offset += line {
+			if len(lines) == maxLines {
+				return lines
+			}
+			lines = append(lines, unsafe.Add(o.at, offset))
+		}
+		if len(lines) < maxLines { // the object need not begin at the beginning of a line
+			lines = append(lines, unsafe.Add(o.at, last))
+		}
+	}
+	return lines
+}
+
+// Load starts to load the lines into the cache, and returns at once.
+func (s *Set) Load() {
+	if len(s.lines) > 0 {
+		load(&s.lines[0], len(s.lines))
+	}
+}

@@ -1,0 +1,118 @@
+package prefetch
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+// An object has several cache lines.
+type object struct {
+	next *object
+	n    int
+	_    [2*line + 8]byte
+}
+
+func addresses(s Set) map[uintptr]bool {
+	all := map[uintptr]bool{}
+	for _, p := range s.lines {
+		all[uintptr(p)&^(line-1)] = true
+	}
+	return all
+}
+
+func TestCollectCoversEveryLineOfEveryLayer(t *testing.T) {
+	var above, below, call object
+	n := 0
+	captured := func() { n++ }
+	ctx := With(t.Context(), Of(&above), Func(captured))
+	ctx = With(context.WithoutCancel(ctx), Of(&below))
+	got := Collect(ctx, Of(&call), Of[object](nil), Func[func()](nil))
+	lines := addresses(got)
+	for _, o := range []*object{&above, &below, &call} {
+		for i := range unsafe.Sizeof(*o) {
+			if at := uintptr(unsafe.Add(unsafe.Pointer(o), i)); !lines[at&^(line-1)] {
+				t.Fatalf("byte %d of an object is in no line", i)
+			}
+		}
+	}
+	if want := 3*int(unsafe.Sizeof(above)+line-1)/line + 3; len(got.lines) > want {
+		t.Errorf("%d lines, want at most %d", len(got.lines), want)
+	}
+	got.Load() // must not fault
+	captured()
+}
+
+func TestCarryTakesTheObjectsAcrossACall(t *testing.T) {
+	var o object
+	callee := Carry(With(t.Context(), Of(&o)), context.Background())
+	if got := Collect(callee); len(got.lines) == 0 {
+		t.Error("the callee's context has no objects")
+	}
+	if ctx := Carry(t.Context(), context.Background()); ctx != context.Background() {
+		t.Error("a context without objects was wrapped")
+	}
+}
+
+func TestSetsAreBounded(t *testing.T) {
+	ctx := t.Context()
+	for range 2 * maxLines {
+		ctx = With(ctx, Of(new(object)))
+	}
+	s := Collect(ctx)
+	if len(s.lines) != maxLines {
+		t.Errorf("%d lines, want %d", len(s.lines), maxLines)
+	}
+	if big := Collect(With(t.Context(), Of(new([1 << 20]byte)))); len(big.lines) > maxObject/line+1 {
+		t.Errorf("%d lines of one object", len(big.lines))
+	}
+	var none Set
+	none.Load()
+}
+
+// BenchmarkCold walks the objects of one stream after another when none of them is in the cache.
+func BenchmarkCold(b *testing.B) {
+	const streams, each = 64, 60
+	all := make([]*object, streams*each)
+	for i := range all {
+		all[i] = new(object)
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	sets := make([]Set, streams)
+	for s := range sets {
+		mine := all[s*each : (s+1)*each]
+		var memory []Memory
+		for i, o := range mine[1:] {
+			mine[i].next = o
+			memory = append(memory, Of(o))
+		}
+		sets[s] = Collect(b.Context(), memory...)
+	}
+	other := make([]byte, 64<<20)
+	for _, c := range []struct {
+		name     string
+		prefetch bool
+	}{{"as they come", false}, {"prefetched", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			at := streams
+			for b.Loop() {
+				if at == streams {
+					b.StopTimer()
+					for i := 0; i < len(other); i += line {
+						other[i]++
+					}
+					at = 0
+					b.StartTimer()
+				}
+				if c.prefetch {
+					sets[at].Load()
+				}
+				for o := all[at*each]; o != nil; o = o.next {
+					o.n++
+				}
+				at++
+			}
+		})
+	}
+}
