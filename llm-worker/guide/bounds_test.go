@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,27 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+// allowed returns the tokens that a matcher allows.
+func allowed(m *Matcher, room int) (ids []uint32) {
+	logits := make([]float32, len(m.vocabulary.spelled))
+	m.Apply(logits, room, nil)
+	for id, l := range logits {
+		if l == 0 {
+			ids = append(ids, uint32(id))
+		}
+	}
+	return ids
+}
+
+// need returns the number of bytes that an answer needs after a token.
+func (m *Matcher) need(token uint32) int {
+	s := m.state
+	for _, b := range []byte(m.vocabulary.spelled[token]) {
+		s = m.automaton.Step(s, b)
+	}
+	return s.Need()
+}
 
 func each(n int, format string) string {
 	all := make([]string, n)
@@ -39,19 +61,15 @@ func TestStatesAreBounded(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		m := g.Matcher()
-		logits := make([]float32, v.size)
 		for range 12 {
-			m.Apply(logits, 1000, nil)
-			if n := len(m.grammar.frames); n > maxFrames+maxStacks*1000 {
-				t.Errorf("%s: %d frames are kept", name, n)
+			may := allowed(m, 1000)
+			if m.automaton.Large() || m.held > maxHeld+1<<20 {
+				t.Errorf("%s: the caches hold %d bytes, and are large: %v", name, m.held, m.automaton.Large())
 			}
-			for _, s := range m.grammar.states {
-				if len(s.tops) > maxStacks {
-					t.Errorf("%s: a state has %d stacks", name, len(s.tops))
-				}
+			if n := m.state.Stacks(); n > 1<<10 {
+				t.Errorf("%s: a state has %d stacks", name, n)
 			}
-			a := m.state.mask.tokens[r.IntN(len(m.state.mask.tokens))]
-			if err := m.Advance(a.id); err != nil {
+			if err := m.Advance(may[r.IntN(len(may))]); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if m.Over() {
@@ -59,7 +77,7 @@ func TestStatesAreBounded(t *testing.T) {
 			}
 		}
 		for extra := range 4 { // whatever is dropped, the answer can still be finished
-			text, whole := wander(t, v, tok, forms(schema), g.root.need+extra, r)
+			text, whole := wander(t, v, tok, forms(schema), g.root.Need()+extra, r)
 			if !whole || !json.Valid([]byte(text)) || violates(t, schema, text) != "" {
 				t.Errorf("%s: %q, whole %v", name, text, whole)
 			}
@@ -78,8 +96,10 @@ func TestDroppedStacksDependOnlyOnTheAnswer(t *testing.T) {
 		here, forgetful := g.Matcher(), g.Matcher()
 		var answer []uint32
 		for range 5 {
-			here.Apply(make([]float32, v.size), 1000, nil)
-			id := slices.MinFunc(here.state.mask.tokens, func(a, b allowedToken) int { return int(b.need) - int(a.need) }).id
+			may := allowed(here, 1000)
+			id := slices.MaxFunc(may, func(a, b uint32) int {
+				return cmp.Or(here.need(a)-here.need(b), int(a)-int(b))
+			})
 			answer = append(answer, id)
 			if here.Advance(id) != nil || forgetful.Advance(id) != nil {
 				t.Fatal("it is allowed")
@@ -92,10 +112,7 @@ func TestDroppedStacksDependOnlyOnTheAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want, moved, forgot := make([]float32, v.size), make([]float32, v.size), make([]float32, v.size)
-		here.Apply(want, 1000, nil)
-		there.Apply(moved, 1000, nil)
-		forgetful.Apply(forgot, 1000, nil)
+		want, moved, forgot := allowed(here, 1000), allowed(there, 1000), allowed(forgetful, 1000)
 		if !slices.Equal(want, moved) || !slices.Equal(want, forgot) {
 			t.Errorf("%s: other tokens are allowed", name)
 		}
@@ -112,8 +129,8 @@ func TestManyValuesShareTheirBeginnings(t *testing.T) {
 		m := g.Matcher()
 		ok := true
 		for _, id := range tok.Encode(text, false) {
-			if ok = ok && m.Advance(id) == nil; len(m.state.tops) > 256 {
-				t.Fatalf("%s: %d stacks", text, len(m.state.tops))
+			if ok = ok && m.Advance(id) == nil; m.state.Stacks() > 256 {
+				t.Fatalf("%s: %d stacks", text, m.state.Stacks())
 			}
 		}
 		if (ok && m.Done()) != good {
@@ -140,11 +157,15 @@ func TestGuidesOfManyPartsAreRefused(t *testing.T) {
 
 // At a character without a token no token would be allowed, and the whole batch would fail.
 func TestCharactersWithoutATokenAreRefused(t *testing.T) {
-	v := &Vocabulary{nodes: make([]node, 1)}
-	for b := byte(' '); b < 0x7f; b++ {
-		v.spelled = append(v.spelled, string(rune(b)))
-		v.add(string(rune(b)), uint32(v.size))
-		v.size++
+	var spelled []string
+	for b := range 256 {
+		if b >= ' ' && b != 0x7f || b == '\n' {
+			spelled = append(spelled, string([]byte{byte(b)}))
+		}
+	}
+	v, err := spell(spelled)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for text, good := range map[string]bool{"a": true, "\x01": false, "\t": false, "\u007f": false} {
 		value, err := json.Marshal(text)

@@ -8,19 +8,19 @@ import (
 	"testing"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
 // accepts reports whether s matches all of text, and whether it matches a prefix of it.
-func accepts(s *symbol, text string) (all, prefix bool) {
-	g := newGrammar()
-	at := g.state(g.push(measure(s), nil))
+func accepts(s *grammar.Symbol, text string) (all, prefix bool) {
+	a, at := grammar.New(grammar.Measure(s))
 	for i := range len(text) {
-		if at = g.step(at, text[i]); at == nil {
+		if at = a.Step(at, text[i]); at == nil {
 			return false, prefix
 		}
-		prefix = prefix || at.done && i < len(text)-1
+		prefix = prefix || at.Done() && i < len(text)-1
 	}
-	return at.done, prefix
+	return at.Done(), prefix
 }
 
 func TestFreeTextEndsAtTheFirstOccurrenceOfItsEnd(t *testing.T) {
@@ -36,7 +36,7 @@ func TestFreeTextEndsAtTheFirstOccurrenceOfItsEnd(t *testing.T) {
 	for range 3000 {
 		end, text := draw(1+r.IntN(5)), draw(r.IntN(12))
 		want := strings.Index(text, end) == len(text)-len(end) && len(text) >= len(end)
-		got, prefix := accepts(freeText(end), text)
+		got, prefix := accepts(grammar.Run(freeText(end), 0, -1), text)
 		if got != want || got && prefix {
 			t.Fatalf("free text until %q: %q matches: %v, a prefix of it: %v", end, text, got, prefix)
 		}

@@ -1,14 +1,17 @@
 // Package guide constrains an answer to a form: JSON that is valid under a schema, with fixed text
 // around it. A part in which anything may stand, such as reasoning, may precede the form.
 //
-// A Guide is compiled from whence.llm.v1.Guide. A Matcher follows one answer token by token, and
-// returns the allowed next tokens: those with which the answer can still become one of the forms.
-// When few tokens are left, it allows only tokens with which the answer can still be finished, so
-// that an answer is complete unless its limit was too small from the start.
+// A Guide is compiled from whence.llm.v1.Guide; a Cache compiles guides apart from the batch loop,
+// and keeps them for later requests. A Matcher follows one answer token by token, and returns the
+// allowed next tokens: those with which the answer can still become one of the forms. When few
+// tokens are left, it allows only tokens with which the answer can still be finished, so that an
+// answer is complete unless its limit was too small from the start.
 //
-// The automaton is a pushdown automaton over bytes. A state is the set of stacks that the bytes so
-// far allow. States are made on demand and cached, and so are the allowed tokens of each state,
-// which are found by walking the vocabulary as a trie.
+// Package grammar is the automaton, and package schema compiles JSON Schemas for it. Most states
+// allow few tokens, which are found by walking the vocabulary as a trie. A state within a string, or
+// within free text, allows most tokens. Their part within the string does not depend on what follows
+// it, so it is found once for each state of the string's DFA (a table), and only the tokens that
+// leave the string are looked for in each state.
 //
 // Guides come from requests, and all streams wait for a matcher, so the size of a guide, the stacks
 // of a state, and the cost of finding its tokens are bounded. An answer with too many possible
@@ -23,16 +26,18 @@
 package guide
 
 import (
-	"fmt"
-
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Guide is the set of allowed answers. It is immutable.
 type Guide struct {
 	vocabulary *Vocabulary
-	root       *symbol
+	root       *grammar.Symbol
+	tables     tables // of its DFAs
+	size       int    // approximate number of bytes in memory
 }
 
 // Limits on requests.
@@ -53,36 +58,39 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	if n := len(g.GetForms()); n == 0 || n > maxForms {
 		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
 	}
-	c := newCompiler()
-	var forms []*symbol
+	c := schema.NewCompiler()
+	var forms []*grammar.Symbol
 	for _, form := range g.GetForms() {
 		if len(form.GetBefore()) > maxText || len(form.GetAfter()) > maxText || len(form.GetSchema()) > maxSchema {
 			return nil, streamerr.InvalidParam(param, "a guide's schema must have at most %d bytes, and the text around it %d", maxSchema, maxText)
 		}
-		value := sequence()
+		value := grammar.Sequence()
 		if form.GetSchema() != "" {
 			var err error
-			if value, err = c.document(form.GetSchema()); err != nil {
+			if value, err = c.Compile(form.GetSchema()); err != nil {
 				return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: %v", err)
 			}
 		}
-		forms = append(forms, sequence(literal(form.GetBefore()), value, literal(form.GetAfter())))
+		forms = append(forms, grammar.Sequence(grammar.Literal(form.GetBefore()), value, grammar.Literal(form.GetAfter())))
 	}
-	root := choice(forms...)
+	root := grammar.Choice(forms...)
 	if end := g.GetFreeUntil(); len(end) > maxFree {
 		return nil, streamerr.InvalidParam(param, "free_until must have at most %d bytes, not %d", maxFree, len(end))
 	} else if end != "" {
-		root = sequence(freeText(end), root)
+		root = grammar.Sequence(grammar.Run(freeText(end), 0, -1), root)
 	}
-	if v.lacks(unmeasured(root)) {
+	parts := grammar.Survey(root)
+	if parts.Lacks(&v.alone) {
 		return nil, streamerr.InvalidParam(param, "the guide has a character that this model has no token for")
 	}
-	measure(root)
-	if root.need >= endless {
+	grammar.Measure(root)
+	if root.Need() >= grammar.Endless {
 		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: no value is valid under it")
 	}
-	return &Guide{v, root}, nil
+	made := &Guide{vocabulary: v, root: root, size: parts.Size()}
+	made.tables = v.newTables(parts.DFAs, maxTables)
+	for _, t := range made.tables {
+		made.size += t.size
+	}
+	return made, nil
 }
-
-// errDead is the error of a Matcher for an answer that does not follow its guide.
-func errDead(token uint32) error { return fmt.Errorf("guide: token %d is not allowed here", token) }

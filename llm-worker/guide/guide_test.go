@@ -56,7 +56,7 @@ func wander(t testing.TB, v *Vocabulary, tok *tokenizer.Tokenizer, g *llmv1.Guid
 	m := guide.Matcher()
 	var ids []uint32
 	for room > 0 && !m.Over() {
-		logits := make([]float32, v.size)
+		logits := make([]float32, len(v.spelled))
 		m.Apply(logits, room, []uint32{eos})
 		var may []uint32
 		for id, l := range logits {
@@ -83,7 +83,7 @@ func wander(t testing.TB, v *Vocabulary, tok *tokenizer.Tokenizer, g *llmv1.Guid
 	return tok.Decode(ids, true), m.Done()
 }
 
-const person = `{"$schema":"x","type":"object","title":"Person","properties":{
+const person = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","title":"Person","properties":{
 	"name":{"type":"string","minLength":1,"maxLength":12},"age":{"type":"integer","minimum":0,"maximum":130},
 	"kind":{"enum":["cat","dog\"",3,null]},"tags":{"type":"array","items":{"type":"string","maxLength":4},"minItems":1,"maxItems":3},
 	"score":{"type":"number","exclusiveMinimum":-2,"maximum":1.5},"friend":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},
@@ -129,8 +129,8 @@ func TestAnswersEndInTheRoomThereIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for extra := range 8 {
-			if text, whole := wander(t, v, tok, forms(s), g.root.need+extra, r); !whole || !json.Valid([]byte(text)) {
-				t.Fatalf("%s with room for %d: %q", s, g.root.need+extra, text)
+			if text, whole := wander(t, v, tok, forms(s), g.root.Need()+extra, r); !whole || !json.Valid([]byte(text)) {
+				t.Fatalf("%s with room for %d: %q", s, g.root.Need()+extra, text)
 			}
 		}
 	}
@@ -242,7 +242,7 @@ func BenchmarkApply(b *testing.B) {
 		b.Fatal(err)
 	}
 	text := tok.Encode(`{"name":"Ann Lee", "age": 30, "kind":"cat","tags":["a","b"],"friend":null}`, false)
-	logits := make([]float32, v.size)
+	logits := make([]float32, len(v.spelled))
 	b.ReportAllocs()
 	tokens := 0
 	for b.Loop() {

@@ -1,45 +1,46 @@
 package guide
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+)
 
 // A Matcher follows one answer. It is not safe for concurrent use.
 type Matcher struct {
+	guide      *Guide
 	vocabulary *Vocabulary
-	grammar    *grammar
-	state      *state
-	open       []bool // scratch: whether a token is allowed
+	automaton  *grammar.Automaton
+	state      *grammar.State
+	open       []uint64 // scratch: the allowed tokens
+
+	// Caches; held is their size in bytes.
+	masks  map[*grammar.State]*mask
+	tables tables // those that the guide does not have
+	held   int
 }
 
-// A mask is the set of tokens that a state allows.
-type mask struct {
-	tokens []allowedToken
-	need   int // the maximum need of any of them
-}
-
-// An allowedToken is a token, and the minimum number of bytes that the answer needs after it.
-type allowedToken struct {
-	id   uint32
-	need int32
-}
-
-// maxStates and maxFrames bound a matcher's caches. Above them the matcher clears the caches and
-// builds states again as it meets them.
-const (
-	maxStates = 1 << 14
-	maxFrames = 1 << 16
-)
+// maxHeld bounds a matcher's caches of masks and tables. Above it, or above the bounds of the
+// automaton, the matcher clears its caches and builds them again as it needs them.
+const maxHeld = 2 << 20
 
 // Matcher returns a matcher at the beginning of an answer.
 func (g *Guide) Matcher() *Matcher {
-	gr := newGrammar()
-	return &Matcher{vocabulary: g.vocabulary, grammar: gr, state: gr.state(gr.push(g.root, nil))}
+	m := &Matcher{guide: g, vocabulary: g.vocabulary, masks: map[*grammar.State]*mask{}, tables: tables{}}
+	m.automaton, m.state = grammar.New(g.root)
+	return m
 }
 
 // Over reports whether the answer is complete and nothing can be added to it.
-func (m *Matcher) Over() bool { return m.state.done && len(m.state.tops) == 0 }
+func (m *Matcher) Over() bool { return m.state.Done() && m.state.Stacks() == 0 }
 
 // Done reports whether the answer is complete.
-func (m *Matcher) Done() bool { return m.state.done }
+func (m *Matcher) Done() bool { return m.state.Done() }
+
+// errDead is the error of a Matcher for an answer that does not follow its guide.
+func errDead(token uint32) error { return fmt.Errorf("guide: token %d is not allowed here", token) }
 
 // Advance takes the next token of the answer.
 func (m *Matcher) Advance(token uint32) error {
@@ -48,95 +49,80 @@ func (m *Matcher) Advance(token uint32) error {
 		return errDead(token)
 	}
 	for i := range len(spelled[token]) {
-		if s = m.grammar.step(s, spelled[token][i]); s == nil {
+		if s = m.automaton.Step(s, spelled[token][i]); s == nil {
 			return errDead(token)
 		}
 	}
-	if m.state = s; len(m.grammar.states) > maxStates || len(m.grammar.frames) > maxFrames {
+	if m.state = s; m.automaton.Large() || m.held > maxHeld {
 		m.forget()
 	}
 	return nil
 }
 
-// forget clears the caches. Only the stacks of the current state are kept.
+// forget clears the caches.
 func (m *Matcher) forget() {
-	stacks := m.state.tops
-	if m.state.done {
-		stacks = append([]*frame{nil}, stacks...)
-	}
-	m.grammar = newGrammar()
-	m.state = m.grammar.state(stacks...)
+	m.automaton, m.state = m.automaton.Restart(m.state)
+	clear(m.masks)
+	clear(m.tables)
+	m.held = 0
 }
 
 // Apply makes the forbidden tokens impossible. room is the number of tokens that the answer may
 // still have. The tokens in ends end an answer, and are allowed only where the answer is complete.
 func (m *Matcher) Apply(logits []float32, room int, ends []uint32) {
-	if m.open == nil {
-		m.open = make([]bool, len(logits))
+	if words := max(m.vocabulary.words(), (len(logits)+63)/64); len(m.open) != words {
+		m.open = make([]uint64, words)
 	}
+	m.allow(room)
+	for _, id := range ends {
+		if word := int(id >> 6); word < len(m.open) {
+			m.open[word] &^= 1 << (id & 63)
+			if m.state.Done() {
+				m.open[word] |= 1 << (id & 63)
+			}
+		}
+	}
+	forbidden := float32(math.Inf(-1))
+	for at := 0; at < len(logits); at += 64 {
+		some := logits[at:min(at+64, len(logits))]
+		shut := ^m.open[at>>6]
+		if shut == ^uint64(0) {
+			for i := range some {
+				some[i] = forbidden
+			}
+			continue
+		}
+		for ; shut != 0; shut &= shut - 1 {
+			if i := bits.TrailingZeros64(shut); i < len(some) {
+				some[i] = forbidden
+			}
+		}
+	}
+}
+
+// allow sets open to the tokens that are allowed if the answer may still have room tokens.
+func (m *Matcher) allow(room int) {
 	clear(m.open)
-	if m.state.mask == nil {
-		m.state.mask = m.walk()
+	may := m.masks[m.state]
+	if may == nil {
+		may = m.mask(m.state)
+		m.masks[m.state] = may
+		m.held += 8*cap(may.tokens) + 64*cap(may.sets)
 	}
-	may := m.state.mask
 	limit := may.need
-	if limit >= room && m.state.need <= room {
+	if limit >= room && m.state.Need() <= room {
 		// There is a token for every byte, so an answer that needs no more bytes than that can
 		// still be finished.
 		limit = room - 1
 	}
-	for _, a := range may.tokens {
-		if int(a.need) <= limit {
-			m.allow(a.id, true)
+	for _, set := range may.sets {
+		if set.need <= limit {
+			set.tokens.addTo(m.open)
 		}
 	}
-	for _, id := range ends {
-		m.allow(id, m.state.done)
-	}
-	for i := range logits {
-		if !m.open[i] {
-			logits[i] = float32(math.Inf(-1))
+	for _, t := range may.tokens {
+		if int(t.need) <= limit {
+			m.open[t.id>>6] |= 1 << (t.id & 63)
 		}
 	}
-}
-
-func (m *Matcher) allow(id uint32, may bool) {
-	if int64(id) < int64(len(m.open)) {
-		m.open[id] = may
-	}
-}
-
-// maxLooks bounds the cost of a walk, in stacks examined per node of the vocabulary: a string has
-// ten. If a state has more stacks than this allows, the walk stops early, and the deeper tokens are
-// not allowed.
-const maxLooks = 32
-
-// walk finds the tokens that the state allows, the shortest first. One-byte tokens are found at any
-// cost, so that there is always an allowed token.
-func (m *Matcher) walk() *mask {
-	type place struct {
-		at int32
-		s  *state
-	}
-	all, v := &mask{}, m.vocabulary
-	looks := maxLooks * len(v.nodes)
-	for queue := []place{{0, m.state}}; len(queue) > 0; queue = queue[1:] {
-		from := queue[0]
-		for child := v.nodes[from.at].child; child != 0; child = v.nodes[child].sibling {
-			if looks -= len(from.s.tops); looks < 0 && from.at != 0 {
-				return all
-			}
-			n := &v.nodes[child]
-			next := m.grammar.step(from.s, n.b)
-			if next == nil {
-				continue
-			}
-			for _, id := range n.tokens {
-				all.tokens = append(all.tokens, allowedToken{id, int32(next.need)})
-				all.need = max(all.need, next.need)
-			}
-			queue = append(queue, place{child, next})
-		}
-	}
-	return all
 }

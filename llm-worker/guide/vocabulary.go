@@ -2,7 +2,10 @@ package guide
 
 import (
 	"errors"
+	"slices"
+	"strings"
 
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
@@ -10,15 +13,19 @@ import (
 // It is immutable.
 type Vocabulary struct {
 	spelled []string // by id
-	nodes   []node   // nodes[0] is the root
-	size    int
-	alone   class // the bytes that are one-byte tokens
+	nodes   []node   // in preorder; nodes[0] is the root
+	ids     []uint32 // of the tokens, in the order of their nodes
+	longest int      // bytes of the longest token
+	alone   grammar.Class
+	strings tables // of grammar.Characters
 }
 
+// A node is a string of bytes with which tokens begin.
 type node struct {
-	b              byte
-	child, sibling int32 // 0 means none
-	tokens         []uint32
+	end   int32 // the node after all descendants
+	token int32 // the node's tokens are ids[token:] up to the token of the next node
+	depth uint16
+	b     byte // the last byte
 }
 
 // ErrVocabulary is the error of NewVocabulary if the tokens cannot spell all JSON.
@@ -26,56 +33,70 @@ var ErrVocabulary = errors.New("guide: there is no token for every byte")
 
 // NewVocabulary returns the vocabulary of a tokenizer.
 func NewVocabulary(tok *tokenizer.Tokenizer) (*Vocabulary, error) {
-	v := &Vocabulary{nodes: make([]node, 1), size: tok.VocabSize(), spelled: make([]string, tok.VocabSize())}
-	for id := range uint32(v.size) {
-		text, ok := tok.Spells(id)
-		if !ok || text == "" {
-			continue
+	spelled := make([]string, tok.VocabSize())
+	for id := range spelled {
+		if text, ok := tok.Spells(uint32(id)); ok {
+			spelled[id] = text
 		}
-		v.spelled[id] = text
-		v.add(text, id)
+	}
+	return spell(spelled)
+}
+
+// maxToken is the length of a token beyond which no guide allows it.
+const maxToken = 1 << 12
+
+// spell returns the vocabulary of tokens by what they spell; special tokens spell nothing.
+func spell(spelled []string) (*Vocabulary, error) {
+	v := &Vocabulary{spelled: spelled}
+	for id, text := range spelled {
+		if text != "" && len(text) <= maxToken {
+			v.ids = append(v.ids, uint32(id))
+		}
+		if len(text) == 1 {
+			v.alone.Add(text[0], text[0])
+		}
 	}
 	for b := range 256 { // all bytes of UTF-8 except control characters
-		if !v.alone.has(byte(b)) && (b >= ' ' && b < 0x7f || b >= 0x80 && b <= 0xf4 || b == '\n') {
+		if !v.alone.Has(byte(b)) && (b >= ' ' && b < 0x7f || b >= 0x80 && b <= 0xf4 || b == '\n') {
 			return nil, ErrVocabulary
 		}
 	}
+	slices.SortStableFunc(v.ids, func(a, b uint32) int { return strings.Compare(spelled[a], spelled[b]) })
+	v.grow()
+	v.strings = v.newTables([]*grammar.DFA{grammar.Characters}, maxTables)
 	return v, nil
 }
 
-// lacks reports whether one of the symbols contains a byte that no one-byte token spells: an answer
-// could reach a state that allows no token.
-func (v *Vocabulary) lacks(symbols []*symbol) bool {
-	for _, s := range symbols {
-		for _, p := range s.parts {
-			if p.kind == oneByte && !p.class.meets(&v.alone) {
-				return true
-			}
+// grow makes the nodes from the sorted ids.
+func (v *Vocabulary) grow() {
+	v.nodes = []node{{}}
+	path := []int32{0} // the nodes of the last text
+	last := ""
+	shut := func(depth int) { // the nodes of the path below depth have all descendants
+		for ; len(path) > depth+1; path = path[:len(path)-1] {
+			v.nodes[path[len(path)-1]].end = int32(len(v.nodes))
 		}
 	}
-	return false
-}
-
-func (v *Vocabulary) add(text string, id uint32) {
-	at := int32(0)
-	for i := range len(text) {
-		at = v.step(at, text[i])
-	}
-	v.nodes[at].tokens = append(v.nodes[at].tokens, id)
-	if len(text) == 1 {
-		v.alone.add(text[0], text[0])
-	}
-}
-
-// step returns the child for b, and creates it if necessary.
-func (v *Vocabulary) step(at int32, b byte) int32 {
-	for down := v.nodes[at].child; down != 0; down = v.nodes[down].sibling {
-		if v.nodes[down].b == b {
-			return down
+	for i, id := range v.ids {
+		text, common := v.spelled[id], 0
+		for common < min(len(last), len(text)) && last[common] == text[common] {
+			common++
 		}
+		shut(common)
+		for at := common; at < len(text); at++ {
+			path = append(path, int32(len(v.nodes)))
+			v.nodes = append(v.nodes, node{b: text[at], depth: uint16(at + 1), token: int32(i)}) //nolint:gosec // see maxToken
+		}
+		last, v.longest = text, max(v.longest, len(text))
 	}
-	down := int32(len(v.nodes))
-	v.nodes = append(v.nodes, node{b: b, sibling: v.nodes[at].child})
-	v.nodes[at].child = down
-	return down
+	shut(0)
+	v.nodes[0].end = int32(len(v.nodes))
+	v.nodes = append(v.nodes, node{token: int32(len(v.ids))}) // after the last one
+}
+
+// tokens returns the tokens that a node spells completely.
+func (v *Vocabulary) tokens(at int32) []uint32 {
+	n := &v.nodes[at]
+	end := v.nodes[at+1].token
+	return v.ids[n.token:end]
 }

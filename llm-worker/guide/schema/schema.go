@@ -1,4 +1,5 @@
-package guide
+// Package schema compiles JSON Schemas into grammars of the values that are valid under them.
+package schema
 
 import (
 	"encoding/json"
@@ -6,14 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
-// A compiler compiles the schemas of one guide.
-type compiler struct {
+// A Compiler compiles the schemas of one guide, and bounds the size of all of them together.
+type Compiler struct {
 	left int // how many of maxParts are left
 
 	root json.RawMessage
-	refs map[string]*symbol // by JSON pointer into root
+	refs map[string]*grammar.Symbol // by JSON pointer into root
 	// Members of the objects that references pass through, by JSON pointer.
 	members map[string]map[string]json.RawMessage
 }
@@ -25,19 +28,21 @@ const (
 	numberParts = 1 << 6
 )
 
-func newCompiler() *compiler { return &compiler{left: maxParts} }
+// NewCompiler returns a compiler of schemas that have at most maxParts parts together.
+func NewCompiler() *Compiler { return &Compiler{left: maxParts} }
 
 // take counts parts of the guide.
-func (c *compiler) take(n int) error {
+func (c *Compiler) take(n int) error {
 	if c.left -= n; c.left < 0 {
 		return errors.New("it has too many parts")
 	}
 	return nil
 }
 
-// document compiles a schema that is the root of its references.
-func (c *compiler) document(text string) (*symbol, error) {
-	c.root, c.refs, c.members = json.RawMessage(text), map[string]*symbol{}, map[string]map[string]json.RawMessage{}
+// Compile returns the values that are valid under a schema, which is a JSON document, and the root of
+// its own references. An error names the keyword that cannot be enforced.
+func (c *Compiler) Compile(text string) (*grammar.Symbol, error) {
+	c.root, c.refs, c.members = json.RawMessage(text), map[string]*grammar.Symbol{}, map[string]map[string]json.RawMessage{}
 	return c.schema(c.root, 0)
 }
 
@@ -58,7 +63,7 @@ var keywords = []string{
 // A schema holds the members of a schema object, without annotations.
 type schema map[string]json.RawMessage
 
-func (c *compiler) schema(raw json.RawMessage, depth int) (*symbol, error) {
+func (c *Compiler) schema(raw json.RawMessage, depth int) (*grammar.Symbol, error) {
 	if depth > maxDepth {
 		return nil, errors.New("it is nested too deeply")
 	}
@@ -93,7 +98,7 @@ func (c *compiler) schema(raw json.RawMessage, depth int) (*symbol, error) {
 
 // alone compiles a keyword that allows no other keyword beside it except type, which filters the
 // values.
-func (c *compiler) alone(s schema, name string, value json.RawMessage, depth int) (*symbol, error) {
+func (c *Compiler) alone(s schema, name string, value json.RawMessage, depth int) (*grammar.Symbol, error) {
 	for other := range s {
 		if other != name && (other != "type" || name != "enum" && name != "const") {
 			return nil, fmt.Errorf("it uses %s beside %s", other, name)
@@ -115,19 +120,19 @@ func (c *compiler) alone(s schema, name string, value json.RawMessage, depth int
 	if name == "allOf" && len(list) > 1 {
 		return nil, errors.New("it uses allOf with more than one schema")
 	}
-	one := choice()
+	one := grammar.Choice()
 	for _, raw := range list {
 		part, err := c.schema(raw, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		one.parts = append(one.parts, part)
+		one.Or(part)
 	}
 	return one, nil
 }
 
 // values matches one of the values that have the schema's type.
-func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
+func (c *Compiler) values(s schema, list []json.RawMessage) (*grammar.Symbol, error) {
 	types, err := typesOf(s)
 	if err != nil {
 		return nil, err
@@ -151,11 +156,11 @@ func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
 		texts = append(texts, text)
 	}
 	slices.Sort(texts)
-	return oneText(slices.Compact(texts)), nil
+	return grammar.OneText(slices.Compact(texts)), nil
 }
 
 // ref compiles a reference to another part of the document, which may contain the reference itself.
-func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
+func (c *Compiler) ref(raw json.RawMessage, depth int) (*grammar.Symbol, error) {
 	var pointer string
 	if json.Unmarshal(raw, &pointer) != nil || !strings.HasPrefix(pointer, "#") {
 		return nil, fmt.Errorf("it refers to %.64s, which is not in it", raw)
@@ -167,18 +172,18 @@ func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
 	if !ok {
 		return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
 	}
-	s := choice()
+	s := grammar.Choice()
 	c.refs[pointer] = s // before the target is compiled, because the target may refer to itself
 	part, err := c.schema(target, depth+1)
 	if err != nil {
 		return nil, err
 	}
-	s.parts = []*symbol{part}
+	s.Or(part)
 	return s, nil
 }
 
 // at returns what a JSON pointer points to.
-func (c *compiler) at(pointer string) (json.RawMessage, bool) {
+func (c *Compiler) at(pointer string) (json.RawMessage, bool) {
 	cut := strings.LastIndexByte(pointer, '/')
 	if cut < 0 {
 		return c.root, pointer == "#"
@@ -203,7 +208,7 @@ func (c *compiler) at(pointer string) (json.RawMessage, bool) {
 }
 
 // types compiles a schema by its types. Without types, the keywords imply them.
-func (c *compiler) types(s schema, depth int) (*symbol, error) {
+func (c *Compiler) types(s schema, depth int) (*grammar.Symbol, error) {
 	types, err := typesOf(s)
 	if err != nil {
 		return nil, err
@@ -221,18 +226,18 @@ func (c *compiler) types(s schema, depth int) (*symbol, error) {
 			return anyValue, nil
 		}
 	}
-	one := choice()
+	one := grammar.Choice()
 	for _, kind := range types {
 		part, err := c.typed(s, kind, depth)
 		if err != nil {
 			return nil, err
 		}
-		one.parts = append(one.parts, part)
+		one.Or(part)
 	}
 	return one, nil
 }
 
-func (c *compiler) typed(s schema, kind string, depth int) (*symbol, error) {
+func (c *Compiler) typed(s schema, kind string, depth int) (*grammar.Symbol, error) {
 	switch kind {
 	case "object":
 		return c.object(s, depth)
@@ -240,7 +245,7 @@ func (c *compiler) typed(s schema, kind string, depth int) (*symbol, error) {
 		return c.array(s, depth)
 	case "string":
 		least, most, err := bounds(s, "minLength", "maxLength")
-		return sequence(literal(`"`), times(least, most, character), literal(`"`)), err
+		return quoted(grammar.Run(grammar.Characters, least, most)), err
 	case "integer", "number":
 		return c.number(s, kind == "integer")
 	case "boolean":

@@ -1,9 +1,11 @@
-package guide
+package schema
 
 import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
 // Numbers are written in decimal, without exponents, with at most maxDigits digits before and after
@@ -15,30 +17,30 @@ import (
 const maxDigits = 15
 
 var (
-	digit = oneOfBytes('0', '9')
+	digit = grammar.OneByte('0', '9')
 	// tails holds the symbols for the text behind the digits before a point, by the maximum number
 	// of digits behind it.
-	tails = func() (all [maxDigits + 1]*symbol) {
-		all[0] = measure(sequence())
+	tails = func() (all [maxDigits + 1]*grammar.Symbol) {
+		all[0] = grammar.Measure(grammar.Sequence())
 		for n := 1; n <= maxDigits; n++ {
-			all[n] = measure(optional(sequence(literal("."), times(1, n, digit))))
+			all[n] = grammar.Measure(grammar.Optional(grammar.Sequence(grammar.Literal("."), grammar.Repeat(1, n, digit))))
 		}
 		return all
 	}()
 	// rests[n][k] is the symbol for the text behind k digits of a number with at most n digits
 	// before the point.
-	rests = func() (all [maxDigits + 1][maxDigits + 1]*symbol) {
+	rests = func() (all [maxDigits + 1][maxDigits + 1]*grammar.Symbol) {
 		for n := 1; n <= maxDigits; n++ {
 			all[n][n] = tails[maxDigits-n]
 			for k := n - 1; k > 0; k-- {
-				all[n][k] = measure(choice(tails[maxDigits-k], sequence(digit, all[n][k+1])))
+				all[n][k] = grammar.Measure(grammar.Choice(tails[maxDigits-k], grammar.Sequence(digit, all[n][k+1])))
 			}
 		}
 		return all
 	}()
 
-	anyNumber  = measure(sequence(optional(literal("-")), choice(sequence(literal("0"), tails[maxDigits]), sequence(oneOfBytes('1', '9'), rests[maxDigits][1]))))
-	anyInteger = measure(sequence(optional(literal("-")), choice(literal("0"), sequence(oneOfBytes('1', '9'), times(0, maxDigits-1, digit)))))
+	anyNumber  = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[maxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[maxDigits][1]))))
+	anyInteger = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Literal("0"), grammar.Sequence(grammar.OneByte('1', '9'), grammar.Repeat(0, maxDigits-1, digit)))))
 )
 
 // A limit is one end of an interval of numbers; nil is unbounded.
@@ -48,23 +50,23 @@ type limit struct {
 }
 
 // interval returns the numbers from low to high, whole ones if integer.
-func interval(low, high *limit, integer bool) *symbol {
-	one := choice()
+func interval(low, high *limit, integer bool) *grammar.Symbol {
+	one := grammar.Choice()
 	if high == nil || high.v > 0 || high.v == 0 && !high.open {
 		var lo *bound
 		if low != nil && low.v >= 0 {
 			lo = newBound(low)
 		}
-		one.parts = append(one.parts, magnitudes{lo, newBound(high), integer}.symbol())
+		one.Or(magnitudes{lo, newBound(high), integer}.symbol())
 	}
 	if low == nil || low.v < 0 {
 		lo := &bound{whole: "0", open: true} // 0 has no sign
 		if high != nil && high.v < 0 {
 			lo = newBound(high)
 		}
-		one.parts = append(one.parts, sequence(literal("-"), magnitudes{lo, newBound(low), integer}.symbol()))
+		one.Or(grammar.Sequence(grammar.Literal("-"), magnitudes{lo, newBound(low), integer}.symbol()))
 	}
-	return measure(one)
+	return grammar.Measure(one)
 }
 
 // A bound is a limit in decimal, without its sign.
@@ -97,11 +99,11 @@ func (m magnitudes) digits(n int) int {
 	return maxDigits - n
 }
 
-func (m magnitudes) symbol() *symbol {
-	one := choice()
+func (m magnitudes) symbol() *grammar.Symbol {
+	one := grammar.Choice()
 	shortest, longest := 1, maxDigits // digits before the point, of numbers from 1 on
 	if m.low == nil || m.low.whole == "0" {
-		one.parts = append(one.parts, sequence(literal("0"), m.behind(m.low != nil, m.high != nil && m.high.whole == "0", m.digits(0))))
+		one.Or(grammar.Sequence(grammar.Literal("0"), m.behind(m.low != nil, m.high != nil && m.high.whole == "0", m.digits(0))))
 	} else {
 		shortest = len(m.low.whole)
 	}
@@ -114,18 +116,18 @@ func (m magnitudes) symbol() *symbol {
 	for n := shortest; n <= longest; n++ {
 		low, high := m.low != nil && m.low.whole != "0" && len(m.low.whole) == n, m.high != nil && len(m.high.whole) == n
 		if low || high {
-			one.parts = append(one.parts, m.whole(n, 0, low, high))
+			one.Or(m.whole(n, 0, low, high))
 			continue
 		}
 		last := longest // of the lengths that no bound has
 		if m.high != nil && len(m.high.whole) == longest {
 			last--
 		}
-		rest := times(n-1, last-1, digit)
+		rest := grammar.Repeat(n-1, last-1, digit)
 		if !m.integer {
-			rest = sequence(times(n-1, n-1, digit), rests[last][n])
+			rest = grammar.Sequence(grammar.Repeat(n-1, n-1, digit), rests[last][n])
 		}
-		one.parts = append(one.parts, sequence(oneOfBytes('1', '9'), rest))
+		one.Or(grammar.Sequence(grammar.OneByte('1', '9'), rest))
 		n = last
 	}
 	return one
@@ -133,12 +135,12 @@ func (m magnitudes) symbol() *symbol {
 
 // whole returns the numbers with n digits before the point, from the digit at on. low and high
 // report whether the digits before it equal those of the lower and the upper bound.
-func (m magnitudes) whole(n, at int, low, high bool) *symbol {
+func (m magnitudes) whole(n, at int, low, high bool) *grammar.Symbol {
 	if at == n {
 		return m.behind(low, high, m.digits(n))
 	}
 	if !low && !high {
-		return sequence(times(n-at, n-at, digit), tails[m.digits(n)])
+		return grammar.Sequence(grammar.Repeat(n-at, n-at, digit), tails[m.digits(n)])
 	}
 	from, to := byte('0'), byte('9')
 	switch {
@@ -150,39 +152,39 @@ func (m magnitudes) whole(n, at int, low, high bool) *symbol {
 	if high {
 		to = m.high.whole[at]
 	}
-	return branch(from, to, low, high, func(low, high bool) *symbol { return m.whole(n, at+1, low, high) })
+	return branch(from, to, low, high, func(low, high bool) *grammar.Symbol { return m.whole(n, at+1, low, high) })
 }
 
 // branch returns the digits from one to another, each with its continuation, which depends on
 // whether the digits so far equal those of the lower and of the upper bound.
-func branch(from, to byte, low, high bool, next func(low, high bool) *symbol) *symbol {
+func branch(from, to byte, low, high bool, next func(low, high bool) *grammar.Symbol) *grammar.Symbol {
 	if from == to {
-		return sequence(single[from], next(low, high))
+		return grammar.Sequence(grammar.Byte(from), next(low, high))
 	}
-	one := choice()
+	one := grammar.Choice()
 	if low {
-		one.parts = append(one.parts, sequence(single[from], next(true, false)))
+		one.Or(grammar.Sequence(grammar.Byte(from), next(true, false)))
 		from++
 	}
 	if high {
-		one.parts = append(one.parts, sequence(single[to], next(false, true)))
+		one.Or(grammar.Sequence(grammar.Byte(to), next(false, true)))
 		to--
 	}
 	if from <= to {
-		one.parts = append(one.parts, sequence(oneOfBytes(from, to), next(false, false)))
+		one.Or(grammar.Sequence(grammar.OneByte(from, to), next(false, false)))
 	}
 	return one
 }
 
 // behind returns the text that may follow the digits before the point, with at most n digits behind
 // it.
-func (m magnitudes) behind(low, high bool, n int) *symbol {
-	one := choice()
+func (m magnitudes) behind(low, high bool, n int) *grammar.Symbol {
+	one := grammar.Choice()
 	if m.mayEnd(0, low, high) {
-		one.parts = append(one.parts, sequence())
+		one.Or(grammar.Sequence())
 	}
 	if n > 0 {
-		one.parts = append(one.parts, sequence(literal("."), m.fraction(0, low, high, n)))
+		one.Or(grammar.Sequence(grammar.Literal("."), m.fraction(0, low, high, n)))
 	}
 	return one
 }
@@ -194,13 +196,13 @@ func (m magnitudes) mayEnd(at int, low, high bool) bool {
 
 // fraction returns one to n digits behind the point, from the digit at on. low and high report
 // whether the digits before it equal those of the bound; a bound is padded with zeros.
-func (m magnitudes) fraction(at int, low, high bool, n int) *symbol {
+func (m magnitudes) fraction(at int, low, high bool, n int) *grammar.Symbol {
 	low = low && (at < len(m.low.fraction) || m.low.open) // else every digit makes the number larger
 	switch {
 	case n == 0 || high && at >= len(m.high.fraction) && m.high.open: // no digit is left
-		return choice()
+		return grammar.Choice()
 	case !low && !high:
-		return times(1, n, digit)
+		return grammar.Repeat(1, n, digit)
 	}
 	from, to := byte('0'), byte('9')
 	if low && at < len(m.low.fraction) {
@@ -212,14 +214,14 @@ func (m magnitudes) fraction(at int, low, high bool, n int) *symbol {
 		}
 	}
 	if from > to {
-		return choice()
+		return grammar.Choice()
 	}
-	return branch(from, to, low, high, func(low, high bool) *symbol {
-		one := choice()
+	return branch(from, to, low, high, func(low, high bool) *grammar.Symbol {
+		one := grammar.Choice()
 		if m.mayEnd(at+1, low, high) {
-			one.parts = append(one.parts, sequence())
+			one.Or(grammar.Sequence())
 		}
-		one.parts = append(one.parts, m.fraction(at+1, low, high, n-1))
+		one.Or(m.fraction(at+1, low, high, n-1))
 		return one
 	})
 }

@@ -1,43 +1,32 @@
-package guide
+package schema
 
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
 var (
-	null    = measure(literal("null"))
-	boolean = measure(choice(literal("true"), literal("false")))
-	text    = measure(sequence(literal(`"`), times(0, -1, character), literal(`"`)))
+	null    = grammar.Measure(grammar.Literal("null"))
+	boolean = grammar.Measure(grammar.Choice(grammar.Literal("true"), grammar.Literal("false")))
+	text    = grammar.Measure(quoted(grammar.Run(grammar.Characters, 0, -1)))
 )
 
-// character matches one character of a string: all of Unicode, escaped where necessary.
-var character = func() *symbol {
-	rest := oneOfBytes(0x80, 0xbf)
-	return measure(choice(
-		oneOfBytes(' ', '!', '#', '[', ']', '~'),
-		sequence(literal(`\`), oneOfBytes('"', '"', '\\', '\\', 'b', 'b', 'f', 'f', 'n', 'n', 'r', 'r', 't', 't')),
-		sequence(oneOfBytes(0xc2, 0xdf), rest),
-		sequence(oneOfBytes(0xe0, 0xe0), oneOfBytes(0xa0, 0xbf), rest),
-		sequence(oneOfBytes(0xe1, 0xec, 0xee, 0xef), rest, rest),
-		sequence(oneOfBytes(0xed, 0xed), oneOfBytes(0x80, 0x9f), rest), // without surrogates
-		sequence(oneOfBytes(0xf0, 0xf0), oneOfBytes(0x90, 0xbf), rest, rest),
-		sequence(oneOfBytes(0xf1, 0xf3), rest, rest, rest),
-		sequence(oneOfBytes(0xf4, 0xf4), oneOfBytes(0x80, 0x8f), rest, rest),
-	))
-}()
+// quoted matches a string with this content.
+func quoted(content *grammar.Symbol) *grammar.Symbol {
+	return grammar.Sequence(grammar.Byte('"'), content, grammar.Byte('"'))
+}
 
 // anyValue matches any JSON value.
-var anyValue = func() *symbol {
-	v := choice()
-	v.parts = []*symbol{
-		list("{", sequence(text, colon, v), 0, -1, "}"), list("[", v, 0, -1, "]"), text, anyNumber, boolean, null,
-	}
-	return measure(v)
+var anyValue = func() *grammar.Symbol {
+	v := grammar.Choice()
+	v.Or(list("{", grammar.Sequence(text, colon, v), 0, -1, "}"), list("[", v, 0, -1, "]"), text, anyNumber, boolean, null)
+	return grammar.Measure(v)
 }()
 
 // number returns the numbers within the schema's bounds.
-func (c *compiler) number(s schema, integer bool) (*symbol, error) {
+func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 	low, err := tighter(s, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a > b })
 	if err != nil {
 		return nil, err
@@ -55,12 +44,12 @@ func (c *compiler) number(s schema, integer bool) (*symbol, error) {
 	if err := c.take(numberParts); err != nil {
 		return nil, err
 	}
-	one := measure(choice()) // no number
+	one := grammar.Measure(grammar.Choice()) // no number
 	if low == nil || high == nil || low.v <= high.v {
 		one = interval(low, high, integer)
 	}
 	switch {
-	case one.need < endless:
+	case one.Need() < grammar.Endless:
 		return one, nil
 	case integer:
 		return nil, fmt.Errorf("there is no whole number of at most %d digits within its bounds", maxDigits)

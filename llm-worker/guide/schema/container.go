@@ -1,4 +1,4 @@
-package guide
+package schema
 
 import (
 	"bytes"
@@ -8,17 +8,19 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
 var (
-	comma = measure(sequence(literal(","), optional(literal(" "))))
-	colon = measure(sequence(literal(":"), optional(literal(" "))))
+	comma = grammar.Measure(grammar.Sequence(grammar.Literal(","), grammar.Optional(grammar.Literal(" "))))
+	colon = grammar.Measure(grammar.Sequence(grammar.Literal(":"), grammar.Optional(grammar.Literal(" "))))
 )
 
 // object matches an object with the properties that the schema names, in the schema's order;
 // properties that are not required may be absent. If the schema names none, the object may have any
 // properties.
-func (c *compiler) object(s schema, depth int) (*symbol, error) {
+func (c *Compiler) object(s schema, depth int) (*grammar.Symbol, error) {
 	var required []string
 	if raw, ok := s["required"]; ok && json.Unmarshal(raw, &required) != nil {
 		return nil, errors.New("required must be a list of strings")
@@ -49,13 +51,13 @@ func (c *compiler) object(s schema, depth int) (*symbol, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list("{", sequence(text, colon, value), 0, -1, "}"), nil
+	return list("{", grammar.Sequence(text, colon, value), 0, -1, "}"), nil
 }
 
 // named matches an object with these properties. What may follow depends on the index of the next
 // property, and on whether a property has come before.
-func (c *compiler) named(properties []member, required []string, depth int) (*symbol, error) {
-	first, later := literal("}"), literal("}")
+func (c *Compiler) named(properties []member, required []string, depth int) (*grammar.Symbol, error) {
+	first, later := grammar.Literal("}"), grammar.Literal("}")
 	for _, m := range slices.Backward(properties) {
 		value, err := c.schema(m.value, depth+1)
 		if err != nil {
@@ -65,17 +67,17 @@ func (c *compiler) named(properties []member, required []string, depth int) (*sy
 		if err != nil {
 			return nil, err
 		}
-		one := sequence(literal(key), colon, value, later)
-		asFirst, asLater := one, sequence(comma, one)
+		one := grammar.Sequence(grammar.Literal(key), colon, value, later)
+		asFirst, asLater := one, grammar.Sequence(comma, one)
 		if !slices.Contains(required, m.key) {
-			asFirst, asLater = choice(one, first), choice(asLater, later)
+			asFirst, asLater = grammar.Choice(one, first), grammar.Choice(asLater, later)
 		}
 		first, later = asFirst, asLater
 	}
-	return sequence(literal("{"), first), nil
+	return grammar.Sequence(grammar.Literal("{"), first), nil
 }
 
-func (c *compiler) array(s schema, depth int) (*symbol, error) {
+func (c *Compiler) array(s schema, depth int) (*grammar.Symbol, error) {
 	item := anyValue
 	if raw, ok := s["items"]; ok {
 		var err error
@@ -91,15 +93,15 @@ func (c *compiler) array(s schema, depth int) (*symbol, error) {
 }
 
 // list matches least to most items, with commas between them.
-func list(open string, item *symbol, least, most int, shut string) *symbol {
-	some := sequence(item, times(max(least-1, 0), max(most-1, -1), sequence(comma, item)))
+func list(open string, item *grammar.Symbol, least, most int, shut string) *grammar.Symbol {
+	some := grammar.Sequence(item, grammar.Repeat(max(least-1, 0), max(most-1, -1), grammar.Sequence(comma, item)))
 	switch {
 	case most == 0:
-		some = sequence()
+		some = grammar.Sequence()
 	case least == 0:
-		some = optional(some)
+		some = grammar.Optional(some)
 	}
-	return sequence(literal(open), some, literal(shut))
+	return grammar.Sequence(grammar.Literal(open), some, grammar.Literal(shut))
 }
 
 // bounds returns the bounds of a length; most is negative if there is no upper bound.

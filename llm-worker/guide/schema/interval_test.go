@@ -1,4 +1,4 @@
-package guide
+package schema
 
 import (
 	"encoding/json"
@@ -10,28 +10,30 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
 // A reader follows texts through a symbol byte by byte, without a vocabulary.
 type reader struct {
-	grammar *grammar
-	start   *state
+	automaton *grammar.Automaton
+	start     *grammar.State
 }
 
-func newReader(s *symbol) *reader {
-	g := newGrammar()
-	return &reader{g, g.state(g.push(s, nil))}
+func newReader(s *grammar.Symbol) *reader {
+	a, start := grammar.New(s)
+	return &reader{a, start}
 }
 
 // accepts reports whether the symbol matches a text.
 func (r *reader) accepts(text string) bool {
 	at := r.start
 	for i := range len(text) {
-		if at = r.grammar.step(at, text[i]); at == nil {
+		if at = r.automaton.Step(at, text[i]); at == nil {
 			return false
 		}
 	}
-	return at.done
+	return at.Done()
 }
 
 // number draws a random text of the symbol, which is a number.
@@ -40,15 +42,15 @@ func (r *reader) number(random *rand.Rand) string {
 	for text := []byte(nil); ; {
 		var may []byte
 		for _, b := range []byte("-.0123456789eE+") {
-			if r.grammar.step(at, b) != nil {
+			if r.automaton.Step(at, b) != nil {
 				may = append(may, b)
 			}
 		}
-		if at.done && (len(may) == 0 || random.IntN(12) == 0) {
+		if at.Done() && (len(may) == 0 || random.IntN(12) == 0) {
 			return string(text)
 		}
 		b := may[random.IntN(len(may))]
-		text, at = append(text, b), r.grammar.step(at, b)
+		text, at = append(text, b), r.automaton.Step(at, b)
 	}
 }
 
@@ -129,9 +131,9 @@ func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema(),
 // check compares the span's symbol with the span, for texts drawn from the symbol and for others.
 func (s span) check(t testing.TB, r *rand.Rand, others ...string) {
 	t.Helper()
-	one, err := newCompiler().number(s.schema(), s.integer)
+	one, err := NewCompiler().number(s.schema(), s.integer)
 	if one == nil {
-		one = measure(choice())
+		one = grammar.Measure(grammar.Choice())
 	}
 	numbers := newReader(one)
 	if err == nil {
@@ -233,12 +235,12 @@ func TestFractionsWithinBoundsAreAccepted(t *testing.T) {
 		`{"type":"number","exclusiveMinimum":99999.99,"maximum":1e5}`:   {"100000 99999.991", "99999.99 100000.1"},
 		`{"type":"number"}`: {"-0 0.123456789012345 123456789012345 1234567.12345678", "1e5 1234567.123456789 1E2 +1"},
 	} {
-		one, err := newCompiler().document(text)
+		one, err := NewCompiler().Compile(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		numbers := newReader(measure(one))
+		numbers := newReader(grammar.Measure(one))
 		for _, v := range strings.Fields(examples.yes) {
 			if !numbers.accepts(v) {
 				t.Errorf("%s refuses %s", text, v)
@@ -261,11 +263,11 @@ func TestTextsAreEscapedOnlyWhereTheyMustBe(t *testing.T) {
 		`{"const":{"k&":["\u2029"]}}`: "{\"k&\":[\"\u2029\"]}",
 		`{"const":"\"\\\n\u0001"}`:    `"\"\\\n\u0001"`,
 	} {
-		one, err := newCompiler().document(text)
+		one, err := NewCompiler().Compile(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !newReader(measure(one)).accepts(want) {
+		if !newReader(grammar.Measure(one)).accepts(want) {
 			t.Errorf("%s refuses %s", text, want)
 		}
 	}
