@@ -23,11 +23,13 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, cause)
 			return
 		}
-		if err := l.model.Check(req); err != nil {
+		join, err := l.prepare(ctx, req)
+		if err != nil {
+			l.logPanic(err, 1)
 			yield(nil, err)
 			return
 		}
-		s, ahead, err := l.enter(&sequence{req: req})
+		s, ahead, err := l.enter(&sequence{req: req, join: join})
 		if err != nil {
 			yield(nil, err)
 			return
@@ -74,6 +76,15 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			}
 		}
 	}
+}
+
+// prepare checks a request, and does the work that its join needs and that must not delay the other
+// sequences.
+func (l *Loop) prepare(ctx context.Context, req *workerv1.TokenRequest) (join func(id uint64) error, err error) {
+	if p, ok := l.model.(Preparer); ok {
+		return p.Prepare(ctx, req)
+	}
+	return func(id uint64) error { return l.model.Join(id, req) }, l.model.Check(req)
 }
 
 func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.GenerateResponse {

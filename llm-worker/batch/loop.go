@@ -106,7 +106,8 @@ type Loop struct {
 type sequence struct {
 	id       uint64
 	req      *workerv1.TokenRequest
-	texts    []*workerv1.TokenIds // to embed, instead of req; the model holds the first one that has no vector yet
+	join     func(id uint64) error // joins req to the model
+	texts    []*workerv1.TokenIds  // to embed, instead of req; the model holds the first one that has no vector yet
 	box      *mailbox
 	arrived  time.Time
 	released chan struct{} // closed by Run when the model has forgotten the sequence
@@ -231,7 +232,7 @@ func (l *Loop) admit() {
 			break
 		}
 		s := l.waiting[0]
-		if s == l.full { // asking again costs time proportional to the request's length, and compiles its guide
+		if s == l.full { // asking again costs time proportional to the request's length
 			l.mu.Unlock()
 			break
 		}

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"context"
 	"errors"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -35,6 +36,16 @@ type Model interface {
 	// KV returns how many token positions of KV cache are reserved, and how many exist. Positions
 	// that only cache the text of departed sequences are not reserved.
 	KV() (used, total uint64)
+}
+
+// A Preparer is a Model whose sequences need work before they join that does not need the model,
+// such as compiling a guide.
+type Preparer interface {
+	Model
+	// Prepare is Check, and does that work. The result is called as Join is, instead of it: until it
+	// no longer returns ErrFull, or never. Any goroutine may call Prepare, at any time. It returns
+	// at once with stream.Cause(ctx) if the stream is stopped.
+	Prepare(ctx context.Context, req *workerv1.TokenRequest) (join func(id uint64) error, err error)
 }
 
 // An Embedder is a Model that also computes vectors of texts. A text is a sequence that joins with

@@ -52,7 +52,7 @@ func (l *Loop) join(s *sequence) error {
 		if s.texts != nil {
 			return l.embedder.JoinEmbed(s.id, s.texts[len(s.vectors)].GetIds())
 		}
-		return l.model.Join(s.id, s.req)
+		return s.join(s.id)
 	})
 	if _, panicked := errors.AsType[*Panic](err); panicked {
 		l.leaveModel(s.id)

@@ -132,7 +132,10 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 			}
 		},
 		ready: true,
-		run:   func(ctx context.Context, _ func(bool)) { loop.Run(ctx) },
+		run: func(ctx context.Context, _ func(bool)) {
+			defer model.Close()
+			loop.Run(ctx)
+		},
 	}, nil
 }
 

@@ -20,6 +20,7 @@
 package tinyllama
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -71,12 +72,13 @@ func (o Options) withDefaults(c *config) Options {
 	return o
 }
 
-// A Model is a batch.Model. Any goroutine may call Check; all other methods are for one goroutine
-// at a time.
+// A Model is a batch.Preparer. Any goroutine may call Check and Prepare; all other methods are for
+// one goroutine at a time.
 type Model struct {
 	// Static.
 	weights *Weights
 	options Options
+	guides  *guide.Cache
 
 	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
@@ -86,7 +88,7 @@ type Model struct {
 	group     sync.WaitGroup // of its lanes
 }
 
-var _ batch.Model = (*Model)(nil)
+var _ batch.Preparer = (*Model)(nil)
 
 // New returns a Model without sequences.
 func New(w *Weights, opts Options) *Model {
@@ -94,6 +96,7 @@ func New(w *Weights, opts Options) *Model {
 	m := &Model{
 		weights:   w,
 		options:   opts,
+		guides:    guide.NewCache(opts.Vocabulary, func(value any) error { return batch.Panicked(value) }),
 		sequences: map[uint64]*sequence{},
 		pool:      kv.New(w.config.layout(), kv.Blocks(opts.KVTokens)),
 	}
@@ -127,6 +130,12 @@ func (m *Model) Cached(id uint64) int {
 
 // Check refuses a request that could never join.
 func (m *Model) Check(req *workerv1.TokenRequest) error {
+	_, err := m.Prepare(context.Background(), req)
+	return err
+}
+
+// check is Check without the guide.
+func (m *Model) check(req *workerv1.TokenRequest) error {
 	prompt := req.GetPrompt()
 	switch {
 	case len(prompt) == 0:
@@ -143,9 +152,6 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 		}
 	}
 	if err := sample.Validate(req.GetSampling(), m.VocabSize()); err != nil {
-		return err
-	}
-	if _, err := m.guide(req); err != nil {
 		return err
 	}
 	need := m.positions(req)
@@ -182,15 +188,30 @@ func split(req *workerv1.TokenRequest) (asked, answer []uint32) {
 
 // Join adds a sequence. It returns the error of Check, or batch.ErrFull.
 func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
-	if err := m.Check(req); err != nil {
-		return err
-	}
-	if m.sequences[id] != nil {
-		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
-	}
-	matcher, err := m.guide(req)
+	join, err := m.Prepare(context.Background(), req)
 	if err != nil {
 		return err
+	}
+	return join(id)
+}
+
+// Prepare is Check. It also compiles the guide of the request, unless another request has done so,
+// and follows the answer so far.
+func (m *Model) Prepare(ctx context.Context, req *workerv1.TokenRequest) (join func(id uint64) error, err error) {
+	if err := m.check(req); err != nil {
+		return nil, err
+	}
+	matcher, err := m.guide(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return func(id uint64) error { return m.join(id, req, matcher) }, nil
+}
+
+// join adds a sequence of a valid request.
+func (m *Model) join(id uint64, req *workerv1.TokenRequest, matcher *guide.Matcher) error {
+	if m.sequences[id] != nil {
+		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
 	}
 	need := m.positions(req)
 	known := req.GetPrompt()
@@ -220,11 +241,11 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 }
 
 // guide returns the guide of the rest of the answer, or nil for none.
-func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
+func (m *Model) guide(ctx context.Context, req *workerv1.TokenRequest) (*guide.Matcher, error) {
 	if req.GetSampling().GetGuide() == nil {
 		return nil, nil
 	}
-	g, err := guide.New(m.options.Vocabulary, req.GetSampling().GetGuide())
+	g, err := m.guides.Guide(ctx, req.GetSampling().GetGuide())
 	if err != nil {
 		return nil, err
 	}
@@ -237,6 +258,9 @@ func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
 	}
 	return matcher, nil
 }
+
+// Close waits for the guides that are being compiled. Later requests with a guide end with DRAINING.
+func (m *Model) Close() { m.guides.Close() }
 
 // Leave forgets a sequence. It does nothing if the id is unknown.
 func (m *Model) Leave(id uint64) {

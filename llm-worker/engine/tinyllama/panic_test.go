@@ -29,6 +29,11 @@ func (m poisonedModel) Join(id uint64, req *workerv1.TokenRequest) error {
 	return err
 }
 
+func (m poisonedModel) Prepare(ctx context.Context, req *workerv1.TokenRequest) (func(id uint64) error, error) {
+	_, err := m.Model.Prepare(ctx, req)
+	return func(id uint64) error { return m.Join(id, req) }, err
+}
+
 func (m poisonedModel) JoinEmbed(id uint64, ids []uint32) error {
 	err := m.Model.JoinEmbed(id, ids)
 	if s := m.sequences[id]; s != nil {
