@@ -207,7 +207,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"e2e/fidelity/streams",       // a client
 		"e2e/simulation/client",      // a client
 		"command/bench",              // measures any server of OpenAI's API
-		"bench/trust",                // a client that checks the order of events
+		"bench/trust/reader",         // a client that checks the order of events
 		"bench/paced", "bench/relay", // servers that Whence is compared with
 	}
 	for _, p := range packages(t) {

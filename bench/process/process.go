@@ -121,9 +121,12 @@ func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s
 // Exited returns a channel that is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
+// Pid returns the id of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // Stopped reports whether a signal has stopped the process.
 func (p *Process) Stopped() bool {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)) // a process that has ended is not stopped
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid())) // a process that has ended is not stopped
 	_, rest, _ := strings.Cut(string(b), ") ")
 	return strings.HasPrefix(rest, "T")
 }
@@ -150,7 +153,7 @@ func (p *Process) End() {
 
 // pids returns the ids of the process and of its descendants, such as nginx's workers.
 func (p *Process) pids() []int {
-	all := []int{p.cmd.Process.Pid}
+	all := []int{p.Pid()}
 	for i := 0; i < len(all); i++ {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
 		for _, file := range threads {

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/bench/trust/report"
+	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
@@ -19,53 +21,53 @@ const (
 
 // openAndAbort opens requests and aborts them at once. At least half of them must have become
 // streams by then: otherwise the row would measure nothing.
-func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
-	ctx, s.leave = context.WithCancel(ctx)
-	requests, lasts := 10*s.streams, 10*time.Second
-	body := bodyOf(100)
+func openAndAbort(ctx context.Context, t *trial) ([]finding, error) {
+	ctx, t.leave = context.WithCancel(ctx)
+	requests, lasts := 10*t.streams, 10*time.Second
+	body := new(reader.Reader).Body(100)
 	abort := func() {
 		one, leave := context.WithTimeout(ctx, 5*time.Millisecond)
 		defer leave()
-		req, err := http.NewRequestWithContext(one, http.MethodPost, "http://"+s.edges[0].addr+"/v1/chat/completions", bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(one, http.MethodPost, "http://"+t.Edges[0].Addr+"/v1/chat/completions", bytes.NewReader(body))
 		if err != nil {
 			return
 		}
 		req.Header.Set("Content-Type", "application/json")
-		if resp, err := s.http.Do(req); err == nil {
+		if resp, err := t.http.Do(req); err == nil {
 			_ = resp.Body.Close()
 		}
 	}
 	// The services keep records of their last streams. The measurement begins when there is no room
 	// for more of them, so that it shows what aborted requests leave behind besides.
 	for range warming {
-		s.reading.Go(func() {
+		t.reading.Go(func() {
 			for range max(requests, ledger.DefaultMax) / warming {
 				abort()
 			}
 		})
 	}
-	s.reading.Wait()
-	s.remaining(ctx)
-	before, err := s.memory()
+	t.reading.Wait()
+	t.remaining(ctx)
+	before, err := t.memory()
 	if err != nil {
 		return nil, err
 	}
-	earlier, err := s.scrape(ctx, s.edges[0], endings)
+	earlier, err := t.Edges[0].Scrape(ctx, endings)
 	if err != nil {
 		return nil, err
 	}
 	begun := time.Now()
 	for i := range requests {
-		s.reading.Go(abort)
+		t.reading.Go(abort)
 		time.Sleep(time.Until(begun.Add(time.Duration(i) * lasts / time.Duration(requests))))
 	}
-	s.reading.Wait()
-	s.remaining(ctx)
-	after, err := s.settled(ctx, before+maxGrowth)
+	t.reading.Wait()
+	t.remaining(ctx)
+	after, err := t.settled(ctx, before+maxGrowth)
 	if err != nil {
 		return nil, err
 	}
-	admitted, err := s.scrape(ctx, s.edges[0], endings)
+	admitted, err := t.Edges[0].Scrape(ctx, endings)
 	return []finding{
 		{What: "resident memory of api-service and chat-service within 5 s, more than before", Unit: report.Mebibytes, Got: float64(after-before) / (1 << 20), Bound: maxGrowth / (1 << 20)},
 		{What: "requests that were aborted before they were streams", Unit: report.Percent, Got: 100 * (1 - (admitted-earlier)/float64(requests)), Bound: 50},
@@ -76,17 +78,17 @@ func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
 const endings = "whence_stream_endings_total{"
 
 // settled returns the resident memory when it has fallen to enough bytes, or after 5 s.
-func (s *stand) settled(ctx context.Context, enough int64) (sum int64, err error) {
+func (t *trial) settled(ctx context.Context, enough int64) (sum int64, err error) {
 	for end := time.Now().Add(5 * time.Second); ; {
-		if sum, err = s.memory(); err != nil || sum <= enough || time.Now().After(end) || ctx.Err() != nil {
+		if sum, err = t.memory(); err != nil || sum <= enough || time.Now().After(end) || ctx.Err() != nil {
 			return sum, err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-func (s *stand) memory() (sum int64, err error) {
-	for _, p := range []*service{s.edges[0], s.chats[0]} {
+func (t *trial) memory() (sum int64, err error) {
+	for _, p := range []*stand.Service{t.Edges[0], t.Chats[0]} {
 		n, err := p.RSS()
 		if err != nil {
 			return 0, err

@@ -1,7 +1,7 @@
 // Command trust injects faults into separate processes under load, and compares what each fault
 // costs with its published bound.
 //
-//	trust [--streams N] [--only ROW] [--docs FILE]
+//	trust [--streams N] [--only ROW] [--docs FILE] [--bin DIRECTORY]
 //
 // Run it with scripts/trust. Each row starts its own services: api-service, chat-service and
 // workers with a simulated engine, whose answers are deterministic, so that the text of a moved
@@ -25,6 +25,7 @@ import (
 
 	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/trust/report"
+	"github.com/whence-dev/whence/bench/trust/stand"
 )
 
 func main() {
@@ -42,6 +43,7 @@ type options struct {
 	streams int
 	only    string
 	docs    string
+	bin     string
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -50,6 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.IntVar(&o.streams, "streams", 500, "number of `streams` that run when a fault is injected")
 	fs.StringVar(&o.only, "only", "", "run only the rows whose names `contain` this")
 	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the table")
+	fs.StringVar(&o.bin, "bin", "", "`directory` with api-service, chat-service, llm-worker and victim; empty builds those of this checkout")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -62,11 +65,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if _, err := process.RaiseFileLimit(); err != nil {
 		return err
 	}
-	b, err := build(ctx)
+	b, err := stand.Build(ctx, o.bin)
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.Close()
 	all, err := play(ctx, b, &o)
 	if err != nil {
 		return err
@@ -75,7 +78,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if o.docs != "" {
-		title := fmt.Sprintf("%d streams of %d tokens a second each, %d cores, commit %s, %s:", o.streams, pace, runtime.NumCPU(), b.commit, time.Now().UTC().Format(time.DateOnly))
+		title := fmt.Sprintf("%d streams of %d tokens a second each, %d cores, commit %s, %s:", o.streams, stand.Pace, runtime.NumCPU(), b.Commit, time.Now().UTC().Format(time.DateOnly))
 		err = report.Publish(o.docs, title, all)
 	}
 	for _, f := range all {
@@ -87,14 +90,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // play runs the selected rows, one after another.
-func play(ctx context.Context, b *builds, o *options) (all []finding, err error) {
+func play(ctx context.Context, b *stand.Builds, o *options) (all []finding, err error) {
 	for _, r := range rows {
 		if !strings.Contains(r.name, o.only) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, r.name)
-		s := &stand{builds: b, streams: o.streams}
-		found, err := s.play(ctx, r)
+		found, err := newTrial(b, o.streams, r).play(ctx)
 		if err != nil {
 			return all, fmt.Errorf("%s: %w", r.name, err)
 		}

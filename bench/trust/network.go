@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/wire"
+)
+
+var networkRows = []row{
+	partitioned("packets to a worker are dropped, another is there", stand.WorkerHop, (*wire.Wire).Drop, 10*time.Second),
+	partitioned("connections to a worker are rejected, another is there", stand.WorkerHop, (*wire.Wire).Reject, 500*time.Millisecond),
+	partitioned("packets to a chat-service are dropped, another is there", stand.ChatHop, (*wire.Wire).Drop, 10*time.Second),
+	partitioned("connections to a chat-service are rejected, another is there", stand.ChatHop, (*wire.Wire).Reject, 500*time.Millisecond),
+}
+
+// partitioned returns the row of a service that its callers can no longer reach. Another one is there.
+func partitioned(name string, at stand.Hop, cut func(*wire.Wire), bound time.Duration) row {
+	l := stand.Layout{Workers: 1, Chats: 2, Edges: 1, Wired: at}
+	if at == stand.WorkerHop {
+		l.Workers, l.Chats = 2, 1
+	}
+	return row{name: name, layout: l, tokens: 400, spared: true, play: func(_ context.Context, t *trial) ([]finding, error) {
+		w, err := t.busiest()
+		if err != nil {
+			return nil, err
+		}
+		cut(w)
+		return []finding{t.pause(bound)}, nil
+	}}
+}
+
+// probeTraffic is more than the bytes a second of health probes and PINGs on one wire.
+const probeTraffic = 1000
+
+// busiest returns the wire with the most traffic. It fails if no stream runs through a wire, because
+// then a cut would measure nothing.
+func (t *trial) busiest() (*wire.Wire, error) {
+	before := make([]int64, len(t.Wires))
+	for i, w := range t.Wires {
+		before[i] = w.Passed.Load()
+	}
+	time.Sleep(time.Second)
+	var most *wire.Wire
+	bytes := int64(0)
+	for i, w := range t.Wires {
+		if n := w.Passed.Load() - before[i]; n > bytes {
+			most, bytes = w, n
+		}
+	}
+	if bytes < probeTraffic+stand.Pace*int64(t.streams) {
+		return nil, fmt.Errorf("%d streams have %d bytes a second on the busiest wire: no stream goes through it", t.streams, bytes)
+	}
+	return most, nil
+}

@@ -1,0 +1,32 @@
+package reader
+
+import (
+	"context"
+	"time"
+
+	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Follow reads a kept stream to its end.
+func (r *Reader) Follow(ctx context.Context, st *client.Stream) {
+	r.Ending = Cut
+	defer func() { r.Over = time.Now() }()
+	for e, err := range st.Events(ctx) {
+		switch {
+		case ctx.Err() != nil:
+			r.Ending = Left
+			return
+		case err != nil:
+			r.Ending, r.Err = Failed, streamerr.As(err)
+			return
+		case r.Ending == Completed:
+			r.Ending = Cut // the ending was not the last event
+			return
+		case e.Kind == client.Delta && e.Text != "":
+			r.token(e.Text, time.Now())
+		case e.Kind == client.Ended:
+			r.Ending = Completed
+		}
+	}
+}
