@@ -208,6 +208,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"e2e/simulation/client",      // a client
 		"command/bench",              // measures any server of OpenAI's API
 		"bench/trust/reader",         // a client that checks the order of events
+		"bench/trust/server",         // a provider that refuses requests
 		"bench/paced", "bench/relay", // servers that Whence is compared with
 	}
 	for _, p := range packages(t) {

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/trust/trial"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
@@ -21,9 +22,9 @@ const (
 
 // openAndAbort opens requests and aborts them at once. At least half of them must have become
 // streams by then: otherwise the row would measure nothing.
-func openAndAbort(ctx context.Context, t *trial) ([]finding, error) {
-	ctx, t.leave = context.WithCancel(ctx)
-	requests, lasts := 10*t.streams, 10*time.Second
+func openAndAbort(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
+	ctx, t.Leave = context.WithCancel(ctx)
+	requests, lasts := 10*t.Streams, 10*time.Second
 	body := new(reader.Reader).Body(100)
 	abort := func() {
 		one, leave := context.WithTimeout(ctx, 5*time.Millisecond)
@@ -33,22 +34,22 @@ func openAndAbort(ctx context.Context, t *trial) ([]finding, error) {
 			return
 		}
 		req.Header.Set("Content-Type", "application/json")
-		if resp, err := t.http.Do(req); err == nil {
+		if resp, err := t.HTTP.Do(req); err == nil {
 			_ = resp.Body.Close()
 		}
 	}
 	// The services keep records of their last streams. The measurement begins when there is no room
 	// for more of them, so that it shows what aborted requests leave behind besides.
 	for range warming {
-		t.reading.Go(func() {
+		t.Reading.Go(func() {
 			for range max(requests, ledger.DefaultMax) / warming {
 				abort()
 			}
 		})
 	}
-	t.reading.Wait()
-	t.remaining(ctx)
-	before, err := t.memory()
+	t.Reading.Wait()
+	t.Remaining(ctx)
+	before, err := memory(t)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +59,17 @@ func openAndAbort(ctx context.Context, t *trial) ([]finding, error) {
 	}
 	begun := time.Now()
 	for i := range requests {
-		t.reading.Go(abort)
+		t.Reading.Go(abort)
 		time.Sleep(time.Until(begun.Add(time.Duration(i) * lasts / time.Duration(requests))))
 	}
-	t.reading.Wait()
-	t.remaining(ctx)
-	after, err := t.settled(ctx, before+maxGrowth)
+	t.Reading.Wait()
+	t.Remaining(ctx)
+	after, err := settled(ctx, t, before+maxGrowth)
 	if err != nil {
 		return nil, err
 	}
 	admitted, err := t.Edges[0].Scrape(ctx, endings)
-	return []finding{
+	return []trial.Finding{
 		{What: "resident memory of api-service and chat-service within 5 s, more than before", Unit: report.Mebibytes, Got: float64(after-before) / (1 << 20), Bound: maxGrowth / (1 << 20)},
 		{What: "requests that were aborted before they were streams", Unit: report.Percent, Got: 100 * (1 - (admitted-earlier)/float64(requests)), Bound: 50},
 	}, err
@@ -78,16 +79,16 @@ func openAndAbort(ctx context.Context, t *trial) ([]finding, error) {
 const endings = "whence_stream_endings_total{"
 
 // settled returns the resident memory when it has fallen to enough bytes, or after 5 s.
-func (t *trial) settled(ctx context.Context, enough int64) (sum int64, err error) {
+func settled(ctx context.Context, t *trial.Trial, enough int64) (sum int64, err error) {
 	for end := time.Now().Add(5 * time.Second); ; {
-		if sum, err = t.memory(); err != nil || sum <= enough || time.Now().After(end) || ctx.Err() != nil {
+		if sum, err = memory(t); err != nil || sum <= enough || time.Now().After(end) || ctx.Err() != nil {
 			return sum, err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-func (t *trial) memory() (sum int64, err error) {
+func memory(t *trial.Trial) (sum int64, err error) {
 	for _, p := range []*stand.Service{t.Edges[0], t.Chats[0]} {
 		n, err := p.RSS()
 		if err != nil {

@@ -16,26 +16,27 @@ import (
 	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/trust/trial"
 )
 
 var one = stand.Layout{Workers: 1, Chats: 1, Edges: 1}
 
-var clientRows = []row{
-	{name: "clients close their connections", layout: one, tokens: 600, spared: true, play: leavers{by: closing, stage: answering}.play},
-	{name: "clients reset their connections", layout: one, tokens: 600, spared: true, play: leavers{by: resetting, stage: answering}.play},
-	{name: "the processes of clients are killed", layout: one, tokens: 600, spared: true, play: leavers{by: dying, stage: answering}.play},
-	{name: "clients leave while they are queued", layout: one, prepare: full, tokens: 600, spared: true, play: leavers{by: closing, stage: queued}.play},
-	{name: "clients leave in the prefill", layout: slowPrefill, tokens: 600, spared: true, play: leavers{by: closing, stage: prefilling}.play},
+var clientRows = []trial.Row{
+	{Name: "clients close their connections", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: answering}.play},
+	{Name: "clients reset their connections", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: resetting, stage: answering}.play},
+	{Name: "the processes of clients are killed", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: dying, stage: answering}.play},
+	{Name: "clients leave while they are queued", Layout: one, Prepare: full, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: queued}.play},
+	{Name: "clients leave in the prefill", Layout: slowPrefill, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: prefilling}.play},
 }
 
 // full lets the worker run only the streams of the row, so that further ones are queued.
-func full(t *trial, l *stand.Layout) error {
-	l.Worker = append(slices.Clone(l.Worker), "--max-running", strconv.Itoa(t.streams))
+func full(t *trial.Trial, l *stand.Layout) error {
+	l.Worker = append(slices.Clone(l.Worker), "--max-running", strconv.Itoa(t.Streams))
 	return nil
 }
 
-// slowPrefill has a worker that reads 32 tokens of a prompt per step.
-var slowPrefill = stand.Layout{Workers: 1, Chats: 1, Edges: 1, Worker: []string{"--sim-chunk", "32"}}
+// slowPrefill has a worker that reads 4 tokens of a prompt per step.
+var slowPrefill = stand.Layout{Workers: 1, Chats: 1, Edges: 1, Worker: []string{"--sim-chunk", "4"}}
 
 // A stage is what the engine does for a stream when its client leaves.
 type stage int
@@ -46,12 +47,14 @@ const (
 	prefilling
 )
 
-// words makes prompts that take slowPrefill's worker over a second.
-const words = 1000
+const (
+	short = 5   // tokens of an answer after a long prompt
+	words = 150 // in a prompt that slowPrefill's worker reads for longer than a client waits
+)
 
 // leavers are clients that leave one after another.
 type leavers struct {
-	by    func(context.Context, *trial, *leaver) (leave func(), err error) // opens a stream
+	by    func(context.Context, *trial.Trial, *leaver) (leave func(), err error) // opens a stream
 	stage stage
 }
 
@@ -60,17 +63,19 @@ type leaver struct {
 	reader.Reader
 	tokens int
 	flows  chan struct{} // closed at the first text
+	over   chan struct{} // closed when the client has no connection
 	left   time.Time
 }
 
 // play opens additional streams, one after another, whose clients leave. There are a fifth as many as
 // streams that continue, and at most 100, so that all have left while the other streams run.
-func (l leavers) play(ctx context.Context, t *trial) ([]finding, error) {
+func (l leavers) play(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 	var all []*leaver
-	for i := range min(max(1, t.streams/5), 100) {
-		one := &leaver{tokens: t.row.tokens, flows: make(chan struct{})}
-		one.ID, one.Want, one.Flows = fmt.Sprint("leaves-", i), t.want, func() { close(one.flows) }
+	for i := range min(max(1, t.Streams/5), 100) {
+		one := &leaver{tokens: t.Row.Tokens, flows: make(chan struct{}), over: make(chan struct{})}
+		one.ID, one.Want, one.Flows = fmt.Sprint("leaves-", i), t.Want, func() { close(one.flows) }
 		if l.stage == prefilling {
+			one.tokens = short
 			one.Prompt, one.Want = fmt.Sprint(i, strings.Repeat(" fox", words)), "" // of its own, so that no cache has it
 		}
 		leave, err := l.by(ctx, t, one)
@@ -85,7 +90,7 @@ func (l leavers) play(ctx context.Context, t *trial) ([]finding, error) {
 		leave()
 		all = append(all, one)
 	}
-	if err := t.allRun(); err != nil {
+	if err := t.AllRun(); err != nil {
 		return nil, err
 	}
 	return l.judge(ctx, t, all)
@@ -97,6 +102,8 @@ func (l leavers) reached(ctx context.Context, one *leaver) error {
 		select {
 		case <-one.flows:
 			return fmt.Errorf("%s has text, and should wait for it", one.ID)
+		case <-one.over:
+			return fmt.Errorf("%s has ended with %w, and should wait", one.ID, one.Err)
 		case <-time.After(100 * time.Millisecond):
 			return nil
 		}
@@ -113,77 +120,75 @@ func (l leavers) reached(ctx context.Context, one *leaver) error {
 }
 
 // judge reads the stories of the streams whose clients have left.
-func (l leavers) judge(ctx context.Context, t *trial, all []*leaver) ([]finding, error) {
+func (l leavers) judge(ctx context.Context, t *trial.Trial, all []*leaver) ([]trial.Finding, error) {
 	var took []time.Duration
 	most, unclear := 0, 0
 	for _, one := range all {
-		var s story
+		var s reader.Story
 		var err error
 		if e := stand.Await(ctx, "the engine has stopped "+one.ID, func() bool {
-			s, err = t.story(ctx, one.ID)
+			s, err = reader.Tell(ctx, t.HTTP, t.Edges[0].Addr, one.ID)
 			return err == nil && s.State == "ended"
 		}); e != nil {
 			return nil, errors.Join(e, err)
 		}
-		engine, reached := s.engine()
+		engine, reached := s.Engine()
 		if !reached {
 			return nil, fmt.Errorf("no worker has a record of %s", one.ID)
 		}
-		took = append(took, max(0, engine.over().Sub(one.left)))
+		took = append(took, max(0, engine.Over().Sub(one.left)))
 		most = max(most, engine.Generated-one.Events())
 		if s.Reason != "client_gone" || engine.Reason != "client_gone" || !slices.Equal(engine.Path, []string{"client", "api-service/0", "chat-service/0", "llm-worker/0"}) {
 			unclear++
 		}
 	}
-	return []finding{
-		{What: "client leaves until the engine has stopped, p99", Unit: report.Millis, Got: inMillis(reader.P99(took)), Bound: 100},
+	return []trial.Finding{
+		{What: "client leaves until the engine has stopped, p99", Unit: report.Millis, Got: trial.InMillis(reader.P99(took)), Bound: 100},
 		{What: "most tokens that the engine made and the client did not get", Got: float64(most), Bound: 2},
 		{What: "streams that left with another reason or path than the client's", Got: float64(unclear)},
 	}, nil
 }
 
 // closing opens a stream whose client closes its connection.
-func closing(ctx context.Context, t *trial, one *leaver) (func(), error) {
+func closing(ctx context.Context, t *trial.Trial, one *leaver) (func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	t.reading.Go(func() {
-		one.Read(ctx, t.http, t.Edges[0].Addr, one.tokens)
-		close(over)
+	t.Reading.Go(func() {
+		one.Read(ctx, t.HTTP, t.Edges[0].Addr, one.tokens)
+		close(one.over)
 	})
 	return func() {
 		cancel()
-		<-over
+		<-one.over
 	}, nil
 }
 
 // resetting opens a stream whose client resets its connection.
-func resetting(ctx context.Context, t *trial, one *leaver) (func(), error) {
+func resetting(ctx context.Context, t *trial.Trial, one *leaver) (func(), error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Edges[0].Addr)
 	if err != nil {
 		return nil, err
 	}
-	over := make(chan struct{})
-	t.reading.Go(func() {
+	t.Reading.Go(func() {
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
 		one.Read(ctx, &client, t.Edges[0].Addr, one.tokens)
-		close(over)
+		close(one.over)
 	})
 	return func() {
 		_ = conn.(*net.TCPConn).SetLinger(0) // closes with RST
 		_ = conn.Close()
-		<-over
+		<-one.over
 	}, nil
 }
 
 // dying opens a stream of another process, which is killed.
-func dying(_ context.Context, t *trial, one *leaver) (func(), error) {
+func dying(_ context.Context, t *trial.Trial, one *leaver) (func(), error) {
 	url := "http://" + t.Edges[0].Addr + "/v1/chat/completions"
-	p, err := process.Start(t.builds.Dir, "victim", t.builds.Program("victim"), url, one.ID, string(one.Body(one.tokens)))
+	p, err := process.Start(t.Builds.Dir, "victim", t.Builds.Program("victim"), url, one.ID, string(one.Body(one.tokens)))
 	if err != nil {
 		return nil, err
 	}
 	flows := one.Flows
-	t.reading.Go(func() {
+	t.Reading.Go(func() {
 		for !strings.Contains(p.Output(), `{"content":"`) {
 			select {
 			case <-p.Exited():

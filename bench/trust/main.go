@@ -1,7 +1,7 @@
 // Command trust injects faults into separate processes under load, and compares what each fault
 // costs with its published bound.
 //
-//	trust [--streams N] [--only ROW] [--docs FILE] [--bin DIRECTORY]
+//	trust [--streams N] [--only ROW] [--docs FILE] [--bin DIRECTORY] [--held DURATION]
 //
 // Run it with scripts/trust. Each row starts its own services: api-service, chat-service and
 // workers with a simulated engine, whose answers are deterministic, so that the text of a moved
@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/trust/trial"
 )
 
 func main() {
@@ -44,6 +45,7 @@ type options struct {
 	only    string
 	docs    string
 	bin     string
+	held    time.Duration
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -52,6 +54,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.IntVar(&o.streams, "streams", 500, "number of `streams` that run when a fault is injected")
 	fs.StringVar(&o.only, "only", "", "run only the rows whose names `contain` this")
 	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the table")
+	fs.DurationVar(&o.held, "held", 10*time.Minute, "`duration` of the row that holds idle and live streams")
 	fs.StringVar(&o.bin, "bin", "", "`directory` with api-service, chat-service, llm-worker and victim; empty builds those of this checkout")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -70,14 +73,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer b.Close()
-	all, err := play(ctx, b, &o)
-	if err != nil {
-		return err
-	}
+	all, failed := play(ctx, b, &o)
 	if err := report.Print(out, all); err != nil {
-		return err
+		return errors.Join(failed, err)
 	}
-	if o.docs != "" {
+	if err = failed; err == nil && o.docs != "" {
 		title := fmt.Sprintf("%d streams of %d tokens a second each, %d cores, commit %s, %s:", o.streams, stand.Pace, runtime.NumCPU(), b.Commit, time.Now().UTC().Format(time.DateOnly))
 		err = report.Publish(o.docs, title, all)
 	}
@@ -90,23 +90,22 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // play runs the selected rows, one after another.
-func play(ctx context.Context, b *stand.Builds, o *options) (all []finding, err error) {
+func play(ctx context.Context, b *stand.Builds, o *options) (all []trial.Finding, failed error) {
+	played := 0
 	for _, r := range rows {
-		if !strings.Contains(r.name, o.only) {
+		if !strings.Contains(r.Name, o.only) {
 			continue
 		}
-		fmt.Fprintln(os.Stderr, r.name)
-		found, err := newTrial(b, o.streams, r).play(ctx)
+		fmt.Fprintln(os.Stderr, r.Name)
+		found, err := trial.New(b, o.streams, o.held, r).Run(ctx)
+		played++
 		if err != nil {
-			return all, fmt.Errorf("%s: %w", r.name, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", r.Name, err)) // further rows may have figures
 		}
 		all = append(all, found...)
 	}
-	if len(all) == 0 {
+	if played == 0 {
 		return nil, fmt.Errorf("no row has %q in its name", o.only)
 	}
-	return all, nil
+	return all, failed
 }
-
-// A finding is one measured figure of a row.
-type finding = report.Finding

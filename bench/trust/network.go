@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/trust/trial"
 	"github.com/whence-dev/whence/bench/wire"
 )
 
-var networkRows = []row{
+var networkRows = []trial.Row{
 	partitioned("packets to a worker are dropped, another is there", stand.WorkerHop, (*wire.Wire).Drop, 10*time.Second),
 	partitioned("connections to a worker are rejected, another is there", stand.WorkerHop, (*wire.Wire).Reject, 500*time.Millisecond),
 	partitioned("packets to a chat-service are dropped, another is there", stand.ChatHop, (*wire.Wire).Drop, 10*time.Second),
@@ -17,18 +18,18 @@ var networkRows = []row{
 }
 
 // partitioned returns the row of a service that its callers can no longer reach. Another one is there.
-func partitioned(name string, at stand.Hop, cut func(*wire.Wire), bound time.Duration) row {
+func partitioned(name string, at stand.Hop, cut func(*wire.Wire), bound time.Duration) trial.Row {
 	l := stand.Layout{Workers: 1, Chats: 2, Edges: 1, Wired: at}
 	if at == stand.WorkerHop {
 		l.Workers, l.Chats = 2, 1
 	}
-	return row{name: name, layout: l, tokens: 400, spared: true, play: func(_ context.Context, t *trial) ([]finding, error) {
-		w, err := t.busiest()
+	return trial.Row{Name: name, Layout: l, Tokens: 400, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
+		w, err := busiest(t)
 		if err != nil {
 			return nil, err
 		}
 		cut(w)
-		return []finding{t.pause(bound)}, nil
+		return []trial.Finding{t.Pause(bound)}, nil
 	}}
 }
 
@@ -37,7 +38,7 @@ const probeTraffic = 1000
 
 // busiest returns the wire with the most traffic. It fails if no stream runs through a wire, because
 // then a cut would measure nothing.
-func (t *trial) busiest() (*wire.Wire, error) {
+func busiest(t *trial.Trial) (*wire.Wire, error) {
 	before := make([]int64, len(t.Wires))
 	for i, w := range t.Wires {
 		before[i] = w.Passed.Load()
@@ -50,8 +51,8 @@ func (t *trial) busiest() (*wire.Wire, error) {
 			most, bytes = w, n
 		}
 	}
-	if bytes < probeTraffic+stand.Pace*int64(t.streams) {
-		return nil, fmt.Errorf("%d streams have %d bytes a second on the busiest wire: no stream goes through it", t.streams, bytes)
+	if bytes < probeTraffic+stand.Pace*int64(t.Streams) {
+		return nil, fmt.Errorf("%d streams have %d bytes a second on the busiest wire: no stream goes through it", t.Streams, bytes)
 	}
 	return most, nil
 }

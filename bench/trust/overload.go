@@ -12,22 +12,23 @@ import (
 	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/trust/trial"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // share is the number of streams that the tenant "noisy" may have at a time.
 const share = 5
 
-var overloadRows = []row{
-	{name: "one tenant sends five times its limit", layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, prepare: withLimits, tokens: 600, spared: true, play: overloaded},
-	{name: "ten times as many requests are opened and aborted in 10 s", layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, play: openAndAbort},
+var overloadRows = []trial.Row{
+	{Name: "one tenant sends five times its limit", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Prepare: withLimits, Tokens: 600, Spared: true, Play: overloaded},
+	{Name: "ten times as many requests are opened and aborted in 10 s", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Play: openAndAbort},
 }
 
 // withLimits writes the keys of two tenants to a file that the api-services read. The streams of the
 // row are those of the tenant without limits.
-func withLimits(t *trial, l *stand.Layout) error {
-	name := filepath.Join(t.builds.Dir, "keys.yaml")
-	t.key = "others"
+func withLimits(t *trial.Trial, l *stand.Layout) error {
+	name := filepath.Join(t.Builds.Dir, "keys.yaml")
+	t.Key = "others"
 	l.Edge = append(slices.Clone(l.Edge), "--keys", name)
 	text := fmt.Sprintf("tenants:\n  noisy: {streams: %d}\nkeys:\n  - {key: noisy, id: noisy, tenant: noisy}\n  - {key: others, id: others, tenant: others}\n", share)
 	return os.WriteFile(name, []byte(text), 0o600)
@@ -35,13 +36,12 @@ func withLimits(t *trial, l *stand.Layout) error {
 
 // overloaded has one tenant send requests within its limit, then five times as many as the limit
 // allows. A request of ask runs for about a quarter of a second, so share places serve rate a second.
-func overloaded(ctx context.Context, t *trial) ([]finding, error) {
+func overloaded(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 	const rate, lasts = 4 * share, 10 * time.Second
 	both := func(noisy int) (others, tenant []*reader.Reader) {
 		done := make(chan []*reader.Reader, 1)
-		beside := &trial{Stand: t.Stand, http: t.http, asked: 1 << 20}
-		go func() { done <- beside.ask(ctx, "noisy", noisy, lasts) }()
-		others = t.ask(ctx, "others", 20, lasts)
+		go func() { done <- t.Ask(ctx, "noisy", noisy, lasts) }()
+		others = t.Ask(ctx, "others", 20, lasts)
 		return others, <-done
 	}
 	before, _ := both(rate / 2)    // within the limit
@@ -59,10 +59,10 @@ func overloaded(ctx context.Context, t *trial) ([]finding, error) {
 	if len(refusals) == 0 {
 		return nil, errors.New("no request of the tenant over its limit was refused")
 	}
-	t.finish()
-	return []finding{
-		{What: "p99 time to first token of the others, more than before beyond 35 ms", Unit: report.Percent, Got: growth(reader.TTFT(before), reader.TTFT(after)), Bound: 25},
-		{What: "request over the limit until its 429, p99", Unit: report.Millis, Got: inMillis(reader.P99(refusals)), Bound: 50},
+	t.Finish()
+	return []trial.Finding{
+		{What: "p99 time to first token of the others, more than before beyond 35 ms", Unit: report.Percent, Got: trial.Growth(reader.TTFT(before), reader.TTFT(after)), Bound: 25},
+		{What: "request over the limit until its 429, p99", Unit: report.Millis, Got: trial.InMillis(reader.P99(refusals)), Bound: 50},
 		{What: "requests of the others that fail", Got: float64(reader.Unanswered(before) + reader.Unanswered(after))},
 		{What: "requests of the tenant that end with neither an answer nor a 429", Got: float64(other)},
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/bench/trust/report"
 	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/bench/trust/trial"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -17,41 +18,42 @@ const rollGrace = time.Second // --drain of the rows that restart services
 var drained = []string{"--drain", rollGrace.String()}
 
 // pick selects services of a row.
-type pick func(*trial) []*stand.Service
+type pick func(*trial.Trial) []*stand.Service
 
-func workersOf(t *trial) []*stand.Service { return t.Workers }
-func chatsOf(t *trial) []*stand.Service   { return t.Chats }
-func edgesOf(t *trial) []*stand.Service   { return t.Edges }
+func workersOf(t *trial.Trial) []*stand.Service { return t.Workers }
+func chatsOf(t *trial.Trial) []*stand.Service   { return t.Chats }
+func edgesOf(t *trial.Trial) []*stand.Service   { return t.Edges }
 
-var restartRows = []row{
-	{name: "worker drains, another is there", layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, tokens: 200, spared: true, play: drains(workersOf)},
-	{name: "chat-service drains, another is there", layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, tokens: 200, spared: true, play: drains(chatsOf)},
-	{name: "api-service gets a second signal", layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, tokens: 200, play: secondSignal(edgesOf)},
-	{name: "chat-service gets a second signal", layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, tokens: 200, play: secondSignal(chatsOf)},
-	{name: "worker gets a second signal", layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, tokens: 200, play: secondSignal(workersOf)},
-	{name: "workers restart, one after another", layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, tokens: 400, spared: true, play: rolled(workersOf)},
-	{name: "chat-services restart, one after another", layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, tokens: 400, spared: true, play: rolled(chatsOf)},
+var restartRows = []trial.Row{
+	{Name: "worker drains, another is there", Layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, Tokens: 200, Spared: true, Play: drains(workersOf)},
+	{Name: "chat-service drains, another is there", Layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, Tokens: 200, Spared: true, Play: drains(chatsOf)},
+	{Name: "api-service gets a second signal", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(edgesOf)},
+	{Name: "chat-service gets a second signal", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(chatsOf)},
+	{Name: "worker gets a second signal", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(workersOf)},
+	{Name: "workers restart, one after another", Layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, Tokens: 400, Spared: true, Play: rolled(workersOf)},
+	{Name: "api-services restart, one after another", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 2, Edge: drained}, Prepare: withRedis, Kept: true, Tokens: 600, Spared: true, Play: rolled(edgesOf)},
+	{Name: "chat-services restart, one after another", Layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, Tokens: 400, Spared: true, Play: rolled(chatsOf)},
 }
 
 // drains returns the play of a row that sends SIGTERM to one of two services.
-func drains(which pick) func(context.Context, *trial) ([]finding, error) {
-	return func(_ context.Context, t *trial) ([]finding, error) {
+func drains(which pick) func(context.Context, *trial.Trial) ([]trial.Finding, error) {
+	return func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
 		took, err := which(t)[0].Terminate()
-		return []finding{
-			{What: "time until the process has ended", Unit: report.Millis, Got: inMillis(took), Bound: inMillis(rollGrace + time.Second)},
-			t.pause(500 * time.Millisecond),
+		return []trial.Finding{
+			{What: "time until the process has ended", Unit: report.Millis, Got: trial.InMillis(took), Bound: trial.InMillis(rollGrace + time.Second)},
+			t.Pause(500 * time.Millisecond),
 		}, err
 	}
 }
 
 // rolled returns the play of a row that restarts all services of a kind, one after another, while
 // streams run and new requests come.
-func rolled(which pick) func(context.Context, *trial) ([]finding, error) {
-	return func(ctx context.Context, t *trial) ([]finding, error) {
+func rolled(which pick) func(context.Context, *trial.Trial) ([]trial.Finding, error) {
+	return func(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 		asking, stop := context.WithCancel(ctx)
 		defer stop()
 		asked := make(chan []*reader.Reader, 1)
-		go func() { asked <- t.askUntil(asking) }()
+		go func() { asked <- askUntil(asking, t) }()
 		var longest time.Duration
 		for _, p := range which(t) {
 			took, err := p.Terminate()
@@ -65,31 +67,36 @@ func rolled(which pick) func(context.Context, *trial) ([]finding, error) {
 			if err := t.Usable(ctx); err != nil {
 				return nil, err
 			}
+			for _, e := range t.Edges {
+				if err := e.Ready(e.Addr); err != nil {
+					return nil, err
+				}
+			}
 		}
 		stop()
 		all := <-asked
 		if len(all) == 0 {
 			return nil, errors.New("no request came during the restarts")
 		}
-		t.finish()
-		return []finding{
-			{What: "longest time until a process has ended", Unit: report.Millis, Got: inMillis(longest), Bound: inMillis(rollGrace + time.Second)},
+		t.Finish()
+		return []trial.Finding{
+			{What: "longest time until a process has ended", Unit: report.Millis, Got: trial.InMillis(longest), Bound: trial.InMillis(rollGrace + time.Second)},
 			{What: "requests during the restarts that fail", Got: float64(reader.Unanswered(all))},
 		}, nil
 	}
 }
 
 // askUntil asks ten times a second until ctx is canceled.
-func (t *trial) askUntil(ctx context.Context) (all []*reader.Reader) {
+func askUntil(ctx context.Context, t *trial.Trial) (all []*reader.Reader) {
 	for ctx.Err() == nil {
-		all = append(all, t.ask(context.WithoutCancel(ctx), "", 10, 500*time.Millisecond)...)
+		all = append(all, t.Ask(context.WithoutCancel(ctx), "", 10, 500*time.Millisecond)...)
 	}
 	return all
 }
 
 // secondSignal returns the play of a row that sends two signals to the only service of a kind.
-func secondSignal(which pick) func(context.Context, *trial) ([]finding, error) {
-	return func(_ context.Context, t *trial) ([]finding, error) {
+func secondSignal(which pick) func(context.Context, *trial.Trial) ([]trial.Finding, error) {
+	return func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
 		p := which(t)[0]
 		if err := p.Signal(syscall.SIGTERM); err != nil {
 			return nil, err
@@ -99,15 +106,15 @@ func secondSignal(which pick) func(context.Context, *trial) ([]finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.finish()
+		t.Finish()
 		untold := 0
-		for _, r := range t.readers {
+		for _, r := range t.Readers {
 			if r.Ending != reader.Failed || r.Err.Reason != streamerr.Draining {
 				untold++
 			}
 		}
-		return []finding{
-			{What: "second signal until the process has ended", Unit: report.Millis, Got: inMillis(took), Bound: 200},
+		return []trial.Finding{
+			{What: "second signal until the process has ended", Unit: report.Millis, Got: trial.InMillis(took), Bound: 200},
 			{What: "clients that are not told draining", Got: float64(untold)},
 		}, nil
 	}

@@ -52,6 +52,7 @@ type Reader struct {
 	text   strings.Builder
 	events int  // with text
 	chosen bool // a finish_reason has arrived
+	status int  // 0 without a response
 	last   time.Time
 }
 
@@ -95,7 +96,7 @@ func (r *Reader) Read(ctx context.Context, client *http.Client, addr string, tok
 	resp, err := client.Do(req)
 	if err == nil {
 		defer resp.Body.Close() //nolint:errcheck // read to its end, or left
-		r.ID = resp.Header.Get("X-Request-Id")
+		r.ID, r.status = resp.Header.Get("X-Request-Id"), resp.StatusCode
 		err = r.answer(resp)
 	}
 	if r.Ending == Cut && ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -197,6 +198,11 @@ func (r *Reader) token(text string, at time.Time) {
 		}
 	}
 	r.last = at
+}
+
+// Elsewhere reports whether the request has not begun a stream, and may be sent to another service.
+func (r *Reader) Elsewhere() bool {
+	return r.Ending == Cut && r.status == 0 || r.Ending == Refused && r.Err.Reason == streamerr.Draining
 }
 
 // Wrong reports whether the text is not a prefix of the wanted text, or, for a completed stream,

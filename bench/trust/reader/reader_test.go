@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -64,5 +65,24 @@ func TestOutputOfAKilledClientIsAStreamThatWasLeft(t *testing.T) {
 	r.Scan(strings.NewReader(text + text + "data: {\"cho"))
 	if r.Ending != Left || r.Text() != "xx" || r.Events() != 2 {
 		t.Errorf("ending %d with %q in %d events", r.Ending, r.Text(), r.Events())
+	}
+}
+
+// TestOnlyRequestsWithoutAStreamGoElsewhere: a request may be sent again if it reached no service, or if
+// the service drains.
+func TestOnlyRequestsWithoutAStreamGoElsewhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    Reader
+		want bool
+	}{
+		"no connection": {Reader{Ending: Cut}, true},
+		"draining":      {Reader{Ending: Refused, status: 503, Err: streamerr.New(streamerr.Draining, "x")}, true},
+		"over a limit":  {Reader{Ending: Refused, status: 429, Err: streamerr.New(streamerr.Overloaded, "x")}, false},
+		"a cut stream":  {Reader{Ending: Cut, status: 200}, false},
+		"an answer":     {Reader{Ending: Completed, status: 200}, false},
+	} {
+		if got := c.r.Elsewhere(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package stand
 
 import (
 	"net"
+	"path/filepath"
+	"strings"
 
 	"github.com/whence-dev/whence/bench/process"
 )
@@ -14,6 +16,21 @@ func (s *Stand) other(addr, name, file string, args ...string) error {
 	}
 	s.Others = append(s.Others, p)
 	return p.Listening(addr)
+}
+
+// Etcd starts an etcd server, and returns the URL under which the services of the row register.
+func (s *Stand) Etcd() (string, error) {
+	addr, err := process.FreeAddr()
+	if err != nil {
+		return "", err
+	}
+	peer, err := process.FreeAddr()
+	if err != nil {
+		return "", err
+	}
+	url, peerURL := "http://"+addr, "http://"+peer
+	return "etcd://" + addr + "/whence", s.other(addr, "etcd", "etcd", "--data-dir", filepath.Join(s.builds.Dir, "etcd-"+strings.ReplaceAll(addr, ":", "-")),
+		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)
 }
 
 // Redis starts a Redis server, and returns its URL.

@@ -32,6 +32,7 @@ func (s *Stand) Launch(p *Service) (err error) {
 		return err
 	}
 	p.generation++
+	p.Admin = p.metrics
 	return p.Listening(p.Addr)
 }
 

@@ -1,4 +1,4 @@
-package main
+package reader
 
 import (
 	"context"
@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// A story is what the hops have recorded of a stream, as GET /v1/streams/{id} tells it.
-type story struct {
+// A Story is what the hops have recorded of a stream, as GET /v1/streams/{id} tells it.
+type Story struct {
 	State  string
 	Reason string
-	Tokens struct{ Generated int }
-	Hops   []hopStory
+	Hops   []HopStory
 }
 
-// A hopStory is the record of one hop.
-type hopStory struct {
+// A HopStory is the record of one hop.
+type HopStory struct {
 	Hop, State, Reason string
 	Path               []string
 	Began              time.Time
 	Took               float64 `json:"took_ms"`
+	Received           int     `json:"tokens_in"`
 	Generated          int     `json:"tokens_out"`
 }
 
-// over returns when the stream had ended on the hop.
-func (h *hopStory) over() time.Time {
+// Over returns when the stream had ended on the hop.
+func (h *HopStory) Over() time.Time {
 	return h.Began.Add(time.Duration(h.Took * float64(time.Millisecond)))
 }
 
-// story returns the story of a stream.
-func (t *trial) story(ctx context.Context, id string) (s story, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.Edges[0].Addr+"/v1/streams/"+id, nil)
+// Tell returns the story of a stream.
+func Tell(ctx context.Context, client *http.Client, addr, id string) (s Story, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/streams/"+id, nil)
 	if err != nil {
 		return s, err
 	}
-	resp, err := t.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return s, err
 	}
@@ -48,9 +48,9 @@ func (t *trial) story(ctx context.Context, id string) (s story, err error) {
 	return s, json.NewDecoder(resp.Body).Decode(&s)
 }
 
-// engine returns the record of the hop with the engine. A stream that has not reached a worker has
+// Engine returns the record of the hop with the engine. A stream that has not reached a worker has
 // none.
-func (s *story) engine() (*hopStory, bool) {
+func (s *Story) Engine() (*HopStory, bool) {
 	for i := range s.Hops {
 		if strings.HasPrefix(s.Hops[i].Hop, "llm-worker/") {
 			return &s.Hops[i], true

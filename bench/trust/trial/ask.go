@@ -1,4 +1,4 @@
-package main
+package trial
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/bench/trust/stand"
 )
 
-// short is the number of tokens of the requests of ask.
+// short is the number of tokens of the requests of Ask.
 const short = 5
 
 // A keySender adds an API key to each request.
@@ -28,16 +28,16 @@ func (k keySender) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // client returns a client that sends a key, or none if key is "".
-func (t *trial) client(key string) *http.Client {
+func (t *Trial) client(key string) *http.Client {
 	if key == "" {
-		return t.http
+		return t.HTTP
 	}
-	return &http.Client{Transport: keySender{key, t.http.Transport}}
+	return &http.Client{Transport: keySender{key, t.HTTP.Transport}}
 }
 
-// ask sends rate short requests a second for a while, beside the streams of the row, and returns
+// Ask sends rate short requests a second for a while, beside the streams of the row, and returns
 // their readers when all have ended.
-func (t *trial) ask(ctx context.Context, key string, rate int, lasts time.Duration) []*reader.Reader {
+func (t *Trial) Ask(ctx context.Context, key string, rate int, lasts time.Duration) []*reader.Reader {
 	ctx, cancel := context.WithTimeout(ctx, lasts+stand.Within)
 	defer cancel()
 	var all []*reader.Reader
@@ -46,29 +46,40 @@ func (t *trial) ask(ctx context.Context, key string, rate int, lasts time.Durati
 	begun := time.Now()
 	for i := range max(1, rate*int(lasts/time.Millisecond)/1000) {
 		time.Sleep(time.Until(begun.Add(time.Duration(i) * time.Second / time.Duration(rate))))
-		t.asked++
-		r := &reader.Reader{ID: "asks-" + strconv.Itoa(t.asked)}
+		r := &reader.Reader{ID: "asks-" + strconv.FormatInt(t.asked.Add(1), 10)}
 		all = append(all, r)
-		asking.Go(func() { r.Read(ctx, client, t.Edges[0].Addr, short) })
+		asking.Go(func() { t.read(ctx, client, r) })
 	}
 	asking.Wait()
 	return all
+}
+
+// read reads a short request. Like a load balancer, it tries the next api-service if one cannot be
+// connected to, or refuses the request because it drains.
+func (t *Trial) read(ctx context.Context, client *http.Client, r *reader.Reader) {
+	for _, e := range t.Edges {
+		*r = reader.Reader{ID: r.ID}
+		r.Read(ctx, client, e.Addr, short)
+		if !r.Elsewhere() {
+			return
+		}
+	}
 }
 
 // noise is the difference between two percentiles that the rows ignore: a step of the simulated
 // engine takes up to 33 ms with 500 streams, and a request begins at any time within one.
 const noise = 35 * time.Millisecond
 
-// growth returns by how many percent after exceeds before, beyond noise.
-func growth(before, after time.Duration) float64 {
+// Growth returns by how many percent after exceeds before, beyond noise.
+func Growth(before, after time.Duration) float64 {
 	return max(0, 100*float64(after-before-noise)/float64(before))
 }
 
-// beside returns the figures of the requests before and after a fault. percent bounds the growth of
+// Beside returns the figures of the requests before and after a fault. percent bounds the Growth of
 // the time to first token.
-func beside(before, after []*reader.Reader, percent float64) []finding {
-	return []finding{
-		{What: "p99 time to first token of new requests, more than before beyond 35 ms", Unit: report.Percent, Got: growth(reader.TTFT(before), reader.TTFT(after)), Bound: percent},
+func Beside(before, after []*reader.Reader, percent float64) []Finding {
+	return []Finding{
+		{What: "p99 time to first token of new requests, more than before beyond 35 ms", Unit: report.Percent, Got: Growth(reader.TTFT(before), reader.TTFT(after)), Bound: percent},
 		{What: "new requests that fail", Got: float64(reader.Unanswered(before) + reader.Unanswered(after))},
 	}
 }
