@@ -98,12 +98,10 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		ReadHeaderTimeout: c.ReadTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxConcurrent,
-			SendPingTimeout:      c.ClientTimeout / 2, PingTimeout: c.ClientTimeout / 2,
-			WriteByteTimeout: c.WriteTimeout,
-		},
-		ErrorLog: log.New(lines{logger}, "", 0),
+		ErrorLog:          log.New(lines{logger}, "", 0),
+	}
+	if err := serveHTTP2(srv, &c, logger); err != nil {
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx) // a failure of one goroutine ends the other
 	group.Go(func() error {

@@ -125,6 +125,7 @@ const stopWait = time.Second
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
 	srv.TLS, srv.Refused = s.identity.ServerTLS(), s.identity.Refused
+	srv.MaxStreams, srv.Flooded = s.limits.Transport(), guard.Flooded(s.guarded())
 	registrar := guard.Server(srv)
 	if s.linked {
 		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused})
@@ -167,9 +168,14 @@ func ended(ctx context.Context, failed <-chan error) error {
 	}
 }
 
+// guarded returns the options of the guard between the server and the services.
+func (s *Server) guarded() guard.Options {
+	return guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: ledger.At(s.hop).Metrics, Log: s.hop.Log}
+}
+
 // Register registers all services of s with a gRPC server.
 func (s *Server) Register(srv guard.Server) {
-	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: ledger.At(s.hop).Metrics, Log: s.hop.Log})
+	guarded := guard.New(srv, s.guarded())
 	chatv1.RegisterChatServer(guarded, s)
 	inspect.Register(guarded, s.hop, s.below)
 	healthpb.RegisterHealthServer(guarded, s.health)

@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/guard/flood"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -177,8 +178,9 @@ const (
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
 // for grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
+	creds := flood.Credentials(s.identity.ServerCredentials(), s.limits.Transport(), guard.Flooded(s.guarded()))
 	gs := grpc.NewServer(
-		grpc.Creds(connloss.Sense(s.identity.ServerCredentials())),
+		grpc.Creds(connloss.Sense(creds)),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxHeaderListSize(guard.MaxHeaderBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
@@ -220,9 +222,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	return nil
 }
 
+// guarded returns the options of the guard between the server and the services.
+func (s *Server) guarded() guard.Options {
+	return guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.records.Metrics, Log: s.hop.Log}
+}
+
 // Register registers all services of s with a gRPC server.
 func (s *Server) Register(srv guard.Server) {
-	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.records.Metrics, Log: s.hop.Log})
+	guarded := guard.New(srv, s.guarded())
 	healthpb.RegisterHealthServer(guarded, s.health)
 	workerv1.RegisterWorkerServer(guarded, s)
 	inspect.Register(guarded, &s.hop, nil)

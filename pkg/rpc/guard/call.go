@@ -81,14 +81,13 @@ func (c *call) recv(m any) (err error) {
 type calls struct {
 	limits Limits
 
-	mu     sync.Mutex // guards the following fields
-	total  int
-	by     map[string]int // by connection
-	logged map[Limit]time.Time
+	mu    sync.Mutex // guards the following fields
+	total int
+	by    map[string]int // by connection
 }
 
 func newCalls(limits Limits) *calls {
-	return &calls{limits: limits, by: map[string]int{}, logged: map[Limit]time.Time{}}
+	return &calls{limits: limits, by: map[string]int{}}
 }
 
 // open admits a call of a connection, or returns the limit that prevents this.
@@ -114,18 +113,4 @@ func (c *calls) close(from string) {
 	if c.by[from]--; c.by[from] == 0 {
 		delete(c.by, from)
 	}
-}
-
-// logEvery is the time between two log lines about one limit.
-const logEvery = 10 * time.Second
-
-// mayLog reports whether a line about a limit is due, and records that it is written.
-func (c *calls) mayLog(limit Limit) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last, ok := c.logged[limit]; ok && time.Since(last) < logEvery {
-		return false
-	}
-	c.logged[limit] = time.Now()
-	return true
 }

@@ -40,6 +40,7 @@ const (
 	FirstMessage  Limit = "first_message"
 	PerConnection Limit = "connection"
 	Total         Limit = "total"
+	Frames        Limit = "frames" // a flood of frames; see package flood
 )
 
 // An Observer counts calls. All methods are called concurrently.
@@ -51,7 +52,7 @@ type Observer interface {
 	// CallClosed counts the end of an admitted call. begun reports whether the first message had
 	// arrived.
 	CallClosed(begun bool)
-	// CallRefused counts a call that exceeded a limit.
+	// CallRefused counts a call, or a connection, that exceeded a limit.
 	CallRefused(limit string)
 }
 
@@ -67,19 +68,15 @@ type Options struct {
 // New returns a registrar that registers services with s behind a guard. Register all services of a
 // server with the same guard, because a guard counts only its own calls.
 func New(s Server, o Options) Server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Observer == nil {
-		o.Observer = nobody{}
-	}
-	return &guard{Server: s, Options: o, calls: newCalls(o.Limits)}
+	o.setDefaults()
+	return &guard{Server: s, Options: o, calls: newCalls(o.Limits), lines: newLines()}
 }
 
 type guard struct {
 	Server
 	Options
 	calls *calls
+	lines *lines
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -145,7 +142,7 @@ func (g *guard) refuse(ctx context.Context, limit Limit) error {
 // met counts a call that exceeded a limit, and logs it unless that limit was logged recently.
 func (g *guard) met(ctx context.Context, limit Limit) {
 	g.Observer.CallRefused(string(limit))
-	if g.calls.mayLog(limit) {
+	if g.lines.due(limit) {
 		g.Log.WarnContext(ctx, "grpc calls are refused", "hop", g.Name, "limit", string(limit), "peer", connection(ctx),
 			"first_message_timeout", g.Limits.FirstMessage, "max_calls_per_connection", g.Limits.PerConnection, "max_calls", g.Limits.Total)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/guard/flood"
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
@@ -66,6 +67,13 @@ type Server struct {
 	TLS *tls.Config
 	// Refused is called with the address of a caller whose TLS handshake failed; nil for none.
 	Refused func(caller net.Addr, err error)
+	// MaxStreams is the number of open streams from which on a connection with gRPC is closed; 0
+	// means no bound. A stream is open until its end is written, which may be long after its handler
+	// has returned.
+	MaxStreams uint32
+	// Flooded is called with the address of a caller whose connection was closed because of
+	// MaxStreams or a flood of frames; nil for none.
+	Flooded flood.Report
 
 	services map[string]service // by short name, which Kitex routes by
 	err      error              // of the first registration that failed
@@ -148,6 +156,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
 		server.WithGRPCUnknownServiceHandler(unknown),
 		server.WithGRPCMaxHeaderListSize(guard.MaxHeaderBytes),
+		server.WithGRPCMaxConcurrentStreams(s.MaxStreams), // tells callers
 		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: serverPing, Timeout: pingTimeout}),
 		server.WithGRPCKeepaliveEnforcementPolicy(kgrpc.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 	)...)
@@ -173,7 +182,7 @@ func (s *Server) Serve(ln net.Listener) error {
 // when it accepts connections.
 func (s *Server) transport(ln net.Listener, infos []*serviceinfo.ServiceInfo, limit int, up func()) ([]server.Option, error) {
 	if s.TLS != nil {
-		return append(overTLS(s.TLS, s.Refused, up), server.WithListener(ln)), nil
+		return append(s.overTLS(up), server.WithListener(ln)), nil
 	}
 	polled, err := pollnet.Listener(ln)
 	return append(s.overThrift(infos, limit), server.WithListener(polled)), err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
 	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
@@ -105,14 +106,32 @@ func (s *serverStream) RecvMsg(m any) error {
 		s.skip = size
 		return status.Errorf(codes.ResourceExhausted, "received a message of %d bytes; at most %d are allowed", size, s.limit)
 	}
-	body := make([]byte, size)
-	if _, err := s.conn.Read(body); err != nil && size > 0 {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
+	body, err := s.readBody(int(size))
+	if err != nil {
 		return recvError(err)
 	}
 	return s.codec.decode(body, m)
+}
+
+// trusted is the length of a message that is allocated before the message has arrived, in bytes.
+const trusted = 16 << 10
+
+// readBody reads the bytes of a message. It allocates at most trusted bytes, or three times as many
+// as have arrived, because a caller may claim a length without sending the message.
+func (s *serverStream) readBody(size int) ([]byte, error) {
+	body := make([]byte, 0, min(size, trusted))
+	for len(body) < size {
+		have := len(body)
+		body = slices.Grow(body, min(size-have, max(have, trusted)))
+		body = body[:min(size, cap(body))]
+		if _, err := s.conn.Read(body[have:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	return body, nil
 }
 
 // skipRefused reads the rest of a message that was refused because of its header, so that the next

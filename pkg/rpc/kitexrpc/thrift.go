@@ -8,7 +8,6 @@ import (
 	"github.com/cloudwego/kitex/pkg/remote/codec"
 	"github.com/cloudwego/kitex/pkg/remote/trans/detection"
 	knetpoll "github.com/cloudwego/kitex/pkg/remote/trans/netpoll"
-	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
@@ -39,7 +38,7 @@ func (s *Server) overThrift(infos []*serviceinfo.ServiceInfo, limit int) []serve
 	}
 	return append(options, server.WithTransHandlerFactory(detection.NewSvrTransHandlerFactory(
 		knetpoll.NewSvrTransHandlerFactory(),
-		nphttp2.NewSvrTransHandlerFactory(),
+		s.meteredGRPC(),
 		ttrpc.Handlers{Limit: limit, WriteTimeout: patience, Service: infos[0], Fallback: bidi(unknownMethod)},
 	)))
 }

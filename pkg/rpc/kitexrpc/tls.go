@@ -10,7 +10,6 @@ import (
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/remote"
-	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
 	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	"github.com/cloudwego/kitex/pkg/utils"
 	"github.com/cloudwego/kitex/server"
@@ -30,12 +29,11 @@ const acceptPause = 50 * time.Millisecond
 const handshakeTimeout = 10 * time.Second
 
 // overTLS returns the options of a server with TLS. The server uses Go's connections, because
-// netpoll has no TLS. The server calls ready when it accepts connections, and refused, which may be
-// nil, when a handshake has failed.
-func overTLS(config *tls.Config, refused func(net.Addr, error), ready func()) []server.Option {
+// netpoll has no TLS. The server calls ready when it accepts connections.
+func (s *Server) overTLS(ready func()) []server.Option {
 	return []server.Option{
-		server.WithTransServerFactory(tlsServers{config: kgrpc.TLSConfig(config), refused: refused, ready: ready}),
-		server.WithTransHandlerFactory(nphttp2.NewSvrTransHandlerFactory()), // only gRPC: the detection of other protocols needs netpoll
+		server.WithTransServerFactory(tlsServers{config: kgrpc.TLSConfig(s.TLS), refused: s.Refused, ready: ready}),
+		server.WithTransHandlerFactory(s.meteredGRPC()), // only gRPC: the detection of other protocols needs netpoll
 	}
 }
 
