@@ -3,13 +3,18 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestIndexListsEveryDecision keeps docs/adr/README.md complete: one line per decision, with the
-// title of its file.
-func TestIndexListsEveryDecision(t *testing.T) {
+// decisionHead matches the heading, the status and the date of a decision. A long status wraps.
+var decisionHead = regexp.MustCompile(
+	`^# (\d+)\. ([^\n]+)\n\nStatus: (accepted|(?:amended|superseded) by \[\d+\][^\n]*(?:\n[^\n]+)*)\n\nDate: \d{4}-\d\d-\d\d\n`)
+
+// TestDecisionsAreNumberedAndListed checks that no two decisions share a number, that each has a
+// status and a date, and that docs/adr/README.md lists it with title and status.
+func TestDecisionsAreNumberedAndListed(t *testing.T) {
 	index, err := os.ReadFile("docs/adr/README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -18,18 +23,27 @@ func TestIndexListsEveryDecision(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found %d decisions: %v", len(files), err)
 	}
+	fileOf := make(map[string]string, len(files))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		heading, _, _ := strings.Cut(string(text), "\n")
-		number, title, ok := strings.Cut(strings.TrimPrefix(heading, "# "), ". ")
-		if !ok {
-			t.Errorf("%s: the first line must be \"# NUMBER. TITLE\", not %q", file, heading)
+		head := decisionHead.FindStringSubmatch(string(text))
+		if head == nil {
+			t.Errorf("%s must begin with \"# NUMBER. TITLE\", \"Status: ...\" and \"Date: YYYY-MM-DD\"; "+
+				"docs/adr/README.md lists the statuses", file)
 			continue
 		}
-		if want := "| [" + number + "](" + filepath.Base(file) + ") | " + title + " |"; !strings.Contains(string(index), want) {
+		number, title, status := head[1], head[2], strings.ReplaceAll(head[3], "\n", " ")
+		if other := fileOf[number]; other != "" {
+			t.Errorf("%s and %s have the number %s", other, file, number)
+		}
+		fileOf[number] = file
+		if digits, _, _ := strings.Cut(filepath.Base(file), "-"); strings.TrimLeft(digits, "0") != number {
+			t.Errorf("%s has the heading of decision %s", file, number)
+		}
+		if want := "| [" + number + "](" + filepath.Base(file) + ") | " + title + " | " + status + " |"; !strings.Contains(string(index), want) {
 			t.Errorf("docs/adr/README.md lacks the line %q", want)
 		}
 	}
