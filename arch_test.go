@@ -316,7 +316,7 @@ func TestNamesSayWhatAPackageIsFor(t *testing.T) {
 	for _, p := range packages(t) {
 		switch last := filepath.Base(p.Dir); last {
 		case "util", "utils", "common", "types", "helpers", "misc":
-			t.Errorf("%s: a drawer; name it after the noun that it gives to its users", local(p.ImportPath))
+			t.Errorf("%s: the name is too general; name the package after the noun that it gives to its users", local(p.ImportPath))
 		}
 	}
 }

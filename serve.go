@@ -39,12 +39,12 @@ type config struct {
 }
 
 func (c *config) flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.chat, "chat-listen", server.DefaultListen, "`host:port` of the chat-service; port 0 takes any")
-	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any")
+	fs.StringVar(&c.chat, "chat-listen", server.DefaultListen, "`host:port` of the chat-service; port 0 takes any free port")
+	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any free port")
 	process.LinkFlag(fs, &c.edge.Link)
 	c.edge.TLS.Flags(fs)
 	flags.Group(fs, flags.Connections)
-	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
+	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "maximum live streams; further streams are refused")
 	c.calls = guard.Default
 	c.calls.Flags(fs)
 	flags.Group(fs, flags.Limits, "max-streams", "max-calls", "max-calls-per-connection")

@@ -21,7 +21,7 @@ type Config struct {
 // Flags adds the flags of both services to fs. A flag that both have is api-service's, and
 // chat-service's has the prefix chat-, except for the shared flags.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, such as api-services of other processes; port 0 takes any; empty: no gRPC callers")
+	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, such as api-services of other processes; port 0 takes any free port; empty serves no gRPC callers")
 	flags.Group(fs, flags.Connections, "chat-listen")
 	api, chat := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
 	c.Edge.Flags(api)

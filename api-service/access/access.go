@@ -26,16 +26,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Role says whom a listener serves.
+// A Role says which callers a listener serves.
 type Role int
 
 // Roles.
 const (
 	// ForAll is the role of the only listener: it serves operators, too.
 	ForAll Role = iota
-	// ForCallers is the role of the public listener beside an admin listener. No caller operates there.
+	// ForCallers is the role of the public listener beside an admin listener. No caller is an
+	// operator there.
 	ForCallers
-	// ForOperators is the role of the admin listener. Every caller who gets in operates.
+	// ForOperators is the role of the admin listener. Every admitted caller is an operator.
 	ForOperators
 )
 
@@ -56,16 +57,16 @@ type Guard struct {
 
 // A Caller is the identity behind a request.
 type Caller struct {
-	// Entry is what the key file says of the caller's API key or token; nil without a key file, and
+	// Entry is the key file's entry for the caller's API key or token; nil without a key file, and
 	// for the operator.
 	Entry *keys.Entry
 	// Owner owns the streams that the caller creates; empty for a caller without credentials.
 	Owner string
-	// Operates says that the caller is an operator: the caller has the operator's key or, where there is none, has
-	// come by the admin listener.
+	// Operates reports that the caller is an operator: it has the operator's key or, if there is
+	// none, uses the admin listener.
 	Operates bool
 
-	guard *Guard // which has identified the caller
+	guard *Guard // the guard that identified the caller
 }
 
 // Anonymous returns a caller without credentials, for a request for which a read token is enough.
@@ -104,7 +105,7 @@ func (g *Guard) Caller(ctx context.Context, authorization string) (Caller, error
 }
 
 // errOperators refuses a caller of the admin listener who is no operator.
-var errOperators = &streamerr.Error{Reason: streamerr.Unauthenticated, Param: keys.Header, Message: "the admin listener takes the operator's key, as Authorization: Bearer"}
+var errOperators = &streamerr.Error{Reason: streamerr.Unauthenticated, Param: keys.Header, Message: "the admin listener requires the operator's key, as Authorization: Bearer"}
 
 // admit refuses the holder of a valid key or token that gives no rights on the listener.
 func (g *Guard) admit(c Caller, holder keys.Holder) error {
@@ -208,9 +209,9 @@ func (c Caller) Fleet() error {
 	case c.guard.Role == ForCallers:
 		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the list of workers is on the admin listener"}
 	case c.Owner == "":
-		return &streamerr.Error{Reason: streamerr.Unauthenticated, Message: "the list of workers takes the operator's key, as Authorization: Bearer"}
+		return &streamerr.Error{Reason: streamerr.Unauthenticated, Message: "the list of workers requires the operator's key, as Authorization: Bearer"}
 	case c.guard.Operator == "":
-		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the list of workers takes an operator's key; start api-service with --operator-key"}
+		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the list of workers requires an operator's key; start api-service with --operator-key"}
 	default:
 		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the list of workers requires the operator's key"}
 	}

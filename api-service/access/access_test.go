@@ -15,6 +15,6 @@ func TestBlankOperatorKeyIsNone(t *testing.T) {
 	}
 	g := Guard{Operator: "op"}
 	if c, err := g.Caller(t.Context(), "bearer  op"); err != nil || !c.Operates {
-		t.Errorf("the operator's key is not the operator's: %+v, %v", c, err)
+		t.Errorf("the operator's key does not identify the operator: %+v, %v", c, err)
 	}
 }

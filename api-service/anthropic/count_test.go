@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func TestACountIsOfTheSamePrompt(t *testing.T) {
+func TestCountIsThatOfThePrompt(t *testing.T) {
 	const fields = `"model":"m","messages":[{"role":"user","content":"Hi"}],"system":"s","thinking":{"type":"disabled"},"cache_control":{"type":"ephemeral"},
 		"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"any"}`
 	got, err := anthropic.ParseCount([]byte(`{` + fields + `}`))

@@ -47,7 +47,7 @@ func TestRequestsAreConverted(t *testing.T) {
 		}
 	}
 	if !parser.Parse(t, "{"+hi+`,"stream":true}`).Stream {
-		t.Error("stream is lost")
+		t.Error("the field stream is lost")
 	}
 }
 

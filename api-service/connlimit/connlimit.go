@@ -1,8 +1,9 @@
 // Package connlimit bounds the connections of the public listener: in all, and from each client address, so that one machine
 // cannot take the descriptors and the memory of all others.
 //
-// A connection over a limit is closed at once, before anything of it is read. IPv6 clients count by their /64, which is
-// what one machine gets. Connections of trusted proxies carry many clients and count in all only.
+// A connection over a limit is closed at once, before any of its bytes are read. IPv6 clients count
+// by their /64, the network of one machine. Connections of trusted proxies carry many clients and
+// count toward the total only.
 package connlimit
 
 import (
@@ -19,8 +20,8 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 )
 
-// Defaults of Config. One address may have as many connections as an instance has streams, so that a proxy that nobody has
-// declared is not limited before the streams are.
+// Defaults of Config. One address may have as many connections as an instance has streams, so that
+// the limit of streams is reached first, even behind a proxy that is not configured as one.
 const (
 	DefaultTotal      = 20000
 	DefaultPerAddress = 10000
@@ -30,15 +31,16 @@ const (
 type Config struct {
 	Total      int // in all; 0 means no bound
 	PerAddress int // from one client address; 0 means no bound
-	// Proxies are the addresses of proxies. Their X-Forwarded-For is believed, and PerAddress is not for them.
+	// Proxies are the addresses of proxies. Their X-Forwarded-For is trusted, and PerAddress does
+	// not apply to them.
 	Proxies Proxies
 }
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.IntVar(&c.Total, "max-connections", DefaultTotal, "open connections of clients at most; further ones are closed at once; 0 for no limit")
-	fs.IntVar(&c.PerAddress, "max-connections-per-address", DefaultPerAddress, "open connections from one client address (IPv6: one /64) at most; further ones are closed at once. Not for --trusted-proxy; 0 for no limit")
-	fs.Var(&c.Proxies, "trusted-proxy", "`address` or network of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8; repeated, or separated by commas. --trust-forwarded believes every address")
+	fs.IntVar(&c.Total, "max-connections", DefaultTotal, "maximum open connections of clients; further connections are closed at once; 0 means no limit")
+	fs.IntVar(&c.PerAddress, "max-connections-per-address", DefaultPerAddress, "maximum open connections from one client address (IPv6: one /64), except for addresses of --trusted-proxy; further connections are closed at once; 0 means no limit")
+	fs.Var(&c.Proxies, "trusted-proxy", "`address` or network of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8; repeated, or separated by commas. --trust-forwarded trusts every address")
 }
 
 // Validate checks c.
@@ -71,7 +73,7 @@ func (p *Proxies) Set(text string) error {
 		if err != nil {
 			var addr netip.Addr
 			if addr, err = netip.ParseAddr(item); err != nil || addr.Zone() != "" {
-				return fmt.Errorf("%.64q is no address and no network", item)
+				return fmt.Errorf("%.64q is neither an address nor a network", item)
 			}
 			network = netip.PrefixFrom(addr, addr.BitLen())
 		}
@@ -92,7 +94,7 @@ func unmapped(network netip.Prefix) (netip.Prefix, error) {
 	case !network.Addr().Is4In6():
 		return network, nil
 	case network.Bits() < mappedBits:
-		return network, errors.New("the network has more than the IPv4 addresses; write the IPv4 network, such as 10.0.0.0/8")
+		return network, errors.New("the network also contains IPv6 addresses; write the IPv4 network, such as 10.0.0.0/8")
 	default:
 		return netip.PrefixFrom(network.Addr().Unmap(), network.Bits()-mappedBits), nil
 	}
@@ -122,7 +124,7 @@ func addressOf(addr net.Addr) netip.Addr {
 // clientBits is the length of the IPv6 prefix that counts as one client.
 const clientBits = 64
 
-// clientOf returns what connections are counted by.
+// clientOf returns the address or, for IPv6, the network by which connections are counted.
 func clientOf(ip netip.Addr) netip.Addr {
 	if !ip.Is6() {
 		return ip
@@ -203,7 +205,7 @@ func (l *Limiter) Enter(addr net.Addr) (leave func(), ok bool) {
 	}, true
 }
 
-// count counts a connection, or returns the limit that it is over.
+// count counts a connection, or returns the limit that it would exceed.
 func (l *Limiter) count(client netip.Addr) (limit string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

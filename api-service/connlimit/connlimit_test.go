@@ -61,7 +61,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 }
 
 func TestProxiesAreParsed(t *testing.T) {
-	for text, want := range map[string]string{"10.0.0.7/8": "10.0.0.0/8", "192.0.2.1,::1": "192.0.2.1/32,::1/128", "": "", "proxy": "no address", "10.0.0.0/99": "no address", "fe80::1%eth0": "no address",
+	for text, want := range map[string]string{"10.0.0.7/8": "10.0.0.0/8", "192.0.2.1,::1": "192.0.2.1/32,::1/128", "": "", "proxy": "neither an address", "10.0.0.0/99": "neither an address", "fe80::1%eth0": "neither an address",
 		"::ffff:10.0.0.7/104,::ffff:192.0.2.1": "10.0.0.0/8,192.0.2.1/32", "::ffff:0:0/90": "write the IPv4 network",
 	} {
 		var p connlimit.Proxies

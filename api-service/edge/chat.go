@@ -184,7 +184,7 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 		asked = &policy
 	}
 	if in.Store != nil && !caller.Entry.Keeps() {
-		return otherwise, &streamerr.Error{Reason: streamerr.Forbidden, Param: "store", Message: "the API key does not allow that answers are kept, so store must be false"}
+		return otherwise, &streamerr.Error{Reason: streamerr.Forbidden, Param: "store", Message: "the API key does not allow keeping answers, so store must be false"}
 	}
 	if in.Store != nil && in.Store.Background {
 		otherwise = leave.Policy{Kind: leave.Detach}

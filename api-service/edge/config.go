@@ -135,7 +135,7 @@ func (c *Config) maxMemo() int { return c.Replay.WithDefaults().StreamBytes / 2 
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Chat, "chat", DefaultChat, "addresses of chat-services: "+discover.Forms)
-	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
+	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "maximum live streams; further streams are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
 	process.TimerFlags(fs, &c.Timers)
@@ -155,7 +155,7 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "maximum `bytes` of a request's body")
 	c.Images.Flags(fs)
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to arrive, header and body together, and how long a new connection may send nothing")
-	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits until the request is found valid; after that the status is 200 and a refusal is sent as an event")
+	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long the HTTP status of a stream waits for the request to be admitted; after that the status is 200, and a refusal is sent as an event")
 	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take before the reader counts as too slow. A write of a stopped stream may take 250ms")
 	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave sent data unacknowledged before it counts as gone; 0 for the system's own limit")
 	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For as the client's: all connections come from proxies that set it")
@@ -180,8 +180,8 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "maximum `bytes` of the replay log, per stream")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long a stream is kept in the replay log after its end")
 	fs.BoolVar(&c.StoreResponses, "store-responses", false, "store the responses of /v1/responses whose request leaves out store, as OpenAI does; otherwise only store: true stores them")
-	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it each instance has its own in memory")
-	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may not reach Redis before the others take its streams over; the same for all instances")
+	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it, each instance keeps its own log in memory")
+	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may fail to reach Redis before other instances take over its streams; must be the same on all instances")
 	fs.IntVar(&c.TakeoverBytes, "takeover-bytes", DefaultTakeoverBytes, "maximum `bytes` of a request that Redis keeps so that another instance can take its stream over; 0 keeps no requests, and streams end with their instance")
 	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with API keys and their tenants; each tenant sees only its own streams. Without it every caller is served")
 	fs.BoolVar(&c.RefuseUncounted, "refuse-uncounted", false, "refuse the requests of keys with limits while Redis does not answer; without it, each instance then applies the limits to its own counts")
@@ -227,7 +227,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("--redis-lease: %w", err)
 		}
 		if c.TokenKey == "" {
-			return errors.New("--redis needs --token-key, so that instances take each other's read tokens")
+			return errors.New("--redis needs --token-key, so that instances accept each other's read tokens")
 		}
 	}
 	if err := gate.CheckOrigins(c.Origins); err != nil {

@@ -116,7 +116,7 @@ func TestKeysBoundRequests(t *testing.T) {
 	}{
 		`{"model":"m2","messages":[{"role":"user","content":"start m say x end x"}]}`:                 {200, "x"},
 		`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"start m say x end x"}]}`: {200, "x"},
-		`{"model":"m","max_tokens":101,"messages":[{"role":"user","content":"start m say x end x"}]}`: {400, `max_tokens is 101; the API key may ask for at most 100`},
+		`{"model":"m","max_tokens":101,"messages":[{"role":"user","content":"start m say x end x"}]}`: {400, `max_tokens is 101; the API key allows at most 100`},
 		`{"model":"m3","messages":[{"role":"user","content":"start m say x end x"}]}`:                 {403, `"code":"model_not_found"`},
 		`{"model":"m","messages":[{"role":"user","content":"start m hold x end x"}]}`:                 {504, `"reason":"deadline"`},
 		`{"model":"m","timeout":600,"messages":[{"role":"user","content":"start m hold x end x"}]}`:   {504, `"reason":"deadline"`},

@@ -41,7 +41,7 @@ type Config struct {
 	// Connections bounds the connections of clients; nil means no bound.
 	Connections *connlimit.Limiter
 	// Proxies are the addresses whose X-Forwarded-For has the client's address. TrustForwarded
-	// believes every address.
+	// trusts every address.
 	Proxies        connlimit.Proxies
 	TrustForwarded bool
 }

@@ -181,7 +181,7 @@ func TestSlowServerTimesOut(t *testing.T) {
 			<-r.Context().Done()
 		})
 		t.Run(name, func(t *testing.T) {
-			refused(t, near(limits(func(l *Limits) { l.Timeout = 50 * time.Millisecond }), s), s.URL+"/secret", "did not come within 50ms")
+			refused(t, near(limits(func(l *Limits) { l.Timeout = 50 * time.Millisecond }), s), s.URL+"/secret", "did not arrive within 50ms")
 		})
 	}
 }

@@ -81,11 +81,11 @@ type Limits struct {
 
 // Flags adds the flags of l to fs.
 func (l *Limits) Flags(fs *flag.FlagSet) {
-	fs.IntVar(&l.Count, "max-images", DefaultCount, "maximum images of a request, where its model takes images; 0 refuses all images")
-	fs.Int64Var(&l.Bytes, "image-bytes", DefaultBytes, "maximum `bytes` of all images of a request together; those within its body count for --max-body too")
+	fs.IntVar(&l.Count, "max-images", DefaultCount, "maximum images in a request, if its model takes images; 0 refuses all images")
+	fs.Int64Var(&l.Bytes, "image-bytes", DefaultBytes, "maximum `bytes` of all images of a request together; images in its body also count toward --max-body")
 	fs.DurationVar(&l.Timeout, "image-timeout", DefaultTimeout, "how long fetching all images of a request may take")
-	fs.StringVar(&l.URLs, "image-urls", HTTPS, "which `URLs` of images are fetched: none, https, or http, which means both. Only public addresses are connected to")
-	fs.BoolVar(&l.AnyPort, "image-any-port", false, "fetch images from other ports than 443 (and 80 for http), too")
+	fs.StringVar(&l.URLs, "image-urls", HTTPS, "the `URLs` of images that are fetched: none, https, or http, which means both. Only public addresses are contacted")
+	fs.BoolVar(&l.AnyPort, "image-any-port", false, "also fetch images from ports other than 443 (and 80 for http)")
 }
 
 // Defaults of Limits.
@@ -311,7 +311,7 @@ func (f *Fetcher) failed(ctx context.Context, s *Source, err error) error {
 	case errors.Is(err, errPort):
 		why = "it was redirected to a port that is not allowed"
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		why = fmt.Sprintf("it did not come within %v", f.limits.Timeout)
+		why = fmt.Sprintf("it did not arrive within %v", f.limits.Timeout)
 	}
 	return streamerr.InvalidParam(s.Param, "%s cannot be fetched: %s", s.Param, why)
 }

@@ -20,8 +20,8 @@ const (
 	maxName           = 32
 )
 
-// algorithms are the signatures that can be accepted. All have a public key: a shared secret would let whoever checks
-// tokens make them, and "none" everybody.
+// algorithms are the signatures that can be accepted. All of them have a public key. With a shared
+// secret, everyone who can check tokens could make them, and with "none" anybody could.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
@@ -41,10 +41,12 @@ type Config struct {
 	// Skew is how far the clocks of issuer and service may be apart; nil means DefaultSkew.
 	Skew *time.Duration `yaml:"skew"`
 
-	// Tenant is the tenant of all tokens. TenantClaim is the claim that names the tenant instead. One of them is there.
+	// Tenant is the tenant of all tokens. TenantClaim is the claim that names the tenant instead.
+	// Exactly one of the two is set.
 	Tenant      string `yaml:"tenant"`
 	TenantClaim string `yaml:"tenant_claim"`
-	// TenantPrefix is put before the tenant that a token names, so that an issuer names no tenants of others.
+	// TenantPrefix is put before the tenant that a token names, so that an issuer cannot name the
+	// tenants of another issuer.
 	TenantPrefix string `yaml:"tenant_prefix"`
 
 	// ScopeClaim has the scopes of a token, as a list or separated by spaces; "" means DefaultScopeClaim.
@@ -103,8 +105,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkURL parses a URL from which keys are fetched. Whoever can change what is fetched can make tokens, so it is
-// HTTPS except on the same machine.
+// checkURL parses a URL from which keys are fetched. Anyone who can change the fetched keys can
+// make tokens, so the URL must be HTTPS, except on the same machine.
 func checkURL(text string) (*url.URL, error) {
 	at, err := url.Parse(text)
 	if err != nil || at.Hostname() == "" || at.User != nil || at.Scheme != "https" && at.Scheme != "http" {
@@ -112,7 +114,7 @@ func checkURL(text string) (*url.URL, error) {
 	}
 	ip, err := netip.ParseAddr(at.Hostname())
 	if local := at.Hostname() == "localhost" || err == nil && ip.IsLoopback(); at.Scheme == "http" && !local {
-		return nil, fmt.Errorf("%.256q must begin with https://, because whoever can change the keys on their way can make tokens", text)
+		return nil, fmt.Errorf("%.256q must begin with https://, because anyone who can change the keys in transit can make tokens", text)
 	}
 	return at, nil
 }

@@ -47,7 +47,7 @@ func (f *Fetcher) Close() {
 	f.running.Wait()
 }
 
-// enter begins a part of a fetch, which ends with running.Done, and returns false after Close.
+// enter begins a part of a fetch, which ends with running.Done. It returns false after Close.
 func (f *Fetcher) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,8 +57,9 @@ func (f *Fetcher) enter() bool {
 	return !f.closed
 }
 
-// client returns the HTTP client for the documents behind a URL of the configuration. Only a configured http:// URL, which is one
-// of this machine, may lead to http:// URLs: another one would move the keys of the issuer to whoever runs a server here.
+// client returns the HTTP client for the documents behind a URL of the configuration. Only a
+// configured http:// URL, which is always on this machine, may lead to http:// URLs. Otherwise, any
+// local server could supply the keys of a remote issuer.
 func (f *Fetcher) client(configured string) *http.Client {
 	local := strings.HasPrefix(configured, "http:")
 	return &http.Client{
@@ -89,7 +90,7 @@ func (f *Fetcher) get(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), fetchTimeout)
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
-	if _, err := checkURL(req.URL.String()); err != nil { // where metadata or a redirect leads to
+	if _, err := checkURL(req.URL.String()); err != nil { // a URL from the metadata or from a redirect
 		return nil, err
 	}
 	resp, err := f.http.RoundTrip(req.WithContext(ctx))
@@ -108,7 +109,7 @@ func (f *Fetcher) get(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A transport is a function as an http.RoundTripper.
+// A transport adapts a function to http.RoundTripper.
 type transport func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.

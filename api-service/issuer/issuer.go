@@ -1,11 +1,13 @@
 // Package issuer identifies callers by the signed tokens (JWT) of OpenID Connect issuers.
 //
-// A token is valid if a key of its issuer has signed it, it is for our audience, and it has not expired. Its claims name
-// the tenant and the rights of the caller. The keys are cached: a token costs a signature check, and no call. Keys that an issuer
-// adds are found with the first token that they have signed, keys that it withdraws are dropped within 10 minutes, and
-// while it does not answer with keys, the keys stay as they are. Without any keys its tokens are UNAVAILABLE, and service resumes when it answers.
+// A token is valid if a key of its issuer has signed it, it is for our audience, and it has not
+// expired. Its claims name the tenant and the rights of the caller. The keys are cached: a token
+// costs a signature check, and no call. Keys that an issuer adds are found with the first token
+// that they have signed, and keys that it withdraws are dropped within 10 minutes. While the issuer
+// does not answer with keys, the cached keys stay valid. While no keys are cached, tokens of the
+// issuer are UNAVAILABLE.
 //
-// No error has any part of a token.
+// No error contains any part of a token.
 package issuer
 
 import (
@@ -33,7 +35,7 @@ const (
 // header is the request header that holds a token.
 const header = "Authorization"
 
-// A Token is what a valid token says of its caller.
+// A Token holds the claims of a valid token about its caller.
 type Token struct {
 	ID       string // of the caller, for usage records: the name of the issuer and the subject
 	Tenant   string // "" for a token that only operates
@@ -46,8 +48,8 @@ type Issuer struct {
 	source *source
 }
 
-// New returns an Issuer, and fetches nothing yet. before, which may be nil, is an Issuer that this one replaces: it passes its
-// keys on if they come from the same place.
+// New returns an Issuer, and fetches nothing yet. before, which may be nil, is the Issuer that the
+// new one replaces. Its keys are reused if they come from the same URL.
 func New(c Config, f *Fetcher, before *Issuer) (*Issuer, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -64,7 +66,7 @@ func New(c Config, f *Fetcher, before *Issuer) (*Issuer, error) {
 // Config returns the complete Config of the issuer.
 func (i *Issuer) Config() *Config { return &i.config }
 
-// Of returns the iss of a token, which is not yet known to be true, or "" if the text is not a token.
+// Of returns the unverified iss of a token, or "" if the text is not a token.
 func Of(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -137,7 +139,7 @@ func (i *Issuer) inTime(verified *oidc.IDToken, claims map[string]json.RawMessag
 	return nil
 }
 
-// rights returns what valid claims allow.
+// rights returns the identity, the tenant and the rights in valid claims.
 func (i *Issuer) rights(subject string, claims map[string]json.RawMessage) (*Token, error) {
 	c := &i.config
 	scopes, err := scopesOf(claims[c.ScopeClaim])
@@ -186,7 +188,7 @@ func (i *Issuer) tenant(claims map[string]json.RawMessage) (name string, err err
 		return "", forbidden(fmt.Sprintf("the token has no claim %q, which names the tenant", c.TenantClaim))
 	}
 	if name = c.TenantPrefix + name; len(name) > MaxTenant || strings.ContainsFunc(name, unprintable) {
-		return "", forbidden(fmt.Sprintf("the claim %q of the token is no tenant: it must have printable characters, at most %d bytes with its prefix", c.TenantClaim, MaxTenant))
+		return "", forbidden(fmt.Sprintf("the claim %q of the token is not a valid tenant: it must be printable text of at most %d bytes, including the prefix", c.TenantClaim, MaxTenant))
 	}
 	return name, nil
 }

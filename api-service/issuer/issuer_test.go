@@ -38,7 +38,8 @@ func trust(t *testing.T, at *issuertest.Issuer, change func(*issuer.Config)) *is
 	return i
 }
 
-// refused wants a token to be refused for a reason, without any part of it in the error.
+// refused checks that a token is refused for a reason, and that the error contains no part of the
+// token.
 func refused(t *testing.T, what string, i *issuer.Issuer, token string, reason streamerr.Reason, why string) {
 	t.Helper()
 	got, err := i.Verify(t.Context(), token)
@@ -57,7 +58,7 @@ func refused(t *testing.T, what string, i *issuer.Issuer, token string, reason s
 	}
 }
 
-func TestTokensSayWhoTheCallerIs(t *testing.T) {
+func TestTokensIdentifyTheCaller(t *testing.T) {
 	at := issuertest.New(t)
 	i := trust(t, at, func(c *issuer.Config) {
 		c.OperatorScope = "whence.operate"

@@ -109,7 +109,8 @@ func TestWithdrawnKeysAreDroppedAfterIdleTime(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutKeysChangeNothing: an issuer that answers with something else than its keys is as good as away.
+// TestAnswersWithoutKeysChangeNothing: an answer of the issuer without its keys is treated like no
+// answer.
 func TestAnswersWithoutKeysChangeNothing(t *testing.T) {
 	at := issuertest.New(t)
 	i, token := known(t, at)
@@ -204,7 +205,7 @@ func TestTokensWaitForRunningRenewals(t *testing.T) {
 		t.Errorf("a token during the renewal: %v", err)
 	}
 	if set, err := i.source.newerKeys(t.Context(), old); err != nil || set == old {
-		t.Errorf("a token that found the old keys does not find the new ones: %v", err)
+		t.Errorf("a token that was checked with the old keys is not checked with the new ones: %v", err)
 	}
 }
 

@@ -29,9 +29,9 @@ const (
 	fetchEvery = 2 * time.Second
 )
 
-// A source has the public keys of one issuer. It fetches the keys when the first token comes, again every renewEvery, and for
-// tokens that no known key has signed. While the issuer does not answer, or answers with something else than keys, the keys stay
-// as they are, for as long as that lasts.
+// A source has the public keys of one issuer. It fetches the keys when the first token comes, again
+// every renewEvery, and for tokens that no known key has signed. While the issuer does not answer
+// with keys, the source keeps the keys that it has, without a time limit.
 type source struct {
 	issuer, jwks string
 	fetcher      *Fetcher
@@ -88,7 +88,7 @@ func (s *source) newerKeys(ctx context.Context, old *oidc.StaticKeySet) (*oidc.S
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return set, s.err // the key may be one that the issuer could not tell
+		return set, s.err // the issuer may have a newer key that it could not report
 	default:
 		return old, err
 	}
@@ -150,7 +150,7 @@ func (s *source) renew(at string) {
 		return
 	}
 	if s.err != nil {
-		s.fetcher.log.Info("the keys of an issuer are there", "issuer", s.issuer)
+		s.fetcher.log.Info("the keys of an issuer were fetched", "issuer", s.issuer)
 	}
 	s.set, s.at, s.err = set, at, nil
 	if full { // otherwise forged tokens could put off the next look at the metadata
@@ -193,8 +193,8 @@ func (s *source) fetch(at string) (*oidc.StaticKeySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK { // also a redirect that leads nowhere
-		return nil, fmt.Errorf("%s answers %s", at, resp.Status)
+	if resp.StatusCode != http.StatusOK { // includes a redirect without a target
+		return nil, fmt.Errorf("%s answered with status %s", at, resp.Status)
 	}
 	set, err := parseKeys(body)
 	if err != nil {
@@ -203,8 +203,9 @@ func (s *source) fetch(at string) (*oidc.StaticKeySet, error) {
 	return set, nil
 }
 
-// parseKeys reads a JWK Set. It ignores keys that cannot check signatures, as RFC 7517 asks, but a document without any key
-// that can is an error if it lists others. An empty list is valid: the issuer has withdrawn all its keys.
+// parseKeys reads a JWK Set. It ignores keys that cannot check signatures, as RFC 7517 requires. A
+// list without a usable key is an error, but an empty list is valid: the issuer has withdrawn all
+// its keys.
 func parseKeys(document []byte) (*oidc.StaticKeySet, error) {
 	var listed struct {
 		Keys *[]json.RawMessage `json:"keys"`

@@ -28,9 +28,9 @@ func (e *Entry) Model(name string) error {
 	case e == nil || len(e.Models) == 0 || slices.Contains(e.Models, name):
 		return nil
 	case name == "":
-		return &streamerr.Error{Reason: streamerr.Forbidden, Param: "model", Message: "the API key may ask for some models only; name one of them"}
+		return &streamerr.Error{Reason: streamerr.Forbidden, Param: "model", Message: "the API key allows only some models; name one of them"}
 	default:
-		return &streamerr.Error{Reason: streamerr.Forbidden, Param: "model", Code: streamerr.CodeModelNotFound, Message: fmt.Sprintf("the API key may not ask for the model %.128q", name)}
+		return &streamerr.Error{Reason: streamerr.Forbidden, Param: "model", Code: streamerr.CodeModelNotFound, Message: fmt.Sprintf("the API key does not allow the model %.128q", name)}
 	}
 }
 
@@ -45,7 +45,7 @@ func (e *Entry) Sampling(s *llmv1.Sampling, byDefault bool) (*llmv1.Sampling, er
 	case s.GetMaxTokens() > e.MaxTokens && byDefault:
 		s.MaxTokens = nil
 	case s.GetMaxTokens() > e.MaxTokens:
-		err := streamerr.InvalidParam("sampling.max_tokens", "max_tokens is %d; the API key may ask for at most %d", s.GetMaxTokens(), e.MaxTokens)
+		err := streamerr.InvalidParam("sampling.max_tokens", "max_tokens is %d; the API key allows at most %d", s.GetMaxTokens(), e.MaxTokens)
 		return nil, err.WithCode(streamerr.CodeIntegerAbove)
 	}
 	if s.MaxTokens == nil {

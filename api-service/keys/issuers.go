@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/api-service/issuer"
 )
 
-// An Issuer is an issuer of tokens, and the terms of the callers who have one. Limits hold for each caller; the tenant's hold
-// besides.
+// An Issuer is an issuer of tokens, with the terms of its callers. Its limits apply to each caller,
+// in addition to the limits of the tenant.
 type Issuer struct {
 	issuer.Config `yaml:",inline"`
 	Terms         `yaml:",inline"`
@@ -55,8 +55,9 @@ func (t *table) addIssuers(issuers []*Issuer, f *issuer.Fetcher, before *table) 
 	return nil
 }
 
-// checkPrefixes refuses issuers whose tokens could name a tenant of another issuer: they would read and stop its streams.
-// Issuers that have the same fixed tenant share it, as the file says.
+// checkPrefixes refuses issuers whose tokens could name a tenant of another issuer: their callers
+// could read and stop the streams of that tenant. Issuers that have the same fixed tenant share it,
+// as the file says.
 func checkPrefixes(issuers []*Issuer) error {
 	for n, i := range issuers {
 		if len(issuers) == 1 || i.TenantClaim == "" {
@@ -93,7 +94,7 @@ func (i *Issuer) claims(tenant string) bool {
 	return i.TenantClaim != "" && strings.HasPrefix(tenant, i.TenantPrefix)
 }
 
-// named reports whether the tokens of an issuer may be a tenant's.
+// named reports whether the tokens of an issuer may name a tenant.
 func (t *table) named(tenant string) bool {
 	for _, i := range t.issuers {
 		if i.Tenant == tenant || i.claims(tenant) {
@@ -106,11 +107,11 @@ func (t *table) named(tenant string) bool {
 // verify returns the holder of a token.
 func (t *table) verify(ctx context.Context, token string) (Holder, error) {
 	if len(t.issuers) == 0 {
-		return Holder{}, issuer.Invalid("the API key is not known")
+		return Holder{}, issuer.Invalid("the API key is unknown")
 	}
 	i := t.issuers[issuer.Of(token)]
 	if i == nil {
-		return Holder{}, issuer.Invalid("the API key is not known, and is no token of an issuer that is accepted here")
+		return Holder{}, issuer.Invalid("the API key is unknown, and it is not a token of an accepted issuer")
 	}
 	valid, err := i.tokens.Verify(ctx, token)
 	if err != nil {

@@ -79,7 +79,7 @@ func TestReloadsChangeIssuers(t *testing.T) {
 	if err := ring.replace([]byte(strings.Replace(trusts, "NAME", "b", 1))); err != nil || tenant() != "b" {
 		t.Error(err, tenant())
 	}
-	if err := ring.replace([]byte("keys: []")); err != nil || !strings.Contains(tenant(), "not known") {
+	if err := ring.replace([]byte("keys: []")); err != nil || !strings.Contains(tenant(), "unknown") {
 		t.Error(err, tenant())
 	}
 }

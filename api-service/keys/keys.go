@@ -42,7 +42,7 @@ type Entry struct {
 	ID string `yaml:"id"`
 	// Tenant owns the streams that are created with the key.
 	Tenant string `yaml:"tenant"`
-	// Expires is when the key stops being valid; zero means never. Streams that run then go on.
+	// Expires is when the key stops being valid; zero means never. Running streams continue.
 	Expires time.Time `yaml:"expires"`
 
 	Terms `yaml:",inline"`
@@ -50,9 +50,9 @@ type Entry struct {
 	shared quota.Limits // of the tenant, over all its keys
 }
 
-// Terms are what the streams of a key, or of the callers of an issuer, get and may ask for.
+// Terms are the defaults and the limits for the streams of a key, or of the callers of an issuer.
 type Terms struct {
-	// Weight is the tenant's share among tenants; 0 is 1.
+	// Weight is the tenant's share among tenants; 0 means 1.
 	Weight uint32 `yaml:"weight"`
 	// Tier is the most urgent service_tier that the key's streams get; "" means default.
 	Tier string `yaml:"tier"`
@@ -88,7 +88,7 @@ type Ring struct {
 	fetcher *issuer.Fetcher
 }
 
-// A table is what a file says.
+// A table is the parsed content of a file.
 type table struct {
 	keys    map[[sha256.Size]byte]*Entry
 	issuers map[string]*Issuer // by the iss of their tokens
@@ -112,7 +112,7 @@ func Load(path string, log *slog.Logger) (*Ring, error) {
 	return ring, nil
 }
 
-// Parse reads a file's text. It calls no issuer: the first token of each does.
+// Parse reads a file's text. It calls no issuer: the first token of each issuer causes a call.
 func Parse(text []byte, log *slog.Logger) (*Ring, error) {
 	ring := &Ring{text: text, fetcher: issuer.NewFetcher(log)}
 	if err := ring.replace(text); err != nil {
@@ -129,7 +129,7 @@ func (r *Ring) Close() {
 	}
 }
 
-// replace has the ring use a file's text.
+// replace makes the ring use a file's text.
 func (r *Ring) replace(text []byte) error {
 	t, err := parse(text, r.fetcher, r.table.Load())
 	if err == nil {
@@ -340,7 +340,7 @@ func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 		tier = min(orDefault(tier), e.tier)
 	}
 	if tier > e.tier {
-		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "service_tier", Message: "the API key may not ask for a service_tier over " + tierWord(e.tier)}
+		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "service_tier", Message: "the API key does not allow a service_tier above " + tierWord(e.tier)}
 	}
 	return &llmv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier, Key: e.ID}, nil
 }

@@ -81,7 +81,7 @@ func TestEmptyKeyIsNoKey(t *testing.T) {
 	}
 }
 
-func TestWithoutARingEverybodyIsNobody(t *testing.T) {
+func TestWithoutARingCallersHaveNoTenant(t *testing.T) {
 	ring, err := Load("", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		"keys: [{key: a, tenant: a, leaves: [x]}]": "linger",
 		"keys: [{key: a, tenant: a, leave: detach, leaves: [cancel, drain]}]":                           "leaves does not allow",
 		"keys: [{key: a, tenant: a, weight: 2000}]":                                                     "at most 1000",
-		"keys: [{key: a, tenant: a, wait: 2}]":                                                          "line 1: there is no such field",
+		"keys: [{key: a, tenant: a, wait: 2}]":                                                          "line 1: the field does not exist",
 		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]":                                              "more than once",
 		"keys: [{key: a, id: x, tenant: a}, {key: b, id: x, tenant: b}]":                                "more than once",
 		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]":                                   "weights",
@@ -131,7 +131,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		}
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("a file that is not there is none")
+		t.Error("a missing file is loaded")
 	}
 }
 

@@ -26,7 +26,7 @@ func withoutText(err error) error {
 		for i, text := range misfit.Errors {
 			lines[i] = line(text)
 		}
-		return fmt.Errorf("%s: there is no such field, or its value is of another kind, or it appears twice", strings.Join(slices.Compact(lines), ", "))
+		return fmt.Errorf("%s: the field does not exist, has a value of the wrong type, or appears twice", strings.Join(slices.Compact(lines), ", "))
 	}
 	if strings.HasPrefix(err.Error(), "yaml: ") {
 		return fmt.Errorf("%s: the file is not valid YAML", line(err.Error()))

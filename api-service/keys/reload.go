@@ -56,16 +56,16 @@ func (r *Ring) Follow(ctx context.Context, path string, log *slog.Logger) {
 	}
 }
 
-// warn logs what a valid file may not mean to say.
+// warn logs settings of a valid file that are probably mistakes.
 func (r *Ring) warn(log *slog.Logger, path string) {
 	t := r.table.Load()
 	if len(t.keys)+len(t.issuers) == 0 {
 		log.Warn("the key file has no keys, so every caller is refused", "file", path)
 	}
 	if unused := t.unused(); len(unused) > 0 {
-		log.Warn("the key file has limits of tenants to which no key belongs", "file", path, "tenants", unused)
+		log.Warn("the key file limits tenants that have no keys", "file", path, "tenants", unused)
 	}
 	if shared := t.claimable(); len(shared) > 0 {
-		log.Warn("tokens of an issuer may name tenants that have keys, and then own their streams; tenant_prefix keeps them apart", "file", path, "tenants", shared)
+		log.Warn("tokens of an issuer can name tenants that have keys, and then own the streams of these tenants; set tenant_prefix to prevent this", "file", path, "tenants", shared)
 	}
 }

@@ -83,7 +83,7 @@ func TestCancelEndsTheStreamWithTheCauseOfTheLastReader(t *testing.T) {
 	first(streamerr.New(streamerr.ClientGone, "gone"))
 	first(streamerr.New(streamerr.ClientGone, "and gone again"))
 	if s.cause != nil {
-		t.Fatal("it ended under a reader")
+		t.Fatal("the stream ended although it had a reader")
 	}
 	if second(slow); s.cause != slow {
 		t.Fatal(s.cause)
@@ -136,12 +136,12 @@ func TestReadersOfOtherInstancesCount(t *testing.T) {
 			w.Enter()(slow)
 			time.Sleep(time.Minute) // a reader is seen each time
 			if s.reason() != streamerr.Unspecified {
-				t.Fatal(p, "it ended under a reader elsewhere", s.cause)
+				t.Fatal(p, "the stream ended although it had a reader elsewhere", s.cause)
 			}
 			s.note(func() { s.ago = time.Minute })
 			time.Sleep(10 * time.Second)
 			if s.reason() == streamerr.Unspecified {
-				t.Fatal(p, "nobody reads, and it runs")
+				t.Fatal(p, "the stream still runs without a reader")
 			}
 			w.End()
 		}
@@ -209,7 +209,7 @@ func TestReadersOfOtherInstancesDelayTheDrop(t *testing.T) {
 			w.End()
 			time.Sleep(time.Minute)
 			if s.reason(); s.isDropped() {
-				t.Errorf("%d: it is dropped under a reader elsewhere", kind)
+				t.Errorf("%d: it is dropped although it has a reader elsewhere", kind)
 			}
 			s.note(func() { s.ago = time.Minute })
 			time.Sleep(10 * time.Second)

@@ -9,7 +9,6 @@ import (
 
 // TestAdaptersAreListedWithTheirModel checks that an adapter names its base model in the field
 // parent, as in vLLM, and that other models lack the field.
-// parent lack the field.
 func TestAdaptersAreListedWithTheirModel(t *testing.T) {
 	var list struct{ Data []map[string]any }
 	if err := json.Unmarshal(Models([]*chatv1.Model{{Id: "base"}, {Id: "legal", Parent: "base"}}), &list); err != nil {

@@ -294,7 +294,7 @@ func unsupported(param, format string, args ...any) error {
 func onlyTrue(_ *Chat, param string, raw json.RawMessage) error {
 	v, err := boolean(param, raw)
 	if err == nil && !v {
-		return unsupported(param, "%s must be true, which is how answers become text here", param)
+		return unsupported(param, "%s must be true; other values are not supported", param)
 	}
 	return err
 }
@@ -302,7 +302,7 @@ func onlyTrue(_ *Chat, param string, raw json.RawMessage) error {
 func onlyEmpty(_ *Chat, param string, raw json.RawMessage) error {
 	v, err := array(param, raw)
 	if err == nil && len(v) > 0 {
-		return unsupported(param, "%s are not supported; tools have taken their place", param)
+		return unsupported(param, "%s are not supported; use tools instead", param)
 	}
 	return err
 }
@@ -311,7 +311,7 @@ func onlyWords(words ...string) setter {
 	return func(_ *Chat, param string, raw json.RawMessage) error {
 		var v string
 		if json.Unmarshal(raw, &v) != nil || !slices.Contains(words, v) {
-			return unsupported(param, "%s must be one of %s; tool_choice has taken its place", param, strings.Join(words, ", "))
+			return unsupported(param, "%s must be one of %s; use tool_choice instead", param, strings.Join(words, ", "))
 		}
 		return nil
 	}

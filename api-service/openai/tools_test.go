@@ -110,7 +110,7 @@ func TestBadToolsAreRefusedByName(t *testing.T) {
 		`{` + hello + `,"tool_choice":{"type":"function"}}`:                                               {"tool_choice.function", "missing"},
 		`{` + hello + `,"tool_choice":{"type":"allowed_tools"}}`:                                          {"tool_choice.type", `"allowed_tools"`},
 		`{` + hello + `,"parallel_tool_calls":1}`:                                                         {"parallel_tool_calls", "must be a boolean"},
-		`{` + hello + `,"functions":[{}]}`:                                                                {"functions", "tools have taken their place"},
+		`{` + hello + `,"functions":[{}]}`:                                                                {"functions", "use tools instead"},
 		`{` + hello + `,"function_call":{"name":"f"}}`:                                                    {"function_call", "tool_choice"},
 		`{` + hello + `,"response_format":"json"}`:                                                        {"response_format", "must be an object"},
 		`{` + hello + `,"response_format":{"type":"xml"}}`:                                                {"response_format.type", `"xml"`},

@@ -68,7 +68,7 @@ func appendDelta(b []byte, d *chatv1.Delta) []byte {
 }
 
 // errUnknown reports a log whose notes do not suffice to continue the stream.
-var errUnknown = errors.New("the events do not say which tokens they are")
+var errUnknown = errors.New("the events do not contain all of their token ids")
 
 // Read returns the part of an answer with the given number of choices that the notes of its deltas
 // describe. It fails if the answer cannot be continued exactly.

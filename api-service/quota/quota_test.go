@@ -205,7 +205,7 @@ func TestNoLimits(t *testing.T) {
 	if g != nil || err != nil {
 		t.Error(g, err)
 	}
-	g.Headers(func(string, string) { t.Error("there are headers") })
+	g.Headers(func(string, string) { t.Error("a grant without limits has headers") })
 	g.End(1)
 }
 
@@ -444,6 +444,6 @@ func TestLimitsAreChecked(t *testing.T) {
 		t.Error("negative limits must be refused, and only these")
 	}
 	if _, err := New(Config{Redis: "no URL"}); err == nil {
-		t.Error("a URL that is none")
+		t.Error("an invalid URL is accepted")
 	}
 }

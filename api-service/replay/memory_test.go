@@ -65,7 +65,7 @@ func TestOldestEndedStreamMakesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if isKept(t, m, "1") || !isKept(t, m, "0") || !isKept(t, m, "2") || !isKept(t, m, "3") {
-		t.Error("not the oldest ended one went, or more than that")
+		t.Error("the oldest ended stream was not evicted, or others were evicted as well")
 	}
 }
 

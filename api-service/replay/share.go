@@ -7,7 +7,7 @@ import (
 )
 
 // errEvicted ends a stream whose text was dropped to make room.
-var errEvicted = fmt.Errorf("%w: its owner's streams keep more than their share, and it was the largest", ErrFull)
+var errEvicted = fmt.Errorf("%w: the streams of its owner exceed their share, and this stream was the largest", ErrFull)
 
 // An account counts the streams and the bytes of one owner.
 type account struct {

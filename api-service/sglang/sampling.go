@@ -65,7 +65,7 @@ var sampling = map[string]samplingSetter{
 	"sampling_params.spaces_between_special_tokens": func(_ *chatv1.ChatRequest, param string, raw json.RawMessage) error {
 		v, err := strict.Boolean(param, raw)
 		if err == nil && !v {
-			return streamerr.InvalidParam(param, "%s must be true, which is how answers become text here", param).WithCode(streamerr.CodeUnsupportedValue)
+			return streamerr.InvalidParam(param, "%s must be true; other values are not supported", param).WithCode(streamerr.CodeUnsupportedValue)
 		}
 		return err
 	},

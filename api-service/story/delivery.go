@@ -45,12 +45,12 @@ func (d *Delivery) JSON() []byte { return marshal(d) }
 func (d *Delivery) text() string {
 	switch d.Verdict {
 	case "buffered":
-		return fmt.Sprintf("%s between client and api-service collects tokens: %d events, sent in %d bursts, came in %d", d.Proxy, d.Seen.Events, d.Sent.Bursts, d.Seen.Bursts)
+		return fmt.Sprintf("%s between client and api-service collects tokens: %d events, sent in %d bursts, arrived in %d", d.Proxy, d.Seen.Events, d.Sent.Bursts, d.Seen.Bursts)
 	case "merged":
 		return fmt.Sprintf("%d tokens were sent in %d events: the engine makes several at once, or the client reads slowly", d.Tokens, d.Sent.Events)
 	case "flowing":
-		return fmt.Sprintf("came to the client as it was sent, %d events in %d bursts", d.Seen.Events, d.Seen.Bursts)
+		return fmt.Sprintf("the client received the answer as it was sent: %d events in %d bursts", d.Seen.Events, d.Seen.Bursts)
 	default:
-		return "too few events, or too fast, to tell whether something between collects them"
+		return "the events were too few, or too fast, to tell whether a proxy collects them"
 	}
 }

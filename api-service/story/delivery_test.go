@@ -10,10 +10,10 @@ import (
 
 func TestStoryHasTheDelivery(t *testing.T) {
 	for verdict, want := range map[streamv1.Verdict]string{
-		streamv1.Verdict_VERDICT_BUFFERED: "nginx/1.22.1 between client and api-service collects tokens: 60 events, sent in 59 bursts, came in 2",
+		streamv1.Verdict_VERDICT_BUFFERED: "nginx/1.22.1 between client and api-service collects tokens: 60 events, sent in 59 bursts, arrived in 2",
 		streamv1.Verdict_VERDICT_MERGED:   "300 tokens were sent in 60 events",
-		streamv1.Verdict_VERDICT_FLOWING:  "came to the client as it was sent, 60 events in 2 bursts",
-		streamv1.Verdict_VERDICT_UNCLEAR:  "to tell whether something between collects them",
+		streamv1.Verdict_VERDICT_FLOWING:  "the client received the answer as it was sent: 60 events in 2 bursts",
+		streamv1.Verdict_VERDICT_UNCLEAR:  "to tell whether a proxy collects them",
 	} {
 		record := &streamv1.Record{Hop: "api-service", Delivery: &streamv1.Delivery{
 			Verdict: verdict, Proxy: "nginx/1.22.1", Tokens: 300,

@@ -35,6 +35,6 @@ func (h *Handover) text() string {
 	case h.From == "":
 		return fmt.Sprintf("prompt read by %s itself: no other worker was available (%s)", h.To, h.Reason)
 	default:
-		return fmt.Sprintf("prompt read by %s itself: %s failed to after %.1f ms (%s)", h.To, h.From, h.TookMS, h.Reason)
+		return fmt.Sprintf("prompt read by %s itself: %s failed after %.1f ms (%s)", h.To, h.From, h.TookMS, h.Reason)
 	}
 }

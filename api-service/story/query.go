@@ -37,7 +37,7 @@ func ParseQuery(raw string) (Query, error) {
 	}
 	for name, all := range values {
 		if len(all) > 1 {
-			return q, streamerr.InvalidParam(clip(name), "%.32q is there %d times", name, len(all))
+			return q, streamerr.InvalidParam(clip(name), "%.32q appears %d times", name, len(all))
 		}
 		if err := q.set(name, all[0]); err != nil {
 			return q, err
@@ -49,7 +49,7 @@ func ParseQuery(raw string) (Query, error) {
 	if !q.Ended {
 		for _, name := range []string{"reason", "hop", "limit"} {
 			if values.Has(name) {
-				return q, streamerr.InvalidParam(name, "%s chooses among streams that have ended: it needs state=ended", name)
+				return q, streamerr.InvalidParam(name, "%s selects ended streams: it requires state=ended", name)
 			}
 		}
 	}

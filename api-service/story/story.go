@@ -209,9 +209,9 @@ func (s *Story) Print(w io.Writer) error {
 		}
 		h.printEvents(&b)
 		if h.StopHeardMS != nil {
-			fmt.Fprintf(&b, "  %-14s heard the stop after %.1f ms", "", *h.StopHeardMS)
+			fmt.Fprintf(&b, "  %-14s received the stop after %.1f ms", "", *h.StopHeardMS)
 			if h.StopConfirmedMS != nil {
-				fmt.Fprintf(&b, "; what is below had stopped %.1f ms later", *h.StopConfirmedMS)
+				fmt.Fprintf(&b, "; the hops below had stopped %.1f ms later", *h.StopConfirmedMS)
 			}
 			b.WriteByte('\n')
 		}

@@ -70,7 +70,7 @@ func TestPrintWritesTheStory(t *testing.T) {
 	}
 	for _, want := range []string{
 		"id  ended: client_gone by client (gone)", "7 prompt tokens; 10 generated, 8 delivered, 2 wasted",
-		"client_gone: client > api-service", "heard the stop after 100.0 ms; what is below had stopped 2.0 ms later", "llm-worker/0   live", "in 10, out 8, unread: detach\n",
+		"client_gone: client > api-service", "received the stop after 100.0 ms; the hops below had stopped 2.0 ms later", "llm-worker/0   live", "in 10, out 8, unread: detach\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())
@@ -118,7 +118,7 @@ func TestHandoversNameTheWorkerThatReadThePrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"prompt read by w/0 for w/1 in 12.0 ms\n", "prompt read by w/2 itself: w/0 failed to after 1.0 ms (peer_lost)\n",
+		"prompt read by w/0 for w/1 in 12.0 ms\n", "prompt read by w/2 itself: w/0 failed after 1.0 ms (peer_lost)\n",
 		"prompt read by w/2 itself: no other worker was available (unavailable)\n",
 	} {
 		if !strings.Contains(b.String(), want) {

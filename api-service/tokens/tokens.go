@@ -92,9 +92,9 @@ func ParseTokenize(data []byte) (*chatv1.TokenizeRequest, error) {
 	case err != nil:
 		return nil, err
 	case b.prompt && len(b.request.GetMessages()) > 0:
-		return nil, streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out")
+		return nil, streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out")
 	case !b.prompt && len(b.request.GetMessages()) == 0:
-		return nil, streamerr.InvalidParam("prompt", "there is neither a prompt nor a message").WithCode(streamerr.CodeMissing)
+		return nil, streamerr.InvalidParam("prompt", "the request has neither messages nor a prompt").WithCode(streamerr.CodeMissing)
 	}
 	b.request.AddSpecial = b.prompt
 	if b.special != nil {

@@ -132,7 +132,7 @@ func TestRetriesOfAHealthyWorkerThatFailsCallsAreBounded(t *testing.T) {
 		p.reach(false)
 		err := <-p.ask(t.Context(), of("a", 1), 3, 1)
 		if e := streamerr.As(err); e.Reason != streamerr.Unavailable || e.Message != "the worker refuses connections" {
-			t.Errorf("%v; want what the last attempt said", err)
+			t.Errorf("%v; want the error of the last attempt", err)
 		}
 		if n := len(p.order); n != maxReturns+1 {
 			t.Errorf("the stream was sent %d times, want %d", n, maxReturns+1)
@@ -152,7 +152,7 @@ func TestStreamThatFitsNoWorkerDoesNotBlockOthers(t *testing.T) {
 		}
 		err := <-large
 		if e := streamerr.As(err); e.Reason != streamerr.Unavailable || e.Message != "no healthy worker for this request" {
-			t.Errorf("%v; want what the pool said", err)
+			t.Errorf("%v; want the error of the pool", err)
 		}
 		if waited := time.Since(began); waited != time.Second {
 			t.Errorf("the stream that fits no worker ended after %v, want one second: the answer before it", waited)
@@ -197,7 +197,7 @@ func TestReturnedStreamsCountAgainstTheBound(t *testing.T) {
 		held := []<-chan error{p.ask(ctx, nil, 3, 1), p.ask(ctx, nil, 3, 1)}
 		e := streamerr.As(<-p.ask(ctx, nil, 3, 1))
 		if e.Reason != streamerr.Unavailable || e.Message != "the worker refuses connections" {
-			t.Errorf("%v; want what the worker's end said", e)
+			t.Errorf("%v; want the error of the worker's ending", e)
 		}
 		if _, waiting := p.queue.Load(); waiting != 2 {
 			t.Errorf("%d wait, want 2", waiting)

@@ -126,12 +126,12 @@ func (q *Queue) full(t *ticket) error {
 	var err *streamerr.Error
 	switch {
 	case q.waiting >= q.opts.MaxStreams:
-		err = streamerr.New(streamerr.Overloaded, "%d streams run and %d wait; no more are taken", q.running, q.waiting)
+		err = streamerr.New(streamerr.Overloaded, "%d streams are running and %d are waiting; the queue is full", q.running, q.waiting)
 	case q.tokens+t.tokens > q.opts.MaxTokens && q.waiting > 0: // a prompt of any length may wait alone
-		err = streamerr.New(streamerr.Overloaded, "prompts of %d tokens wait; one of %d more is not taken", q.tokens, t.tokens)
+		err = streamerr.New(streamerr.Overloaded, "prompts of %d tokens are waiting; the queue has no room for a prompt of %d tokens", q.tokens, t.tokens)
 	case t.tenant.name != "" && (float64(t.tenant.queued()) >= math.Ceil(share*float64(q.opts.MaxStreams)) ||
 		t.tenant.tokens > 0 && float64(t.tenant.tokens+t.tokens) > share*float64(q.opts.MaxTokens)):
-		err = streamerr.New(streamerr.Overloaded, "%d streams of %s wait; no more of its streams are taken", t.tenant.queued(), t.tenant.name)
+		err = streamerr.New(streamerr.Overloaded, "%d streams of %s are waiting, and the queue has no room for more of its streams", t.tenant.queued(), t.tenant.name)
 	default:
 		return nil
 	}

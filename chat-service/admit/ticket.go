@@ -111,7 +111,7 @@ func (q *Queue) wait(ctx context.Context, t *ticket) error {
 const retryAfterOutage = 5 * time.Second
 
 func (q *Queue) unavailable() error {
-	err := streamerr.New(streamerr.Unavailable, "no worker of this model has been healthy for %v; streams do not wait longer", q.opts.Outage)
+	err := streamerr.New(streamerr.Unavailable, "no worker of this model has been healthy for %v, the longest time that streams wait", q.opts.Outage)
 	err.RetryAfter = retryAfterOutage
 	return err
 }

@@ -112,7 +112,7 @@ func TestWithoutToolsCallsAreText(t *testing.T) {
 			t.Errorf("%s: %q %v %v", name, a.Text(), end, err)
 		}
 		if prompt := m.Tokenizer.Decode(p.asked.Load().GetPrompt(), false); strings.Contains(prompt, "get_weather") {
-			t.Errorf("%s: the model hears of tools: %s", name, prompt)
+			t.Errorf("%s: the prompt describes tools: %s", name, prompt)
 		}
 	}
 }

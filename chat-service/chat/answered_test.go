@@ -79,7 +79,7 @@ func (h *transcript) begins(whole *transcript) bool {
 	return true
 }
 
-// continuation returns a worker that continues what p says.
+// continuation returns a worker that continues the answer of p.
 func continuation(p *parrot) chat.TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		n := int(req.GetGenerated())
@@ -122,12 +122,12 @@ func TestMovedAnswerIsTheSame(t *testing.T) {
 		"thoughts":   {thinks, "is it 🙂\n</think>\n\nyes </thin", user("x")},
 	} {
 		for _, likely := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, logprobs %t", name, likely), func(t *testing.T) { checkGoesOn(t, c.m, c.says, c.req, likely, r) })
+			t.Run(fmt.Sprintf("%s, logprobs %t", name, likely), func(t *testing.T) { checkContinues(t, c.m, c.says, c.req, likely, r) })
 		}
 	}
 }
 
-func checkGoesOn(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRequest, likely bool, r *rand.Rand) {
+func checkContinues(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRequest, likely bool, r *rand.Rand) {
 	t.Helper()
 	tells := func(e chat.TokenEngine) chat.TokenEngine {
 		if likely {
@@ -165,7 +165,7 @@ func checkGoesOn(t *testing.T, m *chat.Model, says string, req *chatv1.ChatReque
 			t.Fatalf("after %d: %d tokens, which are %v of %v", at, begun.tokens, begun.ids, p.ids)
 		}
 		if !begun.begins(whole) {
-			t.Fatalf("after %d: %s is no beginning of %s", at, begun.said(), whole.said())
+			t.Fatalf("after %d: %s is not the beginning of %s", at, begun.said(), whole.said())
 		}
 		on := listen(t, chat.New(m, tells(continuation(p))), asks(begun.ids))
 		counts := proto.Equal(on.end, whole.end) && begun.tokens+on.tokens == whole.tokens

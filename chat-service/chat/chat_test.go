@@ -230,7 +230,7 @@ func TestStopStringEndsTheAnswerAndTheWorker(t *testing.T) {
 		t.Error(end.GetUsage())
 	}
 	if p.live.Load() != 0 {
-		t.Error("the worker goes on")
+		t.Error("the worker continues")
 	}
 }
 

@@ -221,7 +221,7 @@ func TestComposedRequestsAreBounded(t *testing.T) {
 	m := model(t)
 	for name, c := range map[string]*chat.Composition{
 		"longer than":     composition(user("x"), piece(strings.Repeat("x", chat.MaxComposed/2)), piece(strings.Repeat("x", chat.MaxComposed/2))),
-		"no message yet":  composition(&chatv1.ChatRequest{}, piece("x")),
+		"no message to":   composition(&chatv1.ChatRequest{}, piece("x")),
 		"only the first":  composition(user("x"), &chatv1.ComposeRequest{Message: &chatv1.ComposeRequest_Chat{Chat: user("x")}}),
 		"later ones are ": composition(user("x"), &chatv1.ComposeRequest{}),
 	} {

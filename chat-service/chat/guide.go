@@ -21,7 +21,7 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
 	if required && asked != nil {
-		return nil, streamerr.InvalidParam("tool_choice", "tool_choice asks for a call, but the guide for something else")
+		return nil, streamerr.InvalidParam("tool_choice", "tool_choice requires a tool call, but the guide does not allow one")
 	}
 	if asked == nil && !required {
 		return p.req.GetSampling(), nil
@@ -62,7 +62,7 @@ func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error)
 		before, after, ok := m.Markup.Calls.Around(tool.GetName())
 		if !ok {
 			if required {
-				return nil, streamerr.InvalidParam("tool_choice", "calls in the form of this model (%s) cannot be required", m.Markup.Calls.Name)
+				return nil, streamerr.InvalidParam("tool_choice", "tool calls in the format of this model (%s) cannot be required", m.Markup.Calls.Name)
 			}
 			return nil, nil
 		}

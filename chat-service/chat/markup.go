@@ -85,7 +85,7 @@ func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 	mode := req.GetToolChoice().GetMode()
 	switch {
 	case mode == chatv1.ToolMode_TOOL_MODE_REQUIRED && len(req.GetTools()) == 0:
-		return nil, streamerr.InvalidParam("tool_choice", "tool_choice asks for a call, but there are no tools")
+		return nil, streamerr.InvalidParam("tool_choice", "tool_choice requires a tool call, but the request has no tools")
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
 	case m.Markup.Calls == nil:

@@ -57,10 +57,10 @@ func checkAnswered(req *chatv1.ChatRequest) error {
 
 func checkPrompts(req *chatv1.ChatRequest) error {
 	if len(req.GetPrompts()) > 0 && len(req.GetMessages()) > 0 {
-		return streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out")
+		return streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out")
 	}
 	if s := req.GetSampling(); req.GetEcho() && s != nil && s.Logprobs != nil {
-		return streamerr.InvalidParam("echo", "echo and logprobs cannot be had together: prompts have no logprobs here")
+		return streamerr.InvalidParam("echo", "echo and logprobs cannot be combined: prompts have no logprobs here")
 	}
 	if req.GetEcho() && len(req.GetPrompts()) == 0 {
 		return streamerr.InvalidParam("echo", "there is no prompt to echo")

@@ -45,7 +45,7 @@ func (c *Composition) Add(in *chatv1.ComposeRequest) (complete bool, err error) 
 	switch m := in.GetMessage().(type) {
 	case *chatv1.ComposeRequest_Piece:
 		if c.last() == nil {
-			return false, streamerr.InvalidParam("piece", "there is no message yet that the piece could continue")
+			return false, streamerr.InvalidParam("piece", "the piece has no message to continue")
 		}
 		c.content.WriteString(m.Piece)
 	case *chatv1.ComposeRequest_Next:

@@ -126,7 +126,7 @@ func (m *Machine) do(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) begin() {
 	if choices.Count(m.req) > 1 || len(m.req.GetPrompts()) > 0 {
-		m.refuse(streamerr.InvalidParam("n", "a conversation goes on with one answer, and to messages"))
+		m.refuse(streamerr.InvalidParam("n", "a conversation has one answer for each turn, and messages instead of prompts"))
 		return
 	}
 	m.ask()

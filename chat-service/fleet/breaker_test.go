@@ -154,7 +154,7 @@ func TestStreamsAreNotifiedWhenTheirWorkerIsDown(t *testing.T) {
 	left()
 	left()
 	if got := heard.Load(); got != 1 {
-		t.Errorf("%d streams hear that a healthy worker is down", got-1)
+		t.Errorf("%d streams are notified that a healthy worker is down", got-1)
 	}
 	w.Say(nil)
 	w.Say(info("w/0"))
@@ -165,7 +165,7 @@ func TestStreamsAreNotifiedWhenTheirWorkerIsDown(t *testing.T) {
 	w.Say(nil)
 	hearing.Wait()
 	if got := heard.Load(); got != 5 {
-		t.Errorf("%d calls, want 5: each stream that has not left hears once", got)
+		t.Errorf("%d calls, want 5: one for each stream that has not left", got)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestDoubtsWithoutATokenBetweenThemAreAFailure(t *testing.T) {
 	for range 5 { // these requests fail everywhere, and the worker answers others
 		for range ejectAfter - 1 {
 			if b.doubt() {
-				t.Fatal("a worker that answers is held at fault")
+				t.Fatal("a worker that answers is blamed")
 			}
 		}
 		b.deliver(now)

@@ -97,28 +97,28 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 			probe()
 		}
 		if w.Info() == nil || good(w) || changes != 0 {
-			t.Error("late, but not ill: it is only chosen where there is no other one")
+			t.Error("a late worker is unhealthy, or still in good standing")
 		}
 		answers = true
 		if probe(); !good(w) {
-			t.Error("it has answered")
+			t.Error("the worker has answered, and is not in good standing")
 		}
 		answers = false
 		for range maxLate {
 			probe()
 		}
 		if w.Info() != nil || changes != 1 {
-			t.Error("it has not answered three times, and still gets streams")
+			t.Error("after three late probes the worker still gets streams")
 		}
 		answers = true
 		if probe(); w.Info() == nil || !good(w) || changes != 2 {
-			t.Error("it is back")
+			t.Error("the worker answers again, and is not in good standing")
 		}
 		answer = func(context.Context) (*llmv1.WorkerInfo, error) {
 			return nil, status.Error(codes.Unavailable, "refused")
 		}
 		if probe(); w.Info() != nil {
-			t.Error("a refused connection is no lateness")
+			t.Error("a worker that refuses connections is not unhealthy at once")
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestBusyWorkerThatAnswersLateStaysHealthy(t *testing.T) {
 			w.probe(t.Context(), func() {})
 		}
 		if w.Info() != nil {
-			t.Error("a worker that sends nothing any more is healthy")
+			t.Error("a worker that sends no more messages is healthy")
 		}
 	})
 }
@@ -169,10 +169,10 @@ func TestWorkerOfAnotherNameStartsInGoodStanding(t *testing.T) {
 		w.Fail(streamerr.EngineFailed)
 	}
 	if w.probe(t.Context(), func() {}); good(w) {
-		t.Error("it is left alone for a while, whatever it answers")
+		t.Error("an ejected worker is in good standing because it answers probes")
 	}
 	name = "w/7"
 	if w.probe(t.Context(), func() {}); !good(w) || w.Name() != "w/7" {
-		t.Error("it is a new one")
+		t.Error("a worker under a new name is not in good standing")
 	}
 }

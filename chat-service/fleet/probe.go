@@ -72,7 +72,7 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		w.logged.Clear()
 		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
 		if info.GetModelChecksum() == "" {
-			w.log.Warn("worker does not say which tokenizer it has, and is taken at its word", "worker", info.GetInstance(), "target", w.target)
+			w.log.Warn("worker does not report its tokenizer, so its token ids cannot be checked", "worker", info.GetInstance(), "target", w.target)
 		}
 		changed()
 	case info != nil:
@@ -95,7 +95,7 @@ func (w *Worker) logProblem(err error) {
 	if w.unanswered < maxLate || !w.logged.Due(is.problem) {
 		return
 	}
-	attributes := []any{"worker", is.name, "target", w.target, "problem", is.problem, "then", "it gets no streams, and is asked again each second"}
+	attributes := []any{"worker", is.name, "target", w.target, "problem", is.problem, "then", "it gets no streams, and is probed every second"}
 	if _, refused := errors.AsType[refusal](err); refused {
 		w.log.Warn("worker is refused", attributes...)
 		return
@@ -132,7 +132,7 @@ func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 		if again, err := w.client.Info(ctx, &workerv1.InfoRequest{}); err == nil && info.GetProblem() == "" {
 			info = again // it has become unready since, and now reports why
 		}
-		return nil, notReadyError{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and does not say why")}
+		return nil, notReadyError{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and gives no reason")}
 	}
 	if err := w.check(w, info); err != nil {
 		return nil, refusal{err, info.GetInstance()}

@@ -81,7 +81,7 @@ func (w *Worker) problem() string {
 	last := w.probed.Load()
 	switch {
 	case last == nil:
-		return "a worker: it has not been asked yet"
+		return "a worker: it has not been probed yet"
 	case last.public != "":
 		return cmp.Or(last.name, "a worker") + ": " + last.public
 	case last.info.GetRole() == llmv1.Role_ROLE_PREFILL:
@@ -105,7 +105,7 @@ func (w *Worker) describe() *chatv1.Worker {
 	described := &chatv1.Worker{Target: w.target, Slot: uint32(w.slot), State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: uint32(max(0, w.ours.Load()))}
 	last := w.probed.Load()
 	if last == nil {
-		last = &report{problem: "it has not been asked yet"}
+		last = &report{problem: "it has not been probed yet"}
 	}
 	if last.info != nil {
 		described.Info, described.Said = last.info, timestamppb.New(last.said)

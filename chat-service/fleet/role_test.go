@@ -9,8 +9,8 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// roled returns a fleet of healthy workers with these roles, which are named by the keys.
-func roled(roles map[string]llmv1.Role) *Fleet {
+// fleetWithRoles returns a fleet of healthy workers with these roles, which are named by the keys.
+func fleetWithRoles(roles map[string]llmv1.Role) *Fleet {
 	f := New(Options{})
 	var workers []*Worker
 	for _, name := range slices.Sorted(maps.Keys(roles)) {
@@ -24,7 +24,7 @@ func roled(roles map[string]llmv1.Role) *Fleet {
 
 func TestPrefillWorkersCountAsNoRoomForStreams(t *testing.T) {
 	const prefill, decode = llmv1.Role_ROLE_PREFILL, llmv1.Role_ROLE_DECODE
-	f := roled(map[string]llmv1.Role{"r": prefill, "w": decode})
+	f := fleetWithRoles(map[string]llmv1.Role{"r": prefill, "w": decode})
 	told := []bool{}
 	f.changed = func(healthy bool) { told = append(told, healthy) }
 	f.notify()
@@ -40,7 +40,7 @@ func TestPrefillWorkersCountAsNoRoomForStreams(t *testing.T) {
 }
 
 func TestWhyAsksWorkersInTheOrderOfTheStream(t *testing.T) {
-	f := roled(map[string]llmv1.Role{"a": 0, "b": 0, "c": 0, "r": llmv1.Role_ROLE_PREFILL})
+	f := fleetWithRoles(map[string]llmv1.Role{"a": 0, "b": 0, "c": 0, "r": llmv1.Role_ROLE_PREFILL})
 	names := func(r *streamv1.Record) (names []string) {
 		for _, w := range f.had(r) {
 			names = append(names, w.Name())

@@ -44,7 +44,7 @@ func (w *Worker) Deliver() {
 
 func (w *Worker) ejected(why streamerr.Reason, d time.Duration) {
 	_, _, _, failures := w.breaker.state(time.Now())
-	w.log.Warn("worker cools down: it gets streams only where there is no other worker", slog.String("worker", w.Name()), slog.String("target", w.target),
+	w.log.Warn("worker cools down: it gets streams only if there is no other worker", slog.String("worker", w.Name()), slog.String("target", w.target),
 		slog.String("reason", why.String()), slog.Int("failures", failures), slog.Duration("for", d))
 	if w.cooled != nil {
 		w.cooled(why)
@@ -93,9 +93,9 @@ func (w *Worker) trouble() string {
 	open, why, left, failures := w.breaker.state(now)
 	switch {
 	case open && left > 0:
-		return fmt.Sprintf("it cools down for another %v (%s, %d failures in a row) and gets streams only where there is no other worker", left.Round(100*time.Millisecond), why, failures)
+		return fmt.Sprintf("it cools down for another %v (%s, %d failures in a row) and gets streams only if there is no other worker", left.Round(100*time.Millisecond), why, failures)
 	case open:
-		return fmt.Sprintf("it has cooled down (%s) and is tried with one stream at a time", why)
+		return fmt.Sprintf("it has cooled down (%s) and gets one stream at a time as a trial", why)
 	case w.breaker.standing(now) == Poor:
 		return "it has failed a stream or was late to answer, and is probed again"
 	default:

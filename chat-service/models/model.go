@@ -214,7 +214,7 @@ func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 	case int(info.GetVocabSize()) < m.Tokenizer.VocabSize():
 		return fmt.Errorf("%s has a vocabulary of %d, the tokenizer one of %d", info.GetInstance(), info.GetVocabSize(), m.Tokenizer.VocabSize())
 	case comparable(m.Checksum, info.GetModelChecksum()) && m.Checksum != info.GetModelChecksum():
-		return fmt.Errorf("%s has another tokenizer than this service: token ids would not mean the same; give both the same tokenizer.json (checksums %.14s and %.14s)",
+		return fmt.Errorf("%s has another tokenizer than this service, so token ids would have different meanings; give both the same tokenizer.json (checksums %.14s and %.14s)",
 			info.GetInstance(), info.GetModelChecksum(), m.Checksum)
 	case info.GetContextLength() == 0:
 		return errors.New(info.GetInstance() + " does not report the length of its context")

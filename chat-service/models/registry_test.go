@@ -24,7 +24,7 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 	first.Aliases = []string{"default", "bee"}
 	set(t, r, first, second)
 	healthy(t, r, 2)
-	eventually(t, "it says that it is healthy", j.saysHealthy)
+	eventually(t, "the registry is healthy", j.saysHealthy)
 	for name, of := range map[string]*worker{"a": a, "b": b, "bee": b, "default": b} {
 		if n, err := ask(t, r, name, 3, nil); err != nil || n != 3 || of.last().GetModel() != of.info.GetModel() {
 			t.Errorf("%s: %d tokens, %v", name, n, err)
@@ -101,7 +101,7 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 			t.Error(line, "is missing:", j.text.String())
 		}
 	}
-	if j.logged("worker does not say which tokenizer it has") != 1 {
+	if j.logged("worker does not report its tokenizer") != 1 {
 		t.Error(j.text.String())
 	}
 }
@@ -156,7 +156,7 @@ func TestRemovedModelFinishesItsStreams(t *testing.T) {
 	if n != 200 || err != nil {
 		t.Error(n, err)
 	}
-	eventually(t, "nothing of it is left", func() bool { return len(r.Workers()) == 1 })
+	eventually(t, "the removed model is gone", func() bool { return len(r.Workers()) == 1 })
 	if j.logged("model was removed or replaced") != 1 {
 		t.Error(j.text.String())
 	}
@@ -174,7 +174,7 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	set(t, r, c)
 	healthy(t, r, 2)
 	if r.find("copy") != before || j.logged("worker is healthy") != 2 {
-		t.Error("it was made anew:", j.text.String())
+		t.Error("the model was replaced:", j.text.String())
 	}
 	if _, err := ask(t, r, "new", 3, nil); err != nil {
 		t.Error(err)
@@ -201,9 +201,9 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	c.Timers.Deadline = 1
 	set(t, r, c)
 	if _, err := ask(t, r, "copy", 200, nil); err == nil || streamerr.As(err).Reason != streamerr.Deadline {
-		t.Error("its own timers do not hold:", err)
+		t.Error("the timers of the new card do not apply:", err)
 	}
-	eventually(t, "the old ones are gone", func() bool { return len(r.Workers()) == 2 })
+	eventually(t, "the replaced models are gone", func() bool { return len(r.Workers()) == 2 })
 }
 
 func TestCardsChangeTheRequestsToWorkers(t *testing.T) {

@@ -22,10 +22,10 @@ func readObject(text string) (jinja.Value, error) {
 		return v, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return v, errors.New("there is more behind it")
+		return v, errors.New("more text follows it")
 	}
 	if !v.IsDict() {
-		return v, errors.New("it is no object")
+		return v, errors.New("it is not an object")
 	}
 	return v, nil
 }

@@ -12,10 +12,10 @@ import (
 
 func TestConversationThatTheTemplateFailsOnIsRefused(t *testing.T) {
 	for source, want := range map[string]string{
-		"{{ messages[1].content.x }}":                                "something is taken from an undefined value",
+		"{{ messages[1].content.x }}":                                "an attribute or element of an undefined value is accessed",
 		"{{ messages[0].content + messages[0].name }}":               "str and undefined cannot be added",
 		"{% for call in messages[0].content | length %}{% endfor %}": "int is not iterable",
-		"{{ 'x' in (messages | length) }}":                           "str cannot be looked for in int",
+		"{{ 'x' in (messages | length) }}":                           "str is not a possible element of int",
 		"{{ messages.strip() }}":                                     "list has no methods of strings",
 		"{{ messages[0].nope | tojson }}":                            "undefined has no JSON",
 	} {

@@ -200,14 +200,14 @@ func TestRepeatableFailureEndsTheAnswer(t *testing.T) {
 
 func TestFirstLossIsTheEnding(t *testing.T) {
 	for name, later := range map[string]try{
-		"refused":   {fails: streamerr.New(streamerr.Invalid, "too long, says the second")},
-		"full":      {fails: streamerr.New(streamerr.Overloaded, "full, says the second")},
-		"lost, too": {words: 1, fails: streamerr.New(streamerr.EngineFailed, "dead, says the second")},
+		"refused":   {fails: streamerr.New(streamerr.Invalid, "too long, the second worker's error")},
+		"full":      {fails: streamerr.New(streamerr.Overloaded, "full, the second worker's error")},
+		"lost, too": {words: 1, fails: streamerr.New(streamerr.EngineFailed, "dead, the second worker's error")},
 	} {
 		p := &pipeline{tries: []try{{words: 2, fails: lost}, later}}
 		got := ask(t.Context(), restart.Options{}, p, gathered)
 		e := streamerr.As(got.err)
-		if e.Reason != streamerr.PeerLost || !slices.Equal(e.Path, lost.Path) || !strings.Contains(e.Text(), "the connection broke") || !strings.Contains(e.Text(), "says the second") {
+		if e.Reason != streamerr.PeerLost || !slices.Equal(e.Path, lost.Path) || !strings.Contains(e.Text(), "the connection broke") || !strings.Contains(e.Text(), "the second worker's error") {
 			t.Errorf("%s: %v", name, e)
 		}
 		if len(p.asked) > 1+restart.Max {

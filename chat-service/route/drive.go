@@ -261,7 +261,7 @@ func (d *drive) find(a action) event {
 	}
 	d.next = found
 	return event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{
-		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), GoesOn: fit.GoesOn(d.req, found.info),
+		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), MayMove: fit.MayMove(d.req, found.info),
 		Text:   found.info.GetCapabilities().GetAnswer() == llmv1.Form_FORM_TEXT,
 		Reader: d.isReadFor(found, req), Unread: found.unread,
 	}}
@@ -302,7 +302,7 @@ func (d *drive) leave(why error) {
 		a, r.failed = r.attempt, why
 	}
 	if streamerr.As(why).Reason == streamerr.Completed {
-		d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelWarn, "worker sent more tokens than it was asked for, and the rest is left out",
+		d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelWarn, "worker sent more tokens than it was asked for, and the surplus is dropped",
 			slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer))
 	}
 	a.behind = true

@@ -42,7 +42,7 @@ func read(ctx context.Context, p *Pool, req *workerv1.TokenRequest, each func(to
 	begun := time.Now()
 	for out, err := range p.Generate(ctx, req) {
 		if r.err != nil || r.end != nil {
-			r.err = errors.New("something came after the ending")
+			r.err = errors.New("a message followed the ending")
 			return r
 		}
 		r.err = err
@@ -142,7 +142,7 @@ func readLosing(t *testing.T, stop, at int, limit uint32, fault func(*fake) erro
 	workers := p.Members()
 	p.Close()
 	if a.running()+b.running() != 0 || workers[0].Load() != 0 || workers[1].Load() != 0 {
-		t.Errorf("lost after %d tokens: something still runs", at)
+		t.Errorf("lost after %d tokens: a call still runs", at)
 	}
 	return got, len(b.asked)
 }
@@ -240,7 +240,7 @@ func TestEachWorkerIsTriedOnceAndTheFirstFailureCounts(t *testing.T) {
 					}
 				}
 				if e := streamerr.As(got.err); !strings.Contains(e.Message, "; then w/1: ") || !strings.Contains(e.Message, "; then w/2: ") {
-					t.Errorf("the message leaves the later failures out: %s", e.Message)
+					t.Errorf("the message lacks the later failures: %s", e.Message)
 				}
 				if c.reason == streamerr.Unavailable && streamerr.As(got.err).RetryAfter == 0 {
 					t.Error("the error has no Retry-After")

@@ -66,7 +66,7 @@ func TestEmbeddingIsRetriedOnAnotherWorker(t *testing.T) {
 				t.Errorf("%v after asking %v", err, *asked)
 			}
 			if moves := record.Proto().GetMoves(); len(moves) != c.asked-1 {
-				t.Errorf("the record tells of %v", moves)
+				t.Errorf("the record has %v", moves)
 			}
 			for _, w := range p.Members() {
 				if s := w.Snapshot(time.Now()); w.Load() != 0 || s.Unread != 0 || s.Tokens != 0 {

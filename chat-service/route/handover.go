@@ -61,7 +61,7 @@ func (d *drive) readerMessage(out *workerv1.GenerateResponse) event {
 	case *workerv1.GenerateResponse_Handover:
 		r.parameters = m.Handover.GetParameters()
 	case *workerv1.GenerateResponse_Tokens:
-		r.failed = streamerr.New(streamerr.Internal, "the worker answers, and was to read the prompt alone")
+		r.failed = streamerr.New(streamerr.Internal, "the worker answers, although it should only read the prompt")
 		d.leave(r.failed)
 		return event{Kind: failover.Read}
 	}
@@ -75,7 +75,7 @@ func (d *drive) readerEnded(last *workerv1.GenerateResponse, err error) event {
 		r.attempt.worker.Deliver()
 		r.cached, r.failed = end.GetUsage().GetCachedTokens(), nil
 		if n := len(r.parameters); n == 0 || n > maxParameters {
-			r.failed = streamerr.New(streamerr.Internal, "the worker hands the prompt over with %d bytes; it must be 1 to %d", n, maxParameters)
+			r.failed = streamerr.New(streamerr.Internal, "the worker handed the prompt over with %d bytes of parameters; it must be 1 to %d", n, maxParameters)
 		}
 		return event{Kind: failover.Read}
 	}

@@ -40,7 +40,7 @@ func checkHandovers(t *testing.T, r *streamv1.Record, want ...*streamv1.Handover
 		return a.GetFrom() == b.GetFrom() && a.GetTo() == b.GetTo() && a.GetReason() == b.GetReason()
 	}
 	if !slices.EqualFunc(r.GetHandovers(), want, same) {
-		t.Errorf("the record tells of %v, want %v", r.GetHandovers(), want)
+		t.Errorf("the record has %v, want %v", r.GetHandovers(), want)
 	}
 }
 
@@ -117,17 +117,17 @@ func TestDecodeWorkerReadsThePromptIfPrefillFails(t *testing.T) {
 		from   string
 		reason streamerr.Reason
 	}{
-		"there is none":          {both, "", streamerr.Unavailable},
-		"lost":                   {failing(lostBy, 0), "r/0", streamerr.PeerLost},
-		"lost before Started":    {failing(lostBy, -1), "r/0", streamerr.PeerLost},
-		"reset":                  {failing(is(streamerr.PeerReset), 0), "r/0", streamerr.PeerReset},
-		"draining":               {failing(is(streamerr.Draining), -1), "r/0", streamerr.Draining},
-		"overloaded":             {failing(is(streamerr.Overloaded), -1), "r/0", streamerr.Overloaded},
-		"its engine fails":       {failing(is(streamerr.EngineFailed), 0), "r/0", streamerr.EngineFailed},
-		"it refuses":             {failing(is(streamerr.Invalid), -1), "r/0", streamerr.Invalid},
-		"it hangs":               {failing(func(*fake) error { return errHang }, -1), "r/0", streamerr.Deadline},
-		"it is deaf":             {failing(func(*fake) error { return errDeaf }, -1), "r/0", streamerr.Deadline},
-		"it says nothing of use": {mute, "r/0", streamerr.Internal},
+		"there is none":                {both, "", streamerr.Unavailable},
+		"lost":                         {failing(lostBy, 0), "r/0", streamerr.PeerLost},
+		"lost before Started":          {failing(lostBy, -1), "r/0", streamerr.PeerLost},
+		"reset":                        {failing(is(streamerr.PeerReset), 0), "r/0", streamerr.PeerReset},
+		"draining":                     {failing(is(streamerr.Draining), -1), "r/0", streamerr.Draining},
+		"overloaded":                   {failing(is(streamerr.Overloaded), -1), "r/0", streamerr.Overloaded},
+		"its engine fails":             {failing(is(streamerr.EngineFailed), 0), "r/0", streamerr.EngineFailed},
+		"it refuses":                   {failing(is(streamerr.Invalid), -1), "r/0", streamerr.Invalid},
+		"it hangs":                     {failing(func(*fake) error { return errHang }, -1), "r/0", streamerr.Deadline},
+		"it is deaf":                   {failing(func(*fake) error { return errDeaf }, -1), "r/0", streamerr.Deadline},
+		"it hands over nothing useful": {mute, "r/0", streamerr.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

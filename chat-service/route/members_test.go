@@ -32,8 +32,8 @@ func TestRemovedWorkerFinishesItsStreams(t *testing.T) {
 	if len(b.fake.asked) != 0 {
 		t.Error("the stream has moved")
 	}
-	eventually(t, "it is gone", func() bool { return len(p.Workers()) == 1 })
-	eventually(t, "the new one is healthy", func() bool { return usable(p) == 1 })
+	eventually(t, "the removed worker is gone", func() bool { return len(p.Workers()) == 1 })
+	eventually(t, "the new worker is healthy", func() bool { return usable(p) == 1 })
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(b.fake.asked) != 1 {
 		t.Error(got.err)
 	}
@@ -88,7 +88,7 @@ func TestMembersComeAndGoUnderStreams(t *testing.T) {
 	reading.Wait()
 	close(over)
 	changing.Wait()
-	eventually(t, "who has left is gone", func() bool { return len(p.Workers()) == 2 })
+	eventually(t, "the removed workers are gone", func() bool { return len(p.Workers()) == 2 })
 }
 
 func TestStreamsGoToWorkersWithEnoughContext(t *testing.T) {
@@ -128,7 +128,7 @@ func TestWorkerThatStartsLateIsUsed(t *testing.T) {
 		t.Error(got.err)
 	}
 	late := serve(t, &fake{name: "w/1"}, dead.addr)
-	eventually(t, "it gets streams", func() bool { return usable(p) == 2 })
+	eventually(t, "the worker gets streams", func() bool { return usable(p) == 2 })
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(late.fake.asked) != 1 {
 		t.Error(got.err)
 	}
@@ -141,7 +141,7 @@ func TestWorkerWithANewNameStartsAfresh(t *testing.T) {
 	w := p.Members()[0]
 	a.other.Store(info("w/7"))
 	w.Probe()
-	eventually(t, "it is known by its new name", func() bool { return w.Name() == "w/7" && good(w) })
+	eventually(t, "the worker has its new name", func() bool { return w.Name() == "w/7" && good(w) })
 	eventually(t, "each name is logged once", func() bool {
 		return log.count("worker is healthy") == 2 && log.count(`"worker is healthy" worker=w/7`) == 1
 	})

@@ -76,7 +76,7 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.moving) != 0 || len(p.queue.waiting) != 0 {
-			t.Error("somebody still moves:", p.moving, p.queue.waiting)
+			t.Error("a stream still counts as moving:", p.moving, p.queue.waiting)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.moving) != 0 || len(p.queue.waiting) != 0 {
-			t.Error("somebody still moves")
+			t.Error("a stream still counts as moving")
 		}
 	})
 }

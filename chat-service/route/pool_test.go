@@ -184,12 +184,12 @@ func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
 	if path := strings.Join(got.end.GetPath(), " > "); path != "engine > w/1 > w/1" {
 		t.Error(path)
 	}
-	eventually(t, "the pool knows", func() bool { return usable(p) == 1 })
+	eventually(t, "the pool has one worker left", func() bool { return usable(p) == 1 })
 	if !healthy() {
-		t.Error("one worker is left, and the pool calls itself ill")
+		t.Error("one worker is left, and the pool is not healthy")
 	}
 	b.grpc.Stop()
-	eventually(t, "the pool is ill", func() bool { return !healthy() })
+	eventually(t, "the pool is not healthy", func() bool { return !healthy() })
 	again := serve(t, &fake{name: "w/0"}, a.addr)
 	eventually(t, "the pool is healthy again", healthy)
 	if got := read(t.Context(), p, ask(40), nil); got.err != nil || len(again.fake.asked) != 1 {
@@ -203,7 +203,7 @@ func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
 	p, _ := dialAll(t, Options{Policy: inOrder}, &log, a, b)
 	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	a.up.Shutdown() // drains
-	eventually(t, "one is left", func() bool { return usable(p) == 1 })
+	eventually(t, "one worker is left", func() bool { return usable(p) == 1 })
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(a.fake.asked) != 0 || len(b.fake.asked) != 1 {
 		t.Error(got.err, len(a.fake.asked), len(b.fake.asked))
 	}
@@ -252,10 +252,10 @@ func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 		}
 		return nil
 	}}, &log, a, b)
-	eventually(t, "it is refused", func() bool { return log.count("another model") == 1 })
+	eventually(t, "the worker is refused", func() bool { return log.count("another model") == 1 })
 	p.Members()[1].Probe()
 	asked := b.probes.Load()
-	eventually(t, "it was asked again", func() bool { return b.probes.Load() > asked })
+	eventually(t, "the worker was probed again", func() bool { return b.probes.Load() > asked })
 	if usable(p) != 1 || log.count("another model") != 1 {
 		t.Error(log.text.String())
 	}

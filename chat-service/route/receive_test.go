@@ -143,9 +143,9 @@ func TestRefusedRetryChargesNoWorker(t *testing.T) {
 	}
 }
 
-// TestPanicOfALeftCallIsLogged checks that a panic in an abandoned call does not end the stream,
+// TestPanicOfAnAbandonedCallIsLogged checks that a panic in an abandoned call does not end the stream,
 // even while the reader has a message of another call.
-func TestPanicOfALeftCallIsLogged(t *testing.T) {
+func TestPanicOfAnAbandonedCallIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := fleet.Pretended("w/0", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 			return func(func(*workerv1.GenerateResponse, error) bool) {

@@ -25,8 +25,8 @@ func TestWorkersReportTheirState(t *testing.T) {
 	two.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
 	p.Members()[1].Probe()
 	eventually(t, "the one that drains is down", func() bool { return told(1).GetState() == chatv1.WorkerState_WORKER_STATE_DOWN })
-	if w := told(1); w.GetMessage() != "it takes no streams, and does not say why" || w.GetInfo().GetInstance() != "worker/2" {
-		t.Errorf("what it said is forgotten: %v", w)
+	if w := told(1); w.GetMessage() != "it takes no streams, and gives no reason" || w.GetInfo().GetInstance() != "worker/2" {
+		t.Errorf("the last info of the worker is lost: %v", w)
 	}
 	if w := told(0); w.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
 		t.Error(w)

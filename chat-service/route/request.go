@@ -62,7 +62,7 @@ func (p *Pool) refused(req *workerv1.TokenRequest) error {
 	var missing []string
 	for _, w := range p.Members() {
 		if last := w.Last(); last != nil && len(fit.Missing(last, req)) == 0 {
-			if req.GetGenerated() == 0 || fit.GoesOn(req, last) {
+			if req.GetGenerated() == 0 || fit.MayMove(req, last) {
 				return p.unavailable(req.GetModel())
 			}
 			stuck = true
@@ -75,7 +75,7 @@ func (p *Pool) refused(req *workerv1.TokenRequest) error {
 		}
 	}
 	if stuck {
-		return streamerr.InvalidParam("generated", "no engine here continues an answer to such a request")
+		return streamerr.InvalidParam("generated", "no engine here can continue the answer to this request")
 	}
 	if nearest == nil {
 		return p.unavailable(req.GetModel())

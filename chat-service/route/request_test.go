@@ -97,7 +97,7 @@ func TestOnlyWorkersThatContinueExactlyGetASeed(t *testing.T) {
 	}
 }
 
-// TestStreamsMoveToWhereTheyMayGoOn loses the first worker after three tokens.
+// TestStreamsMoveOnlyToWorkersThatMayContinueThem loses the first worker after three tokens.
 func TestStreamsMoveOnlyToWorkersThatMayContinueThem(t *testing.T) {
 	plain, seeded, counted := &llmv1.Sampling{}, &llmv1.Sampling{Seed: proto.Uint64(5)}, &llmv1.Sampling{PresencePenalty: proto.Float32(1)}
 	const all = " seed presence_penalty"
@@ -111,7 +111,7 @@ func TestStreamsMoveOnlyToWorkersThatMayContinueThem(t *testing.T) {
 		"to the exact one, before a GPU":       {[]string{"exact" + all, "gpu" + all, "exact" + all}, plain, 2, true},
 		"to a GPU, where no exact one is":      {[]string{"exact" + all, "gpu" + all}, plain, 1, false},
 		"from a GPU to an exact one":           {[]string{"gpu" + all, "exact" + all}, plain, 1, false},
-		"not to one that goes on with nothing": {[]string{"gpu" + all, "text" + all}, plain, 0, false},
+		"not to a worker that cannot continue": {[]string{"gpu" + all, "text" + all}, plain, 0, false},
 		"not from one":                         {[]string{"text" + all, "gpu" + all}, plain, 0, false},
 		"not with a seed":                      {[]string{"gpu" + all, "gpu" + all}, seeded, 0, false},
 		"not with a seed from an exact one":    {[]string{"exact" + all, "gpu" + all}, seeded, 0, false},

@@ -178,7 +178,7 @@ func TestCrashOfACarriedCall(t *testing.T) {
 				})
 				reading.Wait()
 				if returned {
-					t.Error("the reader's loop goes on")
+					t.Error("the reader's loop continues")
 				}
 				over(t, p, a)
 			})

@@ -132,15 +132,15 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	flags.Group(fs, flags.Timeouts, "drain", "deadline", "first-token-timeout", "stall-timeout", "idle-timeout", "first-message-timeout")
 	flags.Group(fs, flags.Routing)
 	c.ModelFlags(fs)
-	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; what cards leave out is as the other flags say")
+	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; the other flags are the defaults of the cards")
 	flags.Group(fs, flags.Model)
 }
 
 // ModelFlags adds only the flags that describe the model.
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of the model; empty for the embedded whence-tiny")
-	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
-	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "how the model writes calls of tools, by `name`: hermes, llama, mistral, deepseek, harmony, none, or auto for what its chat template says")
+	fs.StringVar(&c.ModelName, "model-name", "", "the `name` of the model in requests; empty for the name of the directory")
+	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "the format in which the model writes tool calls, by `name`: hermes, llama, mistral, deepseek, harmony, none, or auto, which detects it from the chat template")
 	flags.Group(fs, flags.Model)
 }
 
@@ -179,7 +179,8 @@ func (c *Config) Check() error {
 	return process.CheckModel(c.Model, "config.json", "tokenizer.json")
 }
 
-// card is the one model of a configuration without a file of cards, and what such a file leaves out.
+// card returns the only card of a configuration without a file of cards, which is also the default
+// for the cards of a file.
 func (c *Config) card() models.Card {
 	return models.Card{
 		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
@@ -259,7 +260,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	return s.Serve(ctx, ln, c.Grace)
 }
 
-// identity returns the identity of this process towards callers and workers. served tells whether
+// identity returns the identity of this process towards callers and workers. served reports whether
 // callers in other processes are served.
 func (c *Config) identity(served bool, log *slog.Logger) (*mtls.Identity, error) {
 	if served {

@@ -23,10 +23,10 @@ func TestInvalidConfigurationIsRefusedByFlag(t *testing.T) {
 		many[i] = fmt.Sprint("h:", i)
 	}
 	for want, change := range map[string]func(*Config){
-		"--max-streams":                func(c *Config) { c.MaxStreams = 0 },
-		"--worker":                     func(c *Config) { c.Worker = "" },
-		"--worker: address nowhere":    func(c *Config) { c.Worker = "h:1,nowhere" },
-		"--worker: h:1 is there twice": func(c *Config) { c.Worker = "h:1, h:2, h:1" },
+		"--max-streams":               func(c *Config) { c.MaxStreams = 0 },
+		"--worker":                    func(c *Config) { c.Worker = "" },
+		"--worker: address nowhere":   func(c *Config) { c.Worker = "h:1,nowhere" },
+		"--worker: h:1 appears twice": func(c *Config) { c.Worker = "h:1, h:2, h:1" },
 		"--worker: there are 65 workers; at most 64 are allowed":                     func(c *Config) { c.Worker = strings.Join(many, ",") },
 		"--policy: there is no policy \"best\"":                                      func(c *Config) { c.Policy = "best" },
 		"--migrations":                                                               func(c *Config) { c.Migrations = -1 },

@@ -187,8 +187,7 @@ func (s *Server) Register(srv guard.Server) {
 
 // Drain refuses new streams, lets live streams finish for grace, and ends the rest with DRAINING.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
-	// before the health service reports it, so that a caller that has read the report finds no open
-	// door
+	// before the health service reports it, so that no stream begins after the report
 	s.hop.Live.Close()
 	s.health.Shutdown()
 	s.hop.Drain(ctx, grace)

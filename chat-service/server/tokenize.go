@@ -20,7 +20,7 @@ func (s *Server) Tokenize(_ context.Context, req *chatv1.TokenizeRequest) (*chat
 	text := req.GetText()
 	switch {
 	case len(req.GetMessages()) > 0 && text != "":
-		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out"))
+		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out"))
 	case len(req.GetMessages()) > 0:
 		in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: req.GetAddGenerationPrompt(), Variables: req.GetTemplateVariables()}
 		if in.Tools, err = m.Offered(req); err == nil {

@@ -47,7 +47,7 @@ func newChat(ctx context.Context, o *options, out, notes io.Writer) (*chat, erro
 	return &chat{options: o, client: c, request: req, out: out, screen: screen.Of(out), notes: notes, notesScreen: screen.Of(notes), signals: notifySignals}, nil
 }
 
-// note prints a line that is no answer.
+// note prints a line that is not part of an answer.
 func (c *chat) note(text string) {
 	if c.notesScreen.Terminal() {
 		_ = screen.NewWrapper(c.notes, c.notesScreen).Write(screen.Dim, text+"\n") // there is nowhere to report an error
@@ -56,7 +56,7 @@ func (c *chat) note(text string) {
 	_, _ = fmt.Fprintln(c.notes, text) // likewise
 }
 
-// An answer is what came of one question.
+// An answer is the result of one question.
 type answer struct {
 	id          string
 	text        string
@@ -148,7 +148,7 @@ func (c *chat) read(ctx context.Context, s *client.Stream, a *answer, begun time
 	return nil
 }
 
-// print prints an event. Only a terminal gets what the model thinks before it answers.
+// print prints an event. Only a terminal gets the reasoning.
 func (c *chat) print(w *screen.Wrapper, e *client.Event) error {
 	if !c.screen.Terminal() {
 		_, err := io.WriteString(c.out, e.Text)
@@ -193,7 +193,7 @@ func (c *chat) converse(ctx context.Context, in *os.File) error {
 	}
 }
 
-// turn asks one question of a conversation. Errors are printed, and the conversation goes on.
+// turn asks one question of a conversation. Errors are printed, and the conversation continues.
 func (c *chat) turn(ctx context.Context, question string) {
 	a, err := c.answer(ctx, question)
 	if err != nil {

@@ -50,7 +50,7 @@ func (l *lineReader) read() (string, error) {
 }
 
 // awaitLine reads lines until one is not a part of a paste, or until a signal arrives. After a
-// signal the read goes on until the process ends: a read of a terminal cannot be canceled.
+// signal the read continues until the process ends: a read of a terminal cannot be canceled.
 func awaitLine(read func() (string, error), signals <-chan os.Signal) (string, error) {
 	type result struct {
 		text string

@@ -43,7 +43,7 @@ func (o *options) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.temperature, "temperature", "", "sampling temperature, a `number` from 0 to 2; empty for the service's default")
 	fs.StringVar(&o.leave, "leave", "", "`policy` for the stream if this command is killed: cancel, linger:30s, detach or drain; empty for the service's default")
 	flags.NoEnvironment(fs, "model", "system", "leave") // WHENCE_MODEL and WHENCE_LEAVE configure a service
-	fs.BoolVar(&o.verbose, "verbose", false, "print the ending of a completed stream, too, if the standard error is no terminal")
+	fs.BoolVar(&o.verbose, "verbose", false, "also print the ending of a completed stream if the standard error is not a terminal")
 }
 
 // request returns the request that o describes, without messages.
@@ -70,7 +70,7 @@ func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "run [PROMPT ...]", Short: "Chat in the terminal, or ask one question",
-		Long: "Chat in the terminal. With a prompt, or with a standard input that is no terminal, ask one question,\nprint the answer, and exit. The argument - stands for the standard input.\n\nCtrl-C stops the answer and prints who ended it and why. A broken connection is resumed.",
+		Long: "Chat in the terminal. With a prompt, or with a standard input that is not a terminal, ask one question,\nprint the answer, and exit. The argument - stands for the standard input.\n\nCtrl-C stops the answer and prints who ended it and why. A broken connection is resumed.",
 		Example: `  whence run
   whence run "What is a token?"
   git diff | whence run "Review this:" -

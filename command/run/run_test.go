@@ -50,7 +50,7 @@ func TestSummarySaysWhoEndedTheStreamAndWhy(t *testing.T) {
 	}
 }
 
-// A fakeEdge has one model, and one stream, which goes on until it is stopped.
+// A fakeEdge has one model, and one stream, which continues until it is stopped.
 type fakeEdge struct {
 	begun, stopped chan struct{}
 }

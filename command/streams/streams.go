@@ -27,7 +27,7 @@ func List() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "streams [flags]", Short: "List live or ended streams",
-		Long: "List the live streams of an api-service, oldest first, or with --ended those that have ended, newest\nfirst.",
+		Long: "List the live streams of an api-service, oldest first, or with --ended the ended streams, newest\nfirst.",
 		Example: `  whence streams
   whence streams --ended --reason peer_lost
   whence streams --ended --json | jq '.[].id'`,
@@ -76,7 +76,7 @@ func (s *selection) flags(fs *flag.FlagSet) {
 func (s *selection) none() string {
 	switch {
 	case !s.ended:
-		return "no live streams; whence streams --ended lists those that have ended"
+		return "no live streams; whence streams --ended lists ended streams"
 	case s.reason != "" || s.hop != "":
 		return "no ended streams match"
 	default:

@@ -143,7 +143,7 @@ func TestTextOfAServiceCannotControlATerminal(t *testing.T) {
 func TestEmptyListSaysSo(t *testing.T) {
 	none := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"streams":[]}`)) }
 	for want, args := range map[string][]string{
-		"no live streams; whence streams --ended lists those that have ended\n": nil,
+		"no live streams; whence streams --ended lists ended streams\n": nil,
 		"no ended streams\n":       {"--ended"},
 		"no ended streams match\n": {"--ended", "--reason", "peer_lost"},
 	} {

@@ -166,7 +166,7 @@ func (b *board) confirm(k key) request {
 	id := b.stopping
 	b.stopping = ""
 	if k != "y" {
-		b.message = id + " goes on"
+		b.message = id + " continues"
 		return nil
 	}
 	return b.begin(func(ctx context.Context, api *remote.Service) func(*board) {

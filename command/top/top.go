@@ -64,7 +64,7 @@ func New() *cobra.Command {
 	}
 	cli.Attach(cmd, func(fs *flag.FlagSet) {
 		api.Flags(fs)
-		fs.DurationVar(&every, "every", time.Second, "time between two looks; without a terminal, --every on the command line repeats the figures")
+		fs.DurationVar(&every, "every", time.Second, "time between two updates; without a terminal, --every on the command line repeats the figures")
 		fs.BoolVar(&once, "once", false, "print the figures once, for scripts")
 	})
 	return cmd
@@ -184,8 +184,8 @@ func loop(ctx context.Context, api *remote.Service, every time.Duration, b *boar
 	}
 }
 
-// printEach prints samples until ctx is done. While the api-service is away, printEach says so and
-// goes on.
+// printEach prints samples until ctx is done. While the api-service is away, printEach reports that
+// and continues.
 func printEach(ctx context.Context, api *remote.Service, every time.Duration, first *sample, out, errs io.Writer) error {
 	if err := printSample(out, api.URL, first); err != nil {
 		return err

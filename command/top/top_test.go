@@ -213,7 +213,7 @@ func TestKeysSelectStopAndQuit(t *testing.T) {
 	if press("x"); b.stopping != "a" {
 		t.Errorf("asks about %q", b.stopping)
 	}
-	if press("n"); b.stopping != "" || !strings.Contains(b.message, "goes on") {
+	if press("n"); b.stopping != "" || !strings.Contains(b.message, "continues") {
 		t.Error(b.message)
 	}
 	if press("s"); b.order != byTokens {

@@ -17,7 +17,7 @@ test('the console names a proxy that collects tokens', { skip: !base && 'COLLECT
     await page.locator('#prompt').press('Enter');
     const line = page.locator('.turn .delivery');
     await line.waitFor();
-    const said = /A proxy between browser and api-service \(nginx\/[\d.]+\) collects tokens: \d+ events, sent in \d+ bursts, came in \d+\. proxy_buffering off/;
+    const said = /A proxy between browser and api-service \(nginx\/[\d.]+\) collects tokens: \d+ events, sent in \d+ bursts, arrived in \d+\. proxy_buffering off/;
     assert.match(await line.textContent(), said);
     await page.getByRole('link', { name: 'Its page' }).click();
     await page.locator('table.hops').waitFor();

@@ -56,7 +56,7 @@ func Lack(can *llmv1.Capabilities, field string) string {
 		switch {
 		case listed != field:
 		case field == guide:
-			return "can be guided by one schema, and by nothing else"
+			return "supports only guides that are one schema"
 		case field == logprobs:
 			return "computes log-probabilities after temperature, penalties, biases and guides, so the request must leave those alone to get the model's own"
 		}

@@ -23,7 +23,7 @@ type Service struct {
 	Flags  func(*flag.FlagSet)
 	// Check reports what is wrong with the configuration. It runs before a port is opened.
 	Check func() error
-	// LibraryLog passes to the libraries of the service where they log; nil if there are none.
+	// LibraryLog sends the log lines of the service's libraries to a writer; nil if there are none.
 	LibraryLog func(io.Writer)
 	// Pages reports whether Run serves the pages of its metrics on a listener of its own; nil means
 	// that it does not.
@@ -53,7 +53,7 @@ func (s *Service) Attach(cmd *cobra.Command) {
 		return s.serve(addr, l.Logger(os.Stderr), &watched)
 	}
 	attach(cmd, newSettings(func(fs *flag.FlagSet) {
-		fs.StringVar(&addr, "listen", s.Listen, "`host:port` to listen on; port 0 takes any")
+		fs.StringVar(&addr, "listen", s.Listen, "`host:port` to listen on; port 0 takes any free port")
 		flags.Group(fs, flags.Connections)
 		l.Flags(fs)
 		flags.Group(fs, flags.Observability)

@@ -1,9 +1,9 @@
 // Package memory returns the memory of a burst to the system.
 //
-// The heap of a Go process grows to about twice what lived at the last garbage collection, and the
-// next collection starts when it has grown that far. A process that has opened thousands of streams
-// in a second, and then carries their tokens with few allocations, therefore keeps the garbage of
-// the burst for as long as two minutes, and the freed pages for longer. Return collects and returns
+// The heap of a Go process grows to about twice the size of its live objects at the last garbage
+// collection before the next collection starts. A process that has opened thousands of streams in a
+// second, and then carries their tokens with few allocations, therefore keeps the garbage of the
+// burst for as long as two minutes, and the freed pages for longer. Return collects and returns
 // both once the burst is over.
 package memory
 

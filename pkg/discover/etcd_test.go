@@ -175,20 +175,20 @@ func TestFleetOutlivesEtcd(t *testing.T) {
 	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })
 	s.kill(t)
 	t.Log("noticed after", eventually(t, "that is noticed", func() bool { return !source.Answers() }))
-	eventually(t, "by those that are registered, too", func() bool { return log.logged("not registered") == 2 })
+	eventually(t, "the registered services notice it, too", func() bool { return log.logged("not registered") == 2 })
 	if l.last() != "a:1 b:2" {
 		t.Error(l.all())
 	}
 	lists := len(l.all())
 	s.dir = t.TempDir() // loses all data
 	s.start(t)
-	eventually(t, "it answers again", source.Answers)
+	eventually(t, "etcd answers again", source.Answers)
 	eventually(t, "they are registered again", func() bool { return log.logged("msg=registered") == 4 })
 	if len(l.all()) != lists || l.logged("discovery does not answer") != 1 || l.logged("discovery answers again") != 1 {
 		t.Error(l.all(), l.logged("msg="))
 	}
 	keep(t, s, "c:3", log)
-	eventually(t, "a new one is found", func() bool { return l.last() == "a:1 b:2 c:3" })
+	eventually(t, "a new service is found", func() bool { return l.last() == "a:1 b:2 c:3" })
 }
 
 func TestEtcdThatHasLostItsDataRemovesNoTargets(t *testing.T) {
@@ -202,7 +202,7 @@ func TestEtcdThatHasLostItsDataRemovesNoTargets(t *testing.T) {
 	s.start(t) // before the processes notice
 	eventually(t, "it is registered again", func() bool { return log.logged("msg=registered") == 2 })
 	again := follow(t, parse(t, s.url()))
-	eventually(t, "and found by one who listens from then on", func() bool { return again.last() == "a:1" })
+	eventually(t, "a new watcher finds the service", func() bool { return again.last() == "a:1" })
 	if got := strings.TrimSpace(strings.Join(l.all(), ",")); got != "a:1" && got != ",a:1" { // the list may be empty at first
 		t.Errorf("%q", got)
 	}
@@ -220,7 +220,7 @@ func TestServiceThatEndsDuringAnOutageIsRemoved(t *testing.T) {
 	eventually(t, "that is noticed", func() bool { return !source.Answers() })
 	leave()
 	s.start(t)
-	eventually(t, "the one that has gone is forgotten", func() bool { return l.last() == "a:1" })
+	eventually(t, "the ended service is removed", func() bool { return l.last() == "a:1" })
 }
 
 func TestInvalidRegistrationsAreRefused(t *testing.T) {

@@ -82,7 +82,7 @@ func parseStatic(text string) (*Source, error) {
 			return nil, err
 		}
 		if slices.Contains(s.static, addr) {
-			return nil, fmt.Errorf("%s is there twice", addr)
+			return nil, fmt.Errorf("%s appears twice", addr)
 		}
 		s.static = append(s.static, addr)
 	}

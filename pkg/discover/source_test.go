@@ -17,7 +17,7 @@ func TestInvalidSourcesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "missing port",
 		"nowhere":                 "missing port",
-		"h:1,h:2,h:1":             "h:1 is there twice",
+		"h:1,h:2,h:1":             "h:1 appears twice",
 		"dns:///workers":          "missing port",
 		"dns://h:53":              "missing port",
 		"dns:///:8082":            "no name and port",

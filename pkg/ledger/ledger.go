@@ -93,7 +93,7 @@ func (l *Ledger) Get(id string) *streamv1.Record {
 	if r == nil {
 		return nil
 	}
-	return r.Told()
+	return r.protoWithEvents()
 }
 
 // Delivered records how a stream reached its client. It ignores an unknown stream.

@@ -199,7 +199,7 @@ func (r *Record) has() streamv1.Extent {
 // usage record, unless abandoned calls of the stream may still count tokens.
 func (r *Record) Close() {
 	if r != nil {
-		r.ledger.Traces.Ended(r.trace, r.Reason(), r.Told)
+		r.ledger.Traces.Ended(r.trace, r.Reason(), r.protoWithEvents)
 		r.settle(func(a *account) { a.closed = true })
 	}
 }

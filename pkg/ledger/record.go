@@ -320,8 +320,8 @@ func (r *Record) done() bool {
 	return !r.ended.IsZero()
 }
 
-// Told returns the current record, with events.
-func (r *Record) Told() *streamv1.Record {
+// protoWithEvents returns the current record, with events.
+func (r *Record) protoWithEvents() *streamv1.Record {
 	p := r.Proto()
 	r.trace.Tell(p)
 	return p

@@ -19,7 +19,8 @@ import (
 
 // A Config configures how a process exposes its metrics. The zero value does not expose them.
 type Config struct {
-	// Elsewhere says that a listener of the services serves the Pages, so that there are metrics without Listen, too.
+	// Elsewhere reports that a listener of the services serves the Pages, so that metrics are
+	// collected even without Listen.
 	Elsewhere bool
 	Listen    string // host:port that answers scrapes; "" for none
 	Pprof     bool   // Listen also serves Go's profiles, under /debug/pprof/

@@ -10,7 +10,7 @@ import (
 
 // connections counts the connections of the clients of a hop.
 type connections struct {
-	served atomic.Bool  // there was a connection; hops without clients tell of none
+	served atomic.Bool  // there was a connection; hops without clients have no connection metrics
 	open   atomic.Int64 // connections that are open
 }
 

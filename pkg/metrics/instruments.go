@@ -61,11 +61,11 @@ type instruments struct {
 func newInstruments(meter metric.Meter) (*instruments, error) {
 	m := maker{meter: meter}
 	in := &instruments{
-		endings:            m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
-		left:               m.counter("whence.clients.left", streams, "Streams whose client has left, by how much of the answer it had."),
-		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
-		refusedCalls:       m.counter("whence.calls.refused", rpcs, "Calls of gRPC that met a limit: of the time to a first message, or of open calls of a connection or in all."),
-		refusedConnections: m.counter("whence.connections.refused", sockets, "Connections of clients that were closed because of a limit: of connections from one address, or in all."),
+		endings:            m.counter("whence.stream.endings", streams, "Ended streams, by reason and origin; each stream counts exactly once."),
+		left:               m.counter("whence.clients.left", streams, "Streams whose client has left, by the extent of the answer that the client had."),
+		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by reason."),
+		refusedCalls:       m.counter("whence.calls.refused", rpcs, "gRPC calls that exceeded a limit: the time to the first message, or the open calls of one connection or of all."),
+		refusedConnections: m.counter("whence.connections.refused", sockets, "Client connections that were closed because of a limit: connections from one address, or all connections."),
 
 		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below but not passed on."),
 		judged: m.counter("whence.streams.judged", streams, "Streams whose client has reported how they arrived, by the verdict."),

@@ -41,7 +41,7 @@ func (s *section) take(b byte) bool {
 
 func (s *section) word() (string, error) {
 	if s.next() != '"' {
-		return "", errors.New("there is something else than a string")
+		return "", errors.New("the value is not a string")
 	}
 	start, escaped := s.at, false
 	for s.at++; s.text[s.at] != '"'; s.at++ {
@@ -143,7 +143,7 @@ func (l *mergeList) UnmarshalJSON(data []byte) error {
 // words reads a list of strings.
 func (s *section) words() ([]string, error) {
 	if !s.take('[') {
-		return nil, errors.New("there is something else than a list")
+		return nil, errors.New("the value is not a list")
 	}
 	list := make([]string, 0, 2)
 	for !s.take(']') {

@@ -30,8 +30,9 @@ func (c *Config) Validate(to otlp.Collector) error {
 	return nil
 }
 
-// Run runs a process's services with a log of c, which is nil if no records are written. to is the collector. What was added when
-// services returns is written before Run does, within a bounded time.
+// Run runs a process's services with a log of c, which is nil if no records are written. to is the
+// collector. Records that were added before services returned are written before Run returns,
+// within a bounded time.
 func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, count Count, services func(*Log) error) error {
 	if err := c.Validate(to); err != nil {
 		return err

@@ -23,7 +23,7 @@ const (
 	// Final is the record of the first hop of a stream, which knows everything that reached the
 	// client.
 	Final Kind = "final"
-	// Orphan is the record of a hop whose caller vanished before the hop could tell it the ending.
+	// Orphan is the record of a hop whose caller vanished before the hop could report the ending.
 	Orphan Kind = "orphan"
 )
 

@@ -119,7 +119,7 @@ func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*s
 		}
 		hops := slices.DeleteFunc(resp.GetHops(), func(r *streamv1.Record) bool { return !ledger.OwnedBy(r, owners...) })
 		if len(hops) == 0 {
-			return nil, streamerr.New(streamerr.NotFound, "%s has no such stream of the owner", p.name)
+			return nil, streamerr.New(streamerr.NotFound, "%s has no such stream of this owner", p.name)
 		}
 		return hops, nil
 	}, func(hops []*streamv1.Record, e error) bool {

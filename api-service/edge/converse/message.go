@@ -26,7 +26,7 @@ func (t *talk) decode(m websocket.Message) (*chatv1.ConverseRequest, *streamerr.
 		err = protojson.Unmarshal(m.Data, in)
 	}
 	if err != nil {
-		return nil, &streamerr.Error{Reason: streamerr.Invalid, Message: "a message is no whence.chat.v1.ConverseRequest: " + err.Error()}
+		return nil, &streamerr.Error{Reason: streamerr.Invalid, Message: "a message is not a whence.chat.v1.ConverseRequest: " + err.Error()}
 	}
 	return in, nil
 }

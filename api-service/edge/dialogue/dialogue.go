@@ -193,7 +193,7 @@ func (d *dialogue) reads() bool {
 func (d *dialogue) take(m websocket.Message) *streamerr.Error {
 	if err := d.waiting.Put(m, len(m.Data)); err != nil {
 		d.refuse(stream.NewID(), &streamerr.Error{
-			Reason: streamerr.Overloaded, Message: "too many messages wait for the responses before them; wait for a response", RetryAfter: retryAfter,
+			Reason: streamerr.Overloaded, Message: "too many messages are waiting; wait for a response before you send another message", RetryAfter: retryAfter,
 		})
 	}
 	return nil

@@ -20,7 +20,7 @@ func (d *dialogue) turn(m websocket.Message) (*Turn, error) {
 	t := &Turn{ID: cmp.Or(d.id, stream.NewID()), Generates: true, dialogue: d}
 	d.id = ""
 	if m.Kind != websocket.Text {
-		return t, streamerr.New(streamerr.Invalid, "a binary message came; messages are text")
+		return t, streamerr.New(streamerr.Invalid, "the message is binary; messages must be text")
 	}
 	members, err := strict.Fields(m.Data)
 	if err == nil {

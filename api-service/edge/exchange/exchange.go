@@ -110,7 +110,7 @@ func WithStatus(status int, cause error) error { return &refusal{cause, status} 
 // for a stream that failed has the stream's own reason and path, so that a reader that reconnects
 // gets the same ending as all others. record is the hop's record of the stream, or nil.
 func NotKept(hop, id string, record *streamv1.Record) error {
-	e := streamerr.New(streamerr.NotFound, "the events of the stream %q are not kept, or no longer", id)
+	e := streamerr.New(streamerr.NotFound, "the events of the stream %q were not kept, or have been dropped", id)
 	if reason := streamerr.Reason(record.GetReason()); reason != streamerr.Unspecified && reason != streamerr.Completed {
 		e.Reason, e.Path = reason, streamerr.NewPath(record.GetPath()...)
 		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself again, as to each refusal

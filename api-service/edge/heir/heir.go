@@ -127,7 +127,7 @@ func (h *Heir) end(o replay.Orphan, err error) {
 func Fenced(name string) *streamerr.Error {
 	return &streamerr.Error{
 		Reason: streamerr.PeerLost, Path: streamerr.NewPath(name),
-		Message: "other instances took " + name + " for dead, and one of them has the stream now: read its events",
+		Message: "other instances considered " + name + " dead, and one of them has the stream now: read its events",
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *Service) listInput(_ context.Context, q *request) error {
 	if after := q.c.Query("after"); after != "" {
 		at := slices.Index(ids, after)
 		if at < 0 {
-			return streamerr.InvalidParam("after", "after is %.64q, which is the id of no input item", after)
+			return streamerr.InvalidParam("after", "after is %.64q, which is not the id of an input item", after)
 		}
 		items, ids = items[at+1:], ids[at+1:]
 	}

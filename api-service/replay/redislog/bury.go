@@ -152,8 +152,8 @@ func (l *Log) settle(run string, ids []string) (done bool, err error) {
 	return done, failed
 }
 
-// A taking has the commands of one takeover.
-type taking struct {
+// A takeover has the commands with which this process takes one stream over.
+type takeover struct {
 	claim   claim
 	answer  *redis.Cmd // of the script Take
 	request *redis.StringCmd
@@ -164,12 +164,12 @@ type taking struct {
 // Config.TakeOver. One call to the server claims all of them and loads them. takeOver reports whether it
 // has settled any.
 func (l *Log) takeOver(claims []claim, owner string) (done bool, err error) {
-	all := make([]taking, len(claims))
+	all := make([]takeover, len(claims))
 	_, err = l.claims.Pipelined(l.closing, func(p redis.Pipeliner) error {
 		script.Take.Load(l.closing, p)
 		for i, c := range claims {
 			keys := append(keysOf(c.head, owner), streamsKey(l.run), leasesKey)
-			all[i] = taking{
+			all[i] = takeover{
 				claim:   c,
 				answer:  script.Take.EvalSha(l.closing, p, keys, c.head.ID, c.head.Epoch, owner, l.run, liveTTL.Milliseconds(), l.config.Name),
 				request: p.Get(l.closing, requestKey(c.head.ID)),
@@ -192,7 +192,7 @@ func (l *Log) takeOver(claims []claim, owner string) (done bool, err error) {
 
 // finish continues a stream that the server has given to this process. It returns false if another
 // instance has the stream.
-func (l *Log) finish(t *taking) (done bool, err error) {
+func (l *Log) finish(t *takeover) (done bool, err error) {
 	answer, err := t.answer.StringSlice()
 	if err != nil {
 		l.repeat(t.claim)
@@ -239,7 +239,7 @@ var errUnreadable = errors.New("replay: the server does not have all of the stre
 
 // load returns the request of a stream and its events. It reads the pages of a long log that were not
 // read with the claim.
-func (l *Log) load(t *taking) (request string, deltas []replay.Event, err error) {
+func (l *Log) load(t *takeover) (request string, deltas []replay.Event, err error) {
 	request, err = t.request.Result()
 	switch {
 	case errors.Is(err, redis.Nil):

@@ -82,7 +82,7 @@ func (l *Log) leave() {
 // CheckLease returns an error if a lease is out of bounds.
 func CheckLease(d time.Duration) error {
 	if d < MinLease || d > MaxLease {
-		return fmt.Errorf("a lease of %v is not %v to %v", d, MinLease, MaxLease)
+		return fmt.Errorf("a lease of %v is out of range; it must be %v to %v", d, MinLease, MaxLease)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 			var text string
 			r := read(t, l, retry)
 			eventually(t, "each instance reads the stream of the retry", func() (ended bool) {
-				text, _, ended = said(t, r, 0)
+				text, _, ended = readText(t, r, 0)
 				return ended
 			})
 			if text != "said" {

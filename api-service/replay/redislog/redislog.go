@@ -48,7 +48,7 @@
 // An instance extends its lease on the server beatsPerLease times within Config.Lease. The server
 // answers with the instances without a lease. An instance that has no lease in two consecutive beats
 // is dead (package coroner): each of the other instances takes over some of its streams. The scripts
-// resolve races, and refuse the writes of an instance that was wrongly taken for dead.
+// resolve races, and refuse the writes of an instance that was wrongly considered dead.
 package redislog
 
 import (
@@ -119,7 +119,7 @@ type Config struct {
 	URL    string // redis://user:password@host:port/database
 	Name   string // of this instance; Head.Edge of the streams that it takes over
 	Limits replay.Limits
-	// Lease is the time after which other instances take this instance for dead if it does not
+	// Lease is the time after which other instances consider this instance dead if it does not
 	// reach the server; 0 means DefaultLease. It should be the same on all instances.
 	Lease time.Duration
 	// Lost returns the closing event of a stream whose instance has died and that no instance

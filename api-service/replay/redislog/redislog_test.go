@@ -158,7 +158,7 @@ func TestAStreamIsErasedByAnyInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := read(t, other, "s")
-	eventually(t, "the server has the ending", func() bool { _, _, ended := said(t, there, 0); return ended })
+	eventually(t, "the server has the ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
 	if erased, err := other.Erase(t.Context(), "s", "e"); !erased || err != nil {
 		t.Fatal(erased, err)
 	}
@@ -190,7 +190,7 @@ func TestTheServerForgetsEvictedStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		there := read(t, other, id)
-		eventually(t, "the server has the ending", func() bool { _, _, ended := said(t, there, 0); return ended })
+		eventually(t, "the server has the ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
 	}
 	eventually(t, "the server forgets the oldest stream", func() bool {
 		return db.Exists(t.Context(), "whence:4:log:0", "whence:4:key:key of 0").Val() == 0 && db.HGet(t.Context(), "whence:4:head:0", "memo").Val() == ""
@@ -198,7 +198,7 @@ func TestTheServerForgetsEvictedStreams(t *testing.T) {
 	if _, err := other.Open(t.Context(), "0"); !errors.Is(err, replay.ErrUnknown) {
 		t.Error("the evicted stream is read:", err)
 	}
-	if text, _, ended := said(t, read(t, other, "2"), 0); text != "text" || !ended {
+	if text, _, ended := readText(t, read(t, other, "2"), 0); text != "text" || !ended {
 		t.Errorf("a stream that is kept is %q", text)
 	}
 }
@@ -210,8 +210,8 @@ func closeLog(t testing.TB, l replay.Log) {
 	}
 }
 
-// said reads all events so far, without waiting for more.
-func said(t *testing.T, r replay.Reader, after uint64) (text string, last replay.Event, ended bool) {
+// readText reads all events so far, without waiting for more.
+func readText(t *testing.T, r replay.Reader, after uint64) (text string, last replay.Event, ended bool) {
 	t.Helper()
 	p, err := r.Read(t.Context(), after)
 	if err != nil {
@@ -252,14 +252,14 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 		t.Fatal(err)
 	}
 	here, there := read(t, a, "s"), read(t, b, "s")
-	eventually(t, "the other instance has it", func() bool { text, _, _ := said(t, there, 0); return text == "one " })
+	eventually(t, "the other instance has it", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
 
 	s.kill(t)
 	if err := a.Append("s", "e", delta("two ")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "who reads here goes on", func() bool { text, _, _ := said(t, here, 0); return text == "one two " })
-	if text, _, ended := said(t, there, 1); text != "" || ended {
+	eventually(t, "a reader here continues", func() bool { text, _, _ := readText(t, here, 0); return text == "one two " })
+	if text, _, ended := readText(t, there, 1); text != "" || ended {
 		t.Error("a reader of another instance has", text, ended)
 	}
 	if p, err := there.Read(t.Context(), 1); err != nil || !errors.Is(p.Missed, streamerr.Unavailable) {
@@ -291,13 +291,13 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 	if err := a.Append("s", "e", delta("three")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "who reads there goes on", func() bool { text, _, _ := said(t, there, 1); return text == "two three" })
+	eventually(t, "a reader there continues", func() bool { text, _, _ := readText(t, there, 1); return text == "two three" })
 	if err := a.Append("s", "e", closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it ends there", func() bool { _, _, ended := said(t, there, 0); return ended })
-	eventually(t, "it ends here, once the instance has the server's answer", func() bool { _, _, ended := said(t, here, 0); return ended })
-	if text, last, _ := said(t, here, 0); text != "one two three" || last.Seq != 4 {
+	eventually(t, "the stream ends there", func() bool { _, _, ended := readText(t, there, 0); return ended })
+	eventually(t, "it ends here, once the instance has the server's answer", func() bool { _, _, ended := readText(t, here, 0); return ended })
+	if text, last, _ := readText(t, here, 0); text != "one two three" || last.Seq != 4 {
 		t.Error(text, last)
 	}
 	if h, err := b.Begin(t.Context(), replay.Head{ID: "x", Key: "k"}); err != nil || h.ID != "s" {
@@ -328,34 +328,34 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	if _, ok := a.Seen(t.Context(), "s"); ok {
 		t.Error("the stream counts as seen before any reader has read it")
 	}
-	eventually(t, "it is there", func() bool { text, _, _ := said(t, there, 0); return text == "one" })
+	eventually(t, "it is there", func() bool { text, _, _ := readText(t, there, 0); return text == "one" })
 	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
 		t.Error("the stream does not count as seen although it is being read", ago, ok)
 	}
 	ahead := read(t, c, "s") // has seen events that the server does not have
-	if text, _, ended := said(t, ahead, 5); text != "" || ended {
+	if text, _, ended := readText(t, ahead, 5); text != "" || ended {
 		t.Error(text, ended)
 	}
-	way.cut() // the others take it for dead
-	eventually(t, "it has an ending", func() bool { _, _, ended := said(t, there, 0); return ended })
+	way.cut() // the others consider the instance dead
+	eventually(t, "it has an ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
 	for _, r := range []replay.Reader{there, elsewhere} {
-		if text, last, ended := said(t, r, 0); text != "one" || last != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "lost a"}) || !ended {
+		if text, last, ended := readText(t, r, 0); text != "one" || last != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "lost a"}) || !ended {
 			t.Error(text, last, ended)
 		}
 	}
 	for _, r := range []replay.Reader{ahead, read(t, b, "s")} {
 		for _, after := range []uint64{2, 5} {
-			if text, last, ended := said(t, r, after); text != "" || last != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "lost a"}) || !ended {
+			if text, last, ended := readText(t, r, after); text != "" || last != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "lost a"}) || !ended {
 				t.Error("a reader that is ahead of the server:", text, last, ended)
 			}
 		}
-		if text, last, ended := said(t, r, 1_000_000_002); text != "" || last.Seq != 0 || !ended {
+		if text, last, ended := readText(t, r, 1_000_000_002); text != "" || last.Seq != 0 || !ended {
 			t.Error("a reader that has the closing event:", text, last, ended)
 		}
 	}
 	way.mend(t)
 	var err error
-	eventually(t, "the instance hears that its stream has ended", func() bool {
+	eventually(t, "the instance learns that its stream has ended", func() bool {
 		err = a.Append("s", "", delta("two"))
 		return err != nil
 	})
@@ -364,11 +364,11 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 			t.Error("a stream that another instance has ended takes an event:", err)
 		}
 	}
-	if text, last, ended := said(t, own, 1); text != "" || last.Data != "lost a" || !ended {
+	if text, last, ended := readText(t, own, 1); text != "" || last.Data != "lost a" || !ended {
 		t.Error("a reader of the instance gets another ending than all others:", text, last, ended)
 	}
-	if text, last, _ := said(t, there, 0); text != "one" || last.Seq != 1_000_000_002 {
-		t.Error("after its ending it says", text, last)
+	if text, last, _ := readText(t, there, 0); text != "one" || last.Seq != 1_000_000_002 {
+		t.Error("after its ending the stream has", text, last)
 	}
 	closeLog(t, a)
 }
@@ -406,7 +406,7 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 		both.Go(func() { follow(comes) })
 		both.Go(leaves.Close) // the runtime starts the last goroutine first
 		both.Wait()
-		eventually(t, "the reader is told of what is new", func() bool {
+		eventually(t, "the reader learns of new events", func() bool {
 			listening, err := db.PubSubNumSub(t.Context(), "whence:4:wake:s").Result()
 			return err == nil && listening["whence:4:wake:s"] == 1
 		})
@@ -456,7 +456,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	for _, id := range ids {
 		r := read(t, b, id)
 		eventually(t, "all of "+id, func() bool {
-			text, _, ended := said(t, r, 0)
+			text, _, ended := readText(t, r, 0)
 			return ended && text == strings.Repeat(id, 50)
 		})
 	}

@@ -56,7 +56,7 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the first stream gives the server up", func() bool { return logs.has("another stream has the id") })
-	if text, _, _ := said(t, read(t, a, "s"), 0); text != "one" {
+	if text, _, _ := readText(t, read(t, a, "s"), 0); text != "one" {
 		t.Errorf("the first stream says %q at its own instance", text)
 	}
 	a.Forget(t.Context(), "s", "first")
@@ -72,7 +72,7 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		text, _, ended := said(t, r, 0)
+		text, _, ended := readText(t, r, 0)
 		return ended && text == "two"
 	})
 }
@@ -93,7 +93,7 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "second"}); err != nil {
 		t.Fatal(err)
 	}
-	if text, last, _ := said(t, read(t, b, "s"), 0); text != "" || last.Seq != 0 {
+	if text, last, _ := readText(t, read(t, b, "s"), 0); text != "" || last.Seq != 0 {
 		t.Errorf("the second stream begins with %q of the first one", text)
 	}
 	if err := a.Append("s", "second", delta("own"), closing); err != nil {
@@ -101,7 +101,7 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 	}
 	r := read(t, b, "s")
 	eventually(t, "the second stream ends", func() bool {
-		text, _, ended := said(t, r, 0)
+		text, _, ended := readText(t, r, 0)
 		return ended && text == "own"
 	})
 }
@@ -132,8 +132,8 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := read(t, c, "s")
-	eventually(t, "the second stream is read", func() bool { text, _, _ := said(t, second, 0); return text == "two" })
-	if text, _, ended := said(t, first, 0); text != "" || ended {
+	eventually(t, "the second stream is read", func() bool { text, _, _ := readText(t, second, 0); return text == "two" })
+	if text, _, ended := readText(t, first, 0); text != "" || ended {
 		t.Errorf("the reader of the first stream has %q of the second one", text)
 	}
 	a.Forget(t.Context(), "s", "first")
@@ -162,7 +162,7 @@ func TestCursorMayBeAheadOfTheServer(t *testing.T) {
 	if err := a.Append("s", "e", delta("two"), delta("three"), delta("four")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the reader goes on", func() bool { text, _, _ := said(t, back, 3); return text == "four" })
+	eventually(t, "the reader continues", func() bool { text, _, _ := readText(t, back, 3); return text == "four" })
 	eventually(t, "a wrong cursor is refused", func() bool {
 		_, err := wrong.Read(t.Context(), 100)
 		return errors.Is(err, replay.ErrAhead)

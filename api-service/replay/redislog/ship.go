@@ -54,7 +54,7 @@ func (l *Log) ship(out *replay.Outbox, written uint64) {
 				l.fenced(head)
 				return
 			case errors.Is(err, errKey), errors.Is(err, errID):
-				l.config.Log.Warn("redis lost a stream, and another stream has taken its place: the stream goes on, and can be resumed at this instance only", "stream", head.ID, "err", err)
+				l.config.Log.Warn("redis lost a stream, and another stream has taken its place: the stream continues, and can be resumed at this instance only", "stream", head.ID, "err", err)
 				return
 			case err != nil && !l.pause():
 				return

@@ -278,20 +278,20 @@ func TestSlowServerGetsEachEventOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		text += fmt.Sprint(i, " ")
-		eventually(t, "the server has the event", func() bool { got, _, _ := said(t, there, 0); return got == text })
+		eventually(t, "the server has the event", func() bool { got, _, _ := readText(t, there, 0); return got == text })
 		way.hold()
 		if err := slow.Append("s", "e", delta("late "), delta("later ")); err != nil {
 			t.Error(err)
 		}
 		text += "late later "
-		eventually(t, "a reader here does not wait for the server", func() bool { got, _, _ := said(t, here, 0); return got == text })
+		eventually(t, "a reader here does not wait for the server", func() bool { got, _, _ := readText(t, here, 0); return got == text })
 		way.pass()
 	}
 	if err := slow.Append("s", "e", closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream ends there", func() bool { _, _, ended := said(t, there, 0); return ended })
-	if got, last, _ := said(t, there, 0); got != text || last.Seq != 10 {
+	eventually(t, "the stream ends there", func() bool { _, _, ended := readText(t, there, 0); return ended })
+	if got, last, _ := readText(t, there, 0); got != text || last.Seq != 10 {
 		t.Errorf("a reader there has %q up to %d, want %q up to 10", got, last.Seq, text)
 	}
 }

@@ -139,7 +139,7 @@ func (l *Log) Stop(ctx context.Context, id, cause string, heard bool, allowed fu
 // fenced drops a stream that another instance has ended or taken over. The readers here continue on
 // the server.
 func (l *Log) fenced(h replay.Head) {
-	l.config.Log.Warn("other instances took this one for dead, and one of them has ended its stream or taken it over", "stream", h.ID, "hop", h.Edge)
+	l.config.Log.Warn("other instances considered this one dead, and one of them has ended its stream or taken it over", "stream", h.ID, "hop", h.Edge)
 	l.local.Drop(h.ID, h.Epoch)
 	if l.config.Fenced != nil {
 		l.config.Fenced(h)

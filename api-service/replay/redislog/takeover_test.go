@@ -94,10 +94,10 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 	a.say(t, "s", "one ")
 	a.say(t, "s", "two ")
 	own, there := read(t, a, "s"), read(t, b, "s")
-	eventually(t, "the server has the events", func() bool { text, _, _ := said(t, there, 0); return text == "one two " })
+	eventually(t, "the server has the events", func() bool { text, _, _ := readText(t, there, 0); return text == "one two " })
 	way.cut()
 	a.say(t, "s", "lost ") // a reader there sees the delta, but the server never gets it
-	eventually(t, "a reader there sees what the server does not have", func() bool { text, _, _ := said(t, own, 0); return text == "one two lost " })
+	eventually(t, "a reader there sees an event that the server does not have", func() bool { text, _, _ := readText(t, own, 0); return text == "one two lost " })
 	o := b.takes(t)
 	if o.Head.Edge != "a" || o.Head.Form != "form" || o.Head.Request != "prompt of s" || o.Head.Owner != "o" || o.HandedOver || o.Stop != "" || o.Age <= 0 {
 		t.Errorf("%+v", o)
@@ -106,21 +106,24 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 		t.Errorf("%+v", o.Deltas)
 	}
 	b.say(t, "s", "three ")
-	eventually(t, "readers follow", func() bool { text, last, _ := said(t, there, 2); return text == "three " && last.Seq == 1_000_000_003 })
+	eventually(t, "readers follow", func() bool {
+		text, last, _ := readText(t, there, 2)
+		return text == "three " && last.Seq == 1_000_000_003
+	})
 	way.mend(t)
 	a.isFenced(t, "s")
 	if err := a.Append("s", "e", delta("more")); !errors.Is(err, replay.ErrUnknown) {
 		t.Error("the earlier instance appends:", err)
 	}
 	if _, err := own.Read(t.Context(), 3); !errors.Is(err, replay.ErrAhead) {
-		t.Error("a reader that has seen what the server never got:", err)
+		t.Error("a reader that has seen an event that the server never got:", err)
 	}
 	if err := b.Append("s", "e", closing); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]replay.Reader{"there": there, "a new one": read(t, a, "s"), "of the earlier instance": own} {
-		eventually(t, "the reader gets the ending: "+name, func() bool { _, _, ended := said(t, r, 0); return ended })
-		if text, last, _ := said(t, r, 1); text != "two three " || last.Kind != replay.Ending || last.Seq != 1_000_000_004 {
+		eventually(t, "the reader gets the ending: "+name, func() bool { _, _, ended := readText(t, r, 0); return ended })
+		if text, last, _ := readText(t, r, 1); text != "two three " || last.Kind != replay.Ending || last.Seq != 1_000_000_004 {
 			t.Errorf("%s: %q, %+v", name, text, last)
 		}
 	}
@@ -166,7 +169,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	}
 	for id := range taken {
 		r := read(t, b, id)
-		eventually(t, "the stream ends", func() bool { text, _, ended := said(t, r, 0); return ended && text == "one two" })
+		eventually(t, "the stream ends", func() bool { text, _, ended := readText(t, r, 0); return ended && text == "one two" })
 	}
 	way.mend(t)
 	for id := range taken {
@@ -190,10 +193,13 @@ func TestStreamIsTakenOverAgain(t *testing.T) {
 		next := newProxy(t, s.addr)
 		heir := inherit(t, next.addr, fmt.Sprint(n+1))
 		r := read(t, heir, "s")
-		eventually(t, "the server has it", func() bool { got, _, _ := said(t, r, 0); return got == want })
+		eventually(t, "the server has it", func() bool { got, _, _ := readText(t, r, 0); return got == want })
 		way.cut()
 		if n == 3 { // it has been taken over too often
-			eventually(t, "the stream ends", func() bool { got, last, ended := said(t, r, 0); return ended && got == want && last.Data == "lost 3" })
+			eventually(t, "the stream ends", func() bool {
+				got, last, ended := readText(t, r, 0)
+				return ended && got == want && last.Data == "lost 3"
+			})
 		} else if o := heir.takes(t); o.Head.Edge != fmt.Sprint(n) || len(o.Deltas) != n+1 {
 			t.Errorf("takeover %d: %+v", n, o)
 		}
@@ -229,7 +235,7 @@ func TestStreamIsHandedOver(t *testing.T) {
 	if err := b.Append("s", "e", delta("three"), closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a reader of the first instance reads on", func() bool { text, _, ended := said(t, own, 0); return ended && text == "one two three" })
+	eventually(t, "a reader of the first instance reads on", func() bool { text, _, ended := readText(t, own, 0); return ended && text == "one two three" })
 	if a.HandOver(t.Context(), "s", "e") || a.HandOver(t.Context(), "other", "e") {
 		t.Error("a stream that does not run here is handed over")
 	}
@@ -248,7 +254,7 @@ func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 			a.begin(t, "s")
 			a.say(t, "s", "one ")
 			there := read(t, b, "s")
-			eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, there, 0); return text == "one " })
+			eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
 			if hands {
 				a.Retire()
 				eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
@@ -288,7 +294,7 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 		a.begin(t, id)
 		a.say(t, id, "one")
 		r := read(t, b, id)
-		eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one" })
+		eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one" })
 	}
 	if b.Stop(t.Context(), "live", "cause", false, func(replay.Head) bool { return false }) || b.Stop(t.Context(), "none", "cause", false, all) {
 		t.Error("a stop is recorded that is not allowed, or of a stream that is not there")
@@ -319,8 +325,8 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestStopThatTheOwnerHearsElsewhere: a chat-service tells the owner. If the owner is frozen, the
-// log tells the next owner.
+// TestStopThatTheOwnerHearsElsewhere: a chat-service passes the stop to the owner. If the owner is
+// frozen, the log passes it to the next owner.
 func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -330,14 +336,14 @@ func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
 	r := read(t, b, "s")
-	eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one " })
+	eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one " })
 	if !b.Stop(t.Context(), "s", "cause", true, func(replay.Head) bool { return true }) {
 		t.Fatal("the stop is not recorded")
 	}
 	a.say(t, "s", "two ")
-	eventually(t, "the server has the rest", func() bool { text, _, _ := said(t, r, 0); return text == "one two " })
+	eventually(t, "the server has the rest", func() bool { text, _, _ := readText(t, r, 0); return text == "one two " })
 	if len(a.stopped) > 0 {
-		t.Error("the log tells the owner:", <-a.stopped)
+		t.Error("the log passes the stop to the owner:", <-a.stopped)
 	}
 	way.cut()
 	if o := b.takes(t); o.Stop != "cause" {
@@ -394,9 +400,9 @@ func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
 	r := read(t, b, "s")
-	eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one " })
+	eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one " })
 	way.cut()
-	eventually(t, "the stream ends", func() bool { _, last, ended := said(t, r, 1); return ended && last.Data == "lost a" })
+	eventually(t, "the stream ends", func() bool { _, last, ended := readText(t, r, 1); return ended && last.Data == "lost a" })
 	way.mend(t)
 	a.isFenced(t, "s")
 	closeLog(t, a)
@@ -489,10 +495,10 @@ func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 			a.say(t, id, "one ")
 			a.say(t, id, "two ")
 			r := read(t, b, id)
-			eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one two " })
+			eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one two " })
 			spoil(id)
 			way.cut()
-			eventually(t, "the stream ends", func() bool { _, last, ended := said(t, r, 2); return ended && last.Data == "lost a" })
+			eventually(t, "the stream ends", func() bool { _, last, ended := readText(t, r, 2); return ended && last.Data == "lost a" })
 			if len(b.orphans) > 0 {
 				t.Error("the stream is taken over")
 			}
@@ -527,7 +533,7 @@ func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := read(t, b, "s")
-	eventually(t, "the stream ends", func() bool { text, _, ended := said(t, r, 0); return ended && text == "one two" })
+	eventually(t, "the stream ends", func() bool { text, _, ended := readText(t, r, 0); return ended && text == "one two" })
 	if len(b.orphans) > 0 || len(a.fenced) > 0 {
 		t.Error("the stream was taken over")
 	}

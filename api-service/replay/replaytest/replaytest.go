@@ -22,8 +22,8 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 		"EveryCursorGetsTheRest":          everyCursorGetsTheRest,
 		"ReadersWakeUp":                   readersWakeUp,
 		"ReadersDoNotDisturbEachOther":    readersDoNotDisturbEachOther,
-		"TheEndIsTheEnd":                  theEndIsTheEnd,
-		"WhatIsNotThereIsSaid":            whatIsNotThereIsSaid,
+		"NothingFollowsTheEnd":            nothingFollowsTheEnd,
+		"UnknownStreamsAreErrors":         unknownStreamsAreErrors,
 		"AKeyHasOneStream":                aKeyHasOneStream,
 		"ForgottenStreamsLeaveTheirKey":   forgottenStreamsLeaveTheirKey,
 		"AnEpochIsForOneLog":              anEpochIsForOneLog,
@@ -151,7 +151,7 @@ func readersWakeUp(t *testing.T, l log) {
 	select {
 	case <-p.More:
 	case <-time.After(patience):
-		t.Fatal("nobody said that there is more")
+		t.Fatal("the reader was not woken, although there are new events")
 	}
 	l.append(t, "s", ending...)
 	if text, _, _, err := l.collect(t.Context(), "s", 0); text != "x" || err != nil {
@@ -185,7 +185,7 @@ func readersDoNotDisturbEachOther(t *testing.T, l log) {
 	}
 }
 
-func theEndIsTheEnd(t *testing.T, l log) {
+func nothingFollowsTheEnd(t *testing.T, l log) {
 	l.begin(t, "s")
 	l.append(t, "s", delta("x"))
 	l.append(t, "s", replay.Event{Kind: replay.Failure, Data: "{}"})
@@ -203,7 +203,7 @@ func theEndIsTheEnd(t *testing.T, l log) {
 	}
 }
 
-func whatIsNotThereIsSaid(t *testing.T, l log) {
+func unknownStreamsAreErrors(t *testing.T, l log) {
 	if _, err := l.Open(t.Context(), "nobody"); !errors.Is(err, replay.ErrUnknown) {
 		t.Error(err)
 	}
@@ -310,7 +310,7 @@ func endedStreamsExpire(t *testing.T, l log) {
 		if errors.Is(err, replay.ErrUnknown) {
 			break
 		} else if err != nil || time.Since(begun) > patience {
-			t.Fatal("it does not expire", err)
+			t.Fatal("the stream does not expire", err)
 		}
 		r.Close()
 	}

@@ -58,7 +58,7 @@ type tape struct {
 	recorder *follow.Recorder
 	lines    sse.Encoder
 	write    call.Writer
-	told     strings.Builder // the events sent to the client of the request
+	sent     strings.Builder // the events sent to the client of the request
 }
 
 func newTape(t *testing.T) *tape {
@@ -101,7 +101,7 @@ func (r *tape) fail(t *testing.T, err *streamerr.Error) {
 
 func (r *tape) flush() {
 	encoded, _ := r.lines.Take()
-	r.told.Write(encoded)
+	r.sent.Write(encoded)
 }
 
 // read returns the events of a log from a number on. Each Read gets all events so far, as a slow
@@ -164,17 +164,17 @@ func TestReadersGetTheEventsOfTheRequestsOwnClient(t *testing.T) {
 			r.add(t, started())
 			r.add(t, items()...)
 			end(r)
-			if got, want := read(t, r.log, 0), r.told.String(); got != want {
+			if got, want := read(t, r.log, 0), r.sent.String(); got != want {
 				t.Fatalf("got\n%s\nwant\n%s", got, want)
 			}
-			events := strings.SplitAfter(r.told.String(), "\n\n")
+			events := strings.SplitAfter(r.sent.String(), "\n\n")
 			for after := range len(events) - 1 {
 				if got, want := read(t, r.log, int64(after)+1), strings.Join(events[after+1:], ""); got != want {
 					t.Fatalf("after %d: got\n%s\nwant\n%s", after, got, want)
 				}
 			}
 			now := load(t, r.log)
-			if got, want := string(now.AppendResponse(nil)), lastResponse(r.told.String()); got != want || !now.Over {
+			if got, want := string(now.AppendResponse(nil)), lastResponse(r.sent.String()); got != want || !now.Over {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
@@ -199,7 +199,7 @@ func TestAResponseIsShownAsItGrows(t *testing.T) {
 func TestALateRefusalIsAFailedResponse(t *testing.T) {
 	r := newTape(t)
 	r.fail(t, &streamerr.Error{Reason: streamerr.Invalid, Param: "input", Message: "too long"})
-	if got, want := read(t, r.log, 0), r.told.String(); got != want || !strings.HasPrefix(got, "event: response.created\n") {
+	if got, want := read(t, r.log, 0), r.sent.String(); got != want || !strings.HasPrefix(got, "event: response.created\n") {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if got := string(load(t, r.log).AppendResponse(nil)); !strings.Contains(got, `"status":"failed"`) || !strings.Contains(got, `"message":"too long"`) {
@@ -250,9 +250,9 @@ func TestAReaderAheadOfATakeoverIsCutOff(t *testing.T) {
 	all := items()
 	r.add(t, started())
 	r.add(t, all[:3]...)
-	has := strings.Count(r.told.String(), "\n\n")
+	has := strings.Count(r.sent.String(), "\n\n")
 	r.add(t, all[3:5]...)
-	lost := strings.Count(r.told.String(), "\n\n") - 1
+	lost := strings.Count(r.sent.String(), "\n\n") - 1
 	next, recorder := r.takenOver(t, 4)
 	record(t, recorder, append(append([]*chatv1.GenerateResponse{started()}, all[3:]...), ended(llmv1.Finish_FINISH_STOP))...)
 	for cursor, cut := range map[int]bool{has - 1: false, has: true, lost: true} {
@@ -293,7 +293,7 @@ func TestEventsOfAnHeirHaveNewNumbers(t *testing.T) {
 			r.add(t, items()[:3]...)
 			before := ""
 			if c.known > 0 {
-				before = r.told.String()
+				before = r.sent.String()
 			}
 			next, recorder := r.takenOver(t, c.known)
 			record(t, recorder, c.items...)
@@ -315,9 +315,9 @@ func TestATakeoverKeepsTheNumbersOfEarlierEvents(t *testing.T) {
 	all := items()
 	r.add(t, started())
 	r.add(t, all[:3]...)
-	before := r.told.String()
+	before := r.sent.String()
 	r.add(t, all[3:5]...)
-	lost := strings.Count(r.told.String(), "\n\n") - 1
+	lost := strings.Count(r.sent.String(), "\n\n") - 1
 
 	next, recorder := r.takenOver(t, 4)
 	record(t, recorder, append(append([]*chatv1.GenerateResponse{started()}, all[3:]...), ended(llmv1.Finish_FINISH_STOP))...)

@@ -38,7 +38,7 @@ export function delivered({ delivery }, quiet = false) {
       const who = proxy === 'a proxy' ? '' : ` (${proxy})`;
       const remedy = /^nginx/.test(proxy) ? 'proxy_buffering off in its configuration fixes that' : 'Switch its buffering, compression or cache off';
       return node('p', { class: 'problem delivery' },
-        `A proxy between browser and api-service${who} collects tokens: ${count(seen.events, 'event')}, sent in ${sent.bursts} bursts, came in ${seen.bursts}. ${remedy}: see “Find a proxy that collects tokens” in docs/howto/proxies.md.`);
+        `A proxy between browser and api-service${who} collects tokens: ${count(seen.events, 'event')}, sent in ${sent.bursts} bursts, arrived in ${seen.bursts}. ${remedy}: see “Find a proxy that collects tokens” in docs/howto/proxies.md.`);
     }
     case 'merged':
       return node('p', { class: 'hint delivery' }, `api-service sent ${count(tokens, 'token')} in ${count(sent.events, 'event')}: the engine generates several at once, or the browser reads slowly.`);

@@ -150,7 +150,7 @@ func contains(want bool) function {
 			found = item.IsString() && in.AsDict().Has(item.AsString())
 		case in.IsUndefined():
 		default:
-			return jinja.Undefined(), unusable("%s cannot be looked for in %s", typeName(item), typeName(in))
+			return jinja.Undefined(), unusable("%s is not a possible element of %s", typeName(item), typeName(in))
 		}
 		return jinja.NewBool(found == want), nil
 	}
@@ -166,7 +166,7 @@ func equal(a, b jinja.Value) bool {
 // known wraps a value whose attribute or element is accessed.
 func known(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if args[0].IsUndefined() {
-		return args[0], unusable("something is taken from an undefined value")
+		return args[0], unusable("an attribute or element of an undefined value is accessed")
 	}
 	return args[0], nil
 }

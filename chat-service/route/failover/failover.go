@@ -20,11 +20,11 @@ type Choice[W comparable] struct {
 	Room   int // answer tokens that the worker's context and the request allow
 	// the worker continues answers of other workers exactly, and other workers can continue its
 	// answers exactly
-	Exact  bool
-	GoesOn bool // another worker may continue this answer, exactly or as another sample of the model
-	Text   bool // its answers are text, encoded in ids that the model need not have chosen
-	Reader bool // another worker reads the prompt first (prefill)
-	Unread int  // tokens that the worker must read before the first token of the answer
+	Exact   bool
+	MayMove bool // another worker may continue this answer, exactly or as another sample of the model
+	Text    bool // its answers are text, encoded in ids that the model need not have chosen
+	Reader  bool // another worker reads the prompt first (prefill)
+	Unread  int  // tokens that the worker must read before the first token of the answer
 }
 
 // A Kind is the kind of an event.

@@ -183,7 +183,7 @@ func (m *Machine[W]) continueSearch(refusal bool) {
 func (m *Machine[W]) complete() bool { return m.sent > 0 && m.sent >= m.room && !m.last.Text }
 
 // mayMove reports whether an answer that has begun may move to another worker.
-func (m *Machine[W]) mayMove() bool { return m.moves < m.limits.Moves && m.last.GoesOn }
+func (m *Machine[W]) mayMove() bool { return m.moves < m.limits.Moves && m.last.MayMove }
 
 // wanted reports whether a reason means that somebody ended the stream on purpose.
 func wanted(reason streamerr.Reason) bool {

@@ -94,7 +94,7 @@ func event(t *testing.T, verb string, args []string) Event[string] {
 }
 
 func choice(t *testing.T, args []string) Choice[string] {
-	c := Choice[string]{Worker: args[0], Name: args[0], Room: 100, Exact: true, GoesOn: true}
+	c := Choice[string]{Worker: args[0], Name: args[0], Room: 100, Exact: true, MayMove: true}
 	for _, word := range args[1:] {
 		switch key, value, _ := strings.Cut(word, "="); key {
 		case "room":
@@ -102,13 +102,13 @@ func choice(t *testing.T, args []string) Choice[string] {
 		case "unread":
 			c.Unread = number(t, value)
 		case "text":
-			c.Text, c.GoesOn, c.Exact = true, false, false
+			c.Text, c.MayMove, c.Exact = true, false, false
 		case "reader":
 			c.Reader = true
 		case "resumes":
 			c.Exact = false
 		case "exact-only":
-			c.GoesOn, c.Exact = false, false
+			c.MayMove, c.Exact = false, false
 		default:
 			t.Fatal(args)
 		}

@@ -20,7 +20,7 @@ import (
 // and can continue an answer that another worker began.
 func Takes(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) bool {
 	return len(Missing(info, req)) == 0 &&
-		(req.GetGenerated() == 0 || GoesOn(req, info))
+		(req.GetGenerated() == 0 || MayMove(req, info))
 }
 
 // adapter and images are names in the list of Missing, beside the names of Sampling fields.
@@ -58,17 +58,17 @@ func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []strin
 	if missing[0] == images {
 		return capability.CheckImages(engine, info.GetCapabilities(), req)
 	}
-	return streamerr.InvalidParam("sampling."+missing[0], "no engine here honours all that is asked for: %s (%s) would ignore %s",
+	return streamerr.InvalidParam("sampling."+missing[0], "no engine here honours all fields of the request: %s (%s) would ignore %s",
 		info.GetInstance(), engine, strings.Join(missing, ", ")).WithCode(streamerr.CodeUnsupportedField)
 }
 
-// GoesOn reports whether the answer to a request may move to or from a worker. A worker that
+// MayMove reports whether the answer to a request may move to or from a worker. A worker that
 // resumes reads the answer so far as part of the prompt: the rest is not exactly the same, but
 // still the model's answer. That is not enough for a request with a seed, which asks for the exact
 // answer; with penalties, which count the tokens before the move; or with a guide, whose grammar
 // would restart. Nor may the answer to a conversation with images move to or from a worker whose
 // engine renders the conversation: this service does not know that engine's prompt.
-func GoesOn(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) bool {
+func MayMove(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) bool {
 	if len(req.GetImages()) > 0 && capability.Renders(info.GetCapabilities()) {
 		return false
 	}

@@ -45,9 +45,9 @@ func (l *Limits) For(n int) Limits {
 
 // Flags adds the flags of l to fs, with the values of l as defaults.
 func (l *Limits) Flags(fs *flag.FlagSet) {
-	fs.DurationVar(&l.FirstMessage, "first-message-timeout", l.FirstMessage, "how long an open gRPC call may take to send its first message; 0 for no limit")
-	fs.IntVar(&l.PerConnection, "max-calls-per-connection", l.PerConnection, "gRPC calls of one connection that may be open at a time, further calls are refused; 0 for no limit, -1 for a fifth more than live streams")
-	fs.IntVar(&l.Total, "max-calls", l.Total, "gRPC calls of all connections that may be open at a time, further calls are refused; 0 for no limit, -1 for twice those of one connection")
+	fs.DurationVar(&l.FirstMessage, "first-message-timeout", l.FirstMessage, "how long an open gRPC call may take to send its first message; 0 means no limit")
+	fs.IntVar(&l.PerConnection, "max-calls-per-connection", l.PerConnection, "maximum open gRPC calls of one connection; further calls are refused; 0 means no limit, -1 means a fifth more than the maximum of live streams")
+	fs.IntVar(&l.Total, "max-calls", l.Total, "maximum open gRPC calls of all connections; further calls are refused; 0 means no limit, -1 means twice the maximum of one connection")
 }
 
 // Validate returns an error if l is invalid.

@@ -6,7 +6,6 @@ import "github.com/redis/go-redis/v9"
 // with the server time, in milliseconds, at which its lease ends. "heirs" has, in the same form,
 // the instances that take over streams. A set "streams:" has the streams of each instance; the set
 // of the instance "" has the streams that were handed over.
-// that were handed over.
 var (
 	// Beat extends the lease of an instance. It returns the number of other instances that take
 	// over streams, followed by the instances without a lease.
