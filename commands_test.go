@@ -42,7 +42,7 @@ func TestHelpFitsOneScreen(t *testing.T) {
 			t.Errorf("the help lacks %s", cmd.Name())
 		}
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || len(cmd.Short) > 60 {
-			t.Errorf("%s: %q is no short description", cmd.Name(), cmd.Short)
+			t.Errorf("%s: %q is not a short description", cmd.Name(), cmd.Short)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func each(visit func(cmd *cobra.Command, all []*flag.Flag)) {
 
 var serviceNames = []string{"whence serve", "whence gateway", "whence api", "whence chat", "whence worker"}
 
-// keyFiles are the flags that name files of keys: the names are no secrets.
+// keyFiles are the flags that name files of keys: the names are not secrets.
 var keyFiles = []string{"tls-key", "mtls-key"}
 
 func TestEveryFlagOfAServiceHasASubject(t *testing.T) {

@@ -179,7 +179,7 @@ func TestReloadDropsNoStream(t *testing.T) {
 	}
 	w.awaitUsed(t, 2)
 	w.works(t)
-	eventually(t, "who has left is gone", func() bool { return len(w.workersNow(t)) == 2 })
+	eventually(t, "the removed worker is no longer listed", func() bool { return len(w.workersNow(t)) == 2 })
 	s := w.scrapeOf(t, w.processes[chatService])
 	if !strings.Contains(s.text, `whence_config_reloads_total{hop="chat-service",result="refused"} 1`) || !strings.Contains(s.text, `result="taken"} 3`) {
 		t.Error(s.text)

@@ -283,7 +283,7 @@ func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 	}
 	check(s.String() == want.says(mode), "the client saw %s, want %s", s, want.says(mode))
 	check(!s.cut, "the response was cut")
-	check(strings.HasPrefix(referenceText, s.text), "the client read %q, which is no part of the answer", s.text)
+	check(strings.HasPrefix(referenceText, s.text), "the client read %q, which is not a part of the answer", s.text)
 	if want.full || want.finish != "" {
 		check(len(s.errors) == 0 && s.done, "errors %v, [DONE] %t, of an answer that is complete", s.errors, s.done)
 		check(s.usage != nil && s.usage.Total == s.usage.Prompt+s.usage.Completion && s.usage.Prompt > 0, "usage %+v", s.usage)

@@ -136,7 +136,7 @@ func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 	l.close()
 	w.idle(t)
 	eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })
-	eventually(t, "the worker has told its story", func() bool { return w.why(t, l.id).State == "ended" })
+	eventually(t, "the worker has reported its story", func() bool { return w.why(t, l.id).State == "ended" })
 	s := w.why(t, l.id)
 	if last := s.Hops[len(s.Hops)-1]; s.Reason != "client_gone" || s.Origin != "client" || last.StopConfirmedMS == nil {
 		t.Errorf("%+v", s)

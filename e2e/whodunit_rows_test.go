@@ -166,26 +166,26 @@ var rows = []row{
 		s.fault(l.close)
 		return nil
 	}},
-	{name: "llm-worker is killed, another goes on", flags: flags{moves: true, worker: slow.worker}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker is killed, another one continues", flags: flags{moves: true, worker: slow.worker}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.moved("peer_lost", func() { s.procs[lost].kill(s.t) })
 	}},
-	{name: "llm-worker drains, another goes on", flags: drain(flags{moves: true, worker: slow.worker}), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker drains, another one continues", flags: drain(flags{moves: true, worker: slow.worker}), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.moved("draining", func() { s.procs[lost].terminate(s.t) })
 	}},
-	{name: "llm-worker hangs, another goes on", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "500ms"}}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker hangs, another one continues", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "500ms"}}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		defer s.signal(lost, syscall.SIGCONT)
 		return s.moved("deadline", func() { s.signal(lost, syscall.SIGSTOP) })
 	}},
 	{name: "upstream engine answers 500 at once, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: answers(500), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("engine_failed", 0)
 	}},
-	{name: "upstream engine says nothing and its probes fail, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: hangs, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine is silent and its probes fail, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: hangs, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("unavailable", 0)
 	}},
 	{name: "upstream engine has no first token, another worker answers", flags: flags{beside: true, worker: slow.worker, chat: []string{"--first-token-move", "500ms"}}, left: isSilent, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("deadline", 0)
 	}},
-	{name: "upstream engine fails in mid-stream, another worker goes on", flags: flags{beside: true, worker: slow.worker}, left: breaksOff(`data: {"error":{"message":"the engine is dead","code":500}}` + "\n\n"), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine fails in mid-stream, another worker continues", flags: flags{beside: true, worker: slow.worker}, left: breaksOff(`data: {"error":{"message":"the engine is dead","code":500}}` + "\n\n"), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("engine_failed", 5)
 	}},
 	{name: "llm-worker is killed, another one refuses the move", flags: flags{beside: true, left: slow.worker}, upstream: answers(400), path: chain[:2], reason: "peer_lost", origin: []string{lost, chatService}, still: true, act: func(s *scene) *refusal {
@@ -205,7 +205,7 @@ var rows = []row{
 	{name: "llm-worker gets a second signal", flags: slow, reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.signaledTwice(work) }},
 	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).builtInFault},
 	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).builtInFault},
-	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).builtInFault},
+	{name: "engine stalls and ignores stops", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).builtInFault},
 	{name: "upstream engine closes in mid-answer", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
 	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
 	{name: "upstream engine answers 400", upstream: answers(400), reason: "invalid", origin: []string{"engine", work}, still: true, act: (*scene).refused},
@@ -253,7 +253,7 @@ var rows = []row{
 	{name: "model does not exist", path: chain[:2], reason: "not_found", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		return s.whole(greedy(short, "model", "nobody"))
 	}},
-	{name: "request is no JSON", path: chain[:1], reason: "invalid", origin: []string{api0}, still: true, act: (*scene).unreadableRequest},
+	{name: "request is not JSON", path: chain[:1], reason: "invalid", origin: []string{api0}, still: true, act: (*scene).unreadableRequest},
 	{name: "prompt is too long", path: chain[:2], reason: "invalid", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		return s.whole(greedy(strings.Repeat("the fox in the harbor ", 2000)))
 	}},

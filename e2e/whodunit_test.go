@@ -114,7 +114,7 @@ func TestWhodunitOfGateway(t *testing.T) {
 	some := []string{
 		"client closes its connection", "client closes its WebSocket", "client closes before the first token", "client reads a byte at a time", "DELETE at the other replica",
 		"deadline of the request", "api-service is killed", "api-service drains", "api-service gets a second signal", "chat-service panics",
-		"chat-service drains between turns", "llm-worker is killed, another goes on", "llm-worker hangs", "gRPC caller cancels",
+		"chat-service drains between turns", "llm-worker is killed, another one continues", "llm-worker hangs", "gRPC caller cancels",
 	}
 	playFaults(t, true, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(some, r.name) }))
 }

@@ -46,7 +46,7 @@ func TestAReleasedRequestFreesItsTexts(t *testing.T) {
 	before := heap()
 	c := parse()
 	events, whole := c.Events(), c.Whole()
-	c.LetGo()
+	c.ReleaseRequest()
 	if after := heap(); after > before+size/2 {
 		t.Errorf("a request with a system prompt of %d bytes holds %d bytes", size, after-before)
 	}

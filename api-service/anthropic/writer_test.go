@@ -89,7 +89,7 @@ message_stop {"type":"message_stop"}`,
 message_stop {"type":"message_stop"}`,
 		whole: `"content":[],"stop_reason":"stop_sequence","stop_sequence":"###","usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
 	},
-	"arguments that are no JSON": {
+	"arguments that are not JSON": {
 		items: []*chatv1.GenerateResponse{
 			calltest.Delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: `{"x`}}}),
 			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER}),

@@ -56,8 +56,8 @@ type Call struct {
 	// that Continue returns replace Images.
 	Earlier  string
 	Continue func(conversation []json.RawMessage) ([]image.Source, error)
-	// Forget frees the memory that Param needs of the request's messages. LetGo calls it; it may be
-	// nil.
+	// Forget frees the memory that Param needs of the request's messages. ReleaseRequest calls it;
+	// it may be nil.
 	Forget func()
 }
 
@@ -95,16 +95,16 @@ func Answered(lines Lines) {
 // answer, and before nil.
 type Gatherer func(out *chatv1.GenerateResponse) (body []byte)
 
-// Apart reports whether each delta must name its choice: the stream has several choices, or
+// NamesChoices reports whether each delta must name its choice: the stream has several choices, or
 // log-probabilities.
-func (c *Call) Apart() bool {
+func (c *Call) NamesChoices() bool {
 	s := c.Request.GetSampling()
 	return Choices(c.Request) > 1 || s != nil && s.Logprobs != nil
 }
 
-// LetGo frees the parts of a request that only the hop below needs, once that hop has admitted it:
-// texts, tools and variables of the template can be long, and a stream may last long.
-func (c *Call) LetGo() {
+// ReleaseRequest frees the parts of a request that only the hop below needs, once that hop has
+// admitted it: texts, tools and variables of the template can be long, and a stream may last long.
+func (c *Call) ReleaseRequest() {
 	r := c.Request
 	r.Messages, r.Prompts, r.Tools, r.TemplateVariables, r.Session, c.Images = nil, nil, nil, "", "", nil
 	if c.Forget != nil {

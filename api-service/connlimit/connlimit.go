@@ -133,8 +133,9 @@ func clientOf(ip netip.Addr) netip.Addr {
 	return network.Addr()
 }
 
-// Forwarded returns the last address of the lines of an X-Forwarded-For, which the proxy has added itself, or "" if the last
-// entry is no address: terminals print the address unchanged. Lines before the last may be the client's own: HAProxy keeps them.
+// Forwarded returns the last address of the lines of an X-Forwarded-For, which the proxy has added
+// itself, or "" if the last entry is not an address: terminals print the address unchanged. Lines
+// before the last may be the client's own: HAProxy keeps them.
 func Forwarded(lines []string) string {
 	if len(lines) == 0 {
 		return ""

@@ -96,7 +96,7 @@ func badChats() map[string]badInput {
 		"stream text":   with(`"stream":"yes"`), "stream_options without stream": with(`"stream_options":{"include_usage":true}`),
 		"seed text": with(`"seed":"x"`), "logit_bias array": with(`"logit_bias":[1]`), "logit_bias word": with(`"logit_bias":{"x":1}`), "top_logprobs without logprobs": with(`"top_logprobs":3`),
 		"tools an object": with(`"tools":{}`), "a tool without a function": with(`"tools":[{"type":"function"}]`),
-		"response_format text": with(`"response_format":"json"`), "a schema that is none": with(`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":1}}`),
+		"response_format text": with(`"response_format":"json"`), "a schema that is not a schema": with(`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":1}}`),
 		"timeout negative": with(`"timeout":-1`), "service_tier": with(`"service_tier":"first"`),
 	} {
 		all["chat: "+name] = badInput{path: chatPath, body: body, want: 400}

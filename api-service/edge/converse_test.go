@@ -433,22 +433,22 @@ func TestHandshakesAreRefused(t *testing.T) {
 		status  int
 		param   string
 	}{
-		"no key":                {nil, 401, "Authorization"},
-		"an unknown key":        {bearer("she"), 401, "Authorization"},
-		"an unknown page's key": {[]string{"Sec-WebSocket-Protocol", key("she")}, 401, "Authorization"},
-		"a key that is no text": {[]string{"Sec-WebSocket-Protocol", "whence.v1, whence.key.=="}, 400, "Sec-WebSocket-Protocol"},
-		"a key and no protocol": {[]string{"Sec-WebSocket-Protocol", strings.TrimPrefix(key("me"), "whence.v1, ")}, 400, "Sec-WebSocket-Protocol"},
-		"the operator's key":    {bearer("op"), 403, "Authorization"},
-		"another origin":        {append(bearer("me"), "Origin", "https://evil.example"), 403, "Origin"},
-		"no origin":             {append(bearer("me"), "Origin", "null"), 403, "Origin"},
-		"another port":          {append(bearer("me"), "Origin", "http://localhost:1"), 403, "Origin"},
-		"an unknown protocol":   {append(bearer("me"), "Sec-WebSocket-Protocol", "mqtt"), 400, "Sec-WebSocket-Protocol"},
-		"an old version":        {append(bearer("me"), "Sec-WebSocket-Version", "8"), 101, ""}, // the first header counts
-		"a policy":              {append(bearer("me"), "X-Leave", "detach"), 400, "X-Leave"},
-		"a timeout":             {append(bearer("me"), "X-Request-Timeout", "soon"), 400, "X-Request-Timeout"},
-		"the same origin":       {append(bearer("me"), "Origin", url), 101, ""},
-		"a listed origin":       {append(bearer("me"), "Origin", "https://app.example"), 101, ""},
-		"a page's key":          {[]string{"Origin", "http://" + strings.ToUpper(host), "Sec-WebSocket-Protocol", key("me")}, 101, ""},
+		"no key":                 {nil, 401, "Authorization"},
+		"an unknown key":         {bearer("she"), 401, "Authorization"},
+		"an unknown page's key":  {[]string{"Sec-WebSocket-Protocol", key("she")}, 401, "Authorization"},
+		"a key that is not text": {[]string{"Sec-WebSocket-Protocol", "whence.v1, whence.key.=="}, 400, "Sec-WebSocket-Protocol"},
+		"a key and no protocol":  {[]string{"Sec-WebSocket-Protocol", strings.TrimPrefix(key("me"), "whence.v1, ")}, 400, "Sec-WebSocket-Protocol"},
+		"the operator's key":     {bearer("op"), 403, "Authorization"},
+		"another origin":         {append(bearer("me"), "Origin", "https://evil.example"), 403, "Origin"},
+		"no origin":              {append(bearer("me"), "Origin", "null"), 403, "Origin"},
+		"another port":           {append(bearer("me"), "Origin", "http://localhost:1"), 403, "Origin"},
+		"an unknown protocol":    {append(bearer("me"), "Sec-WebSocket-Protocol", "mqtt"), 400, "Sec-WebSocket-Protocol"},
+		"an old version":         {append(bearer("me"), "Sec-WebSocket-Version", "8"), 101, ""}, // the first header counts
+		"a policy":               {append(bearer("me"), "X-Leave", "detach"), 400, "X-Leave"},
+		"a timeout":              {append(bearer("me"), "X-Request-Timeout", "soon"), 400, "X-Request-Timeout"},
+		"the same origin":        {append(bearer("me"), "Origin", url), 101, ""},
+		"a listed origin":        {append(bearer("me"), "Origin", "https://app.example"), 101, ""},
+		"a page's key":           {[]string{"Origin", "http://" + strings.ToUpper(host), "Sec-WebSocket-Protocol", key("me")}, 101, ""},
 	} {
 		client, answer := wstest.Dial(t, url+"/v1/converse", c.headers...)
 		if answer.Status != c.status || answer.Header.Get("X-Request-Id") == "" || c.param != "" && !strings.Contains(answer.Body, `"param":"`+c.param+`"`) {

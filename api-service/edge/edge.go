@@ -4,7 +4,6 @@
 // then the headers are sent. After that a stream ends with the last event of its API, such as
 // [DONE], if and only if it completed. Otherwise it ends with one event that has the error. If even
 // that event cannot be written, the body is truncated. When the client leaves, the engine stops.
-// that event cannot be written, the body is truncated. When the client goes, the engine stops.
 package edge
 
 import (

@@ -170,7 +170,7 @@ func TestKeysAreReloaded(t *testing.T) {
 	write("keys: [{key: two, tenant: a}]")
 	until("the new key is valid", func() bool { return status("two") == 200 })
 	if status("one") != 401 {
-		t.Error("a key that is gone is valid")
+		t.Error("a removed key is still valid")
 	}
 	write("keys: [")
 	until("the file is refused", func() bool { return len(logs.about("the key file is refused")) > 0 })

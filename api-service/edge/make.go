@@ -66,7 +66,7 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, bod
 // answer.
 func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy) (*replay.Head, error) {
 	if !p.Keeps() && in.Store == nil {
-		return nil, nil //nolint:nilnil // no log is needed, which is no error
+		return nil, nil //nolint:nilnil // no log is needed, which is not an error
 	}
 	return e.keep(exchange.Traced(conn, c), in, p, "", "")
 }

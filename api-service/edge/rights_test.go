@@ -30,7 +30,7 @@ func keyFile(t *testing.T, text string) func(*edge.Config) {
 // twoTenants is a key file with two tenants, the first with two keys.
 const twoTenants = "keys: [{key: me, tenant: mine}, {key: me-too, tenant: mine}, {key: you, tenant: yours}]"
 
-// bearer returns the header of a key; an empty key is no header.
+// bearer returns the header of a key; an empty key sends no header.
 func bearer(key string) []string {
 	if key == "" {
 		return nil

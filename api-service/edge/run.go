@@ -122,7 +122,7 @@ func (r *run) keepEvents(in *call.Call, head *replay.Head) error {
 	if err != nil {
 		return readers.Lost(head.ID, err)
 	}
-	r.epoch, r.stored, r.recorder = head.Epoch, head.Memo != "", follow.NewRecorder(log, in.Apart(), in.EndedAt)
+	r.epoch, r.stored, r.recorder = head.Epoch, head.Memo != "", follow.NewRecorder(log, in.NamesChoices(), in.EndedAt)
 	return nil
 }
 
@@ -238,7 +238,7 @@ func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 		if starts {
 			r.started = true
 			if !r.edge.repeats {
-				defer in.LetGo()
+				defer in.ReleaseRequest()
 			}
 		}
 		err := r.deliver(out, write)

@@ -105,7 +105,7 @@ func TestOnlyReadersReportTheDelivery(t *testing.T) {
 		{plain, `{}`, nil, 400},
 		{plain, smooth, []string{"Content-Type", "text/plain"}, 415},
 		{plain, `{"gaps":[0,0,0,0,0,0,0,0,0,0],"via":"` + strings.Repeat("x", 5000) + `"}`, nil, 413},
-		{plain, smooth, nil, 200}, // the requests above were no reports
+		{plain, smooth, nil, 200}, // the requests above were not reports
 		{mine, smooth, []string{"Authorization", "Bearer me"}, 200},
 		{kept.ID + "/seen?token=" + kept.Token + "&", smooth, nil, 200},
 	} {

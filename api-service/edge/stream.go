@@ -43,7 +43,7 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
 	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
-		exchange.ToldStatus(r.record, http.StatusOK)
+		exchange.RecordStatus(r.record, http.StatusOK)
 		if d.Kept {
 			e.offerToken(h, d.Head)
 		}
@@ -162,7 +162,7 @@ func (a *answer) tell(o rpc.Outcome) {
 		a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
 		a.lines.Finish()
 		if a.flush() {
-			exchange.ToldEnding(a.ctx, exchange.ErrorLine, o)
+			exchange.RecordEnding(a.ctx, exchange.ErrorLine, o)
 		}
 	}
 }

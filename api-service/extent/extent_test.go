@@ -46,7 +46,7 @@ func TestExtentGrowsWithTheItems(t *testing.T) {
 		"a call at once":                 {1, []step{{call(0, "c", `{}`), extent.ToolCall}}},
 		"a second call ends the first":   {1, []step{{call(0, "c", ""), extent.Part}, {call(1, "d", ""), extent.ToolCall}, {end, extent.Answer}}},
 		"a call that is cut off":         {1, []step{{call(0, "c", `{"a":`), extent.Part}, {end, extent.Answer}}},
-		"brackets too many are no panic": {1, []step{{call(0, "c", `}}}]]{`), extent.Part}}},
+		"too many brackets do not panic": {1, []step{{call(0, "c", `}}}]]{`), extent.Part}}},
 		"choices": {2, []step{
 			{text(0, "a"), extent.Part}, {choiceEnd(0, llmv1.Finish_FINISH_STOP), extent.Part}, {text(1, "b"), extent.Part},
 			{choiceEnd(1, llmv1.Finish_FINISH_STOP), extent.Answer}, {end, extent.Answer},

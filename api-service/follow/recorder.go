@@ -27,10 +27,11 @@ type Recorder struct {
 }
 
 // NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice
-// (call.Apart). If the head of the stream has a form, each delta gets a note (package position), so
-// that another instance can continue the stream. If the head has a memo, a Decoder can decode the
-// log: each delta is a piece of its own, each generation begins with a piece that has the model,
-// and the closing event has the time that endedAt returns. A nil endedAt means time.Now.
+// (call.NamesChoices). If the head of the stream has a form, each delta gets a note (package
+// position), so that another instance can continue the stream. If the head has a memo, a Decoder
+// can decode the log: each delta is a piece of its own, each generation begins with a piece that
+// has the model, and the closing event has the time that endedAt returns. A nil endedAt means
+// time.Now.
 func NewRecorder(log *replay.Writer, apart bool, endedAt func() time.Time) *Recorder {
 	whole := log.Head().Memo != ""
 	if endedAt == nil {

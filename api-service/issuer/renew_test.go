@@ -127,7 +127,7 @@ func TestAnswersWithoutKeysChangeNothing(t *testing.T) {
 		"nothing":                     text(200, ""),
 		"null":                        text(200, "null"),
 		"an object without keys":      text(200, `{"error":"try again"}`),
-		"keys that are no list":       text(200, `{"keys":{}}`),
+		"keys that are not a list":    text(200, `{"keys":{}}`),
 		"keys of unknown kinds":       text(200, `{"keys":[{"kty":"new"},{"kty":"oct","k":"AAAA"}]}`),
 		"an error":                    text(500, `{"keys":[]}`),
 		"another success":             text(202, `{"keys":[]}`),

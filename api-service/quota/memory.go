@@ -69,23 +69,23 @@ func (m *memory) leave(accounts []Account, stream string, tokens int, now time.T
 	}
 }
 
-// A running is a stream that counts for an account.
-type running struct{ account, stream string }
+// A liveStream is a stream that counts for an account.
+type liveStream struct{ account, stream string }
 
-// running returns the streams of all accounts, grouped by account.
-func (m *memory) running() (all []running) {
+// liveStreams returns the streams of all accounts, grouped by account.
+func (m *memory) liveStreams() (all []liveStream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, c := range m.counts {
 		for stream := range c.streams {
-			all = append(all, running{name, stream})
+			all = append(all, liveStream{name, stream})
 		}
 	}
 	return all
 }
 
 // ended returns the streams of a batch that have ended meanwhile.
-func (m *memory) ended(batch []running) (all []running) {
+func (m *memory) ended(batch []liveStream) (all []liveStream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range batch {

@@ -228,7 +228,7 @@ func (b *Book) keepStreams() {
 // beat extends the leases of all streams of this instance, and sends missed departures to the
 // server.
 func (b *Book) beat() {
-	for batch := range slices.Chunk(b.own.running(), maxBatch) {
+	for batch := range slices.Chunk(b.own.liveStreams(), maxBatch) {
 		ctx, cancel := context.WithTimeout(b.closing, serverTimeout)
 		err := b.shared.keep(ctx, batch)
 		cancel()

@@ -282,9 +282,9 @@ func TestBeatRestoresStreams(t *testing.T) {
 	if n := db.ZCard(t.Context(), streamsKey("lost-3")).Val(); n != (maxBatch+20)/10 {
 		t.Errorf("%d streams of one account count again", n)
 	}
-	ended := b.own.running()[:1]
+	ended := b.own.liveStreams()[:1]
 	b.own.leave([]Account{{Name: ended[0].account}}, ended[0].stream, 0, time.Now())
-	if got := b.own.ended(append(ended, b.own.running()[0])); len(got) != 1 || got[0] != ended[0] {
+	if got := b.own.ended(append(ended, b.own.liveStreams()[0])); len(got) != 1 || got[0] != ended[0] {
 		t.Errorf("%v have ended, want %v", got, ended)
 	}
 	for _, g := range all {

@@ -150,7 +150,7 @@ func (s *server) leave(ctx context.Context, d departure) error {
 }
 
 // keep extends the leases of streams.
-func (s *server) keep(ctx context.Context, batch []running) error {
+func (s *server) keep(ctx context.Context, batch []liveStream) error {
 	args, numbers := []any{streamLease.Milliseconds()}, map[string]int{}
 	var keys []string
 	for _, r := range batch {

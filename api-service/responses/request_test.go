@@ -200,7 +200,7 @@ func TestAReleasedRequestFreesItsInput(t *testing.T) {
 	before := heap()
 	c := parser.Parse(t, `{"model":"m","input":"`+strings.Repeat("s", size)+`","prompt_cache_key":"k"}`)
 	events, whole := c.Events(), c.Whole()
-	c.LetGo()
+	c.ReleaseRequest()
 	if after := heap(); after > before+size/2 {
 		t.Errorf("a request with an input of %d bytes holds %d bytes", size, after-before)
 	}

@@ -121,7 +121,7 @@ func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all 
 	}
 	for _, data := range lines.all {
 		if data != "[DONE]" && !json.Valid([]byte(data)) {
-			t.Errorf("%s is no JSON", data)
+			t.Errorf("%s is not JSON", data)
 		}
 		all = append(all, latency.ReplaceAllString(data, ""))
 	}

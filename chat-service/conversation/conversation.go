@@ -18,7 +18,7 @@ import (
 )
 
 // MaxBytes bounds all messages of a conversation or a composition together, as the size of a single
-// request is bounded. The context of the model is no bound, because templates may leave out
+// request is bounded. The context of the model is not a bound, because templates may leave out
 // messages.
 const MaxBytes = 4 << 20
 

@@ -30,7 +30,7 @@ func TestBadConversationIsRefusedWithItsPlace(t *testing.T) {
 		{"a null message", []*chatv1.Message{nil}, "messages[0]"},
 		{"no role", []*chatv1.Message{{Content: "x"}}, "messages[0].role"},
 		{"an unknown role", append(user("x"), &chatv1.Message{Role: "User"}), "messages[1].role"},
-		{"a role that is no text", []*chatv1.Message{{Role: "\xff"}}, "messages[0].role"},
+		{"a role that is not text", []*chatv1.Message{{Role: "\xff"}}, "messages[0].role"},
 		{"content that is not UTF-8", append(user("x"), user("a\xc3")...), "messages[1].content"},
 		{"an encoded surrogate", user("\xed\xa0\x80"), "messages[0].content"},
 		{"NUL", user("a\x00b"), "messages[0].content"},

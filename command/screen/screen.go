@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// Size of an output that is no terminal.
+// Size of an output that is not a terminal.
 const (
 	defaultWidth  = 80
 	defaultHeight = 24
 )
 
-// A Screen is an output. The zero value is no terminal.
+// A Screen is an output. The zero value is not a terminal.
 type Screen struct {
 	fd       int
 	terminal bool

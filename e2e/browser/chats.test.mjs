@@ -57,9 +57,9 @@ inBrowser('kept chats', (at) => {
     await listed.first().waitFor({ state: 'detached' });
     assert.equal(await at.page.evaluate(() => localStorage.getItem('whence-chats')), null);
     await at.page.goto(address);
-    await at.page.getByText('This browser has no such chat').waitFor();
+    await at.page.getByText('This browser does not have this chat').waitFor();
     await at.page.goto(`${base}/#/chats/nobody`);
-    await at.page.getByText('This browser has no such chat').waitFor();
+    await at.page.getByText('This browser does not have this chat').waitFor();
   });
 
   test('Retry asks again, without the old answer', async () => {

@@ -82,7 +82,7 @@ inBrowser('the views', (at) => {
     await at.page.goto(`${base}/#/streams/nobody`);
     await at.page.getByText('No hop knows this stream').waitFor();
     await at.page.goto(`${base}/#/streams/%zz`);
-    await at.page.getByText('Its story cannot be told').waitFor();
+    await at.page.getByText('The story cannot be shown').waitFor();
   });
 
   test('streams are listed, live and ended, and filtered by reason and hop', async () => {

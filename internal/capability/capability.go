@@ -23,8 +23,8 @@ var neutral = map[protoreflect.Name]func(protoreflect.Value) bool{
 	"min_tokens":         func(v protoreflect.Value) bool { return v.Uint() == 0 },
 }
 
-// Asked returns the names of the fields that have an effect, in the proto's order.
-func Asked(s *llmv1.Sampling) []string {
+// RequestedFields returns the names of the fields that have an effect, in the proto's order.
+func RequestedFields(s *llmv1.Sampling) []string {
 	if s == nil {
 		return nil
 	}
@@ -50,7 +50,7 @@ func Missing(s *llmv1.Sampling, can *llmv1.Capabilities) []string {
 	if can == nil {
 		return nil
 	}
-	return slices.DeleteFunc(Asked(s), func(field string) bool {
+	return slices.DeleteFunc(RequestedFields(s), func(field string) bool {
 		return slices.Contains(can.GetSampling(), field) && honours(can, s, field)
 	})
 }

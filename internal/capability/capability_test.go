@@ -23,14 +23,14 @@ func TestNeutralValuesAreNotAsked(t *testing.T) {
 		"frequency_penalty presence_penalty":  {FrequencyPenalty: proto.Float32(-1), PresencePenalty: proto.Float32(1)},
 		"top_p min_tokens ignore_eos":         {TopP: proto.Float32(1), MinTokens: proto.Uint32(2), IgnoreEos: true},
 	} {
-		if got := strings.Join(capability.Asked(s), " "); got != strings.TrimSpace(want) {
+		if got := strings.Join(capability.RequestedFields(s), " "); got != strings.TrimSpace(want) {
 			t.Errorf("%v asks for %q, not %q", s, got, want)
 		}
 	}
 }
 
-// TestEveryFieldCanBeAsked fails for a new field that Asked does not see.
-func TestEveryFieldCanBeAsked(t *testing.T) {
+// TestEveryFieldCanBeRequested fails for a new field that RequestedFields does not see.
+func TestEveryFieldCanBeRequested(t *testing.T) {
 	fields := (*llmv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
@@ -47,7 +47,7 @@ func TestEveryFieldCanBeAsked(t *testing.T) {
 		default:
 			m.Set(field, effectiveValue(t, field.Kind()))
 		}
-		if got := capability.Asked(s); !slices.Equal(got, []string{string(field.Name())}) {
+		if got := capability.RequestedFields(s); !slices.Equal(got, []string{string(field.Name())}) {
 			t.Errorf("%s is set, and %v is asked for", field.Name(), got)
 		}
 	}

@@ -7,9 +7,10 @@ import (
 	"runtime/debug"
 )
 
-// A release sets these with the linker, as in -ldflags "-X github.com/whence-dev/whence/internal/cli.version=v1.2.3".
-// Without them, Version uses the data that Go has recorded in the binary, which an image's build
-// does not have: its source is no repository.
+// A release sets these with the linker, as in -ldflags "-X
+// github.com/whence-dev/whence/internal/cli.version=v1.2.3". Without them, Version uses the data
+// that Go has recorded in the binary, which an image's build does not have: its source is not a
+// repository.
 var (
 	version string // such as v1.2.3
 	commit  string // its full hash

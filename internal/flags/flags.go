@@ -143,7 +143,7 @@ func (v *annotation) String() string {
 	return v.Value.String()
 }
 
-// Get implements flag.Getter. It returns nil if the declared value is no Getter.
+// Get implements flag.Getter. It returns nil if the declared value is not a Getter.
 func (v *annotation) Get() any {
 	if g, ok := v.Value.(flag.Getter); ok {
 		return g.Get()

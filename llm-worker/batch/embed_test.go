@@ -158,7 +158,7 @@ func TestStopBetweenTextsLeavesNothing(t *testing.T) {
 				t.Error(m.live(), load)
 			}
 			if _, err := l.Embed(t.Context(), texts([]uint32{1})); err != nil {
-				t.Error("the loop does not go on:", err)
+				t.Error("the loop does not continue:", err)
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func (l *Loop) enter(s *sequence) (_ *sequence, ahead int, err error) {
 	}
 	ahead = len(l.waiting)
 	if l.running+ahead >= l.opts.MaxRunning+l.opts.MaxQueued {
-		e := streamerr.New(streamerr.Overloaded, "%d streams run and %d wait; no more are taken", l.running, ahead)
+		e := streamerr.New(streamerr.Overloaded, "%d streams are running and %d are waiting; the queue is full", l.running, ahead)
 		e.RetryAfter = l.turnover.After(ahead)
 		return nil, 0, e
 	}

@@ -41,7 +41,7 @@ func TestLoopContinuesAfterAFailedStep(t *testing.T) {
 					t.Error(tokens, err)
 				}
 				if lines := strings.Count(log.String(), test.logged); lines != 1 {
-					t.Errorf("%d lines of the log tell of it: %s", lines, log.String())
+					t.Errorf("%d log lines report the panic: %s", lines, log.String())
 				}
 				if tokens, _, _, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 {
 					t.Error(tokens, err)

@@ -43,7 +43,7 @@ func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 		s := req.GetSampling()
 		switch {
 		case role != llmv1.Role_ROLE_PREFILL:
-			return streamerr.InvalidParam(param, "this worker hands over no prompts; send the request to a worker of role prefill")
+			return streamerr.InvalidParam(param, "this worker does not hand over prompts; send the request to a worker of role prefill")
 		case !what.Ask || req.GetGenerated() > 0:
 			return streamerr.InvalidParam(param+".ask", "ask must be true, and generated must be 0")
 		case s == nil || s.MaxTokens == nil || *s.MaxTokens != 1:
@@ -52,7 +52,7 @@ func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 	case *workerv1.KVTransfer_Parameters:
 		switch n := len(what.Parameters); {
 		case role != llmv1.Role_ROLE_DECODE:
-			return streamerr.InvalidParam(param, "this worker takes over no prompts; send the request to a worker of role decode")
+			return streamerr.InvalidParam(param, "this worker does not take over prompts; send the request to a worker of role decode")
 		case n == 0 || n > maxTransfer:
 			return streamerr.InvalidParam(param+".parameters", "parameters are %d bytes long; they must be 1 to %d", n, maxTransfer)
 		}

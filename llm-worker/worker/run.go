@@ -99,7 +99,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 // EngineFlags adds only the flags of the engine.
 func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.MaxRunning, "max-running", batch.DefaultMaxRunning, "maximum streams in the batch")
-	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "maximum streams that wait for a place in the batch; further ones are refused")
+	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "maximum streams that wait for a place in the batch; further streams are refused")
 	fs.Float64Var(&c.Pace, "pace", 0, "maximum tokens per second per stream, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")

@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 )
 
-// A endlessCall service sends its End, but never ends the call.
+// An endlessCall service sends its End, but never ends the call.
 type endlessCall struct {
 	workerv1.UnimplementedWorkerServer
 }

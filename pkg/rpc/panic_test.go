@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A panickingObserver Observer and Flow panics at the events with which a stream ends.
+// A panickingObserver is an Observer and Flow that panics at the events with which a stream ends.
 type panickingObserver struct {
 	observer.Nobody
 	begin bool // panic at the beginning, too

@@ -25,7 +25,7 @@ type Config struct {
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "admin-listen", "", "`host:port` of a listener for operators, which serves metrics, profiles, the streams of all tenants, workers and the console instead of the public listener. Beyond loopback it requires --operator-key. Port 0 takes any free port; empty turns it off")
-	fs.BoolVar(&c.NoConsole, "no-console", false, "serve no console")
+	fs.BoolVar(&c.NoConsole, "no-console", false, "do not serve the console")
 }
 
 // On reports whether there is an admin listener.

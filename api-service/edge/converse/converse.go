@@ -89,7 +89,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	client.Bound(s.Bounds, t.leave)
 	client.EndWith(ctx)
 	t.client = client
-	exchange.ToldStatus(t.record, http.StatusSwitchingProtocols)
+	exchange.RecordStatus(t.record, http.StatusSwitchingProtocols)
 	session := shake.Accept(client, s.MaxMessage).Serve(websocket.Rules{
 		Name: s.Hop.Name, Log: s.Log, KeepAlive: s.KeepAlive, Patience: s.Bounds.Client, Take: t.take, Lost: t.leave,
 	})
@@ -216,7 +216,7 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 	case err != nil:
 		return nil, err
 	case req.GetStreamId() != "" && req.GetStreamId() != t.id:
-		return nil, streamerr.InvalidParam("chat.stream_id", "the stream is %q; the header %s of the handshake names it", t.id, exchange.IDHeader)
+		return nil, streamerr.InvalidParam("chat.stream_id", "the id of the stream is %q, as the header %s of the handshake says", t.id, exchange.IDHeader)
 	}
 	req.StreamId = t.id
 	if req.Claim, err = t.caller.Claim(req.GetClaim().GetTier()); err != nil {
@@ -255,7 +255,7 @@ func (t *talk) tell(ctx context.Context, session *websocket.Session, o rpc.Outco
 	code, told := session.Close(last, o.Reason(), t.ctl.Cause())
 	if told {
 		t.record.OutBytes(len(last))
-		exchange.ToldEnding(ctx, strconv.Itoa(code), o)
+		exchange.RecordEnding(ctx, strconv.Itoa(code), o)
 	}
 }
 

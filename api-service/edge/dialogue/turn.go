@@ -75,7 +75,7 @@ func (t *Turn) Prepare(in *call.Call) error {
 // Begin begins the answer to a turn, with the stream of ctx. leave is called when the client is lost.
 func (t *Turn) Begin(ctx context.Context, in *call.Call, leave func(cause *streamerr.Error)) {
 	t.call, t.encode, t.record = in, in.Events(), ledger.Of(ctx)
-	exchange.ToldStatus(t.record, http.StatusSwitchingProtocols)
+	exchange.RecordStatus(t.record, http.StatusSwitchingProtocols)
 	t.dialogue.client.NextAnswer()
 	t.dialogue.client.EndWith(ctx)
 	t.dialogue.onLoss(leave)
@@ -141,7 +141,7 @@ func (t *Turn) tell(ctx context.Context, o rpc.Outcome, message []byte, code str
 	}
 	t.record.OutBytes(size)
 	if err == nil && client.Flush() == nil {
-		exchange.ToldEnding(ctx, code, o)
+		exchange.RecordEnding(ctx, code, o)
 	}
 }
 

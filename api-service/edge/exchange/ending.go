@@ -27,14 +27,14 @@ func Traced(conn context.Context, c *app.RequestContext) context.Context {
 	return streamtrace.WithParent(conn, streamtrace.ReadParent(func(key string) string { return string(c.GetHeader(key)) }))
 }
 
-// ToldStatus records the status that the client gets.
-func ToldStatus(record *ledger.Record, status int) {
+// RecordStatus records the status that the client gets.
+func RecordStatus(record *ledger.Record, status int) {
 	record.Events().Header(streamtrace.SendHeader, streamtrace.Up, strconv.Itoa(status))
 }
 
 // Completed answers a request with the one body of its completed stream.
 func Completed(ctx context.Context, client *clientconn.Conn, body []byte, o rpc.Outcome) {
-	ToldStatus(ledger.Of(ctx), http.StatusOK)
+	RecordStatus(ledger.Of(ctx), http.StatusOK)
 	if client.Respond(func(r *protocol.Response) { respond(r, http.StatusOK, body) }) == nil { // a failed Respond has closed the connection
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
@@ -47,17 +47,17 @@ func Failed(ctx context.Context, form *call.Form, client *clientconn.Conn, param
 	err := client.Respond(func(r *protocol.Response) {
 		status = fail(r, form, o.Err.Reason.HTTPStatus(), Outward(param, o.Err))
 		if status != streamerr.StatusClientClosed {
-			ToldStatus(ledger.Of(ctx), status)
+			RecordStatus(ledger.Of(ctx), status)
 		}
 	})
 	if err == nil { // a failed Respond has closed the connection
-		ToldEnding(ctx, strconv.Itoa(status), o)
+		RecordEnding(ctx, strconv.Itoa(status), o)
 	}
 }
 
-// ToldEnding records that the client was sent the ending, unless the client has left: a socket
+// RecordEnding records that the client was sent the ending, unless the client has left: a socket
 // accepts data after its peer has gone.
-func ToldEnding(ctx context.Context, code string, o rpc.Outcome) {
+func RecordEnding(ctx context.Context, code string, o rpc.Outcome) {
 	if o.Reason() != streamerr.ClientGone {
 		o.Told(ctx, code)
 	}

@@ -37,7 +37,7 @@ func TestRequestIsRead(t *testing.T) {
 	if !proto.Equal(r.Chat, in.Request) || !r.Chat.GetTellIds() || r.Policy.String() != "linger:1m0s" || r.Timeout != in.Timeout || !r.Trace.Valid() {
 		t.Errorf("%+v", r)
 	}
-	if c := r.Call(); !c.Stream || !c.Apart() || c.Timeout != in.Timeout || c.Param("stop") != "stop" {
+	if c := r.Call(); !c.Stream || !c.NamesChoices() || c.Timeout != in.Timeout || c.Param("stop") != "stop" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -151,7 +151,7 @@ func named(err error, param string) error {
 	return &out
 }
 
-// CheckID refuses what can be no stream's id.
+// CheckID refuses a text that cannot be the id of a stream.
 func CheckID(id string) error {
 	if stream.ValidID(id) {
 		return nil

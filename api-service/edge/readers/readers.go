@@ -110,7 +110,7 @@ func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	}
 	defer in.Close()
 	p, err := in.Read(conn, after)
-	socket := websocket.Asked(c)
+	socket := websocket.Requested(c)
 	switch {
 	case errors.Is(err, replay.ErrAhead):
 		r.refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has no event with the %s %d yet", follow.CursorHeader, after)))

@@ -29,7 +29,7 @@ type Reports struct {
 	Deliveries *delivery.Book
 	Log        *slog.Logger
 
-	collects delivery.Seldom // rate limit of log lines about proxies
+	warnings delivery.WarningLimit // rate limit of log lines about proxies
 }
 
 // Seen handles POST /v1/streams/{id}/seen: a reader reports how its stream arrived, and gets the
@@ -44,7 +44,7 @@ func (r *Reports) Seen(ctx context.Context, c *app.RequestContext) {
 	}
 	ledger.At(r.Hop).Delivered(id, d)
 	ledger.At(r.Hop).Metrics.Judged(delivery.Word(d.GetVerdict()))
-	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && r.collects.Due(time.Now()) {
+	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && r.warnings.Due(time.Now()) {
 		r.Log.Warn("a proxy collects tokens", "stream", id, "hop", r.Hop.Name, "proxy", d.GetProxy(),
 			"events", d.GetSeen().GetEvents(), "sent_bursts", d.GetSent().GetBursts(), "seen_bursts", d.GetSeen().GetBursts())
 	}

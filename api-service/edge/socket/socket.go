@@ -118,7 +118,7 @@ func (s *Socket) closed(netpoll.Connection) error {
 // Of returns the Socket of the connection of c. For a connection without Accept, the Socket has no
 // descriptor, and its handlers cannot leave.
 func Of(c *app.RequestContext) *Socket {
-	if h, ok := c.GetConn().(*handling); ok {
+	if h, ok := c.GetConn().(*hertzConn); ok {
 		return h.socket
 	}
 	return &Socket{conn: c.GetConn()}

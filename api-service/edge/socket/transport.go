@@ -42,7 +42,7 @@ func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
 	if !s.begin(ctx.Done()) {
 		return s.conn.Close() // the client's data is not read
 	}
-	h := &handling{Conn: s.poll, socket: s}
+	h := &hertzConn{Conn: s.poll, socket: s}
 	err := serve(ctx, h)
 	s.end()
 	return err
@@ -88,9 +88,9 @@ func (s *Socket) end() {
 	}
 }
 
-// A handling is a connection while Hertz uses it. Only the goroutine of the handler uses a
-// handling.
-type handling struct {
+// A hertzConn is a connection while Hertz uses it. Only the goroutine of the handler uses a
+// hertzConn.
+type hertzConn struct {
 	*netpoll.Conn
 	socket *Socket
 	left   bool
@@ -100,7 +100,7 @@ type handling struct {
 // answer, and neither reads from the connection nor closes it. Leave returns false if this
 // connection does not support it. After Leave, c belongs to Hertz.
 func Leave(c *app.RequestContext) bool {
-	h, ok := c.GetConn().(*handling)
+	h, ok := c.GetConn().(*hertzConn)
 	if ok {
 		h.left = true
 		c.SetConnectionClose() // makes Hertz serve no further request, and call Close
@@ -109,7 +109,7 @@ func Leave(c *app.RequestContext) bool {
 }
 
 // Close implements net.Conn.
-func (h *handling) Close() error {
+func (h *hertzConn) Close() error {
 	if h.left {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (h *handling) Close() error {
 }
 
 // Flush implements network.Conn.
-func (h *handling) Flush() error {
+func (h *hertzConn) Flush() error {
 	if h.left { // other goroutines write
 		return nil
 	}

@@ -29,15 +29,15 @@ const (
 	protocolHeader = "Sec-WebSocket-Protocol"
 )
 
-// Asked reports whether a request asks for a WebSocket.
-func Asked(c *app.RequestContext) bool {
+// Requested reports whether a request asks for a WebSocket.
+func Requested(c *app.RequestContext) bool {
 	return strings.EqualFold(strings.TrimSpace(string(c.GetHeader("Upgrade"))), "websocket")
 }
 
 // TakeKey moves the API key of a request for a WebSocket from the subprotocols to the Authorization
 // header, where all code expects it. A request that already has an Authorization header keeps that.
 func TakeKey(c *app.RequestContext) error {
-	if !Asked(c) {
+	if !Requested(c) {
 		return nil
 	}
 	offered := protocols(c)
@@ -101,7 +101,7 @@ type Handshake struct {
 // to addresses of the local network. So a page must be of the same origin, or of an origin that g
 // lists. Programs other than browsers send no Origin.
 func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
-	if !Asked(c) {
+	if !Requested(c) {
 		c.Header("Upgrade", "websocket")
 		return nil, exchange.WithStatus(http.StatusUpgradeRequired, streamerr.InvalidParam("Upgrade", "%s is a WebSocket: Upgrade must be websocket", c.Path()))
 	}

@@ -75,7 +75,7 @@ func newTape(t *testing.T) *tape {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.recorder = follow.NewRecorder(w, c.Apart(), c.EndedAt)
+	r.recorder = follow.NewRecorder(w, c.NamesChoices(), c.EndedAt)
 	return r
 }
 

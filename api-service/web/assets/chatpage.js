@@ -237,7 +237,7 @@ function open(id) {
   const found = id && chats.find(id);
   newChat(found || undefined);
   if (id && !found) {
-    $('lost').textContent = 'This browser has no such chat: it was begun in another browser, or dropped after later ones.';
+    $('lost').textContent = 'This browser does not have this chat: it was started in another browser, or removed after later chats.';
     $('lost').hidden = false;
   }
 }

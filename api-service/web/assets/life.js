@@ -30,8 +30,8 @@ export class Life {
     this.#seen = seen;
     this.#latency = node('div', { class: 'latency', hidden: !seen }, node('h3', {}, 'Between tokens, as this browser sees it'), this.#plot, this.#numbers);
     this.node = node('figure', { class: 'picture' },
-      node('figcaption', {}, node('span', {}, 'Its life, hop by hop'),
-        node('span', { class: 'segments', role: 'group', 'aria-label': 'Part of the picture' }, this.#whole, this.#ending)),
+      node('figcaption', {}, node('span', {}, 'Timeline, hop by hop'),
+        node('span', { class: 'segments', role: 'group', 'aria-label': 'Range of the timeline' }, this.#whole, this.#ending)),
       this.#canvas, this.#legend, this.#latency);
     this.#whole.addEventListener('click', () => this.#zoom(false));
     this.#ending.addEventListener('click', () => this.#zoom(true));

@@ -58,7 +58,7 @@ export function streamPage(root, id, query) {
       table.replaceChildren(tableOf(told));
       return told.hops.some(({ state }) => state !== 'ended');
     } catch (err) {
-      say(err.status === 404 ? 'No hop knows this stream: it never existed, or its record was dropped after many later streams.' : `Its story cannot be told: ${err.message}.`);
+      say(err.status === 404 ? 'No hop knows this stream: it never existed, or its record was dropped after many later streams.' : `The story cannot be shown: ${err.message}.`);
       return err.status !== 404;
     }
   });

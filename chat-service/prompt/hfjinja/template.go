@@ -9,13 +9,19 @@
 //
 // Remaining differences:
 //
-//   - Where Jinja2 fails on an undefined variable, such as nope.x, or on a value of the wrong type outside of +, in and loops, such as 1 < "a", this package continues with nothing, or with the value's text. A division by zero is 0.
-//   - Compile refuses include, import, extends, block, with, do, assignments to several variables, and arguments with "**".
-//     Other unsupported parts fail only when they are executed, so that a template for tools still serves conversations without tools: macro defaults that are lists or mappings with a comma, and functions, filters, tests and methods that neither the library nor this package has.
+//   - Where Jinja2 fails on an undefined variable, such as nope.x, or on a value of the wrong type
+//     outside of +, in and loops, such as 1 < "a", this package continues with nothing, or with the
+//     value's text. A division by zero is 0.
+//   - Compile refuses include, import, extends, block, with, do, assignments to several variables,
+//     and arguments with "**". Other unsupported parts fail only when they are executed, so that a
+//     template for tools still serves conversations without tools: macro defaults that are lists or
+//     mappings with a comma, and functions, filters, tests and methods that neither the library nor
+//     this package has.
 //   - |safe has no effect: Jinja2 escapes text that is added to its result for HTML.
-//   - These follow the library: "//" and "%" of negative numbers, "**" of integers, "-1|abs", chains of comparisons, tuples,
-//     which print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title()
-//     of anything but lower case, and variables set in a loop's else, which outlive it.
+//   - These follow the library: "//" and "%" of negative numbers, "**" of integers, "-1|abs",
+//     chains of comparisons, tuples, which print as lists, first, last and join of strings, case in
+//     sort, unique and dictsort, .capitalize() and .title() of anything but lower case, and
+//     variables set in a loop's else, which outlive it.
 //
 // A template comes with the model, so it is as trusted as the weights. Limits stop runaway
 // templates: at 16 MiB of output, 256 MiB of concatenated values, a million loop steps, or 200

@@ -20,7 +20,7 @@ const Other = "other"
 // Kitex.
 const BizStatus = "biz_status"
 
-// The origin of an ending, relative to this hop. Names of hops are no labels, because peers choose
+// The origin of an ending, relative to this hop. Names of hops are not labels, because peers choose
 // their own names.
 const (
 	originSelf   = "self"   // this hop

@@ -44,7 +44,7 @@ func (r *Row) complain(format string, args ...any) {
 
 // Table returns the row as a table with headers.
 func (r *Row) Table() string {
-	return fmt.Sprintf("| requests | choices | stopped by a string | in pieces not as at once | not the engine's | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n%s",
+	return fmt.Sprintf("| requests | choices | stopped by a string | streamed differs from unstreamed | differs from the engine | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n%s",
 		r.Requests, r.Choices, r.Stopped, r.pieces, r.engine, r.usage, strings.Join(r.first, "\n\n"))
 }
 

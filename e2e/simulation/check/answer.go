@@ -142,7 +142,7 @@ func (c *Check) text(i int, s *Stream) {
 func (c *Check) begins(id string, got, want []string) {
 	for choice, text := range got {
 		if choice >= len(want) || !strings.HasPrefix(want[choice], text) {
-			c.Fail("%s: choice %d has %q, which is no beginning of %q", id, choice, text, want)
+			c.Fail("%s: choice %d has %q, which is not a prefix of %q", id, choice, text, want)
 		}
 	}
 }

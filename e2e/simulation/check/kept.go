@@ -35,7 +35,7 @@ func (c *Check) kept(i int, s *Stream, h *hop) {
 			c.admitted(r, s, h, a, j)
 			for n, e := range a.Events {
 				if e.Seq <= a.After || n == 0 && e.Name != "delta" && e.Seq != a.After+1 {
-					c.Fail("reader %d of %s has asked for the events behind %d, and the first is %s %d", j, s.ID, a.After, e.Name, e.Seq)
+					c.Fail("reader %d of %s asked for the events after %d, and the first is %s %d", j, s.ID, a.After, e.Name, e.Seq)
 				}
 				for choice, text := range e.Texts {
 					for len(texts) <= choice {
@@ -90,7 +90,7 @@ func (c *Check) admitted(r *schedule.Request, s *Stream, h *hop, a *client.Answe
 	case a.Status != http.StatusOK:
 		c.Fail("reader %d of %s got the status %d: %s", reader, s.ID, a.Status, a.Body)
 	case closed && !a.Clean && a.Left.IsZero() && !a.Slow:
-		c.Fail("reader %d of %s was cut off behind the ending", reader, s.ID)
+		c.Fail("reader %d of %s was cut off after the ending", reader, s.ID)
 	case closed || !a.Left.IsZero() || a.Slow || forgotten:
 	default:
 		c.Fail("reader %d of %s, which reads, did not get the ending: %+v", reader, s.ID, a)

@@ -43,7 +43,7 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 		}
 		at := strings.LastIndexByte(whole, '.')
 		if at < 0 {
-			return "the caller has not told this"
+			return "the caller has not sent this ending"
 		}
 		whole = whole[:at]
 	}
@@ -123,7 +123,7 @@ func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
 	case !known:
 		return "there is no call to " + peer
 	default:
-		return "no callee has told this"
+		return "no callee has sent this ending"
 	}
 }
 

@@ -109,7 +109,7 @@ func (a *Answer) readEvents(in io.Reader, heard func(n int) (more bool)) {
 // event reads a data line of the answer to a request.
 func (a *Answer) event(data []byte) {
 	if a.Done || a.Error != nil {
-		a.wrong("there is more behind the ending: " + string(data))
+		a.wrong("there is data after the ending: " + string(data))
 		return
 	}
 	if string(data) == "[DONE]" {
@@ -165,7 +165,7 @@ func (a *Answer) say(choice int, text string) {
 		a.Texts = append(a.Texts, "")
 	}
 	if text != "" && choice < len(a.finished) && a.finished[choice] {
-		a.wrong("a choice has text behind its finish reason")
+		a.wrong("a choice has text after its finish reason")
 	}
 	a.Texts[choice] += text
 }
@@ -181,9 +181,9 @@ func (a *Answer) kept(id, name, data string) {
 	if n := len(a.Events); n > 0 {
 		switch last := a.Events[n-1]; {
 		case last.Closing():
-			a.wrong("there is more behind the closing event: " + name)
+			a.wrong("there is an event after the closing event: " + name)
 		case last.Seq >= e.Seq || last.Epoch != epoch:
-			a.wrong("event " + id + " comes behind event " + last.Epoch + "." + strconv.Itoa(last.Seq))
+			a.wrong("event " + id + " comes after event " + last.Epoch + "." + strconv.Itoa(last.Seq))
 		case name != "delta" && last.Seq+1 != e.Seq:
 			a.wrong("event " + id + " is missing before event " + name)
 		}

@@ -103,7 +103,7 @@ func (e *event) cached() uint32 {
 func (a *answer) take(e *event) ([]uint32, error) {
 	if len(e.IDs) == 0 {
 		if e.Text != "" {
-			return nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates does not tell the ids of its tokens: it is too old for return_tokens")
+			return nil, beside.Fail(streamerr.EngineFailed, nil, "the server does not return the ids of its tokens: it is too old for return_tokens")
 		}
 		return nil, nil
 	}

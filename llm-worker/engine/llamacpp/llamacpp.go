@@ -1,12 +1,14 @@
 // Package llamacpp is an engine that generates on llama.cpp's server beside the worker, over the
 // server's own POST /completion: token ids in, token ids out.
 //
-// The server sends no event for a token that ends within a character, and so never tells its id. The
-// next event counts such a token, and has the text of the whole character. The engine finds the ids
-// from that text: see lostIDs. Their log-probabilities cannot be found, so they are told as impossible.
+// The server sends no event for a token that ends within a character, and so never reports its id.
+// The next event counts such a token, and has the text of the whole character. The engine finds the
+// ids from that text: see lostIDs. Their log-probabilities cannot be found, so they are reported as
+// impossible.
 //
 // A stopped stream closes its connection, which makes the server abort; that confirms the stop. An
-// answer is complete when the event with "stop" has come. Package features says what is honoured.
+// answer is complete when the event with "stop" has come. Package features lists the honoured
+// fields.
 package llamacpp
 
 import (

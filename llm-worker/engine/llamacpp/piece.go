@@ -42,7 +42,7 @@ func (p *pieces) lostIDs(text string, ids []uint32, n int) ([]uint32, error) {
 	}
 	rest, ok := strings.CutSuffix(text, tail.String())
 	if ok && n <= maxLost && len(rest) <= maxText {
-		s := splitting{p, rest, make(map[[2]int]bool)}
+		s := speller{p, rest, make(map[[2]int]bool)}
 		if found, ok := s.from(0, n); ok {
 			return found, nil
 		}
@@ -50,16 +50,16 @@ func (p *pieces) lostIDs(text string, ids []uint32, n int) ([]uint32, error) {
 	return nil, fmt.Errorf("the server did not send the ids of %d tokens, and no ids spell their text: does it run this model?", n)
 }
 
-// A splitting finds tokens that spell a text. It remembers where no tokens do, so that its cost is
+// A speller finds tokens that spell a text. It remembers where no tokens do, so that its cost is
 // bounded by the length of the text and the number of tokens.
-type splitting struct {
+type speller struct {
 	pieces *pieces
 	text   string
 	dead   map[[2]int]bool // by position in text and number of tokens
 }
 
 // from returns exactly n tokens that spell the text from a position on; ok is false if none do.
-func (s *splitting) from(at, n int) (ids []uint32, ok bool) {
+func (s *speller) from(at, n int) (ids []uint32, ok bool) {
 	rest := s.text[at:]
 	if n == 0 {
 		return nil, rest == ""

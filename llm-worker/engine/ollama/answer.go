@@ -20,7 +20,7 @@ type answer struct {
 	speller *tokenizer.Speller
 	chars   lexicon.Characters
 
-	promptTokens uint32 // that the server read; 0 until it has told
+	promptTokens uint32 // that the server read; 0 until the server has reported it
 }
 
 func newAnswer(m *lexicon.Model, up *beside.Upstream, req *workerv1.TokenRequest) (*answer, error) {

@@ -1,10 +1,10 @@
 // Package ollama is an engine that generates on an Ollama beside the worker, over Ollama's own POST
 // /api/generate.
 //
-// Ollama takes and gives text alone. A prompt is sent raw, as the text that has exactly its ids, and
-// never truncated: a prompt that Ollama's context cannot hold is refused. The answer's text is spelled
-// in ids that decode to it. So streams do not resume, and there are no log-probabilities. Package
-// features says what is honoured.
+// Ollama takes and returns only text. A prompt is sent raw, as the text that has exactly its ids,
+// and never truncated: a prompt that Ollama's context cannot hold is refused. The answer's text is
+// spelled in ids that decode to it. So streams do not resume, and there are no log-probabilities.
+// Package features says what is honoured.
 //
 // A stopped stream closes its connection, which makes Ollama abort; that confirms the stop. An answer is
 // complete when the line with "done" has come.
@@ -43,7 +43,7 @@ type Engine struct {
 	seen  listing // the last answer of the list; zero after a failure
 	trial beside.Trial
 	doubt bool     // the server may have been replaced, and no trial has shown yet whether it was
-	stops []string // the stop strings of the Modelfile that the log has told
+	stops []string // the stop strings of the Modelfile that were logged
 }
 
 // New returns an engine of model; the options must be valid.
@@ -143,7 +143,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
 		up.Context = min(up.Context, loaded.Context)
 	}
-	e.tellStops(ctx, name)
+	e.logStops(ctx, name)
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
 	return up, nil
 }

@@ -259,9 +259,9 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 	}
 }
 
-// TestStopStringsOfTheModelfileAreTold: Ollama applies them unless a request names its own, so no request
-// does.
-func TestStopStringsOfTheModelfileAreTold(t *testing.T) {
+// TestStopStringsOfTheModelfileAreLogged: Ollama applies them unless a request names its own, so no
+// request does.
+func TestStopStringsOfTheModelfileAreLogged(t *testing.T) {
 	f := newFake(t, says(`{"response":"a","done":false}`, done))
 	f.shown = "num_ctx                        4096\nstop                           \"<|im_end|>\"\nstop                           \"\\nUser:\"\nstop x\n"
 	var log strings.Builder
@@ -276,8 +276,8 @@ func TestStopStringsOfTheModelfileAreTold(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	if told := log.String(); strings.Count(told, "Modelfile") != 1 || !strings.Contains(told, `stop="[<|im_end|> \nUser:]"`) {
-		t.Error(told)
+	if logged := log.String(); strings.Count(logged, "Modelfile") != 1 || !strings.Contains(logged, `stop="[<|im_end|> \nUser:]"`) {
+		t.Error(logged)
 	}
 	if options, ok := f.requests()[0]["options"].(map[string]any); !ok || options["stop"] != nil {
 		t.Error("the request replaces the Modelfile's stop strings:", f.requests())

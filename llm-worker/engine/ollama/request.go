@@ -25,7 +25,7 @@ type generate struct {
 
 // options are Ollama's parameters. Fields that a request omits have the defaults of
 // whence.llm.v1.Sampling, not Ollama's. Stop strings are deliberately absent: chat-service detects those of
-// a request, and those of the Modelfile, which usually end a turn, remain in force: see tellStops.
+// a request, and those of the Modelfile, which usually end a turn, remain in force: see logStops.
 type options struct {
 	MaxTokens        uint32  `json:"num_predict"`
 	Temperature      float32 `json:"temperature"`

@@ -14,9 +14,9 @@ import (
 // kilobytes.
 const maxShown = 4 << 20
 
-// tellStops logs the stop strings of the model's Modelfile, once until they change. Ollama applies them to
-// every request that names none itself, and does not say that an answer ended at one.
-func (e *Engine) tellStops(ctx context.Context, name string) {
+// logStops logs the stop strings of the model's Modelfile, once until they change. Ollama applies
+// them to every request that names none itself, and does not say that an answer ended at one.
+func (e *Engine) logStops(ctx context.Context, name string) {
 	stops, err := e.readStops(ctx, name)
 	if err != nil || slices.Equal(stops, e.stops) {
 		return

@@ -98,7 +98,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 		a.form = llmv1.Form_FORM_TEXT
 	}
 	if a.form == llmv1.Form_FORM_UNSPECIFIED && choice.Delta.Content != "" {
-		return nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates does not tell the token ids of its chats")
+		return nil, beside.Fail(streamerr.EngineFailed, nil, "the server does not return the token ids of its chats")
 	}
 	if choice.Finish != nil {
 		if a.finish, err = beside.Finish(*choice.Finish); err != nil {

@@ -188,7 +188,7 @@ func TestEventsMatchTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := run(t, sim.Options{KVTokens: 1600})
 		ctx, cancel := context.WithCancel(t.Context())
-		told := map[uint64]bool{}
+		reported := map[uint64]bool{}
 		var listener, readers sync.WaitGroup
 		listener.Go(func() {
 			s := e.held.Subscribe()
@@ -199,13 +199,13 @@ func TestEventsMatchTheCache(t *testing.T) {
 					return
 				}
 				if batch.GetReset_() {
-					clear(told)
+					clear(reported)
 				}
 				for _, b := range batch.GetRemoved() {
-					delete(told, b)
+					delete(reported, b)
 				}
 				for _, b := range batch.GetStored() {
-					told[b] = true
+					reported[b] = true
 				}
 			}
 		})
@@ -224,16 +224,16 @@ func TestEventsMatchTheCache(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		listener.Wait()
-		if n := e.held.Held(); n != len(told) || n > 100 || n < 90 {
-			t.Errorf("%d blocks are held, %d were told", n, len(told))
+		if n := e.held.Held(); n != len(reported) || n > 100 || n < 90 {
+			t.Errorf("%d blocks are held, %d were reported", n, len(reported))
 		}
 		// reported blocks are found, up to the first block that is not reported
 		names, cached := kvblock.Chain(nil, 0, prompt(0, 400), 16), 0
-		for cached < 24 && told[names[cached]] {
+		for cached < 24 && reported[names[cached]] {
 			cached++
 		}
 		if _, end, _, err := e.read(t.Context(), ask(prompt(0, 400), 1)); err != nil || int(end.GetUsage().GetCachedTokens()) != 16*cached {
-			t.Errorf("%d of the blocks were told, and usage is %v, %v", cached, end.GetUsage(), err)
+			t.Errorf("%d of the blocks were reported, and usage is %v, %v", cached, end.GetUsage(), err)
 		}
 		if used, total := e.model.KV(); used != 0 || total != 1600 {
 			t.Error(used, total)

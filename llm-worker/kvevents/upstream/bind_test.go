@@ -61,7 +61,7 @@ func TestEngineMayConnectToTheListener(t *testing.T) {
 		eventually(t, "the blocks of a gone engine are forgotten", func() bool { return held.Held() == 0 })
 		e = call(t, l)
 		e.say(t, stored(1))
-		eventually(t, "it is followed again", func() bool { return held.Held() == 1 })
+		eventually(t, "the engine is followed again", func() bool { return held.Held() == 1 })
 	}
 }
 
@@ -69,7 +69,7 @@ func TestNewEngineReplacesThePreviousEngine(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)
 	e.say(t, stored(1), stored(2))
-	eventually(t, "two are known", func() bool { return held.Held() == 2 })
+	eventually(t, "two blocks are known", func() bool { return held.Held() == 2 })
 	again := call(t, l)
 	again.say(t, stored(1))
 	eventually(t, "the blocks of the previous engine are forgotten", func() bool { return held.Held() == 1 })
@@ -81,7 +81,7 @@ func TestConnectionsThatPublishNothingAreNoEngines(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)
 	e.say(t, stored(1))
-	eventually(t, "one is known", func() bool { return held.Held() == 1 })
+	eventually(t, "one block is known", func() bool { return held.Held() == 1 })
 	addr := (*l.bound.Load()).String()
 	for range 2 * maxGreetings {
 		silent, err := net.Dial("tcp", addr)

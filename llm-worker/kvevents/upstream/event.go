@@ -23,7 +23,8 @@ type event struct {
 	// and a named adapter: images, a salt, an adapter without a name.
 	foreign bool
 	// A hybrid model has several groups of layers, each with its own cache of the same prompt, and
-	// under the same hashes. layers is the kind of the group's layers; "" if the engine does not tell.
+	// under the same hashes. layers is the kind of the group's layers; "" if the engine does not
+	// report it.
 	group  int
 	layers string
 

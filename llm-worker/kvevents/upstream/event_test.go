@@ -211,7 +211,7 @@ func TestHybridModelIsFollowedByItsWholePrompts(t *testing.T) {
 	if held.Held() != 2 || n.known[12] != kvblock.Chain(nil, 0, ids, 2)[1] {
 		t.Error(held.Held(), n.known)
 	}
-	// The next engine does not tell the layers, so its first group is followed.
+	// The next engine does not report the layers, so its first group is followed.
 	n.reset()
 	store(1, "")
 	if held.Held() != 0 {

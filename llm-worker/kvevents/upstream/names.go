@@ -35,7 +35,7 @@ type names struct {
 	size  int               // tokens per block, as of the last stored block
 	most  int               // bound of known
 	group int               // the group of layers that the names are of
-	found bool              // the engine has told the layers of group
+	found bool              // the engine has reported the layers of group
 	drop  func(reason DropReason, blocks int)
 }
 

@@ -62,7 +62,7 @@ func (c boundedCodec) Decode(ctx context.Context, m remote.Message, in remote.By
 func unknownMethod(ctx context.Context, _, arg, _ any) error {
 	args, ok := arg.(*streaming.Args)
 	if !ok {
-		return fmt.Errorf("kitexrpc: %T is no call over TTHeader Streaming", arg)
+		return fmt.Errorf("kitexrpc: %T is not a call over TTHeader Streaming", arg)
 	}
 	method := rpcinfo.GetRPCInfo(ctx).Invocation().MethodName()
 	return ttrpc.Serve(ctx, args.ServerStream, method, 0, func(grpc.ServerStream) error {

@@ -355,7 +355,7 @@ func (r *reader) skip(t Type, depth int) error {
 		}
 		return r.skipAll(depth+1, Type(head[0]), Type(head[1]))
 	default:
-		return fmt.Errorf("%d is no thrift type", t)
+		return fmt.Errorf("%d is not a thrift type", t)
 	}
 }
 

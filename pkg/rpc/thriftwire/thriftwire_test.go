@@ -136,7 +136,7 @@ func TestInvalidStructsAreRefused(t *testing.T) {
 		"another element":   {[]byte{15, 0, 12, 8, 0, 0, 0, 1, 0, 0, 0, 1, 0}, &chatv1.Delta{}, "type 8 instead of 10"},
 		"negative":          {[]byte{10, 0, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0}, &chatv1.Delta{}, "is -1; it must be between 0"},
 		"no UTF-8":          {[]byte{11, 0, 1, 0, 0, 0, 1, 0xff, 0}, &chatv1.Delta{}, "not UTF-8"},
-		"no type":           {[]byte{99, 0, 99, 0}, &chatv1.Delta{}, "no thrift type"},
+		"no type":           {[]byte{99, 0, 99, 0}, &chatv1.Delta{}, "not a thrift type"},
 		"deep":              {nested(100), &chatv1.TokenLogprob{}, "deeper"},
 	} {
 		if _, err := thriftwire.Decode(c.b, c.m); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -76,7 +76,7 @@ func sameMessages(t *testing.T, proto protoreflect.FileDescriptor, twin *parser.
 		for _, f := range s.Fields {
 			fd := m.Fields().ByNumber(protoreflect.FieldNumber(f.ID))
 			if fd == nil || string(fd.Name()) != f.Name {
-				t.Errorf("%s: %s.%s is no field of the message with the number %d", twin.Filename, s.Name, f.Name, f.ID)
+				t.Errorf("%s: %s.%s is not a field of the message with the number %d", twin.Filename, s.Name, f.Name, f.ID)
 				continue
 			}
 			if got, want := f.Type.String(), typeIn(proto, fd); got != want {

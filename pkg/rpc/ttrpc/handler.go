@@ -138,7 +138,7 @@ func (h *handler) count(n int) {
 func (h *handler) OnActive(ctx context.Context, conn net.Conn) (context.Context, error) {
 	polled, ok := conn.(netpoll.Connection)
 	if !ok {
-		return nil, fmt.Errorf("ttrpc: %T is no connection of netpoll", conn)
+		return nil, fmt.Errorf("ttrpc: %T is not a connection of netpoll", conn)
 	}
 	if err := polled.SetWriteTimeout(h.writeTimeout); err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func StructuralTag(g *llmv1.Guide) Tag {
 		format = Format{Type: "or", Elements: forms}
 	}
 	if end := g.GetFreeUntil(); end != "" {
-		// Within a tag, any_text goes on until the tag's end.
+		// Within a tag, any_text continues until the tag's end.
 		format = sequence(&Format{Type: "tag", Begin: new(string), Content: &Format{Type: "any_text"}, End: end}, &format)
 	}
 	return Tag{Type: "structural_tag", Format: format}

@@ -63,8 +63,8 @@ func (q *Queue) Add(ids []uint32, positions []Position) error {
 	return nil
 }
 
-// Unknown appends ids whose log-probabilities the server does not tell: each gets that of an impossible
-// token, and is alone among its likeliest tokens. A nil queue does nothing.
+// Unknown appends ids whose log-probabilities the server does not report: each gets that of an
+// impossible token, and is alone among its likeliest tokens. A nil queue does nothing.
 func (q *Queue) Unknown(ids []uint32) {
 	if q == nil {
 		return
