@@ -10,6 +10,7 @@ import (
 type Choice struct {
 	answer.Answer
 	Tokens []*chatv1.TokenLogprob // if the request asks for log-probabilities
+	IDs    []uint32               // if the request asks for token ids
 	Finish llmv1.Finish
 }
 
@@ -26,6 +27,7 @@ func Gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []Choice, *llmv1
 			g := &all[m.Delta.GetChoice()]
 			g.Add(m.Delta)
 			g.Tokens = append(g.Tokens, m.Delta.GetLogprobs()...)
+			g.IDs = append(g.IDs, m.Delta.GetIds()...)
 		case *chatv1.GenerateResponse_Restarted:
 			all[m.Restarted.GetChoice()] = Choice{}
 		case *chatv1.GenerateResponse_ChoiceEnd:

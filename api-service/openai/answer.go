@@ -71,6 +71,8 @@ type completion struct {
 	Model   string   `json:"model"`
 	Choices []choice `json:"choices"`
 	Usage   *usage   `json:"usage"`
+
+	PromptTokenIDs []uint32 `json:"prompt_token_ids,omitempty"` // as in vLLM
 }
 
 type choice struct {
@@ -78,6 +80,7 @@ type choice struct {
 	Message      answerMessage `json:"message"`
 	LogProbs     *Logprobs     `json:"logprobs"`
 	FinishReason string        `json:"finish_reason"`
+	TokenIDs     []uint32      `json:"token_ids,omitempty"` // as in vLLM
 }
 
 type answerMessage struct {

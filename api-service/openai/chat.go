@@ -36,7 +36,7 @@ func (c *Chat) events() call.Writer {
 		case *chatv1.GenerateResponse_Started:
 			chunks = NewChunks(m.Started, c.IncludeUsage)
 			for choice := range choices {
-				lines.End(chunks.AppendRole(lines.Begin(), uint32(choice)))
+				lines.End(chunks.appendRole(lines.Begin(), uint32(choice), promptOf(m.Started, 0)))
 			}
 		case *chatv1.GenerateResponse_Delta:
 			lines.End(chunks.AppendDelta(lines.Begin(), m.Delta))
@@ -65,12 +65,12 @@ func (c *Chat) whole() call.Gatherer {
 	return call.Gather(c.Request, func(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
 		body := completion{
 			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
-			Usage: usageOf(end.GetUsage()),
+			Usage: usageOf(end.GetUsage()), PromptTokenIDs: promptOf(started, 0),
 		}
 		for i := range all {
 			g := &all[i]
 			body.Choices = append(body.Choices, choice{
-				Index: i, Message: messageOf(&g.Answer), LogProbs: NewLogprobs(g.Tokens), FinishReason: Finish(g.Finish),
+				Index: i, Message: messageOf(&g.Answer), LogProbs: NewLogprobs(g.Tokens), FinishReason: Finish(g.Finish), TokenIDs: g.IDs,
 			})
 		}
 		return marshal(body)

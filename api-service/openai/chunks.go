@@ -40,28 +40,37 @@ func newChunks(id, object, model string, usage bool) *Chunks {
 		c.tail = []byte(`],"usage":null}`)
 	}
 	c.before = append(c.delta(nil, 0), `{"content":`...)
-	c.behind = c.end([]byte{'}'}, nil, "")
+	c.behind = c.end([]byte{'}'}, nil, nil, "")
 	return c
 }
 
 // AppendRole appends the first chunk of a choice.
 func (c *Chunks) AppendRole(b []byte, choice uint32) []byte {
 	b = append(c.delta(b, choice), `{"role":"assistant","content":"","refusal":null}`...)
-	return c.end(b, nil, "")
+	return c.end(b, nil, nil, "")
+}
+
+// appendRole is AppendRole with the tokens of the prompt, if there are any.
+func (c *Chunks) appendRole(b []byte, choice uint32, prompt []uint32) []byte {
+	b = c.AppendRole(b, choice)
+	if len(prompt) == 0 {
+		return b
+	}
+	return append(appendIDs(b[:len(b)-1], "prompt_token_ids", prompt), '}')
 }
 
 // AppendDelta appends a piece of an answer: text, reasoning, or parts of tool calls.
 func (c *Chunks) AppendDelta(b []byte, d *chatv1.Delta) []byte {
-	if d.GetChoice() == 0 && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 && len(d.GetLogprobs()) == 0 {
+	if d.GetChoice() == 0 && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 && len(d.GetLogprobs()) == 0 && len(d.GetIds()) == 0 {
 		b = append(b, c.before...)
 		return append(jsontext.String(b, d.GetText()), c.behind...)
 	}
-	return c.end(appendPart(c.delta(b, d.GetChoice()), d), d.GetLogprobs(), "")
+	return c.end(appendPart(c.delta(b, d.GetChoice()), d), d.GetLogprobs(), d.GetIds(), "")
 }
 
 // AppendFinish appends the last chunk of a choice.
 func (c *Chunks) AppendFinish(b []byte, choice uint32, finish llmv1.Finish) []byte {
-	return c.end(append(c.delta(b, choice), `{}`...), nil, Finish(finish))
+	return c.end(append(c.delta(b, choice), `{}`...), nil, nil, Finish(finish))
 }
 
 // AppendUsage appends the chunk without choices, for requests that ask for their usage.
@@ -81,23 +90,25 @@ func (c *Chunks) delta(b []byte, choice uint32) []byte {
 }
 
 // end ends a chunk, after its delta.
-func (c *Chunks) end(b []byte, tokens []*chatv1.TokenLogprob, finish string) []byte {
+func (c *Chunks) end(b []byte, tokens []*chatv1.TokenLogprob, ids []uint32, finish string) []byte {
 	b = append(b, `,"logprobs":`...)
 	if len(tokens) == 0 {
 		b = append(b, "null"...)
 	} else {
 		b = append(b, marshal(NewLogprobs(tokens))...)
 	}
-	return c.finish(b, finish)
+	return c.finish(b, ids, nil, finish)
 }
 
-// finish ends a chunk, from its finish_reason on.
-func (c *Chunks) finish(b []byte, finish string) []byte {
+// finish ends a chunk, from its finish_reason on. The tokens of the prompt are in the choice of text
+// completions alone.
+func (c *Chunks) finish(b []byte, ids, prompt []uint32, finish string) []byte {
 	b = append(b, `,"finish_reason":`...)
 	if finish == "" {
 		b = append(b, "null"...)
 	} else {
 		b = jsontext.String(b, finish)
 	}
+	b = appendIDs(appendIDs(b, "token_ids", ids), "prompt_token_ids", prompt)
 	return append(append(b, '}'), c.tail...)
 }

@@ -26,6 +26,11 @@ var completionFields = shared.And(strict.Table[*Chat]{Honoured: map[string]sette
 		c.Request.Sampling.Logprobs = new(uint32(v))
 		return err
 	},
+	// Not in OpenAI's API; vLLM uses this name.
+	"return_tokens_as_token_ids": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.idNames, err = boolean(param, raw)
+		return err
+	},
 	"echo": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Request.Echo, err = boolean(param, raw)
 		return err

@@ -61,20 +61,23 @@ type textLogprobs struct {
 // An offset is the position of the next token in a choice's text.
 type offset int
 
-// take returns the log-probabilities of the next tokens, or nil if there are none.
-func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
+// take returns the log-probabilities of the next tokens, or nil if there are none. With idNames,
+// tokens are named by their ids, as vLLM names them on request.
+func (o *offset) take(tokens []*chatv1.TokenLogprob, top, idNames bool) *textLogprobs {
 	if len(tokens) == 0 {
 		return nil
 	}
 	p := &textLogprobs{Top: []map[string]float32{}}
 	for _, t := range tokens {
-		p.Tokens, p.Likely = append(p.Tokens, t.GetToken()), append(p.Likely, t.GetLogprob())
+		name := nameOf(t, idNames)
+		p.Tokens, p.Likely = append(p.Tokens, name), append(p.Likely, t.GetLogprob())
 		if top {
-			likeliest := map[string]float32{t.GetToken(): t.GetLogprob()}
+			likeliest := map[string]float32{name: t.GetLogprob()}
 			for _, l := range t.GetTop() {
-				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known {
+				name := nameOf(l, idNames)
+				if known, ok := likeliest[name]; !ok || l.GetLogprob() > known {
 					// Parts of different characters may have the same string.
-					likeliest[l.GetToken()] = l.GetLogprob()
+					likeliest[name] = l.GetLogprob()
 				}
 			}
 			p.Top = append(p.Top, likeliest)

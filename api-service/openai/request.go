@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +40,8 @@ type Chat struct {
 	guide         string  // name of the field that asks for a guide
 	session       string  // name of the field that identifies the conversation
 	images        []image.Source
+	tokenIDs      bool // the answer has token ids
+	idNames       bool // of completions: tokens in logprobs are named by their ids
 }
 
 // A setter parses one field; raw is not null.
@@ -137,6 +138,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 		return err
 	},
 	"spaces_between_special_tokens": onlyTrue,
+	"return_token_ids":              setTokenIDs,
 
 	// Not in OpenAI's API; several gateways use this name. In seconds.
 	"timeout": func(c *Chat, param string, raw json.RawMessage) (err error) {
@@ -203,7 +205,12 @@ func ParseStream(body []byte, lenient ...string) (*Chat, error) {
 		parse = parseCompletion
 	}
 	c, err := parse(fields, true, lenient)
-	if err == nil && !c.Stream {
+	switch {
+	case err != nil:
+		return nil, err
+	case c.tokenIDs:
+		return nil, unsupported("return_token_ids", "return_token_ids is not supported here: the events of a kept stream have no token ids")
+	case !c.Stream:
 		return nil, streamerr.InvalidParam("stream", "stream is false, but the answer is always streamed here; leave it out")
 	}
 	return c, err
@@ -328,16 +335,6 @@ func setModalities(_ *Chat, param string, raw json.RawMessage) error {
 	return nil
 }
 
-func float(low, high float64, set func(*llmv1.Sampling, float32)) setter {
-	return func(c *Chat, param string, raw json.RawMessage) error {
-		v, err := number(param, raw, low, high)
-		if err == nil {
-			set(c.Request.Sampling, v)
-		}
-		return err
-	}
-}
-
 func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
 	options, err := object(param, raw)
 	if err != nil {
@@ -358,37 +355,5 @@ func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
 			return streamerr.InvalidParam(name, "unknown field %q", name).WithCode(streamerr.CodeUnknownField)
 		}
 	}
-	return nil
-}
-
-func setMaxTokens(c *Chat, param string, raw json.RawMessage) error {
-	n, err := count(param, raw, 1)
-	if err != nil {
-		return err
-	}
-	if c.maxTokens != "" && *n != c.Request.GetSampling().GetMaxTokens() {
-		return streamerr.InvalidParam(param, "%s and %s contradict each other", c.maxTokens, param)
-	}
-	c.maxTokens = param
-	c.Request.Sampling.MaxTokens = n
-	return nil
-}
-
-func setLogitBias(c *Chat, param string, raw json.RawMessage) error {
-	items, err := object(param, raw)
-	if err != nil {
-		return err
-	}
-	bias := make(map[uint32]float32, len(items))
-	for key, raw := range items {
-		id, err := strconv.ParseUint(key, 10, 31)
-		if err != nil {
-			return streamerr.InvalidParam(param, "%s has the key %q; keys must be token ids", param, printable(key))
-		}
-		if bias[uint32(id)], err = number(param+"."+key, raw, -100, 100); err != nil {
-			return err
-		}
-	}
-	c.Request.Sampling.LogitBias = bias
 	return nil
 }

@@ -292,3 +292,34 @@ func TestChoicesContinueOnAnotherChatService(t *testing.T) {
 		t.Error(usage)
 	}
 }
+
+func TestStartedTellsThePromptsOnRequest(t *testing.T) {
+	m := model(t)
+	p := &parrot{ids: m.Tokenizer.Encode("one", false), finish: llmv1.Finish_FINISH_STOP}
+	text := func(s string) *chatv1.Prompt { return &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: s}} }
+	for _, req := range []*chatv1.ChatRequest{
+		{Prompts: []*chatv1.Prompt{text("a story")}},
+		{Prompts: []*chatv1.Prompt{text("a story"), text("two stories")}, N: 2},
+	} {
+		for _, tell := range []bool{false, true} {
+			req.TellPrompts = tell
+			var got []*llmv1.PromptTokens
+			for out, err := range chat.New(m, p.generate)(t.Context(), req) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if started := out.GetStarted(); started != nil {
+					got = started.GetPrompts()
+				}
+			}
+			if !tell && got != nil || tell && len(got) != len(req.GetPrompts()) {
+				t.Errorf("%v: %v", req, got)
+			}
+			for i, prompt := range got {
+				if want := m.Tokenizer.Encode(req.GetPrompts()[i].GetText(), true); !slices.Equal(prompt.GetIds(), want) {
+					t.Errorf("prompt %d is %v, not %v", i, prompt.GetIds(), want)
+				}
+			}
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/prompt"
 	"github.com/whence-dev/whence/chat-service/restart"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -89,6 +90,9 @@ func NewStarter(m *Model, worker TokenStarter) Starter {
 			yield(nil, err)
 			return true
 		}
+		if req.GetTellPrompts() {
+			yield = tellPrompts(prompts, yield)
+		}
 		answered := &chatv1.AnsweredChoice{Ids: req.GetAnswered().GetIds()}
 		switch {
 		case choices.Count(req) > 1:
@@ -100,6 +104,19 @@ func NewStarter(m *Model, worker TokenStarter) Starter {
 		default:
 			return prompts[0].start(ctx, worker, prompts[0].request(req.GetStreamId(), 0, answered.GetIds()), yield, resume)
 		}
+	}
+}
+
+// tellPrompts returns yield with the tokens of the prompts in Started.
+func tellPrompts(prompts []*tokenPrompt, yield func(*chatv1.GenerateResponse, error) bool) func(*chatv1.GenerateResponse, error) bool {
+	return func(out *chatv1.GenerateResponse, err error) bool {
+		if started := out.GetStarted(); started != nil {
+			started.Prompts = make([]*llmv1.PromptTokens, len(prompts))
+			for i, p := range prompts {
+				started.Prompts[i] = &llmv1.PromptTokens{Ids: p.ids}
+			}
+		}
+		return yield(out, err)
 	}
 }
 

@@ -158,6 +158,8 @@ struct ChatRequest {
   26: bool gathered
   // answered for requests with several choices: empty, or one for each choice, in their order.
   27: list<AnsweredChoice> answered_choices
+  // Whether Started has the ids of the prompts.
+  28: bool tell_prompts
 }
 
 // AnsweredChoice is the part of a choice that another chat-service has delivered.

@@ -161,6 +161,15 @@ struct Started {
   4: i64 queued_behind
   // The worker that admitted the request; with several choices one of their workers.
   5: string worker
+  // If ChatRequest.tell_prompts is set, the tokens of each prompt, in the order of the prompts; a
+  // conversation is one prompt.
+  6: list<PromptTokens> prompts
+}
+
+// PromptTokens are the tokens of a prompt.
+struct PromptTokens {
+  // Their ids.
+  1: list<i64> ids
 }
 
 // End is the last message of a completed answer. Fields 1 to 3 are those of whence.stream.v1.End.

@@ -432,6 +432,7 @@ type ChatRequest struct {
 	Answered          *TokenIDs         `thrift:"answered,25,optional" frugal:"25,optional,TokenIDs" json:"answered,omitempty"`
 	Gathered          bool              `thrift:"gathered,26" frugal:"26,default,bool" json:"gathered"`
 	AnsweredChoices   []*AnsweredChoice `thrift:"answered_choices,27" frugal:"27,default,list<AnsweredChoice>" json:"answered_choices"`
+	TellPrompts       bool              `thrift:"tell_prompts,28" frugal:"28,default,bool" json:"tell_prompts"`
 }
 
 func NewChatRequest() *ChatRequest {
@@ -555,6 +556,10 @@ func (p *ChatRequest) GetAnsweredChoices() (v []*AnsweredChoice) {
 	return p.AnsweredChoices
 }
 
+func (p *ChatRequest) GetTellPrompts() (v bool) {
+	return p.TellPrompts
+}
+
 func (p *ChatRequest) IsSetSampling() bool {
 	return p.Sampling != nil
 }
@@ -608,6 +613,7 @@ var fieldIDToName_ChatRequest = map[int16]string{
 	25: "answered",
 	26: "gathered",
 	27: "answered_choices",
+	28: "tell_prompts",
 }
 
 type AnsweredChoice struct {

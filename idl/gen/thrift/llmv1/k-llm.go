@@ -127,6 +127,26 @@ func (p *Started) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *PromptTokens) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *PromptTokens) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *PromptTokens) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *PromptTokens) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *End) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

@@ -656,11 +656,12 @@ var fieldIDToName_Claim = map[int16]string{
 }
 
 type Started struct {
-	StreamId     string `thrift:"stream_id,1" frugal:"1,default,string" json:"stream_id"`
-	Model        string `thrift:"model,2" frugal:"2,default,string" json:"model"`
-	PromptTokens int64  `thrift:"prompt_tokens,3" frugal:"3,default,i64" json:"prompt_tokens"`
-	QueuedBehind int64  `thrift:"queued_behind,4" frugal:"4,default,i64" json:"queued_behind"`
-	Worker       string `thrift:"worker,5" frugal:"5,default,string" json:"worker"`
+	StreamId     string          `thrift:"stream_id,1" frugal:"1,default,string" json:"stream_id"`
+	Model        string          `thrift:"model,2" frugal:"2,default,string" json:"model"`
+	PromptTokens int64           `thrift:"prompt_tokens,3" frugal:"3,default,i64" json:"prompt_tokens"`
+	QueuedBehind int64           `thrift:"queued_behind,4" frugal:"4,default,i64" json:"queued_behind"`
+	Worker       string          `thrift:"worker,5" frugal:"5,default,string" json:"worker"`
+	Prompts      []*PromptTokens `thrift:"prompts,6" frugal:"6,default,list<PromptTokens>" json:"prompts"`
 }
 
 func NewStarted() *Started {
@@ -690,6 +691,10 @@ func (p *Started) GetWorker() (v string) {
 	return p.Worker
 }
 
+func (p *Started) GetPrompts() (v []*PromptTokens) {
+	return p.Prompts
+}
+
 func (p *Started) String() string {
 	if p == nil {
 		return "<nil>"
@@ -703,6 +708,33 @@ var fieldIDToName_Started = map[int16]string{
 	3: "prompt_tokens",
 	4: "queued_behind",
 	5: "worker",
+	6: "prompts",
+}
+
+type PromptTokens struct {
+	Ids []int64 `thrift:"ids,1" frugal:"1,default,list<i64>" json:"ids"`
+}
+
+func NewPromptTokens() *PromptTokens {
+	return &PromptTokens{}
+}
+
+func (p *PromptTokens) InitDefault() {
+}
+
+func (p *PromptTokens) GetIds() (v []int64) {
+	return p.Ids
+}
+
+func (p *PromptTokens) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("PromptTokens(%+v)", *p)
+}
+
+var fieldIDToName_PromptTokens = map[int16]string{
+	1: "ids",
 }
 
 type End struct {

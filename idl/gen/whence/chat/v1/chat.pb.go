@@ -678,8 +678,10 @@ type ChatRequest struct {
 	Gathered bool `protobuf:"varint,26,opt,name=gathered,proto3" json:"gathered,omitempty"`
 	// answered for requests with several choices: empty, or one for each choice, in their order.
 	AnsweredChoices []*AnsweredChoice `protobuf:"bytes,27,rep,name=answered_choices,json=answeredChoices,proto3" json:"answered_choices,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Whether Started has the ids of the prompts.
+	TellPrompts   bool `protobuf:"varint,28,opt,name=tell_prompts,json=tellPrompts,proto3" json:"tell_prompts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChatRequest) Reset() {
@@ -857,6 +859,13 @@ func (x *ChatRequest) GetAnsweredChoices() []*AnsweredChoice {
 		return x.AnsweredChoices
 	}
 	return nil
+}
+
+func (x *ChatRequest) GetTellPrompts() bool {
+	if x != nil {
+		return x.TellPrompts
+	}
+	return false
 }
 
 // AnsweredChoice is the part of a choice that another chat-service has delivered.
@@ -3343,7 +3352,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x06images\x18\x03 \x03(\v2\x14.whence.llm.v1.ImageR\x06imagesB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xaa\a\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xcd\a\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
@@ -3367,7 +3376,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\btell_ids\x18\x18 \x01(\bR\atellIds\x124\n" +
 	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\banswered\x12\x1a\n" +
 	"\bgathered\x18\x1a \x01(\bR\bgathered\x12I\n" +
-	"\x10answered_choices\x18\x1b \x03(\v2\x1e.whence.chat.v1.AnsweredChoiceR\x0fansweredChoicesB\x16\n" +
+	"\x10answered_choices\x18\x1b \x03(\v2\x1e.whence.chat.v1.AnsweredChoiceR\x0fansweredChoices\x12!\n" +
+	"\ftell_prompts\x18\x1c \x01(\bR\vtellPromptsB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
 	"\x13_separate_reasoningJ\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x10\x10\x11J\x04\b\x13\x10\x14J\x04\b\x14\x10\x15J\x04\b\x16\x10\x17\"O\n" +
 	"\x0eAnsweredChoice\x12\x10\n" +

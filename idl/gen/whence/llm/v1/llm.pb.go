@@ -763,7 +763,10 @@ type Started struct {
 	// Streams that were waiting ahead of this one when it was admitted.
 	QueuedBehind uint32 `protobuf:"varint,4,opt,name=queued_behind,json=queuedBehind,proto3" json:"queued_behind,omitempty"`
 	// The worker that admitted the request; with several choices one of their workers.
-	Worker        string `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`
+	Worker string `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`
+	// If ChatRequest.tell_prompts is set, the tokens of each prompt, in the order of the prompts; a
+	// conversation is one prompt.
+	Prompts       []*PromptTokens `protobuf:"bytes,6,rep,name=prompts,proto3" json:"prompts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -833,6 +836,59 @@ func (x *Started) GetWorker() string {
 	return ""
 }
 
+func (x *Started) GetPrompts() []*PromptTokens {
+	if x != nil {
+		return x.Prompts
+	}
+	return nil
+}
+
+// PromptTokens are the tokens of a prompt.
+type PromptTokens struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Their ids.
+	Ids           []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromptTokens) Reset() {
+	*x = PromptTokens{}
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromptTokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromptTokens) ProtoMessage() {}
+
+func (x *PromptTokens) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromptTokens.ProtoReflect.Descriptor instead.
+func (*PromptTokens) Descriptor() ([]byte, []int) {
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PromptTokens) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 // End is the last message of a completed answer. Fields 1 to 3 are those of whence.stream.v1.End.
 type End struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -861,7 +917,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +929,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +942,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{5}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *End) GetReason() v1.Reason {
@@ -965,7 +1021,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1033,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1046,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{6}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -1041,7 +1097,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1109,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1122,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{7}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Image) GetData() []byte {
@@ -1094,7 +1150,7 @@ type Embedding struct {
 
 func (x *Embedding) Reset() {
 	*x = Embedding{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1162,7 @@ func (x *Embedding) String() string {
 func (*Embedding) ProtoMessage() {}
 
 func (x *Embedding) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1175,7 @@ func (x *Embedding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
 func (*Embedding) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{8}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Embedding) GetValues() []float32 {
@@ -1182,7 +1238,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1250,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1263,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{9}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WorkerInfo) GetInstance() string {
@@ -1359,7 +1415,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1427,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1440,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{10}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Capabilities) GetPrompt() Form {
@@ -1469,7 +1525,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1537,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1550,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{11}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1608,13 +1664,16 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x04tier\x18\x03 \x01(\x0e2\x13.whence.llm.v1.TierR\x04tier\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03key\x18\x05 \x01(\tR\x03key\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\tR\x05whole\"\x9e\x01\n" +
+	"\x05whole\x18\x06 \x01(\tR\x05whole\"\xd5\x01\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
 	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
 	"\rqueued_behind\x18\x04 \x01(\rR\fqueuedBehind\x12\x16\n" +
-	"\x06worker\x18\x05 \x01(\tR\x06worker\"\xb7\x02\n" +
+	"\x06worker\x18\x05 \x01(\tR\x06worker\x125\n" +
+	"\aprompts\x18\x06 \x03(\v2\x1b.whence.llm.v1.PromptTokensR\aprompts\" \n" +
+	"\fPromptTokens\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xb7\x02\n" +
 	"\x03End\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
@@ -1725,7 +1784,7 @@ func file_whence_llm_v1_llm_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_llm_v1_llm_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_whence_llm_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_whence_llm_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_whence_llm_v1_llm_proto_goTypes = []any{
 	(Tier)(0),            // 0: whence.llm.v1.Tier
 	(Finish)(0),          // 1: whence.llm.v1.Finish
@@ -1738,36 +1797,38 @@ var file_whence_llm_v1_llm_proto_goTypes = []any{
 	(*GuideForm)(nil),    // 8: whence.llm.v1.GuideForm
 	(*Claim)(nil),        // 9: whence.llm.v1.Claim
 	(*Started)(nil),      // 10: whence.llm.v1.Started
-	(*End)(nil),          // 11: whence.llm.v1.End
-	(*Usage)(nil),        // 12: whence.llm.v1.Usage
-	(*Image)(nil),        // 13: whence.llm.v1.Image
-	(*Embedding)(nil),    // 14: whence.llm.v1.Embedding
-	(*WorkerInfo)(nil),   // 15: whence.llm.v1.WorkerInfo
-	(*Capabilities)(nil), // 16: whence.llm.v1.Capabilities
-	(*Load)(nil),         // 17: whence.llm.v1.Load
-	nil,                  // 18: whence.llm.v1.Sampling.LogitBiasEntry
-	(v1.Reason)(0),       // 19: whence.stream.v1.Reason
+	(*PromptTokens)(nil), // 11: whence.llm.v1.PromptTokens
+	(*End)(nil),          // 12: whence.llm.v1.End
+	(*Usage)(nil),        // 13: whence.llm.v1.Usage
+	(*Image)(nil),        // 14: whence.llm.v1.Image
+	(*Embedding)(nil),    // 15: whence.llm.v1.Embedding
+	(*WorkerInfo)(nil),   // 16: whence.llm.v1.WorkerInfo
+	(*Capabilities)(nil), // 17: whence.llm.v1.Capabilities
+	(*Load)(nil),         // 18: whence.llm.v1.Load
+	nil,                  // 19: whence.llm.v1.Sampling.LogitBiasEntry
+	(v1.Reason)(0),       // 20: whence.stream.v1.Reason
 }
 var file_whence_llm_v1_llm_proto_depIdxs = []int32{
-	18, // 0: whence.llm.v1.Sampling.logit_bias:type_name -> whence.llm.v1.Sampling.LogitBiasEntry
+	19, // 0: whence.llm.v1.Sampling.logit_bias:type_name -> whence.llm.v1.Sampling.LogitBiasEntry
 	7,  // 1: whence.llm.v1.Sampling.guide:type_name -> whence.llm.v1.Guide
 	8,  // 2: whence.llm.v1.Guide.forms:type_name -> whence.llm.v1.GuideForm
 	0,  // 3: whence.llm.v1.Claim.tier:type_name -> whence.llm.v1.Tier
-	19, // 4: whence.llm.v1.End.reason:type_name -> whence.stream.v1.Reason
-	1,  // 5: whence.llm.v1.End.finish:type_name -> whence.llm.v1.Finish
-	12, // 6: whence.llm.v1.End.usage:type_name -> whence.llm.v1.Usage
-	17, // 7: whence.llm.v1.WorkerInfo.load:type_name -> whence.llm.v1.Load
-	16, // 8: whence.llm.v1.WorkerInfo.capabilities:type_name -> whence.llm.v1.Capabilities
-	2,  // 9: whence.llm.v1.WorkerInfo.role:type_name -> whence.llm.v1.Role
-	5,  // 10: whence.llm.v1.Capabilities.prompt:type_name -> whence.llm.v1.Form
-	5,  // 11: whence.llm.v1.Capabilities.answer:type_name -> whence.llm.v1.Form
-	4,  // 12: whence.llm.v1.Capabilities.images:type_name -> whence.llm.v1.ImageInput
-	3,  // 13: whence.llm.v1.Capabilities.guides:type_name -> whence.llm.v1.GuideSupport
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 4: whence.llm.v1.Started.prompts:type_name -> whence.llm.v1.PromptTokens
+	20, // 5: whence.llm.v1.End.reason:type_name -> whence.stream.v1.Reason
+	1,  // 6: whence.llm.v1.End.finish:type_name -> whence.llm.v1.Finish
+	13, // 7: whence.llm.v1.End.usage:type_name -> whence.llm.v1.Usage
+	18, // 8: whence.llm.v1.WorkerInfo.load:type_name -> whence.llm.v1.Load
+	17, // 9: whence.llm.v1.WorkerInfo.capabilities:type_name -> whence.llm.v1.Capabilities
+	2,  // 10: whence.llm.v1.WorkerInfo.role:type_name -> whence.llm.v1.Role
+	5,  // 11: whence.llm.v1.Capabilities.prompt:type_name -> whence.llm.v1.Form
+	5,  // 12: whence.llm.v1.Capabilities.answer:type_name -> whence.llm.v1.Form
+	4,  // 13: whence.llm.v1.Capabilities.images:type_name -> whence.llm.v1.ImageInput
+	3,  // 14: whence.llm.v1.Capabilities.guides:type_name -> whence.llm.v1.GuideSupport
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_whence_llm_v1_llm_proto_init() }
@@ -1776,15 +1837,15 @@ func file_whence_llm_v1_llm_proto_init() {
 		return
 	}
 	file_whence_llm_v1_llm_proto_msgTypes[0].OneofWrappers = []any{}
-	file_whence_llm_v1_llm_proto_msgTypes[5].OneofWrappers = []any{}
 	file_whence_llm_v1_llm_proto_msgTypes[6].OneofWrappers = []any{}
+	file_whence_llm_v1_llm_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_llm_v1_llm_proto_rawDesc), len(file_whence_llm_v1_llm_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
