@@ -86,7 +86,7 @@ func TestRowsNameFieldsThatExist(t *testing.T) {
 				}
 			}
 		}
-		if r.Has("guide") != (r.Guides != llmv1.GuideSupport_GUIDE_SUPPORT_UNSPECIFIED) {
+		if r.Has("guide", r.Told...) != (r.Guides != llmv1.GuideSupport_GUIDE_SUPPORT_UNSPECIFIED) {
 			t.Errorf("%s: the row says that guides are honoured, but not which, or the reverse", r.Title)
 		}
 	}

@@ -54,6 +54,8 @@ var (
 	OpenAISGLang   = &Row{Title: "SGLang", Upstream: "sglang", Lacks: []string{"logprobs"}, Unsure: []string{"seed"}, Guides: schema}
 	OpenAILlamaCPP = &Row{Title: "llama.cpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids", "logprobs"}, Guides: schema}
 	OpenAIOllama   = &Row{Title: "Ollama", Upstream: "ollama", Lacks: slices.Concat([]string{"logit_bias"}, beyondOpenAI), Unsure: ollamaPenalties}
+	// Another Whence reports the fields that its workers honour.
+	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Told: sample.Fields(), Guides: schema}
 	// A server of no known make gets the fields of OpenAI's API.
 	OpenAIOther = &Row{Title: "others", Upstream: "unknown", Lacks: beyondOpenAI}
 )
@@ -68,7 +70,7 @@ var ollamaPenalties = []string{"repetition_penalty", "frequency_penalty", "prese
 
 // Table returns all rows.
 func Table() []*Row {
-	return []*Row{Embedded, Sim, VLLM, SGLangGRPC, SGLangHTTP, LlamaCPP, Ollama, OpenAIVLLM, OpenAISGLang, OpenAILlamaCPP, OpenAIOllama, OpenAIOther}
+	return []*Row{Embedded, Sim, VLLM, SGLangGRPC, SGLangHTTP, LlamaCPP, Ollama, OpenAIVLLM, OpenAISGLang, OpenAILlamaCPP, OpenAIOllama, OpenAIWhence, OpenAIOther}
 }
 
 // Has reports whether the engine honours a field of Sampling. told names the fields that the server

@@ -1,5 +1,5 @@
 // Package openai is an engine on an OpenAI-compatible server beside the worker: vLLM, SGLang,
-// llama.cpp or Ollama. However the server behaves, a stream ends exactly once, with a typed ending.
+// llama.cpp, Ollama or another Whence. However the server behaves, a stream ends exactly once, with a typed ending.
 //
 // Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a new
 // connection, with the prompt as ids if the server takes ids, else as text that has exactly these
@@ -74,14 +74,14 @@ type Engine struct {
 	model  *lexicon.Model
 	opts   Options
 	client *overhttp.Client
-	kind   atomic.Pointer[kind] // of the server that was usable last; unknown before
+	kind   atomic.Pointer[kind] // of the server that listed its models last; unseen before
 }
 
 // New returns an engine of model; the options must be valid.
 func New(model *lexicon.Model, opts Options) *Engine {
 	base := strings.TrimSuffix(strings.TrimSuffix(opts.Upstream, "/"), "/v1")
 	e := &Engine{model: model, opts: opts, client: overhttp.New(base, opts.Key)}
-	e.kind.Store(unknown)
+	e.kind.Store(unseen)
 	e.client.Understand(func(c *beside.Complaint, inAnswer bool) { e.kind.Load().dialect.Complete(c, inAnswer) })
 	l := &look{engine: e}
 	e.Engine = beside.New(opts.Options, l.look)

@@ -43,6 +43,12 @@ func Answer(m *lexicon.Model, req *workerv1.TokenRequest, body io.Reader) (ids [
 	return ids, end, err
 }
 
+// Try lists the models of the upstream and makes it answer with one token.
+func (e *Engine) Try(ctx context.Context) error {
+	_, err := (&look{engine: e}).look(ctx, nil, false)
+	return err
+}
+
 // Info returns how long contexts may be and, if the upstream answers, what it can do.
 func (e *Engine) Info() (contextLength int, can *llmv1.Capabilities) {
 	up := e.Upstream()

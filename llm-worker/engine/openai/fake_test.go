@@ -48,6 +48,7 @@ type fake struct {
 	plain bool   // it takes prompts as text alone
 	tls   bool
 	embed http.HandlerFunc // nil for a server that cannot
+	more  string           // further members of its model
 	busy  atomic.Bool      // too busy for requests for one token
 
 	adapters       atomic.Pointer[[]string] // in the list of models
@@ -73,7 +74,7 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 		if f.limit > 0 {
 			extra = fmt.Sprintf(`,"max_model_len":%d`, f.limit)
 		}
-		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s}`, f.owner, extra)
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s%s}`, f.owner, extra, f.more)
 		if adapters := f.adapters.Load(); adapters != nil {
 			for _, name := range *adapters {
 				fmt.Fprintf(w, `,{"id":%q,"object":"model","owned_by":%q,"parent":"served"}`, name, f.owner)

@@ -9,7 +9,7 @@ import (
 
 // guideFields are the fields that a guide adds to the body of POST /v1/completions.
 type guideFields struct {
-	ResponseFormat any `json:"response_format,omitempty"` // vLLM's
+	ResponseFormat any `json:"response_format,omitempty"` // vLLM's and Whence's
 	JSONSchema     any `json:"json_schema,omitempty"`     // SGLang's, as a string, and llama.cpp's
 }
 
@@ -20,7 +20,7 @@ func guideBy(k *kind, g *llmv1.Guide) guideFields {
 	}
 	schema, alone := guided.Schema(g)
 	switch {
-	case k == vllm && alone:
+	case (k == vllm || k == whence) && alone:
 		return guideFields{ResponseFormat: map[string]any{
 			"type": "json_schema", "json_schema": map[string]any{"name": "answer", "schema": json.RawMessage(schema)},
 		}}

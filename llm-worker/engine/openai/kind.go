@@ -36,6 +36,10 @@ var (
 	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics, nil}
 	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics, nil}      // its adapters have numbers
 	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}, beside.Ollama} // an adapter is a model of its own there
+	// Another Whence is recognised by its list of models, whose owners can have any name.
+	whence = &kind{features.OpenAIWhence, "", true, asModel, true, overhttp.LoadMetrics{}, nil}
+	// unseen is the kind of a server that has not listed its models yet.
+	unseen = &kind{Row: features.OpenAIOther}
 	// An unknown server may be a proxy for vLLM, so it is asked for token ids.
 	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}, beside.VLLM}
 )

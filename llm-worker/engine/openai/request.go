@@ -33,6 +33,7 @@ type completion struct {
 	StopTokenIDs     []uint32           `json:"stop_token_ids,omitempty"`
 	Logprobs         *uint32            `json:"logprobs,omitempty"`
 	TokensAsIDs      bool               `json:"return_tokens_as_token_ids,omitempty"` // in logprobs
+	SkipSpecial      *bool              `json:"skip_special_tokens,omitempty"`
 
 	RepetitionPenalty *float32 `json:"repetition_penalty,omitempty"`
 	RepeatPenalty     *float32 `json:"repeat_penalty,omitempty"` // llama.cpp's name for it
@@ -65,7 +66,10 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 		}
 		c.Prompt = text
 	}
-	c.sample(up.kind, s)
+	c.sample(up, s)
+	if up.kind == whence {
+		c.SkipSpecial = new(bool) // it tells the ids of special tokens only if it shows the tokens
+	}
 	c.guideFields = guideBy(up.kind, s.GetGuide())
 	var err error
 	if c.KVTransfer, err = given(req); err != nil {
@@ -88,31 +92,34 @@ func (c *completion) adapt(k *kind, adapter string) {
 	}
 }
 
+// has reports whether the server honours a field of Sampling.
+func (u *upstream) has(field string) bool { return u.kind.Has(field, u.told...) }
+
 // sample copies the fields that the request sets. The server's defaults apply to the others.
-func (c *completion) sample(k *kind, s *llmv1.Sampling) {
+func (c *completion) sample(up *upstream, s *llmv1.Sampling) {
 	c.Temperature, c.TopP, c.FrequencyPenalty, c.PresencePenalty = s.Temperature, s.TopP, s.FrequencyPenalty, s.PresencePenalty
 	if s.Seed != nil {
 		c.Seed = new(beside.Seed(*s.Seed))
 	}
 	c.LogitBias, c.MinTokens, c.IgnoreEOS, c.StopTokenIDs = s.GetLogitBias(), s.GetMinTokens(), s.GetIgnoreEos(), s.GetStopTokenIds()
-	if k.Has("top_k") && s.TopK != nil {
+	if up.has("top_k") && s.TopK != nil {
 		n := int64(*s.TopK)
 		if n == 0 {
 			n = -1
 		}
 		c.TopK = &n
 	}
-	if k.Has("min_p") {
+	if up.has("min_p") {
 		c.MinP = s.MinP
 	}
 	c.Logprobs, c.TokensAsIDs = s.Logprobs, s.Logprobs != nil
 	switch {
-	case k == llamacpp:
+	case up.kind == llamacpp:
 		c.RepeatPenalty = s.RepetitionPenalty
 		if all := -1; s.RepetitionPenalty != nil || s.FrequencyPenalty != nil || s.PresencePenalty != nil {
 			c.RepeatLastN = &all
 		}
-	case k.Has("repetition_penalty"):
+	case up.has("repetition_penalty"):
 		c.RepetitionPenalty = s.RepetitionPenalty
 	}
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,14 @@ type upstream struct {
 	askIDs  bool       // with return_token_ids
 	embeds  llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
 
+	told    []string // the fields of Sampling that another Whence honours
 	others  []string // the models that /v1/models has besides the model: adapters are among them
 	started []string // the adapters that an SGLang was started with
 }
 
 // sameList reports whether /v1/models gave the same answer for both, apart from the other models.
 func (u *upstream) sameList(other *upstream) bool {
-	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed
+	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed && slices.Equal(u.told, other.told)
 }
 
 // A look is the state of the probe between two calls.
@@ -51,6 +53,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		}
 		return nil, err
 	}
+	l.engine.kind.Store(listed.kind) // the trial may fail, in the server's own words
 	if l.seen == nil || !listed.sameList(l.seen) {
 		l.trial.Reset()
 	}
@@ -112,8 +115,25 @@ func (l *look) use(up *upstream) *beside.Upstream {
 		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
 	}
 	l.last = up
-	l.engine.kind.Store(up.kind)
 	return &up.Upstream
+}
+
+// A whenceModel is the part of a model that only another Whence lists.
+type whenceModel struct {
+	Workers *struct {
+		Problem string `json:"problem"` // why no worker is healthy
+	} `json:"workers"`
+	Aliases       []string `json:"aliases"`
+	Sampling      []string `json:"sampling"` // fields that its workers honour
+	ContextLength int      `json:"context_length"`
+}
+
+// idle refuses a model that has no worker there.
+func (m *whenceModel) idle() error {
+	if m.Workers == nil || len(m.Sampling) > 0 {
+		return nil
+	}
+	return beside.Fail(streamerr.Unavailable, nil, "the Whence that generates has no worker for the model: %s", cmp.Or(beside.Clip(m.Workers.Problem, beside.MaxMessage), "it gives no reason"))
 }
 
 // list requests the models. The result lacks the properties that only an answer shows.
@@ -123,6 +143,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 			ID      string `json:"id"`
 			OwnedBy string `json:"owned_by"`
 			Context int    `json:"max_model_len"` // of vLLM and SGLang
+			whenceModel
 		} `json:"data"`
 	}
 	if err := e.client.Get(ctx, "/v1/models", &models); err != nil {
@@ -131,13 +152,19 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	up := &upstream{kind: unknown, model: e.opts.Model}
 	up.Context, up.Vocab, up.EOS = e.model.ContextLength, e.model.VocabSize, e.model.EOS
 	for i, m := range models.Data {
-		mine := up.model == "" || up.model == m.ID
+		mine := up.model == "" || up.model == m.ID || slices.Contains(m.Aliases, up.model)
 		if mine || i == 0 { // the model may have a name that is not listed; the server is the same
 			up.kind = kindOf(m.OwnedBy)
 		}
+		if m.Workers != nil {
+			up.kind, m.Context = whence, m.ContextLength
+		}
 		switch {
 		case mine && !up.listed:
-			up.model, up.listed = m.ID, true
+			if err := m.idle(); err != nil {
+				return nil, err
+			}
+			up.model, up.listed, up.told = m.ID, true, m.Sampling
 			if m.Context > 0 && (up.Context == 0 || m.Context < up.Context) {
 				up.Context = m.Context
 			}
@@ -189,7 +216,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			}
 			as := *up
 			as.prompt, as.askIDs = form, askIDs
-			as.Capabilities = up.kind.Capabilities()
+			as.Capabilities = up.kind.Capabilities(up.told...)
 			as.Capabilities.Prompt, as.Capabilities.Adapters = form, up.kind.adapters != noAdapters
 			err := e.tryAs(ctx, &as)
 			if err == nil {
