@@ -197,6 +197,10 @@ func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 }
 
 func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
+	var first beside.Rank
+	if err := first.Set("0"); err != nil || first == (beside.Rank{}) {
+		t.Fatal(first, err)
+	}
 	for want, c := range map[string]worker.Config{
 		"--engine is":             {Engine: "magic"},
 		"--upstream is":           {Engine: worker.OpenAI},
@@ -209,6 +213,8 @@ func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 		"--upstream is o":         {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
 		"--upstream-kv-events is": {Engine: worker.Sim, Events: upstream.Options{Events: "tcp://127.0.0.1:5557"}},
 		"--upstream-kv-events: ":  {Engine: worker.OpenAI, Events: upstream.Options{Events: "127.0.0.1:5557"}},
+		"--upstream-rank is":      {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:50051", Rank: first}}},
+		"--upstream-rank is of":   {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000", Rank: first}}},
 		"--sim-fail":              {Engine: worker.Sim, Sim: sim.Options{Fail: 2}},
 	} {
 		c.MaxRunning = 1

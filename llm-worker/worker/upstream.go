@@ -45,6 +45,7 @@ func (c *Config) kindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai and ollama; empty for the first model of its list")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "form of the prompts for that server, for openai: ids, text, or auto for ids if it accepts them")
+	fs.Var(&c.Upstream.Rank, "upstream-rank", "the data-parallel `rank` of that vLLM or SGLang that this worker uses, over HTTP: start a worker for each rank; empty to let the server choose one for each request")
 	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
 	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")
@@ -56,8 +57,12 @@ func (c *Config) kindFlags(fs *flag.FlagSet) {
 
 func (c *Config) validateEngine() error {
 	up := &c.Upstream
-	if err := c.Events.Validate(); err != nil {
+	events := c.events()
+	if err := events.Validate(); err != nil {
 		return err
+	}
+	if _, ranked := up.Rank.Number(); ranked && c.Engine != OpenAI && (c.Engine != SGLang || !sglang.OverHTTP(up.Upstream)) {
+		return fmt.Errorf("--upstream-rank is of use only with --engine %s, or with --engine %s and a URL: the gRPC services of vLLM and SGLang do not let a request choose a rank", OpenAI, SGLang)
 	}
 	switch c.Engine {
 	case "", Embedded, Sim:
@@ -75,6 +80,13 @@ func (c *Config) validateEngine() error {
 	default:
 		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s, %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang, LlamaCPP, Ollama, Sim)
 	}
+}
+
+// events returns where the server publishes the events of the KV cache that this worker uses.
+func (c *Config) events() upstream.Options {
+	events := c.Events
+	events.Rank, _ = c.Upstream.Rank.Number()
+	return events
 }
 
 // validateOwnAPI checks the options of an engine on a server over the server's own API.
@@ -134,7 +146,7 @@ func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logg
 			return nil, err
 		}
 	}
-	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Log: log}
+	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Rank: c.Upstream.Rank, Log: log}
 	if c.Engine == VLLM {
 		e, err := vllm.New(opts, config)
 		if err != nil {
@@ -172,7 +184,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 	run := e.Watch
 	if c.Events.Events != "" {
 		held = &kvevents.Hub{}
-		listener := upstream.New(c.Events, held, log, func(reason upstream.DropReason, blocks int) { hop.Dropped(string(reason), blocks) })
+		listener := upstream.New(c.events(), held, log, func(reason upstream.DropReason, blocks int) { hop.Dropped(string(reason), blocks) })
 		block = listener.Block
 		run = func(ctx context.Context, healthy func(bool)) {
 			var wg sync.WaitGroup

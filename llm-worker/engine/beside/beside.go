@@ -30,6 +30,9 @@ type Options struct {
 	// MaxRunning is the maximum number of streams; further ones are refused with OVERLOADED. The
 	// server may queue some of the accepted ones.
 	MaxRunning int
+	// Rank is the data-parallel rank of the server that the engine uses; the zero value means that the
+	// server chooses one for each request.
+	Rank Rank
 	// Log receives messages that are not about the ending of a single stream; nil means none.
 	Log *slog.Logger
 }

@@ -81,6 +81,7 @@ type Engine struct {
 func New(model *lexicon.Model, opts Options) *Engine {
 	base := strings.TrimSuffix(strings.TrimSuffix(opts.Upstream, "/"), "/v1")
 	e := &Engine{model: model, opts: opts, client: overhttp.New(base, opts.Key)}
+	e.client.Pin(opts.Rank)
 	e.kind.Store(unseen)
 	e.client.Understand(func(c *beside.Complaint, inAnswer bool) { e.kind.Load().dialect.Complete(c, inAnswer) })
 	l := &look{engine: e}

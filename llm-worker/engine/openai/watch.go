@@ -62,6 +62,9 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	if l.engine.opts.HandsOver && listed.kind != vllm {
 		return nil, errHandsOverNothing // any other server would ignore the handover and read every prompt again
 	}
+	if l.engine.opts.Rank != (beside.Rank{}) && listed.kind != vllm && listed.kind != sglang {
+		return nil, errNoRanks // any other server would ignore the rank
+	}
 	if was != nil && !l.doubt && listed.sameList(l.last) {
 		if slices.Equal(listed.others, l.last.others) {
 			return was, nil
@@ -96,6 +99,9 @@ func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 	}
 	return e.client.Load(ctx, metrics)
 }
+
+// errNoRanks is why a worker with a rank cannot use this server.
+var errNoRanks = errors.New("only vLLM and SGLang have data-parallel ranks, as --upstream-rank wants, and this server does not say that it is one of them")
 
 // errNoLoad is why the load of a server is unknown.
 var errNoLoad = errors.New("the server has no metrics of its load")

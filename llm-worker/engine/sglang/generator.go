@@ -23,6 +23,7 @@ const abortTimeout = 250 * time.Millisecond
 type generator struct {
 	client *overhttp.Client
 	config *beside.Config
+	rank   *uint32 // nil if the server chooses one for each request
 
 	last *modelInfo // owned by look
 }
@@ -120,6 +121,11 @@ type generate struct {
 	Sampling params   `json:"sampling_params"`
 	Stream   bool     `json:"stream"`
 
+	// The data-parallel rank that answers, under the name that newer versions have for it, and under
+	// the name of older ones.
+	Rank    *uint32 `json:"routed_dp_rank,omitempty"`
+	OldRank *uint32 `json:"data_parallel_rank,omitempty"`
+
 	ReturnLogprob   bool   `json:"return_logprob,omitempty"`
 	LogprobStartLen int    `json:"logprob_start_len"` // -1 for none of the prompt
 	TopLogprobsNum  uint32 `json:"top_logprobs_num,omitempty"`
@@ -152,6 +158,7 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 	limit := up.Limit(req, s)
 	asked := generate{
 		ID: beside.NewID(ctx), Prompt: req.GetPrompt(), Adapter: req.GetAdapter(), Images: beside.DataURLs(req.GetImages()), Stream: true,
+		Rank: g.rank, OldRank: g.rank,
 		Sampling: params{
 			Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
 			FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),

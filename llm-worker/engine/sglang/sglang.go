@@ -48,6 +48,10 @@ type Engine struct {
 func New(opts Options, config *beside.Config) (*Engine, error) {
 	if OverHTTP(opts.Upstream) {
 		g := &generator{client: overhttp.New(opts.Upstream, opts.Key), config: config}
+		g.client.Pin(opts.Rank)
+		if rank, ok := opts.Rank.Number(); ok {
+			g.rank = &rank
+		}
 		e := &Engine{beside.New(opts.Options, g.look), func() error { return nil }}
 		e.ReadLoad(func(ctx context.Context) (*beside.ServerLoad, error) {
 			return g.client.Load(ctx, overhttp.SGLangMetrics)

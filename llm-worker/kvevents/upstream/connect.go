@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,8 +19,8 @@ type endpoint struct {
 }
 
 // parseEndpoint parses an endpoint. As in vLLM's configuration, the host * is bound; an @ before
-// the endpoint binds any other host, as in CZMQ.
-func parseEndpoint(text string) (endpoint, error) {
+// the endpoint binds any other host, as in CZMQ. rank is added to the port.
+func parseEndpoint(text string, rank uint32) (endpoint, error) {
 	rest, bind := strings.CutPrefix(text, "@")
 	addr, ok := strings.CutPrefix(rest, "tcp://")
 	if !ok {
@@ -28,6 +29,14 @@ func parseEndpoint(text string) (endpoint, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return endpoint{}, err
+	}
+	if rank > 0 {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if n += uint64(rank); err != nil || n > 65535 {
+			return endpoint{}, fmt.Errorf("%.64q has no port from which rank %d could be counted", text, rank)
+		}
+		port = strconv.FormatUint(n, 10)
+		addr = net.JoinHostPort(host, port)
 	}
 	ip, _ := netip.ParseAddr(host)
 	switch {

@@ -33,15 +33,17 @@ type Options struct {
 	Events string
 	Replay string // the engine's ROUTER socket; "" for none
 	Topic  string // prefix of the topics of its batches
+	// Rank is added to the ports: each data-parallel rank of vLLM and SGLang publishes on its own.
+	Rank uint32
 }
 
 // Validate checks o. Its errors name the flags.
 func (o *Options) Validate() error {
-	_, err := parseEndpoint(o.Events)
+	_, err := parseEndpoint(o.Events, o.Rank)
 	if o.Events != "" && err != nil {
 		return fmt.Errorf("--upstream-kv-events: %w", err)
 	}
-	replay, err := parseEndpoint(o.Replay)
+	replay, err := parseEndpoint(o.Replay, o.Rank)
 	switch {
 	case o.Replay != "" && err != nil:
 		return fmt.Errorf("--upstream-kv-replay: %w", err)
@@ -81,8 +83,8 @@ func New(opts Options, held *kvevents.Hub, log *slog.Logger, dropped func(DropRe
 	}
 	l := &Listener{opts: opts, log: log, dropped: dropped}
 	l.names = names{held: held, known: make(map[uint64]uint64), most: maxKnown, drop: l.drop}
-	l.events, _ = parseEndpoint(opts.Events)
-	if replay, err := parseEndpoint(opts.Replay); err == nil {
+	l.events, _ = parseEndpoint(opts.Events, opts.Rank)
+	if replay, err := parseEndpoint(opts.Replay, opts.Rank); err == nil {
 		l.replay = replay.addr
 	}
 	return l

@@ -8,6 +8,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +139,26 @@ func TestListenerFollowsAnEngine(t *testing.T) {
 	eventually(t, "what was cleared is gone", func() bool { return held.Held() == 1 })
 }
 
+// TestRankIsFollowedOnAPortOfItsOwn: vLLM and SGLang add the number of the rank to both ports.
+func TestRankIsFollowedOnAPortOfItsOwn(t *testing.T) {
+	const rank = 2
+	e := publish(t, "")
+	e.say(t, true, stored(1))
+	base := func(addr string) string {
+		host, port, err := net.SplitHostPort(addr)
+		n, err2 := strconv.Atoi(port)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		return "tcp://" + net.JoinHostPort(host, strconv.Itoa(n-rank))
+	}
+	_, held := follow(t, Options{Events: base(e.addr), Replay: base(e.replay), Rank: rank})
+	e.awaitSubscriber(t)
+	eventually(t, "what was held is replayed", func() bool { return held.Held() == 1 })
+	e.say(t, false, stored(3))
+	eventually(t, "a new block is known", func() bool { return held.Held() == 2 })
+}
+
 func TestBlocksOfLostBatchesAreForgotten(t *testing.T) {
 	e := publish(t, "")
 	_, held := follow(t, Options{Events: "tcp://" + e.addr})
@@ -252,7 +273,7 @@ func TestPingsAreAnswered(t *testing.T) {
 }
 
 func TestInvalidAddressesAreRefused(t *testing.T) {
-	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Events: "tcp://:5557"}, {Events: "@x"}, {Events: "tcp://a:1", Replay: "tcp://*:2"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}} {
+	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Events: "tcp://:5557"}, {Events: "@x"}, {Events: "tcp://a:1", Replay: "tcp://*:2"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}, {Events: "tcp://a:65535", Rank: 1}, {Events: "tcp://a:1", Replay: "tcp://a:65000", Rank: 600}} {
 		if o.Validate() == nil {
 			t.Errorf("%+v", o)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
@@ -25,6 +26,7 @@ type LoadMetrics struct {
 	KVUsed, KVTotal  string // tokens
 	KVUsage          string // of the KV cache, from 0 to 1
 	CacheConfig      string // a gauge with the labels block_size and num_gpu_blocks
+	Rank             string // the label that has the data-parallel rank
 }
 
 // The metrics of known servers. vLLM always has them, SGLang with --enable-metrics, and llama.cpp's server with
@@ -32,10 +34,11 @@ type LoadMetrics struct {
 var (
 	VLLMMetrics = LoadMetrics{
 		Running: "vllm:num_requests_running", Waiting: "vllm:num_requests_waiting",
-		KVUsage: "vllm:kv_cache_usage_perc", CacheConfig: "vllm:cache_config_info",
+		KVUsage: "vllm:kv_cache_usage_perc", CacheConfig: "vllm:cache_config_info", Rank: "engine",
 	}
 	SGLangMetrics = LoadMetrics{
 		Running: "sglang:num_running_reqs", Waiting: "sglang:num_queue_reqs", KVUsed: "sglang:num_used_tokens", KVTotal: "sglang:max_total_num_tokens",
+		Rank: "dp_rank",
 	}
 	LlamaCPPMetrics = LoadMetrics{Running: "llamacpp:requests_processing", Waiting: "llamacpp:requests_deferred"}
 )
@@ -43,7 +46,8 @@ var (
 // errNoMetrics is the error for a page without the number of running requests.
 var errNoMetrics = errors.New("the metrics do not have the number of running requests")
 
-// Load reads the server's load from GET /metrics: the sums over data-parallel ranks.
+// Load reads the server's load from GET /metrics: the sums over data-parallel ranks, or the load of
+// the rank that the client is pinned to.
 func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoad, error) {
 	resp, err := c.ask(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
@@ -57,6 +61,13 @@ func (c *Client) Load(ctx context.Context, names LoadMetrics) (*beside.ServerLoa
 	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxMetrics))
 	if err != nil {
 		return nil, beside.Broken(fmt.Errorf("/metrics: %w", err))
+	}
+	if c.rank != (beside.Rank{}) {
+		for _, family := range families {
+			family.Metric = slices.DeleteFunc(family.GetMetric(), func(m *dto.Metric) bool {
+				return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == names.Rank && l.GetValue() == c.rank.String() })
+			})
+		}
 	}
 	running, ok := sum(families[names.Running])
 	if !ok {

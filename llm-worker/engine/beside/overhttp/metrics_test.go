@@ -34,18 +34,22 @@ vllm:time_to_first_token_seconds_sum 2.5
 func TestMetricsTellTheLoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		names LoadMetrics
+		rank  string
 		page  string
 		want  *beside.ServerLoad
 	}{
-		"vLLM":                         {VLLMMetrics, fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 9, Waiting: 3, KVUsed: 2400, KVTotal: 6400}},
-		"vLLM, its cache not told":     {VLLMMetrics, fmt.Sprintf(vllmPage, "None"), &beside.ServerLoad{Running: 9, Waiting: 3}},
-		"SGLang":                       {SGLangMetrics, "sglang:num_running_reqs{x=\"1\"} 4\nsglang:num_queue_reqs 1\nsglang:num_used_tokens 120\nsglang:max_total_num_tokens 4000\n", &beside.ServerLoad{Running: 4, Waiting: 1, KVUsed: 120, KVTotal: 4000}},
-		"llama.cpp":                    {LlamaCPPMetrics, "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2\nllamacpp:requests_deferred 5\n", &beside.ServerLoad{Running: 2, Waiting: 5}},
-		"numbers that are none":        {LlamaCPPMetrics, "llamacpp:requests_processing NaN\nllamacpp:requests_deferred -3\n", &beside.ServerLoad{}},
-		"metrics of another server":    {VLLMMetrics, "up 1\n", nil},
-		"a page that is no metrics":    {VLLMMetrics, "<html>", nil},
-		"a page that is not there":     {VLLMMetrics, "", nil},
-		"one more than can be counted": {LlamaCPPMetrics, "llamacpp:requests_processing 1e300\n", &beside.ServerLoad{Running: 1 << 40}},
+		"vLLM":                         {VLLMMetrics, "", fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 9, Waiting: 3, KVUsed: 2400, KVTotal: 6400}},
+		"vLLM, its cache not told":     {VLLMMetrics, "", fmt.Sprintf(vllmPage, "None"), &beside.ServerLoad{Running: 9, Waiting: 3}},
+		"SGLang":                       {SGLangMetrics, "", "sglang:num_running_reqs{x=\"1\"} 4\nsglang:num_queue_reqs 1\nsglang:num_used_tokens 120\nsglang:max_total_num_tokens 4000\n", &beside.ServerLoad{Running: 4, Waiting: 1, KVUsed: 120, KVTotal: 4000}},
+		"a rank of vLLM":               {VLLMMetrics, "1", fmt.Sprintf(vllmPage, "300"), &beside.ServerLoad{Running: 2, KVUsed: 400, KVTotal: 1600}},
+		"a rank that is not there":     {VLLMMetrics, "2", fmt.Sprintf(vllmPage, "300"), nil},
+		"a rank of SGLang":             {SGLangMetrics, "1", "sglang:num_running_reqs{dp_rank=\"0\"} 4\nsglang:num_running_reqs{dp_rank=\"1\"} 3\nsglang:num_queue_reqs{dp_rank=\"1\"} 1\nsglang:num_used_tokens{dp_rank=\"0\"} 120\nsglang:num_used_tokens{dp_rank=\"1\"} 80\nsglang:max_total_num_tokens{dp_rank=\"1\"} 4000\n", &beside.ServerLoad{Running: 3, Waiting: 1, KVUsed: 80, KVTotal: 4000}},
+		"llama.cpp":                    {LlamaCPPMetrics, "", "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2\nllamacpp:requests_deferred 5\n", &beside.ServerLoad{Running: 2, Waiting: 5}},
+		"numbers that are none":        {LlamaCPPMetrics, "", "llamacpp:requests_processing NaN\nllamacpp:requests_deferred -3\n", &beside.ServerLoad{}},
+		"metrics of another server":    {VLLMMetrics, "", "up 1\n", nil},
+		"a page that is no metrics":    {VLLMMetrics, "", "<html>", nil},
+		"a page that is not there":     {VLLMMetrics, "", "", nil},
+		"one more than can be counted": {LlamaCPPMetrics, "", "llamacpp:requests_processing 1e300\n", &beside.ServerLoad{Running: 1 << 40}},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/metrics" || test.page == "" {
@@ -54,7 +58,13 @@ func TestMetricsTellTheLoad(t *testing.T) {
 			}
 			_, _ = fmt.Fprint(rw, test.page)
 		}))
-		got, err := New(server.URL, "").Load(t.Context(), test.names)
+		client := New(server.URL, "")
+		var rank beside.Rank
+		if err := rank.Set(test.rank); err != nil {
+			t.Fatal(err)
+		}
+		client.Pin(rank)
+		got, err := client.Load(t.Context(), test.names)
 		if (err == nil) != (test.want != nil) || err == nil && *got != *test.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}

@@ -29,6 +29,7 @@ import (
 type Client struct {
 	base string // prefix of URLs
 	key  string // sent as a bearer token unless ""
+	rank beside.Rank
 	http *http.Client
 	// dialect reads the server's errors; it may be nil.
 	dialect beside.Dialect
@@ -56,6 +57,10 @@ func New(base, key string) *Client {
 // Understand makes the client read the server's errors by a dialect. Call it before the first request.
 func (c *Client) Understand(dialect beside.Dialect) { c.dialect = dialect }
 
+// Pin makes the client send all requests to one data-parallel rank of the server, and read the load of
+// that rank. Call it before the first request.
+func (c *Client) Pin(rank beside.Rank) { c.rank = rank }
+
 // DialWith makes the client connect with dial.
 func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	c.http.Transport.(*http.Transport).DialContext = dial //nolint:forcetypeassert // newClient's
@@ -81,6 +86,9 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) (*ht
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if c.rank != (beside.Rank{}) {
+		req.Header.Set("X-Data-Parallel-Rank", c.rank.String()) // of vLLM and SGLang
 	}
 	if id := stream.ID(ctx); id != "" {
 		req.Header.Set("X-Request-Id", id) // vLLM writes it to its log and uses it in its ids
