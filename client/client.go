@@ -4,7 +4,7 @@
 // A stream that a Client makes lives on the service, not on a connection. A reader whose connection
 // breaks or falls silent reconnects and resumes at its cursor, without losing or repeating text; it
 // gives up when its patience is over. Each stream has one ending: who ended it, why, and along
-// which path. All errors are *streamerr.Error.
+// which path. All errors are *Error.
 //
 // Callers that speak gRPC get the same endings from chat-service through package pkg/rpc, without
 // the replay log.
@@ -20,8 +20,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Options configure a Client. The zero value works.
@@ -53,7 +51,7 @@ type Client struct {
 func New(baseURL string, o Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, streamerr.InvalidParam("baseURL", "%.64q is not the address of a service, such as http://host:port", baseURL)
+		return nil, invalid("baseURL", "%.64q is not the address of a service, such as http://host:port", baseURL)
 	}
 	if o.HTTP == nil {
 		o.HTTP = http.DefaultClient
@@ -110,7 +108,7 @@ func (c *Client) Resume(id string, from Cursor) *Stream {
 // stop ends a stream. A stream that has ended already is a success.
 func (c *Client) stop(ctx context.Context, id string) error {
 	_, err := c.ask(ctx, call{method: http.MethodDelete, path: "/v1/streams/" + url.PathEscape(id)})
-	if errors.Is(err, streamerr.NotFound) {
+	if errors.Is(err, NotFound) {
 		return nil
 	}
 	return err
@@ -150,7 +148,7 @@ func (c *Client) once(ctx context.Context, what call) ([]byte, error) {
 func (c *Client) request(ctx context.Context, what call) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, what.method, c.base+what.path, bytes.NewReader(what.body))
 	if err != nil {
-		return nil, &streamerr.Error{Reason: streamerr.Invalid, Cause: err}
+		return nil, &Error{Reason: Invalid, Cause: err}
 	}
 	if what.header != nil {
 		req.Header = what.header.Clone()
@@ -162,7 +160,7 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 		for _, value := range values {
 			if strings.ContainsAny(value, "\r\n\x00") {
 				// The transport would refuse it, which would look like a broken connection.
-				return nil, streamerr.InvalidParam(name, "the header %s has a value with a line break or NUL: %.64q", name, value)
+				return nil, invalid(name, "the header %s has a value with a line break or NUL: %.64q", name, value)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func Example() {
 		Leave:    "linger:30s", // how long the stream waits for a reader
 	})
 	if err != nil {
-		log.Fatal(err) // a *streamerr.Error, as all errors are
+		log.Fatal(err) // a *client.Error, as all errors are
 	}
 	for event, err := range stream.Events(ctx) {
 		if err != nil {

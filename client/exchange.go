@@ -3,12 +3,11 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // service is the hop that a broken connection is attributed to.
@@ -70,7 +69,7 @@ func (x *exchange) broke(within context.Context, err error) error {
 	if x.ctx.Err() != nil {
 		return left(x.ctx)
 	}
-	lost := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(service), Cause: err,
+	lost := &Error{Reason: PeerLost, Path: newPath(service), Cause: err,
 		Message: "the connection to " + service + " broke, or could not be made"}
 	if errors.Is(context.Cause(within), errSilent) {
 		lost.Message = service + " sent nothing for " + x.silence.String()
@@ -117,11 +116,11 @@ func (x *exchange) refusal() error {
 		return left(x.ctx)
 	}
 	status := x.resp.StatusCode
-	e, ok := streamerr.ParseJSON(b)
+	e, ok := parseError(b)
 	if !ok {
-		e = streamerr.New(streamerr.Unspecified, "the answer is an HTTP status %d that is not Whence's", status)
+		e = &Error{Message: fmt.Sprintf("the answer is an HTTP status %d that is not Whence's", status)}
 	}
-	if e.Reason == streamerr.Unspecified {
+	if e.Reason == "" {
 		e.Reason = ofStatus(status)
 	}
 	if seconds, err := strconv.Atoi(x.resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
@@ -131,7 +130,7 @@ func (x *exchange) refusal() error {
 		return e
 	}
 	switch e.Reason {
-	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset:
+	case Overloaded, Draining, Unavailable, PeerLost, PeerReset:
 		// These may be temporary.
 		return &brokenExchange{e}
 	default:
@@ -141,31 +140,31 @@ func (x *exchange) refusal() error {
 
 // ofStatus returns the reason for a status whose body is not Whence's, because a proxy has
 // answered.
-func ofStatus(status int) streamerr.Reason {
+func ofStatus(status int) Reason {
 	switch {
 	case status == http.StatusUnauthorized:
-		return streamerr.Unauthenticated
+		return Unauthenticated
 	case status == http.StatusForbidden:
-		return streamerr.Forbidden
+		return Forbidden
 	case status == http.StatusNotFound, status == http.StatusGone:
-		return streamerr.NotFound
+		return NotFound
 	case status == http.StatusRequestTimeout:
-		return streamerr.Deadline
+		return Deadline
 	case status == http.StatusTooManyRequests:
-		return streamerr.Overloaded
+		return Overloaded
 	case status == http.StatusServiceUnavailable:
-		return streamerr.Unavailable
+		return Unavailable
 	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
-		return streamerr.PeerLost
+		return PeerLost
 	case status >= 400 && status < 500:
-		return streamerr.Invalid
+		return Invalid
 	default:
-		return streamerr.Internal
+		return Internal
 	}
 }
 
 // foreign returns the error for a response that is not Whence's. Another attempt would get the same
 // response.
-func foreign(message string, cause error) *streamerr.Error {
-	return &streamerr.Error{Reason: streamerr.Internal, Path: streamerr.NewPath(service), Message: message, Cause: cause}
+func foreign(message string, cause error) *Error {
+	return &Error{Reason: Internal, Path: newPath(service), Message: message, Cause: cause}
 }

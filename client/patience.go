@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const (
@@ -22,7 +20,7 @@ const (
 
 // A brokenExchange is an exchange that failed without an ending of the stream, so it can be
 // retried. cause is the ending if it is not retried.
-type brokenExchange struct{ cause *streamerr.Error }
+type brokenExchange struct{ cause *Error }
 
 func (b *brokenExchange) Error() string { return b.cause.Error() }
 
@@ -46,7 +44,7 @@ func (p *retryPolicy) calm() { p.failures = 0 }
 func (p *retryPolicy) wait(ctx context.Context, err error) error {
 	b, ok := errors.AsType[*brokenExchange](err)
 	if !ok {
-		return streamerr.As(err)
+		return asError(err)
 	}
 	now := time.Now()
 	if p.failures == 0 {
@@ -73,11 +71,11 @@ func (p *retryPolicy) wait(ctx context.Context, err error) error {
 }
 
 // left returns the error of a reader whose context has ended.
-func left(ctx context.Context) *streamerr.Error {
+func left(ctx context.Context) *Error {
 	cause := context.Cause(ctx)
-	reason := streamerr.ClientGone
+	reason := ClientGone
 	if errors.Is(cause, context.DeadlineExceeded) {
-		reason = streamerr.Deadline
+		reason = Deadline
 	}
-	return &streamerr.Error{Reason: reason, Path: streamerr.NewPath("client"), Message: "the reader has left: " + cause.Error(), Cause: cause}
+	return &Error{Reason: reason, Path: newPath("client"), Message: "the reader has left: " + cause.Error(), Cause: cause}
 }

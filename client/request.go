@@ -3,8 +3,6 @@ package client
 import (
 	"encoding/json"
 	"maps"
-
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Message is one turn of a conversation.
@@ -52,7 +50,7 @@ func (r Request) body() ([]byte, error) {
 	maps.Copy(fields, r.Extra)
 	b, err := json.Marshal(fields)
 	if err != nil {
-		return nil, &streamerr.Error{Reason: streamerr.Invalid, Message: "the request cannot be encoded as JSON: " + err.Error(), Cause: err}
+		return nil, &Error{Reason: Invalid, Message: "the request cannot be encoded as JSON: " + err.Error(), Cause: err}
 	}
 	return b, nil
 }

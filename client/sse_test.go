@@ -9,11 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
-
-	"github.com/whence-dev/whence/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // frames reads to the end; each frame is "id|event|data".
 func frames(in io.Reader) (all []string, retry time.Duration, err error) {

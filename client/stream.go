@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Kind is the type of an Event.
@@ -69,13 +67,13 @@ type Usage struct {
 
 // An Ending is the reason why a stream is over.
 type Ending struct {
-	Reason streamerr.Reason
-	Path   streamerr.Path // hops crossed, origin first
+	Reason Reason
+	Path   Path // hops crossed, origin first
 	// Why the model stopped: "stop", "length", "tool_calls" or "content_filter"; "" unless the
 	// stream completed, or if each choice has its own.
 	Finish string
-	Usage  *Usage           // nil if the reader has not received the usage event
-	Err    *streamerr.Error // nil if the stream completed
+	Usage  *Usage // nil if the reader has not received the usage event
+	Err    *Error // nil if the stream completed
 }
 
 // A Stream is one reader of one stream. Only one goroutine may use it, except for ID, Token and
@@ -121,7 +119,7 @@ func (s *Stream) Text(ctx context.Context) (string, error) {
 func (s *Stream) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if !s.reading.CompareAndSwap(false, true) {
-			yield(Event{}, streamerr.New(streamerr.Invalid, "the stream is being read; Resume makes another reader"))
+			yield(Event{}, invalid("", "the stream is being read; Resume makes another reader"))
 			return
 		}
 		defer s.reading.Store(false)
@@ -164,7 +162,7 @@ func (r *readLoop) run(ctx context.Context) bool {
 			r.yield(Event{}, err)
 			return false
 		}
-		r.fail(streamerr.As(err))
+		r.fail(asError(err))
 	}
 	return true
 }
@@ -220,7 +218,7 @@ func (r *readLoop) connection(ctx context.Context) error {
 func unfinished(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
-		return &brokenExchange{&streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(service), Message: "the connection ended before the stream", Cause: err}}
+		return &brokenExchange{&Error{Reason: PeerLost, Path: newPath(service), Message: "the connection ended before the stream", Cause: err}}
 	case errors.Is(err, errLarge):
 		return foreign(err.Error(), err)
 	default:
@@ -228,7 +226,7 @@ func unfinished(err error) error {
 	}
 }
 
-func (r *readLoop) fail(err *streamerr.Error) {
+func (r *readLoop) fail(err *Error) {
 	r.ending = &Ending{Reason: err.Reason, Path: err.Path, Usage: r.usage, Err: err}
 }
 
@@ -291,13 +289,16 @@ func (r *readLoop) parse(f frame) (e Event, err error) {
 			Reason, Finish string
 			Path           []string
 		}
-		if bad = json.Unmarshal(f.data, &d); bad == nil && streamerr.ParseReason(d.Reason) == streamerr.Completed {
-			r.ending = &Ending{Reason: streamerr.Completed, Path: streamerr.NewPath(d.Path...), Finish: d.Finish, Usage: r.usage}
+		if bad = json.Unmarshal(f.data, &d); bad == nil && Reason(d.Reason) == Completed {
+			r.ending = &Ending{Reason: Completed, Path: newPath(d.Path...), Finish: d.Finish, Usage: r.usage}
 			e.Kind, e.Ending = Ended, r.ending
 			return e, nil
 		}
 	case "error":
-		if failure, ok := streamerr.ParseJSON(f.data); ok {
+		if failure, ok := parseError(f.data); ok {
+			if failure.Reason == "" {
+				failure.Reason = Internal
+			}
 			r.last = f.id
 			r.fail(failure)
 			return Event{}, nil

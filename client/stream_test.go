@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/client"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A recordedRequest is a request that the service has received.
@@ -79,9 +78,15 @@ func answer(status int, body string, header ...string) http.HandlerFunc {
 	}
 }
 
-func refusal(reason streamerr.Reason, header ...string) http.HandlerFunc {
-	e := &streamerr.Error{Reason: reason, Path: streamerr.NewPath("chat-service", "api-service"), Param: "p", Message: "why"}
-	return answer(reason.HTTPStatus(), string(e.JSON()), header...)
+// errorJSON returns an error object as a service writes it.
+func errorJSON(reason client.Reason, path ...string) string {
+	whence := map[string]any{"reason": reason, "origin": path[0], "path": path}
+	b, _ := json.Marshal(map[string]any{"error": map[string]any{"message": "why", "type": "t", "param": "p", "code": "c", "whence": whence}})
+	return string(b)
+}
+
+func refusal(status int, reason client.Reason, header ...string) http.HandlerFunc {
+	return answer(status, errorJSON(reason, "chat-service", "api-service"), header...)
 }
 
 func abort(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -127,9 +132,8 @@ func end(seq int) string {
 	return used(seq) + fmt.Sprintf("id: e.%d\nevent: ending\ndata: {\"reason\":\"completed\",\"finish\":\"stop\",\"path\":[\"engine\",\"api-service\"]}\n\n", seq+1)
 }
 
-func failure(seq int, reason streamerr.Reason) string {
-	e := &streamerr.Error{Reason: reason, Path: streamerr.NewPath("client", "api-service"), Message: "why"}
-	return fmt.Sprintf("id: e.%d\nevent: error\ndata: %s\n\n", seq, e.JSON())
+func failure(seq int, reason client.Reason) string {
+	return fmt.Sprintf("id: e.%d\nevent: error\ndata: %s\n\n", seq, errorJSON(reason, "client", "api-service"))
 }
 
 func ask() client.Request {
@@ -153,7 +157,7 @@ func TestStreamIsMadeReadAndEndsOnce(t *testing.T) {
 		t.Error(got)
 	}
 	ending := stream.Ending()
-	if ending.Reason != streamerr.Completed || ending.Path.String() != "engine > api-service" || ending.Finish != "stop" || ending.Usage.Total != 7 || ending.Err != nil {
+	if ending.Reason != client.Completed || ending.Path.String() != "engine > api-service" || ending.Finish != "stop" || ending.Usage.Total != 7 || ending.Err != nil {
 		t.Errorf("%+v", ending)
 	}
 	if text, err := stream.Text(t.Context()); text != "" || err != nil {
@@ -191,7 +195,7 @@ func TestTextIsTheSameWhereverTheConnectionBreaks(t *testing.T) {
 }
 
 func TestLostAnswerIsRetriedUnderTheSameKey(t *testing.T) {
-	s := serve(t, abort, refusal(streamerr.Draining), answer(200, made))
+	s := serve(t, abort, refusal(503, client.Draining), answer(200, made))
 	stream, err := s.client(t, client.Options{}).Stream(t.Context(), client.Request{Key: "mine"})
 	if err != nil || stream.ID() != "str-1" {
 		t.Fatal(err)
@@ -233,7 +237,7 @@ func TestPatienceEndsWithATypedEnding(t *testing.T) {
 	stream := s.client(t, client.Options{Patience: 300 * time.Millisecond}).Resume("x", client.Cursor{})
 	for range 2 {
 		_, err := stream.Text(t.Context())
-		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.PeerLost || e.Path.String() != "api-service" || stream.Ending().Err != e {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != client.PeerLost || e.Path.String() != "api-service" || stream.Ending().Err != e {
 			t.Errorf("%v %+v", err, stream.Ending())
 		}
 	}
@@ -241,16 +245,16 @@ func TestPatienceEndsWithATypedEnding(t *testing.T) {
 
 func TestWithoutPatienceThereIsOneAttempt(t *testing.T) {
 	s := serve(t, abort)
-	if _, err := s.client(t, client.Options{Patience: -1}).Stream(t.Context(), ask()); !errors.Is(err, streamerr.PeerLost) || len(s.requests()) > 1 {
+	if _, err := s.client(t, client.Options{Patience: -1}).Stream(t.Context(), ask()); !errors.Is(err, client.PeerLost) || len(s.requests()) > 1 {
 		t.Error(err, len(s.requests()))
 	}
 }
 
 func TestFailureHasReasonPathAndText(t *testing.T) {
-	s := serve(t, sendEvents(retry+delta(1, "part")+failure(2, streamerr.UserStop)+delta(3, "never")))
+	s := serve(t, sendEvents(retry+delta(1, "part")+failure(2, client.UserStop)+delta(3, "never")))
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
 	text, err := stream.Text(t.Context())
-	if text != "part" || !errors.Is(err, streamerr.UserStop) || err.Error() != "user stop: why [client > api-service]" || stream.Ending().Path.Origin() != "client" {
+	if text != "part" || !errors.Is(err, client.UserStop) || err.Error() != "user stop: why [client > api-service]" || stream.Ending().Path.Origin() != "client" {
 		t.Error(text, err)
 	}
 }
@@ -258,30 +262,31 @@ func TestFailureHasReasonPathAndText(t *testing.T) {
 func TestRefusalsAreTypedAndFinal(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
-		want   streamerr.Reason
+		want   client.Reason
 	}{
-		"invalid":      {refusal(streamerr.Invalid), streamerr.Invalid},
-		"deadline":     {refusal(streamerr.Deadline), streamerr.Deadline},
-		"a proxy":      {answer(404, "<html>"), streamerr.NotFound},
-		"a teapot":     {answer(418, `{"error":"tea"}`), streamerr.Invalid},
-		"a page":       {answer(200, "<html>", "Content-Type", "text/html"), streamerr.Internal},
-		"a flood":      {answer(201, strings.Repeat(" ", 2<<20)), streamerr.Internal},
-		"half JSON":    {sendEvents("id: e.1\nevent: delta\ndata: {\"tex\n\n"), streamerr.Internal},
-		"no text":      {sendEvents("id: e.1\nevent: delta\ndata: {}\n\n"), streamerr.Internal},
-		"no usage":     {sendEvents("id: e.1\nevent: usage\ndata: null\n\n"), streamerr.Internal},
-		"no reason":    {sendEvents("id: e.1\nevent: ending\ndata: {}\n\n"), streamerr.Internal},
-		"no error":     {sendEvents("id: e.1\nevent: error\ndata: null\n\n"), streamerr.Internal},
-		"endless":      {sendEvents("data: " + strings.Repeat("x", 5<<20)), streamerr.Internal},
-		"another time": {refusal(streamerr.Overloaded, "Retry-After", "3600"), streamerr.Overloaded},
+		"invalid":      {refusal(400, client.Invalid), client.Invalid},
+		"deadline":     {refusal(504, client.Deadline), client.Deadline},
+		"a proxy":      {answer(404, "<html>"), client.NotFound},
+		"a teapot":     {answer(418, `{"error":"tea"}`), client.Invalid},
+		"a page":       {answer(200, "<html>", "Content-Type", "text/html"), client.Internal},
+		"a flood":      {answer(201, strings.Repeat(" ", 2<<20)), client.Internal},
+		"half JSON":    {sendEvents("id: e.1\nevent: delta\ndata: {\"tex\n\n"), client.Internal},
+		"no text":      {sendEvents("id: e.1\nevent: delta\ndata: {}\n\n"), client.Internal},
+		"no usage":     {sendEvents("id: e.1\nevent: usage\ndata: null\n\n"), client.Internal},
+		"no reason":    {sendEvents("id: e.1\nevent: ending\ndata: {}\n\n"), client.Internal},
+		"no error":     {sendEvents("id: e.1\nevent: error\ndata: null\n\n"), client.Internal},
+		"other error":  {sendEvents("id: e.1\nevent: error\ndata: {\"error\":{\"message\":\"m\",\"code\":7}}\n\n"), client.Internal},
+		"endless":      {sendEvents("data: " + strings.Repeat("x", 5<<20)), client.Internal},
+		"another time": {refusal(429, client.Overloaded, "Retry-After", "3600"), client.Overloaded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, c.answer)
 			whence := s.client(t, client.Options{})
 			_, err := whence.Resume("x", client.Cursor{}).Text(t.Context())
-			if _, ok := errors.AsType[*streamerr.Error](err); !ok || !errors.Is(err, c.want) || len(s.requests()) != 1 {
+			if _, ok := errors.AsType[*client.Error](err); !ok || !errors.Is(err, c.want) || len(s.requests()) != 1 {
 				t.Errorf("read %d times: %v", len(s.requests()), err)
 			}
-			if _, err := whence.Stream(t.Context(), ask()); !errors.Is(err, c.want) && !errors.Is(err, streamerr.Internal) {
+			if _, err := whence.Stream(t.Context(), ask()); !errors.Is(err, c.want) && !errors.Is(err, client.Internal) {
 				t.Error(err)
 			}
 		})
@@ -308,7 +313,7 @@ func TestLoopContinuesAfterBreak(t *testing.T) {
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
 	for range stream.Events(t.Context()) {
 		for _, err := range stream.Events(t.Context()) {
-			if !errors.Is(err, streamerr.Invalid) {
+			if !errors.Is(err, client.Invalid) {
 				t.Error("two loops at once:", err)
 			}
 		}
@@ -326,7 +331,7 @@ func TestContextLeavesTheStream(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := serve(t, hang).client(t, client.Options{}).Stream(short, ask()); !errors.Is(err, streamerr.Deadline) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := serve(t, hang).client(t, client.Options{}).Stream(short, ask()); !errors.Is(err, client.Deadline) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	enough := errors.New("enough")
@@ -349,7 +354,7 @@ func TestContextLeavesTheStream(t *testing.T) {
 		for _, err := range stream.Events(ctx) {
 			if n++; n == 1 {
 				time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
-			} else if !errors.Is(err, streamerr.ClientGone) || !errors.Is(err, enough) {
+			} else if !errors.Is(err, client.ClientGone) || !errors.Is(err, enough) {
 				t.Error(err)
 			}
 		}
@@ -360,14 +365,14 @@ func TestContextLeavesTheStream(t *testing.T) {
 }
 
 func TestStopIsRetriedUntilItIsAnswered(t *testing.T) {
-	s := serve(t, abort, answer(202, "{}"), refusal(streamerr.NotFound), refusal(streamerr.Forbidden))
+	s := serve(t, abort, answer(202, "{}"), refusal(404, client.NotFound), refusal(403, client.Forbidden))
 	stream := s.client(t, client.Options{Key: "k"}).Resume("str/1", client.Cursor{})
 	for range 2 { // accepted; the stream has ended
 		if err := stream.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := stream.Stop(t.Context()); !errors.Is(err, streamerr.Forbidden) {
+	if err := stream.Stop(t.Context()); !errors.Is(err, client.Forbidden) {
 		t.Error(err)
 	}
 	for _, r := range s.requests() {
@@ -379,13 +384,13 @@ func TestStopIsRetriedUntilItIsAnswered(t *testing.T) {
 
 func TestBadInputIsRefusedAtOnce(t *testing.T) {
 	for _, url := range []string{"", "nowhere", "ftp://x", "http://", "http://%zz"} {
-		if _, err := client.New(url, client.Options{}); !errors.Is(err, streamerr.Invalid) {
+		if _, err := client.New(url, client.Options{}); !errors.Is(err, client.Invalid) {
 			t.Error(url, err)
 		}
 	}
 	s := serve(t, answer(500, "no request is expected"))
 	for _, req := range []client.Request{{Leave: "a\nb"}, {Key: "a\rb"}, {Extra: map[string]any{"f": func() {}}}} {
-		if _, err := s.client(t, client.Options{}).Stream(t.Context(), req); !errors.Is(err, streamerr.Invalid) || len(s.requests()) != 0 {
+		if _, err := s.client(t, client.Options{}).Stream(t.Context(), req); !errors.Is(err, client.Invalid) || len(s.requests()) != 0 {
 			t.Error(err)
 		}
 	}

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/client"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/internal/client"
 )
 
 // caller returns a Go client of a service.
@@ -40,7 +39,7 @@ func storyOf(t *testing.T, c *client.Client, leave string) *client.Stream {
 func completedText(t *testing.T, s *client.Stream) string {
 	t.Helper()
 	text, err := s.Text(t.Context())
-	if err != nil || s.Ending() == nil || s.Ending().Reason != streamerr.Completed {
+	if err != nil || s.Ending() == nil || s.Ending().Reason != client.Completed {
 		t.Errorf("%v after %q", err, text)
 	}
 	return text
@@ -111,18 +110,18 @@ func TestReadersOfTheGoClientShareOneStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reader := range []*client.Stream{s, other} {
-		if _, err := reader.Text(t.Context()); !errors.Is(err, streamerr.UserStop) || reader.Ending().Path.String() != "client > api-service" {
+		if _, err := reader.Text(t.Context()); !errors.Is(err, client.UserStop) || reader.Ending().Path.String() != "client > api-service" {
 			t.Errorf("%v, %+v", err, reader.Ending())
 		}
 	}
 
 	s = begun(t, storyOf(t, c, "cancel")) // and leave it
 	w.idle(t)
-	if _, err := c.Resume(s.ID(), s.Cursor()).Text(t.Context()); !errors.Is(err, streamerr.ClientGone) {
+	if _, err := c.Resume(s.ID(), s.Cursor()).Text(t.Context()); !errors.Is(err, client.ClientGone) {
 		t.Error(err)
 	}
 	_, err := c.Stream(t.Context(), client.Request{Model: model, Extra: map[string]any{"max_tokens": "many"}})
-	if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param == "" {
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != client.Invalid || e.Param == "" {
 		t.Error(err)
 	}
 }
@@ -134,13 +133,13 @@ func TestGoClientNeverHangsOnADeadService(t *testing.T) {
 	hasty := caller(t, w.url(""), client.Options{Patience: 1500 * time.Millisecond}).Resume(s.ID(), client.Cursor{Token: s.Cursor().Token})
 	begun(t, hasty)
 	w.processes[apiService].kill(t)
-	if _, err := hasty.Text(t.Context()); !errors.Is(err, streamerr.PeerLost) || hasty.Ending().Path.String() != "api-service" {
+	if _, err := hasty.Text(t.Context()); !errors.Is(err, client.PeerLost) || hasty.Ending().Path.String() != "api-service" {
 		t.Error(err)
 	}
 	w.restart(t, apiService)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if _, err := s.Text(ctx); !errors.Is(err, streamerr.NotFound) || s.Ending().Path.String() != "api-service" {
+	if _, err := s.Text(ctx); !errors.Is(err, client.NotFound) || s.Ending().Path.String() != "api-service" {
 		t.Error(err)
 	}
 	w.idle(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/packages/param"
 
-	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/internal/client"
 )
 
 // bytesOf joins the bytes of the tokens of logprobs.

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whence-dev/whence/client"
 	"github.com/whence-dev/whence/command/screen"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/internal/client"
 )
 
 // A chat is a conversation with a model. It grows until the model refuses its length.
@@ -68,7 +67,7 @@ type answer struct {
 // summary says who ended the stream and why, and how fast it was.
 func (a *answer) summary() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%s by %s", a.ending.Reason.String(), a.ending.Path.Origin())
+	fmt.Fprintf(&b, "[%s by %s", string(a.ending.Reason), a.ending.Path.Origin())
 	if err := a.ending.Err; err != nil {
 		fmt.Fprintf(&b, " (%s)", strings.Join(a.ending.Path, " > "))
 		if err.Message != "" {
@@ -106,7 +105,7 @@ func (c *chat) answer(ctx context.Context, question string) (*answer, error) {
 	default:
 		return nil, err
 	}
-	if a.ending.Reason == streamerr.Completed {
+	if a.ending.Reason == client.Completed {
 		c.request.Messages = append(req.Messages, client.Message{Role: "assistant", Content: a.text})
 	}
 	return a, nil

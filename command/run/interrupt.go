@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/internal/client"
 )
 
 // errInterrupted is the error of an answer that a signal cut short before it had an ending.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/internal/client"
 )
 
 func newFakeEdge() *fakeEdge { return &fakeEdge{make(chan struct{}), make(chan struct{})} }

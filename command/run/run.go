@@ -13,12 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whence-dev/whence/client"
 	"github.com/whence-dev/whence/command/remote"
 	"github.com/whence-dev/whence/command/screen"
 	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/client"
 	"github.com/whence-dev/whence/internal/flags"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // maxPrompt bounds the standard input, in bytes. api-service refuses larger bodies by default.
@@ -135,7 +134,7 @@ func (c *chat) askOnce(ctx context.Context, prompt string) error {
 			return err
 		}
 	}
-	completed := a.ending.Reason == streamerr.Completed
+	completed := a.ending.Reason == client.Completed
 	if !completed || c.options.verbose || c.notesScreen.Terminal() {
 		c.note(a.summary())
 	}

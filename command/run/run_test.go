@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/client"
 	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/client"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -38,13 +38,13 @@ func TestPromptIsArgumentsAndStandardInput(t *testing.T) {
 func TestSummarySaysWhoEndedTheStreamAndWhy(t *testing.T) {
 	a := &answer{
 		id: "id", first: 100 * time.Millisecond, took: 1100 * time.Millisecond,
-		ending: &client.Ending{Reason: streamerr.Completed, Path: streamerr.NewPath("engine", "api-service"), Usage: &client.Usage{Completion: 31}},
+		ending: &client.Ending{Reason: client.Completed, Path: client.Path{"engine", "api-service"}, Usage: &client.Usage{Completion: 31}},
 	}
 	if got := a.summary(); got != "[completed by engine; 31 tokens, 30.0/s; first token after 100ms]\n[whence why id]" {
 		t.Error(got)
 	}
-	path := streamerr.NewPath("llm-worker/0", "api-service")
-	a = &answer{id: "id", ending: &client.Ending{Reason: streamerr.PeerLost, Path: path, Err: &streamerr.Error{Reason: streamerr.PeerLost, Path: path, Message: "gone"}}}
+	path := client.Path{"llm-worker/0", "api-service"}
+	a = &answer{id: "id", ending: &client.Ending{Reason: client.PeerLost, Path: path, Err: &client.Error{Reason: client.PeerLost, Path: path, Message: "gone"}}}
 	if got := a.summary(); got != "[peer_lost by llm-worker/0 (llm-worker/0 > api-service): gone]\n[whence why id]" {
 		t.Error(got)
 	}

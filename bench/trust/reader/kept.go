@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/internal/client"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -18,7 +18,7 @@ func (r *Reader) Follow(ctx context.Context, st *client.Stream) {
 			r.Ending = Left
 			return
 		case err != nil:
-			r.Ending, r.Err = Failed, streamerr.As(err)
+			r.Ending, r.Err = Failed, failureOf(st.Ending())
 			return
 		case r.Ending == Completed:
 			r.Ending = Cut // the ending was not the last event
@@ -29,4 +29,12 @@ func (r *Reader) Follow(ctx context.Context, st *client.Stream) {
 			r.Ending = Completed
 		}
 	}
+}
+
+// failureOf returns the failure of a stream that did not complete.
+func failureOf(e *client.Ending) *streamerr.Error {
+	if e == nil || e.Err == nil {
+		return streamerr.New(streamerr.Internal, "the reader gave up without an ending")
+	}
+	return &streamerr.Error{Reason: streamerr.ParseReason(string(e.Reason)), Path: streamerr.NewPath(e.Path...), Message: e.Err.Text()}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/whence-dev/whence/bench/trust/reader"
-	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/internal/client"
 )
 
 // keep creates kept streams at the first edge and reads them at the second edge.
