@@ -74,3 +74,36 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestChatServiceThatStartsIsNotLoggedAsAProblem: all services may start at the same time, and the
+// first probe of api-service may come before chat-service has probed its workers.
+func TestChatServiceThatStartsIsNotLoggedAsAProblem(t *testing.T) {
+	lost, unready := streamerr.New(streamerr.PeerLost, "refused"), streamerr.New(streamerr.Unavailable, "no healthy worker")
+	for name, test := range map[string]struct {
+		probes []*streamerr.Error
+		want   string // one letter for each probe: a problem, an answer, or nothing
+	}{
+		"ready at the second probe":   {[]*streamerr.Error{unready, nil, nil}, "---"},
+		"not ready":                   {[]*streamerr.Error{unready, unready, unready, nil}, "-p-a"},
+		"unreachable, then not ready": {[]*streamerr.Error{lost, unready, nil}, "ppa"},
+		"ready, then not":             {[]*streamerr.Error{nil, unready, nil, unready}, "-pap"},
+	} {
+		var l probeLog
+		got := ""
+		for _, probe := range test.probes {
+			switch recovered, due := l.step(probe); {
+			case recovered && due:
+				t.Errorf("%s: two lines at once", name)
+			case recovered:
+				got += "a"
+			case due:
+				got += "p"
+			default:
+				got += "-"
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: logged %s, want %s", name, got, test.want)
+		}
+	}
+}

@@ -112,22 +112,17 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	var logged problem.Log
-	for failing := false; ; {
+	var results probeLog
+	for {
 		err := p.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		p.ill.Store(err != nil)
-		switch {
-		case err == nil && failing:
+		switch recovered, due := results.step(err); {
+		case recovered:
 			log.Info("chat-service answers", "target", p.addr)
-			fallthrough
-		case err == nil:
-			failing = false
-			logged.Clear()
-		case logged.Due(err.Text()):
-			failing = true
+		case due:
 			log.Warn("a chat-service cannot be used", "target", p.addr, "problem", err.Text(), "hint", hint(err))
 		}
 		select {
@@ -136,6 +131,31 @@ func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 			return
 		}
 	}
+}
+
+// A probeLog decides which results of the probes of a chat-service are logged.
+type probeLog struct {
+	probed bool // there was a probe before
+	failed bool // the last line that was logged is a problem
+	logged problem.Log
+}
+
+// step returns whether to log that the chat-service answers, or a problem. A chat-service that
+// answers its first probe, but takes no streams yet, is no news: its workers may start at the same
+// time. If it is not ready at the second probe either, that is logged.
+func (l *probeLog) step(err *streamerr.Error) (recovered, due bool) {
+	first := !l.probed
+	l.probed = true
+	switch {
+	case err == nil:
+		recovered = l.failed
+		l.failed = false
+		l.logged.Clear()
+	case first && err.Reason == streamerr.Unavailable:
+	case l.logged.Due(err.Text()):
+		l.failed, due = true, true
+	}
+	return recovered, due
 }
 
 // hint tells an operator what to do about a problem of a chat-service.
