@@ -201,6 +201,12 @@ func (s *Story) Print(w io.Writer) error {
 		if len(h.Path) > 0 {
 			fmt.Fprintf(&b, "  %-14s %s: %s\n", "", h.Reason, strings.Join(h.Path, " > "))
 		}
+		if h.ReceivedPace != nil {
+			fmt.Fprintf(&b, "  %-14s got tokens: %s\n", "", h.ReceivedPace.text())
+		}
+		if h.SentPace != nil {
+			fmt.Fprintf(&b, "  %-14s sent tokens: %s\n", "", h.SentPace.text())
+		}
 		for _, over := range h.Handovers {
 			fmt.Fprintf(&b, "  %-14s %s\n", "", over.text())
 		}

@@ -78,6 +78,27 @@ func TestPrintWritesTheStory(t *testing.T) {
 	}
 }
 
+// TestPrintWritesThePaceOfEachHop: the hop that got tokens evenly, and sent them unevenly, is the slow
+// one.
+func TestPrintWritesThePaceOfEachHop(t *testing.T) {
+	pace := func(first, p50, p95, longest time.Duration) *streamv1.TokenPace {
+		return &streamv1.TokenPace{First: durationpb.New(first), P50: durationpb.New(p50), P95: durationpb.New(p95), Longest: durationpb.New(longest)}
+	}
+	told := records()
+	told[0].ReceivedPace = pace(20*time.Millisecond, 5*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond)
+	told[0].SentPace = pace(21*time.Millisecond, 5*time.Millisecond, 60*time.Millisecond, 1500*time.Millisecond)
+	told[1].SentPace = pace(3*time.Millisecond, 0, 0, 0)
+	var b strings.Builder
+	if err := story.New(told).Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "got tokens: first token after 20.0 ms; gaps: p50 5.0 ms, p95 6.0 ms, longest 8.0 ms\n" +
+		"                 sent tokens: first token after 21.0 ms; gaps: p50 5.0 ms, p95 60.0 ms, longest 1500.0 ms\n"
+	if one := "sent tokens: first token after 3.0 ms\n"; !strings.Contains(b.String(), want) || !strings.Contains(b.String(), one) {
+		t.Errorf("%q is missing:\n%s", want, &b)
+	}
+}
+
 func TestMovesAppearOnTheHopThatMadeThem(t *testing.T) {
 	told := []*streamv1.Record{
 		{StreamId: "id", Hop: "api-service", Began: at(0), PromptTokens: 7, TokensIn: 23, TokensOut: 20},
