@@ -1,0 +1,125 @@
+package newcomer
+
+import (
+	"strings"
+	"testing"
+)
+
+const tutorial = "../../docs/tutorial.md"
+
+// A reading is one pass over a page.
+type reading struct {
+	*user
+	t     *testing.T
+	rest  []block
+	first *terminal // the first terminal of the page
+}
+
+// next returns the next block, which must contain a text.
+func (r *reading) next(has string) block {
+	r.t.Helper()
+	if len(r.rest) == 0 {
+		r.t.Fatalf("the page has no block with %q", has)
+	}
+	b := r.rest[0]
+	if r.rest = r.rest[1:]; !strings.Contains(b.text, has) {
+		r.t.Fatalf("line %d: the next block is not the one with %q, but\n%s", b.line, has, b.text)
+	}
+	return b
+}
+
+// serve runs the services in the first terminal.
+func (r *reading) serve(b block) {
+	r.t.Helper()
+	r.first = r.start("export WHENCE_LISTEN=$FIRST; " + r.adapt.Replace(b.text))
+	r.await(r.first, "Ctrl-C drains")
+}
+
+// leave runs a request, and presses Ctrl-C when the answer has begun.
+func (r *reading) leave(b block) {
+	r.t.Helper()
+	s := r.start(r.adapt.Replace(b.text))
+	r.await(s, `"content":"`)
+	s.interrupt()
+}
+
+// printed returns the output of a command as a function, for want.
+func printed(output string) func() string { return func() string { return output } }
+
+func TestReadme(t *testing.T) {
+	r := &reading{user: newUser(t), t: t, rest: blocks(t, "../../README.md")}
+	r.next("client ──SSE──>")
+	start := r.next("go run .\n")
+	request := r.next("curl -N")
+	log := r.next("client_gone")
+
+	start.text = "go run . --pace 10\n" // the page says so before Ctrl-C
+	r.serve(start)
+	if out := r.run(request); !strings.Contains(out, "data: [DONE]") {
+		t.Errorf("line %d: %s", request.line, out)
+	}
+	r.leave(request)
+	r.want(r.first.output, log)
+	r.first.interrupt()
+}
+
+func TestTutorial(t *testing.T) {
+	r := &reading{user: newUser(t), t: t, rest: blocks(t, tutorial)}
+	r.serve(r.next("go run . --pace 10"))
+	r.want(r.first.output, block{text: "Whence streams whence-tiny on http://"})
+	r.next("Whence streams whence-tiny on")
+
+	if out := r.run(r.next("curl -N")); !strings.HasSuffix(strings.TrimSpace(out), "data: [DONE]") {
+		t.Errorf("the stream did not complete: %s", out)
+	}
+	r.want(r.first.output, r.next("reason=completed"))
+
+	r.leave(r.next("X-Request-Id: first"))
+	r.want(r.first.output, r.next("stream=first"))
+	r.want(printed(r.run(r.next("why first"))), r.next("client_gone by client"))
+
+	stopped := printed(r.run(r.next("stop second")))
+	r.want(stopped, r.next("STREAM"))
+	r.want(stopped, r.next("second is stopping"))
+	r.want(stopped, r.next("user_stop"))
+	r.first.interrupt()
+	r.apart()
+	if len(r.rest) != 0 {
+		t.Errorf("line %d is not tested: %s", r.rest[0].line, r.rest[0].text)
+	}
+}
+
+// apart follows the sections about separate services.
+func (r *reading) apart() {
+	t := r.t
+	t.Helper()
+	r.first = r.open()
+	r.paste(r.first, r.next("go build"))
+	ready := r.next("/readyz")
+	ready.text = strings.Replace(ready.text, "curl ", "curl -sf --retry 60 --retry-all-errors --retry-delay 1 ", 1) // "after a second"
+	r.want(printed(r.run(ready)), r.next("ok"))
+	// The path is ready as soon as one worker is, but a stream survives only if there are two.
+	r.run(block{text: `until curl http://127.0.0.1:8080/v1/workers | grep -q '"healthy".*"healthy"'; do sleep 0.1; done` + "\n"})
+
+	s := r.start(r.adapt.Replace(r.next("X-Request-Id: survivor").text))
+	r.await(s, `"content":"`)
+	where := r.paste(r.first, r.next("why survivor | grep"))
+	r.want(printed(variable.ReplaceAllString(where, "N")), r.next("llm-worker/1   live"))
+	kill := r.next("kill -9 %2")
+	if strings.Contains(where, "llm-worker/0") {
+		kill.text = "kill -9 %1\n" // the page explains the numbers
+	}
+	r.paste(r.first, kill)
+	if err := s.cmd.Wait(); err != nil || !strings.HasSuffix(strings.TrimSpace(s.output()), "data: [DONE]") {
+		t.Errorf("the stream did not survive: %v\n%s", err, s.output())
+	}
+	r.want(printed(r.paste(r.first, r.next("why survivor"))), r.next("survivor  ended"))
+	r.want(printed(r.paste(r.first, r.next("grep moved"))), r.next(`msg="stream moved"`))
+	stop := r.next("kill %1 %2 %3 %4")
+	stop.text += "wait\n"
+	r.paste(r.first, stop)
+	if err := r.first.in.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = r.first.cmd.Wait() // the status is that of kill
+}
