@@ -99,6 +99,11 @@ func dots(format string, n int) {
 		scales = load("scales", rows)
 	}
 	blocks := Load(Param("blocks"), GP64())
+	ahead := w // the next four rows, so that they are in the cache when their turn comes
+	if format != "F32" {
+		ahead.at = GP64()
+		LEAQ(Mem{Base: w.at, Index: w.stride, Scale: 4}, ahead.at)
+	}
 	var sums [3][rows]reg.VecVirtual
 	for i := range n {
 		for r := range rows {
@@ -123,6 +128,7 @@ func dots(format string, n int) {
 		}
 	} else {
 		for r := range rows {
+			PREFETCHT0(ahead.row(r, 0))
 			var scale reg.VecVirtual
 			if format == "Int8" {
 				scale = YMM()
@@ -138,6 +144,9 @@ func dots(format string, n int) {
 	}
 	ADDQ(Imm(uint64(size*block)), w.at)
 	ADDQ(Imm(4*block), x.at)
+	if format != "F32" {
+		ADDQ(Imm(uint64(size*block)), ahead.at)
+	}
 	if format == "Int8" {
 		ADDQ(Imm(4), scales.at)
 	}

@@ -71,19 +71,21 @@ next:
 	RET
 
 // func dotsBF16x1(dst *float32, dstStride uintptr, w *byte, wStride uintptr, scales *float32, scalesStride uintptr, x *float32, xStride uintptr, blocks uintptr)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dotsBF16x1(SB), NOSPLIT, $0-72
 	MOVQ   w+16(FP), AX
 	MOVQ   wStride+24(FP), CX
 	LEAQ   (CX)(CX*2), DX
 	MOVQ   x+48(FP), BX
 	MOVQ   blocks+64(FP), SI
+	LEAQ   (AX)(CX*4), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 
 next:
+	PREFETCHT0  (DI)
 	VPMOVZXWD   (AX), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS (BX), Y4, Y0
@@ -96,6 +98,7 @@ next:
 	VPMOVZXWD   48(AX), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS 96(BX), Y4, Y0
+	PREFETCHT0  (DI)(CX*1)
 	VPMOVZXWD   (AX)(CX*1), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS (BX), Y4, Y1
@@ -108,6 +111,7 @@ next:
 	VPMOVZXWD   48(AX)(CX*1), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS 96(BX), Y4, Y1
+	PREFETCHT0  (DI)(CX*2)
 	VPMOVZXWD   (AX)(CX*2), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS (BX), Y4, Y2
@@ -120,6 +124,7 @@ next:
 	VPMOVZXWD   48(AX)(CX*2), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS 96(BX), Y4, Y2
+	PREFETCHT0  (DI)(DX*1)
 	VPMOVZXWD   (AX)(DX*1), Y4
 	VPSLLD      $0x10, Y4, Y4
 	VFMADD231PS (BX), Y4, Y3
@@ -134,6 +139,7 @@ next:
 	VFMADD231PS 96(BX), Y4, Y3
 	ADDQ        $0x40, AX
 	ADDQ        $0x80, BX
+	ADDQ        $0x40, DI
 	DECQ        SI
 	JNZ         next
 
@@ -149,7 +155,7 @@ next:
 	RET
 
 // func dotsInt8x1(dst *float32, dstStride uintptr, w *byte, wStride uintptr, scales *float32, scalesStride uintptr, x *float32, xStride uintptr, blocks uintptr)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dotsInt8x1(SB), NOSPLIT, $0-72
 	MOVQ   w+16(FP), AX
 	MOVQ   wStride+24(FP), CX
@@ -159,12 +165,14 @@ TEXT ·dotsInt8x1(SB), NOSPLIT, $0-72
 	MOVQ   scalesStride+40(FP), DI
 	LEAQ   (DI)(DI*2), R8
 	MOVQ   blocks+64(FP), R9
+	LEAQ   (AX)(CX*4), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 
 next:
+	PREFETCHT0   (R10)
 	VBROADCASTSS (SI), Y4
 	VPMOVSXBD    (AX), Y5
 	VCVTDQ2PS    Y5, Y5
@@ -182,6 +190,7 @@ next:
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       Y4, Y5, Y5
 	VFMADD231PS  96(BX), Y5, Y0
+	PREFETCHT0   (R10)(CX*1)
 	VBROADCASTSS (SI)(DI*1), Y4
 	VPMOVSXBD    (AX)(CX*1), Y5
 	VCVTDQ2PS    Y5, Y5
@@ -199,6 +208,7 @@ next:
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       Y4, Y5, Y5
 	VFMADD231PS  96(BX), Y5, Y1
+	PREFETCHT0   (R10)(CX*2)
 	VBROADCASTSS (SI)(DI*2), Y4
 	VPMOVSXBD    (AX)(CX*2), Y5
 	VCVTDQ2PS    Y5, Y5
@@ -216,6 +226,7 @@ next:
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       Y4, Y5, Y5
 	VFMADD231PS  96(BX), Y5, Y2
+	PREFETCHT0   (R10)(DX*1)
 	VBROADCASTSS (SI)(R8*1), Y4
 	VPMOVSXBD    (AX)(DX*1), Y5
 	VCVTDQ2PS    Y5, Y5
@@ -235,6 +246,7 @@ next:
 	VFMADD231PS  96(BX), Y5, Y3
 	ADDQ         $0x20, AX
 	ADDQ         $0x80, BX
+	ADDQ         $0x20, R10
 	ADDQ         $0x04, SI
 	DECQ         R9
 	JNZ          next
@@ -349,7 +361,7 @@ next:
 	RET
 
 // func dotsBF16x2(dst *float32, dstStride uintptr, w *byte, wStride uintptr, scales *float32, scalesStride uintptr, x *float32, xStride uintptr, blocks uintptr)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dotsBF16x2(SB), NOSPLIT, $0-72
 	MOVQ   w+16(FP), AX
 	MOVQ   wStride+24(FP), CX
@@ -357,6 +369,7 @@ TEXT ·dotsBF16x2(SB), NOSPLIT, $0-72
 	MOVQ   x+48(FP), BX
 	MOVQ   xStride+56(FP), SI
 	MOVQ   blocks+64(FP), DI
+	LEAQ   (AX)(CX*4), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -367,6 +380,7 @@ TEXT ·dotsBF16x2(SB), NOSPLIT, $0-72
 	VXORPS Y7, Y7, Y7
 
 next:
+	PREFETCHT0  (R8)
 	VPMOVZXWD   (AX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS (BX), Y8, Y0
@@ -383,6 +397,7 @@ next:
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS 96(BX), Y8, Y0
 	VFMADD231PS 96(BX)(SI*1), Y8, Y4
+	PREFETCHT0  (R8)(CX*1)
 	VPMOVZXWD   (AX)(CX*1), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS (BX), Y8, Y1
@@ -399,6 +414,7 @@ next:
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS 96(BX), Y8, Y1
 	VFMADD231PS 96(BX)(SI*1), Y8, Y5
+	PREFETCHT0  (R8)(CX*2)
 	VPMOVZXWD   (AX)(CX*2), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS (BX), Y8, Y2
@@ -415,6 +431,7 @@ next:
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS 96(BX), Y8, Y2
 	VFMADD231PS 96(BX)(SI*1), Y8, Y6
+	PREFETCHT0  (R8)(DX*1)
 	VPMOVZXWD   (AX)(DX*1), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VFMADD231PS (BX), Y8, Y3
@@ -433,6 +450,7 @@ next:
 	VFMADD231PS 96(BX)(SI*1), Y8, Y7
 	ADDQ        $0x40, AX
 	ADDQ        $0x80, BX
+	ADDQ        $0x40, R8
 	DECQ        DI
 	JNZ         next
 
@@ -455,7 +473,7 @@ next:
 	RET
 
 // func dotsInt8x2(dst *float32, dstStride uintptr, w *byte, wStride uintptr, scales *float32, scalesStride uintptr, x *float32, xStride uintptr, blocks uintptr)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dotsInt8x2(SB), NOSPLIT, $0-72
 	MOVQ   w+16(FP), AX
 	MOVQ   wStride+24(FP), CX
@@ -466,6 +484,7 @@ TEXT ·dotsInt8x2(SB), NOSPLIT, $0-72
 	MOVQ   scalesStride+40(FP), R8
 	LEAQ   (R8)(R8*2), R9
 	MOVQ   blocks+64(FP), R10
+	LEAQ   (AX)(CX*4), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -476,6 +495,7 @@ TEXT ·dotsInt8x2(SB), NOSPLIT, $0-72
 	VXORPS Y7, Y7, Y7
 
 next:
+	PREFETCHT0   (R11)
 	VBROADCASTSS (DI), Y8
 	VPMOVSXBD    (AX), Y9
 	VCVTDQ2PS    Y9, Y9
@@ -497,6 +517,7 @@ next:
 	VMULPS       Y8, Y9, Y9
 	VFMADD231PS  96(BX), Y9, Y0
 	VFMADD231PS  96(BX)(SI*1), Y9, Y4
+	PREFETCHT0   (R11)(CX*1)
 	VBROADCASTSS (DI)(R8*1), Y8
 	VPMOVSXBD    (AX)(CX*1), Y9
 	VCVTDQ2PS    Y9, Y9
@@ -518,6 +539,7 @@ next:
 	VMULPS       Y8, Y9, Y9
 	VFMADD231PS  96(BX), Y9, Y1
 	VFMADD231PS  96(BX)(SI*1), Y9, Y5
+	PREFETCHT0   (R11)(CX*2)
 	VBROADCASTSS (DI)(R8*2), Y8
 	VPMOVSXBD    (AX)(CX*2), Y9
 	VCVTDQ2PS    Y9, Y9
@@ -539,6 +561,7 @@ next:
 	VMULPS       Y8, Y9, Y9
 	VFMADD231PS  96(BX), Y9, Y2
 	VFMADD231PS  96(BX)(SI*1), Y9, Y6
+	PREFETCHT0   (R11)(DX*1)
 	VBROADCASTSS (DI)(R9*1), Y8
 	VPMOVSXBD    (AX)(DX*1), Y9
 	VCVTDQ2PS    Y9, Y9
@@ -562,6 +585,7 @@ next:
 	VFMADD231PS  96(BX)(SI*1), Y9, Y7
 	ADDQ         $0x20, AX
 	ADDQ         $0x80, BX
+	ADDQ         $0x20, R11
 	ADDQ         $0x04, DI
 	DECQ         R10
 	JNZ          next
@@ -713,7 +737,7 @@ next:
 	RET
 
 // func dotsBF16x3(dst *float32, dstStride uintptr, w *byte, wStride uintptr, scales *float32, scalesStride uintptr, x *float32, xStride uintptr, blocks uintptr)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dotsBF16x3(SB), NOSPLIT, $0-72
 	MOVQ   w+16(FP), AX
 	MOVQ   wStride+24(FP), CX
@@ -721,6 +745,7 @@ TEXT ·dotsBF16x3(SB), NOSPLIT, $0-72
 	MOVQ   x+48(FP), BX
 	MOVQ   xStride+56(FP), SI
 	MOVQ   blocks+64(FP), DI
+	LEAQ   (AX)(CX*4), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -735,6 +760,7 @@ TEXT ·dotsBF16x3(SB), NOSPLIT, $0-72
 	VXORPS Y11, Y11, Y11
 
 next:
+	PREFETCHT0  (R8)
 	VPMOVZXWD   (AX), Y12
 	VPSLLD      $0x10, Y12, Y12
 	VFMADD231PS (BX), Y12, Y0
@@ -755,6 +781,7 @@ next:
 	VFMADD231PS 96(BX), Y12, Y0
 	VFMADD231PS 96(BX)(SI*1), Y12, Y4
 	VFMADD231PS 96(BX)(SI*2), Y12, Y8
+	PREFETCHT0  (R8)(CX*1)
 	VPMOVZXWD   (AX)(CX*1), Y12
 	VPSLLD      $0x10, Y12, Y12
 	VFMADD231PS (BX), Y12, Y1
@@ -775,6 +802,7 @@ next:
 	VFMADD231PS 96(BX), Y12, Y1
 	VFMADD231PS 96(BX)(SI*1), Y12, Y5
 	VFMADD231PS 96(BX)(SI*2), Y12, Y9
+	PREFETCHT0  (R8)(CX*2)
 	VPMOVZXWD   (AX)(CX*2), Y12
 	VPSLLD      $0x10, Y12, Y12
 	VFMADD231PS (BX), Y12, Y2
@@ -795,6 +823,7 @@ next:
 	VFMADD231PS 96(BX), Y12, Y2
 	VFMADD231PS 96(BX)(SI*1), Y12, Y6
 	VFMADD231PS 96(BX)(SI*2), Y12, Y10
+	PREFETCHT0  (R8)(DX*1)
 	VPMOVZXWD   (AX)(DX*1), Y12
 	VPSLLD      $0x10, Y12, Y12
 	VFMADD231PS (BX), Y12, Y3
@@ -817,6 +846,7 @@ next:
 	VFMADD231PS 96(BX)(SI*2), Y12, Y11
 	ADDQ        $0x40, AX
 	ADDQ        $0x80, BX
+	ADDQ        $0x40, R8
 	DECQ        DI
 	JNZ         next
 
@@ -845,7 +875,7 @@ next:
 	RET
 
 // func dotsInt8x3(dst *float32, dstStride uintptr, w *byte, wStride uintptr, scales *float32, scalesStride uintptr, x *float32, xStride uintptr, blocks uintptr)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dotsInt8x3(SB), NOSPLIT, $0-72
 	MOVQ   w+16(FP), AX
 	MOVQ   wStride+24(FP), CX
@@ -856,6 +886,7 @@ TEXT ·dotsInt8x3(SB), NOSPLIT, $0-72
 	MOVQ   scalesStride+40(FP), R8
 	LEAQ   (R8)(R8*2), R9
 	MOVQ   blocks+64(FP), R10
+	LEAQ   (AX)(CX*4), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -870,6 +901,7 @@ TEXT ·dotsInt8x3(SB), NOSPLIT, $0-72
 	VXORPS Y11, Y11, Y11
 
 next:
+	PREFETCHT0   (R11)
 	VBROADCASTSS (DI), Y12
 	VPMOVSXBD    (AX), Y13
 	VCVTDQ2PS    Y13, Y13
@@ -895,6 +927,7 @@ next:
 	VFMADD231PS  96(BX), Y13, Y0
 	VFMADD231PS  96(BX)(SI*1), Y13, Y4
 	VFMADD231PS  96(BX)(SI*2), Y13, Y8
+	PREFETCHT0   (R11)(CX*1)
 	VBROADCASTSS (DI)(R8*1), Y12
 	VPMOVSXBD    (AX)(CX*1), Y13
 	VCVTDQ2PS    Y13, Y13
@@ -920,6 +953,7 @@ next:
 	VFMADD231PS  96(BX), Y13, Y1
 	VFMADD231PS  96(BX)(SI*1), Y13, Y5
 	VFMADD231PS  96(BX)(SI*2), Y13, Y9
+	PREFETCHT0   (R11)(CX*2)
 	VBROADCASTSS (DI)(R8*2), Y12
 	VPMOVSXBD    (AX)(CX*2), Y13
 	VCVTDQ2PS    Y13, Y13
@@ -945,6 +979,7 @@ next:
 	VFMADD231PS  96(BX), Y13, Y2
 	VFMADD231PS  96(BX)(SI*1), Y13, Y6
 	VFMADD231PS  96(BX)(SI*2), Y13, Y10
+	PREFETCHT0   (R11)(DX*1)
 	VBROADCASTSS (DI)(R9*1), Y12
 	VPMOVSXBD    (AX)(DX*1), Y13
 	VCVTDQ2PS    Y13, Y13
@@ -972,6 +1007,7 @@ next:
 	VFMADD231PS  96(BX)(SI*2), Y13, Y11
 	ADDQ         $0x20, AX
 	ADDQ         $0x80, BX
+	ADDQ         $0x20, R11
 	ADDQ         $0x04, DI
 	DECQ         R10
 	JNZ          next

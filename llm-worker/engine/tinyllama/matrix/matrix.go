@@ -103,20 +103,23 @@ func toBF16(v float32) uint16 {
 // quantize sets q to the values in units of a scale. The scale of values that are not finite is NaN,
 // so that every result is, too.
 func quantize(q []int8, values []float32) (scale float32) {
-	largest := float32(0)
+	largest := uint32(0) // bits of the largest absolute value; those of NaN and infinities are larger still
 	for _, v := range values {
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			clear(q)
-			return float32(math.NaN())
-		}
-		largest = max(largest, v, -v)
+		largest = max(largest, math.Float32bits(v)&^(1<<31))
 	}
-	if scale = largest / 127; scale == 0 { // also if largest is below the smallest number times 127
+	scale = math.Float32frombits(largest) / 127
+	inverse := 1 / scale
+	switch {
+	case largest >= 0x7f800000:
+		clear(q)
+		return float32(math.NaN())
+	case math.IsInf(float64(inverse), 0): // values so small that their scale is 0, or nearly
 		clear(q)
 		return 0
 	}
+	const integer = 3 << 22 // float32 has no fractions here, so the addition rounds, to even
 	for i, v := range values {
-		q[i] = int8(max(-127, min(127, math.RoundToEven(float64(v)/float64(scale)))))
+		q[i] = int8(math.Float32bits(float32(v*inverse) + integer)) //nolint:gosec // the low bits are the number
 	}
 	return scale
 }

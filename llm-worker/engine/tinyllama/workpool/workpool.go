@@ -124,8 +124,8 @@ func (p *Pool) next(last *task) *task {
 	}
 }
 
-// maxSpins is about a tenth of a millisecond of waiting.
-const maxSpins = 400
+// maxSpins is some 50 microseconds of waiting: longer than most pauses between two parts of a step.
+const maxSpins = 2000
 
 // pause waits a moment, and lets other goroutines run now and then.
 func pause(spins int) {
