@@ -42,7 +42,7 @@ func BenchmarkStage(b *testing.B) {
 	}
 
 	b.Run("1 embedded model and batch", func(b *testing.B) {
-		weights, err := tinyllama.Load(whencetiny.FS())
+		weights, err := tinyllama.Load(whencetiny.FS(), tinyllama.LoadOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func workerInProcess(t *testing.T, name string, weights *tinyllama.Weights, chan
 // process, with real sockets between them.
 func TestStreamMovedAtAnyTokenEqualsTheUndisturbedOne(t *testing.T) {
 	t.Parallel()
-	weights, err := tinyllama.Load(whencetiny.FS())
+	weights, err := tinyllama.Load(whencetiny.FS(), tinyllama.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

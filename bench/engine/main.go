@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -80,7 +79,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	var systems []*system
 	for _, weights := range formats {
-		systems = append(systems, &system{name: "Whence, " + cmp.Or(weights, "as stored"), measure: func(context.Context) (speed, error) {
+		systems = append(systems, &system{name: "Whence, " + weights, measure: func(context.Context) (speed, error) {
 			return measureWhence(dir, weights, o)
 		}})
 	}

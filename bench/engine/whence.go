@@ -10,11 +10,11 @@ import (
 )
 
 // formats are the measured formats of weights in memory.
-var formats = []string{""}
+var formats = []string{"bf16", "int8"}
 
 // measureWhence measures the embedded engine without its batch loop.
-func measureWhence(dir, _ string, o options) (s speed, err error) {
-	weights, err := tinyllama.Load(os.DirFS(dir))
+func measureWhence(dir, format string, o options) (s speed, err error) {
+	weights, err := tinyllama.Load(os.DirFS(dir), tinyllama.LoadOptions{Format: format})
 	if err != nil {
 		return s, err
 	}

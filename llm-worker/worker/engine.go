@@ -102,7 +102,7 @@ func checksum(dir fs.FS) (string, error) {
 
 // embedded runs the model in this process.
 func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
-	weights, err := tinyllama.Load(dir)
+	weights, err := c.load(dir, name, log)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -37,6 +40,7 @@ type Config struct {
 	Pace       float64          // tokens per second per stream; 0 means no limit
 	KVTokens   int              // size of the KV cache, in tokens; 0 means the engine's default
 	Threads    int              // of the engine; 0 means the engine's default
+	Weights    string           // format of the embedded engine's weights in memory, one of tinyllama.Formats; "" means tinyllama.Stored
 	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" means Embedded
 	Upstream   openai.Options   // the engines VLLM and SGLang use some of its fields
 	Events     upstream.Options // events of the server beside the worker; zero means none
@@ -102,7 +106,8 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "maximum streams that wait for a place in the batch; further streams are refused")
 	fs.Float64Var(&c.Pace, "pace", 0, "maximum tokens per second per stream, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
-	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
+	fs.IntVar(&c.Threads, "threads", 0, "threads of the embedded engine; 0 for all cores, or half of them for a model of less than 100 million weights")
+	fs.StringVar(&c.Weights, "weights", tinyllama.Stored, "`format` of the embedded engine's weights in memory: as they are stored, f32, bf16 or int8")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "make the embedded engine read every prompt from its beginning, without the prefix cache")
 	fs.StringVar(&c.Role, "role", Both, "the worker's part in handovers of prompts: none, only whole streams (both), prompts for other workers (prefill), or whole streams and prompts that prefill workers have read (decode)")
 	flags.Group(fs, flags.Limits, "max-running", "max-queued")
@@ -120,6 +125,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--pace is %g; it must be 0 to 1,000,000", c.Pace)
 	case c.KVTokens < 0 || c.Threads < 0:
 		return errors.New("--kv-tokens and --threads must not be negative")
+	case c.Weights != "" && !slices.Contains(tinyllama.Formats, c.Weights):
+		return fmt.Errorf("--weights is %q; it must be one of %s", c.Weights, strings.Join(tinyllama.Formats, ", "))
 	}
 	if err := c.validateEngine(); err != nil {
 		return err

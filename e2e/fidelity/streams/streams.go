@@ -66,7 +66,7 @@ func Compare(ctx context.Context, requests int, seed uint64) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	weights, err := tinyllama.Load(whencetiny.FS())
+	weights, err := tinyllama.Load(whencetiny.FS(), tinyllama.LoadOptions{})
 	if err != nil {
 		return nil, err
 	}

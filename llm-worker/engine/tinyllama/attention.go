@@ -6,17 +6,28 @@ import (
 	"github.com/viterin/vek/vek32"
 
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
 
-// remember stores the key and value of a row in one layer. both holds the keys of all heads, then
-// the values of all heads.
-func (l *lane) remember(layer int, r row, rotation rotation, both []float32) {
-	c, at := l.weights.config, r.position%kv.BlockTokens
+// remember normalizes and rotates the heads of a row, and stores its key and value in the current
+// layer.
+func (l *lane) remember(i int) {
+	c, r := l.weights.config, l.rows[i]
+	q, wide := c.queryDim(), c.queryDim()+2*c.kvDim()
+	query, both := l.qkv[i*wide:i*wide+q], l.qkv[i*wide+q:(i+1)*wide]
 	key, value := both[:c.kvDim()], both[c.kvDim():]
+	l.normalizeHeads(query, l.layer.queryNorm)
+	l.normalizeHeads(key, l.layer.keyNorm)
+	scale := float32(1 / math.Sqrt(float64(c.headDim)))
+	for head := range c.heads {
+		l.rotations[i].apply(query[head*c.headDim : (head+1)*c.headDim])
+	}
+	vek32.MulNumber_Inplace(query, scale)
+	at := r.position % kv.BlockTokens
 	for head := range c.kvHeads {
 		first, last := head*c.headDim, (head+1)*c.headDim
-		keys, values := c.layout().Part(r.sequence.memory.Blocks[r.position/kv.BlockTokens], layer, head)
-		rotation.apply(key[first:last])
+		keys, values := c.layout().Part(r.sequence.memory.Blocks[r.position/kv.BlockTokens], l.number, head)
+		l.rotations[i].apply(key[first:last])
 		copy(keys[at*c.headDim:], key[first:last])
 		for i, v := range value[first:last] {
 			values[i*kv.BlockTokens+at] = v
@@ -24,39 +35,45 @@ func (l *lane) remember(layer int, r row, rotation rotation, both []float32) {
 	}
 }
 
-// attend sets out to the attention of the row's query over its own position and all earlier ones,
-// which remember has stored.
+// attend sets the attention of the query heads that share one KV head, of a row over its own
+// position and all earlier ones, which remember has stored.
 //
 // It visits keys and values block by block from the sequence's first position, so the result
 // depends on the position only, not on when the earlier positions were read.
-func (l *lane) attend(layer int, r row, rotation rotation, query, out []float32) {
-	c := l.weights.config
-	dim, count := c.headDim, r.position+1
+func (l *lane) attend(i, kvHead int, s *scratch) {
+	c, r := l.weights.config, l.rows[i]
+	group, dim, count := c.heads/c.kvHeads, c.headDim, r.position+1
+	q, wide := c.queryDim(), c.queryDim()+2*c.kvDim()
+	from := kvHead * group * dim
+	query := matrix.Rows{Data: l.qkv[r.index*wide+from : r.index*wide+from+group*dim], Stride: dim}
+	out := matrix.Rows{Data: l.attention[i*q+from : i*q+from+group*dim], Stride: dim}
 	blocks := r.sequence.memory.Blocks[:kv.Blocks(count)]
-	layout, scores := c.layout(), l.scores[:len(blocks)*kv.BlockTokens]
-	scale := float32(1 / math.Sqrt(float64(dim)))
-	for head := range c.heads {
-		q, kvHead := query[head*dim:(head+1)*dim], head*c.kvHeads/c.heads
-		rotation.apply(q)
-		vek32.MulNumber_Inplace(q, scale)
-		for b, block := range blocks {
-			keys, _ := layout.Part(block, layer, kvHead)
-			first, last := b*kv.BlockTokens, min((b+1)*kv.BlockTokens, count)
-			dots(scores[first:last], keys[:(last-first)*dim], q)
+	layout, length := c.layout(), len(blocks)*kv.BlockTokens
+	if len(s.scores) < group*length {
+		s.scores = make([]float32, 2*group*length)
+	}
+	scores := s.scores[:group*length]
+	for b, block := range blocks {
+		keys, _ := layout.Part(block, l.number, kvHead)
+		n := min(kv.BlockTokens, count-b*kv.BlockTokens)
+		matrix.Of(keys, n, dim).Multiply(matrix.Rows{Data: scores[b*kv.BlockTokens:], Stride: length}, query, group, 0, n, &s.Scratch)
+	}
+	for head := range group {
+		s.totals[head] = exponentials(scores[head*length:(head+1)*length], count)
+	}
+	for b, block := range blocks {
+		_, values := layout.Part(block, l.number, kvHead)
+		to := matrix.Rows{Data: s.part, Stride: dim}
+		if b == 0 {
+			to = out
 		}
-		total := exponentials(scores, count)
-		o := out[head*dim : (head+1)*dim]
-		for b, block := range blocks {
-			_, values := layout.Part(block, layer, kvHead)
-			weights := scores[b*kv.BlockTokens : (b+1)*kv.BlockTokens]
-			if b == 0 {
-				dots(o, values, weights)
-				continue
-			}
-			dots(l.part, values, weights)
-			vek32.Add_Inplace(o, l.part)
+		matrix.Of(values, dim, kv.BlockTokens).Multiply(to, matrix.Rows{Data: scores[b*kv.BlockTokens:], Stride: length}, group, 0, dim, &s.Scratch)
+		if b > 0 {
+			vek32.Add_Inplace(out.Data, s.part)
 		}
-		vek32.MulNumber_Inplace(o, 1/total)
+	}
+	for head := range group {
+		vek32.MulNumber_Inplace(out.Data[head*dim:(head+1)*dim], 1/s.totals[head])
 	}
 }
 

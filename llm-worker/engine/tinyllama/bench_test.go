@@ -112,7 +112,7 @@ func BenchmarkFirstToken(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := load(tinyFS); err != nil {
+		if _, err := load(tinyFS, LoadOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}

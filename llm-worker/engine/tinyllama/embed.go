@@ -73,12 +73,12 @@ func (s *sequence) vector(id uint64) batch.Output {
 // embeds reports whether a sequence is a text to be embedded.
 func (s *sequence) embeds() bool { return s.sum != nil }
 
-// pool adds the last hidden states of rows to the sums of their sequences. A text's rows come in
+// sum adds the last hidden states of rows to the sums of their sequences. A text's rows come in
 // order, on one goroutine at a time, so its sum has the same bits whatever else is in the batch.
 // Rows that run again after a panic are not added twice.
-func (l *lane) pool(rows []row, states []float32) {
+func (l *lane) sum(rows []row, states []float32) {
 	d := l.weights.config.hidden
-	l.normalizeAll(l.h, states, l.weights.norm, len(rows))
+	l.normalizeAll(states, l.weights.norm, len(rows))
 	for i, r := range rows {
 		s := r.sequence
 		if r.position < s.summed {

@@ -4,61 +4,107 @@ import (
 	"math"
 
 	"github.com/viterin/vek/vek32"
+
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
 
 // forward takes the tile's rows through all layers. It stores the keys and values of all rows in
 // the sequences' blocks, and leaves in l.rows and l.x the rows that end a job. The other rows need
-// only keys and values, so they drop out of the last layer once it has them. The rows of one
-// sequence are in order.
+// only keys and values, so they drop out of the last layer once it has them.
 func (l *lane) forward() {
 	c := l.weights.config
 	d, q, wide := c.hidden, c.queryDim(), c.queryDim()+2*c.kvDim()
-	for i, r := range l.rows {
-		copy(l.x[i*d:(i+1)*d], l.weights.embedding[int(r.token)*d:])
-		l.rotations[i].turnTo(r.position, c.frequencies)
-	}
-	for number := range l.weights.layers {
-		layer := &l.weights.layers[number]
+	x, h := matrix.Rows{Data: l.x, Stride: d}, matrix.Rows{Data: l.h, Stride: d}
+	l.pool.Run(len(l.rows), 4, l.parts.embed)
+	for l.number = range l.weights.layers {
+		l.layer = &l.weights.layers[l.number]
 
-		l.normalizeAll(l.h, l.x, layer.attentionNorm, len(l.rows))
-		layer.qkv.apply(l.qkv, wide, l.h, d, len(l.rows))
-		last, kept := number == len(l.weights.layers)-1, 0
-		for i, r := range l.rows {
-			qkv := l.qkv[i*wide : (i+1)*wide]
-			l.normalizeHeads(qkv[:q], layer.queryNorm)
-			l.normalizeHeads(qkv[q:q+c.kvDim()], layer.keyNorm)
-			l.remember(number, r, l.rotations[i], qkv[q:])
-			if last && !r.last {
-				continue
-			}
-			l.attend(number, r, l.rotations[i], qkv[:q], l.attention[kept*q:(kept+1)*q])
+		l.normalizeAll(l.x, l.layer.attentionNorm, len(l.rows))
+		l.multiply(&l.layer.qkv, matrix.Rows{Data: l.qkv, Stride: wide}, h, len(l.rows), matrix.Rows{})
+		l.pool.Run(len(l.rows), 4, l.parts.remember)
+		if l.number == len(l.weights.layers)-1 {
+			l.drop()
+		}
+		kept := len(l.rows)
+		if kept == 0 {
+			return
+		}
+		l.pool.Run(kept*c.kvHeads, 1, l.parts.attend)
+		l.multiply(&l.layer.output, h, matrix.Rows{Data: l.attention, Stride: q}, kept, x)
+
+		l.normalizeAll(l.x, l.layer.mlpNorm, kept)
+		l.product = product{&l.layer.gateUp, matrix.Rows{Data: l.gateUp, Stride: 2 * c.feedForward}, h, kept, matrix.Rows{}}
+		l.pool.Run(c.feedForward, grain(2*kept*d), l.parts.gateUp)
+		l.multiply(&l.layer.down, h, matrix.Rows{Data: l.gateUp, Stride: 2 * c.feedForward}, kept, x)
+	}
+}
+
+// drop drops the rows that end no job.
+func (l *lane) drop() {
+	d, kept := l.weights.config.hidden, 0
+	for i, r := range l.rows {
+		if r.last {
 			copy(l.x[kept*d:(kept+1)*d], l.x[i*d:(i+1)*d])
 			l.rows[kept] = r
 			kept++
 		}
-		l.rows = l.rows[:kept]
-		if kept == 0 {
-			return
-		}
-		layer.output.apply(l.h, d, l.attention, q, kept)
-		vek32.Add_Inplace(l.x[:kept*d], l.h[:kept*d])
+	}
+	l.rows = l.rows[:kept]
+}
 
-		l.normalizeAll(l.h, l.x, layer.mlpNorm, kept)
-		layer.gateUp.apply(l.gateUp, 2*c.feedForward, l.h, d, kept)
-		for i := range kept {
-			l.activate(l.gateUp[2*i*c.feedForward : 2*(i+1)*c.feedForward])
-		}
-		layer.down.apply(l.h, d, l.gateUp, 2*c.feedForward, kept)
-		vek32.Add_Inplace(l.x[:kept*d], l.h[:kept*d])
+// parts are the parts of a step that the workers share. They are made once: a closure for each Run
+// would be garbage.
+type parts struct {
+	embed, normalize, remember, attend, product, gateUp, choose func(worker, first, last int)
+}
+
+func (l *lane) newParts() parts {
+	c := l.weights.config
+	return parts{
+		embed: func(_, first, last int) {
+			for i := first; i < last; i++ {
+				l.rows[i].index = i
+				l.weights.embedding.Row(l.x[i*c.hidden:(i+1)*c.hidden], int(l.rows[i].token))
+				l.rotations[i].turnTo(l.rows[i].position, c.frequencies)
+			}
+		},
+		normalize: func(_, first, last int) {
+			for i := first; i < last; i++ {
+				normalize(l.h[i*c.hidden:(i+1)*c.hidden], l.states[i*c.hidden:(i+1)*c.hidden], l.norm, c.normEpsilon)
+			}
+		},
+		remember: func(_, first, last int) {
+			for i := first; i < last; i++ {
+				l.remember(i)
+			}
+		},
+		attend: func(worker, first, last int) {
+			for i := first; i < last; i++ {
+				l.attend(i/c.kvHeads, i%c.kvHeads, &l.scratch[worker])
+			}
+		},
+		product: func(worker, first, last int) { l.product.do(first, last, &l.scratch[worker].Scratch) },
+		gateUp: func(worker, first, last int) {
+			s, p := &l.scratch[worker], &l.product
+			p.do(first, last, &s.Scratch)
+			p.do(c.feedForward+first, c.feedForward+last, &s.Scratch)
+			for i := range p.n {
+				row := p.dst.Data[i*p.dst.Stride : (i+1)*p.dst.Stride]
+				activate(row[first:last], row[c.feedForward+first:c.feedForward+last], s.sigmas)
+			}
+		},
+		choose: func(_, first, last int) {
+			for i := first; i < last; i++ {
+				l.choosing[i].job.choose(l.logits[i*c.vocab : (i+1)*c.vocab])
+			}
+		},
 	}
 }
 
-// normalizeAll sets n rows of dst to the normalized rows of x.
-func (l *lane) normalizeAll(dst, x, weight []float32, n int) {
-	d := l.weights.config.hidden
-	for i := range n {
-		normalize(dst[i*d:(i+1)*d], x[i*d:(i+1)*d], weight, l.weights.config.normEpsilon)
-	}
+// normalizeAll sets n rows of l.h to the normalized rows of states.
+func (l *lane) normalizeAll(states, weight []float32, n int) {
+	l.states, l.norm = states, weight
+	l.pool.Run(n, 4, l.parts.normalize)
 }
 
 // normalizeHeads normalizes each head in place, if the model has a weight for that.
@@ -80,15 +126,22 @@ func normalize(dst, x, weight []float32, epsilon float32) {
 	}
 }
 
-// activate sets the gate half of a row to silu(gate) * up.
-func (l *lane) activate(row []float32) {
-	gate, up, sigma := row[:len(l.sigmas)], row[len(l.sigmas):], l.sigmas
+// activate sets gate to silu(gate) * up. A range of a row begins at a multiple of 8, and its odd end
+// is computed by itself: so a number has the same bits in any range.
+func activate(gate, up, sigma []float32) {
+	sigma = sigma[:len(gate)]
 	copy(sigma, gate)
 	vek32.MulNumber_Inplace(sigma, -1)
-	vek32.Exp_Inplace(sigma)
-	vek32.AddNumber_Inplace(sigma, 1)
-	vek32.Div_Inplace(gate, sigma)
-	vek32.Mul_Inplace(gate, up)
+	even := len(gate) &^ 7
+	if even > 0 {
+		vek32.Exp_Inplace(sigma[:even])
+	}
+	if even < len(gate) {
+		vek32.Exp_Inplace(sigma[even:])
+	}
+	for i, g := range gate { // vek's division rounds differently at odd ends
+		gate[i] = g / (1 + sigma[i]) * up[i]
+	}
 }
 
 // multiplications returns the approximate number of multiplications per token.

@@ -11,6 +11,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
 
 // A golden is an answer of llama.cpp; scripts/goldens-engine writes it.
@@ -68,7 +69,7 @@ func (g golden) check(t *testing.T, got []batch.Output) {
 
 var (
 	tinyFS = whencetiny.FS()
-	tiny   = sync.OnceValues(func() (*Weights, error) { return Load(tinyFS) })
+	tiny   = sync.OnceValues(func() (*Weights, error) { return Load(tinyFS, LoadOptions{}) })
 )
 
 func tinyWeights(t testing.TB) *Weights {
@@ -91,8 +92,7 @@ func TestGreedyAnswersMatchLlamaCpp(t *testing.T) {
 }
 
 func TestGreedyAnswersMatchLlamaCppWithoutAssembly(t *testing.T) {
-	defer func(was bool) { accelerated = was }(accelerated)
-	accelerated = false
+	defer matrix.Portable()()
 	m := New(tinyWeights(t), Options{})
 	for i, g := range goldens(t) {
 		if len(g.Prompt)+len(g.Answer) < 60 { // slow under the race detector

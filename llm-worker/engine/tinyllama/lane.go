@@ -3,18 +3,24 @@ package tinyllama
 import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/workpool"
 )
 
-// A lane runs jobs, one tile of tokens after another, on one goroutine at a time. It allocates all
-// its memory in advance.
+// A lane runs jobs, one tile of tokens after another. Each part of a tile is shared by the workers of
+// its pool, so that the weights come from memory once for the tile. It allocates nearly all its
+// memory in advance.
 type lane struct {
 	// Static.
 	weights *Weights
+	pool    *workpool.Pool
+	parts   parts
+	scratch []scratch // for each worker
 
 	// The current tile.
 	tile      []row
 	rows      []row      // the rows of tile that forward still computes; it drops rows on the way
-	rotations []rotation // for each row
+	rotations []rotation // for each row of tile
 
 	// Matrices with one row for each row of the tile.
 	x         []float32 // the residual stream
@@ -23,12 +29,24 @@ type lane struct {
 	attention []float32
 	gateUp    []float32
 
-	// Scratch for one row.
-	scores []float32 // for each position
-	part   []float32 // of one head
-	sigmas []float32 // of one MLP
+	// What the current part works on.
+	number   int // of layer
+	layer    *layer
+	product  product
+	states   []float32 // to be normalized
+	norm     []float32
+	choosing []row
 
 	logits []float32 // of at most logitRows rows
+}
+
+// A scratch is the working memory of one worker.
+type scratch struct {
+	matrix.Scratch
+	scores []float32 // of the query heads that share a KV head, for each position; grows with the context
+	totals []float32 // of the scores of each of these heads
+	part   []float32 // of the attention of these heads
+	sigmas []float32 // of one MLP
 }
 
 // A row is one token on its way through the model.
@@ -36,6 +54,7 @@ type row struct {
 	sequence *sequence
 	token    uint32
 	position int
+	index    int // in the tile
 	job      *job
 	last     bool // the job needs the row's last states
 }
@@ -48,10 +67,12 @@ const (
 	logitRows = 16
 )
 
-func newLane(w *Weights, context int) *lane {
+func newLane(w *Weights, pool *workpool.Pool) *lane {
 	c := w.config
 	l := &lane{
 		weights:   w,
+		pool:      pool,
+		scratch:   make([]scratch, pool.Workers()),
 		tile:      make([]row, 0, tileRows),
 		rows:      make([]row, 0, tileRows),
 		x:         make([]float32, tileRows*c.hidden),
@@ -59,10 +80,17 @@ func newLane(w *Weights, context int) *lane {
 		qkv:       make([]float32, tileRows*(c.queryDim()+2*c.kvDim())),
 		attention: make([]float32, tileRows*c.queryDim()),
 		gateUp:    make([]float32, tileRows*2*c.feedForward),
-		scores:    make([]float32, kv.Blocks(context)*kv.BlockTokens),
-		part:      make([]float32, c.headDim),
-		sigmas:    make([]float32, c.feedForward),
 		logits:    make([]float32, logitRows*c.vocab),
+	}
+	l.parts = l.newParts()
+	group := c.heads / c.kvHeads
+	for i := range l.scratch {
+		l.scratch[i] = scratch{
+			scores: make([]float32, group*kv.BlockTokens),
+			totals: make([]float32, group),
+			part:   make([]float32, group*c.headDim),
+			sigmas: make([]float32, c.feedForward),
+		}
 	}
 	for range tileRows {
 		l.rotations = append(l.rotations, newRotation(c.headDim/2))
@@ -114,7 +142,7 @@ func (l *lane) flush() {
 func (l *lane) run(rows []row) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = batch.Panicked(v)
+			err = panicked(v)
 		}
 	}()
 	if l.rows = append(l.rows[:0], rows...); len(rows) == 0 {
@@ -124,7 +152,7 @@ func (l *lane) run(rows []row) (err error) {
 	for i := 0; i < len(l.rows); {
 		rows, states := alike(l.rows[i:]), l.x[i*l.weights.config.hidden:]
 		if rows[0].sequence.embeds() {
-			l.pool(rows, states)
+			l.sum(rows, states)
 		} else {
 			l.choose(rows, states)
 		}
@@ -143,12 +171,23 @@ func alike(rows []row) []row {
 	return rows[:n]
 }
 
+// panicked returns the ending of sequences after a panic, with the stack of the worker that panicked.
+func panicked(v any) error {
+	worker, ok := v.(*workpool.Panic)
+	if !ok {
+		return batch.Panicked(v)
+	}
+	err := batch.Panicked(worker.Value)
+	err.Cause = &batch.Panic{Value: worker.Value, Stack: worker.Stack}
+	return err
+}
+
 // choose turns the hidden states of rows that end a job into logits, and logits into tokens.
 func (l *lane) choose(rows []row, states []float32) {
 	c := l.weights.config
-	l.normalizeAll(l.h, states, l.weights.norm, len(rows))
-	l.weights.head.apply(l.logits, c.vocab, l.h, c.hidden, len(rows))
-	for i, r := range rows {
-		r.job.choose(l.logits[i*c.vocab : (i+1)*c.vocab])
-	}
+	l.normalizeAll(states, l.weights.norm, len(rows))
+	l.multiply(&l.weights.head, matrix.Rows{Data: l.logits, Stride: c.vocab}, matrix.Rows{Data: l.h, Stride: c.hidden}, len(rows), matrix.Rows{})
+	l.choosing = rows
+	l.pool.Run(len(rows), 1, l.parts.choose)
+	l.choosing = nil // release the sequences
 }

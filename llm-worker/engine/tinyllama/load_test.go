@@ -42,7 +42,7 @@ func TestLoadRefusesUnsupportedModels(t *testing.T) {
 		m := newRandomModel(1, nil)
 		maps.Copy(m.config, change)
 		maps.DeleteFunc(m.config, func(_ string, v any) bool { return v == nil })
-		if w, err := Load(m.files()); w != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if w, err := Load(m.files(), LoadOptions{}); w != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", change, err, want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestLoadNamesTheTensorAtFault(t *testing.T) {
 	} {
 		m := newRandomModel(1, nil)
 		damage(m)
-		if w, err := Load(m.files()); w != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if w, err := Load(m.files(), LoadOptions{}); w != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestLoadRefusesDamagedFiles(t *testing.T) {
 			m.shards = c.shards
 			files := m.files()
 			c.damage(files)
-			if w, err := Load(files); w != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+			if w, err := Load(files, LoadOptions{}); w != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -163,11 +163,11 @@ func TestLoadDetectsTruncatedFiles(t *testing.T) {
 	files := newRandomModel(1, nil).files()
 	b := files["model.safetensors"].Data
 	cut(files["model.safetensors"], 50)
-	if _, err := Load(sizeLiar{files}); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+	if _, err := Load(sizeLiar{files}, LoadOptions{}); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
 		t.Errorf("%v", err)
 	}
 	files["model.safetensors"].Data = b[:40]
-	if _, err := Load(sizeLiar{files}); err == nil {
+	if _, err := Load(sizeLiar{files}, LoadOptions{}); err == nil {
 		t.Error("a header cut short was accepted")
 	}
 }
@@ -189,7 +189,7 @@ func TestEndOfSequenceTokens(t *testing.T) {
 		if c.generation != "" {
 			files["generation_config.json"] = &fstest.MapFile{Data: []byte(c.generation)}
 		}
-		w, err := Load(files)
+		w, err := Load(files, LoadOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,11 +202,11 @@ func TestEndOfSequenceTokens(t *testing.T) {
 func TestLoadSkipsUnusedTensors(t *testing.T) {
 	m := newRandomModel(1, nil)
 	m.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = tensor{[]int{3}, make([]float32, 3)}
-	if _, err := Load(m.files()); err != nil {
+	if _, err := Load(m.files(), LoadOptions{}); err != nil {
 		t.Error(err)
 	}
 	// This must also work if the file cannot seek.
-	if _, err := Load(noSeek{m.files()}); err != nil {
+	if _, err := Load(noSeek{m.files()}, LoadOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -216,6 +216,35 @@ type noSeek struct{ fs.FS }
 func (n noSeek) Open(name string) (fs.File, error) {
 	f, err := n.FS.Open(name)
 	return struct{ fs.File }{f}, err
+}
+
+func TestProgressReachesTheEnd(t *testing.T) {
+	m := newRandomModel(1, map[string]any{"vocab_size": 6000}) // several rounds of rows
+	m.shards = 2
+	var last, all int64
+	calls := 0
+	if _, err := Load(m.files(), LoadOptions{Progress: func(done, total int64) {
+		if done <= last || done > total || all != 0 && total != all {
+			t.Errorf("%d of %d bytes after %d of %d", done, total, last, all)
+		}
+		last, all = done, total
+		calls++
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	for _, tensor := range m.tensors {
+		size += int64(4 * len(tensor.values))
+	}
+	if all != size || last < all-int64(4*24) || calls < 10 { // norms come without a call
+		t.Errorf("%d calls; the last was %d of %d, want %d", calls, last, all, size)
+	}
+}
+
+func TestUnknownFormatsAreRefused(t *testing.T) {
+	if w, err := Load(newRandomModel(1, nil).files(), LoadOptions{Format: "int4"}); w != nil || err == nil || !strings.Contains(err.Error(), "stored, f32, bf16, int8") {
+		t.Errorf("%v, %v", w, err)
+	}
 }
 
 func FuzzConfig(f *testing.F) {
@@ -229,7 +258,7 @@ func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, config, index []byte) {
 		_, err := Load(fstest.MapFS{
 			"config.json": {Data: config}, "generation_config.json": {Data: config}, "model.safetensors.index.json": {Data: index}, "a": {Data: config},
-		})
+		}, LoadOptions{})
 		if err == nil {
 			t.Fatal("loaded a model without weights")
 		}

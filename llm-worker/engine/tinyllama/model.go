@@ -8,26 +8,31 @@
 // llama.cpp for the same weights (testdata/greedy.json). Another kind of processor may round
 // differently.
 //
-// Options bound the memory: the KV cache by KVTokens, and everything else by a few rows per thread.
-// A step generates one token per answering sequence and reads at most PrefillChunk tokens of
-// prompts, so its length is bounded, too.
+// Matrices are float32, bfloat16 or int8 in memory (package matrix). A step takes all sequences
+// through a layer together, so that the weights come from memory once, and splits each part of the
+// layer over threads (package workpool), so that one sequence uses all of them.
+//
+// Options bound the memory: the KV cache by KVTokens, and everything else by a few rows. A step
+// generates one token per answering sequence and reads a bounded number of tokens of prompts, so its
+// length is bounded, too (package pace).
 //
 // The KV cache of a departed sequence is kept until the memory is needed. Sequences with the same
 // prefix read only their new tokens, and get the same answer.
 //
-// Deliberately absent: quantized weights, GPUs, beams, and sharing of the KV cache with a sequence
-// that still reads its prompt.
+// Deliberately absent: GPUs, beams, and sharing of the KV cache with a sequence that still reads its
+// prompt.
 package tinyllama
 
 import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/workpool"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -42,14 +47,14 @@ type Options struct {
 	// means 65,536, or the context length if that is more. Memory is taken as sequences grow, and
 	// then kept.
 	KVTokens int
-	// PrefillChunk is the maximum number of prompt tokens per step, over all sequences. 0 means 32,
-	// which is fast, and takes one to three milliseconds with the embedded model. A larger chunk
-	// only delays the other streams of the step.
+	// PrefillChunk is the maximum number of prompt tokens per step, over all sequences. 0 lets the
+	// model choose: many, as long as the step stays short for the streams that answer in it.
 	PrefillChunk int
 	// Vocabulary is the source of guides; without one, requests with a guide are refused.
 	Vocabulary *guide.Vocabulary
-	// Threads is the number of goroutines that share a step that is large enough. 0 means half of
-	// GOMAXPROCS, which leaves the other half for delivering tokens.
+	// Threads is the number of goroutines that share a step that is large enough. 0 means GOMAXPROCS,
+	// or half of it for a model of less than 100 million weights: the steps of a small model are so
+	// short that delivering its tokens takes as much time.
 	Threads int
 	// NoPrefixCache makes each sequence read all of its prompt. Otherwise a prompt that another
 	// tenant has sent shortens the time to first token of the same prompt, and usage shows it.
@@ -63,11 +68,11 @@ func (o Options) withDefaults(c *config) Options {
 	if o.KVTokens <= 0 {
 		o.KVTokens = max(64<<10, o.ContextLength)
 	}
-	if o.PrefillChunk <= 0 {
-		o.PrefillChunk = 32
-	}
 	if o.Threads <= 0 {
-		o.Threads = max(1, runtime.GOMAXPROCS(0)/2)
+		o.Threads = runtime.GOMAXPROCS(0)
+		if c.multiplications() < 100e6 {
+			o.Threads = max(1, o.Threads/2)
+		}
 	}
 	return o
 }
@@ -83,9 +88,10 @@ type Model struct {
 	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
 	pool      *kv.Pool
-	lanes     []*lane
-	jobs      []job          // of the current step
-	group     sync.WaitGroup // of its lanes
+	workers   *workpool.Pool
+	lane      *lane
+	jobs      []job // of the current step
+	pace      pace.Pace
 }
 
 var _ batch.Preparer = (*Model)(nil)
@@ -99,10 +105,9 @@ func New(w *Weights, opts Options) *Model {
 		guides:    guide.NewCache(opts.Vocabulary, func(value any) error { return batch.Panicked(value) }),
 		sequences: map[uint64]*sequence{},
 		pool:      kv.New(w.config.layout(), kv.Blocks(opts.KVTokens)),
+		workers:   workpool.New(opts.Threads),
 	}
-	for range opts.Threads {
-		m.lanes = append(m.lanes, newLane(w, opts.ContextLength))
-	}
+	m.lane = newLane(w, m.workers)
 	return m
 }
 

@@ -62,7 +62,7 @@ func beginning(first uint32, g golden) *workerv1.TokenRequest {
 	return req
 }
 
-// TestPanicInALaneEndsItsSequenceAlone mixes sequences that panic with others on several lanes, and
+// TestPanicInALaneEndsItsSequenceAlone mixes sequences that panic with others, on several threads, and
 // compares the answers of the others, during and after the panics, with llama.cpp's.
 func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 	var short []golden
@@ -71,7 +71,7 @@ func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 			short = append(short, g)
 		}
 	}
-	for name, opts := range map[string]Options{"one lane": {Threads: 1}, "four lanes": {Threads: 4, PrefillChunk: 48}} {
+	for name, opts := range map[string]Options{"one thread": {Threads: 1}, "four threads": {Threads: 4, PrefillChunk: 48}} {
 		t.Run(name, func(t *testing.T) {
 			m := New(tinyWeights(t), opts)
 			l := batch.New(poisonedModel{m}, batch.Options{})
@@ -112,10 +112,8 @@ func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 			if used, _ := m.KV(); used != 0 || idle != made || len(m.sequences) != 0 {
 				t.Errorf("%d positions are reserved, %d sequences are left; of %d blocks %d are free", used, len(m.sequences), made, idle)
 			}
-			for _, lane := range m.lanes {
-				if len(lane.tile) != 0 || len(lane.rows) != 0 {
-					t.Errorf("%d and %d rows of sequences that have left are in a lane", len(lane.tile), len(lane.rows))
-				}
+			if len(m.lane.tile) != 0 || len(m.lane.rows) != 0 {
+				t.Errorf("%d and %d rows of sequences that have left are in the lane", len(m.lane.tile), len(m.lane.rows))
 			}
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"testing/fstest"
+
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
 
 // A randomModel is a model directory under construction.
@@ -46,7 +48,7 @@ func newRandomModel(seed uint64, change map[string]any) *randomModel {
 
 	kind, random := m.config["model_type"], rand.New(rand.NewPCG(seed, 1))
 	add := func(name string, scale float64, shape ...int) {
-		t := tensor{shape: shape, values: make([]float32, product(shape))}
+		t := tensor{shape: shape, values: make([]float32, volume(shape))}
 		for i := range t.values {
 			t.values[i] = float32(random.NormFloat64() * scale)
 			if scale == 0 { // a norm
@@ -97,7 +99,7 @@ func newRandomModel(seed uint64, change map[string]any) *randomModel {
 	return m
 }
 
-func product(shape []int) int {
+func volume(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d
@@ -173,7 +175,26 @@ func (m *randomModel) encode(names []string) []byte {
 
 func (m *randomModel) load(t testing.TB) *Weights {
 	t.Helper()
-	w, err := Load(m.files())
+	return m.loadAs(t, Stored)
+}
+
+// loadAs loads the model with matrices in a format, and rounds the model's own matrices to it.
+func (m *randomModel) loadAs(t testing.TB, format string) *Weights {
+	t.Helper()
+	w, err := Load(m.files(), LoadOptions{Format: format})
+	for _, f := range []matrix.Format{matrix.BF16, matrix.Int8} {
+		for _, tensor := range m.tensors {
+			if f.String() != format || len(tensor.shape) != 2 {
+				continue
+			}
+			rows, columns := tensor.shape[0], tensor.shape[1]
+			kept := matrix.New(f, rows, columns)
+			kept.Set(0, tensor.values)
+			for i := range rows {
+				kept.Row(tensor.values[i*columns:], i)
+			}
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

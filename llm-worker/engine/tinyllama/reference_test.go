@@ -151,6 +151,7 @@ func TestLogitsMatchTheReference(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    map[string]any
 		dtype     string
+		format    string
 		shards    int
 		frequency func(int) float64
 	}{
@@ -168,6 +169,11 @@ func TestLogitsMatchTheReference(t *testing.T) {
 		"Qwen3 with biases":   {change: family("Qwen3", map[string]any{"head_dim": 6, "attention_bias": true}), frequency: plain(10000, 6)},
 		"Phi-3":               {change: family("Phi3", nil), frequency: plain(10000, 6)},
 		"larger than a block": {change: map[string]any{"hidden_size": 64, "intermediate_size": 200, "vocab_size": 333}, frequency: plain(10000, 16)},
+		"as bf16":             {change: map[string]any{"hidden_size": 64, "intermediate_size": 200}, format: "bf16", frequency: plain(10000, 16)},
+		"as int8":             {change: map[string]any{"hidden_size": 64, "intermediate_size": 200}, format: "int8", frequency: plain(10000, 16)},
+		"Phi-3, F16 as int8":  {change: family("Phi3", nil), dtype: "F16", format: "int8", frequency: plain(10000, 6)},
+		"Qwen2, BF16 as int8": {change: family("Qwen2", map[string]any{"tie_word_embeddings": true}), dtype: "BF16", format: "int8", frequency: plain(10000, 6)},
+		"BF16 as f32":         {dtype: "BF16", format: "f32", frequency: plain(10000, 6)},
 		"linear rope": {
 			change:    map[string]any{"rope_scaling": map[string]any{"type": "linear", "factor": 4.0}},
 			frequency: func(i int) float64 { return plain(10000, 6)(i) / 4 },
@@ -195,7 +201,7 @@ func TestLogitsMatchTheReference(t *testing.T) {
 				random.dtype = c.dtype
 			}
 			random.shards = c.shards
-			w := random.load(t)
+			w := random.loadAs(t, c.format)
 			m := New(w, Options{PrefillChunk: 50, Threads: 1})
 			source := rand.New(rand.NewPCG(8, 8))
 			ids := make([]uint32, 70) // more than a block, and more than a chunk
@@ -214,7 +220,7 @@ func TestLogitsMatchTheReference(t *testing.T) {
 					out = mustStep(t, m, []uint64{1}, nil)
 				}
 				want, worst := random.reference(w.config, c.frequency, ids), 0.0
-				for i, v := range m.lanes[0].logits[:len(want)] { // greedy sampling leaves them unchanged
+				for i, v := range m.lane.logits[:len(want)] { // greedy sampling leaves them unchanged
 					worst = max(worst, math.Abs(float64(v)-want[i]))
 				}
 				if worst > 1e-4 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -70,14 +71,16 @@ func failure(err error) error {
 	}
 }
 
-// Step generates one token for each answering sequence, and reads up to PrefillChunk tokens of
+// Step generates one token for each answering sequence, and reads a bounded number of tokens of
 // prompts: those of the first sequences in ids first, so that prompts finish one after another
 // instead of all late.
 func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	if err := m.schedule(ids); err != nil {
 		return out, fmt.Errorf("tinyllama: %w", err)
 	}
-	m.run()
+	begun := time.Now()
+	tokens, prompt := m.run()
+	m.pace.Record(tokens, prompt, time.Since(begun))
 	for i := range m.jobs {
 		j := &m.jobs[i]
 		s := j.sequence
@@ -107,6 +110,12 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 func (m *Model) schedule(ids []uint64) error {
 	m.jobs = m.jobs[:0]
 	chunk := m.options.PrefillChunk
+	if chunk <= 0 {
+		chunk = m.pace.Chunk(slices.ContainsFunc(ids, func(id uint64) bool {
+			s := m.sequences[id]
+			return s != nil && s.read >= len(s.prompt)
+		}))
+	}
 	for _, id := range ids {
 		s := m.sequences[id]
 		if s == nil || s.finished {
@@ -126,33 +135,22 @@ func (m *Model) schedule(ids []uint64) error {
 	return nil
 }
 
-// run distributes the jobs over lanes, and returns when all are done. A sequence stays in one lane,
-// because its later tokens read its earlier ones; so lanes synchronize once, at the end of the
-// step.
-func (m *Model) run() {
-	tokens := 0
+// run does the jobs, and returns the number of their tokens, and of those that prompts have. It wakes as
+// many workers as the step has work for.
+func (m *Model) run() (tokens, prompt int) {
 	for i := range m.jobs {
-		tokens += m.jobs[i].tokens
-	}
-	lanes := min(len(m.lanes), len(m.jobs), max(1, tokens*m.weights.config.multiplications()/laneMultiplications))
-	jobs, done := m.jobs, 0
-	for k := range lanes {
-		n, goal := 0, tokens*(k+1)/lanes
-		for n < len(jobs) && (done < goal || k == lanes-1) {
-			done += jobs[n].tokens
-			n++
-		}
-		mine := jobs[:n]
-		jobs = jobs[n:]
-		if k == lanes-1 {
-			m.lanes[k].do(mine)
-		} else {
-			m.group.Go(func() { m.lanes[k].do(mine) })
+		j := &m.jobs[i]
+		tokens += j.tokens
+		if j.sequence.read < len(j.sequence.prompt) {
+			prompt += j.tokens
 		}
 	}
-	m.group.Wait()
+	m.workers.Begin(tokens * m.weights.config.multiplications() / workerMultiplications)
+	defer m.workers.End()
+	m.lane.do(m.jobs)
+	return tokens, prompt
 }
 
-// laneMultiplications is the amount of work that justifies waking a goroutine: about a tenth of a
+// workerMultiplications is the amount of work that justifies waking a worker: about a tenth of a
 // millisecond.
-const laneMultiplications = 2 << 20
+const workerMultiplications = 2 << 20

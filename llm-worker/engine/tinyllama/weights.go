@@ -1,23 +1,21 @@
 package tinyllama
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"strings"
 
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/safetensors"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/checkpoint"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
 
-// Weights hold the weights of a model, all float32, and its config. They are immutable, and Models
-// may share them.
+// Weights hold the weights of a model and its config. They are immutable, and Models may share them.
 type Weights struct {
 	config *config
 	eos    []uint32
 
-	embedding []float32 // vocab × hidden
+	embedding *matrix.Matrix // vocab × hidden
 	layers    []layer
 	norm      []float32
 	head      linear // hidden to vocab
@@ -34,19 +32,36 @@ type layer struct {
 	down          linear
 }
 
+// LoadOptions say how Load reads weights. The zero value works.
+type LoadOptions struct {
+	// Format is the format of matrices in memory, one of Formats. "" means Stored.
+	Format string
+	// Progress, if it is not nil, is called as weights arrive, with their bytes so far and in all.
+	Progress func(done, total int64)
+}
+
+// Stored keeps the matrices of a checkpoint as they are stored: BF16 as bf16, and all others as f32.
+const Stored = "stored"
+
+// Formats are the formats of matrices in memory. Vectors are always float32.
+var Formats = []string{Stored, matrix.F32.String(), matrix.BF16.String(), matrix.Int8.String()}
+
 // Load reads a Hugging Face directory of a supported architecture: config.json, generation_config.json if
 // present, and model.safetensors or the shards that model.safetensors.index.json names. Errors name
 // the file and the problem, or the unsupported feature. No content of the directory makes Load
 // panic, or allocate more than a few times the directory's size.
-func Load(fsys fs.FS) (*Weights, error) {
-	w, err := load(fsys)
+func Load(fsys fs.FS, opts LoadOptions) (*Weights, error) {
+	w, err := load(fsys, opts)
 	if err != nil {
 		return nil, fmt.Errorf("load model: %w", err)
 	}
 	return w, nil
 }
 
-func load(fsys fs.FS) (*Weights, error) {
+func load(fsys fs.FS, opts LoadOptions) (*Weights, error) {
+	if opts.Format != "" && !slices.Contains(Formats, opts.Format) {
+		return nil, fmt.Errorf("weights cannot be kept as %q, only as %s", opts.Format, strings.Join(Formats, ", "))
+	}
 	c, err := readConfig(fsys)
 	if err != nil {
 		return nil, err
@@ -55,16 +70,7 @@ func load(fsys fs.FS) (*Weights, error) {
 	if w.eos, err = readEOS(fsys, c); err != nil {
 		return nil, err
 	}
-	shards, err := safetensors.FindShards(fsys)
-	if err != nil {
-		return nil, err
-	}
-	p := w.plan()
-	if err := p.check(fsys, shards); err != nil {
-		return nil, err
-	}
-	p.allocate()
-	if err := p.read(fsys, shards); err != nil {
+	if err := w.plan().Load(fsys, opts.Format, opts.Progress); err != nil {
 		return nil, err
 	}
 	if c.tied {
@@ -74,128 +80,45 @@ func load(fsys fs.FS) (*Weights, error) {
 }
 
 // plan lists the tensors that the model consists of.
-func (w *Weights) plan() *plan {
-	c, p := w.config, newPlan()
+func (w *Weights) plan() *checkpoint.Plan {
+	c, p := w.config, checkpoint.New()
 	q, kv := c.queryDim(), c.kvDim()
-	p.add(&w.embedding, "model.embed_tokens.weight", c.vocab, c.hidden)
+	p.Matrix(&w.embedding, "model.embed_tokens.weight", c.vocab, c.hidden)
 	for i := range w.layers {
 		l, at := &w.layers[i], fmt.Sprintf("model.layers.%d.", i)
-		p.add(&l.attentionNorm, at+"input_layernorm.weight", c.hidden)
+		p.Vector(&l.attentionNorm, at+"input_layernorm.weight", c.hidden)
 		if c.fused {
-			p.linear(&l.qkv, c.inputBias, at+"self_attn.qkv_proj", q+2*kv, c.hidden)
+			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.qkv_proj", q+2*kv, c.hidden)
 		} else {
-			p.linear(&l.qkv, c.inputBias, at+"self_attn.q_proj", q, c.hidden)
-			p.linear(&l.qkv, c.inputBias, at+"self_attn.k_proj", kv, c.hidden)
-			p.linear(&l.qkv, c.inputBias, at+"self_attn.v_proj", kv, c.hidden)
+			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.q_proj", q, c.hidden)
+			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.k_proj", kv, c.hidden)
+			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.v_proj", kv, c.hidden)
 		}
 		if c.headNorm {
-			p.add(&l.queryNorm, at+"self_attn.q_norm.weight", c.headDim)
-			p.add(&l.keyNorm, at+"self_attn.k_norm.weight", c.headDim)
+			p.Vector(&l.queryNorm, at+"self_attn.q_norm.weight", c.headDim)
+			p.Vector(&l.keyNorm, at+"self_attn.k_norm.weight", c.headDim)
 		}
-		p.linear(&l.output, c.outputBias, at+"self_attn.o_proj", c.hidden, q)
-		p.add(&l.mlpNorm, at+"post_attention_layernorm.weight", c.hidden)
+		planLinear(p, &l.output, c.outputBias, at+"self_attn.o_proj", c.hidden, q)
+		p.Vector(&l.mlpNorm, at+"post_attention_layernorm.weight", c.hidden)
 		if c.fused {
-			p.linear(&l.gateUp, c.mlpBias, at+"mlp.gate_up_proj", 2*c.feedForward, c.hidden)
+			planLinear(p, &l.gateUp, c.mlpBias, at+"mlp.gate_up_proj", 2*c.feedForward, c.hidden)
 		} else {
-			p.linear(&l.gateUp, c.mlpBias, at+"mlp.gate_proj", c.feedForward, c.hidden)
-			p.linear(&l.gateUp, c.mlpBias, at+"mlp.up_proj", c.feedForward, c.hidden)
+			planLinear(p, &l.gateUp, c.mlpBias, at+"mlp.gate_proj", c.feedForward, c.hidden)
+			planLinear(p, &l.gateUp, c.mlpBias, at+"mlp.up_proj", c.feedForward, c.hidden)
 		}
-		p.linear(&l.down, c.mlpBias, at+"mlp.down_proj", c.hidden, c.feedForward)
+		planLinear(p, &l.down, c.mlpBias, at+"mlp.down_proj", c.hidden, c.feedForward)
 	}
-	p.add(&w.norm, "model.norm.weight", c.hidden)
-	if c.tied {
-		w.head.in, w.head.out = c.hidden, c.vocab
-	} else {
-		p.linear(&w.head, false, "lm_head", c.vocab, c.hidden)
+	p.Vector(&w.norm, "model.norm.weight", c.hidden)
+	if !c.tied {
+		planLinear(p, &w.head, false, "lm_head", c.vocab, c.hidden)
 	}
 	return p
 }
 
-// A plan assigns a destination to each tensor. Several tensors may go into one slice, one after
-// another.
-type plan struct {
-	parts map[string]part
-	sizes map[*[]float32]int
-}
-
-type part struct {
-	shape  []int
-	into   *[]float32
-	offset int
-	length int
-}
-
-func newPlan() *plan { return &plan{parts: map[string]part{}, sizes: map[*[]float32]int{}} }
-
-func (p *plan) add(into *[]float32, name string, shape ...int) {
-	length := 1
-	for _, n := range shape {
-		length *= n
-	}
-	p.parts[name] = part{shape, into, p.sizes[into], length}
-	p.sizes[into] += length
-}
-
-// linear adds rows to a matrix.
-func (p *plan) linear(l *linear, bias bool, name string, out, in int) {
-	l.in, l.out = in, l.out+out
-	p.add(&l.w, name+".weight", out, in)
+// planLinear plans rows of a matrix, and of its bias.
+func planLinear(p *checkpoint.Plan, l *linear, bias bool, name string, out, in int) {
+	p.Matrix(&l.w, name+".weight", out, in)
 	if bias {
-		p.add(&l.b, name+".bias", out)
+		p.Vector(&l.b, name+".bias", out)
 	}
-}
-
-// check returns an error if the shards lack a planned tensor, before anything large is allocated.
-func (p *plan) check(fsys fs.FS, shards []safetensors.Shard) error {
-	missing := make(map[string]bool, len(p.parts))
-	for name := range p.parts {
-		missing[name] = true
-	}
-	err := p.each(fsys, shards, func(t safetensors.Tensor, part part, _ io.Reader) error {
-		delete(missing, t.Name)
-		return t.Check(part.shape...)
-	})
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	var names []string
-	for name := range missing {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	text := strings.Join(names[:min(len(names), 3)], ", ")
-	if more := len(names) - 3; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return errors.New("missing tensors: " + text)
-}
-
-func (p *plan) allocate() {
-	for into, size := range p.sizes {
-		*into = make([]float32, size)
-	}
-}
-
-// read fills the slices that allocate has made.
-func (p *plan) read(fsys fs.FS, shards []safetensors.Shard) error {
-	return p.each(fsys, shards, func(t safetensors.Tensor, part part, r io.Reader) error {
-		return t.ReadFloats(r, (*part.into)[part.offset:part.offset+part.length])
-	})
-}
-
-// each calls visit for every planned tensor in the shards; visit may read its data from r. Other
-// tensors, such as the buffers that some exporters write, are skipped.
-func (p *plan) each(fsys fs.FS, shards []safetensors.Shard, visit func(t safetensors.Tensor, part part, r io.Reader) error) error {
-	for _, s := range shards {
-		err := s.Each(fsys, func(t safetensors.Tensor, r io.Reader) error {
-			if part, ok := p.parts[t.Name]; ok {
-				return visit(t, part, r)
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.File, err)
-		}
-	}
-	return nil
 }

@@ -1,0 +1,55 @@
+// Package pace bounds the prompt tokens of a model's step by the time that earlier steps took.
+package pace
+
+import "time"
+
+// A Pace has the average times of the latest steps.
+type Pace struct {
+	Token time.Duration // for each token, in steps that read prompts; 0 before the first
+	Step  time.Duration // for a step without prompts; 0 before the first
+}
+
+const (
+	// A chunk beside answering streams may lengthen their step by slowdown times its usual length,
+	// but always by minBound, and never by more than maxBound. Without answering streams only stops
+	// wait for the end of a step, so the bound is aloneBound.
+	slowdown   = 4
+	minBound   = 4 * time.Millisecond
+	maxBound   = 100 * time.Millisecond
+	aloneBound = 250 * time.Millisecond
+
+	// A smaller chunk wastes reads of the weights, and a larger one gains nothing.
+	minChunk   = 16
+	maxChunk   = 512
+	firstChunk = 32 // while nothing is known
+)
+
+// Chunk returns the maximum number of prompt tokens of the next step.
+func (p *Pace) Chunk(answering bool) int {
+	if p.Token <= 0 {
+		return firstChunk
+	}
+	bound := aloneBound
+	if answering {
+		bound = min(max(slowdown*p.Step, minBound), maxBound)
+	}
+	return int(min(max(bound/p.Token, minChunk), maxChunk))
+}
+
+// Record notes the length of a step with this many tokens, of which some were of prompts.
+func (p *Pace) Record(tokens, prompt int, took time.Duration) {
+	switch {
+	case prompt == 0:
+		p.Step = smooth(p.Step, took)
+	case prompt >= minChunk:
+		p.Token = smooth(p.Token, took/time.Duration(tokens))
+	}
+}
+
+// smooth averages over about the last four values.
+func smooth(average, next time.Duration) time.Duration {
+	if average == 0 {
+		return next
+	}
+	return average + (next-average)/4
+}
