@@ -38,7 +38,8 @@ var (
 	VLLM     = &Row{Title: "vllm", Upstream: "vllm", Guides: forms}
 	// SGLang's gRPC service has no field for seeds.
 	SGLangGRPC = &Row{Title: "sglang, gRPC", Upstream: "sglang", Lacks: []string{"seed"}, Guides: forms, SampledLogprobs: true}
-	// An SGLang older than XGrammar's structural tags fails on one, so /generate gets only schemas.
+	// An SGLang older than XGrammar's structural tags fails on one, so /generate gets only schemas, unless
+	// the server reports a version that knows the tags.
 	SGLangHTTP = &Row{Title: "sglang, HTTP", Upstream: "sglang", Told: []string{"seed"}, Guides: schema, SampledLogprobs: true}
 
 	// The server's adapters have numbers, and requests names.

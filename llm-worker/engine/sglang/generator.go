@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // abortTimeout is the time in which the server must answer an abort.
@@ -33,13 +36,14 @@ type modelInfo struct {
 	name    string
 	context int
 	seeded  bool
+	forms   bool     // the server compiles structural tags in XGrammar's current format
 	listed  []string // adapters in the list of models, which older versions leave out
 	started []string // adapters that the server was started with
 	images  bool     // the model sees images, and the server says so
 }
 
 func (m *modelInfo) equals(other *modelInfo) bool {
-	return m.name == other.name && m.context == other.context && m.seeded == other.seeded && m.images == other.images &&
+	return m.name == other.name && m.context == other.context && m.seeded == other.seeded && m.forms == other.forms && m.images == other.images &&
 		slices.Equal(m.listed, other.listed) && slices.Equal(m.started, other.started)
 }
 
@@ -60,6 +64,9 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	up.Resumes, up.Capabilities = true, features.SGLangHTTP.Capabilities()
 	if now.seeded {
 		up.Capabilities = features.SGLangHTTP.Capabilities("seed")
+	}
+	if now.forms {
+		up.Capabilities.Guides = llmv1.GuideSupport_GUIDE_SUPPORT_FORMS
 	}
 	if now.images {
 		up.Capabilities.Images = llmv1.ImageInput_IMAGE_INPUT_PROMPT
@@ -91,25 +98,55 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 	}
 	slices.Sort(now.listed)
 	if !anew {
-		now.seeded, now.started, now.images = g.last.seeded, g.last.started, g.last.images
+		now.seeded, now.forms, now.started, now.images = g.last.seeded, g.last.forms, g.last.started, g.last.images
 		return now, nil
 	}
 	var server struct {
+		Version       string           `json:"version"`
+		Grammars      string           `json:"grammar_backend"`
 		Deterministic bool             `json:"enable_deterministic_inference"`
 		Adapters      beside.LoRAPaths `json:"lora_paths"`
 	}
-	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil {
+	if err := g.read(ctx, "server_info", &server); err == nil {
 		// A server that does not report determinism does not honour seeds.
 		now.seeded, now.started = server.Deterministic, server.Adapters
+		now.forms = server.Grammars == "xgrammar" && knowsTags(server.Version)
 	}
 	var info struct {
 		Images bool `json:"has_image_understanding"`
 	}
-	if err := g.client.Get(ctx, "/get_model_info", &info); err == nil {
+	if err := g.read(ctx, "model_info", &info); err == nil {
 		// A server without a processor for images ignores them, so one that does not report it gets none.
 		now.images = info.Images
 	}
 	return now, nil
+}
+
+// read requests the properties at a path, which older versions have under a name with get_.
+func (g *generator) read(ctx context.Context, path string, into any) error {
+	err := g.client.Get(ctx, "/"+path, into)
+	if errors.Is(err, streamerr.NotFound) {
+		err = g.client.Get(ctx, "/get_"+path, into)
+	}
+	return err
+}
+
+// tagsSince is the first version that is known to take structural tags in XGrammar's current format.
+// Older versions fail on such a tag.
+var tagsSince = []int{0, 5, 5}
+
+// knowsTags reports whether a version such as "0.5.5.post1" is tagsSince or later.
+func knowsTags(version string) bool {
+	var parts []int
+	for part := range strings.SplitSeq(strings.TrimPrefix(version, "v"), ".") {
+		digits := part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			break
+		}
+		parts = append(parts, n)
+	}
+	return slices.Compare(parts, tagsSince) >= 0
 }
 
 // A generate is the body of POST /generate.
@@ -148,6 +185,21 @@ type params struct {
 	LogitBias         map[string]float32 `json:"logit_bias,omitempty"`
 	Seed              *uint64            `json:"sampling_seed,omitempty"`
 	JSONSchema        string             `json:"json_schema,omitempty"`
+	StructuralTag     string             `json:"structural_tag,omitempty"`
+}
+
+// constrain sets the constraint of a guide, which the server enforces, as Check has found.
+func (p *params) constrain(g *llmv1.Guide) error {
+	if g == nil {
+		return nil
+	}
+	if schema, ok := guided.Schema(g); ok {
+		p.JSONSchema = schema
+		return nil
+	}
+	tag, err := json.Marshal(guided.StructuralTag(g))
+	p.StructuralTag = string(tag)
+	return err
 }
 
 func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest) (beside.Call, error) {
@@ -166,7 +218,9 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 		},
 		ReturnLogprob: s.Logprobs != nil, LogprobStartLen: -1, TopLogprobsNum: s.GetLogprobs(),
 	}
-	asked.Sampling.JSONSchema, _ = guided.Schema(s.GetGuide()) // which Check has found to be one
+	if err := asked.Sampling.constrain(s.GetGuide()); err != nil {
+		return nil, err
+	}
 	if limit > 0 {
 		asked.Sampling.MaxTokens = &limit
 	}
