@@ -61,23 +61,8 @@ func Print(out io.Writer, all []Finding) error {
 	return errors.Join(err, w.Flush())
 }
 
-// The markers around the table in the file of --docs.
-const (
-	docsBegin = "<!-- trust -->\n"
-	docsEnd   = "<!-- end of trust -->\n"
-)
-
 // Publish replaces the table of a document. The title stands above the table.
 func Publish(file, title string, all []Finding) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(text), docsBegin)
-	_, after, ended := strings.Cut(rest, docsEnd)
-	if !found || !ended {
-		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(docsBegin), strings.TrimSpace(docsEnd))
-	}
 	var table strings.Builder
 	table.WriteString(title + "\n\n")
 	table.WriteString("| fault | figure | measured | bound |\n|---|---|---|---|\n")
@@ -88,5 +73,20 @@ func Publish(file, title string, all []Finding) error {
 		}
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", f.Row, f.What, measured, f.Said(f.Bound))
 	}
-	return os.WriteFile(file, []byte(before+docsBegin+table.String()+docsEnd+after), 0o600)
+	return Replace(file, "trust", table.String())
+}
+
+// Replace replaces the part of a document between the comments <!-- name --> and <!-- end of name -->.
+func Replace(file, name, text string) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->\n"
+	before, rest, found := strings.Cut(string(page), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return os.WriteFile(file, []byte(before+begin+text+end+after), 0o600)
 }

@@ -24,7 +24,7 @@ func TestMissedBoundsAreReported(t *testing.T) {
 // without them.
 func TestTheTableOfADocumentIsReplaced(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(file, []byte("before\n"+docsBegin+"old\n"+docsEnd+"after\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("before\n<!-- trust -->\nold\n<!-- end of trust -->\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := Publish(file, "Title:", []Finding{{Row: "r", What: "w", Got: 2, Bound: 1}}); err != nil {
@@ -34,7 +34,7 @@ func TestTheTableOfADocumentIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "before\n" + docsBegin + "Title:\n\n| fault | figure | measured | bound |\n|---|---|---|---|\n| r | w | 2, **missed** | 1 |\n" + docsEnd + "after\n"
+	const want = "before\n<!-- trust -->\nTitle:\n\n| fault | figure | measured | bound |\n|---|---|---|---|\n| r | w | 2, **missed** | 1 |\n<!-- end of trust -->\nafter\n"
 	if string(got) != want {
 		t.Errorf("%s", got)
 	}
