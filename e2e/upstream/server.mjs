@@ -6,9 +6,9 @@
 // listens on a free port of the loopback and prints it. KIND is whom it resembles: "vllm" takes token ids and answers with token
 // ids, "llamacpp" takes token ids and answers with text, "library", as Ollama's models are called, takes and gives text alone.
 // "native" has the routes of llama.cpp's own server, of which /completion sends no event for a token that ends within a character.
-// It decodes greedily, several requests in one batch, and aborts when the connection closes.
+// It enforces json_schema there. It decodes greedily, several requests in one batch, and aborts when the connection closes.
 import http from 'node:http'
-import { getLlama, TokenBias } from 'node-llama-cpp'
+import { getLlama, LlamaGrammarEvaluationState, TokenBias } from 'node-llama-cpp'
 
 const [gguf, kind, context] = process.argv.slice(2)
 const parallel = 4
@@ -32,6 +32,8 @@ async function native(asked, res) {
   if (asked.temperature !== 0 || asked.repeat_penalty !== 1) return refuse(res, 400, 'this server only decodes greedily')
   const bias = new TokenBias(model.tokenizer)
   if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
+  const grammar = asked.json_schema && (await llama.createGrammarForJsonSchema(asked.json_schema))
+  const grammarEvaluationState = grammar && new LlamaGrammarEvaluationState({ model, grammar })
   await generate(res, async (sequence, gone) => {
     const event = (more) => res.write(`data: ${JSON.stringify({ index: 0, content: '', tokens: [], stop: false, id_slot: -1, tokens_evaluated: asked.prompt.length, ...more })}\n\n`)
     res.writeHead(200, { 'Content-Type': 'text/event-stream' })
@@ -39,7 +41,7 @@ async function native(asked, res) {
     let told = ''
     let type = 'limit'
     await sequence.clearHistory()
-    for await (const token of sequence.evaluate([...asked.prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias })) {
+    for await (const token of sequence.evaluate([...asked.prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias, grammarEvaluationState })) {
       if (gone()) return
       answer.push(token)
       const ends = model.isEogToken(token)

@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestStreamGoesOnAtAnotherLlamaCPP: over llama.cpp's own API, a stream whose server is lost continues at
+// another one, token for token.
+func TestStreamGoesOnAtAnotherLlamaCPP(t *testing.T) {
+	t.Parallel()
+	tool(t, "node")
+	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
+	servers := map[string]*process{}
+	addrs := ""
+	for i := range 2 {
+		server, url := llamaServer(t, "native", 4*1024)
+		servers[workerName(i)] = server
+		p := service(t, llmWorker, "127.0.0.1:0", []string{"--name", workerName(i), "--engine", "llamacpp", "--upstream", url})
+		w.workers = append(w.workers, p)
+		addrs += "," + p.listening(t)
+	}
+	w.processes[llmWorker], w.worker = w.workers[0], w.workers[0].listening(t)
+	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", addrs[1:]})
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.processes[chatService].listening(t)})
+	w.api = w.processes[apiService].listening(t)
+	for i := range 2 {
+		w.healthy(t, workerName(i), 1)
+	}
+	w.connected(t)
+	a := greedy(long, "max_tokens", 900, "ignore_eos", true)
+	want := w.answer(t, a)
+	l := w.open(t, a).begun(t)
+	served := w.why(t, l.id).Hops
+	servers[served[len(served)-1].Hop].kill(t)
+	if got := l.completed(t); got != want {
+		t.Errorf("the stream answers %q, undisturbed %q", got, want)
+	}
+	if moved := moves(w.why(t, l.id)); len(moved) != 1 {
+		t.Errorf("%+v", moved)
+	}
+}
+
+func TestLlamaCPPEnforcesASchemaAndChatServiceAStop(t *testing.T) {
+	t.Parallel()
+	tool(t, "node")
+	_, url := llamaServer(t, "native", 4*1024)
+	w := run(t, separate, flags{worker: []string{"--engine", "llamacpp", "--upstream", url}})
+	cities := []string{"Paris", "Rome"}
+	schema := map[string]any{
+		"type": "object", "properties": map[string]any{"city": map[string]any{"enum": cities}}, "required": []string{"city"}, "additionalProperties": false,
+	}
+	text := w.answer(t, greedy(short, "max_tokens", 60, "response_format", map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "a", "schema": schema}}))
+	var got struct{ City string }
+	if err := json.Unmarshal([]byte(text), &got); err != nil || !slices.Contains(cities, got.City) {
+		t.Errorf("%q is not an answer of the schema: %v", text, err)
+	}
+	whole := w.answer(t, greedy(long, "max_tokens", 60))
+	stop := whole[len(whole)/2 : len(whole)/2+3]
+	want := whole[:strings.Index(whole, stop)]
+	if got := w.answer(t, greedy(long, "max_tokens", 60, "stop", []string{stop})); got != want {
+		t.Errorf("with the stop string %q, the answer is %q, without %q", stop, got, whole)
+	}
+	w.idle(t)
+}
