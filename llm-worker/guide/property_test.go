@@ -1,0 +1,175 @@
+package guide
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A sample is a schema within the supported subset, and a source of its valid values in the form
+// that guides write.
+type sample struct {
+	schema string
+	value  func(r *rand.Rand) string
+}
+
+// draw returns a random sample.
+func draw(r *rand.Rand, depth int) sample {
+	kinds := 7
+	if depth > 3 {
+		kinds = 5
+	}
+	switch r.IntN(kinds) {
+	case 0:
+		return drawText(r)
+	case 1, 2:
+		return drawNumber(r)
+	case 3:
+		values := []string{`null`, `true`, `-0.5`, `12`, `"a b"`, `"\"\\"`, `"é<&"`, `{"k":[1,null]}`, `[]`, `""`}
+		r.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+		some := values[:1+r.IntN(4)]
+		schema := `{"enum":[` + strings.Join(some, ",") + `]}`
+		if len(some) == 1 {
+			schema = `{"const":` + some[0] + `}`
+		}
+		return sample{schema, func(r *rand.Rand) string { return some[r.IntN(len(some))] }}
+	case 4:
+		one := sample{`{"type":["boolean","null"]}`, func(r *rand.Rand) string { return []string{"true", "false", "null"}[r.IntN(3)] }}
+		if depth > 3 {
+			return one
+		}
+		other := draw(r, depth+1)
+		return sample{`{"anyOf":[` + one.schema + "," + other.schema + `]}`, func(r *rand.Rand) string {
+			return []sample{one, other}[r.IntN(2)].value(r)
+		}}
+	case 5:
+		item, least := draw(r, depth+1), r.IntN(3)
+		most := least + r.IntN(3)
+		return sample{fmt.Sprintf(`{"type":"array","items":%s,"minItems":%d,"maxItems":%d}`, item.schema, least, most), func(r *rand.Rand) string {
+			values := make([]string, least+r.IntN(most-least+1))
+			for i := range values {
+				values[i] = item.value(r)
+			}
+			return "[" + strings.Join(values, ", ") + "]"
+		}}
+	default:
+		return drawObject(r, depth)
+	}
+}
+
+func drawText(r *rand.Rand) sample {
+	least := r.IntN(4)
+	most := least + r.IntN(4)
+	return sample{fmt.Sprintf(`{"type":"string","minLength":%d,"maxLength":%d}`, least, most), func(r *rand.Rand) string {
+		text := `"`
+		for range least + r.IntN(most-least+1) {
+			text += []string{"a", " ", "/", "é", "한", "😀", `\"`, `\\`, `\n`, `\t`}[r.IntN(10)]
+		}
+		return text + `"`
+	}}
+}
+
+// drawNumber draws bounds in hundredths, so that exact values within them are easily drawn, too.
+func drawNumber(r *rand.Rand) sample {
+	low := r.IntN(4000) - 2000
+	high := low + r.IntN(400)
+	from, to, schema := low, high, `{"type":"number"`
+	decimal := func(hundredths int) string {
+		return strconv.FormatFloat(float64(hundredths)/100, 'f', -1, 64)
+	}
+	if r.IntN(2) == 0 {
+		low, high = low/100*100, low/100*100+300
+		from, to, schema = low, high, `{"type":"integer"`
+	}
+	step := map[bool]int{true: 100, false: 1}[schema == `{"type":"integer"`]
+	if high-low > 2*step && r.IntN(2) == 0 {
+		from, schema = from+step, schema+`,"exclusiveMinimum":`+decimal(low)
+	} else {
+		schema += `,"minimum":` + decimal(low)
+	}
+	if high-low > 2*step && r.IntN(2) == 0 {
+		to, schema = to-step, schema+`,"exclusiveMaximum":`+decimal(high)
+	} else {
+		schema += `,"maximum":` + decimal(high)
+	}
+	return sample{schema + "}", func(r *rand.Rand) string { return decimal(from + r.IntN((to-from)/step+1)*step) }}
+}
+
+func drawObject(r *rand.Rand, depth int) sample {
+	type property struct {
+		sample
+		key      string
+		required bool
+	}
+	var all []property
+	var schemas, required []string
+	for i := range 1 + r.IntN(3) {
+		p := property{draw(r, depth+1), strconv.Quote([]string{"name", "a b", "한", "x<y"}[(i+r.IntN(2)*2)%4] + strconv.Itoa(i)), r.IntN(2) == 0}
+		all, schemas = append(all, p), append(schemas, p.key+":"+p.schema)
+		if p.required {
+			required = append(required, p.key)
+		}
+	}
+	schema := `{"type":"object","properties":{` + strings.Join(schemas, ",") + `},"required":[` + strings.Join(required, ",") + `],"additionalProperties":false}`
+	return sample{schema, func(r *rand.Rand) string {
+		var members []string
+		for _, p := range all {
+			if p.required || r.IntN(2) == 0 {
+				members = append(members, p.key+": "+p.value(r))
+			}
+		}
+		return "{" + strings.Join(members, ", ") + "}"
+	}}
+}
+
+// FuzzGuidesAndValidatorAgree draws schemas. Random answers under their guides must be valid, and
+// the guides must accept random valid values. The validator is a library.
+func FuzzGuidesAndValidatorAgree(f *testing.F) {
+	v, tok := vocabulary(f)
+	for seed := range uint64(150) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := draw(r, 0)
+		guide := forms(s.schema)
+		if seed%3 == 0 { // the schema refers to itself
+			s.schema = `{"$defs":{"list":{"type":"object","properties":{"v":` + s.schema + `,"next":{"anyOf":[{"$ref":"#/$defs/list"},{"type":"null"}]}},"required":["v","next"],"additionalProperties":false}},"$ref":"#/$defs/list"}`
+			guide = forms(s.schema)
+			inner := s.value
+			s.value = func(r *rand.Rand) string {
+				text := `null`
+				for range 1 + r.IntN(3) {
+					text = `{"v":` + inner(r) + `,"next":` + text + `}`
+				}
+				return text
+			}
+		}
+		compiled, err := New(v, guide)
+		if err != nil {
+			t.Fatalf("%s: %v", s.schema, err)
+		}
+		for range 3 {
+			text, whole := wander(t, v, tok, guide, compiled.root.Need()+r.IntN(100), r)
+			if !whole || !json.Valid([]byte(text)) || violates(t, s.schema, text) != "" {
+				t.Errorf("%s: the guide allows %s, whole %v: %s", s.schema, text, whole, violates(t, s.schema, text))
+			}
+			text = s.value(r)
+			if complaint := violates(t, s.schema, text); complaint != "" {
+				t.Fatalf("the test draws an invalid value: %s: %s: %s", s.schema, text, complaint)
+			}
+			m := compiled.Matcher()
+			for _, id := range tok.Encode(text, false) {
+				if err := m.Advance(id); err != nil {
+					t.Fatalf("%s: the guide refuses %s: %v", s.schema, text, err)
+				}
+			}
+			if !m.Done() {
+				t.Errorf("%s: the guide does not end after %s", s.schema, text)
+			}
+		}
+	})
+}
