@@ -19,7 +19,8 @@ type Row struct {
 	// Lacks names the fields of whence.llm.v1.Sampling that the engine does not honour, and Told those
 	// that it honours only if the server reports so.
 	Lacks, Told []string
-	// Unsure names the fields that are passed on although some servers ignore them and do not tell.
+	// Unsure names the fields that are passed on although some servers ignore them without saying
+	// so.
 	Unsure []string
 	Guides llmv1.GuideSupport // of an engine that honours guide
 	// SampledLogprobs says that log-probabilities are not the model's own; see Capabilities.

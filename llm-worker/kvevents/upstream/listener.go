@@ -1,5 +1,5 @@
 // Package upstream listens to the KV cache events of the engine beside a worker, in the format of
-// vLLM and SGLang, and tells a hub which blocks the engine holds, under our names.
+// vLLM and SGLang, and reports to a hub which blocks the engine holds, under our names.
 //
 // The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the
 // engine's socket, or binds a socket that the engine connects to. A missing batch is requested from
