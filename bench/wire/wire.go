@@ -19,6 +19,7 @@ type Wire struct {
 	dropping  chan struct{} // closed by Drop: from then on no byte passes
 	closed    chan struct{} // closed by Reject and End
 	running   sync.WaitGroup
+	faults    *faults
 	Passed    atomic.Int64 // bytes
 
 	dropOnce, closeOnce sync.Once
@@ -26,7 +27,7 @@ type Wire struct {
 
 // New returns a wire to the addresses of a service.
 func New(to ...string) (*Wire, error) {
-	w := &Wire{dropping: make(chan struct{}), closed: make(chan struct{})}
+	w := &Wire{dropping: make(chan struct{}), closed: make(chan struct{}), faults: newFaults()}
 	for _, addr := range to {
 		_, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -87,10 +88,12 @@ func (w *Wire) join(near net.Conn, to string) {
 		return
 	}
 	defer reset(far)
-	over := make(chan struct{}, 2)
+	over, joined := make(chan struct{}, 2), make(chan struct{})
+	defer close(joined)
+	w.running.Go(func() { w.orphan(near, joined) })
 	for _, ends := range [][2]net.Conn{{near, far}, {far, near}} {
 		w.running.Go(func() {
-			w.pass(ends[0], ends[1])
+			w.pass(ends[0], ends[1], ends[1] == far)
 			over <- struct{}{}
 		})
 	}
@@ -101,7 +104,7 @@ func (w *Wire) join(near net.Conn, to string) {
 }
 
 // pass copies bytes until a side is closed. After Drop it holds the connection and the bytes.
-func (w *Wire) pass(from, to net.Conn) {
+func (w *Wire) pass(from, to net.Conn, toCallee bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -111,13 +114,14 @@ func (w *Wire) pass(from, to net.Conn) {
 			return
 		default:
 		}
+		n, ok := w.admit(n, toCallee)
 		w.Passed.Add(int64(n))
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
 		}
-		if err != nil {
+		if err != nil || !ok {
 			return
 		}
 	}

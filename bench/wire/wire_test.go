@@ -76,4 +76,80 @@ func TestARejectingWireResets(t *testing.T) {
 	}
 }
 
+// TestFaultsHeal: held bytes of either direction, and delayed bytes, arrive in the end.
+func TestFaultsHeal(t *testing.T) {
+	for name, f := range map[string]Fault{
+		"to the callee": {HoldToCallee: true}, "to the caller": {HoldToCaller: true}, "delay": {Delay: time.Millisecond},
+	} {
+		w, c := echoThrough(t)
+		w.Set(f)
+		if _, err := c.Write([]byte("b")); err != nil {
+			t.Fatal(err)
+		}
+		if f.Delay == 0 {
+			_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: a read ends with %v", name, err)
+			}
+			w.Set(Fault{})
+		}
+		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Errorf("%s: after the fault: %v", name, err)
+		}
+	}
+}
+
+// TestACutPassesAPart: the connection is reset within the bytes of one write.
+func TestACutPassesAPart(t *testing.T) {
+	w, c := echoThrough(t)
+	w.Set(Fault{Cut: 3})
+	if _, err := c.Write([]byte("abcdef")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	got, err := io.ReadAll(c)
+	if len(got) > 3 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%q arrives, then %v", got, err)
+	}
+}
+
+// TestOrphansStayOpen: callers are reset, and the callee hears nothing until the wire has healed.
+func TestOrphansStayOpen(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	w, err := New(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.End()
+	caller, err := net.Dial("tcp", w.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close()
+	callee, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer callee.Close()
+	w.Set(Fault{Orphan: true})
+	_ = caller.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := caller.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read of the caller ends with %v", err)
+	}
+	_ = callee.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := callee.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read of the callee ends with %v", err)
+	}
+	w.Set(Fault{})
+	_ = callee.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := callee.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the fault, a read of the callee ends with %v", err)
+	}
+}
+
 func TestMain(m *testing.M) { leaktest.Main(m) }
