@@ -13,22 +13,22 @@ import (
 // layer.
 func (l *lane) remember(i int) {
 	c, r := l.weights.config, l.rows[i]
-	q, wide := c.queryDim(), c.queryDim()+2*c.kvDim()
+	q, wide := c.QueryDim(), c.QueryDim()+2*c.KVDim()
 	query, both := l.qkv[i*wide:i*wide+q], l.qkv[i*wide+q:(i+1)*wide]
-	key, value := both[:c.kvDim()], both[c.kvDim():]
+	key, value := both[:c.KVDim()], both[c.KVDim():]
 	l.normalizeHeads(query, l.layer.queryNorm)
 	l.normalizeHeads(key, l.layer.keyNorm)
-	scale := float32(1 / math.Sqrt(float64(c.headDim)))
-	for head := range c.heads {
-		l.rotations[i].apply(query[head*c.headDim : (head+1)*c.headDim])
+	scale := float32(1 / math.Sqrt(float64(c.HeadDim)))
+	for head := range c.Heads {
+		l.rotations[i].apply(query[head*c.HeadDim : (head+1)*c.HeadDim])
 	}
 	vek32.MulNumber_Inplace(query, scale)
 	at := r.position % kv.BlockTokens
-	for head := range c.kvHeads {
-		first, last := head*c.headDim, (head+1)*c.headDim
-		keys, values := c.layout().Part(r.sequence.memory.Blocks[r.position/kv.BlockTokens], l.number, head)
+	for head := range c.KVHeads {
+		first, last := head*c.HeadDim, (head+1)*c.HeadDim
+		keys, values := c.Layout().Part(r.sequence.memory.Blocks[r.position/kv.BlockTokens], l.number, head)
 		l.rotations[i].apply(key[first:last])
-		copy(keys[at*c.headDim:], key[first:last])
+		copy(keys[at*c.HeadDim:], key[first:last])
 		for i, v := range value[first:last] {
 			values[i*kv.BlockTokens+at] = v
 		}
@@ -42,13 +42,13 @@ func (l *lane) remember(i int) {
 // depends on the position only, not on when the earlier positions were read.
 func (l *lane) attend(i, kvHead int, s *scratch) {
 	c, r := l.weights.config, l.rows[i]
-	group, dim, count := c.heads/c.kvHeads, c.headDim, r.position+1
-	q, wide := c.queryDim(), c.queryDim()+2*c.kvDim()
+	group, dim, count := c.Heads/c.KVHeads, c.HeadDim, r.position+1
+	q, wide := c.QueryDim(), c.QueryDim()+2*c.KVDim()
 	from := kvHead * group * dim
 	query := matrix.Rows{Data: l.qkv[r.index*wide+from : r.index*wide+from+group*dim], Stride: dim}
 	out := matrix.Rows{Data: l.attention[i*q+from : i*q+from+group*dim], Stride: dim}
 	blocks := r.sequence.memory.Blocks[:kv.Blocks(count)]
-	layout, length := c.layout(), len(blocks)*kv.BlockTokens
+	layout, length := c.Layout(), len(blocks)*kv.BlockTokens
 	if len(s.scores) < group*length {
 		s.scores = make([]float32, 2*group*length)
 	}

@@ -71,7 +71,7 @@ func TestBatchesDoNotChangeABit(t *testing.T) {
 				{Threads: 1, PrefillChunk: 1}, {Threads: 1, PrefillChunk: 7}, {Threads: 4, PrefillChunk: 64}, {Threads: 2, PrefillChunk: 1000},
 			} {
 				companies := []int{0, 1, 3, 20}
-				if w.config.hidden > 300 {
+				if w.config.Hidden > 300 {
 					companies = []int{4} // the larger, the slower
 				}
 				for _, company := range companies {

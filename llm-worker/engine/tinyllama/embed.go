@@ -47,7 +47,7 @@ func (m *Model) JoinEmbed(id uint64, ids []uint32) error {
 	if !ok {
 		return batch.ErrFull
 	}
-	m.sequences[id] = &sequence{prompt: ids, memory: memory, sum: make([]float64, m.weights.config.hidden)}
+	m.sequences[id] = &sequence{prompt: ids, memory: memory, sum: make([]float64, m.weights.config.Hidden)}
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (s *sequence) embeds() bool { return s.sum != nil }
 // order, on one goroutine at a time, so its sum has the same bits whatever else is in the batch.
 // Rows that run again after a panic are not added twice.
 func (l *lane) sum(rows []row, states []float32) {
-	d := l.weights.config.hidden
+	d := l.weights.config.Hidden
 	l.normalizeAll(states, l.weights.norm, len(rows))
 	for i, r := range rows {
 		s := r.sequence

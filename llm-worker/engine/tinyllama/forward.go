@@ -13,7 +13,7 @@ import (
 // only keys and values, so they drop out of the last layer once it has them.
 func (l *lane) forward() {
 	c := l.weights.config
-	d, q, wide := c.hidden, c.queryDim(), c.queryDim()+2*c.kvDim()
+	d, q, wide := c.Hidden, c.QueryDim(), c.QueryDim()+2*c.KVDim()
 	x, h := matrix.Rows{Data: l.x, Stride: d}, matrix.Rows{Data: l.h, Stride: d}
 	l.pool.Run(len(l.rows), 4, l.parts.embed)
 	for l.number = range l.weights.layers {
@@ -29,19 +29,19 @@ func (l *lane) forward() {
 		if kept == 0 {
 			return
 		}
-		l.pool.Run(kept*c.kvHeads, 1, l.parts.attend)
+		l.pool.Run(kept*c.KVHeads, 1, l.parts.attend)
 		l.multiply(&l.layer.output, h, matrix.Rows{Data: l.attention, Stride: q}, kept, x)
 
 		l.normalizeAll(l.x, l.layer.mlpNorm, kept)
-		l.product = product{&l.layer.gateUp, matrix.Rows{Data: l.gateUp, Stride: 2 * c.feedForward}, h, kept, matrix.Rows{}}
-		l.pool.Run(c.feedForward, grain(2*kept*d), l.parts.gateUp)
-		l.multiply(&l.layer.down, h, matrix.Rows{Data: l.gateUp, Stride: 2 * c.feedForward}, kept, x)
+		l.product = product{&l.layer.gateUp, matrix.Rows{Data: l.gateUp, Stride: 2 * c.FeedForward}, h, kept, matrix.Rows{}}
+		l.pool.Run(c.FeedForward, grain(2*kept*d), l.parts.gateUp)
+		l.multiply(&l.layer.down, h, matrix.Rows{Data: l.gateUp, Stride: 2 * c.FeedForward}, kept, x)
 	}
 }
 
 // drop drops the rows that end no job.
 func (l *lane) drop() {
-	d, kept := l.weights.config.hidden, 0
+	d, kept := l.weights.config.Hidden, 0
 	for i, r := range l.rows {
 		if r.last {
 			copy(l.x[kept*d:(kept+1)*d], l.x[i*d:(i+1)*d])
@@ -64,13 +64,13 @@ func (l *lane) newParts() parts {
 		embed: func(_, first, last int) {
 			for i := first; i < last; i++ {
 				l.rows[i].index = i
-				l.weights.embedding.Row(l.x[i*c.hidden:(i+1)*c.hidden], int(l.rows[i].token))
-				l.rotations[i].turnTo(l.rows[i].position, c.frequencies)
+				l.weights.embedding.Row(l.x[i*c.Hidden:(i+1)*c.Hidden], int(l.rows[i].token))
+				l.rotations[i].turnTo(l.rows[i].position, c.Frequencies)
 			}
 		},
 		normalize: func(_, first, last int) {
 			for i := first; i < last; i++ {
-				normalize(l.h[i*c.hidden:(i+1)*c.hidden], l.states[i*c.hidden:(i+1)*c.hidden], l.norm, c.normEpsilon)
+				normalize(l.h[i*c.Hidden:(i+1)*c.Hidden], l.states[i*c.Hidden:(i+1)*c.Hidden], l.norm, c.NormEpsilon)
 			}
 		},
 		remember: func(_, first, last int) {
@@ -80,22 +80,22 @@ func (l *lane) newParts() parts {
 		},
 		attend: func(worker, first, last int) {
 			for i := first; i < last; i++ {
-				l.attend(i/c.kvHeads, i%c.kvHeads, &l.scratch[worker])
+				l.attend(i/c.KVHeads, i%c.KVHeads, &l.scratch[worker])
 			}
 		},
 		product: func(worker, first, last int) { l.product.do(first, last, &l.scratch[worker].Scratch) },
 		gateUp: func(worker, first, last int) {
 			s, p := &l.scratch[worker], &l.product
 			p.do(first, last, &s.Scratch)
-			p.do(c.feedForward+first, c.feedForward+last, &s.Scratch)
+			p.do(c.FeedForward+first, c.FeedForward+last, &s.Scratch)
 			for i := range p.n {
 				row := p.dst.Data[i*p.dst.Stride : (i+1)*p.dst.Stride]
-				activate(row[first:last], row[c.feedForward+first:c.feedForward+last], s.sigmas)
+				activate(row[first:last], row[c.FeedForward+first:c.FeedForward+last], s.sigmas)
 			}
 		},
 		choose: func(_, first, last int) {
 			for i := first; i < last; i++ {
-				l.choosing[i].job.choose(l.logits[i*c.vocab : (i+1)*c.vocab])
+				l.choosing[i].job.choose(l.logits[i*c.Vocab : (i+1)*c.Vocab])
 			}
 		},
 	}
@@ -113,7 +113,7 @@ func (l *lane) normalizeHeads(heads, weight []float32) {
 		return
 	}
 	for dim := len(weight); len(heads) > 0; heads = heads[dim:] {
-		normalize(heads[:dim], heads[:dim], weight, l.weights.config.normEpsilon)
+		normalize(heads[:dim], heads[:dim], weight, l.weights.config.NormEpsilon)
 	}
 }
 
@@ -142,10 +142,4 @@ func activate(gate, up, sigma []float32) {
 	for i, g := range gate { // vek's division rounds differently at odd ends
 		gate[i] = g / (1 + sigma[i]) * up[i]
 	}
-}
-
-// multiplications returns the approximate number of multiplications per token.
-func (c *config) multiplications() int {
-	attention := c.hidden * (2*c.queryDim() + 2*c.kvDim())
-	return c.layers*(attention+3*c.hidden*c.feedForward) + c.vocab*c.hidden
 }

@@ -75,25 +75,25 @@ func newLane(w *Weights, pool *workpool.Pool) *lane {
 		scratch:   make([]scratch, pool.Workers()),
 		tile:      make([]row, 0, tileRows),
 		rows:      make([]row, 0, tileRows),
-		x:         make([]float32, tileRows*c.hidden),
-		h:         make([]float32, tileRows*c.hidden),
-		qkv:       make([]float32, tileRows*(c.queryDim()+2*c.kvDim())),
-		attention: make([]float32, tileRows*c.queryDim()),
-		gateUp:    make([]float32, tileRows*2*c.feedForward),
-		logits:    make([]float32, logitRows*c.vocab),
+		x:         make([]float32, tileRows*c.Hidden),
+		h:         make([]float32, tileRows*c.Hidden),
+		qkv:       make([]float32, tileRows*(c.QueryDim()+2*c.KVDim())),
+		attention: make([]float32, tileRows*c.QueryDim()),
+		gateUp:    make([]float32, tileRows*2*c.FeedForward),
+		logits:    make([]float32, logitRows*c.Vocab),
 	}
 	l.parts = l.newParts()
-	group := c.heads / c.kvHeads
+	group := c.Heads / c.KVHeads
 	for i := range l.scratch {
 		l.scratch[i] = scratch{
 			scores: make([]float32, group*kv.BlockTokens),
 			totals: make([]float32, group),
-			part:   make([]float32, group*c.headDim),
-			sigmas: make([]float32, c.feedForward),
+			part:   make([]float32, group*c.HeadDim),
+			sigmas: make([]float32, c.FeedForward),
 		}
 	}
 	for range tileRows {
-		l.rotations = append(l.rotations, newRotation(c.headDim/2))
+		l.rotations = append(l.rotations, newRotation(c.HeadDim/2))
 	}
 	return l
 }
@@ -150,7 +150,7 @@ func (l *lane) run(rows []row) (err error) {
 	}
 	l.forward()
 	for i := 0; i < len(l.rows); {
-		rows, states := alike(l.rows[i:]), l.x[i*l.weights.config.hidden:]
+		rows, states := alike(l.rows[i:]), l.x[i*l.weights.config.Hidden:]
 		if rows[0].sequence.embeds() {
 			l.sum(rows, states)
 		} else {
@@ -186,7 +186,7 @@ func panicked(v any) error {
 func (l *lane) choose(rows []row, states []float32) {
 	c := l.weights.config
 	l.normalizeAll(states, l.weights.norm, len(rows))
-	l.multiply(&l.weights.head, matrix.Rows{Data: l.logits, Stride: c.vocab}, matrix.Rows{Data: l.h, Stride: c.hidden}, len(rows), matrix.Rows{})
+	l.multiply(&l.weights.head, matrix.Rows{Data: l.logits, Stride: c.Vocab}, matrix.Rows{Data: l.h, Stride: c.Hidden}, len(rows), matrix.Rows{})
 	l.choosing = rows
 	l.pool.Run(len(rows), 1, l.parts.choose)
 	l.choosing = nil // release the sequences

@@ -31,6 +31,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/modelconfig"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/workpool"
 	"github.com/whence-dev/whence/llm-worker/guide"
@@ -61,16 +62,16 @@ type Options struct {
 	NoPrefixCache bool
 }
 
-func (o Options) withDefaults(c *config) Options {
-	if o.ContextLength <= 0 || o.ContextLength > c.context {
-		o.ContextLength = c.context
+func (o Options) withDefaults(c *modelconfig.Config) Options {
+	if o.ContextLength <= 0 || o.ContextLength > c.Context {
+		o.ContextLength = c.Context
 	}
 	if o.KVTokens <= 0 {
 		o.KVTokens = max(64<<10, o.ContextLength)
 	}
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
-		if c.multiplications() < 100e6 {
+		if c.Multiplications() < 100e6 {
 			o.Threads = max(1, o.Threads/2)
 		}
 	}
@@ -104,7 +105,7 @@ func New(w *Weights, opts Options) *Model {
 		options:   opts,
 		guides:    guide.NewCache(opts.Vocabulary, func(value any) error { return batch.Panicked(value) }),
 		sequences: map[uint64]*sequence{},
-		pool:      kv.New(w.config.layout(), kv.Blocks(opts.KVTokens)),
+		pool:      kv.New(w.config.Layout(), kv.Blocks(opts.KVTokens)),
 		workers:   workpool.New(opts.Threads),
 	}
 	m.lane = newLane(w, m.workers)
@@ -115,7 +116,7 @@ func New(w *Weights, opts Options) *Model {
 func (m *Model) ContextLength() int { return m.options.ContextLength }
 
 // VocabSize returns the size of the vocabulary; all token ids are below it.
-func (m *Model) VocabSize() int { return m.weights.config.vocab }
+func (m *Model) VocabSize() int { return m.weights.config.Vocab }
 
 // EOS returns the model's end-of-sequence tokens, sorted. The caller must not change them.
 func (m *Model) EOS() []uint32 { return m.weights.eos }

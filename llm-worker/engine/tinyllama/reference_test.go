@@ -10,45 +10,47 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/modelconfig"
 )
 
 // reference is the textbook forward pass: in float64, one position after another, sharing only the
 // config with the engine. It returns the logits after the last of ids.
-func (m *randomModel) reference(c *config, frequency func(pair int) float64, ids []uint32) []float64 {
+func (m *randomModel) reference(c *modelconfig.Config, frequency func(pair int) float64, ids []uint32) []float64 {
 	type vectors = [][]float64
-	keys, values := make([]vectors, c.layers), make([]vectors, c.layers)
+	keys, values := make([]vectors, c.Layers), make([]vectors, c.Layers)
 	var x []float64
 	for position, id := range ids {
-		x = m.row("model.embed_tokens.weight", int(id), c.hidden)
-		for l := range c.layers {
+		x = m.row("model.embed_tokens.weight", int(id), c.Hidden)
+		for l := range c.Layers {
 			p := fmt.Sprintf("model.layers.%d.", l)
 			h := m.norm(p+"input_layernorm.weight", x, c)
 			var q, k, v []float64
 			if _, fused := m.tensors[p+"self_attn.qkv_proj.weight"]; fused {
-				all, n := m.times(p+"self_attn.qkv_proj", h), c.headDim
-				q, k, v = all[:c.heads*n], all[c.heads*n:(c.heads+c.kvHeads)*n], all[(c.heads+c.kvHeads)*n:]
+				all, n := m.times(p+"self_attn.qkv_proj", h), c.HeadDim
+				q, k, v = all[:c.Heads*n], all[c.Heads*n:(c.Heads+c.KVHeads)*n], all[(c.Heads+c.KVHeads)*n:]
 			} else {
 				q, k, v = m.times(p+"self_attn.q_proj", h), m.times(p+"self_attn.k_proj", h), m.times(p+"self_attn.v_proj", h)
 			}
 			m.normHeads(p+"self_attn.q_norm.weight", q, c)
 			m.normHeads(p+"self_attn.k_norm.weight", k, c)
-			turn(q, c.headDim, position, frequency)
-			turn(k, c.headDim, position, frequency)
+			turn(q, c.HeadDim, position, frequency)
+			turn(k, c.HeadDim, position, frequency)
 			keys[l], values[l] = append(keys[l], k), append(values[l], v)
 			out := make([]float64, len(q))
-			for head := range c.heads {
-				at, from := head*c.headDim, head/(c.heads/c.kvHeads)*c.headDim
+			for head := range c.Heads {
+				at, from := head*c.HeadDim, head/(c.Heads/c.KVHeads)*c.HeadDim
 				weights, total := make([]float64, position+1), 0.0
 				for i := range weights {
 					dot := 0.0
-					for j := range c.headDim {
+					for j := range c.HeadDim {
 						dot += q[at+j] * keys[l][i][from+j]
 					}
-					weights[i] = math.Exp(dot / math.Sqrt(float64(c.headDim)))
+					weights[i] = math.Exp(dot / math.Sqrt(float64(c.HeadDim)))
 					total += weights[i]
 				}
 				for i, weight := range weights {
-					for j := range c.headDim {
+					for j := range c.HeadDim {
 						out[at+j] += weight / total * values[l][i][from+j]
 					}
 				}
@@ -69,7 +71,7 @@ func (m *randomModel) reference(c *config, frequency func(pair int) float64, ids
 		}
 	}
 	head := "lm_head"
-	if c.tied {
+	if c.Tied {
 		head = "model.embed_tokens"
 	}
 	return m.times(head, m.norm("model.norm.weight", x, c))
@@ -99,24 +101,24 @@ func (m *randomModel) times(name string, x []float64) []float64 {
 	return out
 }
 
-func (m *randomModel) norm(name string, x []float64, c *config) []float64 {
+func (m *randomModel) norm(name string, x []float64, c *modelconfig.Config) []float64 {
 	sum, out := 0.0, m.row(name, 0, len(x))
 	for _, v := range x {
 		sum += v * v
 	}
 	for i, v := range x {
-		out[i] *= v / math.Sqrt(sum/float64(len(x))+float64(c.normEpsilon))
+		out[i] *= v / math.Sqrt(sum/float64(len(x))+float64(c.NormEpsilon))
 	}
 	return out
 }
 
 // normHeads normalizes each head in place, if the model has a norm of this name.
-func (m *randomModel) normHeads(name string, heads []float64, c *config) {
+func (m *randomModel) normHeads(name string, heads []float64, c *modelconfig.Config) {
 	if _, ok := m.tensors[name]; !ok {
 		return
 	}
-	for at := 0; at < len(heads); at += c.headDim {
-		copy(heads[at:], m.norm(name, heads[at:at+c.headDim], c))
+	for at := 0; at < len(heads); at += c.HeadDim {
+		copy(heads[at:], m.norm(name, heads[at:at+c.HeadDim], c))
 	}
 }
 

@@ -145,7 +145,7 @@ func (m *Model) run() (tokens, prompt int) {
 			prompt += j.tokens
 		}
 	}
-	m.workers.Begin(tokens * m.weights.config.multiplications() / workerMultiplications)
+	m.workers.Begin(tokens * m.weights.config.Multiplications() / workerMultiplications)
 	defer m.workers.End()
 	m.lane.do(m.jobs)
 	return tokens, prompt

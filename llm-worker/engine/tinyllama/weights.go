@@ -8,11 +8,12 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/checkpoint"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/modelconfig"
 )
 
 // Weights hold the weights of a model and its config. They are immutable, and Models may share them.
 type Weights struct {
-	config *config
+	config *modelconfig.Config
 	eos    []uint32
 
 	embedding *matrix.Matrix // vocab × hidden
@@ -62,18 +63,18 @@ func load(fsys fs.FS, opts LoadOptions) (*Weights, error) {
 	if opts.Format != "" && !slices.Contains(Formats, opts.Format) {
 		return nil, fmt.Errorf("weights cannot be kept as %q, only as %s", opts.Format, strings.Join(Formats, ", "))
 	}
-	c, err := readConfig(fsys)
+	c, err := modelconfig.Read(fsys)
 	if err != nil {
 		return nil, err
 	}
-	w := &Weights{config: c, layers: make([]layer, c.layers)}
-	if w.eos, err = readEOS(fsys, c); err != nil {
+	w := &Weights{config: c, layers: make([]layer, c.Layers)}
+	if w.eos, err = modelconfig.ReadEOS(fsys, c); err != nil {
 		return nil, err
 	}
 	if err := w.plan().Load(fsys, opts.Format, opts.Progress); err != nil {
 		return nil, err
 	}
-	if c.tied {
+	if c.Tied {
 		w.head.w = w.embedding
 	}
 	return w, nil
@@ -82,35 +83,35 @@ func load(fsys fs.FS, opts LoadOptions) (*Weights, error) {
 // plan lists the tensors that the model consists of.
 func (w *Weights) plan() *checkpoint.Plan {
 	c, p := w.config, checkpoint.New()
-	q, kv := c.queryDim(), c.kvDim()
-	p.Matrix(&w.embedding, "model.embed_tokens.weight", c.vocab, c.hidden)
+	q, kv := c.QueryDim(), c.KVDim()
+	p.Matrix(&w.embedding, "model.embed_tokens.weight", c.Vocab, c.Hidden)
 	for i := range w.layers {
 		l, at := &w.layers[i], fmt.Sprintf("model.layers.%d.", i)
-		p.Vector(&l.attentionNorm, at+"input_layernorm.weight", c.hidden)
-		if c.fused {
-			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.qkv_proj", q+2*kv, c.hidden)
+		p.Vector(&l.attentionNorm, at+"input_layernorm.weight", c.Hidden)
+		if c.Fused {
+			planLinear(p, &l.qkv, c.InputBias, at+"self_attn.qkv_proj", q+2*kv, c.Hidden)
 		} else {
-			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.q_proj", q, c.hidden)
-			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.k_proj", kv, c.hidden)
-			planLinear(p, &l.qkv, c.inputBias, at+"self_attn.v_proj", kv, c.hidden)
+			planLinear(p, &l.qkv, c.InputBias, at+"self_attn.q_proj", q, c.Hidden)
+			planLinear(p, &l.qkv, c.InputBias, at+"self_attn.k_proj", kv, c.Hidden)
+			planLinear(p, &l.qkv, c.InputBias, at+"self_attn.v_proj", kv, c.Hidden)
 		}
-		if c.headNorm {
-			p.Vector(&l.queryNorm, at+"self_attn.q_norm.weight", c.headDim)
-			p.Vector(&l.keyNorm, at+"self_attn.k_norm.weight", c.headDim)
+		if c.HeadNorm {
+			p.Vector(&l.queryNorm, at+"self_attn.q_norm.weight", c.HeadDim)
+			p.Vector(&l.keyNorm, at+"self_attn.k_norm.weight", c.HeadDim)
 		}
-		planLinear(p, &l.output, c.outputBias, at+"self_attn.o_proj", c.hidden, q)
-		p.Vector(&l.mlpNorm, at+"post_attention_layernorm.weight", c.hidden)
-		if c.fused {
-			planLinear(p, &l.gateUp, c.mlpBias, at+"mlp.gate_up_proj", 2*c.feedForward, c.hidden)
+		planLinear(p, &l.output, c.OutputBias, at+"self_attn.o_proj", c.Hidden, q)
+		p.Vector(&l.mlpNorm, at+"post_attention_layernorm.weight", c.Hidden)
+		if c.Fused {
+			planLinear(p, &l.gateUp, c.MLPBias, at+"mlp.gate_up_proj", 2*c.FeedForward, c.Hidden)
 		} else {
-			planLinear(p, &l.gateUp, c.mlpBias, at+"mlp.gate_proj", c.feedForward, c.hidden)
-			planLinear(p, &l.gateUp, c.mlpBias, at+"mlp.up_proj", c.feedForward, c.hidden)
+			planLinear(p, &l.gateUp, c.MLPBias, at+"mlp.gate_proj", c.FeedForward, c.Hidden)
+			planLinear(p, &l.gateUp, c.MLPBias, at+"mlp.up_proj", c.FeedForward, c.Hidden)
 		}
-		planLinear(p, &l.down, c.mlpBias, at+"mlp.down_proj", c.hidden, c.feedForward)
+		planLinear(p, &l.down, c.MLPBias, at+"mlp.down_proj", c.Hidden, c.FeedForward)
 	}
-	p.Vector(&w.norm, "model.norm.weight", c.hidden)
-	if !c.tied {
-		planLinear(p, &w.head, false, "lm_head", c.vocab, c.hidden)
+	p.Vector(&w.norm, "model.norm.weight", c.Hidden)
+	if !c.Tied {
+		planLinear(p, &w.head, false, "lm_head", c.Vocab, c.Hidden)
 	}
 	return p
 }

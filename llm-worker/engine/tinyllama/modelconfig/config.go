@@ -1,4 +1,6 @@
-package tinyllama
+// Package modelconfig reads the config.json of a Hugging Face directory: the sizes of a model, and what
+// sets its architecture apart. It refuses, by name, whatever would silently give wrong answers.
+package modelconfig
 
 import (
 	"bytes"
@@ -12,31 +14,36 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// config is the checked part of config.json that the forward pass needs.
-type config struct {
-	hidden      int
-	feedForward int
-	layers      int
-	heads       int
-	kvHeads     int
-	headDim     int
-	vocab       int
-	context     int
-	normEpsilon float32
-	frequencies []float64 // of RoPE: one for each pair of a head
-	tied        bool      // the embedding is the output matrix as well
-	inputBias   bool      // q, k and v have a bias
-	outputBias  bool      // o has a bias
-	mlpBias     bool      // gate, up and down have a bias
-	headNorm    bool      // RMSNorm of each head of q and k
-	fused       bool      // one tensor holds q, k and v, and another holds gate and up
+// Config is the checked part of config.json that the forward pass needs.
+type Config struct {
+	Hidden      int
+	FeedForward int
+	Layers      int
+	Heads       int
+	KVHeads     int
+	HeadDim     int
+	Vocab       int
+	Context     int
+	NormEpsilon float32
+	Frequencies []float64 // of RoPE: one for each pair of a head
+	Tied        bool      // the embedding is the output matrix as well
+	InputBias   bool      // q, k and v have a bias
+	OutputBias  bool      // o has a bias
+	MLPBias     bool      // gate, up and down have a bias
+	HeadNorm    bool      // RMSNorm of each head of q and k
+	Fused       bool      // one tensor holds q, k and v, and another holds gate and up
 	eos         []uint32
 }
 
-func (c *config) queryDim() int { return c.heads * c.headDim }
-func (c *config) kvDim() int    { return c.kvHeads * c.headDim }
-func (c *config) layout() kv.Layout {
-	return kv.Layout{Layers: c.layers, Heads: c.kvHeads, Dim: c.headDim}
+// QueryDim returns the length of the queries of all heads.
+func (c *Config) QueryDim() int { return c.Heads * c.HeadDim }
+
+// KVDim returns the length of the keys of all heads, or of the values.
+func (c *Config) KVDim() int { return c.KVHeads * c.HeadDim }
+
+// Layout returns the shape of the keys and values of a position.
+func (c *Config) Layout() kv.Layout {
+	return kv.Layout{Layers: c.Layers, Heads: c.KVHeads, Dim: c.HeadDim}
 }
 
 // configJSON has pointers for the fields whose Hugging Face default is not the zero value.
@@ -80,7 +87,8 @@ func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*ids)[0])
 }
 
-func readConfig(fsys fs.FS) (*config, error) {
+// Read reads config.json.
+func Read(fsys fs.FS) (*Config, error) {
 	const name = "config.json"
 	b, err := fs.ReadFile(fsys, name)
 	if err != nil {
@@ -97,7 +105,7 @@ func readConfig(fsys fs.FS) (*config, error) {
 	return c, nil
 }
 
-func (j *configJSON) check() (*config, error) {
+func (j *configJSON) check() (*Config, error) {
 	a, err := j.architecture()
 	if err != nil {
 		return nil, err
@@ -108,19 +116,19 @@ func (j *configJSON) check() (*config, error) {
 	if a.kvHeads && j.KVHeads == nil {
 		return nil, errors.New("num_key_value_heads is missing")
 	}
-	c := &config{
-		hidden: j.Hidden, feedForward: j.FeedForward, layers: j.Layers, heads: j.Heads, vocab: j.Vocab,
-		kvHeads: or(j.KVHeads, j.Heads), context: or(j.Context, 2048), normEpsilon: float32(or(j.NormEpsilon, a.epsilon)),
-		tied: j.Tied, inputBias: a.inputBias || a.attentionBias && j.AttentionBias, outputBias: a.attentionBias && j.AttentionBias,
-		mlpBias: a.mlpBias && j.MLPBias, headNorm: a.headNorm, fused: a.fused, eos: j.EOS,
+	c := &Config{
+		Hidden: j.Hidden, FeedForward: j.FeedForward, Layers: j.Layers, Heads: j.Heads, Vocab: j.Vocab,
+		KVHeads: or(j.KVHeads, j.Heads), Context: or(j.Context, 2048), NormEpsilon: float32(or(j.NormEpsilon, a.epsilon)),
+		Tied: j.Tied, InputBias: a.inputBias || a.attentionBias && j.AttentionBias, OutputBias: a.attentionBias && j.AttentionBias,
+		MLPBias: a.mlpBias && j.MLPBias, HeadNorm: a.headNorm, Fused: a.fused, eos: j.EOS,
 	}
 	switch {
 	case j.HeadDim != nil:
-		c.headDim = *j.HeadDim
+		c.HeadDim = *j.HeadDim
 	case a.headDim > 0:
-		c.headDim = a.headDim
+		c.HeadDim = a.headDim
 	case j.Heads > 0:
-		c.headDim = j.Hidden / j.Heads
+		c.HeadDim = j.Hidden / j.Heads
 	}
 	// The limits are far above any real model. They prevent overflow of every product of two
 	// numbers, and keep allocations small until the weights have been checked.
@@ -128,36 +136,36 @@ func (j *configJSON) check() (*config, error) {
 		field      string
 		value, max int
 	}{
-		{"hidden_size", c.hidden, 1 << 20},
-		{"intermediate_size", c.feedForward, 1 << 20},
-		{"num_hidden_layers", c.layers, 1 << 10},
-		{"num_attention_heads", c.heads, 1 << 10},
-		{"num_key_value_heads", c.kvHeads, 1 << 10},
-		{"head_dim", c.headDim, 1 << 10}, // keeps a block of keys below the limit of vek that linear.go describes
-		{"vocab_size", c.vocab, 1 << 24},
-		{"max_position_embeddings", c.context, 1 << 24},
+		{"hidden_size", c.Hidden, 1 << 20},
+		{"intermediate_size", c.FeedForward, 1 << 20},
+		{"num_hidden_layers", c.Layers, 1 << 10},
+		{"num_attention_heads", c.Heads, 1 << 10},
+		{"num_key_value_heads", c.KVHeads, 1 << 10},
+		{"head_dim", c.HeadDim, 1 << 10},
+		{"vocab_size", c.Vocab, 1 << 24},
+		{"max_position_embeddings", c.Context, 1 << 24},
 	} {
 		if d.value < 1 || d.value > d.max {
 			return nil, fmt.Errorf("%s is %d; it must be from 1 to %d", d.field, d.value, d.max)
 		}
 	}
-	if c.heads%c.kvHeads != 0 {
-		return nil, fmt.Errorf("num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)", c.heads, c.kvHeads)
+	if c.Heads%c.KVHeads != 0 {
+		return nil, fmt.Errorf("num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)", c.Heads, c.KVHeads)
 	}
-	if c.headDim%2 != 0 {
-		return nil, fmt.Errorf("head_dim is %d; it must be even", c.headDim)
+	if c.HeadDim%2 != 0 {
+		return nil, fmt.Errorf("head_dim is %d; it must be even", c.HeadDim)
 	}
-	if !(c.normEpsilon >= 0 && c.normEpsilon < 1) {
-		return nil, fmt.Errorf("rms_norm_eps is %v", c.normEpsilon)
+	if !(c.NormEpsilon >= 0 && c.NormEpsilon < 1) {
+		return nil, fmt.Errorf("rms_norm_eps is %v", c.NormEpsilon)
 	}
 	window, err := j.window(a)
 	if err != nil {
 		return nil, err
 	}
 	if window > 0 { // up to this length, attention within the window is attention to all positions
-		c.context = min(c.context, window)
+		c.Context = min(c.Context, window)
 	}
-	c.frequencies, err = j.rope(c.headDim)
+	c.Frequencies, err = j.rope(c.HeadDim)
 	return c, err
 }
 
@@ -174,9 +182,9 @@ func (j *configJSON) supported() error {
 	return nil
 }
 
-// readEOS returns the tokens that end an answer, sorted: those of generation_config.json, otherwise
+// ReadEOS returns the tokens that end an answer, sorted: those of generation_config.json, otherwise
 // those of config.json.
-func readEOS(fsys fs.FS, c *config) ([]uint32, error) {
+func ReadEOS(fsys fs.FS, c *Config) ([]uint32, error) {
 	const name = "generation_config.json"
 	ids := c.eos
 	b, err := fs.ReadFile(fsys, name)
@@ -196,8 +204,8 @@ func readEOS(fsys fs.FS, c *config) ([]uint32, error) {
 		}
 	}
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	if len(ids) > 0 && int64(ids[len(ids)-1]) >= int64(c.vocab) {
-		return nil, fmt.Errorf("eos_token_id %d is not below vocab_size, which is %d", ids[len(ids)-1], c.vocab)
+	if len(ids) > 0 && int64(ids[len(ids)-1]) >= int64(c.Vocab) {
+		return nil, fmt.Errorf("eos_token_id %d is not below vocab_size, which is %d", ids[len(ids)-1], c.Vocab)
 	}
 	return ids, nil
 }
@@ -211,3 +219,9 @@ func or[T any](p *T, otherwise T) T {
 
 // positive is false for NaN and infinities.
 func positive(v float64) bool { return v > 0 && v <= math.MaxFloat64 }
+
+// Multiplications returns the approximate number of multiplications per token.
+func (c *Config) Multiplications() int {
+	attention := c.Hidden * (2*c.QueryDim() + 2*c.KVDim())
+	return c.Layers*(attention+3*c.Hidden*c.FeedForward) + c.Vocab*c.Hidden
+}

@@ -1,4 +1,4 @@
-package tinyllama
+package modelconfig
 
 import (
 	"encoding/json"
