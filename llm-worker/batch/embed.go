@@ -76,7 +76,6 @@ func (l *Loop) embedded(s *sequence, vector *llmv1.Embedding) {
 		s.box.close(&llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{engineHop}, Finish: llmv1.Finish_FINISH_STOP}, nil)
 	}
 	l.drop(s)
-	l.publish()
 }
 
 // again puts a sequence of the batch back at the end of the queue, under a new id. It reports false

@@ -80,6 +80,7 @@ func (o Options) withDefaults() Options {
 type Loop struct {
 	model    Model
 	embedder Embedder // the model, or nil if it cannot embed
+	pauser   Pauser   // the model, or nil if it never pauses a sequence
 	opts     Options
 	gap      time.Duration // between two tokens of a stream; 0 without a pace
 	wake     chan struct{} // capacity 1: a stream has arrived or left
@@ -90,7 +91,7 @@ type Loop struct {
 	batch map[uint64]*sequence // the sequences that have joined
 	ids   []uint64
 	outs  []Output
-	full  *sequence // the sequence that did not fit into the model; nil once another sequence has left
+	full  *sequence // the sequence that did not fit into the model; nil once memory has become free
 
 	mu      sync.Mutex // guards the following fields
 	nextID  uint64
@@ -123,6 +124,7 @@ type sequence struct {
 func New(model Model, opts Options) *Loop {
 	l := &Loop{model: model, opts: opts.withDefaults(), wake: make(chan struct{}, 1), batch: make(map[uint64]*sequence)}
 	l.embedder, _ = model.(Embedder)
+	l.pauser, _ = model.(Pauser)
 	if opts.Pace > 0 {
 		l.gap = time.Duration(float64(time.Second) / opts.Pace)
 	}
@@ -273,10 +275,14 @@ var errNoRoom = &streamerr.Error{
 	Reason: streamerr.Internal, Path: streamerr.NewPath(engineHop), Message: "the engine has no room for a request that it has accepted, although nothing else runs",
 }
 
-// publish makes Load current.
+// publish makes Load current. If memory has become free, it lets the sequence that waits for memory
+// try again.
 func (l *Loop) publish() {
 	used, total := l.model.KV()
 	l.mu.Lock()
+	if used < l.kvUsed {
+		l.full = nil
+	}
 	l.running, l.kvUsed, l.kvTotal = len(l.batch), used, total
 	l.mu.Unlock()
 }

@@ -18,9 +18,9 @@ type Model interface {
 	// may call Check, at any time; no other method allows that. An error is a *streamerr.Error with
 	// reason Invalid that names the field.
 	Check(req *workerv1.TokenRequest) error
-	// Join adds a sequence under id, which is unique for the life of the model, and reserves all
-	// the memory that the sequence may need. It returns ErrFull if another sequence must leave
-	// first. The model keeps req and does not change it.
+	// Join adds a sequence under id, which is unique for the life of the model. It returns ErrFull
+	// if another sequence must leave first. The model keeps req and does not change it. A model that
+	// is not a Pauser reserves all the memory that the sequence may need.
 	Join(id uint64, req *workerv1.TokenRequest) error
 	// Leave forgets a sequence and frees its memory for others. The model may keep the sequence's
 	// cache for prompts with the same prefix, as long as no sequence needs the memory. Leave is
@@ -33,8 +33,8 @@ type Model interface {
 	// again. An error or a panic ends all sequences named by ids; a model that knows which sequence
 	// failed sets Output.Err instead.
 	Step(ids []uint64, out []Output) ([]Output, error)
-	// KV returns how many token positions of KV cache are reserved, and how many exist. Positions
-	// that only cache the text of departed sequences are not reserved.
+	// KV returns how many token positions of KV cache sequences hold or have reserved, and how many
+	// exist. Positions that only cache the text of departed sequences are not used.
 	KV() (used, total uint64)
 }
 
@@ -46,6 +46,15 @@ type Preparer interface {
 	// no longer returns ErrFull, or never. Any goroutine may call Prepare, at any time. It returns
 	// at once with stream.Cause(ctx) if the stream is stopped.
 	Prepare(ctx context.Context, req *workerv1.TokenRequest) (join func(id uint64) error, err error)
+}
+
+// A Pauser is a Model that lets sequences join although its memory may not hold all of them until
+// their end. When memory runs out, Step pauses a sequence. Leave lets it resume, and its answer is
+// the same.
+type Pauser interface {
+	Model
+	// Paused reports whether a sequence waits for memory. Step has no output for it.
+	Paused(id uint64) bool
 }
 
 // An Embedder is a Model that also computes vectors of texts. A text is a sequence that joins with

@@ -19,6 +19,9 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 		now = time.Now()
 	}
 	for _, s := range l.batch {
+		if l.pauser != nil && l.pauser.Paused(s.id) {
+			continue
+		}
 		if ahead := s.due.Sub(now); l.gap > 0 && ahead > 0 {
 			if wait == 0 || ahead < wait {
 				wait = ahead
@@ -43,6 +46,7 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 	for _, out := range l.outs {
 		l.deliver(out, now)
 	}
+	l.publish()
 	return 0, false
 }
 
@@ -91,7 +95,6 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		l.logPanic(out.Err, 1)
 		s.box.close(nil, out.Err)
 		l.drop(s)
-		l.publish()
 		return
 	}
 	if out.Vector != nil {
@@ -113,7 +116,6 @@ func (l *Loop) deliver(out Output, now time.Time) {
 	if !out.Hidden && out.Handover == "" && !s.box.put(out) {
 		s.box.close(nil, streamerr.New(streamerr.SlowReader, "more than %d tokens were left unread", l.opts.MaxUnread))
 		l.drop(s)
-		l.publish()
 		return
 	}
 	if out.Finish == llmv1.Finish_FINISH_UNSPECIFIED {
@@ -136,5 +138,4 @@ func (l *Loop) deliver(out Output, now time.Time) {
 	}
 	s.box.close(end, nil)
 	l.drop(s)
-	l.publish()
 }

@@ -114,12 +114,18 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	if vocabulary == nil {
 		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "guide" })
 	}
-	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads, Vocabulary: vocabulary, NoPrefixCache: c.NoPrefixCache})
+	held, block := &kvevents.Hub{}, tinyllama.BlockTokens
+	if c.NoPrefixCache {
+		held, block = nil, 0
+	}
+	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads, Vocabulary: vocabulary, NoPrefixCache: c.NoPrefixCache, Held: held})
 	loop := batch.New(model, c.batch(hop, name, log))
 	return &engine{
 		generate: loop.Generate,
 		embed:    stream.Unary(loop.Embed),
 		info: func() *llmv1.WorkerInfo {
+			load := loop.Load()
+			load.KvCachedTokens = model.CachedTokens()
 			return &llmv1.WorkerInfo{
 				Engine:        Embedded,
 				ContextLength: uint32(model.ContextLength()),
@@ -127,7 +133,8 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 				EosTokenIds:   model.EOS(),
 				Continues:     true,
 				Embeds:        loop.Embeds(),
-				Load:          loop.Load(),
+				KvBlockSize:   uint32(block),
+				Load:          load,
 				Capabilities:  can,
 			}
 		},
@@ -136,6 +143,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 			defer model.Close()
 			loop.Run(ctx)
 		},
+		held: held,
 	}, nil
 }
 

@@ -95,7 +95,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 
 		running:  m.gauge("whence.streams.running", streams, "Streams that are admitted: to the engine's batch, or to a worker."),
 		queued:   m.gauge("whence.streams.queued", streams, "Streams that wait for admission."),
-		kvUsed:   m.gauge("whence.kv.used", tokens, "Reserved token positions of the KV cache."),
+		kvUsed:   m.gauge("whence.kv.used", tokens, "Token positions of the KV cache that streams hold or have reserved."),
 		kvLimit:  m.gauge("whence.kv.limit", tokens, "Total token positions of the KV cache."),
 		kvCached: m.gauge("whence.kv.cached", tokens, "Token positions of the KV cache that hold prefixes for later prompts."),
 		healthy:  m.gauge("whence.workers.healthy", workers, "Workers that accept streams."),

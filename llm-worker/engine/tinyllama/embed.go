@@ -34,8 +34,7 @@ func (m *Model) CheckEmbed(ids []uint32) error {
 	return nil
 }
 
-// JoinEmbed adds a text. It returns the error of CheckEmbed, or batch.ErrFull. It uses no cached
-// prefix: the cache has keys and values, but not the hidden states that the mean needs.
+// JoinEmbed adds a text. It returns the error of CheckEmbed, or batch.ErrFull.
 func (m *Model) JoinEmbed(id uint64, ids []uint32) error {
 	if err := m.CheckEmbed(ids); err != nil {
 		return err
@@ -43,12 +42,7 @@ func (m *Model) JoinEmbed(id uint64, ids []uint32) error {
 	if m.sequences[id] != nil {
 		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
 	}
-	memory, ok := m.pool.Join(len(ids), nil)
-	if !ok {
-		return batch.ErrFull
-	}
-	m.sequences[id] = &sequence{prompt: ids, memory: memory, sum: make([]float64, m.weights.config.Hidden)}
-	return nil
+	return m.admit(id, &sequence{prompt: ids, sum: make([]float64, m.weights.config.Hidden)})
 }
 
 // vector returns the vector of a text that has been read, scaled to length 1. A sum of zero fails

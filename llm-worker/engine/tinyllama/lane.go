@@ -105,7 +105,7 @@ func (l *lane) do(jobs []job) {
 		s := j.sequence
 		end := s.read + j.tokens
 		for position := s.read; position < end && j.err == nil; position++ {
-			last := position == end-1 && end >= len(s.prompt) || s.embeds()
+			last := position == end-1 && end == s.length() || s.embeds()
 			l.tile = append(l.tile, row{sequence: s, token: s.token(position), position: position, job: j, last: last})
 			if len(l.tile) == tileRows {
 				l.flush()

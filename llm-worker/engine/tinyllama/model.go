@@ -16,17 +16,21 @@
 // generates one token per answering sequence and reads a bounded number of tokens of prompts, so its
 // length is bounded, too (package pace).
 //
-// The KV cache of a departed sequence is kept until the memory is needed. Sequences with the same
-// prefix read only their new tokens, and get the same answer.
+// The KV cache is a pool of blocks. A sequence takes blocks as it grows, and shares those that it has
+// filled: sequences with the same prefix read only their new tokens, and get the same answer. Blocks
+// that no sequence holds stay cached until the memory is needed. If there are no more blocks, the
+// sequence that joined last is paused: it gives its blocks back, reads its tokens again later, and
+// continues with the same answer. So the oldest sequence always advances.
 //
-// Deliberately absent: GPUs, beams, and sharing of the KV cache with a sequence that still reads its
-// prompt.
+// Deliberately absent: GPUs and beams.
 package tinyllama
 
 import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync/atomic"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -35,9 +39,13 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/workpool"
 	"github.com/whence-dev/whence/llm-worker/guide"
+	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+// BlockTokens is the number of token positions in a block of the KV cache.
+const BlockTokens = kv.BlockTokens
 
 // Options bound the resources of a Model. The zero value works.
 type Options struct {
@@ -45,7 +53,7 @@ type Options struct {
 	// most the model's limit; 0 means the model's limit.
 	ContextLength int
 	// KVTokens is the size of the KV cache in token positions, rounded up to whole blocks of 64. 0
-	// means 65,536, or the context length if that is more. Memory is taken as sequences grow, and
+	// means 65,536, or the context length if that is more. Memory is allocated as sequences grow, and
 	// then kept.
 	KVTokens int
 	// PrefillChunk is the maximum number of prompt tokens per step, over all sequences. 0 lets the
@@ -60,6 +68,8 @@ type Options struct {
 	// NoPrefixCache makes each sequence read all of its prompt. Otherwise a prompt that another
 	// tenant has sent shortens the time to first token of the same prompt, and usage shows it.
 	NoPrefixCache bool
+	// Held gets the names of the blocks in the prefix cache; nil means that nobody asks for them.
+	Held *kvevents.Hub
 }
 
 func (o Options) withDefaults(c *modelconfig.Config) Options {
@@ -78,16 +88,21 @@ func (o Options) withDefaults(c *modelconfig.Config) Options {
 	return o
 }
 
-// A Model is a batch.Preparer. Any goroutine may call Check and Prepare; all other methods are for
-// one goroutine at a time.
+// A Model is a batch.Preparer and a batch.Pauser. Any goroutine may call Check, Prepare and
+// CachedTokens; all other methods are for one goroutine at a time.
 type Model struct {
 	// Static.
 	weights *Weights
 	options Options
 	guides  *guide.Cache
 
+	cached atomic.Uint64 // token positions in the prefix cache
+
 	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
+	paused    []*sequence // have no memory; the oldest first, and all of them younger than the others
+	joined    uint64      // number of sequences that have joined
+	part      []uint32    // scratch: the tokens of a block
 	pool      *kv.Pool
 	workers   *workpool.Pool
 	lane      *lane
@@ -95,7 +110,10 @@ type Model struct {
 	pace      pace.Pace
 }
 
-var _ batch.Preparer = (*Model)(nil)
+var (
+	_ batch.Preparer = (*Model)(nil)
+	_ batch.Pauser   = (*Model)(nil)
+)
 
 // New returns a Model without sequences.
 func New(w *Weights, opts Options) *Model {
@@ -121,15 +139,26 @@ func (m *Model) VocabSize() int { return m.weights.config.Vocab }
 // EOS returns the model's end-of-sequence tokens, sorted. The caller must not change them.
 func (m *Model) EOS() []uint32 { return m.weights.eos }
 
-// KV reports reserved and total positions.
+// KV returns the positions of the blocks that sequences hold or need for their known tokens, and of
+// all blocks.
 func (m *Model) KV() (used, total uint64) {
-	return uint64(m.pool.Reserved()) * kv.BlockTokens, uint64(m.pool.Total()) * kv.BlockTokens
+	return uint64(m.pool.Used()) * kv.BlockTokens, uint64(m.pool.Total()) * kv.BlockTokens
+}
+
+// CachedTokens returns the number of positions that later prompts may find, including those of
+// running sequences.
+func (m *Model) CachedTokens() uint64 { return m.cached.Load() }
+
+// Paused reports whether a sequence waits for memory.
+func (m *Model) Paused(id uint64) bool {
+	s := m.sequences[id]
+	return s != nil && s.memory == nil
 }
 
 // Cached returns the number of tokens of a sequence's prompt that were found in the prefix cache.
 func (m *Model) Cached(id uint64) int {
 	if s := m.sequences[id]; s != nil {
-		return s.memory.Cached
+		return s.cached
 	}
 	return 0
 }
@@ -219,30 +248,30 @@ func (m *Model) join(id uint64, req *workerv1.TokenRequest, matcher *guide.Match
 	if m.sequences[id] != nil {
 		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
 	}
-	need := m.positions(req)
-	known := req.GetPrompt()
-	if m.options.NoPrefixCache {
-		known = nil
-	}
-	memory, ok := m.pool.Join(need, known)
-	if !ok {
-		return batch.ErrFull
-	}
 	asked, answer := split(req)
-	m.sequences[id] = &sequence{
+	return m.admit(id, &sequence{
 		prompt: req.GetPrompt(),
-		memory: memory,
-		read:   memory.Cached,
 		answer: make([]uint32, 0, kv.BlockTokens),
 		sampler: sample.New(req.GetSampling(), sample.Sequence{
 			Prompt: asked,
 			Answer: answer,
 			EOS:    m.EOS(),
 			Vocab:  m.VocabSize(),
-			Room:   need - len(asked),
+			Room:   m.positions(req) - len(asked),
 			Guide:  matcher,
 		}),
+	})
+}
+
+// admit gives a sequence its first memory, or returns batch.ErrFull.
+func (m *Model) admit(id uint64, s *sequence) error {
+	defer m.report()
+	if len(m.paused) > 0 || !m.enter(s) {
+		return batch.ErrFull
 	}
+	m.joined++
+	s.order, s.cached = m.joined, s.read
+	m.sequences[id] = s
 	return nil
 }
 
@@ -268,14 +297,18 @@ func (m *Model) guide(ctx context.Context, req *workerv1.TokenRequest) (*guide.M
 // Close waits for the guides that are being compiled. Later requests with a guide end with DRAINING.
 func (m *Model) Close() { m.guides.Close() }
 
-// Leave forgets a sequence. It does nothing if the id is unknown.
+// Leave forgets a sequence, and lets paused ones resume. It does nothing if the id is unknown.
 func (m *Model) Leave(id uint64) {
-	if s := m.sequences[id]; s != nil {
-		delete(m.sequences, id)
-		var read []uint32 // to be cached
-		if !m.options.NoPrefixCache && !s.embeds() {
-			read = s.known()[:s.read]
-		}
-		m.pool.Leave(s.memory, read)
+	s := m.sequences[id]
+	if s == nil {
+		return
 	}
+	defer m.report()
+	delete(m.sequences, id)
+	if s.memory == nil {
+		m.paused = slices.DeleteFunc(m.paused, func(p *sequence) bool { return p == s })
+	} else {
+		m.release(s)
+	}
+	m.resume()
 }

@@ -66,8 +66,9 @@ func TestZeroOptionsTakeTheModelsContext(t *testing.T) {
 	}
 }
 
-func TestJoinReservesAndLeaveFrees(t *testing.T) {
-	m := New(tinyWeights(t), Options{KVTokens: 4 * kv.BlockTokens})
+// A sequence needs room for its known tokens, and leaves one block of room for each other sequence.
+func TestJoinNeedsRoomForKnownTokens(t *testing.T) {
+	m := New(tinyWeights(t), Options{KVTokens: 6 * kv.BlockTokens})
 	join := func(id uint64, prompt, answer int, want error) {
 		t.Helper()
 		if err := m.Join(id, endless(prompt, answer)); !errors.Is(err, want) {
@@ -76,16 +77,16 @@ func TestJoinReservesAndLeaveFrees(t *testing.T) {
 	}
 	used := func(want uint64) {
 		t.Helper()
-		if used, total := m.KV(); used != want*kv.BlockTokens || total != 4*kv.BlockTokens {
-			t.Errorf("KV is %d of %d, want %d blocks of 4", used, total, want)
+		if used, total := m.KV(); used != want*kv.BlockTokens || total != 6*kv.BlockTokens {
+			t.Errorf("KV is %d of %d, want %d blocks of 6", used, total, want)
 		}
 	}
-	join(1, 100, 28, nil) // two blocks
-	join(2, 10, 1, nil)
+	join(1, 100, 200, nil) // two blocks for the prompt
+	join(2, 10, 100, nil)
 	used(3)
-	join(3, 60, 5, batch.ErrFull)
+	join(3, 120, 1, batch.ErrFull) // would leave one block for two others
 	used(3)
-	join(3, 60, 4, nil)
+	join(3, 60, 100, nil)
 	used(4)
 	if err := m.Join(1, endless(1, 1)); err == nil || errors.Is(err, batch.ErrFull) {
 		t.Errorf("a second sequence 1: %v", err)
@@ -95,7 +96,7 @@ func TestJoinReservesAndLeaveFrees(t *testing.T) {
 	m.Leave(1) // has left already
 	m.Leave(77)
 	used(2)
-	join(4, 60, 5, nil)
+	join(4, 120, 5, nil)
 	used(4)
 }
 

@@ -51,24 +51,6 @@ func TestMovedSequenceGetsTheSameTokens(t *testing.T) {
 	}
 }
 
-func TestMovedSequenceReservesTheSameMemory(t *testing.T) {
-	m := New(tinyWeights(t), Options{})
-	used := func(prompt, generated int, limit *uint32) uint64 {
-		req := &workerv1.TokenRequest{Prompt: make([]uint32, prompt), Generated: uint32(generated), Sampling: &llmv1.Sampling{MaxTokens: limit}}
-		if err := m.Join(1, req); err != nil {
-			t.Fatal(err)
-		}
-		defer m.Leave(1)
-		used, _ := m.KV()
-		return used
-	}
-	for _, limit := range []*uint32{nil, new(uint32(100))} {
-		if stayed, moved := used(60, 0, limit), used(60+99, 99, limit); stayed != moved {
-			t.Errorf("%d positions, then %d", stayed, moved)
-		}
-	}
-}
-
 func TestCheckRefusesInvalidOrCompleteAnswers(t *testing.T) {
 	m := New(tinyWeights(t), Options{Vocabulary: tinyVocabulary(t)})
 	for _, req := range []*workerv1.TokenRequest{

@@ -10,6 +10,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
 
 // turns returns the requests of a conversation. Each contains the prompt and the answer of the
@@ -58,10 +59,7 @@ func TestCachedPrefixesChangeNoToken(t *testing.T) {
 				if cached == 0 {
 					t.Error("nothing was ever reused")
 				}
-				made, idle := m.pool.Made()
-				if used, _ := m.KV(); used != 0 || made > m.pool.Total() || idle != made {
-					t.Errorf("%d positions are reserved; of %d blocks, at most %d, nobody holds %d", used, made, m.pool.Total(), idle)
-				}
+				checkEmpty(t, m)
 			})
 		}
 	}
@@ -174,12 +172,17 @@ func TestNoPrefixIsCachedWithNoPrefixCache(t *testing.T) {
 
 // FuzzPrefixes joins and leaves sequences with few different tokens, so that their prefixes often
 // match in part.
+//
+// It compares the reported blocks with the blocks that a new sequence finds.
 func FuzzPrefixes(f *testing.F) {
 	f.Add([]byte("a long conversation that is begun again and again"), uint8(9))
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600, "num_hidden_layers": 1}).load(f)
 	f.Fuzz(func(t *testing.T, data []byte, room uint8) {
-		m := New(weights, Options{Threads: 1, KVTokens: int(room%16+4) * kv.BlockTokens})
+		held := new(kvevents.Hub)
+		m := New(weights, Options{Threads: 1, KVTokens: int(room%16+4) * kv.BlockTokens, Held: held})
 		live := map[uint64]bool{}
+		follower := follow(held)
+		defer follower.Close()
 		for i, b := range data[:min(len(data), 60)] {
 			id := uint64(b % 8)
 			if live[id] {
@@ -201,13 +204,20 @@ func FuzzPrefixes(f *testing.F) {
 			for m.sequences[id].read < len(req.GetPrompt()) {
 				mustStep(t, m, []uint64{id}, nil)
 			}
+			follower.check(t, m, req.GetPrompt())
 		}
 		for id := range live {
 			m.Leave(id)
 		}
-		made, idle := m.pool.Made()
-		if used, _ := m.KV(); used != 0 || made > m.pool.Total() || idle != made {
-			t.Errorf("%d positions are reserved; of %d blocks, at most %d, nobody holds %d", used, made, m.pool.Total(), idle)
-		}
+		checkEmpty(t, m)
 	})
+}
+
+// checkEmpty checks that no sequence holds memory.
+func checkEmpty(t *testing.T, m *Model) {
+	t.Helper()
+	made, idle := m.pool.Made()
+	if used, _ := m.KV(); used != 0 || made > m.pool.Total() || idle != made || len(m.paused) != 0 {
+		t.Errorf("%d positions are used; of %d blocks, at most %d, nobody holds %d; %d sequences are paused", used, made, m.pool.Total(), idle, len(m.paused))
+	}
 }

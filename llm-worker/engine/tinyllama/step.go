@@ -17,8 +17,11 @@ import (
 type sequence struct {
 	// Static.
 	prompt []uint32 // all tokens at the time it joined, including an answer that another worker began
-	memory *kv.Memory
+	order  uint64   // of joining
 
+	memory   *kv.Memory // nil while the sequence is paused
+	cached   int        // tokens of prompt that other sequences had read
+	resumed  bool       // whether it has been paused
 	sampler  *sample.Sampler
 	sum      []float64 // sum of the last hidden states of a text to embed; nil for other sequences
 	summed   int       // positions whose states are in sum
@@ -35,7 +38,18 @@ func (s *sequence) token(position int) uint32 {
 	return s.answer[position-len(s.prompt)]
 }
 
-// known returns the tokens of all positions that may have been read.
+// length returns the number of known tokens. All of them must be read before the next is chosen.
+func (s *sequence) length() int { return len(s.prompt) + len(s.answer) }
+
+// appendTokens appends the tokens of the positions from first to last, exclusive.
+func (s *sequence) appendTokens(tokens []uint32, first, last int) []uint32 {
+	for position := first; position < last; position++ {
+		tokens = append(tokens, s.token(position))
+	}
+	return tokens
+}
+
+// known returns all known tokens.
 func (s *sequence) known() []uint32 { return slices.Concat(s.prompt, s.answer) }
 
 // A job is one sequence's part in a step.
@@ -73,8 +87,10 @@ func failure(err error) error {
 
 // Step generates one token for each answering sequence, and reads a bounded number of tokens of
 // prompts: those of the first sequences in ids first, so that prompts finish one after another
-// instead of all late.
+// instead of all late. A sequence for which the KV cache has no room is paused, and gets its tokens
+// later.
 func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	defer m.report()
 	if err := m.schedule(ids); err != nil {
 		return out, fmt.Errorf("tinyllama: %w", err)
 	}
@@ -90,6 +106,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 			continue
 		}
 		s.read += j.tokens
+		m.share(s)
 		if s.embeds() && s.read == len(s.prompt) {
 			s.finished = true
 			out = append(out, s.vector(j.id))
@@ -104,35 +121,6 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		}
 	}
 	return out, nil
-}
-
-// schedule fills m.jobs, and takes the blocks that the jobs need.
-func (m *Model) schedule(ids []uint64) error {
-	m.jobs = m.jobs[:0]
-	chunk := m.options.PrefillChunk
-	if chunk <= 0 {
-		chunk = m.pace.Chunk(slices.ContainsFunc(ids, func(id uint64) bool {
-			s := m.sequences[id]
-			return s != nil && s.read >= len(s.prompt)
-		}))
-	}
-	for _, id := range ids {
-		s := m.sequences[id]
-		if s == nil || s.finished {
-			return fmt.Errorf("sequence %d has not joined or has finished", id)
-		}
-		tokens := 1
-		if rest := len(s.prompt) - s.read; rest > 0 {
-			tokens = min(rest, chunk)
-			chunk -= tokens
-		}
-		if tokens == 0 {
-			continue
-		}
-		m.pool.Grow(s.memory, s.read+tokens)
-		m.jobs = append(m.jobs, job{id: id, sequence: s, tokens: tokens})
-	}
-	return nil
 }
 
 // run does the jobs, and returns the number of their tokens, and of those that prompts have. It wakes as

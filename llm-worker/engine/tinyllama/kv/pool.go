@@ -1,8 +1,6 @@
-// Package kv is the KV cache: a bounded pool of blocks of keys and values, and the prefixes that
-// departed sequences have read, for sequences with the same prefix.
+// Package kv is the KV cache: a bounded pool of blocks of keys and values, a block table for each
+// sequence, and a tree of the blocks that sequences with the same prefix share.
 package kv
-
-import "slices"
 
 // BlockTokens is the number of positions per block. It is large enough that one call to dots per
 // block costs little, and small enough that the unused rest of a sequence's last block costs little
@@ -43,17 +41,19 @@ func (l Layout) copyPositions(to, from Block, n int) {
 // Blocks returns the number of blocks for a number of positions.
 func Blocks(positions int) int { return (positions + BlockTokens - 1) / BlockTokens }
 
-// A Pool hands out blocks. A sequence reserves all the blocks that it may need when it joins, and
-// takes them as it grows: taking a reserved block cannot fail, and memory follows use. Returned
-// blocks are kept for the next sequence, with their content if another sequence may have the same
-// prefix. The pool never has more than total blocks.
+// A Pool hands out blocks, at most total. A sequence that joins is promised the blocks of its known
+// tokens, and takes further blocks as it grows, if there are any. The caller decides which sequence
+// must leave if there are none. A block that no sequence holds stays cached until its memory is
+// needed.
+//
+//	total = held + cached + free + not yet allocated, and promised <= total - held
 type Pool struct {
 	layout   Layout
 	total    int // blocks
-	reserved int
-	made     int
+	promised int // blocks that memories will take without asking for room
+	made     int // allocated blocks
 	free     []Block
-	kept     prefixes
+	cache    prefixes
 }
 
 // New returns a pool of at most total blocks. It allocates none of them.
@@ -62,98 +62,160 @@ func New(layout Layout, total int) *Pool { return &Pool{layout: layout, total: t
 // Total returns the maximum number of blocks.
 func (p *Pool) Total() int { return p.total }
 
-// Reserved returns the number of reserved blocks.
-func (p *Pool) Reserved() int { return p.reserved }
+// Used returns the number of blocks that sequences hold or are promised. A shared block counts
+// once.
+func (p *Pool) Used() int { return p.made - len(p.free) - p.cache.idle.Len() + p.promised }
+
+// Cached returns the number of positions that a new sequence could find, including those of blocks
+// that sequences hold.
+func (p *Pool) Cached() int { return p.cache.positions }
 
 // Made returns the number of allocated blocks, and how many of them no sequence holds.
-func (p *Pool) Made() (made, idle int) { return p.made, len(p.free) + p.kept.idle.Len() }
+func (p *Pool) Made() (made, idle int) { return p.made, len(p.free) + p.cache.idle.Len() }
 
-// A Memory holds the blocks of a sequence.
+// Changes returns the names of the whole blocks that the pool has evicted and stored since the last
+// call. A block that was stored and evicted in between appears in neither.
+func (p *Pool) Changes() (removed, stored []uint64) { return p.cache.changes() }
+
+// Find returns the number of cached whole blocks at the beginning of tokens.
+func (p *Pool) Find(tokens []uint32) int {
+	whole, _, _ := p.cache.find(tokens)
+	return len(whole)
+}
+
+// A Memory is the block table of a sequence.
 type Memory struct {
-	Blocks []Block // so far; whole cached blocks are shared with other sequences and must not be written to
-	Cached int     // positions that other sequences had read
+	Blocks []Block // so far; the shared ones must not be written to
+	Cached int     // positions that other sequences had read when this one joined
 
-	reserved int     // number of reserved blocks, including Blocks
+	promised int     // further blocks that this memory takes without asking for room
 	shared   []*node // the nodes of the first of Blocks
 }
 
-// Join reserves memory for a number of positions; ok is false if there is no room now. The memory
-// contains the cached prefix of prompt, but never prompt's last token: that token must be read,
-// because only reading it yields the next token.
-func (p *Pool) Join(positions int, prompt []uint32) (m *Memory, ok bool) {
-	m = &Memory{reserved: Blocks(positions)}
-	if m.reserved > p.total-p.reserved {
+// Shared returns the number of blocks that other sequences may read, too.
+func (m *Memory) Shared() int { return len(m.shared) }
+
+// Join promises memory for a number of positions; ok is false if that would leave less than spare
+// blocks of room. The memory contains the cached prefix of known, but never known's last token:
+// that token must be read, because only reading it yields the next token.
+func (p *Pool) Join(positions int, known []uint32, spare int) (m *Memory, ok bool) {
+	m = &Memory{}
+	var part *node
+	n := 0
+	if len(known) > 1 {
+		m.shared, part, n = p.cache.find(known[:len(known)-1])
+	}
+	for _, shared := range m.shared {
+		p.cache.hold(shared)
+		m.Blocks = append(m.Blocks, shared.block)
+	}
+	m.Cached, m.promised = len(m.shared)*BlockTokens, Blocks(positions)-len(m.shared)
+	if m.promised+spare > p.total-p.Used() {
+		p.cache.releaseAll(m.shared)
 		return nil, false
 	}
-	p.reserved += m.reserved
-	if len(prompt) > 1 {
-		p.lend(m, prompt[:len(prompt)-1])
+	p.promised += m.promised
+	if n > 0 {
+		p.lend(m, part, n)
 	}
 	return m, true
 }
 
-// Grow makes room for a number of positions, which must have been reserved.
-func (p *Pool) Grow(m *Memory, positions int) {
-	for len(m.Blocks) < Blocks(positions) {
-		m.Blocks = append(m.Blocks, p.take())
+// lend gives m a copy of the first n positions of a block that matches only in part.
+func (p *Pool) lend(m *Memory, part *node, n int) {
+	p.cache.hold(part)
+	if p.made < p.total || len(p.free)+p.cache.idle.Len() > 0 { // otherwise part's block is the only one left for m to write to
+		p.take(m)
+		p.layout.copyPositions(m.Blocks[len(m.Blocks)-1], part.block, n)
+		m.Cached += n
 	}
+	p.cache.release(part)
 }
 
-// Leave takes the memory back and caches it as the prefix read.
-func (p *Pool) Leave(m *Memory, read []uint32) {
-	p.reserved -= m.reserved
-	own, last := m.Blocks[len(m.shared):], (*node)(nil)
-	if len(m.shared) > 0 {
-		last = m.shared[len(m.shared)-1]
+// Grow makes room for a number of positions. It reports false, and changes nothing, if there is no
+// room.
+func (p *Pool) Grow(m *Memory, positions int) bool {
+	more := Blocks(positions) - len(m.Blocks)
+	if more-m.promised > p.total-p.Used() {
+		return false
 	}
-	if shared := len(m.shared) * BlockTokens; len(read) > shared {
-		own = p.kept.add(last, read[shared:], own)
+	for range more {
+		p.take(m)
+	}
+	return true
+}
+
+// Adopt appends to m the cached block that continues m with tokens, and reports whether there is
+// one. All blocks of m must be shared.
+func (p *Pool) Adopt(m *Memory, tokens []uint32) bool {
+	next := p.cache.child(m.last(), tokens)
+	if next == nil || next.idle != nil && m.promised == 0 && p.Used() == p.total {
+		return false
+	}
+	p.cache.hold(next)
+	m.shared, m.Blocks = append(m.shared, next), append(m.Blocks, next.block)
+	p.fulfil(m)
+	return true
+}
+
+// Share caches the first block of m that is not shared. The block holds tokens and is never written
+// to again. If another sequence has stored the same tokens, m gets the other
+// sequence's block, which has the same content.
+func (p *Pool) Share(m *Memory, tokens []uint32) {
+	at := len(m.shared)
+	n, spare := p.cache.add(m.last(), tokens, m.Blocks[at])
+	p.cache.hold(n)
+	p.free = append(p.free, spare...)
+	m.shared, m.Blocks[at] = append(m.shared, n), n.block
+}
+
+// Leave takes the memory back. It caches the last block as the end of read, a prefix that begins
+// with the shared blocks.
+func (p *Pool) Leave(m *Memory, read []uint32) {
+	p.promised -= m.promised
+	own := m.Blocks[len(m.shared):]
+	if shared := len(m.shared) * BlockTokens; len(read) > shared && len(own) > 0 {
+		n, spare := p.cache.add(m.last(), read[shared:min(len(read), shared+BlockTokens)], own[0])
+		p.cache.touch(n)
+		p.free = append(p.free, spare...)
+		own = own[1:]
 	}
 	p.free = append(p.free, own...)
-	for _, n := range slices.Backward(m.shared) {
-		p.kept.release(n)
-	}
+	p.cache.releaseAll(m.shared)
 }
 
-// take returns a block of zeros. The zeros matter: attention multiplies the values of unwritten
-// positions by 0, and old values could be infinite.
-func (p *Pool) take() Block {
+// last returns the last shared node, or nil.
+func (m *Memory) last() *node {
+	if len(m.shared) == 0 {
+		return nil
+	}
+	return m.shared[len(m.shared)-1]
+}
+
+// take appends a block of zeros to m. There must be room. The zeros matter: attention multiplies
+// the values of unwritten positions by 0, and old values could be infinite.
+func (p *Pool) take(m *Memory) {
 	var b Block
 	switch last := len(p.free) - 1; {
 	case last >= 0:
 		b = p.free[last]
 		p.free = p.free[:last]
+		clear(b)
 	case p.made < p.total:
 		p.made++
-		return make(Block, p.layout.floats())
-	default: // held blocks are reserved, and so is this one; so there is a block that no sequence holds
-		b = p.kept.giveUp()
+		b = make(Block, p.layout.floats())
+	default:
+		b = p.cache.evict()
+		clear(b)
 	}
-	clear(b)
-	return b
+	m.Blocks = append(m.Blocks, b)
+	p.fulfil(m)
 }
 
-// spare reports whether take would find a block.
-func (p *Pool) spare() bool { return len(p.free) > 0 || p.made < p.total || p.kept.idle.Len() > 0 }
-
-// lend gives m the blocks of the longest cached prefix of tokens, and a copy of the block that
-// matches only partly.
-func (p *Pool) lend(m *Memory, tokens []uint32) {
-	whole, part, n := p.kept.find(tokens)
-	for _, shared := range whole {
-		p.kept.hold(shared)
-		m.Blocks = append(m.Blocks, shared.block)
+// fulfil counts a block that m has got as promised.
+func (p *Pool) fulfil(m *Memory) {
+	if m.promised > 0 {
+		m.promised--
+		p.promised--
 	}
-	m.shared, m.Cached = whole, len(whole)*BlockTokens
-	if n == 0 {
-		return
-	}
-	p.kept.hold(part)
-	if p.spare() { // otherwise its block is the only one left for this sequence to write to
-		b := p.take()
-		p.layout.copyPositions(b, part.block, n)
-		m.Blocks = append(m.Blocks, b)
-		m.Cached += n
-	}
-	p.kept.release(part)
 }

@@ -3,27 +3,33 @@ package kv
 import (
 	"container/list"
 	"slices"
+
+	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// prefixes cache what departed sequences had read. It is a tree of blocks: the path from the root
-// to a node spells the tokens whose keys and values the node's block holds. A sequence whose prompt
-// begins like a path shares the path's whole blocks, and gets a copy of the block in which it
+// prefixes cache what sequences have read. It is a tree of blocks: the path from the root to a node
+// spells the tokens whose keys and values the node's block holds. A sequence whose known tokens
+// begin like a path shares the path's whole blocks, and gets a copy of the block in which it
 // departs. That changes no bit of its answer: the keys and values of a position depend only on the
 // tokens up to that position.
 //
-// Blocks that no sequence reads can be evicted at any time. The pool evicts them when it has no
+// Blocks that no sequence holds can be evicted at any time. The pool evicts them when it has no
 // free block, least recently used first.
 type prefixes struct {
 	root node      // has no block
 	idle list.List // of the *nodes without holders, next to evict in front
+
+	positions       int      // of all nodes
+	removed, stored []uint64 // names of whole blocks, since the last call of changes
 }
 
 // A node is a block of a prefix, and the blocks that followed it.
 type node struct {
-	tokens   []uint32 // one per position of block; a node without children may have fewer
+	name     uint64   // as in pkg/kvblock; 0 if the block is not whole
+	tokens   []uint32 // one per position of block; fewer than BlockTokens if the block is not whole
 	block    Block    // read-only
 	parent   *node
-	children []*node // no two begin with the same BlockTokens tokens
+	children []*node // no two begin with the same BlockTokens tokens; only whole blocks have some
 	holders  int     // sequences that read it; each of them also holds all parents
 	idle     *list.Element
 }
@@ -55,6 +61,20 @@ func common(a, b []uint32) int {
 	return n
 }
 
+// child returns the node below at, or below the root if at is nil, whose block begins with tokens,
+// or nil.
+func (p *prefixes) child(at *node, tokens []uint32) *node {
+	if at == nil {
+		at = &p.root
+	}
+	for _, c := range at.children {
+		if common(c.tokens, tokens) == len(tokens) {
+			return c
+		}
+	}
+	return nil
+}
+
 // hold protects n from eviction.
 func (p *prefixes) hold(n *node) {
 	n.holders++
@@ -64,11 +84,18 @@ func (p *prefixes) hold(n *node) {
 	}
 }
 
-// release undoes hold. A caller that holds a path releases the last node first, so that a parent
-// never comes before its children in the order of eviction: an evicted node has no children.
+// release undoes hold.
 func (p *prefixes) release(n *node) {
 	n.holders--
 	p.touch(n)
+}
+
+// releaseAll releases a path, its last node first, so that a parent never comes before its children
+// in the order of eviction: an evicted node has no children.
+func (p *prefixes) releaseAll(path []*node) {
+	for _, n := range slices.Backward(path) {
+		p.release(n)
+	}
 }
 
 // touch moves n to the end of the order of eviction.
@@ -82,51 +109,36 @@ func (p *prefixes) touch(n *node) {
 	}
 }
 
-// add caches blocks that hold tokens, below at, or below the root if at is nil. It returns the
-// blocks that are not needed.
-func (p *prefixes) add(at *node, tokens []uint32, blocks []Block) (spare []Block) {
+// add caches a block that holds tokens, below at, or below the root if at is nil. It returns the
+// node that holds tokens, whose block may be another sequence's, and the blocks that are not
+// needed. The caller holds or touches the node.
+func (p *prefixes) add(at *node, tokens []uint32, b Block) (n *node, spare []Block) {
+	if same := p.child(at, tokens); same != nil {
+		return same, []Block{b}
+	}
 	if at == nil {
 		at = &p.root
 	}
-	var way []*node
-	for i, b := range blocks {
-		part := tokens[min(i*BlockTokens, len(tokens)):min((i+1)*BlockTokens, len(tokens))]
-		same := slices.IndexFunc(at.children, func(c *node) bool { return common(c.tokens, part) == len(part) })
-		switch {
-		case len(part) == 0:
-			spare = append(spare, b)
-			continue
-		case same >= 0: // another sequence has read the same at the same time
-			spare = append(spare, b)
-		default:
-			spare = append(spare, p.dropBeginnings(at, part)...)
-			same = len(at.children)
-			at.children = append(at.children, &node{tokens: slices.Clone(part), block: b, parent: at})
-		}
-		at = at.children[same]
-		way = append(way, at)
-	}
-	for _, n := range slices.Backward(way) {
-		p.touch(n)
-	}
-	return spare
-}
-
-// dropBeginnings drops the nodes below at that hold only a prefix of tokens.
-func (p *prefixes) dropBeginnings(at *node, tokens []uint32) (spare []Block) {
-	for _, c := range slices.Clone(at.children) {
+	for _, c := range slices.Clone(at.children) { // blocks of beginnings of tokens are of no more use
 		if c.holders == 0 && common(c.tokens, tokens) == len(c.tokens) {
 			spare = append(spare, p.drop(c))
 		}
 	}
-	return spare
+	n = &node{tokens: slices.Clone(tokens), block: b, parent: at}
+	if len(tokens) == BlockTokens {
+		n.name = kvblock.Next(at.name, tokens)
+		p.stored = append(p.stored, n.name)
+	}
+	at.children = append(at.children, n)
+	p.positions += len(tokens)
+	return n, spare
 }
 
-// giveUp evicts the least recently used node and returns its block.
-func (p *prefixes) giveUp() Block {
+// evict drops the least recently used node and returns its block.
+func (p *prefixes) evict() Block {
 	front := p.idle.Front()
 	if front == nil {
-		panic("kv: more blocks are taken than reserved")
+		panic("kv: a block is taken without room")
 	}
 	return p.drop(front.Value.(*node)) //nolint:forcetypeassert // nothing else is in the list
 }
@@ -134,6 +146,21 @@ func (p *prefixes) giveUp() Block {
 // drop removes a node that has no children and no holders.
 func (p *prefixes) drop(n *node) Block {
 	p.idle.Remove(n.idle)
+	p.positions -= len(n.tokens)
 	n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
+	if n.name != 0 {
+		if i := slices.Index(p.stored, n.name); i >= 0 {
+			p.stored = slices.Delete(p.stored, i, i+1)
+		} else {
+			p.removed = append(p.removed, n.name)
+		}
+	}
 	return n.block
+}
+
+// changes returns the names of whole blocks that were evicted and stored since its last call.
+func (p *prefixes) changes() (removed, stored []uint64) {
+	removed, stored = p.removed, p.stored
+	p.removed, p.stored = nil, nil
+	return removed, stored
 }
