@@ -28,6 +28,7 @@ func TestIndexSeesTheEmbeddedCache(t *testing.T) {
 	if err := workers.Set(addr); err != nil {
 		t.Fatal(err)
 	}
+	defer workers.Set() // closes the connections
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { workers.Watch(ctx, func(bool) {}) })
