@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ const (
 	clientCopy   = "internal/client"
 )
 
-// TestInternalClientIsACopyOfTheClient: see docs/adr/0078-a-module-for-the-client.md.
+// TestInternalClientIsACopyOfTheClient: see docs/adr/0083-a-module-for-the-client.md.
 func TestInternalClientIsACopyOfTheClient(t *testing.T) {
 	sources, copies := clientSources(t, clientModule), clientSources(t, clientCopy)
 	if !slices.Equal(sources, copies) {
@@ -48,4 +49,25 @@ func clientSources(t *testing.T, dir string) (names []string) {
 		t.Fatalf("%s has no files", dir)
 	}
 	return names
+}
+
+// TestClientModuleRequiresNothing: a service that only reads streams inherits no other module.
+func TestClientModuleRequiresNothing(t *testing.T) {
+	const name = module + "/" + clientModule
+	for _, args := range [][]string{
+		{"list", "-m", "all"},
+		{"list", "-deps", "-test", "-f", "{{if not .Standard}}{{.Module.Path}}{{end}}", "./..."},
+	} {
+		cmd := exec.Command("go", append([]string{"-C", clientModule}, args...)...)
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
+		for path := range strings.FieldsSeq(string(out)) {
+			if path != name {
+				t.Errorf("go %v names the module %s: package client may need the standard library only", args, path)
+			}
+		}
+	}
 }
