@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,7 @@ import (
 var decisionHead = regexp.MustCompile(
 	`^# (\d+)\. ([^\n]+)\n\nStatus: (accepted|(?:amended|superseded) by \[\d+\][^\n]*(?:\n[^\n]+)*)\n\nDate: \d{4}-\d\d-\d\d\n`)
 
-// TestDecisionsAreNumberedAndListed checks that no two decisions share a number, that each has a
+// TestDecisionsAreNumberedAndListed checks that decisions have the numbers from 1, that each has a
 // status and a date, and that docs/adr/README.md lists it with title and status.
 func TestDecisionsAreNumberedAndListed(t *testing.T) {
 	index, err := os.ReadFile("docs/adr/README.md")
@@ -45,6 +46,11 @@ func TestDecisionsAreNumberedAndListed(t *testing.T) {
 		}
 		if want := "| [" + number + "](" + filepath.Base(file) + ") | " + title + " | " + status + " |"; !strings.Contains(string(index), want) {
 			t.Errorf("docs/adr/README.md lacks the line %q", want)
+		}
+	}
+	for n := range len(files) {
+		if number := strconv.Itoa(n + 1); fileOf[number] == "" {
+			t.Errorf("there is no decision %s; the numbers have no gaps", number)
 		}
 	}
 }

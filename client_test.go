@@ -15,7 +15,7 @@ const (
 	clientCopy   = "internal/client"
 )
 
-// TestInternalClientIsACopyOfTheClient: see docs/adr/0083-a-module-for-the-client.md.
+// TestInternalClientIsACopyOfTheClient: see docs/adr/0071-a-module-for-the-client.md.
 func TestInternalClientIsACopyOfTheClient(t *testing.T) {
 	sources, copies := clientSources(t, clientModule), clientSources(t, clientCopy)
 	if !slices.Equal(sources, copies) {
