@@ -52,7 +52,7 @@ func largeVocabulary(b *testing.B) *Vocabulary {
 	others := strings.Split("абвгдежзийклмн한국어日本語中文ءآأإ", "")
 	signs := strings.Split("\"\"':;,.!?()[]{}<>/\\|-_=+*&^%$#@~`  \n\t", "")
 	for len(spelled) < 128_000 {
-		text := ""
+		var text string
 		switch kind := r.IntN(20); {
 		case kind < 14:
 			text = draw(letters, 2+r.IntN(8))

@@ -108,6 +108,7 @@ func (a *Automaton) frame(key frameKey) *Frame {
 		f.need = product(key.min, key.symbol.parts[0].need)
 	case run:
 		f.need = key.symbol.dfa.Need(key.state, key.min)
+	case oneByte, inOrder, oneOf: // always the same
 	}
 	f.need = min(f.need+key.next.Least(), Endless)
 	a.frames[key] = f
