@@ -48,8 +48,8 @@ func TestDecisionsAreNumberedAndListed(t *testing.T) {
 			t.Errorf("docs/adr/README.md lacks the line %q", want)
 		}
 	}
-	for n := range len(files) {
-		if number := strconv.Itoa(n + 1); fileOf[number] == "" {
+	for i := range files {
+		if number := strconv.Itoa(i + 1); fileOf[number] == "" {
 			t.Errorf("there is no decision %s; the numbers have no gaps", number)
 		}
 	}

@@ -200,12 +200,13 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"api-service/responses",                                           // the IDL has some of the names
 		"llm-worker/engine/openai",                                        // calls servers with this API
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // its own API has some of the names
-		"internal/client",            // its requests are chat completions
-		"chat-service/prompt",        // chat templates read messages under these names
-		"e2e/fidelity",               // its golden data contains such messages
-		"e2e/fidelity/streams",       // a client
-		"e2e/simulation/client",      // a client
-		"command/bench",              // measures any server of OpenAI's API
+		"internal/client",             // its requests are chat completions
+		"chat-service/prompt",         // chat templates read messages under these names
+		"e2e/fidelity",                // its golden data contains such messages
+		"e2e/fidelity/streams",        // a client
+		"e2e/simulation/client",       // a client
+		"command/bench",               // measures any server of OpenAI's API
+		"bench/gpu", "bench/gpu/fake", // clients of servers, and a fake of them
 		"bench/trust/reader",         // a client that checks the order of events
 		"bench/trust/server",         // a provider that refuses requests
 		"bench/paced", "bench/relay", // servers that Whence is compared with
@@ -238,6 +239,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 var tooLarge = map[string]string{
 	"pkg/tokenizer":               "one file format with many small components, none of which is of use alone",
 	"chat-service/prompt/hfjinja": "one language, from lexer to filters",
+	"api-service/openai":          "the routes of one API, and the fields that they share",
 	"api-service/edge":            "the routes and the runs of one service; its configuration is the next part to leave",
 	"pkg/rpc":                     "the two ends of a call, and the stream between them, which shares their outcomes and timers",
 }

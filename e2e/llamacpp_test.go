@@ -59,7 +59,7 @@ func TestLlamaCPPEnforcesASchemaAndChatServiceAStop(t *testing.T) {
 	}
 	whole := w.answer(t, greedy(long, "max_tokens", 60))
 	stop := whole[len(whole)/2 : len(whole)/2+3]
-	want := whole[:strings.Index(whole, stop)]
+	want, _, _ := strings.Cut(whole, stop)
 	if got := w.answer(t, greedy(long, "max_tokens", 60, "stop", []string{stop})); got != want {
 		t.Errorf("with the stop string %q, the answer is %q, without %q", stop, got, whole)
 	}

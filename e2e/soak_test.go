@@ -133,7 +133,7 @@ func (w *whence) soakRequest(ctx context.Context, random *rand.Rand, id, want st
 	}
 	resp, err := w.soakSend(ctx, http.MethodPost, path, id, a)
 	if kind == "left at once" && err != nil {
-		return kind, nil //nolint:nilerr // the client has left
+		return kind, nil // the client has left
 	}
 	if err != nil {
 		return kind, err

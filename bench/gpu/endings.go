@@ -136,7 +136,7 @@ func (s *stand) judge(ctx context.Context, row *endingRow, r *result) error {
 		status = http.StatusOK
 	}
 	switch {
-	case r.status != status && !(row.reason == "deadline" && r.status == http.StatusGatewayTimeout): // before the first token
+	case r.status != status && (row.reason != "deadline" || r.status != http.StatusGatewayTimeout): // before the first token
 		return fmt.Errorf("status %d", r.status)
 	case row.reason == "" && (!r.done || r.finish == "" || r.reason != ""):
 		return fmt.Errorf("finish_reason %q, [DONE] %t, error %q", r.finish, r.done, r.reason)

@@ -41,10 +41,6 @@ func blocks(t *testing.T, file string) (all []block) {
 	return all
 }
 
-var command = regexp.MustCompile(`^(go|curl|bin/whence|grep|kill) `)
-
-func (b block) command() bool { return command.MatchString(b.text) }
-
 // variable matches what differs between two runs: times, counts, ports and ages.
 var variable = regexp.MustCompile(`(\d[\d.]*(ms|m|s)?)+`)
 

@@ -41,7 +41,7 @@ func newUser(t *testing.T) *user {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer ln.Close() //nolint:errcheck // the port is free afterwards
+		defer ln.Close()
 		addrs[i] = ln.Addr().String()
 	}
 	bin := t.TempDir() + "/"

@@ -32,8 +32,8 @@ type Event struct {
 	Kind Kind
 	ID   string // the cursor after this event
 	Text string // of the first choice, if there are several
-	// Reasoning is the text that the model thinks before it answers. Like Calls, it is that of the
-	// first choice.
+	// Reasoning is the model's reasoning before the answer. Like Calls, it is that of the first
+	// choice.
 	Reasoning string
 	Calls     []CallPiece
 	Choices   []Piece
@@ -190,7 +190,7 @@ func (r *readLoop) connection(ctx context.Context) error {
 		return nil
 	}
 	if kind, _, _ := mime.ParseMediaType(x.resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return foreign("the answer is no event stream", nil)
+		return foreign("the answer is not an event stream", nil)
 	}
 	opened := time.Now()
 	in := newSSE(x.resp.Body)

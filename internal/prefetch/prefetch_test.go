@@ -58,7 +58,7 @@ func TestCarryTakesTheObjectsAcrossACall(t *testing.T) {
 func TestSetsAreBounded(t *testing.T) {
 	ctx := t.Context()
 	for range 2 * maxLines {
-		ctx = With(ctx, Of(new(object)))
+		ctx = With(ctx, Of(new(object))) //nolint:fatcontext // many layers are the point
 	}
 	s := Collect(ctx)
 	if len(s.lines) != maxLines {

@@ -15,6 +15,8 @@ import (
 )
 
 // Requests that need more memory than there is are paused, and get the tokens that they get alone.
+//
+//nolint:gocognit // one story, read from above to below
 func TestPausedSequencesGetTheSameTokens(t *testing.T) {
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600}).load(t)
 	for name, opts := range map[string]Options{

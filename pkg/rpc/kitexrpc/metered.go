@@ -83,7 +83,7 @@ func (h *grpcHandler) OnActive(ctx context.Context, conn net.Conn) (context.Cont
 	c := newPolledConn(polled, h.meteredGRPC)
 	active, err := h.ServerTransHandler.OnActive(ctx, c)
 	if err == nil {
-		c.onClose(func() { h.ServerTransHandler.OnInactive(active, c) })
+		c.onClose(func() { h.OnInactive(active, c) })
 	}
 	return active, err
 }
