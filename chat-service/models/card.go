@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -17,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	"github.com/whence-dev/whence/internal/gguf"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -69,7 +69,7 @@ func (c *Card) ID() string {
 	case c.Name != "":
 		return c.Name
 	case c.Directory != "":
-		return filepath.Base(c.Directory)
+		return gguf.Name(c.Directory)
 	default:
 		return whencetiny.Name
 	}
@@ -129,7 +129,10 @@ func (c *Card) Validate() error {
 func (c *Card) files() (dir fs.FS, owner string, err error) {
 	dir, owner = whencetiny.FS(), whencetiny.Owner
 	if c.Directory != "" {
-		dir, owner = os.DirFS(c.Directory), ""
+		if dir, err = gguf.Directory(c.Directory); err != nil {
+			return nil, "", err
+		}
+		owner = ""
 	}
 	if c.Template == "" {
 		return dir, owner, nil

@@ -138,7 +138,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // ModelFlags adds only the flags that describe the model.
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of the model; empty for the embedded whence-tiny")
+	fs.StringVar(&c.Model, "model", "", "`path` of the model's Hugging Face directory or GGUF file; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "the `name` of the model in requests; empty for the name of the directory")
 	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "the format in which the model writes tool calls, by `name`: hermes, llama, mistral, deepseek, harmony, none, or auto, which detects it from the chat template")
 	flags.Group(fs, flags.Model)

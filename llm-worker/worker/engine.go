@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/gguf"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
@@ -44,8 +43,11 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	dir := whencetiny.FS()
 	name, owner := whencetiny.Name, whencetiny.Owner
 	if c.Model != "" {
-		dir = os.DirFS(c.Model)
-		name, owner = filepath.Base(c.Model), ""
+		var err error
+		if dir, err = gguf.Directory(c.Model); err != nil {
+			return nil, err
+		}
+		name, owner = gguf.Name(c.Model), ""
 	}
 	if c.ModelName != "" {
 		name = c.ModelName

@@ -33,7 +33,7 @@ import (
 // A Config is the configuration of llm-worker.
 type Config struct {
 	Name       string // in paths and logs
-	Model      string // Hugging Face directory; "" means the embedded model
+	Model      string // Hugging Face directory or GGUF file; "" means the embedded model
 	ModelName  string // the model's name in requests; "" means the directory's name
 	MaxRunning int
 	MaxQueued  int
@@ -81,8 +81,8 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
-	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine, of a Llama, Mistral, Qwen2, Qwen3 or Phi-3; empty for the embedded whence-tiny")
-	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's name, or without a directory for the name that vllm or sglang reports")
+	fs.StringVar(&c.Model, "model", "", "Hugging Face directory or GGUF file, for the embedded engine, of a Llama, Mistral, Qwen2, Qwen3 or Phi-3; a `path`, or empty for the embedded whence-tiny")
+	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's or file's name, or without one for the name that vllm or sglang reports")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
 	process.TimerFlags(fs, &c.Timers)

@@ -14,6 +14,9 @@ type ropeJSON struct {
 	LowFactor  float64  `json:"low_freq_factor"`
 	HighFactor float64  `json:"high_freq_factor"`
 	Original   float64  `json:"original_max_position_embeddings"`
+	// Factors divide the frequency of each pair. Only internal/gguf writes them: its files have the
+	// result of llama3 instead of its parameters.
+	Factors []float64 `json:"factors"`
 }
 
 // rope returns the angle by which each pair of a head turns from one position to the next.
@@ -40,13 +43,25 @@ func (j *configJSON) rope(headDim int) ([]float64, error) {
 	for i := range frequencies {
 		frequencies[i] = scale(math.Pow(theta, -2*float64(i)/float64(headDim)))
 	}
+	if scaling.Type != "factors" {
+		return frequencies, nil
+	}
+	if len(scaling.Factors) != len(frequencies) {
+		return nil, fmt.Errorf("rope_scaling has %d factors for %d pairs", len(scaling.Factors), len(frequencies))
+	}
+	for i, factor := range scaling.Factors {
+		if !positive(factor) {
+			return nil, fmt.Errorf("rope_scaling has the factor %v", factor)
+		}
+		frequencies[i] /= factor
+	}
 	return frequencies, nil
 }
 
 // scale returns how a frequency changes for contexts longer than the model was first trained on.
 func (r *ropeJSON) scale() (func(float64) float64, error) {
 	switch r.Type {
-	case "", "default":
+	case "", "default", "factors":
 		return func(f float64) float64 { return f }, nil
 	case "linear":
 		if !positive(r.Factor) {
