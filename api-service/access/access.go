@@ -104,7 +104,7 @@ func (g *Guard) Caller(ctx context.Context, authorization string) (Caller, error
 	return c, nil
 }
 
-// errOperators refuses a caller of the admin listener who is not an operator.
+// errOperators refuses callers of the admin listener that are not operators.
 var errOperators = &streamerr.Error{Reason: streamerr.Unauthenticated, Param: keys.Header, Message: "the admin listener requires the operator's key, as Authorization: Bearer"}
 
 // admit refuses the holder of a valid key or token that gives no rights on the listener.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// turns is the number of requests of a conversation, each of which begins with the previous one.
+// turns is the number of requests of a conversation. Each request begins with the previous request.
 const turns = 4
 
 // cache runs conversations over two servers, and compares how much of the prompts the servers find in

@@ -129,7 +129,7 @@ func endings(ctx context.Context, s *stand) ([]figure, error) {
 	return []figure{count("endings that every hop reports with the true reason", right, len(endingRows))}, nil
 }
 
-// judge compares what the client and each hop say of an ending with what is true.
+// judge compares the ending that the client and each hop report with the expected ending.
 func (s *stand) judge(ctx context.Context, row *endingRow, r *result) error {
 	status := row.status
 	if status == 0 {

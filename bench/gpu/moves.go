@@ -66,7 +66,7 @@ func (s *stand) moved(ctx context.Context, invariant bool) ([]figure, error) {
 	go func() { reading.Wait(); close(ended) }()
 	select {
 	case <-strike:
-		_ = s.workers[0].Signal(syscall.SIGKILL) // its server goes on, and drops what it was asked for
+		_ = s.workers[0].Signal(syscall.SIGKILL) // its server keeps running, and drops the worker's requests
 	case <-ended:
 	}
 	<-ended

@@ -63,7 +63,7 @@ func (o *options) flags(fs *flag.FlagSet) {
 	flags.NoEnvironment(fs, "model") // WHENCE_MODEL configures a service
 }
 
-// validate reports what is wrong with o, and sets the defaults that depend on other flags.
+// validate sets the defaults that depend on other flags, and returns an error for a wrong flag.
 func (o *options) validate() error {
 	if err := o.api.Validate(); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(cmd.ErrOrStderr(), o.says()); err != nil {
+	if _, err := fmt.Fprintln(cmd.ErrOrStderr(), o.summary()); err != nil {
 		return err
 	}
 	r := o.measure(ctx, bodies)
@@ -175,8 +175,8 @@ func (o *options) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// says tells what is about to happen.
-func (o *options) says() string {
+// summary describes the load that is about to run.
+func (o *options) summary() string {
 	how := fmt.Sprintf("%d streams at a time", o.clients)
 	if o.rate > 0 {
 		how = fmt.Sprintf("%v streams a second, at most %d at a time", o.rate, o.clients)

@@ -29,8 +29,8 @@ var families = map[string]family{
 	"phi3":  {class: "Phi3ForCausalLM", modelType: "phi3", fused: true},
 }
 
-// family returns the family of the file's architecture, or an error that names what is not
-// supported.
+// family returns the family of the file's architecture, or an error that names the unsupported
+// feature.
 func (h *header) family() (family, error) {
 	name := h.text("general.architecture")
 	f, ok := families[name]

@@ -23,7 +23,7 @@ const (
 // A preTokenizer is how a value of tokenizer.ggml.pre splits text. The expressions are those of the
 // models' own tokenizer.json.
 type preTokenizer struct {
-	split        string // expression; empty for the one of GPT-2
+	split        string // regular expression; empty means the expression of GPT-2
 	digits       bool   // digits are split first, one by one
 	nfc          bool   // text is normalized to NFC
 	ignoreMerges bool   // a word of the vocabulary is one token

@@ -7,7 +7,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
 )
 
-// A prompt is read in large chunks while nobody answers, and in bounded ones beside an answer.
+// Without a running answer, a prompt is read in large chunks; beside an answer, chunks are bounded.
 func TestPromptsYieldToAnswers(t *testing.T) {
 	m := New(tinyWeights(t), Options{NoPrefixCache: true})
 	m.pace = pace.Pace{Token: 100 * time.Microsecond, Step: time.Millisecond}

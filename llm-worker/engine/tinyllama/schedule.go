@@ -67,7 +67,7 @@ func (m *Model) share(s *sequence) {
 	}
 }
 
-// private reports whether a sequence neither uses nor fills the prefix cache. The cache has keys
+// private reports whether a sequence must not use or fill the prefix cache. The cache has keys
 // and values, but not the hidden states that the mean of a text needs.
 func (m *Model) private(s *sequence) bool { return m.options.NoPrefixCache || s.embeds() }
 

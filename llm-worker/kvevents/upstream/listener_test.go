@@ -154,7 +154,7 @@ func TestRankIsFollowedOnAPortOfItsOwn(t *testing.T) {
 	}
 	_, held := follow(t, Options{Events: base(e.addr), Replay: base(e.replay), Rank: rank})
 	e.awaitSubscriber(t)
-	eventually(t, "what was held is replayed", func() bool { return held.Held() == 1 })
+	eventually(t, "the held event is replayed", func() bool { return held.Held() == 1 })
 	e.say(t, false, stored(3))
 	eventually(t, "a new block is known", func() bool { return held.Held() == 2 })
 }

@@ -2,8 +2,8 @@
 //
 // Begin starts the goroutines of a step, and the returned function ends them and waits for them: none
 // outlives the step. In between, the caller of Begin calls Run, once for each part of the step, and
-// takes part in the work. A goroutine that the system does not let run claims no work, so it delays
-// nobody.
+// takes part in the work. A goroutine that the system does not schedule claims no work, so it delays
+// no part.
 package workpool
 
 import (
