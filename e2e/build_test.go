@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,14 +24,44 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	binDir = dir
-	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, strings.Fields(os.Getenv("E2E_BUILD_FLAGS"))...)
-	cmd := exec.Command("go", append(args, ".", "./api-service", "./chat-service", "./llm-worker", "./e2e/faulty")...)
+	return buildInto(dir, strings.Fields(os.Getenv("E2E_BUILD_FLAGS"))...)
+})
+
+// shippedDir is the directory of binDir with the commands that buildShipped has built.
+const shippedDir = "shipped"
+
+// buildShipped builds all commands as users build them, once.
+var buildShipped = sync.OnceValue(func() error {
+	if err := build(); err != nil { // makes binDir
+		return err
+	}
+	return buildInto(filepath.Join(binDir, shippedDir))
+})
+
+func buildInto(dir string, flags ...string) error {
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", dir + string(filepath.Separator)}, flags, []string{".", "./api-service", "./chat-service", "./llm-worker", "./e2e/faulty"})...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
 	return nil
-})
+}
+
+// shipped holds the names of the tests that have called asShipped.
+var shipped sync.Map
+
+// asShipped makes a test start commands that are built as users build them. Tests that bound the
+// memory of processes call it: the race detector multiplies the memory of a process.
+func asShipped(t *testing.T) {
+	t.Helper()
+	if os.Getenv("E2E_BUILD_FLAGS") == "" {
+		return // all commands are
+	}
+	if err := buildShipped(); err != nil {
+		t.Fatal(err)
+	}
+	shipped.Store(t.Name(), true)
+}
 
 // binary returns the path of a command: whence, whence gateway, api-service, chat-service,
 // llm-worker or faulty.
@@ -40,7 +71,15 @@ func binary(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	file, _, _ := strings.Cut(name, " ")
+	if test, _, _ := strings.Cut(t.Name(), "/"); isShipped(test) {
+		return filepath.Join(binDir, shippedDir, file)
+	}
 	return filepath.Join(binDir, file)
+}
+
+func isShipped(test string) bool {
+	_, ok := shipped.Load(test)
+	return ok
 }
 
 // subcommand returns the first argument of a command that has subcommands.

@@ -2,18 +2,14 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -124,30 +120,11 @@ func TestAlertsAndDashboardsNameExistingMetrics(t *testing.T) {
 	}
 }
 
-// buildPromtool builds the promtool of scripts/tools once. The first build on a machine takes
-// minutes.
-var buildPromtool = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	path, err := filepath.Abs(filepath.Join(binDir, "promtool"))
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "scripts", "tools", "prometheus"), "build", "-o", path, "github.com/prometheus/prometheus/cmd/promtool")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
-	}
-	return path, nil
-})
-
 // TestPromtoolFindsNoFault checks a scrape, the rules, their tests, and the example configuration.
 func TestPromtoolFindsNoFault(t *testing.T) {
 	t.Parallel()
+	promtool := tool(t, "promtool")
 	s := used(t)
-	promtool, err := buildPromtool()
-	if err != nil {
-		missing(t, "promtool cannot be built: %v", err)
-	}
 	for _, args := range [][]string{
 		{"check", "metrics"}, {"check", "rules", "rules.yml"}, {"test", "rules", "rules_test.yml"}, {"check", "config", "prometheus.yml"},
 	} {

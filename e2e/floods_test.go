@@ -233,6 +233,7 @@ var floods = map[string]flood{
 // Its memory is bounded, and a stream of another client goes on.
 func TestFloodsEndWithTheirConnection(t *testing.T) {
 	t.Parallel()
+	asShipped(t)
 	limited := []string{"--max-calls-per-connection", "1000"}
 	w := run(t, separate, flags{chat: limited, worker: append([]string{"--pace", "40"}, limited...)})
 	dir := t.TempDir()
@@ -272,6 +273,7 @@ func TestFloodsEndWithTheirConnection(t *testing.T) {
 // The server keeps the answers of a bounded number of its calls, and closes its connection then.
 func TestClosedWindowsAreBounded(t *testing.T) {
 	t.Parallel()
+	asShipped(t)
 	limited := []string{"--max-calls-per-connection", "1000"}
 	w := run(t, separate, flags{chat: limited, worker: limited})
 	for process, p := range map[*process]port{
@@ -299,6 +301,7 @@ func TestClosedWindowsAreBounded(t *testing.T) {
 // on sending. The server does not keep what it cannot process.
 func TestUnprocessedFramesAreBounded(t *testing.T) {
 	t.Parallel()
+	asShipped(t)
 	w := run(t, separate, flags{})
 	for process, p := range map[*process]port{
 		w.processes[chatService]: {addr: w.chat},

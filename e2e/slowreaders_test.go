@@ -147,6 +147,7 @@ func narrow(t *testing.T) *http.Transport {
 // memory that api-service uses for them is bounded. scripts/slowreaders measures more.
 func TestSlowReadersHarmNobody(t *testing.T) {
 	t.Parallel()
+	asShipped(t)
 	w := startSeeded(t)
 	api := w.processes[apiService]
 	tokens := int(*slowFor/lumpEvery) * atOnce

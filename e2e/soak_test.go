@@ -61,6 +61,7 @@ const soakSettle = 5 * time.Second
 // processes hold as much memory, and as many goroutines and descriptors, as after the warm-up, and
 // the gauges are zero. scripts/soak runs it for longer.
 func TestSoak(t *testing.T) {
+	asShipped(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the memory of other processes")
 	}
