@@ -67,7 +67,8 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 	var push []func(sdk.Producer) (sdk.Reader, error)
 	if to != "" {
 		push = append(push, pushed(to))
-		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("metrics could not be pushed", "otlp", to, "err", err) }))
+		// The handler also gets the errors of exporters of spans. err says which signal it is about.
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry could not be pushed", "otlp", to, "err", err) }))
 	}
 	m, err := New(name, push...)
 	if err != nil {

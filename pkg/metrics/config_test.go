@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	colmetricpb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -212,7 +213,23 @@ func TestLostCollectorFailsNothing(t *testing.T) {
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("the end took %v", took)
 	}
-	if !strings.Contains(log.String(), "could not be pushed") {
+	if !strings.Contains(log.String(), "the last metrics could not be pushed") {
 		t.Errorf("the log lacks the failed push: %s", &log)
+	}
+}
+
+// TestErrorsOfSpansAreNotCalledErrorsOfMetrics: all signals share OpenTelemetry's error handler.
+func TestErrorsOfSpansAreNotCalledErrorsOfMetrics(t *testing.T) {
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer collector.Close()
+	var log bytes.Buffer
+	var c metrics.Config
+	to := otlp.Collector(strings.TrimPrefix(collector.URL, "http://"))
+	err := c.Run("whence", to, slog.New(slog.NewTextHandler(&log, nil)), func(*metrics.Metrics) error {
+		otel.Handle(errors.New("traces export: connection refused"))
+		return nil
+	})
+	if got := log.String(); err != nil || !strings.Contains(got, `msg="telemetry could not be pushed"`) || !strings.Contains(got, "traces export: connection refused") || strings.Contains(got, "metrics") {
+		t.Errorf("%v: %s", err, got)
 	}
 }
