@@ -21,7 +21,7 @@ type report struct {
 	info    *llmv1.WorkerInfo // the last info; nil until the worker was usable once
 	said    time.Time         // time of info
 	problem string            // why the worker gets no streams; "" if it does
-	public  string            // problem without addresses, for clients
+	public  string            // problem without addresses, for clients and /readyz
 }
 
 // report stores the result of a probe. Only the probing goroutine calls it.
@@ -44,7 +44,7 @@ func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
 	case refusal:
 		now.name, now.problem, now.public = e.instance, e.Error(), e.Error()
 		if _, ok := e.error.(sameName); ok { //nolint:errorlint // check returns it as it is
-			now.public = "another worker has the same name: give each its own --name"
+			now.public = fmt.Sprintf("another worker is called %s, too: give each its own --name", e.instance)
 		}
 	}
 	w.probed.Store(&now)
@@ -105,7 +105,7 @@ func (w *Worker) describe() *chatv1.Worker {
 	described := &chatv1.Worker{Target: w.target, Slot: uint32(w.slot), State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: uint32(max(0, w.ours.Load()))}
 	last := w.probed.Load()
 	if last == nil {
-		last = &report{problem: "it has not been probed yet"}
+		last = &report{public: "it has not been probed yet"}
 	}
 	if last.info != nil {
 		described.Info, described.Said = last.info, timestamppb.New(last.said)
@@ -113,8 +113,8 @@ func (w *Worker) describe() *chatv1.Worker {
 	switch {
 	case w.leaving.Load():
 		described.State, described.Leaving, described.Message = chatv1.WorkerState_WORKER_STATE_DOWN, true, "it is no longer listed, and finishes its streams"
-	case last.problem != "":
-		described.State, described.Message = chatv1.WorkerState_WORKER_STATE_DOWN, last.problem
+	case last.public != "":
+		described.State, described.Message = chatv1.WorkerState_WORKER_STATE_DOWN, last.public
 	default:
 		if trouble := w.trouble(); trouble != "" {
 			described.State, described.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, trouble

@@ -96,10 +96,9 @@ func (r *reading) apart() {
 	r.first = r.open()
 	r.paste(r.first, r.next("go build"))
 	ready := r.next("/readyz")
-	ready.text = strings.Replace(ready.text, "curl ", "curl -sf --retry 60 --retry-all-errors --retry-delay 1 ", 1) // "after a second"
-	r.want(printed(r.run(ready)), r.next("ok"))
-	// The path is ready as soon as one worker is, but a stream survives only if there are two.
-	r.run(block{text: `until curl http://127.0.0.1:8080/v1/workers | grep -q '"healthy".*"healthy"'; do sleep 0.1; done` + "\n"})
+	// "After a second": the path is ready as soon as one worker is, but a stream survives only if there are two.
+	ready.text = "until " + strings.TrimSpace(ready.text) + " | grep '2 of 2'; do sleep 0.1; done\n"
+	r.want(printed(r.run(ready)), r.next("ok: 2 of 2"))
 
 	s := r.start(r.adapt.Replace(r.next("X-Request-Id: survivor").text))
 	r.await(s, `"content":"`)

@@ -1,7 +1,9 @@
 package operate
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -61,7 +63,7 @@ func (o *Operator) healthz(_ context.Context, c *app.RequestContext) {
 }
 
 // readyz reports whether a request would be answered: this instance takes streams, and a
-// chat-service has a worker.
+// chat-service has a worker. Some workers may be down meanwhile, so the body counts them.
 func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 	if o.Hop.Live.Closed() {
 		c.String(http.StatusServiceUnavailable, "draining\n")
@@ -73,5 +75,39 @@ func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 		c.String(http.StatusServiceUnavailable, "%s\n", streamerr.As(err).Text())
 		return
 	}
-	c.String(http.StatusOK, "ok\n")
+	workers, err := o.Chats.Workers(ctx)
+	if err != nil { // requests are answered, whatever the list says
+		c.String(http.StatusOK, "ok\n")
+		return
+	}
+	c.String(http.StatusOK, "%s", readiness(workers))
+}
+
+// shownDown is the maximum number of workers whose problems /readyz shows.
+const shownDown = 10
+
+// readiness is the body of /readyz while requests are answered: how many workers take streams, and a
+// line for each worker that takes none. Anybody may read it, so it contains no addresses.
+func readiness(workers []*chatv1.Worker) string {
+	var b strings.Builder
+	listed, down := 0, 0
+	for _, w := range workers {
+		if w.GetLeaving() {
+			continue // removed on purpose, so it is not missed
+		}
+		listed++
+		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
+			continue
+		}
+		if down++; down <= shownDown {
+			fmt.Fprintf(&b, "%s: %s\n", cmp.Or(w.GetInfo().GetInstance(), "a worker"), w.GetMessage())
+		}
+	}
+	if down > shownDown {
+		fmt.Fprintf(&b, "and %d more\n", down-shownDown)
+	}
+	if listed == 0 {
+		return "ok\n"
+	}
+	return fmt.Sprintf("ok: %d of %d workers take streams\n%s", listed-down, listed, &b)
 }
