@@ -13,8 +13,13 @@ import (
 )
 
 func TestQueryChoosesEndings(t *testing.T) {
-	stopped := &streamv1.Record{Reason: streamv1.Reason_REASON_USER_STOP, Path: []string{"client", "api-service"}}
-	completed := &streamv1.Record{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine", "llm-worker/0", "chat-service", "api-service"}}
+	stopped := &streamv1.Record{Reason: streamv1.Reason_REASON_USER_STOP, Path: []string{"client", "api-service"}, Workers: []string{"llm-worker/1"}}
+	completed := &streamv1.Record{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine", "llm-worker/0", "chat-service", "api-service"}, Workers: []string{"llm-worker/1", "llm-worker/0"},
+	}
+	if q, err := story.ParseQuery("worker=llm-worker/0"); err != nil || q.Ended || q.Wants(stopped) || !q.Wants(completed) {
+		t.Errorf("live streams: %+v, %v", q, err)
+	}
 	for raw, want := range map[string]struct {
 		limit              int
 		stopped, completed bool
@@ -24,6 +29,9 @@ func TestQueryChoosesEndings(t *testing.T) {
 		"state=ended&reason=completed&limit=1000":  {story.MaxLimit, false, true},
 		"state=ended&hop=llm-worker%2F0":           {story.DefaultLimit, false, true},
 		"state=ended&hop=api-service":              {story.DefaultLimit, true, true},
+		"state=ended&worker=llm-worker%2F0":        {story.DefaultLimit, false, true},
+		"state=ended&worker=llm-worker%2F1":        {story.DefaultLimit, true, true},
+		"state=ended&worker=llm-worker":            {story.DefaultLimit, false, false},
 		"state=ended&hop=client&reason=completed":  {story.DefaultLimit, false, false},
 		"state=ended&hop=nobody+ever+heard+of+it&": {story.DefaultLimit, false, false},
 	} {
@@ -43,7 +51,7 @@ func TestQueryRefusesUnknownParameters(t *testing.T) {
 	for raw, param := range map[string]string{
 		"state=stopped": "state", "state=": "state", "state=Ended": "state",
 		"state=ended&reason=": "reason", "state=ended&reason=bored": "reason", "state=ended&reason=USER_STOP": "reason", "state=ended&reason=unspecified": "reason",
-		"state=ended&limit=0": "limit", "state=ended&limit=1001": "limit", "state=ended&limit=ten": "limit", "state=ended&hop=": "hop",
+		"state=ended&limit=0": "limit", "state=ended&limit=1001": "limit", "state=ended&limit=ten": "limit", "state=ended&hop=": "hop", "worker=": "worker",
 		"reason=completed": "reason", "state=live&limit=3": "limit", "hop=client": "hop",
 		"page_token=nowhere": "page_token", "state=ended&page_token=1.a": "page_token",
 		"state=ended&sort=age": "sort", "state=ended&state=ended": "state", strings.Repeat("x", 99): strings.Repeat("x", 32), "%zz": "",

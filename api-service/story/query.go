@@ -17,6 +17,7 @@ type Query struct {
 	After  ledger.Cursor    // the end of the previous page of live streams
 	reason streamerr.Reason // Unspecified for any
 	hop    string           // in the path of the ending; "" for any
+	worker string           // among the workers that have answered; "" for any
 }
 
 // Default and maximum number of listed ended streams.
@@ -71,6 +72,10 @@ func (q *Query) set(name, value string) error {
 		if q.hop = value; value == "" {
 			return streamerr.InvalidParam(name, "hop is empty; leave it out for any")
 		}
+	case "worker":
+		if q.worker = value; value == "" {
+			return streamerr.InvalidParam(name, "worker is empty; leave it out for any")
+		}
 	case "limit":
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > MaxLimit {
@@ -84,7 +89,7 @@ func (q *Query) set(name, value string) error {
 		}
 		q.After = after
 	default:
-		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; the parameters are state, reason, hop, limit and page_token", name).WithCode(streamerr.CodeUnknownField)
+		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; the parameters are state, reason, hop, worker, limit and page_token", name).WithCode(streamerr.CodeUnknownField)
 	}
 	return nil
 }
@@ -92,8 +97,9 @@ func (q *Query) set(name, value string) error {
 // clip bounds the part of a parameter's name that an error quotes.
 func clip(name string) string { return name[:min(len(name), 32)] }
 
-// Wants reports whether the query selects an ended stream.
+// Wants reports whether the query selects a stream.
 func (q *Query) Wants(r *streamv1.Record) bool {
 	return (q.reason == streamerr.Unspecified || q.reason.Proto() == r.GetReason()) &&
-		(q.hop == "" || slices.Contains(r.GetPath(), q.hop))
+		(q.hop == "" || slices.Contains(r.GetPath(), q.hop)) &&
+		(q.worker == "" || slices.Contains(r.GetWorkers(), q.worker))
 }

@@ -29,6 +29,7 @@ type Story struct {
 	Path    []string `json:"path,omitempty"`
 	Message string   `json:"message,omitempty"`
 	Model   string   `json:"model,omitempty"`
+	Workers []string `json:"workers,omitempty"` // that have answered, first to last, as far as the first hop knows
 	Tokens  Tokens   `json:"tokens"`
 	Hops    []Hop    `json:"hops"`
 	// Delivery is present once the client has reported how the stream arrived.
@@ -103,7 +104,8 @@ func New(records []*streamv1.Record) *Story {
 	first := records[0]
 	s := &Story{
 		ID: first.GetStreamId(), State: state(first), Model: first.GetModel(), Message: first.GetMessage(),
-		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(), Tokens: tokens(first),
+		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(),
+		Workers: first.GetWorkers(), Tokens: tokens(first),
 	}
 	for _, r := range records {
 		if has := ledger.Word(r.GetExtent()); has != "" {

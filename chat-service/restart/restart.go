@@ -150,6 +150,7 @@ func (r *run) takeBack(a Action) bool {
 	}
 	record := ledger.Of(r.ctx)
 	record.Moved(a.From, a.To, a.Why.Reason, 0)
+	record.AnsweredBy(a.To)
 	record.TakenBack(a.N)
 	return r.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
 }

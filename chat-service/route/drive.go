@@ -342,5 +342,6 @@ func (p *Pool) noteMove(ctx context.Context, a action, to string) {
 		slog.String("stream", stream.ID(ctx)), slog.String("hop", p.opts.Self), slog.String("from", a.From), slog.String("to", to),
 		slog.String("reason", why.Reason.String()), slog.Int("tokens", a.N), slog.Bool("exact", a.Exact), slog.String("message", why.Text()))
 	ledger.Of(ctx).Moved(a.From, to, why.Reason, a.N)
+	ledger.Of(ctx).AnsweredBy(to)
 	p.opts.Metrics.Retried(why.Reason, a.N > 0)
 }

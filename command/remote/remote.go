@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -107,9 +108,14 @@ func (s *Service) FirstModel(ctx context.Context) (string, error) {
 	return list.Data[0].ID, nil
 }
 
-// Live returns the running streams, oldest first, page by page.
-func (s *Service) Live(ctx context.Context) (all []story.Story, err error) {
-	for query := ""; ; {
+// Live returns the running streams, oldest first, page by page. query selects among them; it may be
+// nil.
+func (s *Service) Live(ctx context.Context, query url.Values) (all []story.Story, err error) {
+	query = maps.Clone(query)
+	if query == nil {
+		query = url.Values{}
+	}
+	for {
 		page, err := s.list(ctx, query)
 		if err != nil {
 			return nil, err
@@ -118,14 +124,14 @@ func (s *Service) Live(ctx context.Context) (all []story.Story, err error) {
 		if page.Next == "" {
 			return all, nil
 		}
-		query = "?page_token=" + url.QueryEscape(page.Next)
+		query.Set("page_token", page.Next)
 	}
 }
 
 // Ended returns the last ended streams, newest first. query selects among them.
 func (s *Service) Ended(ctx context.Context, query url.Values) ([]story.Story, error) {
 	query.Set("state", "ended")
-	page, err := s.list(ctx, "?"+query.Encode())
+	page, err := s.list(ctx, query)
 	return page.Streams, err
 }
 
@@ -135,8 +141,12 @@ type page struct {
 	Next    string        `json:"next_page_token"`
 }
 
-func (s *Service) list(ctx context.Context, query string) (p page, err error) {
-	err = s.Get(ctx, "/v1/streams"+query, &p)
+func (s *Service) list(ctx context.Context, query url.Values) (p page, err error) {
+	path := "/v1/streams"
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	err = s.Get(ctx, path, &p)
 	for _, told := range p.Streams {
 		if err == nil && len(told.Hops) == 0 {
 			err = fmt.Errorf("the answer of %s cannot be parsed: a stream has no hop", s.URL)

@@ -29,6 +29,7 @@ func List() *cobra.Command {
 		Use: "streams [flags]", Short: "List live or ended streams",
 		Long: "List the live streams of an api-service, oldest first, or with --ended the ended streams, newest\nfirst.",
 		Example: `  whence streams
+  whence streams --worker llm-worker/0
   whence streams --ended --reason peer_lost
   whence streams --ended --json | jq '.[].id'`,
 		Args: cli.NoArguments,
@@ -60,24 +61,27 @@ func List() *cobra.Command {
 
 // A selection selects the streams of a list.
 type selection struct {
-	ended       bool
-	reason, hop string
-	limit       int
+	ended               bool
+	reason, hop, worker string
+	limit               int
 }
 
 func (s *selection) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&s.ended, "ended", false, "list ended streams")
 	fs.StringVar(&s.reason, "reason", "", "list only streams that ended with this `reason`, such as peer_lost")
 	fs.StringVar(&s.hop, "hop", "", "list only streams whose ending crossed this `hop`, such as llm-worker/0")
+	fs.StringVar(&s.worker, "worker", "", "list only streams that this `worker` has answered, such as llm-worker/0")
 	fs.IntVar(&s.limit, "limit", story.DefaultLimit, fmt.Sprintf("maximum number of ended streams, 1 to %d", story.MaxLimit))
 }
 
 // none says that there is nothing to list.
 func (s *selection) none() string {
 	switch {
+	case !s.ended && s.worker != "":
+		return fmt.Sprintf("no live streams on %s; whence streams --ended lists ended streams", printable.Line(s.worker))
 	case !s.ended:
 		return "no live streams; whence streams --ended lists ended streams"
-	case s.reason != "" || s.hop != "":
+	case s.reason != "" || s.hop != "" || s.worker != "":
 		return "no ended streams match"
 	default:
 		return "no ended streams"
@@ -85,16 +89,20 @@ func (s *selection) none() string {
 }
 
 func (s *selection) read(ctx context.Context, api *remote.Service) ([]story.Story, error) {
+	query := url.Values{}
+	if s.worker != "" {
+		query.Set("worker", s.worker)
+	}
 	if !s.ended {
 		if s.reason != "" || s.hop != "" {
 			return nil, cli.Misuse("--reason and --hop select among ended streams; add --ended")
 		}
-		return api.Live(ctx)
+		return api.Live(ctx, query)
 	}
 	if s.limit < 1 || s.limit > story.MaxLimit {
 		return nil, cli.Misuse("--limit is %d; it must be 1 to %d", s.limit, story.MaxLimit)
 	}
-	query := url.Values{"limit": {strconv.Itoa(s.limit)}}
+	query.Set("limit", strconv.Itoa(s.limit))
 	if s.reason != "" {
 		query.Set("reason", s.reason)
 	}

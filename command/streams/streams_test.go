@@ -81,6 +81,22 @@ func TestListSelectsEndedStreams(t *testing.T) {
 	}
 }
 
+func TestListSelectsAWorker(t *testing.T) {
+	for want, args := range map[string][]string{
+		"worker=llm-worker%2F0":                       {"--worker", "llm-worker/0"},
+		"limit=100&state=ended&worker=llm-worker%2F0": {"--worker", "llm-worker/0", "--ended"},
+	} {
+		asked := ""
+		_, errs, status := execute(t, streams.List(), func(w http.ResponseWriter, r *http.Request) {
+			asked = r.URL.RawQuery
+			_, _ = w.Write([]byte(`{"streams":[]}`))
+		}, args...)
+		if asked != want || status != 0 || !strings.HasPrefix(errs, "no ") {
+			t.Errorf("%v: asks for %s; status %d, %s", args, asked, status, errs)
+		}
+	}
+}
+
 func TestWhyPrintsTextOrJSON(t *testing.T) {
 	api := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.EscapedPath() != "/v1/streams/a%2Fb" {

@@ -72,7 +72,7 @@ func completeLive(api *remote.Service) cobra.CompletionFunc {
 		if api.Validate() != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		live, err := api.Live(cmd.Context())
+		live, err := api.Live(cmd.Context(), nil)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -84,7 +84,7 @@ type sample struct {
 }
 
 func take(ctx context.Context, api *remote.Service) (s sample) {
-	if s.live, s.err = api.Live(ctx); s.err == nil {
+	if s.live, s.err = api.Live(ctx, nil); s.err == nil {
 		s.ended, s.err = api.Ended(ctx, limit(maxEnded))
 	}
 	s.workers, s.refusal = api.Workers(ctx)

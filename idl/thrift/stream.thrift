@@ -202,6 +202,9 @@ struct Record {
   32: optional TokenPace received_pace
   // The pace of the tokens to the caller, likewise.
   33: optional TokenPace sent_pace
+  // The workers that have answered the stream, first to last, as far as this hop knows. A move below
+  // the callee is known once the ending names the worker.
+  34: list<string> workers
 }
 
 // TokenPace is how evenly tokens came in one direction. Times that the stream waited for its caller do

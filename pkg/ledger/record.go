@@ -46,6 +46,7 @@ type Record struct {
 	path           streamerr.Path
 	message        string
 	moves          []*streamv1.Move     // few: the code that moves streams bounds their number
+	workers        []string             // that have answered, as far as this hop knows
 	handovers      []*streamv1.Handover // at most one per worker of the stream
 	calls          int                  // open calls to the hop below
 	oneConfirmed   bool                 // a callee has ended its call as it was asked to
@@ -122,9 +123,7 @@ func (r *Record) Started(s *llmv1.Started) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
-	if r.account != nil && s.GetWorker() != "" {
-		r.account.worker = s.GetWorker()
-	}
+	r.answeredBy(s.GetWorker())
 }
 
 // Used records the usage of a completed answer. The usage includes the prompts of all choices and
@@ -227,9 +226,6 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	r.trace.NoteAt(now, streamtrace.Move, streamtrace.Down, "", reason, streamerr.NewPath(from, to))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.account != nil {
-		r.account.worker = to
-	}
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Tokens: uint32(tokens)})
 }
 
@@ -337,7 +333,7 @@ func (r *Record) Proto() *streamv1.Record {
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.tally.Began()),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: uint32(figures.Received.Tokens), TokensOut: uint32(figures.Delivered()),
-		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner,
+		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner, Workers: r.allWorkers(),
 		Extent: r.extent, ReceivedPace: pace(&figures.Received, r.tally.FirstReceived()), SentPace: pace(&figures.Sent, r.tally.FirstSent()),
 	}
 	if first > 0 {

@@ -219,6 +219,7 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 			c.heir = false // later moves are moves between chat-services
 		default:
 			c.move(ctx, p.name)
+			ledger.Of(ctx).AnsweredBy(m.Started.GetWorker())
 			return true
 		}
 	case *chatv1.GenerateResponse_Restarted:

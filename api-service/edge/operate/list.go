@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
@@ -31,6 +32,7 @@ func (o *Operator) list(ctx context.Context, c *app.RequestContext) {
 		return
 	}
 	live, next := ledger.At(o.Hop).LiveAfter(query.After, story.LivePage, owners...)
+	live = slices.DeleteFunc(live, func(r *streamv1.Record) bool { return !query.Wants(r) }) // so a page may be short
 	exchange.JSON(c, story.List(live, next.String()))
 }
 

@@ -465,6 +465,7 @@ type Record struct {
 	LongestGap       *durationpb.Duration   `thrift:"longest_gap,31,optional" frugal:"31,optional,durationpb.Duration" json:"longest_gap,omitempty"`
 	ReceivedPace     *TokenPace             `thrift:"received_pace,32,optional" frugal:"32,optional,TokenPace" json:"received_pace,omitempty"`
 	SentPace         *TokenPace             `thrift:"sent_pace,33,optional" frugal:"33,optional,TokenPace" json:"sent_pace,omitempty"`
+	Workers          []string               `thrift:"workers,34" frugal:"34,default,list<string>" json:"workers"`
 }
 
 func NewRecord() *Record {
@@ -658,6 +659,10 @@ func (p *Record) GetSentPace() (v *TokenPace) {
 	return p.SentPace
 }
 
+func (p *Record) GetWorkers() (v []string) {
+	return p.Workers
+}
+
 func (p *Record) IsSetBegan() bool {
 	return p.Began != nil
 }
@@ -745,6 +750,7 @@ var fieldIDToName_Record = map[int16]string{
 	31: "longest_gap",
 	32: "received_pace",
 	33: "sent_pace",
+	34: "workers",
 }
 
 type TokenPace struct {

@@ -537,7 +537,10 @@ type Record struct {
 	// if the hop does not measure it.
 	ReceivedPace *TokenPace `protobuf:"bytes,32,opt,name=received_pace,json=receivedPace,proto3" json:"received_pace,omitempty"`
 	// The pace of the tokens to the caller, likewise.
-	SentPace      *TokenPace `protobuf:"bytes,33,opt,name=sent_pace,json=sentPace,proto3" json:"sent_pace,omitempty"`
+	SentPace *TokenPace `protobuf:"bytes,33,opt,name=sent_pace,json=sentPace,proto3" json:"sent_pace,omitempty"`
+	// The workers that have answered the stream, first to last, as far as this hop knows. A move below
+	// the callee is known once the ending names the worker.
+	Workers       []string `protobuf:"bytes,34,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -785,6 +788,13 @@ func (x *Record) GetReceivedPace() *TokenPace {
 func (x *Record) GetSentPace() *TokenPace {
 	if x != nil {
 		return x.SentPace
+	}
+	return nil
+}
+
+func (x *Record) GetWorkers() []string {
+	if x != nil {
+		return x.Workers
 	}
 	return nil
 }
@@ -1848,7 +1858,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\n" +
 	"\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
@@ -1886,7 +1896,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\vlongest_gap\x18\x1f \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"longestGap\x12@\n" +
 	"\rreceived_pace\x18  \x01(\v2\x1b.whence.stream.v1.TokenPaceR\freceivedPace\x128\n" +
-	"\tsent_pace\x18! \x01(\v2\x1b.whence.stream.v1.TokenPaceR\bsentPaceB\x10\n" +
+	"\tsent_pace\x18! \x01(\v2\x1b.whence.stream.v1.TokenPaceR\bsentPace\x12\x18\n" +
+	"\aworkers\x18\" \x03(\tR\aworkersB\x10\n" +
 	"\x0e_cached_tokensB\b\n" +
 	"\x06_ownerJ\x04\b\x12\x10\x13J\x04\b\x13\x10\x14\"\xcb\x01\n" +
 	"\tTokenPace\x12/\n" +
