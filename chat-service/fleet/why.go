@@ -8,36 +8,37 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// Why returns the workers' records of a stream, in the order in which they ran it. known is this
-// hop's record, or nil. Why asks all workers of the record at once, or all workers if there is no
-// record. A worker that does not answer is left out.
+// Why returns the workers' records of a stream: first those of the workers that known, this hop's
+// record, names, in the order in which they ran the stream. Workers that another chat-service called
+// may have a record, too, so Why asks all workers at once. It waits for the named and for the healthy
+// ones. A worker that does not answer is left out. known may be nil.
 func (f *Fleet) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	workers := f.had(known)
-	lone := known != nil && len(known.GetMoves())+len(known.GetHandovers()) == 0
+	workers, named := f.had(known)
 	records := make([][]*streamv1.Record, len(workers))
-	var asked sync.WaitGroup
+	var all, awaited sync.WaitGroup
 	for i, w := range workers {
-		asked.Go(func() {
-			resp, err := w.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
-			if err != nil {
-				return // other hops may still answer
+		ask := func() {
+			if resp, err := w.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id}); err == nil {
+				records[i] = resp.GetHops()
 			}
-			records[i] = resp.GetHops()
-			if lone {
-				cancel() // the stream was on one worker only, so do not wait for the others
-			}
-		})
+		}
+		if i < named || w.info.Load() != nil {
+			awaited.Go(ask)
+		} else {
+			all.Go(ask)
+		}
 	}
-	asked.Wait()
+	awaited.Wait()
+	cancel()
+	all.Wait() // after cancel, so that no call outlives Why
 	return slices.Concat(records...)
 }
 
-// had returns the workers that a record names, in order: prefill workers before their decode
-// workers, then the workers that the stream moved to. If the record names no worker, had returns
-// all workers.
-func (f *Fleet) had(known *streamv1.Record) (workers []*Worker) {
+// had returns all workers: first the named ones that a record names, in order, with prefill workers
+// before their decode workers, and then the others.
+func (f *Fleet) had(known *streamv1.Record) (workers []*Worker, named int) {
 	everybody := f.everybody()
 	add := func(names ...string) {
 		for _, name := range names {
@@ -54,8 +55,12 @@ func (f *Fleet) had(known *streamv1.Record) (workers []*Worker) {
 	for _, m := range known.GetMoves() {
 		add(m.GetFrom(), m.GetTo())
 	}
-	if len(workers) == 0 {
-		return everybody
+	add(known.GetWorkers()...)
+	named = len(workers)
+	for _, w := range everybody {
+		if !slices.Contains(workers, w) {
+			workers = append(workers, w)
+		}
 	}
-	return workers
+	return workers, named
 }

@@ -287,7 +287,8 @@ func TestWhyAsksTheWorkersOfAStream(t *testing.T) {
 	}{
 		{"id", "w/0 w/2", nil},
 		{"id", "w/2 w/0", &streamv1.Record{Moves: []*streamv1.Move{move("w/2", "w/1"), move("w/1", "w/0")}}},
-		{"id", "w/2", &streamv1.Record{Moves: []*streamv1.Move{move("w/2", "w/1")}}},
+		{"id", "w/2 w/0", &streamv1.Record{Moves: []*streamv1.Move{move("w/2", "w/1")}}}, // w/0 from another chat-service
+		{"id", "w/2 w/0", &streamv1.Record{Workers: []string{"w/2"}}},
 		{"id", "w/0 w/2", &streamv1.Record{Moves: []*streamv1.Move{move("gone/0", "gone/1")}}},
 		{"nobody's", "", nil},
 	} {

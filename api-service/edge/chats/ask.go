@@ -10,8 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -105,36 +103,6 @@ func (f *Fleet) Detokenize(ctx context.Context, req *chatv1.DetokenizeRequest) (
 // Stop ends a stream on the chat-service that runs it.
 func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
-}
-
-// Why returns the records of a stream, from the chat-service that ran it and from the hops below.
-// Other chat-services may know a part of the stream from shared workers. With owners, a record of
-// another owner's stream counts as missing.
-func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*streamv1.Record, err error) {
-	err = errNobody
-	each(ctx, f.all(), func(ctx context.Context, p *peer) ([]*streamv1.Record, error) {
-		resp, err := p.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
-		if err != nil {
-			return nil, streamerr.FromGRPC(Hop, err)
-		}
-		hops := slices.DeleteFunc(resp.GetHops(), func(r *streamv1.Record) bool { return !ledger.OwnedBy(r, owners...) })
-		if len(hops) == 0 {
-			return nil, streamerr.New(streamerr.NotFound, "%s has no such stream of this owner", p.name)
-		}
-		return hops, nil
-	}, func(hops []*streamv1.Record, e error) bool {
-		if len(hops) > len(most) {
-			most = hops
-		}
-		if e != nil && (errors.Is(err, errNobody) || errors.Is(e, streamerr.NotFound)) {
-			err = e // NOT_FOUND says more than the error of an unreachable chat-service
-		}
-		return len(most) < 2 // with two hops, one of them is the chat-service
-	})
-	if most != nil {
-		return most, nil
-	}
-	return nil, err
 }
 
 // Ready returns the reason why no request can be answered, or nil.
