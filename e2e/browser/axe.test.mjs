@@ -26,7 +26,7 @@ inBrowser('axe finds no violation', (at) => {
       await at.lastTurn().locator('.told .path').waitFor();
       await check('a stopped answer');
       const id = await at.id();
-      for (const [hash, there] of [[`streams/${id}`, 'table.hops'], ['streams', '.streams'], ['overview', '.endings'], ['workers', '.card'], ['streams/nobody', '.problem']]) {
+      for (const [hash, there] of [[`streams/${id}`, 'table.hops'], [`streams/${id}?with=${id}`, 'table.pace'], ['streams', '.streams'], ['overview', '.endings'], ['workers', '.card'], ['streams/nobody', '.problem']]) {
         await at.page.goto(`${base}/#/${hash}`);
         await at.page.locator(`#page ${there}`).first().waitFor();
         await check(`#/${hash}`);

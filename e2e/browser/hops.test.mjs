@@ -18,6 +18,26 @@ inBrowser('the page of a stream', (at) => {
     });
   }
 
+  test('a stream can be compared with another one, on one scale', async () => {
+    await at.open({ viewport: { width: 1280, height: 800 } });
+    const longer = { ...killed, id: 'longer', hops: killed.hops.map((hop) => ({ ...hop, took_ms: 1800 })) };
+    await at.page.route('**/v1/streams/killed', (route) => route.fulfill({ json: killed }));
+    await at.page.route('**/v1/streams/longer', (route) => route.fulfill({ json: longer }));
+    await at.page.goto(`${base}/#/streams/killed`);
+    await at.page.getByLabel('Compare with').fill('longer');
+    await at.page.getByRole('button', { name: 'Compare' }).click();
+    assert.equal(new URL(at.page.url()).hash, '#/streams/killed?with=longer');
+    await at.page.locator('.life').nth(7).waitFor();
+    const [a, b] = await at.page.locator('.sides section').all();
+    const scale = (side) => side.locator('.axis').allTextContents();
+    const width = (side) => side.locator('.life').first().getAttribute('width').then(Number);
+    assert.deepEqual(await scale(a), await scale(b));
+    assert.ok(Math.abs(await width(b) / await width(a) - 2) < 0.05, 'the lanes have different scales');
+    assert.equal(await at.page.locator('table.pace tbody tr').count(), 3);
+    await at.page.getByRole('link', { name: 'longer' }).click();
+    await at.page.getByRole('heading', { name: 'Hops' }).waitFor();
+  });
+
   test('a stream that has run here has gaps on every hop', async () => {
     await at.ask('What is Whence?');
     await at.ending();

@@ -16,7 +16,7 @@ const partsOf = (width) => (width > 1000 ? 0.02 : 0.06); // of the squares: how 
 
 const pages = {
   chat: ['', '#empty'], chats: ['chats/kept', '.turn .code'], stream: ['streams/killed', '.life.gone'], streams: ['streams', '.streams'], overview: ['overview', '.endings'],
-  workers: ['workers', '.card'],
+  workers: ['workers', '.card'], compare: ['streams/killed?with=killed', '.life.gone'],
 };
 const sizes = [[320, 640, 'light'], [768, 900, 'dark'], [1024, 768, 'light'], [1440, 900, 'dark'], [2560, 1300, 'light']];
 

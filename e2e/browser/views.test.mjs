@@ -111,6 +111,14 @@ inBrowser('the views', (at) => {
     await at.page.getByLabel('Hop in its path').selectOption('client');
     await row(failed).waitFor({ state: 'detached' }); // its path has no client
     await row(id).waitFor();
+    await at.page.locator('select[name=worker]').selectOption('llm-worker/0');
+    await row(id).waitFor();
+    assert.match(new URL(at.page.url()).hash, /worker=llm-worker%2F0/);
+    await at.page.goto(`${base}/#/streams?worker=nobody`);
+    await at.page.getByText('No recorded stream matches these filters.').waitFor();
+    await at.page.getByText('No stream is running on nobody.').waitFor();
+    await at.page.goto(`${base}/#/streams?hop=client&limit=500`);
+    await row(id).waitFor();
     await at.page.getByLabel('Search').fill(`deadline ${failed}`);
     await at.page.locator('select[name=hop]').selectOption('');
     await row(failed).waitFor();

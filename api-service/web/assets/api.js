@@ -47,15 +47,22 @@ export const stop = (id) => request(streamPath(id), 'DELETE');
 // tell reports how a stream arrived, so that its story can say whether a proxy buffers tokens.
 export const tell = (id, report) => request(`${streamPath(id)}/seen`, 'POST', report);
 
-// live returns the running streams, oldest first. It reads all pages of the list.
-export async function live() {
+// live returns the running streams, oldest first. It reads all pages of the list. An empty filter
+// selects all.
+export async function live(filters = {}) {
   const all = [];
   for (let token = ''; ; ) {
-    const page = await request(`/v1/streams${token && `?page_token=${encodeURIComponent(token)}`}`);
+    const query = select({ ...filters, page_token: token });
+    const page = await request(`/v1/streams${query && `?${query}`}`);
     all.push(...page.streams);
     token = page.next_page_token;
     if (!token) return all;
   }
+}
+
+// select returns the query of a list.
+function select(filters) {
+  return String(new URLSearchParams(Object.entries(filters).filter(([, value]) => value)));
 }
 
 // mostEnded is the most ended streams that the server lists at once.
@@ -63,9 +70,7 @@ export const mostEnded = 1000;
 
 // ended returns the last streams that ended. An empty filter selects all.
 export async function ended(filters) {
-  const query = new URLSearchParams({ state: 'ended' });
-  for (const [name, value] of Object.entries(filters)) if (value) query.set(name, value);
-  return (await request(`/v1/streams?${query}`)).streams;
+  return (await request(`/v1/streams?${select({ state: 'ended', ...filters })}`)).streams;
 }
 
 export const workers = async () => (await request('/v1/workers')).workers;

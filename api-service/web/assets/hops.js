@@ -1,13 +1,8 @@
 // A stream's hops for display: the path of its ending, a one-sentence summary, and the table.
 
-import { withAbsent } from './absent.js';
 import { node } from './node.js';
+import { renamer, tree } from './tree.js';
 import { count, duration, handed, left, mood } from './words.js';
-
-// longest returns the path of the ending as the last hop on that path reported it.
-export function longest(story) {
-  return story.hops.map(({ path }) => path ?? []).reduce((long, path) => (path.length > long.length ? path : long), story.path ?? []);
-}
 
 // pathOf draws a path as hops with arrows between them.
 export function pathOf(path) {
@@ -57,15 +52,18 @@ export function chip(reason, state) {
 const columns = ['Hop', 'State', 'Took', 'Tokens in', 'Tokens out', 'Stop heard', 'Stopped below', 'Ending'];
 
 // absentRow is the row of a hop without a record.
-function absentRow({ name, at, to, reason }, caller) {
-  return node('tr', {}, node('th', { scope: 'row' }, name), node('td', { 'data-label': columns[1] }, 'no record'), node('td', { 'data-label': columns[2], class: 'number' }, duration(to - at)),
-    node('td', { colspan: columns.length - 3 }, `${reason ? `${reason}; ` : ''}known from the record of ${caller.hop} only`));
+function absentRow({ name, call: { at, to, reason, vague }, caller }) {
+  return node('tr', {}, node('th', { scope: 'row' }, name), node('td', { 'data-label': columns[1] }, 'no record'), node('td', { 'data-label': columns[2], class: 'number' }, vague ? '–' : duration(to - at)),
+    node('td', { colspan: columns.length - 3 }, `${reason ? `${reason}; ` : ''}known from the record of ${caller.name} only`));
 }
 
 // tableOf lists the hops, as `whence why` prints them.
 export function tableOf(story) {
-  const rows = withAbsent(story).flatMap(({ told: hop, caller, call }) => {
-    if (!hop) return [absentRow(call, caller)];
+  const entries = tree(story);
+  const named = renamer(entries);
+  const rows = entries.flatMap((entry) => {
+    const { told: hop } = entry;
+    if (!hop) return [absentRow(entry)];
     const cells = [
       node('th', { scope: 'row' }, hop.hop), hop.state, duration(hop.took_ms), hop.tokens_in, hop.tokens_out,
       hop.stop_heard_ms === null ? '–' : `after ${duration(hop.stop_heard_ms)}`,
@@ -73,7 +71,7 @@ export function tableOf(story) {
       hop.reason ? `${hop.reason}: ${(hop.path ?? []).join(' > ')}` : '–',
     ].map((cell, i) => (i === 0 ? cell : node('td', { 'data-label': columns[i], class: i > 1 && i < 7 ? 'number' : null }, String(cell))));
     const moves = (hop.moves ?? []).map((move) => node('tr', { class: 'move' }, node('td', { colspan: columns.length },
-      `moved from ${move.from} to ${move.to} after ${duration(move.at_ms)} and ${count(move.tokens, 'token')}: ${move.reason}`)));
+      `moved from ${named(move.from)} to ${named(move.to)} after ${duration(move.at_ms)} and ${count(move.tokens, 'token')}: ${move.reason}`)));
     const handovers = (hop.handovers ?? []).map((over) => node('tr', { class: over.reason === 'completed' ? null : 'move' }, node('td', { colspan: columns.length }, handed(over))));
     return [node('tr', {}, cells), ...handovers, ...moves];
   });

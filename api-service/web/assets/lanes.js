@@ -2,9 +2,9 @@
 //
 // Time 0 is the browser's request or, if this browser did not send the request, the time when the
 // first hop received it. Each hop reports times of its own clock. They are shifted only if a hop
-// would otherwise begin before the hop above it.
+// would otherwise begin before its caller.
 
-import { withAbsent } from './absent.js';
+import { longest, renamer, tree } from './tree.js';
 import { handed, wall } from './words.js';
 
 // The level of a gap by its ratio to the median of its lane: usual, long, very long, a stall.
@@ -15,7 +15,7 @@ const usual = 1;
 
 // lanes returns {lanes, to, ending}: a lane for each hop, the end of the scale, and the part of the
 // scale in which the stream ended, as [from, to], or null. A lane is {name, from, to, state, note,
-// bands, ticks, marks}.
+// bands, ticks, marks, left}; left if the stream had left the hop before it ended.
 export function lanes(story, seen, now = seen?.at()) {
   const all = [];
   let zero = 0;
@@ -26,14 +26,20 @@ export function lanes(story, seen, now = seen?.at()) {
     // response header arrived.
     if (first) zero = Math.min(Math.max(wall(first.began) - seen.wall, 0), seen.opened ?? all[0].to);
   }
+  const entries = story ? tree(story) : [];
   const origin = story && wall(story.hops[0].began);
-  let above = zero;
-  for (const { told, call } of story ? withAbsent(story) : []) {
-    if (told) {
-      above = Math.max(above, zero + wall(told.began) - origin);
-      all.push(hop(told, above));
+  const path = story ? longest(story) : [];
+  const named = renamer(entries);
+  const starts = new Map(); // of the lanes, by entry
+  for (const entry of entries) {
+    const above = starts.get(entry.caller) ?? zero;
+    if (entry.told) {
+      const began = Math.max(above, zero + wall(entry.told.began) - origin);
+      starts.set(entry, began);
+      all.push({ ...hop(entry.told, began, named), left: path.length > 0 && !path.includes(entry.name) });
     } else {
-      all.push(gone(call, above));
+      starts.set(entry, above + entry.call.at);
+      all.push(gone(entry, above));
     }
   }
   return { lanes: all, to: Math.max(1, ...all.map((lane) => lane.to)), ending: endingOf(all) };
@@ -53,7 +59,7 @@ function client(seen, now) {
 
 const names = { header: 'header', rst: 'RST_STREAM', trailer: 'trailer' };
 
-function hop(told, began) {
+function hop(told, began, named) {
   const lane = {
     name: told.hop, from: began, to: began + told.took_ms, state: told.state, note: `${told.tokens_in} in, ${told.tokens_out} out`,
     bands: [], ticks: [], marks: [],
@@ -66,7 +72,7 @@ function hop(told, began) {
     if (!what) {
       lane.ticks.push({ at, side: event.side });
     } else if (names[what]) {
-      const said = [event.code, event.reason, event.path?.join(' > ')].filter(Boolean).join(', ');
+      const said = [event.code, event.reason, event.path?.map(named).join(' > ')].filter(Boolean).join(', ');
       lane.marks.push({ at, kind: what, side: event.side, text: `${way === 'send' ? 'sends' : 'gets'} ${names[what]} ${event.side}${said ? `: ${said}` : ''}` });
     }
   }
@@ -75,7 +81,7 @@ function hop(told, began) {
     lane.marks.push({ at: began + over.at_ms, kind: 'handover', text: handed(over) });
   }
   for (const move of told.moves ?? []) {
-    lane.marks.push({ at: began + move.at_ms, kind: 'move', text: `moves from ${move.from} to ${move.to}: ${move.reason}` });
+    lane.marks.push({ at: began + move.at_ms, kind: 'move', text: `moves from ${named(move.from)} to ${named(move.to)}: ${move.reason}` });
   }
   if (told.stop_heard_ms !== null && told.stop_heard_ms !== undefined) {
     const heard = began + told.stop_heard_ms;
@@ -90,10 +96,10 @@ function hop(told, began) {
 
 // gone is the lane of a hop that has no record, on the clock of its caller, whose record began at
 // began.
-function gone({ name, at, to, messages, reason }, began) {
+function gone({ name, call: { at, to, messages, reason, vague } }, began) {
   const times = messages.map((message) => ({ at: began + message.at, index: message.index }));
   return {
-    name, from: began + at, to: began + to, state: 'gone', note: 'no record; as its caller saw it',
+    name, from: began + at, to: began + to, state: 'gone', note: vague ? 'no record; its times are not known' : 'no record; as its caller saw it', vague,
     bands: bands(times), ticks: times.map((message) => ({ at: message.at, side: 'up' })),
     marks: reason ? [{ at: began + to, kind: 'rst', side: 'up', text: `is lost to its caller: ${reason}` }] : [],
   };
@@ -128,7 +134,7 @@ export function bands(messages) {
 function endingOf(all) {
   const ended = all.length > 0 && all.every(({ state, marks }) => state === 'gone' || marks.some(({ kind }) => kind === 'end'));
   if (!ended) return null;
-  const times = all.flatMap(({ marks }) => marks.filter(({ kind }) => ['heard', 'confirmed', 'end'].includes(kind)).map(({ at }) => at));
+  const times = all.filter(({ left }) => !left).flatMap(({ marks }) => marks.filter(({ kind }) => ['heard', 'confirmed', 'end'].includes(kind)).map(({ at }) => at));
   const [from, to] = [Math.min(...times), Math.max(...times)];
   const air = Math.max(0.2, (to - from) * 0.12);
   return [Math.max(0, from - air), to + air];
@@ -136,7 +142,7 @@ function endingOf(all) {
 
 // threads returns the way of the stop down and of the ending up, each as a list of [lane, time].
 export function threads(all) {
-  const way = (kind) => all.flatMap(({ marks }, lane) => marks.filter((mark) => mark.kind === kind).map(({ at }) => [lane, at]));
+  const way = (kind) => all.flatMap(({ marks, left }, lane) => marks.filter((mark) => !left && mark.kind === kind).map(({ at }) => [lane, at]));
   return { down: way('heard'), up: way('end').reverse() };
 }
 

@@ -11,6 +11,7 @@ const often = 100; // minimum time between two drawings, in milliseconds
 
 export class Life {
   #story = null;
+  #least = 0;
   #seen;
   #zoomed = false;
   #onZoom;
@@ -38,9 +39,11 @@ export class Life {
     new ResizeObserver(() => this.#draw()).observe(this.#canvas);
   }
 
-  // tell updates the story of the stream.
-  tell(story) {
+  // tell updates the story of the stream. least is the minimum length of the time scale, in ms, for
+  // timelines that are compared.
+  tell(story, least = 0) {
     this.#story = story;
+    this.#least = least;
     this.#draw();
   }
 
@@ -68,7 +71,7 @@ export class Life {
     if (width < 50) return; // not on the page
     const picture = lanes(this.#story, this.#seen);
     this.#ending.disabled = !picture.ending;
-    const part = this.#zoomed && picture.ending ? picture.ending : [0, picture.to];
+    const part = this.#zoomed && picture.ending ? picture.ending : [0, Math.max(picture.to, this.#least)];
     const names = picture.lanes.map(({ name }) => name).join(', ');
     this.#canvas.replaceChildren(draw(picture, part, width, `Messages of ${names || 'no hop yet'}, over ${duration(part[1] - part[0])}`));
     const there = kinds(picture);

@@ -71,7 +71,7 @@ export function draw(picture, [from, to], width, label) {
     const left = clamped(one.from);
     group.append(
       drawn('text', { class: 'hop', x: edge, y: top(i) + lane.label }, one.name),
-      drawn('text', { class: 'note', x: width - edge - 8, y: top(i) + lane.label, 'text-anchor': 'end' }, `${one.note} · ${duration(one.to - one.from)}`),
+      drawn('text', { class: 'note', x: width - edge - 8, y: top(i) + lane.label, 'text-anchor': 'end' }, one.vague ? one.note : `${one.note} · ${duration(one.to - one.from)}`),
       drawn('rect', {
         class: `life ${one.state}`, x: left.toFixed(1), y: y - lane.half, rx: 3, height: 2 * lane.half,
         width: Math.max(1, clamped(one.to) - left).toFixed(1),

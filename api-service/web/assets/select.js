@@ -16,7 +16,7 @@ export function choose(streams, { search = '', sort = 'began', descending = true
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const key = keys[sort] ?? keys.began;
   const found = streams.filter((stream) => {
-    const text = [stream.id, stream.state, stream.reason, stream.origin, stream.model, stream.message, stream.hops[0].peer, ...(stream.path ?? [])].filter(Boolean).join(' ').toLowerCase();
+    const text = [stream.id, stream.state, stream.reason, stream.origin, stream.model, stream.message, stream.hops[0].peer, ...(stream.path ?? []), ...(stream.workers ?? [])].filter(Boolean).join(' ').toLowerCase();
     return words.every((word) => text.includes(word));
   });
   const compare = (a, b) => (typeof a === 'string' ? a.localeCompare(b) : a - b);

@@ -1,15 +1,20 @@
-// #/streams/ID: one stream, running or ended. ?part=ending shows the ending of its picture.
+// #/streams/ID: one stream, running or ended. ?part=ending shows the ending of its picture, and
+// ?with=ID compares it with another stream.
 
-import { stop, story, streamPath } from './api.js';
-import { chip, delivered, longest, pathOf, sentence, tableOf } from './hops.js';
+import { ended, stop, story, streamPath } from './api.js';
+import { comparePage } from './comparepage.js';
+import { chip, delivered, pathOf, sentence, tableOf } from './hops.js';
 import { Life } from './life.js';
 import { node } from './node.js';
 import { paceOf } from './pace.js';
 import { poll } from './poll.js';
 import { recall } from './seen.js';
+import { longest } from './tree.js';
 import { copy } from './ui.js';
+import { joined } from './words.js';
 
 export function streamPage(root, id, query) {
+  if (query.get('with')) return comparePage(root, [id, query.get('with')]);
   const life = new Life(recall(id), {
     zoomed: query.get('part') === 'ending',
     onZoom: (on) => history.replaceState(null, '', `#/streams/${encodeURIComponent(id)}${on ? '?part=ending' : ''}`),
@@ -23,7 +28,7 @@ export function streamPage(root, id, query) {
   const how = node('div', {});
   const gaps = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Gaps between tokens' });
   const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Records of all hops' });
-  const known = node('div', { hidden: true }, line, path, message, how, life.node, node('h3', {}, 'Gaps between tokens'), gaps, node('h3', {}, 'Hops'), table);
+  const known = node('div', { hidden: true }, line, path, message, how, life.node, node('h3', {}, 'Gaps between tokens'), gaps, node('h3', {}, 'Hops'), table, compareForm(id));
   root.append(
     node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Stream'), name, node('span', { class: 'tools' }, halt,
       node('a', { class: 'button', href: streamPath(id) }, 'As JSON'))),
@@ -49,7 +54,7 @@ export function streamPage(root, id, query) {
       say('');
       known.hidden = false;
       halt.hidden = told.state !== 'live';
-      line.replaceChildren(chip(told.reason, told.state), ` ${sentence(told)}${told.model ? ` · ${told.model}` : ''}`);
+      line.replaceChildren(chip(told.reason, told.state), ` ${joined(sentence(told), told.model)}`);
       path.replaceChildren(...(told.reason ? [pathOf(longest(told))] : []));
       message.textContent = told.message ?? '';
       how.replaceChildren(...[delivered(told)].filter(Boolean));
@@ -62,4 +67,26 @@ export function streamPage(root, id, query) {
       return err.status !== 404;
     }
   });
+}
+
+const offered = 25; // ended streams that the form suggests
+
+// compareForm is a form that opens the comparison with another stream.
+function compareForm(id) {
+  const other = node('input', { name: 'with', list: 'ended', required: true, autocomplete: 'off', placeholder: 'id of another stream' });
+  const list = node('datalist', { id: 'ended' });
+  const form = node('form', { class: 'filters compare', 'aria-label': 'Compare' }, node('label', {}, node('span', {}, 'Compare with'), other), list, node('button', {}, 'Compare'));
+  other.addEventListener('focus', async () => {
+    try {
+      const streams = await ended({ limit: String(offered) });
+      list.replaceChildren(...streams.filter((stream) => stream.id !== id).map((stream) => node('option', { value: stream.id }, `${stream.reason}, ${stream.model ?? 'no model'}`)));
+    } catch {
+      list.replaceChildren(); // the suggestions are optional
+    }
+  });
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    location.hash = `#/streams/${encodeURIComponent(id)}?with=${encodeURIComponent(other.value.trim())}`;
+  });
+  return form;
 }

@@ -13,6 +13,7 @@ const reasons = [
 ];
 const limits = ['25', '100', '500'];
 const hops = new Set(['client', 'api-service', 'chat-service', 'engine']); // grows with the names in paths
+const workers = new Set(); // grows with the workers of streams
 
 export function streamsPage(root, _, query) {
   const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
@@ -20,6 +21,7 @@ export function streamsPage(root, _, query) {
   const over = node('div', {});
   const reason = select('reason', ['', ...reasons], query.get('reason'));
   const hop = select('hop', ['', ...hops], query.get('hop'));
+  const worker = select('worker', ['', ...workers], query.get('worker'));
   const limit = select('limit', limits, query.get('limit') ?? limits[0]);
   const search = node('input', { name: 'search', type: 'search', value: query.get('search') ?? '', placeholder: 'id, model, peer …' });
   const sort = select('sort', Object.keys(keys), query.get('sort') ?? 'began');
@@ -38,7 +40,7 @@ export function streamsPage(root, _, query) {
   // On a phone, only the search is visible at first, so that the list is in view.
   const more = node('button', { type: 'button', class: 'more', 'aria-expanded': 'false' }, 'Filters');
   const filters = node('form', { class: 'filters', 'aria-label': 'Filters' },
-    field('Search', search), more, field('Reason', reason), field('Hop in its path', hop), field('Sort by', sort), field('Order', order), field('Per page', limit));
+    field('Search', search), more, field('Reason', reason), field('Hop in its path', hop), field('Worker', worker), field('Sort by', sort), field('Order', order), field('Per page', limit));
   root.append(
     node('h2', { tabindex: '-1' }, 'Streams'), problem,
     node('section', { 'aria-label': 'Live streams' }, node('h3', {}, 'Live'), running),
@@ -46,17 +48,18 @@ export function streamsPage(root, _, query) {
   );
   const ask = async () => {
     try {
-      const [runs, ends] = await Promise.all([live(), ended({ reason: reason.value, hop: hop.value, limit: String(mostEnded) })]);
-      learn(hop, [...ends, ...runs]);
+      const [runs, ends] = await Promise.all([live({ worker: worker.value }), ended({ reason: reason.value, hop: hop.value, worker: worker.value, limit: String(mostEnded) })]);
+      learn(hop, hops, [...ends, ...runs].flatMap(({ path }) => path ?? []));
+      learn(worker, workers, [...ends, ...runs].flatMap((stream) => stream.workers ?? []));
       const chosen = { search: search.value, sort: sort.value, descending: order.value === 'descending' };
-      show(running, choose(runs, chosen), runs.length > 0 ? 'No running stream matches the search.' : 'No stream is running on this instance.');
+      show(running, choose(runs, chosen), runs.length > 0 ? 'No running stream matches the search.' : worker.value ? `No stream is running on ${worker.value}.` : 'No stream is running on this instance.');
       const { rows, at, pages: all } = pageOf(choose(ends, chosen), page, Number(limit.value));
       page = at;
       before.disabled = at === 1;
       after.disabled = at === all;
       const text = `Page ${at} of ${all}`;
       if (pages.textContent !== text) pages.textContent = text; // screen readers announce a status when it changes
-      show(over, rows, search.value || reason.value || hop.value ? 'No recorded stream matches these filters.' : 'No stream has ended yet.');
+      show(over, rows, search.value || reason.value || hop.value || worker.value ? 'No recorded stream matches these filters.' : 'No stream has ended yet.');
       problem.hidden = true;
     } catch (err) {
       problem.textContent = `The streams cannot be listed: ${err.message}.`;
@@ -66,7 +69,7 @@ export function streamsPage(root, _, query) {
   more.addEventListener('click', () => more.setAttribute('aria-expanded', String(filters.toggleAttribute('data-open'))));
   filters.addEventListener('submit', (event) => event.preventDefault());
   const remember = () => {
-    const chosen = { search: search.value, reason: reason.value, hop: hop.value, sort: sort.value, order: order.value, limit: limit.value, page: page > 1 ? String(page) : '' };
+    const chosen = { search: search.value, reason: reason.value, hop: hop.value, worker: worker.value, sort: sort.value, order: order.value, limit: limit.value, page: page > 1 ? String(page) : '' };
     history.replaceState(null, '', `#/streams?${new URLSearchParams(Object.entries(chosen).filter(([, value]) => value))}`);
     ask();
   };
@@ -86,11 +89,10 @@ function select(name, values, chosen) {
   return node('select', { name }, values.map((value) => node('option', { value, selected: value === chosen }, value || 'any')));
 }
 
-// learn adds the hops that paths name to the choices.
-function learn(control, streams) {
-  for (const name of streams.flatMap(({ path }) => path ?? [])) {
-    if (hops.has(name)) continue;
-    hops.add(name);
+// learn adds names to the choices of a control; known are the names that it has.
+function learn(control, known, names) {
+  for (const name of names) {
+    known.add(name);
     if (![...control.options].some(({ value }) => value === name)) control.append(node('option', { value: name }, name));
   }
 }

@@ -1,9 +1,10 @@
 // The chat's moving parts. Text from a model or a server reaches the page only as text nodes.
 
 import { describe } from './ending.js';
-import { delivered, longest, pathOf, sentence } from './hops.js';
+import { delivered, pathOf, sentence } from './hops.js';
 import { Document } from './markdown.js';
 import { node } from './node.js';
+import { longest } from './tree.js';
 
 // A Turn is one question and its answer on the page.
 export class Turn {

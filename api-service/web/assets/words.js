@@ -16,6 +16,11 @@ export function count(n, what) {
   return `${n === 0 ? 'no' : n} ${what}${n === 1 ? '' : 's'}`;
 }
 
+// joined joins the parts of a line that are there.
+export function joined(...parts) {
+  return parts.filter(Boolean).join(' · ');
+}
+
 // mood classifies a reason for display: a complete answer, an answer that a client or an operator
 // stopped, or a failure.
 export function mood(reason, state = 'ended') {
