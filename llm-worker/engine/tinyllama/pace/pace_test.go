@@ -3,6 +3,8 @@ package pace
 import (
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
 )
 
 func TestChunksKeepStepsWithinABound(t *testing.T) {
@@ -12,16 +14,24 @@ func TestChunksKeepStepsWithinABound(t *testing.T) {
 	}{
 		"unknown":           {0, 0, 32, 32},
 		"tiny model":        {50 * time.Microsecond, 200 * time.Microsecond, 512, 80},
-		"half a billion":    {6 * time.Millisecond, 40 * time.Millisecond, 41, 16},
-		"on many cores":     {time.Millisecond, 10 * time.Millisecond, 250, 40},
+		"half a billion":    {6 * time.Millisecond, 40 * time.Millisecond, 16, 16},
+		"on many cores":     {time.Millisecond, 10 * time.Millisecond, 100, 40},
 		"very slow":         {time.Second, 3 * time.Second, 16, 16},
 		"clock stands":      {1, 0, 512, 512},
-		"no answers so far": {time.Millisecond, 0, 250, 16},
+		"no answers so far": {time.Millisecond, 0, 100, 16},
 	} {
 		p := Pace{Token: c.token, Step: c.step}
 		if alone, answering := p.Chunk(false), p.Chunk(true); alone != c.alone || answering != c.answering {
 			t.Errorf("%s: chunks of %d and %d, want %d and %d", name, alone, answering, c.alone, c.answering)
 		}
+	}
+}
+
+// A stop ends within its grace only if the step that runs does.
+func TestStepsEndWithinTheGraceOfAStop(t *testing.T) {
+	worker := protocol.Below(protocol.Below(protocol.DefaultGrace)) // api-service and chat-service keep a part each
+	if bound := max(aloneBound, maxBound); bound*3/2 > worker {
+		t.Errorf("a step may take %v, and a stop must end within %v", bound, worker)
 	}
 }
 
