@@ -307,7 +307,9 @@ struct Load {
   3: i64 max_running
   // The maximum of queued.
   4: i64 max_queued
-  // Reserved positions of KV cache, in tokens.
+  // Positions of KV cache that streams hold, or are promised for their known tokens, in tokens. An
+  // engine with a paged cache counts whole pages, and a page that streams share once. Pages that only
+  // cache prefixes of ended streams do not count.
   5: i64 kv_used_tokens
   // All positions of KV cache, in tokens.
   6: i64 kv_total_tokens

@@ -23,14 +23,9 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, cause)
 			return
 		}
-		join, err := l.prepare(ctx, req)
+		s, ahead, err := l.arrive(ctx, req)
 		if err != nil {
 			l.logPanic(err, 1)
-			yield(nil, err)
-			return
-		}
-		s, ahead, err := l.enter(&sequence{req: req, join: join})
-		if err != nil {
 			yield(nil, err)
 			return
 		}
@@ -78,13 +73,49 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 	}
 }
 
-// prepare checks a request, and does the work that its join needs and that must not delay the other
-// sequences.
-func (l *Loop) prepare(ctx context.Context, req *workerv1.TokenRequest) (join func(id uint64) error, err error) {
-	if p, ok := l.model.(Preparer); ok {
-		return p.Prepare(ctx, req)
+// arrive checks a request, does the work that its join needs and that must not delay the other
+// sequences, and queues it. That work may be expensive, so the request has its place in the queue
+// before it begins: a flood of requests is refused without it.
+func (l *Loop) arrive(ctx context.Context, req *workerv1.TokenRequest) (s *sequence, ahead int, err error) {
+	p, ok := l.model.(Preparer)
+	if !ok {
+		if err := l.model.Check(req); err != nil {
+			return nil, 0, err
+		}
+		return l.enter(&sequence{req: req, join: func(id uint64) error { return l.model.Join(id, req) }})
 	}
-	return func(id uint64) error { return l.model.Join(id, req) }, l.model.Check(req)
+	if err := l.reserve(); err != nil {
+		return nil, 0, err
+	}
+	holds := true // the place
+	defer func() {
+		if holds { // Prepare has failed or panicked
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.preparing--
+		}
+	}()
+	join, err := p.Prepare(ctx, req)
+	if err != nil {
+		return nil, 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.preparing--
+	holds = false
+	return l.enterLocked(&sequence{req: req, join: join})
+}
+
+// reserve takes a place in the queue for a request that is to be prepared, or returns the error that
+// refuses it.
+func (l *Loop) reserve() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.refusal(); err != nil {
+		return err
+	}
+	l.preparing++
+	return nil
 }
 
 func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.GenerateResponse {
@@ -100,15 +131,29 @@ func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.Ge
 func (l *Loop) enter(s *sequence) (_ *sequence, ahead int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.enterLocked(s)
+}
+
+// refusal returns the error that refuses another sequence, or nil. The caller holds mu.
+func (l *Loop) refusal() error {
 	if l.closed != nil {
-		return nil, 0, l.closed
+		return l.closed
+	}
+	ahead := len(l.waiting) + l.preparing
+	if l.running+ahead < l.opts.MaxRunning+l.opts.MaxQueued {
+		return nil
+	}
+	e := streamerr.New(streamerr.Overloaded, "%d streams are running and %d are waiting; the queue is full", l.running, ahead)
+	e.RetryAfter = l.turnover.After(ahead)
+	return e
+}
+
+// enterLocked is enter for a caller that holds mu.
+func (l *Loop) enterLocked(s *sequence) (_ *sequence, ahead int, err error) {
+	if err := l.refusal(); err != nil {
+		return nil, 0, err
 	}
 	ahead = len(l.waiting)
-	if l.running+ahead >= l.opts.MaxRunning+l.opts.MaxQueued {
-		e := streamerr.New(streamerr.Overloaded, "%d streams are running and %d are waiting; the queue is full", l.running, ahead)
-		e.RetryAfter = l.turnover.After(ahead)
-		return nil, 0, e
-	}
 	l.nextID++
 	s.id, s.box, s.arrived, s.released = l.nextID, newMailbox(l.opts.MaxUnread), time.Now(), make(chan struct{})
 	l.waiting = append(l.waiting, s)

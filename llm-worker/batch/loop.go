@@ -31,8 +31,8 @@ const (
 type Options struct {
 	// MaxRunning is the maximum number of sequences in the batch.
 	MaxRunning int
-	// MaxQueued is the maximum number of sequences that wait for a place in the batch; further ones
-	// are refused with OVERLOADED. A negative value means no queue.
+	// MaxQueued is the maximum number of sequences that wait for a place in the batch, or that a
+	// Preparer prepares; further ones are refused with OVERLOADED. A negative value means no queue.
 	MaxQueued int
 	// MaxUnread is the number of tokens that a reader may leave unread before its stream ends with
 	// SLOW_READER.
@@ -54,6 +54,8 @@ type Observer interface {
 	// Stepped is called after each step with the number of its streams. prefill is true if the step
 	// read a prompt: it was the first step of at least one stream, or another step of its prompt.
 	Stepped(took time.Duration, streams int, prefill bool)
+	// Paused is called when a sequence that a Pauser had paused resumes or leaves.
+	Paused(took time.Duration)
 }
 
 func (o Options) withDefaults() Options {
@@ -97,6 +99,8 @@ type Loop struct {
 	nextID  uint64
 	waiting []*sequence // in order of arrival
 	leaving []*sequence // have joined; their readers have left
+	// preparing is the number of requests that a Preparer prepares. Each holds a place of the queue.
+	preparing int
 	running int         // len(batch), for Load
 	kvUsed  uint64
 	kvTotal uint64
@@ -116,6 +120,7 @@ type sequence struct {
 	// Owned by Run.
 	generated uint32    // by this worker
 	due       time.Time // time of the next token, if there is a pace
+	paused    time.Time // when the pause began; zero if the sequence is not paused
 
 	vectors []*llmv1.Embedding // of texts; owned by Run until box is closed, then by the reader
 }
@@ -137,7 +142,7 @@ func (l *Loop) Load() *llmv1.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &llmv1.Load{
-		Running: uint32(l.running), Queued: uint32(len(l.waiting)),
+		Running: uint32(l.running), Queued: uint32(len(l.waiting) + l.preparing),
 		MaxRunning: uint32(l.opts.MaxRunning), MaxQueued: uint32(l.opts.MaxQueued),
 		KvUsedTokens: l.kvUsed, KvTotalTokens: l.kvTotal,
 	}
@@ -219,6 +224,7 @@ func (l *Loop) drop(s *sequence) {
 // forget makes the model forget a sequence of the batch. All memory is freed here, so forget also
 // lets the sequence that waits for memory try again.
 func (l *Loop) forget(s *sequence) {
+	l.unpause(s)
 	delete(l.batch, s.id)
 	l.full = nil
 	l.leaveModel(s.id)

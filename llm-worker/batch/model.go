@@ -33,7 +33,7 @@ type Model interface {
 	// again. An error or a panic ends all sequences named by ids; a model that knows which sequence
 	// failed sets Output.Err instead.
 	Step(ids []uint64, out []Output) ([]Output, error)
-	// KV returns how many token positions of KV cache sequences hold or have reserved, and how many
+	// KV returns how many token positions of KV cache sequences hold or are promised, and how many
 	// exist. Positions that only cache the text of departed sequences are not used.
 	KV() (used, total uint64)
 }

@@ -14,6 +14,7 @@ import (
 type diary struct {
 	waited []time.Duration
 	steps  []step
+	paused []time.Duration
 }
 
 type step struct {
@@ -23,6 +24,7 @@ type step struct {
 }
 
 func (d *diary) Admitted(waited time.Duration) { d.waited = append(d.waited, waited) }
+func (d *diary) Paused(took time.Duration)     { d.paused = append(d.paused, took) }
 func (d *diary) Stepped(took time.Duration, streams int, prefill bool) {
 	d.steps = append(d.steps, step{took, streams, prefill})
 }

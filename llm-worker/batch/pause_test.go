@@ -28,7 +28,8 @@ func (m pausingModel) Paused(id uint64) bool {
 func TestPausedSequencesAreNotStepped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()
-		l, _ := run(t, pausingModel{m}, batch.Options{Pace: 10})
+		var d diary
+		l, stop := run(t, pausingModel{m}, batch.Options{Pace: 10, Observer: &d})
 		var streams sync.WaitGroup
 		for range 3 {
 			streams.Go(func() {
@@ -38,6 +39,12 @@ func TestPausedSequencesAreNotStepped(t *testing.T) {
 			})
 		}
 		streams.Wait()
+		stop(nil)
+		synctest.Wait()
+		// The second sequence waits for the first one, and the third for both.
+		if len(d.paused) != 2 || d.paused[0] < 300*time.Millisecond || d.paused[1] < 2*d.paused[0] {
+			t.Errorf("pauses of %v", d.paused)
+		}
 		if m.steps != 15 { // four tokens and an end for each stream
 			t.Errorf("%d steps", m.steps)
 		}

@@ -53,3 +53,37 @@ func TestPreparationDelaysNoOtherStream(t *testing.T) {
 		}
 	})
 }
+
+// A flood of requests must be refused before their preparation, which may be expensive.
+func TestPlacesAreTakenBeforePreparation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := run(t, preparingModel{newCounting()}, batch.Options{MaxRunning: 1, MaxQueued: 1})
+		ended := make(chan error, 2)
+		var controls []*stream.Control
+		for range 2 {
+			ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+			controls = append(controls, ctl)
+			go func() {
+				_, _, _, err := read(ctx, l, count(13), nil)
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		if load := l.Load(); load.GetQueued() != 2 {
+			t.Errorf("two requests are being prepared, and the load is %v", load)
+		}
+		// The preparation of this request would end it with INTERNAL.
+		if _, _, _, err := read(t.Context(), l, count(14), nil); !errors.Is(err, streamerr.Overloaded) || streamerr.As(err).RetryAfter <= 0 {
+			t.Errorf("a request above the limit: %v", err)
+		}
+		for _, ctl := range controls {
+			ctl.Stop(streamerr.New(streamerr.ClientGone, "left"))
+			if err := <-ended; !errors.Is(err, streamerr.ClientGone) {
+				t.Error(err)
+			}
+		}
+		if tokens, _, _, err := read(t.Context(), l, count(3), nil); err != nil || len(tokens) != 3 {
+			t.Errorf("the places were not given back: %d tokens, %v", len(tokens), err)
+		}
+	})
+}

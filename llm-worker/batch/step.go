@@ -20,8 +20,12 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 	}
 	for _, s := range l.batch {
 		if l.pauser != nil && l.pauser.Paused(s.id) {
+			if s.paused.IsZero() {
+				s.paused = time.Now()
+			}
 			continue
 		}
+		l.unpause(s)
 		if ahead := s.due.Sub(now); l.gap > 0 && ahead > 0 {
 			if wait == 0 || ahead < wait {
 				wait = ahead
@@ -48,6 +52,17 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 	}
 	l.publish()
 	return 0, false
+}
+
+// unpause ends the pause of a sequence, if it was paused.
+func (l *Loop) unpause(s *sequence) {
+	if s.paused.IsZero() {
+		return
+	}
+	if l.opts.Observer != nil {
+		l.opts.Observer.Paused(time.Since(s.paused))
+	}
+	s.paused = time.Time{}
 }
 
 // watch returns the time before the next step, and whether the step reads a prompt, for the

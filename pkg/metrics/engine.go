@@ -42,6 +42,11 @@ func (e *Engine) Stepped(took time.Duration, streams int, prefill bool) {
 	e.hop.batch.Record(context.Background(), int64(streams), e.hop.record...)
 }
 
+// Paused records that a stream was paused, because the KV cache had no room for it, and for how long.
+func (e *Engine) Paused(took time.Duration) {
+	e.hop.pause.Record(context.Background(), took.Seconds(), e.hop.record...)
+}
+
 // A Load is the current load of an engine.
 type Load struct {
 	Running, Queued int64 // streams

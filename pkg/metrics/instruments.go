@@ -49,8 +49,8 @@ type instruments struct {
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
 
-	queue, step, handover metric.Float64Histogram
-	batch                 metric.Int64Histogram
+	queue, step, handover, pause metric.Float64Histogram
+	batch                        metric.Int64Histogram
 
 	running, queued, kvUsed, kvLimit, kvCached metric.Int64ObservableGauge
 	healthy, known, unanswered                 metric.Int64ObservableGauge
@@ -91,11 +91,12 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		handover: m.timer("whence.route.handover.duration", "Time from the choice of a prefill worker until the decode worker has its handover, or until the handover has failed, by reason.", firstBuckets),
 
 		step:  m.timer("whence.step.duration", "Time of one step of the engine; a step with a prompt in it is a prefill.", stepBuckets),
+		pause: m.timer("whence.kv.pause.duration", "Time for which a stream was paused because the KV cache had no room for it.", queueBuckets),
 		batch: m.counts("whence.batch.size", streams, "Streams in one step of the engine.", batchBuckets),
 
 		running:  m.gauge("whence.streams.running", streams, "Streams that are admitted: to the engine's batch, or to a worker."),
 		queued:   m.gauge("whence.streams.queued", streams, "Streams that wait for admission."),
-		kvUsed:   m.gauge("whence.kv.used", tokens, "Token positions of the KV cache that streams hold or have reserved."),
+		kvUsed:   m.gauge("whence.kv.used", tokens, "Token positions of the KV cache that streams hold or are promised."),
 		kvLimit:  m.gauge("whence.kv.limit", tokens, "Total token positions of the KV cache."),
 		kvCached: m.gauge("whence.kv.cached", tokens, "Token positions of the KV cache that hold prefixes for later prompts."),
 		healthy:  m.gauge("whence.workers.healthy", workers, "Workers that accept streams."),

@@ -357,6 +357,7 @@ func TestCollectionReadsTheLoadOfTheEngine(t *testing.T) {
 	h.Engine().Admitted(time.Second)
 	h.Engine().Stepped(time.Millisecond, 3, true)
 	h.Engine().Stepped(2*time.Millisecond, 4, false)
+	h.Engine().Paused(3 * time.Second)
 	expectSamples(t, scrape(t, m), map[string]float64{
 		`whence_streams_running{hop="llm-worker/0"}`:                           1,
 		`whence_streams_queued{hop="llm-worker/0"}`:                            2,
@@ -370,6 +371,7 @@ func TestCollectionReadsTheLoadOfTheEngine(t *testing.T) {
 		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="prefill"}`: 0.001,
 		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="decode"}`:  0.002,
 		`whence_batch_size_sum{hop="llm-worker/0"}`:                            7,
+		`whence_kv_pause_duration_seconds_sum{hop="llm-worker/0"}`:             3,
 	})
 	if err := end(); err != nil {
 		t.Error(err)

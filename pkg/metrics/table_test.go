@@ -45,6 +45,7 @@ func scrapeAllMetrics(t *testing.T) string {
 	h.Dropped("unknown_parent", 1)
 	h.Engine().Admitted(1)
 	h.Engine().Stepped(1, 1, true)
+	h.Engine().Paused(1)
 	for _, reason := range []streamerr.Reason{streamerr.Completed, streamerr.ClientGone} {
 		s := begin(h)
 		s.Started("m", 1)

@@ -1510,7 +1510,9 @@ type Load struct {
 	MaxRunning uint32 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
 	// The maximum of queued.
 	MaxQueued uint32 `protobuf:"varint,4,opt,name=max_queued,json=maxQueued,proto3" json:"max_queued,omitempty"`
-	// Reserved positions of KV cache, in tokens.
+	// Positions of KV cache that streams hold, or are promised for their known tokens, in tokens. An
+	// engine with a paged cache counts whole pages, and a page that streams share once. Pages that only
+	// cache prefixes of ended streams do not count.
 	KvUsedTokens uint64 `protobuf:"varint,5,opt,name=kv_used_tokens,json=kvUsedTokens,proto3" json:"kv_used_tokens,omitempty"`
 	// All positions of KV cache, in tokens.
 	KvTotalTokens uint64 `protobuf:"varint,6,opt,name=kv_total_tokens,json=kvTotalTokens,proto3" json:"kv_total_tokens,omitempty"`
