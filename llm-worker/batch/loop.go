@@ -101,10 +101,10 @@ type Loop struct {
 	leaving []*sequence // have joined; their readers have left
 	// preparing is the number of requests that a Preparer prepares. Each holds a place of the queue.
 	preparing int
-	running int         // len(batch), for Load
-	kvUsed  uint64
-	kvTotal uint64
-	closed  error // why the loop takes no more streams
+	running   int // len(batch), for Load
+	kvUsed    uint64
+	kvTotal   uint64
+	closed    error // why the loop takes no more streams
 }
 
 // A sequence is one stream in the loop.

@@ -139,15 +139,37 @@ func TestManyValuesShareTheirBeginnings(t *testing.T) {
 	}
 }
 
+// A position in a long text is one frame: many long texts do not fill the caches from the start, which
+// would then be built again for each token.
+func TestLongTextsDoNotFillTheCaches(t *testing.T) {
+	v, _ := vocabulary(t)
+	guide := &llmv1.Guide{}
+	for i := range maxForms {
+		guide.Forms = append(guide.Forms, &llmv1.GuideForm{Before: fmt.Sprintf("%s%03d", strings.Repeat("x", maxText-3), i), Schema: `{"const":"` + strings.Repeat("y", 1000) + `"}`})
+	}
+	g, err := New(v, guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := g.Matcher()
+	if may := allowed(m, 1<<20); m.automaton.Large() || !slices.ContainsFunc(may, func(id uint32) bool { return v.spelled[id] == "x" }) {
+		t.Errorf("the caches are above their bounds: %v; %d tokens are allowed", m.automaton.Large(), len(may))
+	}
+}
+
 // The parts of a guide are counted over all its forms.
 func TestGuidesOfManyPartsAreRefused(t *testing.T) {
 	v, _ := vocabulary(t)
 	numbers := `{"anyOf":[` + each(600, `{"type":"integer","minimum":N}`) + `]}`
 	refs := `{"$defs":{` + each(1500, `"N":{}`) + `},"anyOf":[` + each(1500, `{"$ref":"#/$defs/N"}`) + `]}`
+	dates := each(200, `"N":{"type":"string","format":"date"}`) // their DFA is made once
+	if _, err := New(v, forms(`{"properties":{`+dates+`}}`)); err != nil {
+		t.Errorf("dates: %v", err)
+	}
 	if _, err := New(v, forms(refs)); err != nil {
 		t.Errorf("references: %v", err)
 	}
-	for name, all := range map[string][]string{"numbers": {numbers}, "references": slices.Repeat([]string{refs}, 20), "values": slices.Repeat([]string{`{"enum":[` + each(5000, "N") + `]}`}, 4)} {
+	for name, all := range map[string][]string{"numbers": {numbers}, "schemas": slices.Repeat([]string{`{"anyOf":[` + each(5000, "true") + `]}`}, 4), "values": slices.Repeat([]string{`{"enum":[` + each(5000, "N") + `]}`}, 4)} {
 		_, err := New(v, forms(all...))
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || !strings.Contains(e.Message, "too many parts") {
 			t.Errorf("%s: %v", name, err)

@@ -11,7 +11,8 @@
 // allow few tokens, which are found by walking the vocabulary as a trie. A state within a string, or
 // within free text, allows most tokens. Their part within the string does not depend on what follows
 // it, so it is found once for each state of the string's DFA (a table), and only the tokens that
-// leave the string are looked for in each state.
+// leave the string are looked for in each state. Package pattern compiles regular expressions to
+// such DFAs.
 //
 // Guides come from requests, and all streams wait for a matcher, so the size of a guide, the stacks
 // of a state, and the cost of finding its tokens are bounded. An answer with too many possible
@@ -21,7 +22,7 @@
 // properties that their schema names, in its order, and other properties only if it names none.
 // White space is at most one space, after a comma or a colon. Numbers have at most 15 digits before
 // and after the point together, and no exponents; within that, bounds are exact. Strings have no \u
-// escapes, and no unnecessary ones. A keyword that cannot be enforced is refused by name; format,
+// escapes, and no unnecessary ones. A keyword that cannot be enforced is refused by name and place;
 // title and similar annotations are ignored.
 package guide
 
@@ -42,10 +43,11 @@ type Guide struct {
 
 // Limits on requests.
 const (
-	maxForms  = 256
-	maxText   = 4096    // bytes before or behind a value
-	maxSchema = 1 << 16 // bytes
-	maxFree   = 256     // bytes of free_until
+	maxForms   = 256
+	maxText    = 4096    // bytes before or behind a value
+	maxSchema  = 1 << 16 // bytes
+	maxSchemas = 1 << 18 // bytes of all schemas together
+	maxFree    = 256     // bytes of free_until
 )
 
 const param = "sampling.guide"
@@ -59,10 +61,14 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
 	}
 	c := schema.NewCompiler()
+	size := 0
 	var forms []*grammar.Symbol
 	for _, form := range g.GetForms() {
 		if len(form.GetBefore()) > maxText || len(form.GetAfter()) > maxText || len(form.GetSchema()) > maxSchema {
 			return nil, streamerr.InvalidParam(param, "a guide's schema must have at most %d bytes, and the text around it %d", maxSchema, maxText)
+		}
+		if size += len(form.GetSchema()); size > maxSchemas {
+			return nil, streamerr.InvalidParam(param, "a guide's schemas must have at most %d bytes together", maxSchemas)
 		}
 		value := grammar.Sequence()
 		if form.GetSchema() != "" {
@@ -88,7 +94,7 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: no value is valid under it")
 	}
 	made := &Guide{vocabulary: v, root: root, size: parts.Size()}
-	made.tables = v.newTables(parts.DFAs, maxTables)
+	made.tables = v.newTables(parts.DFAs)
 	for _, t := range made.tables {
 		made.size += t.size
 	}

@@ -99,6 +99,17 @@ var schemas = []string{
 	`{"type":"object","properties":{"x":{"type":"integer"}},"required":["y"],"additionalProperties":{"type":"boolean"}}`, `{"allOf":[{"type":"boolean"}]}`,
 	`{"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991}`, `{"type":"number","exclusiveMinimum":0,"maximum":1}`,
 	`{"type":"number","minimum":0.2,"maximum":0.8}`, `{"type":"number","exclusiveMinimum":-0.25,"exclusiveMaximum":1e-7}`, `{"type":"number","minimum":99.5}`,
+	`{"type":"string","pattern":"^[A-Z]{2,3}-\\d+$","maxLength":9}`, `{"pattern":"한|\"\\\\"}`, `{"type":["string","null"],"format":"date"}`, `{"format":"date-time"}`, `{"type":"string","format":"uuid"}`,
+	`{"type":"string","format":"email"}`, `{"type":"string","format":"ipv4"}`, `{"type":"string","format":"ipv6"}`, `{"type":"string","format":"hostname"}`, `{"type":"string","format":"time"}`, `{"type":"string","format":"duration"}`,
+	`{"type":"string","format":"date","pattern":"^20","minLength":10}`, `{"type":"string","format":"unheard-of","maxLength":3}`, `{"type":"integer","format":"int32","maximum":9}`,
+	`{"oneOf":[{"type":"object","properties":{"kind":{"const":"a"},"x":{"type":"integer"}},"required":["kind","x"],"additionalProperties":false},{"$ref":"#/$defs/b"},{"type":"null"}],
+		"$defs":{"b":{"type":"object","properties":{"kind":{"enum":["b","c"]}},"required":["kind"],"additionalProperties":false}},"discriminator":{"propertyName":"kind"}}`,
+	`{"type":"array","prefixItems":[{"type":"integer"},{"type":"boolean"}],"items":{"type":"null"},"maxItems":4}`, `{"type":"array","prefixItems":[{"type":"integer"},{"type":"boolean"}],"minItems":2,"maxItems":2}`,
+	`{"type":"array","prefixItems":[{"type":"integer"},{"const":"x"}],"minItems":1,"items":false}`, `{"type":"array","prefixItems":[{"type":"null"},{"type":"null"},{"type":"null"}],"maxItems":1}`, `{"items":false}`,
+	`{"prefixItems":[{"type":"null"}],"minItems":3}`,
+	`{"type":"object","propertyNames":{"pattern":"^[a-c]{1,2}$"},"additionalProperties":{"type":"integer"}}`, `{"type":"object","propertyNames":{"enum":["a",1]},"additionalProperties":{"type":"null"}}`,
+	`{"type":"object","properties":{"a":{"type":"null"},"b":false},"additionalProperties":{"type":"integer"}}`, `{"type":"number","multipleOf":0.01,"minimum":-5,"maximum":5}`,
+	`{"type":"array","prefixItems":[{"type":"boolean"},{"$ref":"#/prefixItems/0"}],"minItems":2,"x-vendor":1}`, `{"$defs":{"a b":{"type":"null"}},"$ref":"#/$defs/a%20b"}`, `{"type":"integer","enum":[1e30,0.5]}`,
 	`{"type":"object","properties":{"a&b":{"type":"null"},"<c>":{"const":"\u2028 & \\u2028 <d>"}},"required":["a&b","<c>"],"additionalProperties":false}`,
 }
 
@@ -186,13 +197,20 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	v, _ := vocabulary(t)
 	deep := strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100)
 	for schema, says := range map[string]string{
-		`{"type":"string","pattern":"a"}`: `"pattern"`, `{"oneOf":[]}`: `"oneOf"`, `{"not":{}}`: `"not"`, `{"multipleOf":2}`: `"multipleOf"`,
-		`{"type":"array","uniqueItems":true}`: `"uniqueItems"`, `{"allOf":[{},{}]}`: "allOf", `{"type":"text"}`: `"text"`, `{"type":5}`: "type", `{"enum":[]}`: "enum",
-		`{"enum":["a"],"type":"integer"}`: "no value", `{"$ref":"#/$defs/x"}`: `"#/$defs/x"`, `{"$ref":"http://x"}`: "http", `{"$ref":"#"}`: "no value",
-		`{"$ref":"#","type":"string"}`: "beside $ref", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"type":"integer","minimum":0.2,"maximum":0.8}`: "whole number",
+		`{"type":"string","pattern":"(?=a)"}`: `at #: pattern: it looks ahead`, `{"oneOf":[]}`: `oneOf`, `{"not":{}}`: `at #: not: this keyword`, `{"multipleOf":2}`: `multipleOf: it is 2`,
+		`{"type":"array","uniqueItems":true}`: `uniqueItems`, `{"type":"object","properties":{"a/b":{"items":{"if":{}}}}}`: "at #/properties/a~1b/items: if: this keyword",
+		`{"anyOf":[{},{"type":"string","format":"uuid","maxLength":3}]}`: "at #/anyOf/1: format: no text is valid", `{"type":"string","pattern":"^(a|b)*a(a|b){14}$"}`: "too complex",
+		`{"type":"string","pattern":5}`: "must be a string", `{"type":"number","multipleOf":0}`: "multipleOf: it must be",
+		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "branches 0 and 1", `{"oneOf":[{"type":"string"},{"const":"a"}]}`: "branches 0 and 1",
+		`{"oneOf":[{"properties":{"k":{"const":"a"}}},{"properties":{"k":{"const":"b"}}}]}`: "branches 0 and 1",
+		`{"oneOf":[` + strings.Repeat(`{"type":"null"},`, 300) + `{}]}`:                     "oneOf", `{"type":"object","properties":{"a":{}},"propertyNames":{}}`: "propertyNames", `{"propertyNames":{"type":"integer"}}`: "at #/propertyNames: type",
+		`{"prefixItems":{}}`: "prefixItems", `{"type":"array","items":[{}]}`: "prefixItems is", `{"type":"array","items":false,"minItems":1}`: "no value", `false`: "no value",
+		`{"allOf":[{},{}]}`: "allOf", `{"type":"text"}`: `"text"`, `{"type":5}`: "type", `{"enum":[]}`: "enum",
+		`{"enum":["a"],"type":"integer"}`: "no value", `{"$ref":"#/$defs/x"}`: `"#/$defs/x"`, `{"$ref":"http://x"}`: "http", `{"$ref":"#/anyOf/2"}`: "#/anyOf/2", `{"$ref":"#"}`: "no value",
+		`{"$ref":"#","type":"string"}`: "type: it stands beside $ref", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"type":"integer","minimum":0.2,"maximum":0.8}`: "whole number",
 		`{"minimum":1e20}`: "at most 15 digits", `{"exclusiveMinimum":0,"maximum":1e-20}`: "at most 15 digits", `{"exclusiveMinimum":0.5,"maximum":0.5}`: "no number",
-		`{"minimum":2,"maximum":1}`: "no number", `{"minimum":"1"}`: "minimum must be", `{"maximum":null}`: "maximum must be", `{"exclusiveMinimum":true}`: "exclusiveMinimum must be",
-		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `{"properties":{"a":false}}`: "", `[]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
+		`{"minimum":2,"maximum":1}`: "no number", `{"minimum":"1"}`: "minimum: it must be", `{"maximum":null}`: "maximum: it must be", `{"exclusiveMinimum":true}`: "exclusiveMinimum: it must be",
+		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `[]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
 		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "no value", deep: "deeply", `{"type":"string"} x`: "", `{"properties":[]}`: "properties",
 	} {
 		_, err := New(v, forms(schema))
@@ -202,7 +220,8 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	}
 	for name, g := range map[string]*llmv1.Guide{
 		"no form": {}, "many forms": forms(make([]string, maxForms+1)...), "a long schema": forms(strings.Repeat(" ", maxSchema) + "{}"),
-		"a long text": {Forms: []*llmv1.GuideForm{{Before: strings.Repeat("x", maxText+1)}}},
+		"long schemas": forms(slices.Repeat([]string{strings.Repeat(" ", maxSchema-2) + "{}"}, 5)...),
+		"a long text":  {Forms: []*llmv1.GuideForm{{Before: strings.Repeat("x", maxText+1)}}},
 	} {
 		if _, err := New(v, g); streamerr.As(err).Param != param {
 			t.Errorf("%s: %v", name, err)

@@ -148,7 +148,7 @@ func (m *Matcher) table(d *grammar.DFA, state uint16) *table {
 			return t
 		}
 	}
-	t := m.vocabulary.table(d, state)
+	t, _ := m.vocabulary.table(d, state)
 	m.tables[key] = t
 	m.held += t.size
 	return t

@@ -18,7 +18,7 @@ type sample struct {
 
 // draw returns a random sample.
 func draw(r *rand.Rand, depth int) sample {
-	kinds := 7
+	kinds := 10
 	if depth > 3 {
 		kinds = 5
 	}
@@ -55,9 +55,43 @@ func draw(r *rand.Rand, depth int) sample {
 			}
 			return "[" + strings.Join(values, ", ") + "]"
 		}}
+	case 6:
+		return drawPattern(r)
+	case 7:
+		first, second := draw(r, depth+1), draw(r, depth+1)
+		least := r.IntN(3)
+		return sample{fmt.Sprintf(`{"type":"array","prefixItems":[%s,%s],"items":{"type":"null"},"minItems":%d,"maxItems":%d}`, first.schema, second.schema, least, least+2), func(r *rand.Rand) string {
+			values := []string{first.value(r), second.value(r), "null", "null"}
+			return "[" + strings.Join(values[:least+r.IntN(3)], ",") + "]"
+		}}
+	case 8:
+		one, other := draw(r, depth+1), draw(r, depth+1)
+		form := `{"type":"object","properties":{"kind":{"const":"%s"},"v":%s},"required":["kind","v"],"additionalProperties":false}`
+		return sample{`{"oneOf":[` + fmt.Sprintf(form, "one", one.schema) + "," + fmt.Sprintf(form, "other", other.schema) + `,{"type":["integer","null"]}]}`, func(r *rand.Rand) string {
+			return []string{`{"kind":"one","v":` + one.value(r) + "}", `{"kind":"other", "v": ` + other.value(r) + "}", "-7", "null"}[r.IntN(4)]
+		}}
 	default:
 		return drawObject(r, depth)
 	}
+}
+
+// drawPattern draws a pattern, with bounds of the length that hold for its values. Both stand as in
+// JSON.
+func drawPattern(r *rand.Rand) sample {
+	patterns := []struct {
+		pattern string
+		values  []string
+	}{
+		{`^[A-Z]{2}-\\d+$`, []string{"AB-1", "ZZ-0123"}},
+		{`한|\"`, []string{"한한", `a\"`, "x한y", "---한"}},
+		{`^(?:a|bc)*[^\\s]$`, []string{"aaax", "bcbcb", "aa한"}},
+		{`\\.(?:png|jpe?g)$`, []string{".png", "é.jpg", "a b.jpeg"}},
+	}
+	p := patterns[r.IntN(len(patterns))]
+	bounds := []string{"", `,"maxLength":9`, `,"minLength":2`, `,"minLength":1,"maxLength":30`}[r.IntN(4)]
+	return sample{`{"type":"string","pattern":"` + p.pattern + `"` + bounds + `}`, func(r *rand.Rand) string {
+		return `"` + p.values[r.IntN(len(p.values))] + `"`
+	}}
 }
 
 func drawText(r *rand.Rand) sample {

@@ -56,25 +56,30 @@ type tableKey struct {
 	state uint16
 }
 
-// maxTables bounds the tables that are made in advance, in bytes. The tables of further states are
-// made when an answer reaches them.
-const maxTables = 4 << 20
+// maxTables bounds the tables that are made in advance, in bytes, and maxVisits bounds the nodes of
+// the trie that are visited for them: some hundred milliseconds. The tables of further states are made
+// when an answer reaches them.
+const (
+	maxTables = 4 << 20
+	maxVisits = 1 << 24
+)
 
 // newTables returns the tables of the first states of DFAs.
-func (v *Vocabulary) newTables(all []*grammar.DFA, room int) tables {
-	made := tables{}
+func (v *Vocabulary) newTables(all []*grammar.DFA) tables {
+	made, room, visits := tables{}, maxTables, maxVisits
 	for _, d := range all {
-		for state := grammar.Start; state < d.States() && room > 0; state++ {
-			t := v.table(d, uint16(state))       //nolint:gosec // states have 16 bits
-			made[tableKey{d, uint16(state)}] = t //nolint:gosec // states have 16 bits
-			room -= t.size
+		for state := grammar.Start; state < d.States() && room > 0 && visits > 0; state++ {
+			t, visited := v.table(d, uint16(state)) //nolint:gosec // states have 16 bits
+			made[tableKey{d, uint16(state)}] = t    //nolint:gosec // states have 16 bits
+			room, visits = room-t.size, visits-visited
 		}
 	}
 	return made
 }
 
-// table matches the whole vocabulary with a DFA, from a state on.
-func (v *Vocabulary) table(d *grammar.DFA, from uint16) *table {
+// table matches the whole vocabulary with a DFA, from a state on. visited is the number of nodes that
+// were visited.
+func (v *Vocabulary) table(d *grammar.DFA, from uint16) (_ *table, visited int) {
 	type place struct {
 		state uint16
 		chars int32
@@ -86,6 +91,7 @@ func (v *Vocabulary) table(d *grammar.DFA, from uint16) *table {
 	var lastEffect effect
 	var last []uint32 // found[lastEffect], to save most look-ups
 	for at := int32(1); at < int32(len(v.nodes)-1); {
+		visited++
 		n := &v.nodes[at]
 		before := path[n.depth-1]
 		to := d.Next(before.state, n.b)
@@ -125,7 +131,7 @@ func (v *Vocabulary) table(d *grammar.DFA, from uint16) *table {
 	slices.SortStableFunc(t.exits, func(a, b exit) int { return cmp.Compare(a.chars, b.chars) })
 	t.exits = slices.Clip(t.exits)
 	t.size += 64 + len(t.exits)*8
-	return t
+	return t, visited
 }
 
 // A tokenSet is an immutable set of tokens: a list if they are few, and a bitset otherwise.

@@ -18,6 +18,7 @@ func violates(t testing.TB, schema, value string) string {
 		return v
 	}
 	c := jsonschema.NewCompiler()
+	c.AssertFormat()
 	if err := c.AddResource("schema.json", read(schema)); err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func spell(spelled []string) (*Vocabulary, error) {
 	}
 	slices.SortStableFunc(v.ids, func(a, b uint32) int { return strings.Compare(spelled[a], spelled[b]) })
 	v.grow()
-	v.strings = v.newTables([]*grammar.DFA{grammar.Characters}, maxTables)
+	v.strings = v.newTables([]*grammar.DFA{grammar.Characters})
 	return v, nil
 }
 

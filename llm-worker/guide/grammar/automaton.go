@@ -25,7 +25,7 @@ type Frame struct {
 type frameKey struct {
 	symbol   *Symbol
 	state    uint16 // of the current run
-	min, max int    // of the current repeat or run
+	min, max int    // of the current repeat or run; min is the number of bytes read of a literal
 	next     *Frame
 }
 
@@ -108,6 +108,8 @@ func (a *Automaton) frame(key frameKey) *Frame {
 		f.need = product(key.min, key.symbol.parts[0].need)
 	case run:
 		f.need = key.symbol.dfa.Need(key.state, key.min)
+	case literal:
+		f.need = len(key.symbol.text) - key.min
 	case oneByte, inOrder, oneOf: // always the same
 	}
 	f.need = min(f.need+key.next.Least(), Endless)
@@ -134,9 +136,12 @@ func (a *Automaton) State(stacks ...*Frame) *State {
 	for _, f := range s.tops {
 		key = binary.LittleEndian.AppendUint32(key, f.id)
 		s.need = min(s.need, f.need)
-		if f.symbol.kind == run {
+		switch f.symbol.kind {
+		case run:
 			s.live.join(&f.symbol.dfa.live[f.state])
-		} else {
+		case literal:
+			s.live.Add(f.symbol.text[f.min], f.symbol.text[f.min])
+		default:
 			s.live.join(f.symbol.class)
 		}
 	}
@@ -162,7 +167,7 @@ func (a *Automaton) expand(f *Frame, s *State, seen map[*Frame]bool) {
 	}
 	seen[f] = true
 	switch f.symbol.kind {
-	case oneByte:
+	case oneByte, literal:
 		s.tops = append(s.tops, f)
 	case inOrder:
 		next := f.next
@@ -205,18 +210,34 @@ func (a *Automaton) Step(s *State, b byte) *State {
 	}
 	var stacks []*Frame
 	for _, f := range s.tops {
-		if f.symbol.kind == run {
+		switch f.symbol.kind {
+		case run:
 			if to := f.symbol.dfa.Next(f.state, b); to != Dead {
 				stacks = append(stacks, a.moved(f, to))
 			}
-		} else if f.symbol.class.Has(b) {
-			stacks = append(stacks, f.next)
+		case literal:
+			if f.symbol.text[f.min] == b {
+				stacks = append(stacks, a.read(f))
+			}
+		default:
+			if f.symbol.class.Has(b) {
+				stacks = append(stacks, f.next)
+			}
 		}
 	}
 	slices.SortStableFunc(stacks, func(a, b *Frame) int { return cmp.Compare(a.Least(), b.Least()) })
 	next := a.State(stacks...)
 	s.follow[b] = next
 	return next
+}
+
+// read returns the frame after the next byte of a literal.
+func (a *Automaton) read(f *Frame) *Frame {
+	key := f.frameKey
+	if key.min++; key.min == len(key.symbol.text) {
+		return f.next
+	}
+	return a.frame(key)
 }
 
 // moved returns the frame of a run after a byte that leads to a state.

@@ -23,6 +23,11 @@ func Survey(root *Symbol) *Parts {
 // vocabulary has a token for: a text could reach a state that allows no token.
 func (p *Parts) Lacks(alone *Class) bool {
 	for _, s := range p.symbols {
+		for i := range len(s.text) {
+			if !alone.Has(s.text[i]) {
+				return true
+			}
+		}
 		for _, part := range s.parts {
 			if part.kind == oneByte && !part.class.meets(alone) {
 				return true
@@ -36,7 +41,7 @@ func (p *Parts) Lacks(alone *Class) bool {
 func (p *Parts) Size() int {
 	size := 0
 	for _, s := range p.symbols {
-		size += 96 + 8*cap(s.parts)
+		size += 112 + 8*cap(s.parts) + len(s.text)
 	}
 	for _, d := range p.DFAs {
 		size += d.size()

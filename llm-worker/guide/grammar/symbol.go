@@ -19,6 +19,7 @@ type Symbol struct {
 	class *Class    // of one byte
 	parts []*Symbol // of a sequence or choice; one for a repeat
 	dfa   *DFA      // of a run
+	text  string    // of a literal, not empty
 
 	min, max int // of a repeat, or of a run of a counting DFA; max < 0 means no maximum
 
@@ -34,6 +35,7 @@ const (
 	oneOf        // one of the parts
 	repeat       // one part, min to max times
 	run          // a text of a DFA
+	literal      // one text
 )
 
 // A Class is a set of bytes.
@@ -95,13 +97,12 @@ func Byte(b byte) *Symbol { return single[b] }
 // Optional matches a symbol or the empty text.
 func Optional(of *Symbol) *Symbol { return Choice(Sequence(), of) }
 
-// Literal matches text.
+// Literal matches text. However long the text is, a position in it is one frame.
 func Literal(text string) *Symbol {
-	s := Sequence()
-	for i := range len(text) {
-		s.parts = append(s.parts, single[text[i]])
+	if text == "" {
+		return Sequence()
 	}
-	return s
+	return &Symbol{kind: literal, text: text}
 }
 
 // OneText matches one of several texts, which are sorted and distinct. Common prefixes are merged,
@@ -190,6 +191,8 @@ func (s *Symbol) shortest() int {
 		n = product(s.min, s.parts[0].need)
 	case run:
 		n = s.dfa.Need(Start, s.min)
+	case literal:
+		n = len(s.text)
 	}
 	return min(n, Endless)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
@@ -20,56 +21,124 @@ var (
 // object matches an object with the properties that the schema names, in the schema's order;
 // properties that are not required may be absent. If the schema names none, the object may have any
 // properties.
-func (c *Compiler) object(s schema, depth int) (*grammar.Symbol, error) {
-	var required []string
-	if raw, ok := s["required"]; ok && json.Unmarshal(raw, &required) != nil {
-		return nil, errors.New("required must be a list of strings")
-	}
-	var properties []member
-	if raw, ok := s["properties"]; ok {
-		var err error
-		if properties, err = members(raw); err != nil {
-			return nil, fmt.Errorf("properties must be an object: %w", err)
-		}
-	}
-	others, none := json.RawMessage("true"), false
-	if raw, ok := s["additionalProperties"]; ok {
-		others, none = raw, string(raw) == "false"
-	}
-	for _, name := range required {
-		if !slices.ContainsFunc(properties, func(m member) bool { return m.key == name }) {
-			if none {
-				return nil, fmt.Errorf("it requires the property %.64q, which it does not allow", name)
-			}
-			properties = append(properties, member{name, others})
-		}
-	}
-	if len(properties) > 0 || none {
-		return c.named(properties, required, depth)
-	}
-	value, err := c.schema(others, depth+1)
+func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
+	properties, err := s.properties()
 	if err != nil {
 		return nil, err
 	}
-	return list("{", grammar.Sequence(text, colon, value), 0, -1, "}"), nil
+	others := s.others()
+	none := string(others) == "false"
+	names, named := s.is["propertyNames"]
+	if named && len(properties) > 0 {
+		return nil, s.wrong("propertyNames", "it stands beside properties or required, which is not supported")
+	}
+	if len(properties) > 0 || none {
+		return c.named(s, properties)
+	}
+	key := text
+	if named {
+		if key, err = c.names(s.below(names, "propertyNames")); err != nil {
+			return nil, err
+		}
+	}
+	value, err := c.schema(s.below(others, "additionalProperties"))
+	if err != nil {
+		return nil, err
+	}
+	return list("{", grammar.Sequence(key, colon, value), 0, -1, "}"), nil
+}
+
+// others returns the schema of the properties that s does not name.
+func (s schema) others() json.RawMessage {
+	if raw, ok := s.is["additionalProperties"]; ok {
+		return bytes.TrimSpace(raw)
+	}
+	return json.RawMessage("true")
+}
+
+// A property is a property that a schema names.
+type property struct {
+	member
+	where    string // the keyword that has its schema
+	required bool
+}
+
+// properties returns the properties that s names in properties and required.
+func (s schema) properties() (all []property, err error) {
+	if raw, ok := s.is["properties"]; ok {
+		list, err := members(raw)
+		if err != nil {
+			return nil, s.wrong("properties", "it must be an object: %v", err)
+		}
+		for _, m := range list {
+			all = append(all, property{member: m, where: "properties"})
+		}
+	}
+	var required []string
+	if raw, ok := s.is["required"]; ok && json.Unmarshal(raw, &required) != nil {
+		return nil, s.wrong("required", "it must be a list of strings")
+	}
+	index := make(map[string]int, len(all))
+	for i := range all {
+		index[all[i].key] = i
+	}
+	others := s.others()
+	for _, name := range required {
+		at, known := index[name]
+		switch {
+		case known:
+			all[at].required = true
+		case string(others) == "false":
+			return nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
+		default:
+			index[name] = len(all)
+			all = append(all, property{member{name, others}, "additionalProperties", true})
+		}
+	}
+	return all, nil
+}
+
+// names matches the names that are valid under a schema of strings.
+func (c *Compiler) names(n node) (*grammar.Symbol, error) {
+	if err := c.take(n, 1); err != nil {
+		return nil, err
+	}
+	s, err := parse(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range Keywords {
+		if _, is := s.is[k.Name]; is && k.implies != "string" && k.Name != "type" && k.Name != "enum" && k.Name != "const" {
+			return nil, s.wrong(k.Name, "this keyword is not supported in propertyNames")
+		}
+	}
+	if types, err := typesOf(s); err != nil || len(types) > 0 && !slices.Contains(types, "string") {
+		return nil, s.wrong("type", "it must be string in propertyNames")
+	}
+	s.is["type"] = json.RawMessage(`"string"`)
+	return c.compile(s)
 }
 
 // named matches an object with these properties. What may follow depends on the index of the next
 // property, and on whether a property has come before.
-func (c *Compiler) named(properties []member, required []string, depth int) (*grammar.Symbol, error) {
+func (c *Compiler) named(s schema, properties []property) (*grammar.Symbol, error) {
 	first, later := grammar.Literal("}"), grammar.Literal("}")
-	for _, m := range slices.Backward(properties) {
-		value, err := c.schema(m.value, depth+1)
-		if err != nil {
-			return nil, fmt.Errorf("property %.64q: %w", m.key, err)
+	for _, p := range slices.Backward(properties) {
+		at := s.below(p.value, p.where)
+		if p.where == "properties" {
+			at = s.below(p.value, p.where, p.key)
 		}
-		key, err := plainJSON(m.key)
+		value, err := c.schema(at)
+		if err != nil {
+			return nil, err
+		}
+		key, err := plainJSON(p.key)
 		if err != nil {
 			return nil, err
 		}
 		one := grammar.Sequence(grammar.Literal(key), colon, value, later)
 		asFirst, asLater := one, grammar.Sequence(comma, one)
-		if !slices.Contains(required, m.key) {
+		if !p.required {
 			asFirst, asLater = grammar.Choice(one, first), grammar.Choice(asLater, later)
 		}
 		first, later = asFirst, asLater
@@ -77,19 +146,54 @@ func (c *Compiler) named(properties []member, required []string, depth int) (*gr
 	return grammar.Sequence(grammar.Literal("{"), first), nil
 }
 
-func (c *Compiler) array(s schema, depth int) (*grammar.Symbol, error) {
-	item := anyValue
-	if raw, ok := s["items"]; ok {
-		var err error
-		if item, err = c.schema(raw, depth+1); err != nil {
-			return nil, err
-		}
-	}
+func (c *Compiler) array(s schema) (*grammar.Symbol, error) {
 	least, most, err := bounds(s, "minItems", "maxItems")
 	if err != nil {
 		return nil, err
 	}
-	return list("[", item, least, most, "]"), nil
+	item := anyValue
+	if raw, ok := s.is["items"]; ok {
+		if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
+			return nil, s.wrong("items", "a list of schemas is not supported; prefixItems is")
+		}
+		if item, err = c.schema(s.below(raw, "items")); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := s.is["prefixItems"]; !ok {
+		return list("[", item, least, most, "]"), nil
+	}
+	first, err := s.list("prefixItems")
+	if err != nil {
+		return nil, err
+	}
+	return c.tuple(s, first, item, least, most)
+}
+
+// tuple matches an array whose first items have schemas of their own.
+func (c *Compiler) tuple(s schema, first []json.RawMessage, item *grammar.Symbol, least, most int) (*grammar.Symbol, error) {
+	n := len(first)
+	end := grammar.Literal("]")
+	rest := end // what follows the first n items, if n > 0
+	if most < 0 || most > n {
+		rest = grammar.Sequence(grammar.Repeat(max(least-n, 0), max(most-n, -1), grammar.Sequence(comma, item)), end)
+	}
+	for i, raw := range slices.Backward(first) {
+		value, err := c.schema(s.below(raw, "prefixItems", strconv.Itoa(i)))
+		if err != nil {
+			return nil, err
+		}
+		if most >= 0 && i >= most {
+			continue
+		}
+		if rest = grammar.Sequence(value, rest); i > 0 {
+			rest = grammar.Sequence(comma, rest)
+		}
+		if i >= least {
+			rest = grammar.Choice(rest, end)
+		}
+	}
+	return grammar.Sequence(grammar.Literal("["), rest), nil
 }
 
 // list matches least to most items, with commas between them.
@@ -108,16 +212,16 @@ func list(open string, item *grammar.Symbol, least, most int, shut string) *gram
 func bounds(s schema, low, high string) (least, most int, err error) {
 	most = -1
 	for name, into := range map[string]*int{low: &least, high: &most} {
-		if raw, ok := s[name]; ok {
+		if raw, ok := s.is[name]; ok {
 			var v float64
 			if json.Unmarshal(raw, &v) != nil || v < 0 || v != math.Trunc(v) || v > math.MaxInt32 {
-				return 0, 0, fmt.Errorf("%s must be a count", name)
+				return 0, 0, s.wrong(name, "it must be a count")
 			}
 			*into = int(v)
 		}
 	}
 	if most >= 0 && least > most {
-		return 0, 0, fmt.Errorf("%s is more than %s", low, high)
+		return 0, 0, s.wrong(low, "it is more than %s", high)
 	}
 	return least, most, nil
 }

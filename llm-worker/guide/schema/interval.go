@@ -49,22 +49,23 @@ type limit struct {
 	open bool // v itself is outside
 }
 
-// interval returns the numbers from low to high, whole ones if integer.
-func interval(low, high *limit, integer bool) *grammar.Symbol {
+// interval returns the numbers from low to high that have at most places digits after the point; a
+// negative number of places sets no bound.
+func interval(low, high *limit, places int) *grammar.Symbol {
 	one := grammar.Choice()
 	if high == nil || high.v > 0 || high.v == 0 && !high.open {
 		var lo *bound
 		if low != nil && low.v >= 0 {
 			lo = newBound(low)
 		}
-		one.Or(magnitudes{lo, newBound(high), integer}.symbol())
+		one.Or(magnitudes{lo, newBound(high), places}.symbol())
 	}
 	if low == nil || low.v < 0 {
 		lo := &bound{whole: "0", open: true} // 0 has no sign
 		if high != nil && high.v < 0 {
 			lo = newBound(high)
 		}
-		one.Or(grammar.Sequence(grammar.Literal("-"), magnitudes{lo, newBound(low), integer}.symbol()))
+		one.Or(grammar.Sequence(grammar.Literal("-"), magnitudes{lo, newBound(low), places}.symbol()))
 	}
 	return grammar.Measure(one)
 }
@@ -88,20 +89,20 @@ func newBound(l *limit) *bound {
 // magnitudes are the numbers without a sign between two bounds; a nil bound is absent.
 type magnitudes struct {
 	low, high *bound
-	integer   bool
+	places    int // maximum number of digits behind the point; negative for no other bound than maxDigits
 }
 
 // digits returns the maximum number of digits behind the point if there are n before it.
 func (m magnitudes) digits(n int) int {
-	if m.integer {
-		return 0
+	if m.places >= 0 {
+		return min(m.places, maxDigits-n)
 	}
 	return maxDigits - n
 }
 
 func (m magnitudes) symbol() *grammar.Symbol {
 	one := grammar.Choice()
-	shortest, longest := 1, maxDigits // digits before the point, of numbers from 1 on
+	shortest, longest := 1, maxDigits-max(m.places, 0) // digits before the point, of numbers from 1 on
 	if m.low == nil || m.low.whole == "0" {
 		one.Or(grammar.Sequence(grammar.Literal("0"), m.behind(m.low != nil, m.high != nil && m.high.whole == "0", m.digits(0))))
 	} else {
@@ -123,8 +124,8 @@ func (m magnitudes) symbol() *grammar.Symbol {
 		if m.high != nil && len(m.high.whole) == longest {
 			last--
 		}
-		rest := grammar.Repeat(n-1, last-1, digit)
-		if !m.integer {
+		rest := grammar.Sequence(grammar.Repeat(n-1, last-1, digit), tails[m.digits(last)])
+		if m.places < 0 {
 			rest = grammar.Sequence(grammar.Repeat(n-1, n-1, digit), rests[last][n])
 		}
 		one.Or(grammar.Sequence(grammar.OneByte('1', '9'), rest))

@@ -36,13 +36,13 @@ func (r *reader) accepts(text string) bool {
 	return at.Done()
 }
 
-// number draws a random text of the symbol, which is a number.
-func (r *reader) number(random *rand.Rand) string {
+// draw draws a random text of the symbol.
+func (r *reader) draw(random *rand.Rand) string {
 	at := r.start
 	for text := []byte(nil); ; {
 		var may []byte
-		for _, b := range []byte("-.0123456789eE+") {
-			if r.automaton.Step(at, b) != nil {
+		for i := range 256 {
+			if b := byte(i); r.automaton.Step(at, b) != nil {
 				may = append(may, b)
 			}
 		}
@@ -59,10 +59,11 @@ type span struct {
 	low, high         *float64
 	lowOpen, highOpen bool
 	integer           bool
+	places            int // digits behind the point; 0 for no bound
 }
 
 func (s span) schema() schema {
-	all := schema{}
+	all := map[string]json.RawMessage{}
 	put := func(name string, v *float64) {
 		if v != nil {
 			all[name] = json.RawMessage(strconv.FormatFloat(*v, 'g', -1, 64))
@@ -70,7 +71,10 @@ func (s span) schema() schema {
 	}
 	put(map[bool]string{false: "minimum", true: "exclusiveMinimum"}[s.lowOpen], s.low)
 	put(map[bool]string{false: "maximum", true: "exclusiveMaximum"}[s.highOpen], s.high)
-	return all
+	if s.places > 0 {
+		all["multipleOf"] = json.RawMessage(fmt.Sprintf("1e-%d", s.places))
+	}
+	return schema{node{at: &place{root: "#"}}, all}
 }
 
 // holds compares decimals exactly. A bound is the shortest decimal of its float64.
@@ -117,16 +121,19 @@ func (s span) writable(text string) bool {
 	before, behind, _ := strings.Cut(strings.TrimPrefix(text, "-"), ".")
 	if before == "0" {
 		before = ""
-		if s.low != nil || s.high != nil {
+		if s.low != nil || s.high != nil || s.places > 0 && !s.integer {
 			if v, _ := strconv.ParseFloat(text, 64); v == 0 && text[0] == '-' {
 				return false // with bounds, 0 has no sign
 			}
 		}
 	}
+	if s.places > 0 && !s.integer && (len(behind) > s.places || len(before) > maxDigits-s.places) {
+		return false
+	}
 	return form.MatchString(text) && len(before)+len(behind) <= maxDigits
 }
 
-func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema(), s.integer) }
+func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema().is, s.integer) }
 
 // check compares the span's symbol with the span, for texts drawn from the symbol and for others.
 func (s span) check(t testing.TB, r *rand.Rand, others ...string) {
@@ -138,7 +145,7 @@ func (s span) check(t testing.TB, r *rand.Rand, others ...string) {
 	numbers := newReader(one)
 	if err == nil {
 		for range 10 {
-			text := numbers.number(r)
+			text := numbers.draw(r)
 			if !s.writable(text) || !s.holds(t, text) || !s.holdsAsFloat(text) {
 				t.Fatalf("%s: allows %s", s, text)
 			}
@@ -179,7 +186,7 @@ func randomBound(r *rand.Rand) *float64 {
 func TestNumbersAreWithinTheirBoundsExactly(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 1500 {
-		s := span{randomBound(r), randomBound(r), r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(3) == 0}
+		s := span{randomBound(r), randomBound(r), r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(3) == 0, max(0, r.IntN(12)-6)}
 		if s.low != nil && s.high != nil && *s.low > *s.high {
 			s.low, s.high = s.high, s.low
 		}
@@ -204,11 +211,13 @@ func FuzzNumbersAreWithinTheirBoundsExactly(f *testing.F) {
 	f.Add(-120.0, -7.0, uint8(6), -7.5, uint8(0), uint64(3))
 	f.Add(0.30000000000000004, 1e300, uint8(1), 0.3, uint8(15), uint64(4))
 	f.Add(-1e-300, 5e-324, uint8(3), 0.0, uint8(15), uint64(5))
+	f.Add(-3.25, 1000.5, uint8(2<<5), 0.75, uint8(2), uint64(6))
+	f.Add(99.99, 123456789012.3456, uint8(5<<5+3), 100.12345, uint8(5), uint64(7))
 	f.Fuzz(func(t *testing.T, low, high float64, flags uint8, v float64, digits uint8, seed uint64) {
 		if math.IsNaN(low+high+v) || math.IsInf(low, 0) || math.IsInf(high, 0) || math.IsInf(v, 0) {
 			return
 		}
-		s := span{&low, &high, flags&1 != 0, flags&2 != 0, flags&4 != 0}
+		s := span{&low, &high, flags&1 != 0, flags&2 != 0, flags&4 != 0, int(flags >> 5)}
 		if flags&8 != 0 {
 			s.low = nil
 		}
@@ -233,7 +242,11 @@ func TestFractionsWithinBoundsAreAccepted(t *testing.T) {
 		`{"type":"integer","minimum":-2.5,"exclusiveMaximum":3}`:        {"-2 0 2", "-3 3 -0"},
 		`{"type":"number","minimum":0.30000000000000004,"maximum":0.4}`: {"0.300000000000001 0.4", "0.3 0.300000000000000"},
 		`{"type":"number","exclusiveMinimum":99999.99,"maximum":1e5}`:   {"100000 99999.991", "99999.99 100000.1"},
-		`{"type":"number"}`: {"-0 0.123456789012345 123456789012345 1234567.12345678", "1e5 1234567.123456789 1E2 +1"},
+		`{"type":"number","multipleOf":0.01,"minimum":0.5}`:             {"0.5 0.51 1 12.30 9999999999999.99", "0.505 0.49 12.345"},
+		`{"type":"number","multipleOf":1}`:                              {"-3 0 12", "0.5 1.0"},
+		`{"type":"integer","multipleOf":0.1,"maximum":5}`:               {"5 -12", "0.1 6"},
+		`{"multipleOf":0.1}`: {"0.1 -0.5 3", "0.11"},
+		`{"type":"number"}`:  {"-0 0.123456789012345 123456789012345 1234567.12345678", "1e5 1234567.123456789 1E2 +1"},
 	} {
 		one, err := NewCompiler().Compile(text)
 		if err != nil {

@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
@@ -27,6 +28,10 @@ var anyValue = func() *grammar.Symbol {
 
 // number returns the numbers within the schema's bounds.
 func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
+	places, err := places(s, integer)
+	if err != nil {
+		return nil, err
+	}
 	low, err := tighter(s, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a > b })
 	if err != nil {
 		return nil, err
@@ -36,39 +41,67 @@ func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 		return nil, err
 	}
 	switch {
-	case low == nil && high == nil && integer:
+	case low == nil && high == nil && places == 0:
 		return anyInteger, nil
-	case low == nil && high == nil:
+	case low == nil && high == nil && places < 0:
 		return anyNumber, nil
 	}
-	if err := c.take(numberParts); err != nil {
+	if err := c.take(s.node, numberParts); err != nil {
 		return nil, err
 	}
 	one := grammar.Measure(grammar.Choice()) // no number
 	if low == nil || high == nil || low.v <= high.v {
-		one = interval(low, high, integer)
+		one = interval(low, high, places)
 	}
 	switch {
 	case one.Need() < grammar.Endless:
 		return one, nil
-	case integer:
-		return nil, fmt.Errorf("there is no whole number of at most %d digits within its bounds", maxDigits)
+	case places == 0:
+		return nil, s.wrong("", "there is no whole number of at most %d digits within its bounds", maxDigits)
+	case places > 0:
+		return nil, s.wrong("", "there is no number of at most %d digits, %d of them after the point, within its bounds", maxDigits, places)
 	default:
-		return nil, fmt.Errorf("there is no number of at most %d digits within its bounds", maxDigits)
+		return nil, s.wrong("", "there is no number of at most %d digits within its bounds", maxDigits)
 	}
+}
+
+// places returns the maximum number of digits after the point, or -1 if there is no other bound than
+// maxDigits.
+func places(s schema, integer bool) (int, error) {
+	raw, ok := s.is["multipleOf"]
+	if !ok {
+		if integer {
+			return 0, nil
+		}
+		return -1, nil
+	}
+	var step float64
+	if json.Unmarshal(raw, &step) != nil || step <= 0 {
+		return 0, s.wrong("multipleOf", "it must be a number above 0")
+	}
+	for n := range maxDigits {
+		if power, err := strconv.ParseFloat(fmt.Sprintf("1e-%d", n), 64); err != nil || power != step {
+			continue
+		}
+		if integer { // every whole number is a multiple
+			return 0, nil
+		}
+		return n, nil
+	}
+	return 0, s.wrong("multipleOf", "it is %.64s; only 1, 0.1, 0.01 and further negative powers of ten are supported", raw)
 }
 
 // tighter returns the tighter of the schema's closed and open limit, or nil if it has neither.
 func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*limit, error) {
 	var l *limit
 	for _, name := range []string{closed, open} {
-		raw, ok := s[name]
+		raw, ok := s.is[name]
 		if !ok {
 			continue
 		}
 		var v *float64 // null is not a number
 		if json.Unmarshal(raw, &v) != nil || v == nil {
-			return nil, fmt.Errorf("%s must be a number", name)
+			return nil, s.wrong(name, "it must be a number")
 		}
 		if l == nil || tighter(*v, l.v) || *v == l.v { // of two equal limits the open one is tighter
 			l = &limit{*v, name == open}

@@ -1,128 +1,212 @@
 // Package schema compiles JSON Schemas into grammars of the values that are valid under them.
+//
+// Keywords lists what is supported. All that could make an answer invalid and is not supported is
+// refused with an *Error, which names the keyword and its place.
 package schema
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/pattern"
 )
 
 // A Compiler compiles the schemas of one guide, and bounds the size of all of them together.
 type Compiler struct {
-	left int // how many of maxParts are left
+	left     int            // how many of maxParts are left
+	patterns pattern.Budget // of the patterns
 
 	root json.RawMessage
 	refs map[string]*grammar.Symbol // by JSON pointer into root
-	// Members of the objects that references pass through, by JSON pointer.
+	// Members of the objects and arrays that references pass through, by JSON pointer.
 	members map[string]map[string]json.RawMessage
 }
 
-// maxParts bounds the size of a guide: its schemas, their values, and its numbers with bounds,
-// which have many symbols each.
+// maxParts bounds the size of a guide: its schemas, their values, its numbers with bounds, which
+// have many symbols each, and the states of its patterns.
 const (
-	maxParts    = 1 << 14
-	numberParts = 1 << 6
+	maxParts      = 1 << 14
+	numberParts   = 1 << 6
+	patternStates = 1 << 4 // for each part
 )
 
 // NewCompiler returns a compiler of schemas that have at most maxParts parts together.
-func NewCompiler() *Compiler { return &Compiler{left: maxParts} }
+func NewCompiler() *Compiler { return &Compiler{left: maxParts, patterns: pattern.NewBudget()} }
+
+// An Error is a part of a schema that cannot be enforced.
+type Error struct {
+	At      string // a JSON pointer: the place of the schema
+	Keyword string // "" if the schema as a whole cannot be enforced
+	Problem string
+}
+
+func (e *Error) Error() string {
+	const longest = 200
+	at := e.At
+	if len(at) > longest {
+		at = "…" + strings.ToValidUTF8(at[len(at)-longest:], "")
+	}
+	if e.Keyword == "" {
+		return fmt.Sprintf("at %s: %s", at, e.Problem)
+	}
+	return fmt.Sprintf("at %s: %.64s: %s", at, e.Keyword, e.Problem)
+}
+
+// A node is a schema object or boolean, and its place.
+type node struct {
+	raw   json.RawMessage
+	at    *place
+	depth int
+}
+
+// A place is a JSON pointer, which is written only for an error: root, or the place above and the
+// names that lead from there.
+type place struct {
+	root  string
+	above *place
+	names []string
+}
+
+func (p *place) String() string {
+	if p.above == nil {
+		return p.root
+	}
+	var b strings.Builder
+	b.WriteString(p.above.String())
+	for _, name := range p.names {
+		b.WriteByte('/')
+		b.WriteString(pointerEscape.Replace(name))
+	}
+	return b.String()
+}
+
+// wrong returns the error of a keyword of n.
+func (n node) wrong(keyword, problem string, args ...any) error {
+	return &Error{At: n.at.String(), Keyword: keyword, Problem: fmt.Sprintf(problem, args...)}
+}
+
+// below returns the schema at a part of n.
+func (n node) below(raw json.RawMessage, names ...string) node {
+	return node{raw, &place{above: n.at, names: names}, n.depth + 1}
+}
+
+var (
+	pointerEscape   = strings.NewReplacer("~", "~0", "/", "~1")
+	pointerUnescape = strings.NewReplacer("~1", "/", "~0", "~")
+)
 
 // take counts parts of the guide.
-func (c *Compiler) take(n int) error {
-	if c.left -= n; c.left < 0 {
-		return errors.New("it has too many parts")
+func (c *Compiler) take(n node, parts int) error {
+	if c.left -= parts; c.left < 0 {
+		return n.wrong("", "the schemas have too many parts")
 	}
 	return nil
 }
 
 // Compile returns the values that are valid under a schema, which is a JSON document, and the root of
-// its own references. An error names the keyword that cannot be enforced.
+// its own references. The error of a schema that cannot be enforced is an *Error.
 func (c *Compiler) Compile(text string) (*grammar.Symbol, error) {
 	c.root, c.refs, c.members = json.RawMessage(text), map[string]*grammar.Symbol{}, map[string]map[string]json.RawMessage{}
-	return c.schema(c.root, 0)
+	return c.schema(node{raw: c.root, at: &place{root: "#"}})
 }
 
 const maxDepth = 64
 
-// annotations do not affect validity, or, like format, need not be enforced.
-var annotations = []string{
-	"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "example", "examples", "deprecated",
-	"readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType", "strict",
-}
-
-// keywords are enforced.
-var keywords = []string{
-	"type", "enum", "const", "$ref", "anyOf", "allOf", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
-	"minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-}
-
 // A schema holds the members of a schema object, without annotations.
-type schema map[string]json.RawMessage
+type schema struct {
+	node
+	is map[string]json.RawMessage
+}
 
-func (c *Compiler) schema(raw json.RawMessage, depth int) (*grammar.Symbol, error) {
-	if depth > maxDepth {
-		return nil, errors.New("it is nested too deeply")
+func (c *Compiler) schema(n node) (*grammar.Symbol, error) {
+	if n.depth > maxDepth {
+		return nil, n.wrong("", "the schema is nested too deeply")
 	}
-	if err := c.take(1); err != nil {
+	if err := c.take(n, 1); err != nil {
 		return nil, err
 	}
-	if strings.TrimSpace(string(raw)) == "true" {
+	switch string(bytes.TrimSpace(n.raw)) {
+	case "true":
 		return anyValue, nil
+	case "false":
+		return grammar.Choice(), nil
 	}
-	all, err := members(raw)
+	s, err := parse(n)
 	if err != nil {
-		return nil, fmt.Errorf("a schema must be an object: %w", err)
+		return nil, err
 	}
-	s := schema{}
+	return c.compile(s)
+}
+
+// parse reads a schema object, and refuses unsupported keywords.
+func parse(n node) (schema, error) {
+	s := schema{n, map[string]json.RawMessage{}}
+	all, err := members(n.raw)
+	if err != nil {
+		return s, n.wrong("", "a schema must be an object: %v", err)
+	}
 	for _, m := range all {
 		switch {
-		case slices.Contains(annotations, m.key):
-		case slices.Contains(keywords, m.key):
-			s[m.key] = m.value
-		case m.key == "uniqueItems" && string(m.value) == "false":
+		case annotations[m.key] || strings.HasPrefix(m.key, "x-"):
+		case enforced[m.key]:
+			s.is[m.key] = m.value
 		default:
-			return nil, fmt.Errorf("it uses the keyword %.64q", m.key)
+			return s, n.wrong(m.key, "this keyword is not supported")
 		}
 	}
-	for _, name := range []string{"$ref", "anyOf", "allOf", "const", "enum"} {
-		if value, ok := s[name]; ok {
-			return c.alone(s, name, value, depth)
+	if unique, ok := s.is["uniqueItems"]; ok && string(unique) != "false" {
+		return s, n.wrong("uniqueItems", "only false is supported")
+	}
+	delete(s.is, "uniqueItems")
+	return s, nil
+}
+
+func (c *Compiler) compile(s schema) (*grammar.Symbol, error) {
+	for _, name := range []string{"$ref", "anyOf", "oneOf", "allOf", "const", "enum"} {
+		if value, ok := s.is[name]; ok {
+			return c.alone(s, name, value)
 		}
 	}
-	return c.types(s, depth)
+	return c.types(s)
 }
 
 // alone compiles a keyword that allows no other keyword beside it except type, which filters the
 // values.
-func (c *Compiler) alone(s schema, name string, value json.RawMessage, depth int) (*grammar.Symbol, error) {
-	for other := range s {
-		if other != name && (other != "type" || name != "enum" && name != "const") {
-			return nil, fmt.Errorf("it uses %s beside %s", other, name)
+func (c *Compiler) alone(s schema, name string, value json.RawMessage) (*grammar.Symbol, error) {
+	for _, k := range Keywords {
+		_, is := s.is[k.Name]
+		if is && k.Name != name && (k.Name != "type" || name != "enum" && name != "const") {
+			return nil, s.wrong(k.Name, "it stands beside %s, which must stand alone", name)
 		}
 	}
 	switch name {
 	case "$ref":
-		return c.ref(value, depth)
+		return c.ref(s, value)
 	case "const":
-		return c.values(s, []json.RawMessage{value})
+		return c.values(s, name, []json.RawMessage{value})
 	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(value, &list); err != nil || len(list) == 0 {
-		return nil, fmt.Errorf("%s must be a list that is not empty", name)
+	list, err := s.list(name)
+	if err != nil {
+		return nil, err
 	}
-	if name == "enum" {
-		return c.values(s, list)
-	}
-	if name == "allOf" && len(list) > 1 {
-		return nil, errors.New("it uses allOf with more than one schema")
+	switch {
+	case name == "enum":
+		return c.values(s, name, list)
+	case name == "allOf" && len(list) > 1:
+		return nil, s.wrong(name, "more than one schema is not supported")
+	case name == "oneOf":
+		if err := c.checkDisjoint(s, list); err != nil {
+			return nil, err
+		}
 	}
 	one := grammar.Choice()
-	for _, raw := range list {
-		part, err := c.schema(raw, depth+1)
+	for i, raw := range list {
+		part, err := c.schema(s.below(raw, name, strconv.Itoa(i)))
 		if err != nil {
 			return nil, err
 		}
@@ -131,161 +215,38 @@ func (c *Compiler) alone(s schema, name string, value json.RawMessage, depth int
 	return one, nil
 }
 
+// list returns the elements of a keyword's list.
+func (s schema) list(name string) (list []json.RawMessage, err error) {
+	if json.Unmarshal(s.is[name], &list) != nil || len(list) == 0 {
+		return nil, s.wrong(name, "it must be a list that is not empty")
+	}
+	return list, nil
+}
+
 // values matches one of the values that have the schema's type.
-func (c *Compiler) values(s schema, list []json.RawMessage) (*grammar.Symbol, error) {
+func (c *Compiler) values(s schema, name string, list []json.RawMessage) (*grammar.Symbol, error) {
 	types, err := typesOf(s)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.take(len(list)); err != nil {
+	if err := c.take(s.node, len(list)); err != nil {
 		return nil, err
 	}
 	var texts []string
 	for _, raw := range list {
 		var v any
 		if err := json.Unmarshal(raw, &v); err != nil {
-			return nil, err
+			return nil, s.wrong(name, "%v", err)
 		}
 		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return isOf(v, t) }) {
 			continue
 		}
 		text, err := canonical(raw)
 		if err != nil {
-			return nil, err
+			return nil, s.wrong(name, "%v", err)
 		}
 		texts = append(texts, text)
 	}
 	slices.Sort(texts)
 	return grammar.OneText(slices.Compact(texts)), nil
-}
-
-// ref compiles a reference to another part of the document, which may contain the reference itself.
-func (c *Compiler) ref(raw json.RawMessage, depth int) (*grammar.Symbol, error) {
-	var pointer string
-	if json.Unmarshal(raw, &pointer) != nil || !strings.HasPrefix(pointer, "#") {
-		return nil, fmt.Errorf("it refers to %.64s, which is not in it", raw)
-	}
-	if known := c.refs[pointer]; known != nil {
-		return known, nil
-	}
-	target, ok := c.at(pointer)
-	if !ok {
-		return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
-	}
-	s := grammar.Choice()
-	c.refs[pointer] = s // before the target is compiled, because the target may refer to itself
-	part, err := c.schema(target, depth+1)
-	if err != nil {
-		return nil, err
-	}
-	s.Or(part)
-	return s, nil
-}
-
-// at returns what a JSON pointer points to.
-func (c *Compiler) at(pointer string) (json.RawMessage, bool) {
-	cut := strings.LastIndexByte(pointer, '/')
-	if cut < 0 {
-		return c.root, pointer == "#"
-	}
-	around, name := pointer[:cut], strings.NewReplacer("~1", "/", "~0", "~").Replace(pointer[cut+1:])
-	inside, known := c.members[around]
-	if !known {
-		target, ok := c.at(around)
-		if !ok {
-			return nil, false
-		}
-		if all, err := members(target); err == nil {
-			inside = make(map[string]json.RawMessage, len(all))
-			for _, m := range all {
-				inside[m.key] = m.value
-			}
-		}
-		c.members[around] = inside
-	}
-	target, ok := inside[name]
-	return target, ok
-}
-
-// types compiles a schema by its types. Without types, the keywords imply them.
-func (c *Compiler) types(s schema, depth int) (*grammar.Symbol, error) {
-	types, err := typesOf(s)
-	if err != nil {
-		return nil, err
-	}
-	if len(types) == 0 {
-		for keyword, kind := range map[string]string{
-			"properties": "object", "required": "object", "additionalProperties": "object", "items": "array", "minItems": "array", "maxItems": "array",
-			"minLength": "string", "maxLength": "string", "minimum": "number", "maximum": "number", "exclusiveMinimum": "number", "exclusiveMaximum": "number",
-		} {
-			if _, ok := s[keyword]; ok && !slices.Contains(types, kind) {
-				types = append(types, kind)
-			}
-		}
-		if slices.Sort(types); len(types) == 0 {
-			return anyValue, nil
-		}
-	}
-	one := grammar.Choice()
-	for _, kind := range types {
-		part, err := c.typed(s, kind, depth)
-		if err != nil {
-			return nil, err
-		}
-		one.Or(part)
-	}
-	return one, nil
-}
-
-func (c *Compiler) typed(s schema, kind string, depth int) (*grammar.Symbol, error) {
-	switch kind {
-	case "object":
-		return c.object(s, depth)
-	case "array":
-		return c.array(s, depth)
-	case "string":
-		least, most, err := bounds(s, "minLength", "maxLength")
-		return quoted(grammar.Run(grammar.Characters, least, most)), err
-	case "integer", "number":
-		return c.number(s, kind == "integer")
-	case "boolean":
-		return boolean, nil
-	case "null":
-		return null, nil
-	default:
-		return nil, fmt.Errorf("there is no type %.64q", kind)
-	}
-}
-
-func typesOf(s schema) ([]string, error) {
-	raw, ok := s["type"]
-	if !ok {
-		return nil, nil
-	}
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		return []string{one}, nil
-	}
-	var types []string
-	if json.Unmarshal(raw, &types) != nil || len(types) == 0 {
-		return nil, errors.New("type must be a string, or a list of strings")
-	}
-	return types, nil
-}
-
-func isOf(v any, kind string) bool {
-	switch v := v.(type) {
-	case nil:
-		return kind == "null"
-	case bool:
-		return kind == "boolean"
-	case string:
-		return kind == "string"
-	case []any:
-		return kind == "array"
-	case float64:
-		return kind == "number" || kind == "integer" && v == float64(int64(v))
-	default:
-		return kind == "object"
-	}
 }

@@ -1,0 +1,344 @@
+// Package pattern compiles regular expressions of JSON Schema (ECMA-262) into DFAs of the strings
+// that match them, as the strings stand in JSON: in UTF-8, with escapes where they are necessary.
+//
+// As in a validator, an expression matches if any part of the string does, unless it has anchors.
+// Lookaround, backreferences and word boundaries cannot be compiled, and are refused by name. So are
+// expressions whose DFA is too large or takes too long to make.
+package pattern
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"regexp/syntax"
+	"slices"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+)
+
+// Bounds of one DFA.
+const (
+	maxExpression = 1 << 12 // bytes
+	maxPlaces     = 1 << 12 // states between two characters
+	maxStates     = 1 << 13 // all states
+	maxWork       = 1 << 23 // steps of the construction, some tens of milliseconds
+)
+
+// A Budget bounds the work for all DFAs of a guide. It is not safe for concurrent use.
+type Budget struct{ left int }
+
+// NewBudget returns a budget for one guide.
+func NewBudget() Budget { return Budget{maxWork} }
+
+var errLarge = errors.New("the expressions are too complex to be enforced")
+
+// Compile returns the DFA of the contents of JSON strings, without their quotes, that match all
+// expressions and have least to most characters; most is negative if there is no upper bound. A
+// quote may follow a text of the DFA. The work is taken from budget.
+func Compile(expressions []string, least, most int, budget *Budget) (*grammar.DFA, error) {
+	m := &machine{Budget: budget, least: least, most: most}
+	for _, e := range expressions {
+		if len(e) > maxExpression {
+			return nil, fmt.Errorf("it has %d bytes; it can have %d", len(e), maxExpression)
+		}
+		translated, err := translate(e)
+		if err != nil {
+			return nil, err
+		}
+		parsed, err := syntax.Parse(translated, syntax.Perl)
+		if err != nil {
+			return nil, fmt.Errorf("it is not a regular expression: %w", err)
+		}
+		prog, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			return nil, fmt.Errorf("it is not a regular expression: %w", err)
+		}
+		m.progs = append(m.progs, prog)
+	}
+	if err := m.classify(); err != nil {
+		return nil, err
+	}
+	if err := m.explore(); err != nil {
+		return nil, err
+	}
+	return m.dfa()
+}
+
+// A machine is the product of the expressions and of a counter of characters. Its places are the
+// states between two characters.
+type machine struct {
+	*Budget
+	progs       []*syntax.Prog
+	least, most int
+
+	spans   []span // all characters, in order
+	classes int
+	accepts [][][]bool // by expression, instruction and class; nil for instructions that read nothing
+
+	places  []*place
+	numbers map[string]int // of places, by their keys
+
+	seen  []int // scratch of closure
+	stamp int
+}
+
+// A span is a range of characters that no expression tells apart. Spans with the same class are not
+// told apart either.
+type span struct {
+	from, to rune
+	class    int
+}
+
+// A place is a state between two characters.
+type place struct {
+	threads [][]uint32 // for each expression, the instructions that read the next character or the end; sorted
+	matched []bool     // expressions that match whatever follows
+	count   int        // of characters, up to the last number that makes a difference
+	accept  bool
+	next    []int // by class: the number of the next place, or -1
+}
+
+// spend counts the work of the construction.
+func (b *Budget) spend(n int) error {
+	if b.left -= n; b.left < 0 {
+		return errLarge
+	}
+	return nil
+}
+
+// lastRune is the last character of Unicode.
+const lastRune = 0x10ffff
+
+// classify sets spans, classes and accepts.
+func (m *machine) classify() error {
+	sets := map[string]int{} // distinct sets of characters
+	var examples []*syntax.Inst
+	cuts := []rune{0, ' ', 0x7f, 0x80, 0xd800, 0xe000}
+	of := make([][]int, len(m.progs))
+	for i, prog := range m.progs {
+		of[i] = make([]int, len(prog.Inst))
+		for pc := range prog.Inst {
+			inst := &prog.Inst[pc]
+			of[i][pc] = -1
+			if !reads(inst) {
+				continue
+			}
+			key := fmt.Sprint(inst.Op, inst.Rune)
+			if _, known := sets[key]; !known {
+				sets[key] = len(examples)
+				examples = append(examples, inst)
+				cuts = append(cuts, bounds(inst)...)
+			}
+			of[i][pc] = sets[key]
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	if err := m.spend(len(cuts) * (len(examples) + 1)); err != nil {
+		return err
+	}
+	signatures := map[string]int{}
+	var members [][]bool // by class and set
+	for i, from := range cuts {
+		to := rune(lastRune)
+		if i+1 < len(cuts) {
+			to = cuts[i+1] - 1
+		}
+		in, signature := make([]bool, len(examples)), make([]byte, len(examples))
+		for set, inst := range examples {
+			if in[set] = inst.MatchRune(from); in[set] {
+				signature[set] = 1
+			}
+		}
+		class, known := signatures[string(signature)]
+		if !known {
+			class = len(members)
+			signatures[string(signature)] = class
+			members = append(members, in)
+		}
+		m.spans = append(m.spans, span{from, to, class})
+	}
+	m.classes = len(members)
+	for i, prog := range m.progs {
+		all := make([][]bool, len(prog.Inst))
+		for pc, set := range of[i] {
+			if set < 0 {
+				continue
+			}
+			if err := m.spend(m.classes); err != nil {
+				return err
+			}
+			all[pc] = make([]bool, m.classes)
+			for class := range members {
+				all[pc][class] = members[class][set]
+			}
+		}
+		m.accepts = append(m.accepts, all)
+	}
+	return nil
+}
+
+func reads(inst *syntax.Inst) bool {
+	switch inst.Op {
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+		return true
+	default:
+		return false
+	}
+}
+
+// bounds returns the characters at which an instruction's set begins, or ends before.
+func bounds(inst *syntax.Inst) (cuts []rune) {
+	switch {
+	case inst.Op == syntax.InstRuneAnyNotNL:
+		return []rune{'\n', '\n' + 1}
+	case len(inst.Rune) == 1:
+		return []rune{inst.Rune[0], inst.Rune[0] + 1}
+	}
+	for i, r := range inst.Rune {
+		if i%2 == 1 {
+			r++
+		}
+		if r <= lastRune {
+			cuts = append(cuts, r)
+		}
+	}
+	return cuts
+}
+
+// explore finds all places that can be reached, the beginning first.
+func (m *machine) explore() error {
+	m.numbers = map[string]int{}
+	first := &place{threads: make([][]uint32, len(m.progs)), matched: make([]bool, len(m.progs))}
+	for i, prog := range m.progs {
+		first.threads[i], first.matched[i] = m.closure(prog, []uint32{uint32(prog.Start)}, syntax.EmptyBeginText) //nolint:gosec // a program is short
+	}
+	m.enter(first, true)
+	for at := 0; at < len(m.places); at++ { //nolint:intrange // places grows
+		if err := m.spend(256); err != nil { // for its state
+			return err
+		}
+		from := m.places[at]
+		from.next = make([]int, m.classes)
+		for class := range m.classes {
+			to, ok := m.step(from, class)
+			from.next[class] = -1
+			if ok {
+				from.next[class] = m.enter(to, false)
+			}
+			if len(m.places) > maxPlaces || m.left < 0 {
+				return errLarge
+			}
+		}
+	}
+	return nil
+}
+
+// enter returns the number of a place.
+func (m *machine) enter(p *place, first bool) int {
+	key := p.key()
+	if n, known := m.numbers[key]; known && !first && n > 0 { // the beginning accepts other texts than the same threads later
+		return n
+	}
+	p.accept = p.count >= m.least
+	for i, prog := range m.progs {
+		if p.accept && !p.matched[i] {
+			at := syntax.EmptyEndText
+			if first {
+				at |= syntax.EmptyBeginText
+			}
+			_, p.accept = m.closure(prog, p.threads[i], at)
+		}
+	}
+	n := len(m.places)
+	m.places, m.numbers[key] = append(m.places, p), n
+	return n
+}
+
+// key identifies a place after the beginning.
+func (p *place) key() string {
+	key := binary.LittleEndian.AppendUint32(nil, uint32(p.count)) //nolint:gosec // below maxPlaces
+	for i, threads := range p.threads {
+		if p.matched[i] {
+			key = append(key, 1)
+			continue
+		}
+		key = append(key, 0)
+		key = binary.LittleEndian.AppendUint32(key, uint32(len(threads))) //nolint:gosec // a program is short
+		for _, pc := range threads {
+			key = binary.LittleEndian.AppendUint32(key, pc)
+		}
+	}
+	return string(key)
+}
+
+// step returns the place after a character of a class, or false if no text can match any more.
+func (m *machine) step(from *place, class int) (*place, bool) {
+	to := &place{threads: make([][]uint32, len(m.progs)), matched: slices.Clone(from.matched), count: from.count + 1}
+	switch {
+	case m.most >= 0 && to.count > m.most:
+		return nil, false
+	case m.most < 0:
+		to.count = min(to.count, m.least)
+	}
+	for i, prog := range m.progs {
+		if from.matched[i] {
+			continue
+		}
+		pcs := []uint32{uint32(prog.Start)} //nolint:gosec // a program is short; a match may begin anywhere
+		for _, pc := range from.threads[i] {
+			if in := m.accepts[i][pc]; in != nil && in[class] {
+				pcs = append(pcs, prog.Inst[pc].Out)
+			}
+		}
+		to.threads[i], to.matched[i] = m.closure(prog, pcs, 0)
+		if !to.matched[i] && len(to.threads[i]) == 0 {
+			return nil, false
+		}
+	}
+	return to, true
+}
+
+// unseen returns a mark for each instruction; those with the value of stamp have been seen.
+func (m *machine) unseen(instructions int) []int {
+	if len(m.seen) < instructions {
+		m.seen = make([]int, instructions)
+	}
+	m.stamp++
+	return m.seen
+}
+
+// closure returns the instructions that read a character, or check for the end, and can be reached
+// from others. matched reports whether the expression has matched.
+func (m *machine) closure(prog *syntax.Prog, from []uint32, at syntax.EmptyOp) (threads []uint32, matched bool) {
+	seen := m.unseen(len(prog.Inst))
+	for queue := slices.Clone(from); len(queue) > 0; {
+		pc := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if seen[pc] == m.stamp {
+			continue
+		}
+		seen[pc] = m.stamp
+		m.left--
+		switch inst := &prog.Inst[pc]; inst.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			queue = append(queue, inst.Out, inst.Arg)
+		case syntax.InstCapture, syntax.InstNop:
+			queue = append(queue, inst.Out)
+		case syntax.InstEmptyWidth:
+			needs := syntax.EmptyOp(inst.Arg) //nolint:gosec // an EmptyOp has 8 bits
+			if needs&^at == 0 {
+				queue = append(queue, inst.Out)
+			} else if needs == syntax.EmptyEndText {
+				threads = append(threads, pc)
+			}
+		case syntax.InstMatch:
+			return nil, true
+		case syntax.InstFail:
+		default:
+			threads = append(threads, pc)
+		}
+	}
+	slices.Sort(threads)
+	return threads, false
+}

@@ -1,0 +1,91 @@
+package schema
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+)
+
+// types compiles a schema by its types. Without types, the keywords imply them.
+func (c *Compiler) types(s schema) (*grammar.Symbol, error) {
+	types, err := typesOf(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(types) == 0 {
+		for _, k := range Keywords {
+			_, is := s.is[k.Name]
+			implies := is && k.implies != "" && (k.Name != "format" || formatOf(s) != nil)
+			if implies && !slices.Contains(types, k.implies) {
+				types = append(types, k.implies)
+			}
+		}
+		if slices.Sort(types); len(types) == 0 {
+			return anyValue, nil
+		}
+	}
+	one := grammar.Choice()
+	for _, kind := range types {
+		part, err := c.typed(s, kind)
+		if err != nil {
+			return nil, err
+		}
+		one.Or(part)
+	}
+	return one, nil
+}
+
+func (c *Compiler) typed(s schema, kind string) (*grammar.Symbol, error) {
+	switch kind {
+	case "object":
+		return c.object(s)
+	case "array":
+		return c.array(s)
+	case "string":
+		return c.text(s)
+	case "integer", "number":
+		return c.number(s, kind == "integer")
+	case "boolean":
+		return boolean, nil
+	case "null":
+		return null, nil
+	default:
+		return nil, s.wrong("type", "there is no type %.64q", kind)
+	}
+}
+
+func typesOf(s schema) ([]string, error) {
+	raw, ok := s.is["type"]
+	if !ok {
+		return nil, nil
+	}
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return []string{one}, nil
+	}
+	var types []string
+	if json.Unmarshal(raw, &types) != nil || len(types) == 0 {
+		return nil, s.wrong("type", "it must be a string, or a list of strings")
+	}
+	slices.Sort(types)
+	return slices.Compact(types), nil
+}
+
+func isOf(v any, kind string) bool {
+	switch v := v.(type) {
+	case nil:
+		return kind == "null"
+	case bool:
+		return kind == "boolean"
+	case string:
+		return kind == "string"
+	case []any:
+		return kind == "array"
+	case float64:
+		return kind == "number" || kind == "integer" && v == math.Trunc(v)
+	default:
+		return kind == "object"
+	}
+}
