@@ -153,7 +153,7 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 func (a *answer) tell(o rpc.Outcome) {
 	switch opened := a.client.EndComments(); {
 	case o.Err == nil: // the last event says that the stream completed
-		o.Told(a.ctx, a.form.LastEvent(a.call))
+		o.EndingSent(a.ctx, a.form.LastEvent(a.call))
 		a.lines.Finish()
 		a.flush()
 	case !opened: // nothing has been sent, so the status can still report the error

@@ -124,8 +124,8 @@ func (r *Record) Note(e observer.Event) {
 		r.settle(func(a *account) { a.orphaned = e.Err.Reason == streamerr.PeerLost })
 	case observer.CalleeGone:
 		r.settle(func(a *account) { a.left-- })
-	case observer.CallerTold:
-		r.settle(func(a *account) { a.told = true })
+	case observer.EndingSent:
+		r.settle(func(a *account) { a.endingSent = true })
 		r.trace.Note(streamtrace.SendTrailer, streamtrace.Up, e.Code, e.Reason, e.Path)
 	}
 }

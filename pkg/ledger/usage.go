@@ -11,15 +11,15 @@ import (
 type account struct {
 	tenant, key, surface, worker string
 
-	of       string // the stream that this stream is a part of; empty if it is whole
-	first    bool   // the stream began on this hop
-	resumed  bool   // the stream began on another api-service
-	orphaned bool   // the caller's connection broke before the caller could be told the ending
-	told     bool   // the caller was told the ending
-	called   bool   // the stream has called a hop below
-	left     int    // abandoned calls that are not over
-	closed   bool   // the stream has ended
-	settled  bool   // the usage record was written, or none is due
+	of         string // the stream that this stream is a part of; empty if it is whole
+	first      bool   // the stream began on this hop
+	resumed    bool   // the stream began on another api-service
+	orphaned   bool   // the caller's connection broke before the ending could be sent
+	endingSent bool   // to the caller
+	called     bool   // the stream has called a hop below
+	left       int    // abandoned calls that are not over
+	closed     bool   // the stream has ended
+	settled    bool   // the usage record was written, or none is due
 }
 
 // open begins the account of a stream. It must be called before the first message.
@@ -123,7 +123,7 @@ func (l *Ledger) Settle() {
 func (a *account) write(r *Record) {
 	kind := usage.Final
 	if !a.first {
-		if !a.orphaned || a.told {
+		if !a.orphaned || a.endingSent {
 			return
 		}
 		kind = usage.Orphan

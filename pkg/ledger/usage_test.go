@@ -54,7 +54,7 @@ func note(r observer.Flow, kinds ...observer.Kind) {
 // caller vanished before it was told the ending, and after the stream's abandoned calls are over.
 func TestRecordIsWrittenByTheAccountableHop(t *testing.T) {
 	const calling, left, gone, ended = observer.Calling, observer.CalleeLeft, observer.CalleeGone, observer.Ended
-	const callerLost, told = observer.CallerLost, observer.CallerTold
+	const callerLost, told = observer.CallerLost, observer.EndingSent
 	for name, test := range map[string]struct {
 		first         bool
 		before, after []observer.Kind // the end of the stream

@@ -104,7 +104,7 @@ func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 // step passes an event to the machine, and executes the actions that do not concern the reader.
 func (c *call) step(e protocol.Event) (a step.Actions) {
 	if e.Kind != protocol.Item {
-		c.stepSeldom(e, &a)
+		c.stepSlow(e, &a)
 		return a
 	}
 	c.mu.Lock()
@@ -116,9 +116,9 @@ func (c *call) step(e protocol.Event) (a step.Actions) {
 	return a
 }
 
-// stepSeldom is step for all events except Item. It may use defer, which costs too much for each
+// stepSlow is step for all events except Item. It may use defer, which costs too much for each
 // item.
-func (c *call) stepSeldom(e protocol.Event, a *step.Actions) {
+func (c *call) stepSlow(e protocol.Event, a *step.Actions) {
 	c.mu.Lock()
 	now := time.Since(c.begun)
 	a.N = copy(a.Some[:], c.machine.Step(now, e))

@@ -50,7 +50,7 @@ func newThreeHops(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) st
 
 func wrapped(own, ctx context.Context) bool { return own != ctx }
 
-func asItIs(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
+func verbatim(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
 
 // TestPlainCancelNamesTheHopThatCanceled: a context that ends without a cause is an ordinary ending
 // on every hop. It never counts as a bug of the hop that sees it.
@@ -67,21 +67,21 @@ func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 		middle      string // the path in the middle's record
 		heardByLeaf string // the path of the leaf's cause
 	}{
-		"the caller's context": {plain, asItIs, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
+		"the caller's context": {plain, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
 		"the parent of the caller's control": {func(t *testing.T) (context.Context, func()) {
 			parent, cancel := context.WithCancel(t.Context())
 			ctx, ctl := stream.WithControl(parent, time.Second)
 			t.Cleanup(ctl.Release)
 			return ctx, cancel
-		}, asItIs, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
+		}, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
 		"a context that the caller derived": {func(t *testing.T) (context.Context, func()) {
 			ctx, ctl := stream.WithControl(t.Context(), time.Second)
 			t.Cleanup(ctl.Release)
 			return context.WithCancel(ctx)
-		}, asItIs, streamerr.PeerReset, "", "front > middle", "front > middle"},
+		}, verbatim, streamerr.PeerReset, "", "front > middle", "front > middle"},
 		"the deadline of the caller's context": {func(t *testing.T) (context.Context, func()) {
 			return context.WithTimeout(t.Context(), 300*time.Millisecond)
-		}, asItIs, streamerr.Deadline, "", "front > middle", "front > middle"},
+		}, verbatim, streamerr.Deadline, "", "front > middle", "front > middle"},
 		"a context that the middle derived": {stays, context.WithCancel, streamerr.PeerReset, "middle", "middle", "middle"},
 		"the deadline of a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			own, cancel := context.WithTimeout(ctx, 300*time.Millisecond)

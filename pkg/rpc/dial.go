@@ -212,7 +212,7 @@ func (c *caller[Req, In, Out]) pass(out *Out) {
 
 // closed passes the end of the call, or the error of opening it, to the machine.
 func (c *caller[Req, In, Out]) closed(err error) {
-	c.generatedSaid()
+	c.readGenerated()
 	var st grpc.ClientStream
 	if c.st != nil {
 		st = c.st
@@ -279,8 +279,8 @@ func (c *caller[Req, In, Out]) drain() {
 	}
 }
 
-// generatedSaid reads the number of generated tokens from the trailers of a call that is over.
-func (c *caller[Req, In, Out]) generatedSaid() {
+// readGenerated reads the number of generated tokens from the trailers of a call that is over.
+func (c *caller[Req, In, Out]) readGenerated() {
 	if c.st == nil {
 		return
 	}

@@ -49,7 +49,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 // the outcome and calls ended with it.
 func DriveStarter[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Starter[Req, *Out], req Req, send func(*Out) error, ended func(Outcome)) (o Outcome, over bool) {
 	begun := time.Now()
-	d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send}
+	d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send}
 	o, over = d.start(engine, req, func(rest func() (Outcome, bool)) {
 		go func() {
 			o, over := h.exited(), true // if rest exits the goroutine
@@ -73,21 +73,21 @@ func (h *Hop) exited() Outcome {
 	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
 }
 
-// drive is Drive without the record of the ending. asItIs reports whether send sends the messages
+// drive is Drive without the record of the ending. verbatim reports whether send sends the messages
 // unchanged, so that their size is the number of bytes sent.
-func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) Outcome {
-	d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send, asItIs: asItIs}
+func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, verbatim bool) Outcome {
+	d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send, verbatim: verbatim}
 	o, _ := d.start(engine.Starter(), req, nil)
 	return o
 }
 
-// A driving is a stream that drive runs.
-type driving[Req, In, Out any] struct {
-	ctx    context.Context //nolint:containedctx // the stream's
-	hop    *Hop
-	m      *Method[Req, In, Out]
-	send   func(*Out) error
-	asItIs bool
+// A driver runs one stream for drive.
+type driver[Req, In, Out any] struct {
+	ctx      context.Context //nolint:containedctx // the stream's
+	hop      *Hop
+	m        *Method[Req, In, Out]
+	send     func(*Out) error
+	verbatim bool
 
 	flow    observer.Flow
 	timers  *watchdog.Watch // nil until the engine runs
@@ -97,7 +97,7 @@ type driving[Req, In, Out any] struct {
 // start runs the stream and returns its outcome, or over == false if other goroutines carry the
 // stream. In that case start calls resume later, which has another goroutine call rest. rest does
 // the remaining work, and returns what start returns.
-func (d *driving[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, resume func(rest func() (o Outcome, over bool))) (o Outcome, over bool) {
+func (d *driver[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, resume func(rest func() (o Outcome, over bool))) (o Outcome, over bool) {
 	return d.run(func() bool {
 		d.flow = observer.Of(d.ctx)
 		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation(), Message: req})
@@ -110,7 +110,7 @@ func (d *driving[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req,
 }
 
 // run runs a part of the stream. A panic becomes an outcome with reason INTERNAL.
-func (d *driving[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool) {
+func (d *driver[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool) {
 	over = true // also if f panics or exits
 	defer func() {
 		if over && d.timers != nil {
@@ -129,7 +129,7 @@ func (d *driving[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool)
 }
 
 // take handles an item or the error of the engine. It reports whether the stream continues.
-func (d *driving[Req, In, Out]) take(out *Out, err error) (more bool) {
+func (d *driver[Req, In, Out]) take(out *Out, err error) (more bool) {
 	ctx, name := d.ctx, d.hop.Name
 	if err != nil {
 		d.outcome = Outcome{Err: streamerr.Via(name, cause.Ending(ctx, err))}
@@ -147,7 +147,7 @@ func (d *driving[Req, In, Out]) take(out *Out, err error) (more bool) {
 	err = d.send(out)
 	d.timers.Passed()
 	switch {
-	case err == nil && d.asItIs:
+	case err == nil && d.verbatim:
 		d.flow.Sent(tokens, out)
 	case err == nil:
 		d.flow.Sent(tokens, nil)
@@ -168,7 +168,7 @@ func (d *driving[Req, In, Out]) take(out *Out, err error) (more bool) {
 }
 
 // ended returns the outcome of a stream whose engine has ended.
-func (d *driving[Req, In, Out]) ended() Outcome {
+func (d *driver[Req, In, Out]) ended() Outcome {
 	if d.outcome != (Outcome{}) {
 		return d.outcome
 	}

@@ -209,7 +209,7 @@ func TestAbandonedStreamHasOneEnding(t *testing.T) {
 				all, _ := notes.noted()
 				for _, kind := range all {
 					switch kind {
-					case observer.CallerTold:
+					case observer.EndingSent:
 						told++
 					case observer.CallerGone:
 						gone++

@@ -30,7 +30,7 @@ func (b panickingObserver) Begin(context.Context, observer.Beginning) observer.F
 }
 
 func (panickingObserver) Note(e observer.Event) {
-	if e.Kind == observer.Ended || e.Kind == observer.CallerTold {
+	if e.Kind == observer.Ended || e.Kind == observer.EndingSent {
 		panic(bug("the observer panics at an ending"))
 	}
 }

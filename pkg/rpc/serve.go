@@ -119,7 +119,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 			ctx = loop.With(ctx, k)
 		}
 		ctx = prefetch.With(ctx, append(prefetch.Touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Func(send))...)
-		d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), asItIs: true}
+		d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), verbatim: true}
 		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
 	}
 	run := func(k *loop.Carrier, send func(*Out) error) { // the drain of the hop's live streams awaits it
@@ -262,7 +262,7 @@ func (s *callee) halt() {
 // step steps the machine, executes the actions that need no answer, and returns the first action.
 func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 	if e.Kind != protocol.Item && e.Kind != protocol.Sent {
-		return s.stepSeldom(e)
+		return s.stepSlow(e)
 	}
 	s.mu.Lock()
 	if out := s.machine.Step(0, e); len(out) > 0 {
@@ -272,8 +272,9 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 	return first, any
 }
 
-// stepSeldom is step with a defer, which would cost too much for the events Item and Sent.
-func (s *callee) stepSeldom(e protocol.Event) (first protocol.Action, any bool) {
+// stepSlow is step for all events except Item and Sent. It uses defer, which costs too much for each
+// of those.
+func (s *callee) stepSlow(e protocol.Event) (first protocol.Action, any bool) {
 	var a step.Actions
 	s.mu.Lock()
 	now := time.Since(s.begun)
@@ -326,7 +327,7 @@ func (s *callee) tell(o Outcome) bool {
 	if s.call.Err() != nil {
 		return false
 	}
-	s.hop.attempt(s.ctx, func() { o.Told(s.ctx, o.Reason().Code().String()) })
+	s.hop.attempt(s.ctx, func() { o.EndingSent(s.ctx, o.Reason().Code().String()) })
 	return true
 }
 

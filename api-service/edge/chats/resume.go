@@ -11,9 +11,9 @@ import (
 
 // An Interruption is the state of a stream whose edge has stopped running it.
 type Interruption struct {
-	From  string            // the edge
-	Cause error             // why it stopped; the ending of the stream if no chat-service resumes it
-	Told  []position.Choice // the part of each choice that readers have received
+	From      string            // the edge
+	Cause     error             // why it stopped; the ending of the stream if no chat-service resumes it
+	Delivered []position.Choice // the part of each choice that readers have received
 }
 
 // Resume returns a Starter that continues an interrupted stream, as Start continues a stream whose
@@ -23,7 +23,7 @@ func (f *Fleet) Resume(i Interruption) Starter {
 		c := newFailover(f, req, yield)
 		c.begun, c.heir, c.ending = true, true, i.Cause
 		c.from, c.until, c.pause = &peer{name: i.From}, time.Now().Add(f.within), firstPause
-		for choice, part := range i.Told[:min(len(i.Told), len(c.delivered))] {
+		for choice, part := range i.Delivered[:min(len(i.Delivered), len(c.delivered))] {
 			c.delivered[choice] = progressOf(part)
 		}
 		return c.run(ctx, resume)

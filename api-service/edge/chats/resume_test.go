@@ -73,7 +73,7 @@ func TestInterruptedStreamIsResumedAfterItsLastLoggedItem(t *testing.T) {
 					close(s.finish)
 					more = 0
 				}
-				if err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Told: told}).Engine(), record, proto.CloneOf(req), more); err != nil {
+				if err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: told}).Engine(), record, proto.CloneOf(req), more); err != nil {
 					t.Fatal(err)
 				}
 				moves := record.Proto().GetMoves()
@@ -108,7 +108,7 @@ func TestInterruptedStreamEndsWithItsCauseIfNoChatServiceResumesIt(t *testing.T)
 	} {
 		s.refuse.Store(refusal)
 		l := &edgeLog{texts: make([]string, 1)}
-		err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Told: make([]position.Choice, 1)}).Engine(), nil, &chatv1.ChatRequest{TellIds: true, StreamId: stream.NewID()}, 1)
+		err := l.follow(t, f.Resume(Interruption{From: "api/0", Cause: gone, Delivered: make([]position.Choice, 1)}).Engine(), nil, &chatv1.ChatRequest{TellIds: true, StreamId: stream.NewID()}, 1)
 		if e := streamerr.As(err); e != gone {
 			t.Errorf("%s: %v", name, err)
 		}

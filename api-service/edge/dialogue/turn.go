@@ -115,7 +115,7 @@ func (t *Turn) End(ctx context.Context, o rpc.Outcome) {
 	switch {
 	case !t.dialogue.reads():
 	case o.Err == nil: // the last event says that the stream completed
-		o.Told(ctx, t.dialogue.form.LastEvent(t.call))
+		o.EndingSent(ctx, t.dialogue.form.LastEvent(t.call))
 		_ = t.Flush() // client reports why a write failed
 	case !t.began:
 		out := exchange.Outward(t.call.Param, o.Err)

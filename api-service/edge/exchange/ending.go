@@ -36,7 +36,7 @@ func RecordStatus(record *ledger.Record, status int) {
 func Completed(ctx context.Context, client *clientconn.Conn, body []byte, o rpc.Outcome) {
 	RecordStatus(ledger.Of(ctx), http.StatusOK)
 	if client.Respond(func(r *protocol.Response) { respond(r, http.StatusOK, body) }) == nil { // a failed Respond has closed the connection
-		o.Told(ctx, strconv.Itoa(http.StatusOK))
+		o.EndingSent(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
 
@@ -59,7 +59,7 @@ func Failed(ctx context.Context, form *call.Form, client *clientconn.Conn, param
 // accepts data after its peer has gone.
 func RecordEnding(ctx context.Context, code string, o rpc.Outcome) {
 	if o.Reason() != streamerr.ClientGone {
-		o.Told(ctx, code)
+		o.EndingSent(ctx, code)
 	}
 }
 

@@ -68,7 +68,7 @@ func (h *Heir) Continue(o replay.Orphan) {
 		return
 	}
 	why, head := cause(o), o.Head
-	engine := h.Chats.Resume(chats.Interruption{From: o.Head.Edge, Cause: why, Told: told})
+	engine := h.Chats.Resume(chats.Interruption{From: o.Head.Edge, Cause: why, Delivered: told})
 	if !o.HandedOver { // a handover means that the earlier instance has stopped the stream itself
 		engine = behind(func() { h.stopBelow(head, why) }, engine)
 	}

@@ -240,7 +240,7 @@ func TestRelayAbandonsAnUnreadStream(t *testing.T) {
 	relay.hop.Live.Stop("unread", streamerr.New(streamerr.Draining, "drain"))
 	awaitNone(t, relay.hop)
 	awaitNone(t, below.hop)
-	if told, gone := notes.count(observer.CallerTold), notes.count(observer.CallerGone); told != 1 || gone != 0 {
+	if told, gone := notes.count(observer.EndingSent), notes.count(observer.CallerGone); told != 1 || gone != 0 {
 		t.Errorf("the caller was told the ending %d times, and has gone %d times", told, gone)
 	}
 	if r := ledger.At(below.hop).Get("unread"); streamerr.Reason(r.GetReason()) != streamerr.Draining {

@@ -285,7 +285,7 @@ func (f *watch) Note(e observer.Event) {
 	switch e.Kind {
 	case observer.Ended:
 		f.ended++
-	case observer.CallerTold:
+	case observer.EndingSent:
 		f.told++
 	case observer.CallerGone:
 		f.gone++

@@ -54,7 +54,7 @@ type Flow interface {
 	Headers(set func(key, value string))
 	// LogAttrs returns attributes for the log line of the ended stream.
 	LogAttrs() []slog.Attr
-	// Close is called last, after the caller was told the ending. Only Unreceived and CalleeGone
+	// Close is called last, after the ending was sent to the caller. Only Unreceived and CalleeGone
 	// may be noted after it.
 	Close()
 }
@@ -95,7 +95,7 @@ const (
 	// CallerGone: the caller has left a stream that was stopped for Reason, along Path. Err says
 	// how the caller left.
 	CallerGone
-	// CallerLost: the caller's call was over before the caller could be told the ending. Err says
+	// CallerLost: the caller's call was over before the ending could be sent. Err says
 	// how the call ended. CallerLost precedes Ended.
 	CallerLost
 	// StopSent: the callee was asked to stop, for Reason, along Path.
@@ -130,8 +130,8 @@ const (
 	// Ended: the stream has ended on this hop for Reason, along Path. Text is the text of the
 	// error, unless the stream completed.
 	Ended
-	// CallerTold: the caller was told the ending, with Code, Reason and Path.
-	CallerTold
+	// EndingSent: the ending was sent to the caller, with Code, Reason and Path.
+	EndingSent
 )
 
 type flowKey struct{}

@@ -54,7 +54,7 @@ func TestCloseIsLast(t *testing.T) {
 		synctest.Wait()
 		f.Close()
 		noting.Wait()
-		f.Note(observer.Event{Kind: observer.CallerTold})
+		f.Note(observer.Event{Kind: observer.EndingSent})
 		f.Note(observer.Event{Kind: observer.Unreceived})
 		f.Close()
 		if want := []observer.Kind{observer.CallerGone, observer.Unreceived}; !slices.Equal(j.kinds, want) || j.closed != 2 {

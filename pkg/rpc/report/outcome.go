@@ -43,7 +43,7 @@ func (o Outcome) Path() streamerr.Path {
 	return o.End.Hops()
 }
 
-// Told records that the caller was told the outcome. code is the status as the caller reads it.
-func (o Outcome) Told(ctx context.Context, code string) {
-	observer.Of(ctx).Note(observer.Event{Kind: observer.CallerTold, Code: code, Reason: o.Reason(), Path: o.Path()})
+// EndingSent records that the ending was sent to the caller. code is the status as the caller reads it.
+func (o Outcome) EndingSent(ctx context.Context, code string) {
+	observer.Of(ctx).Note(observer.Event{Kind: observer.EndingSent, Code: code, Reason: o.Reason(), Path: o.Path()})
 }
