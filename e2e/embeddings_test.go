@@ -232,7 +232,7 @@ func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
 	}
 }
 
-// TestEngineWithoutEmbeddingsRefusesThem: the simulator makes no embeddings, so requests for them
+// TestEngineWithoutEmbeddingsRefusesThem: the simulator does not support embeddings, so requests for them
 // are refused at once.
 func TestEngineWithoutEmbeddingsRefusesThem(t *testing.T) {
 	w := run(t, allInOne, flags{worker: []string{"--engine", "sim"}})

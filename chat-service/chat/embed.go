@@ -55,7 +55,7 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 		return nil, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
 	}
 	if adapter := m.adapter(req.GetModel()); adapter != "" {
-		return nil, streamerr.InvalidParam("model", "%q is an adapter and makes no embeddings; use %q", adapter, m.Name)
+		return nil, streamerr.InvalidParam("model", "%q is an adapter and does not support embeddings; use %q", adapter, m.Name)
 	}
 	asked := &workerv1.EmbedRequest{StreamId: req.GetStreamId(), Model: m.Name, Dimensions: req.Dimensions, Claim: req.GetClaim()}
 	length := m.Context()

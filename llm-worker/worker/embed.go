@@ -39,7 +39,7 @@ func (s *Server) vectors(ctx context.Context, req *workerv1.EmbedRequest) iter.S
 	}
 	switch n := len(req.GetInputs()); {
 	case s.embed == nil || !info.GetEmbeds():
-		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("model", "the engine of %q makes no embeddings", info.GetModel()))
+		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("model", "the engine of %q does not support embeddings", info.GetModel()))
 	case n == 0 || n > maxInputs:
 		return stream.Fail[*workerv1.EmbedResponse](streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs))
 	}

@@ -22,7 +22,7 @@ type Answer struct {
 	held  []uint32 // the last token if it is one of ends; part of the answer if others follow
 	given int      // tokens handed out
 
-	told   bool    // the server has reported its cached prompt tokens
+	found  bool    // the server has reported its cached prompt tokens
 	cached *uint32 // that number, until an item has carried it
 }
 
@@ -73,8 +73,8 @@ func (a *Answer) Made(n int) { a.given += n }
 // Found records the number of prompt tokens that the server found in its cache. Only the first call
 // counts.
 func (a *Answer) Found(cached uint32) {
-	if !a.told {
-		a.told, a.cached = true, new(min(cached, uint32(a.prompt)))
+	if !a.found {
+		a.found, a.cached = true, new(min(cached, uint32(a.prompt)))
 	}
 }
 
@@ -119,7 +119,7 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	if begun := uint32(a.begun); said.Prompt > begun {
 		u.PromptTokens = said.Prompt - begun
 	}
-	u.CachedTokens = min(said.Cached, u.PromptTokens) // to the server, the part of the answer that had come is prompt too
+	u.CachedTokens = min(said.Cached, u.PromptTokens) // the server counts the part of the answer that it was given as prompt, too
 	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // TestUsageDoesNotCountCachedTokensOfTheAnswer: when a server continues an answer, its cache may hold the
-// tokens that had come before, which are no tokens of the prompt to the client.
+// beginning of the answer, which is not a part of the client's prompt.
 func TestUsageDoesNotCountCachedTokensOfTheAnswer(t *testing.T) {
 	for name, said := range map[string]beside.Usage{
 		"counted by the server": {Prompt: 5, Completion: 1, Cached: 4},

@@ -53,7 +53,7 @@ type Upstream struct {
 	AskEmbed func(req *workerv1.EmbedRequest) (EmbedCall, error)
 
 	adapters []string // see WithAdapters
-	confirms bool     // only adapters can be asked for; otherwise the server refuses names that it does not know
+	confirms bool     // requests may name only adapters; otherwise the server refuses unknown names itself
 }
 
 // A Call is one request to the server and its answer.
@@ -192,7 +192,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 		return nil
 	}
 	if cause := stream.Cause(ctx); cause != nil {
-		return cause // whatever error the server made of it
+		return cause // the server's own error is a consequence of the stop
 	}
 	e.suspect(err)
 	return err

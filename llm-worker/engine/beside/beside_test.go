@@ -32,9 +32,9 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // A server answers with the tokens 100, 101 and so on, one a millisecond.
 type server struct {
-	taking  time.Duration // until a request is taken
-	refuses error         // after that
-	dies    int           // after so many tokens; 0 is never
+	taking  time.Duration // until it accepts a request
+	refuses error         // its answer after that time; nil if it accepts
+	dies    int           // number of tokens after which it dies; 0 means never
 	live    atomic.Int32
 }
 
@@ -160,7 +160,7 @@ func read(e *beside.Engine, req *workerv1.TokenRequest) (r outcome) {
 	return r
 }
 
-func TestServerThatSaysNothingForASecondHasTakenTheRequest(t *testing.T) {
+func TestServerThatIsSilentForASecondHasAcceptedTheRequest(t *testing.T) {
 	late := beside.Fail(streamerr.Overloaded, nil, "later")
 	for name, test := range map[string]struct {
 		server  *server
@@ -183,7 +183,7 @@ func TestServerThatSaysNothingForASecondHasTakenTheRequest(t *testing.T) {
 	}
 }
 
-func TestAnswerThatWasBegunElsewhereGoesOn(t *testing.T) {
+func TestAnswerFromAnotherWorkerIsContinued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req := request(7)
 		req.Prompt, req.Generated = []uint32{10, 11, 12, 500, 501}, 2
@@ -204,7 +204,7 @@ func TestAnswerThatWasBegunElsewhereGoesOn(t *testing.T) {
 	})
 }
 
-func TestRestIsWhatIsLeftToChoose(t *testing.T) {
+func TestRestReducesLimitsByTheAnswerSoFar(t *testing.T) {
 	up := new(server).upstream()
 	req := request(10)
 	req.Sampling.MinTokens = proto.Uint32(4)
@@ -222,7 +222,7 @@ func TestRestIsWhatIsLeftToChoose(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerWouldIgnoreIsRefused(t *testing.T) {
+func TestFieldsThatTheServerWouldIgnoreAreRefused(t *testing.T) {
 	up := new(server).upstream()
 	up.Capabilities.Sampling = slices.DeleteFunc(sample.Fields(), func(field string) bool { return field == "seed" })
 	req := request(3)
@@ -255,10 +255,10 @@ func TestLostStreamsCountOnceAndStopsAreConfirmed(t *testing.T) {
 	})
 }
 
-func TestServerThatIsLateIsNotGoneAtOnce(t *testing.T) {
+func TestServerIsUnhealthyAfterThreeLateProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := new(server).upstream()
-		var fault atomic.Pointer[error] // nil while all is well
+		var fault atomic.Pointer[error] // nil while the server is healthy
 		failing := func(err error) { fault.Store(&err) }
 		var log strings.Builder
 		_, health, end := watched(func(context.Context, *beside.Upstream, bool) (*beside.Upstream, error) {
@@ -276,11 +276,11 @@ func TestServerThatIsLateIsNotGoneAtOnce(t *testing.T) {
 		failing(context.DeadlineExceeded)
 		seconds(2)
 		if len(health) != 1 {
-			t.Error("two late answers on end, and it is not healthy")
+			t.Error("unhealthy after two late answers in a row")
 		}
 		seconds(3)
 		if <-health; len(health) != 1 || <-health {
-			t.Error("three late answers on end, and it is healthy")
+			t.Error("healthy after three late answers in a row")
 		}
 		failing(beside.Fail(streamerr.Unavailable, nil, "refused"))
 		seconds(5)
@@ -316,12 +316,12 @@ func TestProblemSaysWhyTheServerCannotBeUsed(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		if want := "the server that generates answered with status 503: the model loads"; e.Problem() != want || refused() != want {
-			t.Errorf("%q, and a stream is told %q", e.Problem(), refused())
+			t.Errorf("%q, but a stream gets %q", e.Problem(), refused())
 		}
 		failing(errors.New("there is no model"))
 		second()
 		if want := "the server that generates cannot be used: there is no model"; e.Problem() != want || refused() != want {
-			t.Errorf("%q, and a stream is told %q", e.Problem(), refused())
+			t.Errorf("%q, but a stream gets %q", e.Problem(), refused())
 		}
 		failing(beside.Unavailable(&net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))
 		second()
@@ -344,7 +344,7 @@ func TestProblemSaysWhyTheServerCannotBeUsed(t *testing.T) {
 	})
 }
 
-func TestTrialsOfAServerThatFailsThemGetRarer(t *testing.T) {
+func TestFailedTrialsAreRepeatedWithGrowingPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var trial beside.Trial
 		failing := errors.New("no token")
@@ -371,7 +371,7 @@ func TestTrialsOfAServerThatFailsThemGetRarer(t *testing.T) {
 		trial.Reset()
 		pass(time.Second)
 		if len(tried) != n+1 {
-			t.Error("a server that is back is not tried at once")
+			t.Error("a server that answers again is not tried at once")
 		}
 	})
 }

@@ -15,19 +15,19 @@ import (
 type Complaint struct {
 	Message    string
 	Status     int    // the HTTP status
-	Code       string // the server's own word, such as "context_length_exceeded"
+	Code       string // the server's error code, such as "context_length_exceeded"
 	Type       string // such as "BadRequestError"
 	RetryAfter time.Duration
 	// Died reports that the process that generates has ended, although the server still answers. Only
 	// a Dialect can tell.
 	Died bool
-	// Told and Path are the ending as a server that is a Whence itself tells it. Path is nil for all others.
-	Told streamerr.Reason
-	Path streamerr.Path
+	// EndReason and Path are the ending, if the server is a Whence itself. Path is nil for all other servers.
+	EndReason streamerr.Reason
+	Path      streamerr.Path
 }
 
-// ownReasons are the reasons of a Whence that are about its caller, which is this worker, or about itself
-// alone. The status then says what they are to our caller.
+// ownReasons are the reasons of another Whence that concern only its caller, which is this worker, or only
+// that Whence. The status then decides the reason for our caller.
 var ownReasons = []streamerr.Reason{
 	streamerr.Unspecified, streamerr.Completed, streamerr.ClientGone, streamerr.PeerReset, streamerr.Draining,
 	streamerr.Unauthenticated, streamerr.Forbidden,
@@ -123,8 +123,8 @@ func plain(said string) string {
 // without any of them means that the server has failed. A dead engine is a lost peer: another server
 // can go on.
 func (c *Complaint) Reason() streamerr.Reason {
-	if c.Path != nil && !slices.Contains(ownReasons, c.Told) {
-		return c.Told
+	if c.Path != nil && !slices.Contains(ownReasons, c.EndReason) {
+		return c.EndReason
 	}
 	if c.Died {
 		return streamerr.PeerLost

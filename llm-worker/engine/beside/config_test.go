@@ -8,8 +8,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
-// TestConfigMayNameNoContext: the configurations of some architectures have no limit, and the server tells
-// how long its contexts are.
+// TestConfigMayNameNoContext: the configurations of some architectures name no limit, and the server
+// reports the length of its contexts.
 func TestConfigMayNameNoContext(t *testing.T) {
 	for text, test := range map[string]struct {
 		server, want int
@@ -18,7 +18,7 @@ func TestConfigMayNameNoContext(t *testing.T) {
 		`{"vocab_size":9}`: {server: 512, want: 512},
 		`{"vocab_size":9,"max_position_embeddings":64}`:                                {server: 512, want: 64},
 		`{"vocab_size":9,"text_config":{"max_position_embeddings":64}}`:                {want: 64},
-		`{"vocab_size":9,"max_position_embeddings":null}`:                              {says: "how long contexts are"},
+		`{"vocab_size":9,"max_position_embeddings":null}`:                              {says: "context length"},
 		`{"vocab_size":9,"max_position_embeddings":-1,"text_config":{"vocab_size":9}}`: {server: 512, says: "max_position_embeddings is -1"},
 	} {
 		config, err := beside.LoadConfig(fstest.MapFS{"config.json": {Data: []byte(text)}})

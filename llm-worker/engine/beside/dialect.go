@@ -7,9 +7,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Dialect completes a complaint by the texts of one make of server: whether its engine has died, and
-// the code of a refusal without one. inAnswer says that the server sent the complaint in place of a part
-// of the answer, so that Status is the one that the complaint itself names.
+// A Dialect completes a complaint from the texts of one kind of server: whether its engine has died, and
+// the code of a refusal without a code. inAnswer reports that the server sent the complaint in place of a
+// part of the answer, so that Status is the status in the complaint itself.
 //
 // Texts are compared from their beginning: a refusal may quote the request, which can hold any text.
 type Dialect func(c *Complaint, inAnswer bool)
@@ -22,9 +22,9 @@ func (d Dialect) Complete(c *Complaint, inAnswer bool) *Complaint {
 	return c
 }
 
-// VLLM is the dialect of vLLM. The process that serves requests outlives the process that generates, and
-// says EngineDeadError: by status 500, or in the answer. There, older versions name status 400 for every
-// error.
+// VLLM is the dialect of vLLM. Its front end outlives its engine process, and then reports
+// EngineDeadError: with status 500, or in the answer. In an answer, older versions give every error the
+// status 400.
 func VLLM(c *Complaint, inAnswer bool) {
 	message := strings.TrimPrefix(strings.TrimSpace(c.Message), "vllm.v1.engine.exceptions.")
 	if message != "EngineDeadError" && !strings.HasPrefix(message, "EngineDeadError:") && !strings.HasPrefix(message, "EngineCore encountered an issue") {

@@ -26,7 +26,7 @@ func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 	case up == nil:
 		return nil, e.unavailable()
 	case up.AskEmbed == nil:
-		return nil, streamerr.InvalidParam("model", "the server that generates (%s) makes no embeddings", up.Capabilities.GetUpstream())
+		return nil, streamerr.InvalidParam("model", "the server that generates (%s) does not support embeddings", up.Capabilities.GetUpstream())
 	}
 	if err := e.enter(); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 		return resp, nil
 	}
 	if cause := stream.Cause(ctx); cause != nil {
-		return nil, cause // whatever error the server made of it
+		return nil, cause // the server's own error is a consequence of the stop
 	}
 	e.suspect(err)
 	return nil, err

@@ -72,7 +72,7 @@ func Lost(cause error, how string) *streamerr.Error {
 
 // Broken returns the ending for a server response that cannot be parsed.
 func Broken(cause error) *streamerr.Error {
-	return Fail(streamerr.EngineFailed, cause, "the server that generates sent nonsense: %s", Clip(cause.Error(), MaxMessage))
+	return Fail(streamerr.EngineFailed, cause, "the server that generates sent an invalid answer: %s", Clip(cause.Error(), MaxMessage))
 }
 
 // Clip shortens text to one line of at most n bytes.

@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestDialectsTellDeathsAndCodes: the front ends of vLLM and Ollama outlive the process that generates.
+// TestDialectsTellDeathsAndCodes: the front ends of vLLM and Ollama outlive their engine processes.
 // A refusal that only quotes such a text is a refusal.
 func TestDialectsTellDeathsAndCodes(t *testing.T) {
 	const dead = "EngineCore encountered an issue. See stack trace (above) for the root cause."
@@ -50,8 +50,8 @@ func TestDialectsTellDeathsAndCodes(t *testing.T) {
 	}
 }
 
-// TestSlowLoadDelaysNoProbe: a stream is lost while the server still owes its load, and the server is
-// probed at once.
+// TestSlowLoadDelaysNoProbe: a stream is lost while the server has not reported its load yet, and the
+// server is probed at once.
 func TestSlowLoadDelaysNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := (&server{dies: 1}).upstream()

@@ -36,7 +36,7 @@ func (m *Model) Upstream(config *Config) (*Upstream, error) {
 	case !m.Generation:
 		return nil, errors.New("the server runs a model that does not generate")
 	case up.Context <= 0 || up.Vocab <= 0:
-		return nil, errors.New("the server does not say how long contexts are and how large the vocabulary is; --model names a directory that does")
+		return nil, errors.New("the server reports neither its context length nor the size of its vocabulary; name a model directory that has them with --model")
 	}
 	return up, nil
 }

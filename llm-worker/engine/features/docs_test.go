@@ -61,10 +61,10 @@ func markdown() string {
 // cell says whether an engine honours a field.
 func cell(r *Row, field string) string {
 	switch {
-	case !r.Has(field, r.Told...):
+	case !r.Has(field, r.Reported...):
 		return ""
 	case !r.Has(field):
-		return "if told"
+		return "if reported"
 	case r.IsUnsure(field):
 		return "perhaps"
 	case field == "logprobs" && r.SampledLogprobs:
@@ -79,14 +79,14 @@ func cell(r *Row, field string) string {
 func TestRowsNameFieldsThatExist(t *testing.T) {
 	known := strings.Join(sample.Fields(), " ") + " "
 	for _, r := range Table() {
-		for _, list := range [][]string{r.Lacks, r.Told, r.Unsure} {
+		for _, list := range [][]string{r.Lacks, r.Reported, r.Unsure} {
 			for _, field := range list {
 				if !strings.Contains(known, field+" ") {
 					t.Errorf("%s: Sampling has no field %s", r.Title, field)
 				}
 			}
 		}
-		if r.Has("guide", r.Told...) != (r.Guides != llmv1.GuideSupport_GUIDE_SUPPORT_UNSPECIFIED) {
+		if r.Has("guide", r.Reported...) != (r.Guides != llmv1.GuideSupport_GUIDE_SUPPORT_UNSPECIFIED) {
 			t.Errorf("%s: the row says that guides are honoured, but not which, or the reverse", r.Title)
 		}
 	}

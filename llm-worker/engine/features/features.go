@@ -16,9 +16,9 @@ import (
 type Row struct {
 	Title    string // as docs/reference/engines.md shows it
 	Upstream string // the make of the server; "" for an engine in the worker
-	// Lacks names the fields of whence.llm.v1.Sampling that the engine does not honour, and Told those
+	// Lacks names the fields of whence.llm.v1.Sampling that the engine does not honour, and Reported those
 	// that it honours only if the server reports so.
-	Lacks, Told []string
+	Lacks, Reported []string
 	// Unsure names the fields that are passed on although some servers ignore them without saying
 	// so.
 	Unsure []string
@@ -41,7 +41,7 @@ var (
 	SGLangGRPC = &Row{Title: "sglang, gRPC", Upstream: "sglang", Lacks: []string{"seed"}, Guides: forms, SampledLogprobs: true}
 	// An SGLang older than XGrammar's structural tags fails on one, so /generate gets only schemas, unless
 	// the server reports a version that knows the tags.
-	SGLangHTTP = &Row{Title: "sglang, HTTP", Upstream: "sglang", Told: []string{"seed"}, Guides: schema, SampledLogprobs: true}
+	SGLangHTTP = &Row{Title: "sglang, HTTP", Upstream: "sglang", Reported: []string{"seed"}, Guides: schema, SampledLogprobs: true}
 
 	// The server's adapters have numbers, and requests names.
 	LlamaCPP = &Row{Title: "llamacpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids"}, Guides: schema}
@@ -57,7 +57,7 @@ var (
 	OpenAILlamaCPP = &Row{Title: "llama.cpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids", "logprobs"}, Guides: schema}
 	OpenAIOllama   = &Row{Title: "Ollama", Upstream: "ollama", Lacks: slices.Concat([]string{"logit_bias"}, beyondOpenAI), Unsure: ollamaPenalties}
 	// Another Whence reports the fields that its workers honour.
-	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Told: sample.Fields(), Guides: schema}
+	OpenAIWhence = &Row{Title: "Whence", Upstream: "whence", Reported: sample.Fields(), Guides: schema}
 	// A server of no known make gets the fields of OpenAI's API.
 	OpenAIOther = &Row{Title: "others", Upstream: "unknown", Lacks: beyondOpenAI}
 )
@@ -75,25 +75,25 @@ func Table() []*Row {
 	return []*Row{Embedded, Sim, VLLM, SGLangGRPC, SGLangHTTP, LlamaCPP, Ollama, OpenAIVLLM, OpenAISGLang, OpenAILlamaCPP, OpenAIOllama, OpenAIWhence, OpenAIOther}
 }
 
-// Has reports whether the engine honours a field of Sampling. told names the fields that the server
+// Has reports whether the engine honours a field of Sampling. reported names the fields that the server
 // has reported to honour.
-func (r *Row) Has(field string, told ...string) bool {
-	return !slices.Contains(r.Lacks, field) && (!slices.Contains(r.Told, field) || slices.Contains(told, field))
+func (r *Row) Has(field string, reported ...string) bool {
+	return !slices.Contains(r.Lacks, field) && (!slices.Contains(r.Reported, field) || slices.Contains(reported, field))
 }
 
 // IsUnsure reports whether a field is passed on although the server may ignore it.
 func (r *Row) IsUnsure(field string) bool { return slices.Contains(r.Unsure, field) }
 
 // Sampling returns the fields of Sampling that the engine honours, in the proto's order.
-func (r *Row) Sampling(told ...string) []string {
-	return slices.DeleteFunc(sample.Fields(), func(field string) bool { return !r.Has(field, told...) })
+func (r *Row) Sampling(reported ...string) []string {
+	return slices.DeleteFunc(sample.Fields(), func(field string) bool { return !r.Has(field, reported...) })
 }
 
 // Capabilities returns the capabilities of the engine on a server that takes and returns token ids.
 // The engine adds what only its server can tell.
-func (r *Row) Capabilities(told ...string) *llmv1.Capabilities {
+func (r *Row) Capabilities(reported ...string) *llmv1.Capabilities {
 	return &llmv1.Capabilities{
-		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: r.Sampling(told...), Upstream: r.Upstream,
+		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: r.Sampling(reported...), Upstream: r.Upstream,
 		Guides: r.Guides, SampledLogprobs: r.SampledLogprobs,
 	}
 }

@@ -187,7 +187,7 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 		"[DONE] without an ending":     {Script: event("[DONE]"), Reason: streamerr.PeerLost, Tokens: 1, Says: "last event"},
 		"stops without saying why":     {Script: finish("none"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"none"`},
 		"stops at a word":              {Script: finish("word"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"word"`},
-		"no JSON":                      {Script: event("hello"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "nonsense"},
+		"no JSON":                      {Script: event("hello"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "an invalid answer"},
 		"tokens that are not counted":  {Script: event(`{"content":"a","tokens":[5]}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "count"},
 		"fewer tokens than before":     {Script: event(`{"content":"a","tokens":[5],"tokens_predicted":1}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "had come before"},
 		"text without ids":             {Script: event(`{"content":"a","tokens":[],"tokens_predicted":2}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "too old"},

@@ -138,7 +138,7 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		return nil, err
 	}
 	if read := c.answer.promptTokens; int64(read) > int64(len(req.GetPrompt())) {
-		return nil, beside.Fail(streamerr.Invalid, nil, "the server reads %d tokens where %d were sent: its model has another tokenizer than --model", read, len(req.GetPrompt()))
+		return nil, beside.Fail(streamerr.Invalid, nil, "the server counted %d tokens of a prompt of %d: its model has another tokenizer than --model", read, len(req.GetPrompt()))
 	}
 	if loaded, err := e.find(ctx, "/api/ps", name); err == nil && loaded.Context > 0 {
 		up.Context = min(up.Context, loaded.Context)

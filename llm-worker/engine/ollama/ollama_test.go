@@ -235,7 +235,7 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 		"error in the stream":     {says(one, `{"error":"unexpected EOF"}`), streamerr.EngineFailed, "EOF"},
 		"its runner dies":         {says(one, `{"error":"model runner has unexpectedly stopped, check ollama server logs for details"}`), streamerr.PeerLost, "runner"},
 		"unloads the model":       {says(one, `{"response":"","done":true,"done_reason":"unload"}`), streamerr.EngineFailed, "unload"},
-		"no JSON":                 {says(one, "hello"), streamerr.EngineFailed, "nonsense"},
+		"no JSON":                 {says(one, "hello"), streamerr.EngineFailed, "an invalid answer"},
 		"JSON about another kind": {says(one, `{"hello":"world"}`), streamerr.EngineFailed, "no response"},
 		"a line without an end":   {says(`{"response":"` + strings.Repeat("x", 2<<20) + `"}`), streamerr.EngineFailed, "more than"},
 		"no stream":               {func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(rw, `{"error":"odd"}`) }, streamerr.EngineFailed, "odd"},

@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// askAdapter asks for an adapter, and returns the reason of the refusal, or "" for an answer of the adapter. Nothing of a refused
-// request may reach the server.
+// askAdapter sends a request for an adapter, and returns the reason of the refusal, or "" for an answer of the
+// adapter. A refused request must not reach the server.
 func askAdapter(t *testing.T, f *fake, e *openai.Engine, name string) string {
 	t.Helper()
 	f.asked.Store(nil)

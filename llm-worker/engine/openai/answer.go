@@ -52,8 +52,8 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	return ids, nil, err
 }
 
-// count returns the number of tokens of the answer, as far as it is known: text is spelled in ids
-// of our own, so only the server can count the tokens of a text.
+// count returns the number of tokens of the answer, as far as it is known: ids for a text are the
+// worker's own spelling, so only the server can count the tokens of a text.
 func (a *answer) count() int {
 	switch {
 	case a.usage != nil && a.usage.Completion > 0:

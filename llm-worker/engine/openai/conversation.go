@@ -8,8 +8,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A chat is the body of POST /v1/chat/completions. Only vLLM is asked in this way, and only for
-// prompts with images: its /v1/completions takes none, and its gRPC service wants the tensors that
+// A chat is the body of POST /v1/chat/completions. Only vLLM gets such requests, and only for prompts
+// with images: its /v1/completions takes none, and its gRPC service wants the tensors that
 // its HTTP process makes of them. vLLM renders the conversation with the model's own chat template.
 type chat struct {
 	completion
@@ -63,7 +63,7 @@ func conversation(c *completion, req *workerv1.TokenRequest) (*chat, error) {
 		}
 	}
 	if len(urls) > 0 {
-		return nil, streamerr.InvalidParam("images", "the conversation has places for %d images of %d", len(req.GetImages())-len(urls), len(req.GetImages()))
+		return nil, streamerr.InvalidParam("images", "the conversation has placeholders for %d of %d images", len(req.GetImages())-len(urls), len(req.GetImages()))
 	}
 	return b, nil
 }
@@ -74,14 +74,14 @@ func (t turn) place(urls []string) ([]string, error) {
 	if content := t["content"]; len(content) == 0 || content[0] != '[' {
 		return urls, nil
 	} else if err := json.Unmarshal(content, &parts); err != nil {
-		return nil, streamerr.InvalidParam("conversation", "the content of a message is no array of parts: %v", err)
+		return nil, streamerr.InvalidParam("conversation", "the content of a message is not an array of parts: %v", err)
 	}
 	for i := range parts {
 		if parts[i].Type != "image" {
 			continue
 		}
 		if len(urls) == 0 {
-			return nil, streamerr.InvalidParam("images", "the conversation has more places than images")
+			return nil, streamerr.InvalidParam("images", "the conversation has more placeholders than images")
 		}
 		parts[i] = contentPart{Type: "image_url", Image: &imageURL{urls[0]}}
 		urls = urls[1:]

@@ -54,7 +54,7 @@ func seeing(t *testing.T, answer script, change ...func(*fake)) (*openai.Engine,
 	return engineOf(t, model, f.URL), f
 }
 
-func TestConversationsWithImagesAreAskedAsChats(t *testing.T) {
+func TestConversationsWithImagesAreSentAsChats(t *testing.T) {
 	e, f := seeing(t, chunks)
 	if can := e.Upstream().Capabilities.GetImages(); can != llmv1.ImageInput_IMAGE_INPUT_CONVERSATION {
 		t.Fatal(can)
@@ -75,19 +75,19 @@ func TestConversationsWithImagesAreAskedAsChats(t *testing.T) {
 	if got := *f.asked.Load(); !reflect.DeepEqual(got, want) || f.path.Load() != "/v1/chat/completions" {
 		t.Errorf("%v\ngot  %v\nwant %v", f.path.Load(), got, want)
 	}
-	// A limit that only fills the context is left to vLLM, which knows what images take of it.
+	// vLLM sets a limit that only fills the context, because it knows how much images take.
 	req := conversation(shown, images()...)
 	req.Sampling.MaxTokens = proto.Uint32(1024)
 	if r := read(t.Context(), e, req, nil); r.err != nil || (*f.asked.Load())["max_tokens"] != nil {
 		t.Error(r.err, *f.asked.Load())
 	}
-	// Requests without images are asked as ever.
+	// Requests without images are sent as completions.
 	if r := read(t.Context(), e, request(2), nil); f.path.Load() != "/v1/completions" {
 		t.Error(r.err, f.path.Load())
 	}
 }
 
-func TestImagesThatAServerWouldNotShowAreRefused(t *testing.T) {
+func TestImagesThatTheServerWouldIgnoreAreRefused(t *testing.T) {
 	two := images()
 	for name, test := range map[string]struct {
 		owner string
@@ -100,8 +100,8 @@ func TestImagesThatAServerWouldNotShowAreRefused(t *testing.T) {
 		"Ollama":           {"library", conversation(shown, two...), "images", "(ollama) takes none"},
 		"somebody":         {"somebody", conversation(shown, two...), "images", "(unknown) takes none"},
 		"a prompt":         {"vllm", conversation("", two...), "images", "(vllm) takes an image only within a conversation"},
-		"too few images":   {"vllm", conversation(shown, two[:1]...), "images", "more places than images"},
-		"too many images":  {"vllm", conversation(shown, append(two, two...)...), "images", "2 images of 4"},
+		"too few images":   {"vllm", conversation(shown, two[:1]...), "images", "more placeholders than images"},
+		"too many images":  {"vllm", conversation(shown, append(two, two...)...), "images", "2 of 4 images"},
 		"no conversation":  {"vllm", conversation("[]", two...), "conversation", "JSON object"},
 		"no data":          {"vllm", conversation(shown, &llmv1.Image{MediaType: "image/png"}), "images[0]", "no data"},
 		"a type of no use": {"vllm", conversation(shown, &llmv1.Image{Data: []byte("x"), MediaType: "text/html"}), "images[0]", "media type"},

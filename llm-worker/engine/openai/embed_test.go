@@ -18,7 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// vectors answers with a vector (3, 4, n) for the n-th input, the last first. It takes ids or texts alone.
+// vectors answers with a vector (3, 4, n) for the n-th input, the last one first. It takes only texts, or
+// only ids.
 func vectors(texts bool, seen func(asked map[string]any)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var asked map[string]any
@@ -28,7 +29,7 @@ func vectors(texts bool, seen func(asked map[string]any)) http.HandlerFunc {
 		}
 		inputs := asked["input"].([]any)
 		if _, isText := inputs[0].(string); isText != texts {
-			http.Error(w, `{"error":{"message":"not like that"}}`, http.StatusBadRequest)
+			http.Error(w, `{"error":{"message":"wrong form of input"}}`, http.StatusBadRequest)
 			return
 		}
 		if seen != nil {
@@ -50,7 +51,7 @@ func inputs(ids ...[]uint32) *workerv1.EmbedRequest {
 	return req
 }
 
-func TestVectorsAreTheUpstreams(t *testing.T) {
+func TestVectorsComeFromTheUpstream(t *testing.T) {
 	for name, texts := range map[string]bool{"ids": false, "texts": true} {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan map[string]any, 10)
@@ -105,7 +106,7 @@ func TestVectorsOfAnUpstreamKeepTheContract(t *testing.T) {
 	})
 }
 
-func TestUpstreamWithoutVectorsIsKnown(t *testing.T) {
+func TestEmbeddingsAreRefusedIfTheUpstreamHasNone(t *testing.T) {
 	e := engineOn(t, newFake(t, counting).URL)
 	if e.Embeds() {
 		t.Error("it answers 404")
@@ -115,7 +116,7 @@ func TestUpstreamWithoutVectorsIsKnown(t *testing.T) {
 	}
 }
 
-func TestVectorsThatAreWrongAreEnginesFailures(t *testing.T) {
+func TestInvalidVectorsAreFailuresOfTheEngine(t *testing.T) {
 	answer := make(chan string, 1)
 	f := newFake(t, counting, func(f *fake) {
 		known := vectors(false, nil)
@@ -140,7 +141,7 @@ func TestVectorsThatAreWrongAreEnginesFailures(t *testing.T) {
 	}
 }
 
-func TestStopClosesTheConnectionOfVectors(t *testing.T) {
+func TestStopClosesTheConnectionOfAnEmbedding(t *testing.T) {
 	closed, asked := make(chan struct{}), make(chan struct{})
 	first := true
 	f := newFake(t, counting, func(f *fake) {
@@ -153,7 +154,7 @@ func TestStopClosesTheConnectionOfVectors(t *testing.T) {
 			}
 			close(asked)
 			var body map[string]any
-			_ = json.NewDecoder(r.Body).Decode(&body) // the server notices the end only behind the body
+			_ = json.NewDecoder(r.Body).Decode(&body) // the server notices a closed connection only after it has read the body
 			<-r.Context().Done()
 			close(closed)
 		}

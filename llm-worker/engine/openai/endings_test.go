@@ -34,10 +34,11 @@ func events(data ...string) script {
 	return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { say(w, data...) }
 }
 
-// raw answers with a body that calls itself a stream.
+// raw answers with a body whose Content-Type is that of a stream.
 func raw(body string) script { return status(http.StatusOK, body, "Content-Type", "text/event-stream") }
 
-// thenCut answers with events, and then closes the connection in the middle of the response; with a reset, once it may.
+// thenCut answers with events, and then closes the connection in the middle of the response. If reset is not
+// nil, it waits for reset and then resets the connection.
 func thenCut(reset <-chan struct{}, data ...string) script {
 	return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 		say(w, data...)
@@ -46,14 +47,14 @@ func thenCut(reset <-chan struct{}, data ...string) script {
 			panic(err)
 		}
 		if reset != nil {
-			<-reset // which takes with it what has not been read
+			<-reset // a reset discards what the client has not read
 			_ = conn.(*net.TCPConn).SetLinger(0)
 		}
 		_ = conn.Close()
 	}
 }
 
-// endless answers with a line that does not end.
+// endless answers with a line without an end.
 func endless(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for r.Context().Err() == nil {
@@ -63,7 +64,7 @@ func endless(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 	}
 }
 
-// many answers with one event of endlessly many lines.
+// many answers with one event of lines without an end.
 func many(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for r.Context().Err() == nil {
@@ -73,7 +74,7 @@ func many(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 	}
 }
 
-func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
+func TestEveryFailureOfAServerHasItsEnding(t *testing.T) {
 	const html = "<!DOCTYPE html><html><body>It works!</body></html>"
 	for name, test := range map[string]struct {
 		answer script
@@ -95,17 +96,17 @@ func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
 		"unknown finish_reason":             {events(ids(100), finish("function_call"), "[DONE]"), streamerr.EngineFailed, 1, `"function_call"`},
 		"goes on behind its finish_reason":  {events(ids(100), finish("stop"), ids(101)), streamerr.EngineFailed, 1, "continues"},
 		"a page":                            {status(200, html, "Content-Type", "text/html"), streamerr.EngineFailed, 0, "It works!"},
-		"a page that calls itself a stream": {raw(html), streamerr.EngineFailed, 0, "nonsense"},
+		"a page that calls itself a stream": {raw(html), streamerr.EngineFailed, 0, "an invalid answer"},
 		"an answer that is no stream":       {status(200, `{"choices":[{"text":"hello"}]}`, "Content-Type", "application/json"), streamerr.EngineFailed, 0, "no stream"},
 		"an error with status 200":          {status(200, `{"error":{"message":"busy"}}`, "Content-Type", "application/json"), streamerr.EngineFailed, 0, "busy"},
-		"no JSON":                           {events(ids(100), "hello"), streamerr.EngineFailed, 1, "nonsense"},
-		"JSON of a wrong type":              {events(`[1,2]`), streamerr.EngineFailed, 0, "nonsense"},
-		"JSON of wrong types within":        {events(`{"choices":[{"text":7}]}`), streamerr.EngineFailed, 0, "nonsense"},
+		"no JSON":                           {events(ids(100), "hello"), streamerr.EngineFailed, 1, "an invalid answer"},
+		"JSON of a wrong type":              {events(`[1,2]`), streamerr.EngineFailed, 0, "an invalid answer"},
+		"JSON of wrong types within":        {events(`{"choices":[{"text":7}]}`), streamerr.EngineFailed, 0, "an invalid answer"},
 		"JSON about something else":         {events(`{"hello":"world"}`), streamerr.EngineFailed, 0, "neither choices nor usage"},
-		"negative usage":                    {events(ids(100), `{"choices":[],"usage":{"prompt_tokens":-1}}`), streamerr.EngineFailed, 1, "nonsense"},
+		"negative usage":                    {events(ids(100), `{"choices":[],"usage":{"prompt_tokens":-1}}`), streamerr.EngineFailed, 1, "an invalid answer"},
 		"two choices":                       {events(`{"choices":[{"text":"a"},{"text":"b"}]}`), streamerr.EngineFailed, 0, "2 choices"},
 		"a token that the model has not":    {events(ids(1 << 20)), streamerr.EngineFailed, 0, "vocabulary"},
-		"a negative token":                  {events(ids(-1)), streamerr.EngineFailed, 0, "nonsense"},
+		"a negative token":                  {events(ids(-1)), streamerr.EngineFailed, 0, "an invalid answer"},
 		"an endless line":                   {endless, streamerr.EngineFailed, 0, "bytes"},
 		"an endless event":                  {many, streamerr.EngineFailed, 0, "bytes"},
 		"status 400":                        {status(400, `{"error":{"message":"too long, by far"}}`), streamerr.Invalid, 0, "too long, by far"},
@@ -194,8 +195,8 @@ func usageOf(completion int) string {
 	return fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":%d}}`, completion)
 }
 
-// TestDoneBehindAllTokensIsLength covers a server that omits the finish chunk after it has sent all requested tokens.
-func TestDoneBehindAllTokensIsLength(t *testing.T) {
+// TestDoneAfterAllTokensMeansLength covers a server that omits the finish chunk after it has sent all requested tokens.
+func TestDoneAfterAllTokensMeansLength(t *testing.T) {
 	model := tinyModel(t)
 	eos := int(model.EOS[0])
 	for name, test := range map[string]struct {
@@ -226,9 +227,8 @@ func TestDoneBehindAllTokensIsLength(t *testing.T) {
 	}
 }
 
-// TestErrorsInTheStreamMeanWhatTheySay covers errors in a stream: after status 200 a server has no other place for
-// them.
-func TestErrorsInTheStreamMeanWhatTheySay(t *testing.T) {
+// TestErrorsInTheStreamDecideTheReason covers errors that a server sends after status 200.
+func TestErrorsInTheStreamDecideTheReason(t *testing.T) {
 	vllm := `{"error":{"message":"because","type":"%s","param":null,"code":%s}}`
 	for name, test := range map[string]struct {
 		answer script
@@ -275,7 +275,7 @@ func TestErrorsInTheStreamMeanWhatTheySay(t *testing.T) {
 	}
 }
 
-func TestErrorAboutTheKeyIsNotForClients(t *testing.T) {
+func TestErrorsAboutTheKeyAreHiddenFromClients(t *testing.T) {
 	for _, answer := range []script{
 		events(`{"error":{"message":"Incorrect key: sk-1234","type":"invalid_request_error","code":"invalid_api_key"}}`),
 		events(`{"error":{"message":"Incorrect key: sk-1234","code":401}}`),
@@ -305,7 +305,7 @@ func TestRefusalKeepsTheCodeOfItsServer(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsPassedOnWithinReason(t *testing.T) {
+func TestRetryAfterIsPassedOnWithinBounds(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"7": 7 * time.Second, "": time.Second, "0": time.Second, "soon": time.Second, "-3": time.Second, "999999999": time.Hour,
 		time.Now().Add(time.Minute).UTC().Format(http.TimeFormat): 50 * time.Second, // at least
@@ -322,7 +322,7 @@ func TestServerThatIsGoneIsUnavailable(t *testing.T) {
 	f := newFake(t, counting)
 	e := engineOn(t, f.URL)
 	f.Close()
-	for range 2 { // found out by the stream, and then known
+	for range 2 { // the first stream finds out, the second one is refused
 		r := read(t.Context(), e, request(5), nil)
 		if err := streamerr.As(r.err); err.Reason != streamerr.Unavailable || err.Path.String() != "engine" || err.RetryAfter == 0 || r.started != nil {
 			t.Error(r.err)
@@ -331,7 +331,7 @@ func TestServerThatIsGoneIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestErrorBodyThatDoesNotEndIsNotAwaited(t *testing.T) {
+func TestErrorBodyIsReadForALimitedTime(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -362,7 +362,7 @@ func TestFirstEventMayRepeatALongPrompt(t *testing.T) {
 	}
 }
 
-func FuzzAnswerEndsOnceWhateverComes(f *testing.F) {
+func FuzzAnswerEndsOnce(f *testing.F) {
 	for _, body := range []string{
 		"data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n\n",
 		"data: " + text("hi") + "\n\ndata: " + finish("length") + "\n\ndata: [DONE]\n\n",

@@ -57,7 +57,7 @@ func TestEngineKeepsTheContract(t *testing.T) {
 	}
 }
 
-// asText makes a server forget its token ids.
+// asText removes the token ids from a server's answer.
 type asText struct{ http.ResponseWriter }
 
 func (w *asText) Write(b []byte) (int, error) {
@@ -67,7 +67,7 @@ func (w *asText) Write(b []byte) (int, error) {
 
 func (w *asText) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
-func TestAnswerIsTheServersTokensAndUsage(t *testing.T) {
+func TestAnswerHasTheServersTokensAndUsage(t *testing.T) {
 	f := newFake(t, counting)
 	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	ctx := streamtrace.WithParent(stream.WithID(t.Context(), "one"), streamtrace.ParseParent(traceparent, ""))
@@ -171,7 +171,7 @@ func TestMoreStreamsThanAllowedAreRefused(t *testing.T) {
 	}
 }
 
-// gone answers with a token, or with nothing, not even headers, and waits until its client has gone.
+// gone answers with a token, or with nothing, not even headers, and waits until the client disconnects.
 func gone(heard chan time.Time, first ...string) script {
 	return func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 		if len(first) > 0 {
@@ -232,14 +232,14 @@ func TestStopClosesTheConnectionBeforeItsCauseIsYielded(t *testing.T) {
 	}
 }
 
-func TestStopIsHeardWhileTheReaderIsSlow(t *testing.T) {
+func TestStopReachesTheServerWhileTheReaderIsSlow(t *testing.T) {
 	heard := make(chan time.Time, 1)
 	f := newFake(t, gone(heard, ids(100)))
 	e := engineOn(t, f.URL)
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
 	r := read(ctx, e, request(100), func(r *result) {
-		if len(r.tokens) == 1 { // and the reader does not come back before the server knows
+		if len(r.tokens) == 1 { // the reader waits until the server has noticed the stop
 			ctl.Stop(streamerr.SlowReader)
 			select {
 			case <-heard:
@@ -253,7 +253,7 @@ func TestStopIsHeardWhileTheReaderIsSlow(t *testing.T) {
 	}
 }
 
-func TestSlowReaderIsFeltByTheServer(t *testing.T) {
+func TestSlowReaderSlowsTheServerDown(t *testing.T) {
 	t.Parallel()
 	sent := make(chan int, 1)
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
@@ -282,7 +282,7 @@ func TestSlowReaderIsFeltByTheServer(t *testing.T) {
 	}
 }
 
-// BenchmarkStop is how long after a stop the server knows.
+// BenchmarkStop measures the time from a stop until the server notices it.
 func BenchmarkStop(b *testing.B) {
 	heard := make(chan time.Time, 1)
 	f := newFake(b, gone(heard, ids(100)))
@@ -305,7 +305,7 @@ func BenchmarkStop(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
-// BenchmarkTokens is what a token costs, from the server's event to the item.
+// BenchmarkTokens measures the cost of a token, from the server's event to the item.
 func BenchmarkTokens(b *testing.B) {
 	for name, event := range map[string]string{"token ids": ids(100), "text": text(" the")} {
 		b.Run(name, func(b *testing.B) {
@@ -327,7 +327,7 @@ func BenchmarkTokens(b *testing.B) {
 	}
 }
 
-func TestServersThatSayHowLikelyTokensWereAreBelieved(t *testing.T) {
+func TestLogprobsOfTheServerArePassedOn(t *testing.T) {
 	chunk := func(id int, finish string) string {
 		return fmt.Sprintf(`{"choices":[{"index":0,"text":"x","token_ids":[%d],"logprobs":{"tokens":["token_id:%d"],"token_logprobs":[-%d],"top_logprobs":[{"token_id:%d":-%d,"token_id:5":-0.5}]},"finish_reason":%s}]}`, id, id, id, id, id, finish)
 	}
@@ -361,7 +361,7 @@ func TestServersThatSayHowLikelyTokensWereAreBelieved(t *testing.T) {
 	}
 }
 
-// TestAdaptersAreNamedAsEachServerTakesThem, and refused before anything is sent to a server that takes none.
+// TestAdaptersAreNamedAsEachServerTakesThem also covers servers without adapters: nothing is sent to them.
 func TestAdaptersAreNamedAsEachServerTakesThem(t *testing.T) {
 	for owner, want := range map[string]struct{ model, path any }{
 		"vllm":     {"legal", nil},

@@ -37,17 +37,17 @@ const patience = 10 * time.Second
 // A script answers POST /v1/completions. asked is its body.
 type script func(w http.ResponseWriter, r *http.Request, asked map[string]any)
 
-// A fake is an upstream that answers with one token to whoever asks for one, as engines do to know it, and with its script
-// to all others.
+// A fake is an upstream that answers requests for one token, which engines send as trials, with one token, and
+// all other requests with its script.
 type fake struct {
 	*httptest.Server
 	owner string // of its model
 	limit int    // max_model_len, if any
 	info  string // /get_server_info of an SGLang; "" for none
-	texts bool   // it answers with text alone
-	plain bool   // it takes prompts as text alone
+	texts bool   // it answers with text, without ids
+	plain bool   // it takes prompts only as text
 	tls   bool
-	embed http.HandlerFunc // nil for a server that cannot
+	embed http.HandlerFunc // nil for a server without embeddings
 	more  string           // further members of its model
 	busy  atomic.Bool      // too busy for requests for one token
 
@@ -61,7 +61,7 @@ type fake struct {
 	path           atomic.Value                   // last, of those for the script
 }
 
-// newFake starts an upstream like vLLM; change may make it another one.
+// newFake starts an upstream like vLLM, which change may modify.
 func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 	t.Helper()
 	f := &fake{owner: "vllm", answer: answer}
@@ -162,7 +162,7 @@ func finish(reason string) string {
 	return fmt.Sprintf(`{"choices":[{"index":0,"text":"","finish_reason":%q}]}`, reason)
 }
 
-// counting answers with the tokens 100, 101 and so on, one a millisecond, as many as are asked for.
+// counting answers with as many tokens as requested: 100, 101 and so on, one per millisecond.
 func counting(w http.ResponseWriter, r *http.Request, asked map[string]any) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -187,13 +187,13 @@ func tinyModel(t testing.TB) *lexicon.Model {
 	return m
 }
 
-// engineOn starts an engine on an upstream, and returns when it has found it well.
+// engineOn starts an engine on an upstream, and returns when the engine has found the upstream healthy.
 func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai.Engine {
 	t.Helper()
 	return trusting(t, nil, url, change...)
 }
 
-// engineOf is engineOn for a model of its own.
+// engineOf is engineOn for a given model.
 func engineOf(t testing.TB, model *lexicon.Model, url string) *openai.Engine {
 	t.Helper()
 	e, health, _ := watchedModel(t, model, nil, url)
@@ -205,7 +205,7 @@ func engineOf(t testing.TB, model *lexicon.Model, url string) *openai.Engine {
 	return e
 }
 
-// trusting is engineOn for an upstream whose certificate is of pool.
+// trusting is engineOn for an upstream with a certificate from pool.
 func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*openai.Options)) *openai.Engine {
 	t.Helper()
 	e, health, _ := watched(t, pool, url, change...)
@@ -269,7 +269,7 @@ func request(limit uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(limit)}}
 }
 
-// result is what a stream came to.
+// A result is the outcome of a stream.
 type result struct {
 	started *llmv1.Started
 	tokens  []uint32
@@ -311,7 +311,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// withoutIDs takes token_ids out of an event.
+// withoutIDs removes token_ids from an event.
 func withoutIDs(event string) string {
 	before, after, ok := strings.Cut(event, `"token_ids":[`)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-func TestAnswerThatAFilterHasEndedIsComplete(t *testing.T) {
+func TestFilteredAnswerIsComplete(t *testing.T) {
 	for name, answer := range map[string]script{
 		"ids":  events(ids(100), finish("content_filter"), "[DONE]"),
 		"text": events(text("hello"), finish("content_filter"), "[DONE]"),

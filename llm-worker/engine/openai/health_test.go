@@ -20,7 +20,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A port is a listener whose connections are pipes, so that time can be virtual. Nothing listens while it is shut.
+// A port is a listener with pipes as connections, so that time can be virtual. While it is shut, connections
+// are refused.
 type port struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -54,7 +55,7 @@ type patient struct {
 	port     port
 	models   atomic.Value // the body of /v1/models
 	complete atomic.Pointer[http.HandlerFunc]
-	tokens   atomic.Int32 // that trials had generated, or would have
+	tokens   atomic.Int32 // that trials have requested
 	probes   atomic.Int32
 	health   chan bool
 	log      logBuffer
@@ -63,7 +64,7 @@ type patient struct {
 
 const servedModels = `{"data":[{"id":"served","owned_by":"vllm"}]}`
 
-// admit starts a patient, whose completions complete answers.
+// admit starts a patient; complete answers its completions.
 func admit(t *testing.T, complete http.HandlerFunc, change ...func(*openai.Options)) *patient {
 	p := &patient{port: port{conns: make(chan net.Conn), closed: make(chan struct{})}, health: make(chan bool, 1000)}
 	p.models.Store(servedModels)
@@ -97,7 +98,7 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// answers is a server that is well.
+// answers is a healthy server.
 func answers(w http.ResponseWriter, _ *http.Request) { say(w, ids(10), finish("length"), "[DONE]") }
 
 func refuses(status int, message string) http.HandlerFunc {
@@ -107,7 +108,7 @@ func refuses(status int, message string) http.HandlerFunc {
 	}
 }
 
-func TestServerThatFailsItsTrialsIsTriedLessOften(t *testing.T) {
+func TestFailedTrialsAreRepeatedWithGrowingPauses(t *testing.T) {
 	for name, complete := range map[string]http.HandlerFunc{
 		"503": refuses(http.StatusServiceUnavailable, "no memory"),
 		"500": refuses(http.StatusInternalServerError, "no memory"),
@@ -123,7 +124,7 @@ func TestServerThatFailsItsTrialsIsTriedLessOften(t *testing.T) {
 				wait(10 * time.Minute)
 				requests := int32(1)
 				if name == "template" {
-					requests = 4 // a trial asks in every way that the server may understand
+					requests = 4 // a trial tries each form of request
 				}
 				if n := p.tokens.Load(); n < 20*requests || n > 32*requests {
 					t.Errorf("%d tokens in ten minutes", n)
@@ -163,7 +164,7 @@ func TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy(t *testing.T) {
 	for name, c := range map[string]struct {
 		models   string
 		complete http.HandlerFunc
-		asked    bool   // whether a stream reveals it
+		asked    bool   // whether a stream finds out
 		want     string // in the problem
 	}{
 		"key": {servedModels, refuses(http.StatusUnauthorized, "invalid key sk-1"), true, "answered with status 401: it refuses the worker's key"},

@@ -15,7 +15,7 @@ type kind struct {
 	owner    string // the owner of its models in /v1/models
 	tokenIDs bool   // it may answer return_token_ids
 	adapters adapterField
-	// refuses says that the server refuses the name of an adapter that it has not loaded. Others may
+	// refuses reports whether the server refuses the name of an adapter that it has not loaded. Others may
 	// let the base model answer, so the server must list the adapter first.
 	refuses bool
 	metrics overhttp.LoadMetrics // none if the server has no metrics of its load

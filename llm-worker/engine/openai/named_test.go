@@ -8,7 +8,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 )
 
-func TestLogprobsOfNamedTokensHaveIDs(t *testing.T) {
+func TestNamedTokensBecomeIDs(t *testing.T) {
 	for text, want := range map[string][]likely.Position{
 		`null`: nil,
 		`{"tokens":["token_id:7"],"token_logprobs":[-3]}`: {{Token: likely.Token{ID: 7, Logprob: -3}}},

@@ -92,5 +92,5 @@ func isObject(b []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")) && json.Valid(b)
 }
 
-// errHandsOverNothing is why a worker with a role cannot use this server.
-var errHandsOverNothing = errors.New("only vLLM hands prompts over, as --role has it, and this server does not say that it is vLLM")
+// errNoHandover refuses a server that a worker with a role cannot use.
+var errNoHandover = errors.New("--role requires a server that hands prompts over, which only vLLM does; this server does not identify itself as vLLM")

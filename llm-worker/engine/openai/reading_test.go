@@ -18,11 +18,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// handedParams are as NIXL's connector has them, with what a detour through Go's types would change.
+// handedParams are parameters of NIXL's connector, with values that a conversion to Go's types would change.
 const handedParams = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[12,9007199254740993]],"remote_engine_id":"7f3e-\u00fc",` +
 	`"remote_request_id":"cmpl-1-0","remote_host":"10.0.0.7","remote_port":5600,"tp_size":1.0,"later":{"z":null,"a":[]}}`
 
-// hands answers to what asks for a prompt to be read, as vLLM does.
+// hands answers a request to read a prompt, as vLLM does.
 func hands(params string) script {
 	return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -39,7 +39,7 @@ func toRead() *workerv1.TokenRequest {
 
 func takesPart(o *openai.Options) { o.HandsOver = true }
 
-// overheard is what a reading comes to.
+// overheard returns the outcome of a prefill.
 func overheard(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest) (parameters []byte, end *llmv1.End, err error) {
 	for out, e := range e.Generate(ctx, req) {
 		if err = e; e != nil {
@@ -49,16 +49,16 @@ func overheard(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest
 			parameters = h.GetParameters()
 		}
 		if out.GetTokens() != nil {
-			return nil, nil, errors.New("there are tokens")
+			return nil, nil, errors.New("a prefill has yielded tokens")
 		}
 		end = out.GetEnd()
 	}
 	return parameters, end, err
 }
 
-// TestParametersGoFromServerToServerAsTheyAre is the protocol of vLLM's proxies: a request that is no stream and has one token, whose
-// answer has what goes into the next server's request.
-func TestParametersGoFromServerToServerAsTheyAre(t *testing.T) {
+// TestParametersGoFromServerToServerUnchanged covers the protocol of vLLM's proxies: an unstreamed request for
+// one token, whose answer has the parameters for the next server's request.
+func TestParametersGoFromServerToServerUnchanged(t *testing.T) {
 	reads, answers := newFake(t, hands(handedParams)), newFake(t, counting)
 	ctx := stream.WithID(t.Context(), "one")
 	parameters, end, err := overheard(ctx, engineOn(t, reads.URL, takesPart), toRead())
@@ -108,7 +108,7 @@ func TestParametersGoFromServerToServerAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestReadingThatFailsSaysWhy(t *testing.T) {
+func TestFailedPrefillSaysWhy(t *testing.T) {
 	status := func(code int) script {
 		return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { w.WriteHeader(code) }
 	}
@@ -136,7 +136,7 @@ func TestReadingThatFailsSaysWhy(t *testing.T) {
 	}
 }
 
-func TestStopHangsUpOnWhoReads(t *testing.T) {
+func TestStopClosesTheConnectionOfAPrefill(t *testing.T) {
 	begun := make(chan struct{})
 	f := newFake(t, func(_ http.ResponseWriter, r *http.Request, _ map[string]any) {
 		close(begun)
@@ -155,7 +155,7 @@ func TestStopHangsUpOnWhoReads(t *testing.T) {
 	eventually(t, "the server has noticed", func() bool { return f.live.Load() == 0 })
 }
 
-func TestParametersThatAreNoObjectAreRefused(t *testing.T) {
+func TestParametersMustBeAnObject(t *testing.T) {
 	f := newFake(t, counting)
 	e := engineOn(t, f.URL, takesPart)
 	for _, p := range []string{"x", "[]", `{"a":1`, `{}{}`, `{},"stream":false`} {
@@ -167,15 +167,16 @@ func TestParametersThatAreNoObjectAreRefused(t *testing.T) {
 	}
 }
 
-// A server that ignored the handover would read every prompt again, and nobody would notice.
-func TestServerThatHandsNothingOverIsNotUsed(t *testing.T) {
+// TestServerWithoutHandoversIsNotUsed: such a server would ignore the handover and read every prompt again,
+// unnoticed.
+func TestServerWithoutHandoversIsNotUsed(t *testing.T) {
 	for _, owner := range []string{"sglang", "llamacpp", "library", "somebody"} {
 		f := newFake(t, counting, func(f *fake) { f.owner = owner })
 		_, health, log := watched(t, nil, f.URL, takesPart)
-		eventually(t, "the log says why "+owner+" is not used", func() bool { return strings.Contains(log.String(), "only vLLM hands prompts over") })
+		eventually(t, "the log says why "+owner+" is not used", func() bool { return strings.Contains(log.String(), "which only vLLM does") })
 		select {
 		case healthy := <-health:
-			t.Error(owner, "is found well:", healthy)
+			t.Error(owner, "is found healthy:", healthy)
 		default:
 		}
 	}

@@ -68,7 +68,7 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 	}
 	c.sample(up, s)
 	if up.kind == whence {
-		c.SkipSpecial = new(bool) // it tells the ids of special tokens only if it shows the tokens
+		c.SkipSpecial = new(bool) // the server returns the ids of special tokens only with their text
 	}
 	c.guideFields = guideBy(up.kind, s.GetGuide())
 	var err error
@@ -93,7 +93,7 @@ func (c *completion) adapt(k *kind, adapter string) {
 }
 
 // has reports whether the server honours a field of Sampling.
-func (u *upstream) has(field string) bool { return u.kind.Has(field, u.told...) }
+func (u *upstream) has(field string) bool { return u.kind.Has(field, u.reported...) }
 
 // sample copies the fields that the request sets. The server's defaults apply to the others.
 func (c *completion) sample(up *upstream, s *llmv1.Sampling) {

@@ -24,14 +24,14 @@ type upstream struct {
 	askIDs  bool       // with return_token_ids
 	embeds  llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
 
-	told    []string // the fields of Sampling that another Whence honours
-	others  []string // the models that /v1/models has besides the model: adapters are among them
-	started []string // the adapters that an SGLang was started with
+	reported []string // the fields of Sampling that another Whence honours
+	others   []string // the models that /v1/models has besides the model: adapters are among them
+	started  []string // the adapters that an SGLang was started with
 }
 
 // sameList reports whether /v1/models gave the same answer for both, apart from the other models.
 func (u *upstream) sameList(other *upstream) bool {
-	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed && slices.Equal(u.told, other.told)
+	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed && slices.Equal(u.reported, other.reported)
 }
 
 // A look is the state of the probe between two calls.
@@ -60,7 +60,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	l.seen = listed
 	l.doubt = l.doubt || doubt
 	if l.engine.opts.HandsOver && listed.kind != vllm {
-		return nil, errHandsOverNothing // any other server would ignore the handover and read every prompt again
+		return nil, errNoHandover // any other server would ignore the handover and read every prompt again
 	}
 	if l.engine.opts.Rank != (beside.Rank{}) && listed.kind != vllm && listed.kind != sglang {
 		return nil, errNoRanks // any other server would ignore the rank
@@ -100,8 +100,8 @@ func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 	return e.client.Load(ctx, metrics)
 }
 
-// errNoRanks is why a worker with a rank cannot use this server.
-var errNoRanks = errors.New("only vLLM and SGLang have data-parallel ranks, as --upstream-rank wants, and this server does not say that it is one of them")
+// errNoRanks refuses a server without ranks for a worker with a rank.
+var errNoRanks = errors.New("--upstream-rank requires a server with data-parallel ranks, vLLM or SGLang; this server does not identify itself as one of them")
 
 // errNoLoad is why the load of a server is unknown.
 var errNoLoad = errors.New("the server has no metrics of its load")
@@ -170,7 +170,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 			if err := m.idle(); err != nil {
 				return nil, err
 			}
-			up.model, up.listed, up.told = m.ID, true, m.Sampling
+			up.model, up.listed, up.reported = m.ID, true, m.Sampling
 			if m.Context > 0 && (up.Context == 0 || m.Context < up.Context) {
 				up.Context = m.Context
 			}
@@ -190,7 +190,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 		return nil, errors.New("/v1/models lists no model; --upstream-model names one")
 	}
 	if up.Context == 0 {
-		return nil, errors.New("neither the server nor config.json says how long contexts are; max_position_embeddings in config.json does")
+		return nil, errors.New("neither the server nor config.json has the context length; set max_position_embeddings in config.json")
 	}
 	if up.kind == unknown { // the owner of an Ollama model is its author
 		var version struct{ Version string }
@@ -222,7 +222,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			}
 			as := *up
 			as.prompt, as.askIDs = form, askIDs
-			as.Capabilities = up.kind.Capabilities(up.told...)
+			as.Capabilities = up.kind.Capabilities(up.reported...)
 			as.Capabilities.Prompt, as.Capabilities.Adapters = form, up.kind.adapters != noAdapters
 			err := e.tryAs(ctx, &as)
 			if err == nil {
@@ -272,7 +272,7 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 		return err
 	}
 	if u := c.answer.usage; u != nil && int64(u.Prompt) > int64(len(req.GetPrompt())) {
-		return streamerr.New(streamerr.Invalid, "the server reads %d tokens where %d were sent: it puts a template of its own around prompts, or has another tokenizer",
+		return streamerr.New(streamerr.Invalid, "the server counted %d tokens of a prompt of %d: it adds a template of its own to prompts, or has another tokenizer",
 			u.Prompt, len(req.GetPrompt()))
 	}
 	can := up.Capabilities

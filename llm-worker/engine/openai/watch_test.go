@@ -63,7 +63,7 @@ func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
 	}
 }
 
-func TestModelMayGoByANameThatIsNotListed(t *testing.T) {
+func TestModelMayHaveANameThatIsNotListed(t *testing.T) {
 	f := newFake(t, counting)
 	e := engineOn(t, f.URL, func(o *openai.Options) { o.Model = "alias" })
 	if _, can := e.Info(); can.GetUpstream() != "vllm" {
@@ -74,7 +74,7 @@ func TestModelMayGoByANameThatIsNotListed(t *testing.T) {
 	}
 }
 
-// everything asks for something in every field.
+// everything returns options with every field set.
 func everything() *llmv1.Sampling {
 	return &llmv1.Sampling{
 		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),
@@ -88,7 +88,7 @@ func guided(schema string) *llmv1.Guide {
 	return &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: schema}}}
 }
 
-func TestServerIsAskedInItsWords(t *testing.T) {
+func TestRequestsHaveTheServersFields(t *testing.T) {
 	common := map[string]any{
 		"model": "served", "prompt": []any{10.0, 11.0, 12.0}, "stream": true, "stream_options": map[string]any{"include_usage": true},
 		"max_tokens": 9.0, "temperature": 0.5, "top_p": 0.9, "frequency_penalty": 0.2, "presence_penalty": 0.3, "seed": float64((1<<40 + 5) % (1<<31 - 1)),
@@ -115,7 +115,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 				"json_schema": map[string]any{"type": "object"}}},
 		"library": {func(s *llmv1.Sampling) {
 			*s = llmv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,
-				MaxTokens: s.MaxTokens, TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1)} // those ask for nothing
+				MaxTokens: s.MaxTokens, TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1)} // values without an effect
 		}, map[string]any{}},
 	} {
 		t.Run(owner, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerWouldIgnoreIsRefused(t *testing.T) {
+func TestFieldsThatTheServerWouldIgnoreAreRefused(t *testing.T) {
 	f := newFake(t, counting, func(f *fake) { f.owner = "library" })
 	e := engineOn(t, f.URL)
 	for field, s := range map[string]*llmv1.Sampling{
@@ -154,7 +154,7 @@ func TestWhatTheServerWouldIgnoreIsRefused(t *testing.T) {
 	}
 }
 
-func TestPromptsThatNoContextHoldsAreRefused(t *testing.T) {
+func TestPromptsBeyondTheContextAreRefused(t *testing.T) {
 	f := newFake(t, counting, func(f *fake) { f.limit = 100 })
 	e := engineOn(t, f.URL)
 	for name, prompt := range map[string][]uint32{"empty": nil, "long": make([]uint32, 100), "unknown": {1 << 20}} {
@@ -196,7 +196,7 @@ func TestHealthFollowsTheServer(t *testing.T) {
 	if _, can := e.Info(); can != nil {
 		t.Error(can)
 	}
-	// Another server comes up in its place.
+	// Another server replaces it.
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestHealthFollowsTheServer(t *testing.T) {
 	}
 }
 
-func TestServerThatIsTooBusyToBeKnownAgainStaysHealthy(t *testing.T) {
+func TestServerThatIsTooBusyForATrialStaysHealthy(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, thenCut(nil, ids(100)))
 	e, health, _ := watched(t, nil, f.URL)
@@ -236,7 +236,7 @@ func TestServerThatIsTooBusyToBeKnownAgainStaysHealthy(t *testing.T) {
 	}
 }
 
-func TestServerThatLosesEveryStreamIsNotAskedForEach(t *testing.T) {
+func TestServerThatLosesEveryStreamIsNotProbedForEach(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, thenCut(nil, ids(100)))
 	e := engineOn(t, f.URL)
@@ -251,7 +251,7 @@ func TestServerThatLosesEveryStreamIsNotAskedForEach(t *testing.T) {
 	}
 }
 
-func TestServerThatCannotBeUsedIsNotHealthyAndSaysWhyOnce(t *testing.T) {
+func TestUnusableServerIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	models := func(body string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }
@@ -299,7 +299,7 @@ func answering(data ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { say(w, data...) }
 }
 
-func TestOptionsThatAreWrongAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	good := openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000/v1/"}, Prompt: openai.PromptAuto}
 	if err := good.Validate(); err != nil {
 		t.Error(err)
@@ -319,7 +319,7 @@ func TestOptionsThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-func TestGuideThatTheServerHasNoWordsForIsRefused(t *testing.T) {
+func TestGuideThatTheServerCannotExpressIsRefused(t *testing.T) {
 	f := newFake(t, counting, func(f *fake) { f.owner = "sglang" })
 	e := engineOn(t, f.URL)
 	two := guided("{}")
@@ -334,7 +334,7 @@ func TestGuideThatTheServerHasNoWordsForIsRefused(t *testing.T) {
 	}
 }
 
-func TestGuideWithTextAroundBecomesAStructuralTagOfVLLM(t *testing.T) {
+func TestGuideWithTextBecomesAStructuralTagOfVLLM(t *testing.T) {
 	f := newFake(t, counting)
 	e := engineOn(t, f.URL)
 	g := guided("{}")

@@ -119,7 +119,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 }
 
 // fresh returns the new ids of an event. Each event has either its new ids or, by SGLang's default,
-// the whole answer so far. of, the length of the answer, tells which.
+// the whole answer so far. of, the length of the answer, distinguishes them.
 func (a *answer) fresh(ids []uint32, of int) ([]uint32, error) {
 	switch {
 	case len(ids) == of && of >= a.seen:

@@ -22,9 +22,8 @@ func shown(limit *uint32) *workerv1.TokenRequest {
 	}
 }
 
-// TestImagesGoBesideTheirPlaceholders: SGLang gets the images in data: URLs, and the length of the
-// answer is left to it where only the context limits it, because it alone knows what images take of
-// the context.
+// TestImagesGoBesideTheirPlaceholders: SGLang gets the images in data: URLs. If only the context limits
+// the answer, SGLang sets its length, because only SGLang knows how much of the context images take.
 func TestImagesGoBesideTheirPlaceholders(t *testing.T) {
 	s := besidetest.Subject{Dialect: sglangtest.Seeing(seeingtest.Placeholder), New: func(o beside.Options) (besidetest.Engine, error) {
 		o.Upstream = "http://" + o.Upstream
@@ -58,7 +57,7 @@ func TestImagesGoBesideTheirPlaceholders(t *testing.T) {
 			}
 		})
 	}
-	// An answer that another worker began is read with the same images.
+	// The answer of another worker is continued with the same images.
 	req := shown(proto.Uint32(6))
 	req.Prompt, req.Generated = append(req.Prompt, 12, 13), 2
 	if r := besidetest.Read(t.Context(), e, req, nil); r.Err != nil || len(r.Tokens) != 4 || r.End.GetUsage().GetCompletionTokens() != 6 {

@@ -128,7 +128,7 @@ func (s *scheduler) listAdapters(ctx context.Context) map[string]string {
 	})
 	if err != nil {
 		if !s.unlisted && ctx.Err() == nil {
-			s.log.Warn("the server does not list its adapters: those that it listed last remain", "adapters", len(s.adapters), "err", err)
+			s.log.Warn("the server does not list its adapters; the last list stays in use", "adapters", len(s.adapters), "err", err)
 		}
 		s.unlisted = true
 		return s.adapters
@@ -186,9 +186,9 @@ func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, adapters map[s
 			return s.client.Generate(ctx, asked)
 		},
 		Abort: func(ctx context.Context) error {
-			told, err := s.client.Abort(ctx, &sglangscheduler.AbortRequest{RequestId: asked.GetRequestId(), Reason: "the stream was stopped"})
-			if err == nil && !told.GetSuccess() {
-				err = beside.Fail(streamerr.EngineFailed, nil, "%s", told.GetMessage())
+			resp, err := s.client.Abort(ctx, &sglangscheduler.AbortRequest{RequestId: asked.GetRequestId(), Reason: "the stream was stopped"})
+			if err == nil && !resp.GetSuccess() {
+				err = beside.Fail(streamerr.EngineFailed, nil, "%s", resp.GetMessage())
 			}
 			return err
 		},

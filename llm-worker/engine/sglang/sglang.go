@@ -4,9 +4,9 @@
 //
 // A stopped stream is aborted by its request's id, and then its call is reset or its connection
 // closed; the stop is confirmed when SGLang has answered the abort. SGLang aborts all requests
-// whose ids begin with the given id, so no request's id is a prefix of another. Package features says
-// what is honoured over which of the two. Neither takes images over gRPC: the service wants the tensors
-// that SGLang's HTTP process makes of them.
+// whose ids begin with the given id, so no request's id is a prefix of another. Package features lists
+// what each of the two honours. The gRPC service takes no images, only the tensors that SGLang's HTTP
+// process makes of them.
 package sglang
 
 import (

@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// asked is what a server is asked with everything, in the words of both.
+// asked returns sampling options with every field set, and the fields of a request with them, by name.
 func asked() (*llmv1.Sampling, map[string]any) {
 	return besidetest.Everything(features.SGLangGRPC.Sampling()), map[string]any{
 		"temperature": float32(0.5), "top_p": float32(0.9), "top_k": uint64(40), "min_p": float32(0.05), "repetition_penalty": float32(1.1),
@@ -58,7 +58,7 @@ func asked() (*llmv1.Sampling, map[string]any) {
 	}
 }
 
-func TestServerIsAskedInItsWords(t *testing.T) {
+func TestRequestsHaveTheServersFields(t *testing.T) {
 	s := overGRPC()
 	e, server := s.Start(t, besidetest.Count)
 	everything, want := asked()
@@ -89,7 +89,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 	}
 }
 
-func TestServerIsAskedInItsWordsOverHTTP(t *testing.T) {
+func TestRequestsHaveTheServersFieldsOverHTTP(t *testing.T) {
 	s := overHTTP(true, false)
 	e, server := s.Start(t, besidetest.Count)
 	req := &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: besidetest.Everything(features.SGLangHTTP.Sampling("seed"))}
@@ -136,7 +136,7 @@ func refuses(code codes.Code) besidetest.Script {
 	return func(*besidetest.Answer) error { return status.Error(code, "because") }
 }
 
-func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
+func TestEveryFailureOverHTTPHasItsEnding(t *testing.T) {
 	s := overHTTP(false, false)
 	complete := func(finish string) besidetest.Script {
 		return func(a *besidetest.Answer) error { a.Count(1); a.Complete(finish); return nil }
@@ -167,7 +167,7 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 			a.Send(besidetest.Message(`data: {"error":{"message":"Input is longer than the context"}}` + "\n\n"))
 			return nil
 		}, Reason: streamerr.Invalid, Says: "longer than the context"},
-		"no JSON":                      {Script: event("hello"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "nonsense"},
+		"no JSON":                      {Script: event("hello"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "an invalid answer"},
 		"JSON about something else":    {Script: event(`{"hello":"world"}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "meta_info"},
 		"a count that does not fit":    {Script: meta("[1,2]", "null", "9"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "output_ids"},
 		"fewer tokens than before":     {Script: meta("[]", "null", "0"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "output_ids"},
@@ -181,7 +181,7 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 	})
 }
 
-func TestAnswerIsWholeWithoutItsLastEvent(t *testing.T) {
+func TestAnswerIsCompleteWithoutItsLastEvent(t *testing.T) {
 	send := func(a *besidetest.Answer, finish string, ids string, count int) {
 		a.Send(besidetest.Message(fmt.Sprintf("data: {\"output_ids\":%s,\"meta_info\":{\"finish_reason\":%s,\"prompt_tokens\":3,\"completion_tokens\":%d}}\n\n", ids, finish, count)))
 	}
@@ -215,8 +215,8 @@ func TestAnswerIsWholeWithoutItsLastEvent(t *testing.T) {
 	}
 }
 
-// TestErrorMessageOverGRPCMeansWhatItsStatusSays: GenerateError is SGLang's way to end an answer that failed.
-func TestErrorMessageOverGRPCMeansWhatItsStatusSays(t *testing.T) {
+// TestErrorMessageOverGRPCHasTheReasonOfItsStatus: SGLang ends a failed answer with a GenerateError.
+func TestErrorMessageOverGRPCHasTheReasonOfItsStatus(t *testing.T) {
 	s := overGRPC()
 	all := map[string]besidetest.Misdeed{}
 	for status, reason := range map[string]streamerr.Reason{
@@ -232,7 +232,7 @@ func TestErrorMessageOverGRPCMeansWhatItsStatusSays(t *testing.T) {
 	s.Misdeeds(t, all)
 }
 
-func TestServerThatDoesNotSayItsVocabularyNeedsAModel(t *testing.T) {
+func TestServerThatReportsNoVocabularyNeedsAModel(t *testing.T) {
 	t.Parallel()
 	s := overHTTP(false, false)
 	s.New = func(o beside.Options) (besidetest.Engine, error) {
@@ -247,7 +247,7 @@ func TestServerThatDoesNotSayItsVocabularyNeedsAModel(t *testing.T) {
 	}
 }
 
-func TestOptionsThatAreWrongAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for upstream, says := range map[string]string{
 		"127.0.0.1:30000": "", "http://127.0.0.1:30000": "", "": "--upstream", "127.0.0.1": "--upstream", ":30000": "--upstream", "tcp://127.0.0.1:1": "--upstream",
 	} {

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// 64 concurrent streams give exactly llama.cpp's answers to single requests. They join one after
-// another and are stepped in changing order, on several threads.
+// TestConcurrentStreamsGetTheirOwnAnswers: 64 concurrent streams give exactly llama.cpp's answers to single
+// requests. They join one after another and are stepped in changing order, on several threads.
 func TestConcurrentStreamsGetTheirOwnAnswers(t *testing.T) {
 	var short []golden
 	for _, g := range goldens(t) {
@@ -51,8 +51,8 @@ func TestConcurrentStreamsGetTheirOwnAnswers(t *testing.T) {
 	}
 }
 
-// Tokens and every bit of the KV cache are the same whatever else is in the batch, with any chunks,
-// on any number of threads.
+// TestBatchesDoNotChangeABit: tokens and every bit of the KV cache are the same whatever else is in the
+// batch, with any chunks, on any number of threads.
 func TestBatchesDoNotChangeABit(t *testing.T) {
 	weights := map[string]*Weights{
 		"whence-tiny": tinyWeights(t),
@@ -70,15 +70,15 @@ func TestBatchesDoNotChangeABit(t *testing.T) {
 			for _, opts := range []Options{
 				{Threads: 1, PrefillChunk: 1}, {Threads: 1, PrefillChunk: 7}, {Threads: 4, PrefillChunk: 64}, {Threads: 2, PrefillChunk: 1000},
 			} {
-				companies := []int{0, 1, 3, 20}
+				counts := []int{0, 1, 3, 20}
 				if w.config.Hidden > 300 {
-					companies = []int{4} // the larger, the slower
+					counts = []int{4} // more would be slow
 				}
-				for _, company := range companies {
-					got := traceOf(t, New(w, opts), company)
+				for _, others := range counts {
+					got := traceOf(t, New(w, opts), others)
 					if !slices.Equal(got.tokens, want.tokens) || !slices.Equal(got.bits, want.bits) {
 						t.Errorf("%+v with %d others: %d tokens %v, want %v; KV cache equal: %v",
-							opts, company, len(got.tokens), got.tokens, want.tokens, slices.Equal(got.bits, want.bits))
+							opts, others, len(got.tokens), got.tokens, want.tokens, slices.Equal(got.bits, want.bits))
 					}
 				}
 			}
@@ -93,9 +93,9 @@ type trace struct {
 }
 
 // traceOf runs one sequence of 150 tokens in a batch with others, which come and go.
-func traceOf(t *testing.T, m *Model, company int) (result trace) {
+func traceOf(t *testing.T, m *Model, others int) (result trace) {
 	t.Helper()
-	random := rand.New(rand.NewPCG(6, uint64(company)))
+	random := rand.New(rand.NewPCG(6, uint64(others)))
 	request := func(seed uint64, prompt int, answer uint32) *workerv1.TokenRequest {
 		source := rand.New(rand.NewPCG(seed, 0))
 		req := &workerv1.TokenRequest{Sampling: &llmv1.Sampling{Seed: &seed, MaxTokens: &answer, IgnoreEos: true}}
@@ -110,7 +110,7 @@ func traceOf(t *testing.T, m *Model, company int) (result trace) {
 	}
 	live, next := []uint64{subject}, uint64(2)
 	for {
-		for len(live) <= company {
+		for len(live) <= others {
 			if err := m.Join(next, request(next, 1+random.IntN(90), 1+random.Uint32N(30))); err != nil {
 				t.Fatal(err)
 			}
@@ -138,8 +138,8 @@ func traceOf(t *testing.T, m *Model, company int) (result trace) {
 	}
 }
 
-// The logits, which are not in the KV cache, are the same for one sequence alone and for any row of
-// a batch.
+// TestBatchesDoNotChangeABitOfTheLogits: the logits, which are not in the KV cache, are the same for one
+// sequence alone and for any row of a batch.
 func TestBatchesDoNotChangeABitOfTheLogits(t *testing.T) {
 	w := newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 1401}).load(t)
 	const answer = 12

@@ -41,8 +41,8 @@ func tensorsOf(t *testing.T, dir fs.FS) map[string][]float32 {
 	return all
 }
 
-// The GGUF file that llama.cpp has read for the goldens has the weights of the directory, and gives
-// the answers of llama.cpp.
+// TestGGUFAnswersLikeLlamaCPP: the GGUF file from which llama.cpp made the goldens has the weights of the
+// directory, and gives llama.cpp's answers.
 func TestGGUFAnswersLikeLlamaCPP(t *testing.T) {
 	dir, err := gguf.Directory("../../../internal/whencetiny/testdata/model-f32.gguf")
 	if err != nil {

@@ -41,8 +41,9 @@ func (l *lane) multiply(w *linear, dst, x matrix.Rows, n int, residual matrix.Ro
 	l.pool.Run(w.w.Rows(), grain(n*w.w.Columns()), l.parts.product)
 }
 
-// grain returns the number of units that make a claim worth its price, if a unit is a number of
-// multiplications: about two microseconds. It is a multiple of 8, the lanes of a vector.
+// grain returns the number of units that a worker claims at once, for units of a number of
+// multiplications: about two microseconds of work, which outweighs the cost of a claim. It is a multiple
+// of 8, the lanes of a vector.
 func grain(multiplications int) int {
 	const worth = 32 << 10
 	return max(1, worth/max(1, multiplications)/8) * 8

@@ -68,7 +68,7 @@ type Options struct {
 	// NoPrefixCache makes each sequence read all of its prompt. Otherwise a prompt that another
 	// tenant has sent shortens the time to first token of the same prompt, and usage shows it.
 	NoPrefixCache bool
-	// Held gets the names of the blocks in the prefix cache; nil means that nobody asks for them.
+	// Held gets the names of the blocks in the prefix cache; nil if no caller subscribes to them.
 	Held *kvevents.Hub
 }
 

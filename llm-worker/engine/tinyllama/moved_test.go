@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// An answer that another worker began continues with exactly the tokens of the undisturbed answer,
-// wherever it was cut.
+// TestMovedSequenceGetsTheSameTokens: an answer that another worker began continues with exactly the tokens
+// of the undisturbed answer, wherever it was cut.
 func TestMovedSequenceGetsTheSameTokens(t *testing.T) {
 	greedy := goldens(t)[0]
 	seed := new(uint64(4))
@@ -35,7 +35,7 @@ func TestMovedSequenceGetsTheSameTokens(t *testing.T) {
 			m := New(tinyWeights(t), Options{Threads: 1, Vocabulary: tinyVocabulary(t)})
 			whole := generate(t, m, 0, &workerv1.TokenRequest{Prompt: greedy.Prompt, Sampling: p})
 			if len(whole) < 10 {
-				t.Fatalf("an answer of %d tokens tells little", len(whole))
+				t.Fatalf("an answer of %d tokens is too short for this test", len(whole))
 			}
 			moved := slices.Clone(greedy.Prompt)
 			for i, o := range whole[:len(whole)-1] {

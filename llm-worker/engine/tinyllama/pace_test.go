@@ -7,7 +7,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/pace"
 )
 
-// Without a running answer, a prompt is read in large chunks; beside an answer, chunks are bounded.
+// TestPromptsYieldToAnswers: without a running answer, a prompt is read in large chunks; beside an answer,
+// chunks are bounded.
 func TestPromptsYieldToAnswers(t *testing.T) {
 	m := New(tinyWeights(t), Options{NoPrefixCache: true})
 	m.pace = pace.Pace{Token: 100 * time.Microsecond, Step: time.Millisecond}

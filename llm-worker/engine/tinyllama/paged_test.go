@@ -185,7 +185,7 @@ func TestPausedTextGetsTheSameVector(t *testing.T) {
 	checkEmpty(t, m)
 }
 
-// Streams of a loop over too little memory all end with their answers.
+// TestStreamsShareTooLittleMemory: the streams of a loop with too little memory all complete.
 func TestStreamsShareTooLittleMemory(t *testing.T) {
 	var short []golden
 	for _, g := range goldens(t) {

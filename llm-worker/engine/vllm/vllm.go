@@ -152,7 +152,7 @@ func sampling(s *llmv1.Sampling) (*vllmengine.SamplingParams, error) {
 	return p, constrain(p, s.GetGuide())
 }
 
-// constrain sets the constraint of a guide: the plainest that can say it.
+// constrain sets the simplest constraint that can express a guide.
 func constrain(p *vllmengine.SamplingParams, g *llmv1.Guide) error {
 	if g == nil {
 		return nil

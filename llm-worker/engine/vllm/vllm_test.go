@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 	besidetest.Run(t, subject(nil))
 }
 
-func TestServerIsAskedInItsWords(t *testing.T) {
+func TestRequestsHaveTheServersFields(t *testing.T) {
 	s := subject(nil)
 	e, server := s.Start(t, besidetest.Count)
 	for name, test := range map[string]struct {
@@ -66,7 +66,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 	}
 }
 
-func TestServerThatIsIllIsNotHealthy(t *testing.T) {
+func TestFailedHealthChecksMakeTheEngineUnhealthy(t *testing.T) {
 	t.Parallel()
 	s := subject(&beside.Config{Context: 100, EOS: []uint32{2, 7}})
 	server := besidetest.Start(t, s.Dialect, besidetest.Count, "")
@@ -89,7 +89,7 @@ func TestServerThatIsIllIsNotHealthy(t *testing.T) {
 	}
 }
 
-// TestDeadEngineLosesItsStreams: the process that serves gRPC outlives the one that generates.
+// TestDeadEngineLosesItsStreams: vLLM's front end outlives its engine process.
 func TestDeadEngineLosesItsStreams(t *testing.T) {
 	const dead = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 	after := func(n int, code codes.Code, message string) besidetest.Script {

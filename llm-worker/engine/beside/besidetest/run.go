@@ -176,7 +176,7 @@ func (s *Subject) Misdeeds(t *testing.T, misdeeds map[string]Misdeed) {
 				t.Error(r.Tokens, r.Record, r.End)
 			}
 			if wait := got.Reason == streamerr.Overloaded || got.Reason == streamerr.Unavailable; wait != (got.RetryAfter > 0) {
-				t.Error("callers are told to come again after", got.RetryAfter)
+				t.Error("callers get a Retry-After of", got.RetryAfter)
 			}
 			if len(got.Message) > 700 || strings.Contains(got.Message, "127.0.0.1") {
 				t.Error(got.Message)
@@ -233,11 +233,11 @@ func (s *Subject) answer(t *testing.T) {
 		t.Error(u, r.Record)
 	}
 	if !slices.Equal(r.Cached, []int{0, 2}) {
-		t.Errorf("what the server had in its cache was told with other than the first tokens, and only those: %v", r.Cached)
+		t.Errorf("the cached tokens were not reported with the first tokens alone: %v", r.Cached)
 	}
 	asked := server.Asked()[0]
 	if got := strings.Join(asked.Metadata.Get("traceparent"), " "); got != traceparent {
-		t.Errorf("the server was told the traceparent %q", got)
+		t.Errorf("the server got the traceparent %q", got)
 	}
 	if !asked.Stream || !slices.Equal(asked.Prompt, []uint32{10, 11, 12}) || len(server.AbortedIDs()) != 0 {
 		t.Error(asked, server.AbortedIDs())

@@ -62,9 +62,9 @@ type Dialect struct {
 	More map[string]func(*Server) Message
 	// Refuses has the methods of More that answer with an error instead.
 	Refuses map[string]error
-	// Loads says that the service reports its load.
+	// Loads reports whether the service reports its load.
 	Loads bool
-	// HangsUp says that requests have no ids: closing the connection is the only way to stop one.
+	// HangsUp reports whether requests have no ids: closing the connection is the only way to stop one.
 	HangsUp bool
 	// HTTP serves the dialect over HTTP; nil for a gRPC service.
 	HTTP func(*Server) http.Handler

@@ -1,4 +1,4 @@
-// Package guided translates a guide into the words of the servers that enforce one: a JSON Schema, a
+// Package guided translates a guide into the forms that servers enforce: a JSON Schema, a
 // list of choices, or a structural tag, which is XGrammar's JSON format for text, schemas and their
 // combinations.
 package guided
@@ -15,7 +15,7 @@ import (
 const param = "sampling.guide"
 
 // Validate refuses a guide without forms, or with a schema that is no JSON object or boolean. llama.cpp's
-// server and Ollama take null for the lack of a schema, and would let the model write anything.
+// server and Ollama treat null as no schema, and would let the model write anything.
 func Validate(g *llmv1.Guide) error {
 	if len(g.GetForms()) == 0 {
 		return streamerr.InvalidParam(param, "a guide must have at least one form")

@@ -1,5 +1,5 @@
-// Package lexicon describes a model whose server the worker speaks to in text, at least in part: its
-// tokenizer, and how ids become text for the server and the server's text becomes ids.
+// Package lexicon describes a model whose server takes or returns text instead of token ids: its
+// tokenizer, and the conversions from ids to the server's text and back.
 package lexicon
 
 import (
@@ -55,7 +55,7 @@ func (m *Model) Spell(prompt []uint32) (string, error) {
 			return text, nil
 		}
 	}
-	return "", streamerr.InvalidParam("prompt", "the server that generates takes text alone, and no text has exactly these tokens")
+	return "", streamerr.InvalidParam("prompt", "the server that generates takes only text, and no text has exactly these tokens")
 }
 
 // Config returns the part of the description that needs no tokenizer.

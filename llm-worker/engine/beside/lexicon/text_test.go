@@ -23,7 +23,7 @@ func joined(parts ...[]byte) string {
 	return text + c.Flush()
 }
 
-func FuzzCharactersCutAnywhereAreWhole(f *testing.F) {
+func FuzzCharactersAreJoinedWhereverTheyAreCut(f *testing.F) {
 	f.Add("Grüße 🚀 你好", uint64(1))
 	f.Add("\uFFFD\U0010FFFFa\u07ff", uint64(2))
 	f.Fuzz(func(t *testing.T, text string, seed uint64) {
@@ -40,7 +40,7 @@ func FuzzCharactersCutAnywhereAreWhole(f *testing.F) {
 	})
 }
 
-func TestBytesThatAreNoCharactersAreReplaced(t *testing.T) {
+func TestInvalidBytesAreReplaced(t *testing.T) {
 	const high, low = "\xed\xa0\xbd", "\xed\xba\x80" // halves of U+1F680, as JSON's escapes are kept
 	for want, parts := range map[string][]string{
 		"🚀":              {high, low},
@@ -65,7 +65,7 @@ func TestBytesThatAreNoCharactersAreReplaced(t *testing.T) {
 	}
 }
 
-func TestPromptIsSpelledOnlyIfItsTextHasItsTokens(t *testing.T) {
+func TestSpellRefusesIDsThatNoTextHas(t *testing.T) {
 	m, err := Load(whencetiny.FS())
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package likely holds the log-probabilities of an answer, in one vocabulary for all servers, until
-// their tokens are passed on.
+// Package likely holds the log-probabilities of an answer, in one form for all servers, until their
+// tokens are passed on.
 package likely
 
 import (

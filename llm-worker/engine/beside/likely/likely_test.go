@@ -20,7 +20,7 @@ func complete(q *likely.Queue, ids ...uint32) *workerv1.Tokens {
 	return item
 }
 
-func TestTokensAreTakenWithTheirLogprobs(t *testing.T) {
+func TestTokensLeaveTheQueueWithTheirLogprobs(t *testing.T) {
 	q := likely.NewQueue(&llmv1.Sampling{Logprobs: new(uint32(2))})
 	for _, positions := range [][]likely.Position{
 		{at(7, -3, likely.Token{ID: 9, Logprob: -1}, likely.Token{ID: 7, Logprob: -3}, likely.Token{ID: 8, Logprob: -1})},
@@ -47,7 +47,7 @@ func TestTokensAreTakenWithTheirLogprobs(t *testing.T) {
 	}
 }
 
-func TestNobodyWhoDoesNotAskIsTold(t *testing.T) {
+func TestNilQueueAddsNoLogprobs(t *testing.T) {
 	for _, s := range []*llmv1.Sampling{nil, {}} {
 		q := likely.NewQueue(s)
 		if err := q.Add([]uint32{5}, nil); err != nil || q != nil || len(complete(q, 5).GetIds()) != 1 {
@@ -56,7 +56,7 @@ func TestNobodyWhoDoesNotAskIsTold(t *testing.T) {
 	}
 }
 
-func TestLogprobsThatDoNotFitAreRefused(t *testing.T) {
+func TestLogprobsThatDoNotMatchTheTokensAreRefused(t *testing.T) {
 	for name, positions := range map[string][]likely.Position{
 		"none": nil, "of another token": {at(6, -1, likely.Token{ID: 6})}, "without the top tokens": {at(5, -1)},
 		"of too many tokens": {at(5, -1, likely.Token{ID: 5}), at(6, -1, likely.Token{ID: 6})},

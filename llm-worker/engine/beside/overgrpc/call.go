@@ -115,7 +115,7 @@ func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 	case p.Failed != nil:
 		return nil, nil, c.method.Dialect.Complete(p.Failed, true).Ending(beside.InAnswer)
 	case p.Index != 0:
-		return nil, nil, beside.Broken(errors.New("a message is of another answer than the one that was asked for"))
+		return nil, nil, beside.Broken(errors.New("a message belongs to an answer that was not requested"))
 	case !p.Last:
 		if err := c.likely.Add(p.IDs, p.Likely); err != nil {
 			return nil, nil, beside.Broken(err)

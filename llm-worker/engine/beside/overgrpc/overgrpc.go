@@ -56,7 +56,7 @@ func Dial(upstream string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
-		// A server that is offered gzip may compress every token.
+		// A server that may use gzip might compress every token.
 		grpc.WithDefaultCallOptions(experimental.AcceptCompressors(), grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithStatsHandler(trailerHandler{}),
 		grpc.WithNoProxy(), // the server is beside the worker

@@ -43,7 +43,7 @@ func ReadComplaint(body []byte) *beside.Complaint {
 	s.into(c)
 	object.into(c)
 	if object.Whence != nil {
-		c.Told, c.Path = streamerr.ParseReason(object.Whence.Reason), streamerr.NewPath(object.Whence.Path...)
+		c.EndReason, c.Path = streamerr.ParseReason(object.Whence.Reason), streamerr.NewPath(object.Whence.Path...)
 	}
 	switch {
 	case object.Message != "":

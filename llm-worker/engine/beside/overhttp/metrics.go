@@ -104,7 +104,7 @@ func count(value float64) int {
 	return int(min(value, most))
 }
 
-// cacheSize returns the tokens of all KV caches; 0 if they are not told.
+// cacheSize returns the tokens of all KV caches; 0 if they are not reported.
 func cacheSize(config *dto.MetricFamily) (tokens uint64) {
 	for _, m := range config.GetMetric() {
 		size := uint64(1)

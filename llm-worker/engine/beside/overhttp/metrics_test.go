@@ -31,7 +31,7 @@ vllm:time_to_first_token_seconds_count 4.0
 vllm:time_to_first_token_seconds_sum 2.5
 `
 
-func TestMetricsTellTheLoad(t *testing.T) {
+func TestLoadReadsMetrics(t *testing.T) {
 	for name, test := range map[string]struct {
 		names LoadMetrics
 		rank  string

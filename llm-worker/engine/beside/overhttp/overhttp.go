@@ -42,9 +42,9 @@ func Validate(upstream, key string) error {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return fmt.Errorf("--upstream is %.64q; it must be a URL such as http://127.0.0.1:8000", upstream)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return errors.New("--upstream must be a host, a port and perhaps a path; a key belongs into --upstream-key")
+		return errors.New("--upstream must be a host, a port and optionally a path; a key belongs in --upstream-key")
 	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return errors.New("--upstream-key holds a space or a character that no HTTP header can")
+		return errors.New("--upstream-key contains a space or a character that is not allowed in an HTTP header")
 	}
 	return nil
 }

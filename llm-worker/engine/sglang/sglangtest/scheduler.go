@@ -73,7 +73,7 @@ func read(m besidetest.Message) besidetest.Request {
 	if r.Logprobs = -1; m.Uint(5) == 1 {
 		r.Logprobs = int(m.Uint(7)) //nolint:gosec // a test's
 		if int64(m.Uint(6)) != -1 { //nolint:gosec // a test's
-			r.Sampling["logprob_start_len"] = m.Uint(6) // the prompt's are wanted, too
+			r.Sampling["logprob_start_len"] = m.Uint(6) // the request wants the prompt's, too
 		}
 	}
 	if r.Adapter = m.Text(15); r.Adapter == adapterID {

@@ -26,8 +26,8 @@ func newRandom(random *rand.Rand, f Format, rows, columns int) *Matrix {
 	return m
 }
 
-// Every kernel gives the products of the weights as Row returns them, up to rounding.
-func TestProductsAreRight(t *testing.T) {
+// TestProductsAreCorrectUpToRounding compares every kernel with products of the weights that Row returns.
+func TestProductsAreCorrectUpToRounding(t *testing.T) {
 	test := func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 1))
 		for _, f := range formats {
@@ -62,8 +62,8 @@ func TestProductsAreRight(t *testing.T) {
 	})
 }
 
-// The same product has the same bits whatever is computed beside it.
-func TestCompanyDoesNotChangeABit(t *testing.T) {
+// TestOtherRowsDoNotChangeABit: a product has the same bits whatever else is computed with it.
+func TestOtherRowsDoNotChangeABit(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))
 	for _, f := range formats {
 		for _, columns := range []int{31, 64, 100, 896, 5000} {
@@ -94,7 +94,7 @@ func TestCompanyDoesNotChangeABit(t *testing.T) {
 	}
 }
 
-func TestFormatsKeepWhatTheyCan(t *testing.T) {
+func TestFormatsBoundTheError(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	const rows, columns = 5, 77
 	values, got := normal(random, rows*columns), make([]float32, columns)
@@ -129,8 +129,8 @@ func TestFormatsKeepWhatTheyCan(t *testing.T) {
 	}
 }
 
-// A block of Q8_0 (a scale in half precision times int8, of which one is 127 or -127) is kept
-// without loss.
+// TestInt8KeepsQ8: a block of Q8_0, which is a half-precision scale times int8, one of them 127 or -127, is
+// kept without loss.
 func TestInt8KeepsQ8(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 4))
 	for range 1000 {
@@ -148,7 +148,7 @@ func TestInt8KeepsQ8(t *testing.T) {
 	}
 }
 
-func TestNumbersThatAreNotFiniteSpreadNoFurther(t *testing.T) {
+func TestNonFiniteNumbersAffectOnlyTheirResults(t *testing.T) {
 	for _, f := range formats {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 			m := New(f, 3, 64)
