@@ -17,7 +17,7 @@ import (
 const (
 	openWithin = 60 * time.Second
 	settling   = 200 * time.Millisecond
-	// openClients is how many requests of an open loop may run at a time.
+	// openClients is the maximum number of concurrent requests of an open loop.
 	openClients = 500
 )
 
@@ -38,7 +38,7 @@ type cell struct {
 	Memory   float64            `json:"memory"`    // bytes per open stream
 	Wasted   int64              `json:"wasted"`    // tokens generated for clients that had left
 	Left     int                `json:"left"`      // clients
-	Unheard  int                `json:"unheard"`   // clients that left before the engine had received their request
+	Unheard  int                `json:"unheard"`   // clients that left before the engine received their request
 	Failed   int64              `json:"failed"`    // streams
 	Problems []string           `json:"problems"`  // of some of them
 }
@@ -118,8 +118,8 @@ func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []
 	c.departures(sum.Left, b.engine.ended)
 }
 
-// storm measures the CPU time from the moment when all clients leave until shortly after the engine
-// has stopped: a service also has records and a log line to write.
+// storm measures the CPU time from the departure of all clients until shortly after the engine has
+// stopped, because services then still write records and log lines.
 func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Recorder, loads []load.Load) error {
 	spent, err := b.spent(r)
 	if err != nil {

@@ -5,7 +5,7 @@
 //
 // Run it with scripts/bench engine, which installs llama.cpp. The engines take turns, and each figure
 // is the best of the rounds, because other work may share the cores. The speed of a model does not
-// depend on what its weights say, so random weights measure as well as trained ones.
+// depend on the values of its weights, so random weights serve as well as trained ones.
 package main
 
 import (

@@ -23,7 +23,7 @@ var dependencyRows = []trial.Row{
 	collectorLost("the OpenTelemetry collector dies", (*server.Collector).Close),
 }
 
-// A dependency is a server on which services depend, but no stream of the row.
+// A dependency is a server that services need, but the streams of the row do not.
 type dependency struct {
 	name string
 	of   pick   // the services that depend on it

@@ -44,7 +44,8 @@ func edgeKilled(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 
 var ended = regexp.MustCompile(`"time":"([^"]+)".*"msg":"stream ended","stream":"([^"]+)"`)
 
-// stops reads from the worker's log when each stream stopped. Its api-service is dead, and tells no story.
+// stops returns the time when each stream stopped, from the worker's log: the api-service is dead and
+// cannot return the stories.
 func stops(t *trial.Trial) map[string]time.Time {
 	all := map[string]time.Time{}
 	for line := range strings.Lines(t.Workers[0].Output()) {

@@ -17,7 +17,8 @@ var networkRows = []trial.Row{
 	partitioned("connections to a chat-service are rejected, another is there", stand.ChatHop, (*wire.Wire).Reject, 500*time.Millisecond),
 }
 
-// partitioned returns the row of a service that its callers can no longer reach. Another one is there.
+// partitioned returns the row of a service that its callers can no longer reach, while another instance
+// is available.
 func partitioned(name string, at stand.Hop, cut func(*wire.Wire), bound time.Duration) trial.Row {
 	l := stand.Layout{Workers: 1, Chats: 2, Edges: 1, Wired: at}
 	if at == stand.WorkerHop {

@@ -13,14 +13,14 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A server takes a time for each request, and records the requests.
+// A server takes a fixed time for each request, and records the requests.
 type server struct {
 	takes   time.Duration
 	refuses bool
 
 	mu      sync.Mutex
 	running int
-	most    int // running at a time
+	most    int // maximum number of concurrent requests
 	late    []time.Duration
 	clients int
 	open    int

@@ -4,7 +4,7 @@
 // A stream has its state in dozens of objects: one or a few per layer. Between two tokens of the
 // stream, thousands of tokens of other streams pass, and the state leaves the cache. Without
 // prefetching, the code that handles a token waits for each object in turn, which takes several
-// times as long as all of its other work. Package prefetch asks for all of them at once, so that the
+// times as long as all of its other work. Package prefetch requests all of them at once, so that the
 // waits overlap.
 //
 // Layers name their objects in the stream's context, and the connection at the bottom collects them

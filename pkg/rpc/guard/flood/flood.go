@@ -2,10 +2,10 @@
 // and RST_STREAM floods, endless header blocks, and more streams than the server serves.
 //
 // A Meter follows the frames of one connection in both directions. A frame without a payload for a
-// call costs the peer a token, and long headers cost more. Tokens come back with time and with the bytes that the server writes,
-// so that a busy caller, which answers data with WINDOW_UPDATEs and PINGs, is never in debt. A server
-// of a library reads its connections through a Meter: FromConn for grpc-go, package kitexrpc for
-// Kitex.
+// call costs the peer a token, and long headers cost more. Tokens come back with time and with the
+// bytes that the server writes, so that a busy caller, which answers data with WINDOW_UPDATEs and
+// PINGs, never runs out. Servers read their connections through a Meter: FromConn for grpc-go, package
+// kitexrpc for Kitex.
 package flood
 
 import (

@@ -75,9 +75,9 @@ func TestFloodsAreErrors(t *testing.T) {
 	}
 }
 
-// TestBusyCallersAreNoFlood: calls that are answered, data, and 900 PINGs a second are allowed for
+// TestBusyCallersAreAllowed: calls that are answered, data, and 900 PINGs a second are allowed for
 // as long as the connection lasts.
-func TestBusyCallersAreNoFlood(t *testing.T) {
+func TestBusyCallersAreAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := flood.NewMeter(1, false)
 		for id := uint32(1); id < 200_000; id += 2 {
