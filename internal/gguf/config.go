@@ -68,10 +68,10 @@ func (h *header) size(key string) (int, error) {
 		}
 	case nil:
 		return 0, fmt.Errorf("the metadata have no %s", key)
-	case []any:
+	case numberList:
 		return 0, fmt.Errorf("%s is a list, one number for each layer, which is not supported", key)
 	}
-	return 0, fmt.Errorf("%s is %v", key, h.meta[key])
+	return 0, fmt.Errorf("%s is %.64s; it must be a number from 1 to %d", key, fmt.Sprint(h.meta[key]), maxDim)
 }
 
 // config makes config.json.
@@ -87,8 +87,16 @@ func (m *model) config() ([]byte, error) {
 		"tie_word_embeddings": h.tensor("output.weight") == nil,
 		"attention_bias":      h.tensor("blk.0.attn_q.bias") != nil,
 		"mlp_bias":            h.tensor("blk.0.ffn_gate.bias") != nil,
-		"rms_norm_eps":        h.number(prefix+"attention.layer_norm_rms_epsilon", 1e-5),
-		"rope_theta":          h.number(prefix+"rope.freq_base", 10000),
+	}
+	for field, number := range map[string]struct {
+		key       string
+		otherwise float64
+	}{"rms_norm_eps": {"attention.layer_norm_rms_epsilon", 1e-5}, "rope_theta": {"rope.freq_base", 10000}} {
+		v, err := h.finite(prefix+number.key, number.otherwise)
+		if err != nil {
+			return nil, err
+		}
+		c[field] = v
 	}
 	for field, key := range map[string]string{
 		"hidden_size": "embedding_length", "intermediate_size": "feed_forward_length", "num_hidden_layers": "block_count",
@@ -101,11 +109,18 @@ func (m *model) config() ([]byte, error) {
 		c[field] = n
 	}
 	dim := h.number(prefix+"attention.key_length", math.Floor(h.number(prefix+"embedding_length", 0)/float64(m.family.heads)))
-	if values := h.number(prefix+"attention.value_length", dim); values != dim {
+	if values := h.number(prefix+"attention.value_length", dim); values != dim || !(dim >= 1 && dim <= maxDim) || dim != math.Trunc(dim) {
 		return nil, fmt.Errorf("heads have keys of %v and values of %v numbers, which is not supported", dim, values)
 	}
-	c["head_dim"], c["partial_rotary_factor"] = int(dim), h.number(prefix+"rope.dimension_count", dim)/dim
-	if window := h.number(prefix+"attention.sliding_window", 0); window > 0 {
+	turned, err := h.finite(prefix+"rope.dimension_count", dim)
+	if err != nil {
+		return nil, err
+	}
+	c["head_dim"], c["partial_rotary_factor"] = int(dim), turned/dim
+	switch window := h.number(prefix+"attention.sliding_window", 0); {
+	case window > maxDim || math.IsNaN(window):
+		return nil, fmt.Errorf("%sattention.sliding_window is %v", prefix, window)
+	case window > 0:
 		c["sliding_window"], c["use_sliding_window"] = int(window), true
 		if m.family.modelType == "llama" {
 			c["architectures"], c["model_type"] = []string{"MistralForCausalLM"}, "mistral"
@@ -132,10 +147,17 @@ func (m *model) scaling() (map[string]any, error) {
 		}
 		return map[string]any{"rope_type": "factors", "factors": factors}, nil
 	}
-	if kind == "" || kind == "none" {
+	old := h.number(prefix+"rope.scale_linear", 1) // of files from before rope.scaling
+	factor, err := h.finite(prefix+"rope.scaling.factor", old)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == "none" || kind == "" && (factor == 0 || factor == 1):
 		return nil, nil
+	case kind == "":
+		kind = "linear" // as llama.cpp
 	}
-	return map[string]any{"rope_type": kind, "factor": h.number(prefix+"rope.scaling.factor", 1)}, nil
+	return map[string]any{"rope_type": kind, "factor": factor}, nil
 }
 
 // floats reads a short vector of F32.

@@ -8,106 +8,42 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/gguf/gguftest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A blueprint describes a GGUF file.
-type blueprint struct {
-	meta    map[string]any // uint32, float32, bool, string, []string or []int32
-	tensors []blueTensor
-	shift   int64 // of the tensors' offsets, for broken files
-	overlap bool  // all tensors are at the beginning, for broken files
-}
-
-type blueTensor struct {
-	name string
-	dims []uint64 // the contiguous dimension first
-	kind uint32
-	data []byte
-}
-
-func text(b []byte, s string) []byte {
-	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
-}
-
-// bytes returns the file.
-func (p blueprint) bytes() []byte {
-	le := binary.LittleEndian
-	b := le.AppendUint32([]byte("GGUF"), 3)
-	b = le.AppendUint64(le.AppendUint64(b, uint64(len(p.tensors))), uint64(len(p.meta)))
-	for _, key := range slices.Sorted(maps.Keys(p.meta)) {
-		b = text(b, key)
-		switch v := p.meta[key].(type) {
-		case uint32:
-			b = le.AppendUint32(le.AppendUint32(b, 4), v)
-		case float32:
-			b = le.AppendUint32(le.AppendUint32(b, 6), math.Float32bits(v))
-		case bool:
-			b = append(le.AppendUint32(b, 7), map[bool]byte{true: 1}[v])
-		case string:
-			b = text(le.AppendUint32(b, 8), v)
-		case []string:
-			b = le.AppendUint64(le.AppendUint32(le.AppendUint32(b, 9), 8), uint64(len(v)))
-			for _, s := range v {
-				b = text(b, s)
-			}
-		case []int32:
-			b = le.AppendUint64(le.AppendUint32(le.AppendUint32(b, 9), 5), uint64(len(v)))
-			for _, n := range v {
-				b = le.AppendUint32(b, uint32(n))
-			}
-		}
-	}
-	var data []byte
-	for _, t := range p.tensors {
-		b = le.AppendUint32(text(b, t.name), uint32(len(t.dims)))
-		for _, n := range t.dims {
-			b = le.AppendUint64(b, n)
-		}
-		at := int64(len(data)) + p.shift
-		if p.overlap {
-			at = 0
-		}
-		b = le.AppendUint64(le.AppendUint32(b, t.kind), uint64(at))
-		data = append(data, t.data...)
-		data = append(data, make([]byte, (32-len(data)%32)%32)...)
-	}
-	b = append(b, make([]byte, (32-len(b)%32)%32)...)
-	return append(b, data...)
-}
-
-func (p blueprint) write(t testing.TB) string {
+func write(t testing.TB, p gguftest.File) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "small.gguf")
-	if err := os.WriteFile(path, p.bytes(), 0o600); err != nil {
+	if err := os.WriteFile(path, p.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
 // small returns a complete file with a vocabulary of 4 tokens. change may be nil.
-func small(change func(*blueprint)) blueprint {
-	p := blueprint{
-		meta: map[string]any{
+func small(change func(*gguftest.File)) gguftest.File {
+	p := gguftest.File{
+		Meta: map[string]any{
 			"general.architecture": "llama", "llama.block_count": uint32(1), "llama.context_length": uint32(64),
 			"llama.embedding_length": uint32(32), "llama.feed_forward_length": uint32(32), "llama.attention.head_count": uint32(2),
 			"llama.attention.layer_norm_rms_epsilon": float32(1e-5), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe",
 			"tokenizer.ggml.tokens": []string{"a", "b", "ab", "<|eot_id|>"}, "tokenizer.ggml.token_type": []int32{1, 1, 1, 3},
 			"tokenizer.ggml.merges": []string{"a b"}, "tokenizer.ggml.bos_token_id": uint32(3), "tokenizer.chat_template": "{{ messages[0].content }}",
 		},
-		tensors: []blueTensor{
-			{"token_embd.weight", []uint64{32, 4}, 8, make([]byte, 4*34)},
-			{"blk.0.attn_q.weight", []uint64{32, 32}, 0, numbers(32 * 32)},
-			{"blk.0.attn_norm.weight", []uint64{32}, 0, numbers(32)},
+		Tensors: []gguftest.Tensor{
+			{Name: "token_embd.weight", Dims: []uint64{32, 4}, Kind: gguftest.Q80, Data: make([]byte, 4*34)},
+			{Name: "blk.0.attn_q.weight", Dims: []uint64{32, 32}, Data: numbers(32 * 32)},
+			{Name: "blk.0.attn_norm.weight", Dims: []uint64{32}, Data: numbers(32)},
 		},
 	}
 	if change != nil {
@@ -164,7 +100,7 @@ func TestBlocksAreDecodedLikeGGML(t *testing.T) {
 }
 
 func TestSmallFileIsADirectory(t *testing.T) {
-	path := small(nil).write(t)
+	path := write(t, small(nil))
 	if Name(path) != "small" || Name("/models/Qwen") != "Qwen" {
 		t.Error(Name(path), Name("/models/Qwen"))
 	}
@@ -218,7 +154,7 @@ func TestSmallFileIsADirectory(t *testing.T) {
 }
 
 func TestFilesBesideTakePrecedence(t *testing.T) {
-	path := small(func(p *blueprint) { p.meta["tokenizer.ggml.model"] = "llama" }).write(t)
+	path := write(t, small(func(p *gguftest.File) { p.Meta["tokenizer.ggml.model"] = "llama" }))
 	dir, err := Directory(path)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +172,7 @@ func TestFilesBesideTakePrecedence(t *testing.T) {
 
 // TestHalvesOfHeadsAreSeparated reads a matrix of two heads whose numbers tell their place in the file.
 func TestHalvesOfHeadsAreSeparated(t *testing.T) {
-	dir, err := Directory(small(nil).write(t))
+	dir, err := Directory(write(t, small(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,38 +233,39 @@ func TestWhenceTinyHasTheSameTokens(t *testing.T) {
 }
 
 func TestBadFilesAreRefusedByName(t *testing.T) {
-	meta := func(key string, value any) func(*blueprint) {
-		return func(p *blueprint) { p.meta[key] = value }
+	meta := func(key string, value any) func(*gguftest.File) {
+		return func(p *gguftest.File) { p.Meta[key] = value }
 	}
-	first := func(change func(*blueTensor)) func(*blueprint) {
-		return func(p *blueprint) { change(&p.tensors[0]) }
+	first := func(change func(*gguftest.Tensor)) func(*gguftest.File) {
+		return func(p *gguftest.File) { change(&p.Tensors[0]) }
 	}
-	for want, change := range map[string]func(*blueprint){
+	for want, change := range map[string]func(*gguftest.File){
 		`general.architecture "gemma3" is not supported`: meta("general.architecture", "gemma3"),
 		"split into 3 files":                             meta("split.count", uint32(3)),
 		"mixture of 8 experts":                           meta("llama.expert_count", uint32(8)),
 		"one number for each layer":                      meta("llama.attention.head_count", []int32{2, 4}),
 		"attention.head_count is 0":                      meta("llama.attention.head_count", uint32(0)),
-		`"blk.0.ffn_gate_inp.weight" is unknown`:         first(func(t *blueTensor) { t.name = "blk.0.ffn_gate_inp.weight" }),
-		`"blk.00.attn_q.weight" is unknown`:              first(func(t *blueTensor) { t.name = "blk.00.attn_q.weight" }),
-		"appears twice":                                  first(func(t *blueTensor) { t.name = "blk.0.attn_norm.weight" }),
-		"the format Q2_K, which is not supported":        first(func(t *blueTensor) { t.kind = 10 }),
-		"the format number 99":                           first(func(t *blueTensor) { t.kind = 99 }),
-		"rows of 16 numbers, but Q8_0":                   first(func(t *blueTensor) { t.dims = []uint64{16, 8} }),
-		"5 dimensions":                                   first(func(t *blueTensor) { t.dims = []uint64{32, 1, 1, 1, 4} }),
-		"a dimension of 0":                               first(func(t *blueTensor) { t.dims = []uint64{32, 0} }),
-		"the end of the file":                            first(func(t *blueTensor) { t.dims = []uint64{32, 1 << 20} }),
-		"not a multiple of 32":                           func(p *blueprint) { p.shift = 1 },
-		"overlaps":                                       func(p *blueprint) { p.overlap = true },
-		"is at byte":                                     func(p *blueprint) { p.shift = math.MinInt64 },
+		`"blk.0.ffn_gate_inp.weight" is unknown`:         first(func(t *gguftest.Tensor) { t.Name = "blk.0.ffn_gate_inp.weight" }),
+		`"blk.00.attn_q.weight" is unknown`:              first(func(t *gguftest.Tensor) { t.Name = "blk.00.attn_q.weight" }),
+		"appears twice":                                  first(func(t *gguftest.Tensor) { t.Name = "blk.0.attn_norm.weight" }),
+		"the format Q2_K, which is not supported":        first(func(t *gguftest.Tensor) { t.Kind = 10 }),
+		"the format number 99":                           first(func(t *gguftest.Tensor) { t.Kind = 99 }),
+		"rows of 16 numbers, but Q8_0":                   first(func(t *gguftest.Tensor) { t.Dims = []uint64{16, 8} }),
+		"5 dimensions":                                   first(func(t *gguftest.Tensor) { t.Dims = []uint64{32, 1, 1, 1, 4} }),
+		"a dimension of 0":                               first(func(t *gguftest.Tensor) { t.Dims = []uint64{32, 0} }),
+		"the end of the file":                            first(func(t *gguftest.Tensor) { t.Dims = []uint64{32, 1 << 20} }),
+		"not a multiple of 32":                           func(p *gguftest.File) { p.Shift = 1 },
+		"overlaps":                                       func(p *gguftest.File) { p.Overlap = true },
+		"is at byte":                                     func(p *gguftest.File) { p.Shift = math.MinInt64 },
 		"general.alignment is 0":                         meta("general.alignment", uint32(0)),
+		`attention.head_count is text; it must be`:       meta("llama.attention.head_count", "text"),
 	} {
-		_, err := Directory(small(change).write(t))
+		_, err := Directory(write(t, small(change)))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "small.gguf") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	whole := small(nil).bytes()
+	whole := small(nil).Bytes()
 	path := filepath.Join(t.TempDir(), "cut.gguf")
 	for n := range len(whole) - 1 {
 		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
@@ -338,53 +275,60 @@ func TestBadFilesAreRefusedByName(t *testing.T) {
 			t.Fatalf("%d bytes of %d are accepted", n, len(whole))
 		}
 	}
-	for name, change := range map[string]func(*blueprint){
-		"config.json":            meta("llama.attention.value_length", uint32(8)),
-		"tokenizer.json":         meta("tokenizer.ggml.pre", "tekken"),
-		"generation_config.json": func(p *blueprint) { delete(p.meta, "tokenizer.ggml.tokens") },
+	nan, huge := float32(math.NaN()), float32(math.Inf(1))
+	for _, c := range []struct {
+		name, says string
+		change     func(*gguftest.File)
+	}{
+		{"config.json", "keys of 16 and values of 8", meta("llama.attention.value_length", uint32(8))},
+		{"config.json", "keys of NaN", meta("llama.attention.key_length", nan)},
+		{"config.json", "keys of 0 and", meta("llama.attention.key_length", uint32(0))},
+		{"config.json", "keys of 2.5 and", meta("llama.attention.key_length", float32(2.5))},
+		{"config.json", "layer_norm_rms_epsilon is NaN", meta("llama.attention.layer_norm_rms_epsilon", nan)},
+		{"config.json", "rope.freq_base is +Inf", meta("llama.rope.freq_base", huge)},
+		{"config.json", "rope.dimension_count is NaN", meta("llama.rope.dimension_count", nan)},
+		{"config.json", "rope.scaling.factor is +Inf", meta("llama.rope.scaling.factor", huge)},
+		{"config.json", "sliding_window is +Inf", meta("llama.attention.sliding_window", huge)},
+		{"config.json", "llama.block_count is a list", meta("llama.block_count", []int32{1, 2})},
+		{"tokenizer.json", `pre-tokenizer "tekken"`, meta("tokenizer.ggml.pre", "tekken")},
+		{"tokenizer.json", "4 tokens and 3 types", meta("tokenizer.ggml.token_type", []int32{1, 1, 1})},
+		{"tokenizer.json", "4 tokens and 0 types", meta("tokenizer.ggml.token_type", []float32{1, 1, 1, 3})},
+		{"generation_config.json", "no tokenizer.ggml.tokens", func(p *gguftest.File) { delete(p.Meta, "tokenizer.ggml.tokens") }},
 	} {
-		dir, err := Directory(small(change).write(t))
+		dir, err := Directory(write(t, small(c.change)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fs.ReadFile(dir, name); err == nil || errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", name, err)
+		if _, err := fs.ReadFile(dir, c.name); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.says)
 		}
 	}
 }
 
-// FuzzFile reads all files of a directory made from any bytes.
-func FuzzFile(f *testing.F) {
-	f.Add(small(nil).bytes())
-	f.Add(small(func(p *blueprint) {
-		p.meta["general.architecture"] = "phi3"
-		p.tensors = append(p.tensors, blueTensor{ropeFactors, []uint64{8}, 0, numbers(8)})
-	}).bytes())
-	f.Fuzz(func(t *testing.T, data []byte) {
-		path := filepath.Join(t.TempDir(), "any.gguf")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		dir, err := Directory(path)
-		if err != nil {
-			return
-		}
-		for _, name := range []string{"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"} {
-			if b, err := fs.ReadFile(dir, name); err == nil && !json.Valid(b) {
-				t.Errorf("%s is %q", name, b)
-			}
-		}
-		weights, err := dir.Open("model.safetensors")
+// A list of small numbers took 16 times its bytes.
+func TestListsTakeNoMoreMemoryThanInTheFile(t *testing.T) {
+	const n = 1 << 20
+	path := write(t, small(func(p *gguftest.File) { p.Meta["tokenizer.ggml.scores"] = make([]float32, n) }))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Directory(path); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 2*4*n {
+		t.Errorf("a list of %d bytes took %d bytes", 4*n, took)
+	}
+}
+
+func TestLinearScalingOfOldFilesIsKept(t *testing.T) {
+	for key, value := range map[string]any{"llama.rope.scale_linear": float32(4), "llama.rope.scaling.factor": float32(4)} {
+		dir, err := Directory(write(t, small(func(p *gguftest.File) { p.Meta[key] = value })))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer weights.Close()
-		info, err := weights.Stat()
-		if err != nil {
-			t.Fatal(err)
+		b, err := fs.ReadFile(dir, "config.json")
+		if err != nil || !strings.Contains(string(b), `"rope_scaling":{"factor":4,"rope_type":"linear"}`) {
+			t.Errorf("%s: %s, %v", key, b, err)
 		}
-		if n, err := io.Copy(io.Discard, weights); err != nil || n != info.Size() {
-			t.Errorf("%d bytes of %d, %v", n, info.Size(), err)
-		}
-	})
+	}
 }

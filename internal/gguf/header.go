@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ const (
 
 // A header is what precedes the data of a file.
 type header struct {
-	meta    map[string]any // uint64, int64, float64, bool, string, or a slice of one of them
+	meta    map[string]any // uint64, int64, float64, bool, string, []string or numberList
 	tensors []tensor
 	data    int64 // offset of the data in the file
 }
@@ -87,6 +88,11 @@ func (d *decoder) string(most int64) string {
 	return string(d.bytes(d.count("bytes of a string", most, 1)))
 }
 
+type scalar struct {
+	size int64
+	read func(*decoder) any
+}
+
 // The types of metadata values.
 const (
 	typeString = 8
@@ -94,10 +100,7 @@ const (
 )
 
 // scalars are the other types: their size, and how they are read.
-var scalars = map[uint32]struct {
-	size int64
-	read func(*decoder) any
-}{
+var scalars = map[uint32]scalar{
 	0:  {1, func(d *decoder) any { return uint64(d.u8()) }},
 	1:  {1, func(d *decoder) any { return int64(int8(d.u8())) }},
 	2:  {2, func(d *decoder) any { return uint64(d.u16()) }},
@@ -125,6 +128,31 @@ func (d *decoder) value(kind uint32) any {
 	}
 }
 
+// A numberList is an array of numbers or booleans as it is in the file, so that it takes no more memory
+// than there.
+type numberList struct {
+	kind uint32
+	data []byte
+}
+
+func (n numberList) len() int { return len(n.data) / int(scalars[n.kind].size) }
+
+// ints returns the values of an array of whole numbers; ok is false for other arrays.
+func (n numberList) ints() (all []int64, ok bool) {
+	d := &decoder{r: bufio.NewReader(bytes.NewReader(n.data))}
+	for range n.len() {
+		switch v := scalars[n.kind].read(d).(type) {
+		case int64:
+			all = append(all, v)
+		case uint64:
+			all = append(all, int64(min(v, math.MaxInt64)))
+		default:
+			return nil, false
+		}
+	}
+	return all, d.err == nil
+}
+
 // array reads an array of strings or numbers. Arrays of arrays have no use in the models that we
 // read.
 func (d *decoder) array(kind uint32) any {
@@ -137,11 +165,8 @@ func (d *decoder) array(kind uint32) any {
 		}
 		return list
 	case ok:
-		var list []any
-		for n := d.count("elements", maxElements, scalar.size); len(list) < n && d.err == nil; {
-			list = append(list, scalar.read(d))
-		}
-		return list
+		n := d.count("elements", maxElements, scalar.size)
+		return numberList{kind, d.bytes(n * int(scalar.size))}
 	default:
 		d.fail("a metadata array has elements of type %d, which are not supported", kind)
 		return nil
@@ -256,6 +281,15 @@ func (h *header) tensor(name string) *tensor {
 		}
 	}
 	return nil
+}
+
+// finite is number, and refuses NaN and infinities.
+func (h *header) finite(key string, otherwise float64) (float64, error) {
+	v := h.number(key, otherwise)
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%s is %v", key, v)
+	}
+	return v, nil
 }
 
 // number returns a number of the metadata.

@@ -67,20 +67,19 @@ func (m *model) vocabulary() (*vocabulary, error) {
 		return nil, fmt.Errorf("token %d, %.64q, is not UTF-8: %w", i, v.tokens[i], ErrTokenizer)
 	}
 	v.types = make([]int, len(v.tokens))
-	list, ok := h.meta["tokenizer.ggml.token_type"].([]any)
-	if ok && len(list) != len(v.tokens) {
-		return nil, fmt.Errorf("there are %d tokens and %d types: %w", len(v.tokens), len(list), ErrTokenizer)
-	}
 	for i := range v.types {
 		v.types[i] = normalToken
-		if ok {
-			switch t := list[i].(type) {
-			case int64:
-				v.types[i] = int(t)
-			case uint64:
-				v.types[i] = int(min(t, 100))
-			}
-		}
+	}
+	list, ok := h.meta["tokenizer.ggml.token_type"].(numberList)
+	if !ok {
+		return v, nil
+	}
+	types, ok := list.ints()
+	if !ok || len(types) != len(v.tokens) {
+		return nil, fmt.Errorf("there are %d tokens and %d types: %w", len(v.tokens), len(types), ErrTokenizer)
+	}
+	for i, t := range types {
+		v.types[i] = int(t)
 	}
 	return v, nil
 }
