@@ -109,5 +109,5 @@ func readiness(workers []*chatv1.Worker) string {
 	if listed == 0 {
 		return "ok\n"
 	}
-	return fmt.Sprintf("ok: %d of %d workers take streams\n%s", listed-down, listed, &b)
+	return fmt.Sprintf("ok: %d of %d workers available\n%s", listed-down, listed, &b)
 }
