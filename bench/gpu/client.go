@@ -21,7 +21,7 @@ type ask struct {
 	id     string                        // "" lets api-service make one
 }
 
-// A result is what a client has seen of a stream.
+// A result is a client's view of a stream.
 type result struct {
 	id       string
 	status   int

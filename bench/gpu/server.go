@@ -12,7 +12,7 @@ import (
 // A serverMake is a make of model server that is installed on this machine.
 type serverMake struct {
 	name, version string
-	// invariant says how the server computes an answer that does not depend on the other requests of its
+	// invariant makes the server compute answers that do not depend on the other requests of its
 	// batches: by a variable of the environment, or by an argument.
 	invariantEnv, invariantArg string
 	// command returns the command line of a server.

@@ -6,8 +6,8 @@
 // read: quantized tensors become F32, others stay as they are. A file beside the GGUF file with the
 // name of one of the tokenizer's files, or with a chat template, takes precedence.
 //
-// Nothing in a file is trusted: each size is checked against the length of the file. What would
-// change answers without an error is refused by name: unknown tensors, formats, tokenizers and
+// Nothing in a file is trusted: each size is checked against the length of the file. Everything that would
+// silently change answers is refused by name: unknown tensors, formats, tokenizers and
 // architectures.
 package gguf
 

@@ -191,7 +191,7 @@ var ends = []string{"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endo
 func (m *model) generation() ([]byte, error) {
 	tokens, ok := m.header.meta["tokenizer.ggml.tokens"].([]string)
 	if !ok {
-		return nil, errors.New("the metadata have no tokenizer.ggml.tokens, and so no tokens that end an answer: put the model's generation_config.json beside the GGUF file")
+		return nil, errors.New("the metadata have no tokenizer.ggml.tokens, so the tokens that end an answer are unknown: put the model's generation_config.json beside the GGUF file")
 	}
 	v := &vocabulary{tokens: tokens}
 	var ids []int

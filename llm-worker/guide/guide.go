@@ -55,7 +55,7 @@ const param = "sampling.guide"
 // New compiles a guide for answers of the vocabulary. Its errors are *streamerr.Error.
 func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	if v == nil {
-		return nil, streamerr.InvalidParam(param, "this model has no vocabulary of bytes, so its answers cannot be guided")
+		return nil, streamerr.InvalidParam(param, "this model's vocabulary does not cover all bytes, so its answers cannot be guided")
 	}
 	if n := len(g.GetForms()); n == 0 || n > maxForms {
 		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
@@ -74,7 +74,7 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 		if form.GetSchema() != "" {
 			var err error
 			if value, err = c.Compile(form.GetSchema()); err != nil {
-				return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: %v", err)
+				return nil, streamerr.InvalidParam(param, "the guide's schema cannot be enforced: %v", err)
 			}
 		}
 		forms = append(forms, grammar.Sequence(grammar.Literal(form.GetBefore()), value, grammar.Literal(form.GetAfter())))
@@ -87,11 +87,11 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	}
 	parts := grammar.Survey(root)
 	if parts.Lacks(&v.alone) {
-		return nil, streamerr.InvalidParam(param, "the guide has a character that this model has no token for")
+		return nil, streamerr.InvalidParam(param, "the guide has a character for which this model has no token")
 	}
 	grammar.Measure(root)
 	if root.Need() >= grammar.Endless {
-		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: no value is valid under it")
+		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be enforced: no value is valid under it")
 	}
 	made := &Guide{vocabulary: v, root: root, size: parts.Size()}
 	made.tables = v.newTables(parts.DFAs)

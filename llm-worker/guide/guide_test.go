@@ -129,9 +129,9 @@ func TestGuidedAnswersAreValid(t *testing.T) {
 	}
 }
 
-// TestAnswersEndInTheRoomThereIs gives the minimum room: a token for each byte of the shortest
+// TestAnswersEndWithinTheirRoom gives the minimum room: a token for each byte of the shortest
 // answer.
-func TestAnswersEndInTheRoomThereIs(t *testing.T) {
+func TestAnswersEndWithinTheirRoom(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, s := range schemas {
@@ -147,7 +147,7 @@ func TestAnswersEndInTheRoomThereIs(t *testing.T) {
 	}
 }
 
-func TestTextAroundValuesIsKept(t *testing.T) {
+func TestAnswersHaveTheTextAroundValues(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	g := &llmv1.Guide{Forms: []*llmv1.GuideForm{
@@ -197,7 +197,7 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	v, _ := vocabulary(t)
 	deep := strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100)
 	for schema, says := range map[string]string{
-		`{"type":"string","pattern":"(?=a)"}`: `at #: pattern: it looks ahead`, `{"oneOf":[]}`: `oneOf`, `{"not":{}}`: `at #: not: this keyword`, `{"multipleOf":2}`: `multipleOf: it is 2`,
+		`{"type":"string","pattern":"(?=a)"}`: `at #: pattern: it has a lookahead`, `{"oneOf":[]}`: `oneOf`, `{"not":{}}`: `at #: not: this keyword`, `{"multipleOf":2}`: `multipleOf: it is 2`,
 		`{"type":"array","uniqueItems":true}`: `uniqueItems`, `{"type":"object","properties":{"a/b":{"items":{"if":{}}}}}`: "at #/properties/a~1b/items: if: this keyword",
 		`{"anyOf":[{},{"type":"string","format":"uuid","maxLength":3}]}`: "at #/anyOf/1: format: no text is valid", `{"type":"string","pattern":"^(a|b)*a(a|b){14}$"}`: "too complex",
 		`{"type":"string","pattern":5}`: "must be a string", `{"type":"number","multipleOf":0}`: "multipleOf: it must be",
@@ -232,7 +232,7 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	}
 }
 
-func FuzzSchemaIsRefusedOrKeptTo(f *testing.F) {
+func FuzzSchemaIsRefusedOrEnforced(f *testing.F) {
 	for _, s := range schemas {
 		f.Add(s, uint64(1))
 	}

@@ -60,11 +60,11 @@ func (t *translator) group() error {
 		t.at += len("(?:")
 		t.out.WriteString("(?:")
 	case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") || strings.HasPrefix(rest, "(?<=") || strings.HasPrefix(rest, "(?<!"):
-		return errors.New("it looks ahead or behind, which cannot be enforced")
+		return errors.New("it has a lookahead or a lookbehind, which cannot be enforced")
 	case strings.HasPrefix(rest, "(?<"):
 		end := strings.IndexByte(rest, '>')
 		if end < 0 {
-			return errors.New("it has a group whose name does not end")
+			return errors.New("it has a group name without an end")
 		}
 		t.at += end + 1
 		t.out.WriteByte('(')
@@ -86,7 +86,7 @@ func (t *translator) brackets() error {
 		t.out.WriteByte('^')
 	}
 	if strings.HasPrefix(t.in[t.at:], "]") {
-		return errors.New("it has an empty set of characters")
+		return errors.New("it has an empty character class")
 	}
 	for t.at < len(t.in) {
 		switch b := t.in[t.at]; b {
@@ -111,7 +111,7 @@ func (t *translator) brackets() error {
 			t.out.WriteByte(b)
 		}
 	}
-	return errors.New("it has a set of characters that does not end")
+	return errors.New("it has a character class without an end")
 }
 
 // escape translates what a backslash begins.

@@ -88,10 +88,10 @@ func TestExpressionsMatchLikeECMA(t *testing.T) {
 
 func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 	for expression, says := range map[string]string{
-		`(?=a)`: "looks ahead", `a(?<!b)`: "looks ahead or behind", `\bword\b`: `word boundary`, `(a)\1`: "backreference", `\k<n>`: "backreference",
-		`(`: "not a regular expression", `a**`: "not a regular expression", `[b-a]`: "not a regular expression", `(?i)a`: "unknown kind", `[]`: "empty set",
-		`[a`: "does not end", `\`: "ends with a backslash", `\q`: "unknown escape", `\u12`: "number of a character", `\ud800`: "number of a character",
-		`\p{Nothing}`: "not a regular expression", `\pL`: "in braces", `(?<a`: "does not end", `^(a|b)*a(a|b){14}$`: "too complex", `^.{4000}a.{4000}$`: "",
+		`(?=a)`: "lookahead", `a(?<!b)`: "lookbehind", `\bword\b`: `word boundary`, `(a)\1`: "backreference", `\k<n>`: "backreference",
+		`(`: "not a regular expression", `a**`: "not a regular expression", `[b-a]`: "not a regular expression", `(?i)a`: "unknown kind", `[]`: "empty character class",
+		`[a`: "class without an end", `\`: "ends with a backslash", `\q`: "unknown escape", `\u12`: "number of a character", `\ud800`: "number of a character",
+		`\p{Nothing}`: "not a regular expression", `\pL`: "in braces", `(?<a`: "name without an end", `^(a|b)*a(a|b){14}$`: "too complex", `^.{4000}a.{4000}$`: "",
 		strings.Repeat("a", maxExpression+1): "it can have",
 	} {
 		begun := time.Now()

@@ -236,7 +236,7 @@ type member struct {
 func members(raw json.RawMessage) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, errors.Join(errors.New("it is no object"), err)
+		return nil, errors.Join(errors.New("it is not an object"), err)
 	}
 	var all []member
 	seen := map[string]bool{}
