@@ -31,10 +31,10 @@ type attempt struct {
 	whole  *loop.Carrier // carries the stream
 
 	// Guarded by the stream's mu.
-	moved  func() // releases the place among the worker's moved streams; nil if there is none
-	over   bool   // the last message has arrived
-	closed bool   // the stream accepts no more messages
-	behind bool   // the stream continues or ends without waiting for the end of the call
+	moved  func(begun bool) // releases the place among the worker's moved streams; nil if there is none
+	over   bool             // the last message has arrived
+	closed bool             // the stream accepts no more messages
+	behind bool             // the stream continues or ends without waiting for the end of the call
 }
 
 // newAttempt charges the stream to the worker until the attempt ends or is abandoned. expected is
@@ -48,14 +48,15 @@ func newAttempt(s fleet.Snapshot, prompt, expected int) *attempt {
 
 // abandon takes the stream off a worker that was not called.
 func (a *attempt) abandon() {
-	a.settle()
+	a.settle(false)
 	a.charge.End()
 }
 
-// settle releases the stream's place among the streams that have moved to the worker.
-func (a *attempt) settle() {
+// settle releases the stream's place among the streams that have moved to the worker. begun tells
+// whether it has its next token.
+func (a *attempt) settle(begun bool) {
 	if a.moved != nil {
-		a.moved()
+		a.moved(begun)
 		a.moved = nil
 	}
 }
@@ -105,5 +106,5 @@ func (a *attempt) leave(cause error) {
 	if !a.over {
 		a.stop(cause)
 	}
-	a.settle()
+	a.settle(false)
 }

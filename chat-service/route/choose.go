@@ -7,6 +7,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/fit"
+	"github.com/whence-dev/whence/chat-service/route/pace"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -91,8 +92,15 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)
 	if wish.waiter != nil {
 		again := len(wish.req.GetPrompt())
-		p.moving[a.worker] = p.moving[a.worker].Add(1, again)
-		a.moved = func() { p.settled(a.worker, again) }
+		p.moving[a.worker] = p.moving[a.worker].Add(again)
+		a.moved = func(begun bool) {
+			p.settled(a.worker, func(m pace.Moves) pace.Moves {
+				if begun {
+					return m.Begun(again, time.Since(now))
+				}
+				return m.Gone(again)
+			})
+		}
 		p.queue.leave(wish.waiter)
 	}
 	return a, found

@@ -218,7 +218,7 @@ func (d *drive) do(a action) (answer event, again bool) {
 		d.deliver(a.N)
 	case failover.Trust:
 		a.Worker.Deliver()
-		d.attempt.settle()
+		d.attempt.settle(true)
 	case failover.Blamed:
 		blame(a.Worker, a.As, streamerr.As(a.Err))
 	case failover.Leave:

@@ -37,7 +37,7 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 			reading++
 			most = max(most, reading)
 			mu.Unlock()
-			time.Sleep(100 * time.Millisecond) // the worker reads prompt and answer again
+			time.Sleep(2 * pace.Prompt) // the worker reads prompt and answer again, too slowly for more at a time
 			mu.Lock()
 			reading--
 			mu.Unlock()
@@ -148,7 +148,7 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	if first, second := move(head.waiter), move(behind.waiter); first != busy || second != busy {
 		t.Fatal("the streams do not wait for their turn:", first, second)
 	}
-	moved[0].settle()
+	moved[0].settle(false)
 	<-head.ready
 	if got := move(head.waiter, w); got != noWorker {
 		t.Fatal("a worker was found that was ruled out:", got)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/pace"
 )
 
 // A waiter is a stream's entry in the queue of streams that wait to move. The oldest stream goes
@@ -83,11 +84,11 @@ func (p *Pool) leaveQueue(w *waiter) {
 	p.queue.leave(w)
 }
 
-// settled notes that a moved stream with this many tokens has its next token, or has left w.
-func (p *Pool) settled(w *fleet.Worker, tokens int) {
+// settled notes that a moved stream has its next token, or has left w.
+func (p *Pool) settled(w *fleet.Worker, less func(pace.Moves) pace.Moves) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.moving[w] = p.moving[w].Add(-1, -tokens); p.moving[w].Streams <= 0 {
+	if p.moving[w] = less(p.moving[w]); p.moving[w].Streams <= 0 {
 		delete(p.moving, w)
 	}
 	p.queue.call(0)

@@ -2,22 +2,56 @@
 // their prompts and answers again, which holds up its other streams.
 package pace
 
+import "time"
+
 // The limits on the streams that wait at a worker for their first token after a move: Streams
-// streams, or more if they have at most Tokens tokens together.
+// streams, or more if they have at most Tokens tokens together. As long as first tokens come within
+// Prompt, the limit on tokens grows with each of them by the stream's tokens, up to MostTokens: it
+// doubles with every round, like the window of a new TCP connection. A later first token takes the
+// limit back to Tokens.
 const (
-	Streams = 8
-	Tokens  = 2048
+	Streams    = 8
+	Tokens     = 2048
+	MostTokens = 16 * Tokens
+	Prompt     = 100 * time.Millisecond
 )
 
 // Moves counts the streams that have moved to a worker and have no token there yet, and their
 // prompt tokens.
-type Moves struct{ Streams, Tokens int }
+type Moves struct {
+	Streams, Tokens int
 
-// Full reports whether a stream of this many tokens must wait for its turn. More than Streams
-// streams may move together as long as their tokens do not exceed the limit together.
-func (m Moves) Full(tokens, together int) bool {
-	return m.Streams >= Streams && m.Tokens+tokens > together
+	grown int // the limit on tokens is this much more than at first
 }
 
-// Add returns the moves plus streams and tokens, which may be negative.
-func (m Moves) Add(streams, tokens int) Moves { return Moves{m.Streams + streams, m.Tokens + tokens} }
+// Full reports whether a stream of this many tokens must wait for its turn. More than Streams
+// streams may move together as long as their tokens do not exceed the limit together, which is
+// atFirst tokens at first.
+func (m Moves) Full(tokens, atFirst int) bool {
+	return m.Streams >= Streams && m.Tokens+tokens > atFirst+m.grown
+}
+
+// Add returns the moves plus a stream of this many tokens.
+func (m Moves) Add(tokens int) Moves {
+	m.Streams++
+	m.Tokens += tokens
+	return m
+}
+
+// Gone returns the moves without a stream that has left the worker before its first token.
+func (m Moves) Gone(tokens int) Moves {
+	m.Streams--
+	m.Tokens -= tokens
+	return m
+}
+
+// Begun returns the moves without a stream whose first token came after this time.
+func (m Moves) Begun(tokens int, after time.Duration) Moves {
+	m = m.Gone(tokens)
+	if after > Prompt {
+		m.grown = 0
+	} else {
+		m.grown = min(m.grown+tokens, MostTokens-Tokens)
+	}
+	return m
+}
