@@ -43,6 +43,9 @@ type Options struct {
 	// Links is the maximum number of connections to one peer; 0 means one per core, but at most
 	// MaxLinks.
 	Links int
+	// MaxConns bounds the connections of a Server; further ones are closed at once, and their
+	// callers use gRPC. 0 means DefaultMaxConns.
+	MaxConns int
 	// TLS configures TLS for the connections; nil means plain TCP.
 	TLS *tls.Config
 	// Refused is called with the address of a caller whose TLS handshake failed; nil for none.
@@ -61,9 +64,13 @@ func Watchful() Options {
 // MaxLinks bounds the default number of connections to one peer.
 const MaxLinks = 8
 
+// DefaultMaxConns is the default of Options.MaxConns. It is enough for more than a hundred callers.
+const DefaultMaxConns = 1000
+
 // withDefaults returns o with the defaults filled in.
 func (o Options) withDefaults() Options {
 	o.Mux = o.Mux.WithDefaults()
 	o.Links = cmp.Or(o.Links, min(runtime.GOMAXPROCS(0), MaxLinks))
+	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	return o
 }

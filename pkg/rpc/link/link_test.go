@@ -339,14 +339,14 @@ func TestHostilePeersAreCutOff(t *testing.T) {
 }
 
 // TestStopEndsGreetings: a caller that never sends its TLS handshake or its HELLO does not delay the
-// end of the server, and further connections do not wait behind many such callers.
+// end of the server, and a connection beyond the bound is closed at once.
 func TestStopEndsGreetings(t *testing.T) {
 	cert, _ := certificate(t)
-	for name, o := range map[string]link.Options{"plain": {}, "TLS": {TLS: &tls.Config{Certificates: []tls.Certificate{cert}}}} {
+	for name, o := range map[string]link.Options{"plain": {MaxConns: 20}, "TLS": {MaxConns: 20, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}}} {
 		t.Run(name, func(t *testing.T) {
 			_, server, addr := serve(t, o, count)
 			var silent []net.Conn
-			for range link.MaxGreeting + 1 {
+			for range o.MaxConns + 1 {
 				nc, err := net.Dial("tcp", addr)
 				if err != nil {
 					t.Fatal(err)
@@ -354,7 +354,7 @@ func TestStopEndsGreetings(t *testing.T) {
 				defer nc.Close()
 				silent = append(silent, nc)
 			}
-			last := silent[link.MaxGreeting]
+			last := silent[o.MaxConns]
 			_ = last.SetDeadline(time.Now().Add(time.Minute))
 			if n, err := last.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("one connection too many: %d bytes, %v", n, err)

@@ -35,7 +35,7 @@ type Server struct {
 	mu        sync.Mutex // guards the following fields
 	listeners map[net.Listener]bool
 	conns     map[*mux.Conn]bool
-	greeting  int // connections without a HELLO from the caller
+	open      int // connections, also those without a HELLO from the caller
 
 	serving context.Context //nolint:containedctx // the server's lifetime: done when stopped
 	end     context.CancelFunc
@@ -119,23 +119,28 @@ func (s *Server) Serve(ln net.Listener) error {
 			continue
 		}
 		s.mu.Lock()
-		if s.stopped() || s.greeting >= maxGreeting {
+		if s.stopped() || s.open >= s.opts.MaxConns {
 			_ = nc.Close()
 		} else {
-			s.greeting++
-			s.owned.Go(func() { s.serveConn(nc) })
+			s.open++
+			s.owned.Go(func() {
+				defer s.closedOne()
+				s.serveConn(nc)
+			})
 		}
 		s.mu.Unlock()
 	}
 }
 
-const (
-	// acceptAgain is the pause after a failed Accept.
-	acceptAgain = 50 * time.Millisecond
-	// maxGreeting bounds the connections that have not sent a HELLO yet. A caller may be anybody
-	// until its TLS handshake and its HELLO; further connections are closed at once.
-	maxGreeting = 1000
-)
+// acceptAgain is the pause after a failed Accept.
+const acceptAgain = 50 * time.Millisecond
+
+// closedOne makes room for another connection.
+func (s *Server) closedOne() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+}
 
 // stopped reports whether Stop or Drain was called.
 func (s *Server) stopped() bool { return s.serving.Err() != nil }
@@ -151,11 +156,6 @@ func (s *Server) closed(err error) error {
 // greet does the TLS handshake, if there is one, and exchanges HELLOs with a caller. It fails as
 // soon as the server stops.
 func (s *Server) greet(nc net.Conn) (peer frame.Greeting, buffered []byte, err error) {
-	defer func() {
-		s.mu.Lock()
-		s.greeting--
-		s.mu.Unlock()
-	}()
 	ctx, cancel := context.WithTimeout(s.serving, mux.GreetTimeout)
 	defer cancel()
 	if tc, ok := nc.(*tls.Conn); ok {

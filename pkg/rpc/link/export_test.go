@@ -1,4 +1,0 @@
-package link
-
-// MaxGreeting is maxGreeting, for tests.
-const MaxGreeting = maxGreeting
