@@ -51,7 +51,8 @@ func buildInto(dir string, flags ...string) error {
 var shipped sync.Map
 
 // asShipped makes a test start commands that are built as users build them. Tests that bound the
-// memory of processes call it: the race detector multiplies the memory of a process.
+// memory of processes call it, since the race detector multiplies the memory of a process, and tests
+// that need the speed of the embedded engine.
 func asShipped(t *testing.T) {
 	t.Helper()
 	if os.Getenv("E2E_BUILD_FLAGS") == "" {
