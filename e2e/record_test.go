@@ -12,6 +12,7 @@ type record struct {
 	Time time.Time `json:"time"`
 	Msg  string    `json:"msg"`
 	Addr string    `json:"addr"`
+	Err  string    `json:"err"`
 
 	// Of "stream ended".
 	Stream  string `json:"stream"`
