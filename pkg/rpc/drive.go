@@ -138,6 +138,10 @@ func (d *driver[Req, In, Out]) take(out *Out, err error) (more bool) {
 	tokens := d.m.tokens(out)
 	d.timers.Item(tokens)
 	end := d.m.end(out)
+	if failure := end.Failure(); failure != nil {
+		d.outcome = Outcome{Err: streamerr.Via(name, failure)}
+		return false
+	}
 	if end != nil {
 		end.Cross(name)
 	}

@@ -2,9 +2,12 @@ package rpc_test
 
 import (
 	"context"
+	"iter"
 	"runtime"
 	"testing"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -71,5 +74,30 @@ func TestStreamWithoutAGoroutine(t *testing.T) {
 			t.Errorf("%s: %v, %v, %d items", name, o, r, sent)
 		}
 		end()
+	}
+}
+
+// TestEndWithAnotherReasonIsAFailure: a last message without a reason, or with a reason that this
+// release does not know, fails the stream with that reason. It is not sent, and counts as no success.
+func TestEndWithAnotherReasonIsAFailure(t *testing.T) {
+	for sent, want := range map[streamv1.Reason]streamerr.Reason{0: streamerr.Internal, 99: streamerr.Reason(99), streamv1.Reason_REASON_DEADLINE: streamerr.Deadline} {
+		s := newService("hop", func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+			return func(yield func(*workerv1.GenerateResponse, error) bool) {
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: sent, Path: []string{"engine"}}}}, nil)
+			}
+		})
+		id := ""
+		ctx, end, err := s.hop.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := rpc.Drive(ctx, s.hop, methods.Worker, s.engine, &workerv1.TokenRequest{Prompt: []uint32{9}}, func(m *workerv1.GenerateResponse) error {
+			t.Errorf("reason %d: %v is sent", sent, m)
+			return nil
+		})
+		end()
+		if status := o.Status(); o.End != nil || o.Reason() != want || status == nil || o.Path().String() != "engine > hop" {
+			t.Errorf("reason %d: %+v, status %v", sent, o, status)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -88,6 +89,9 @@ func (h *requestReader[Req, In, Out]) take(receive func() (*In, error)) (more bo
 		h.step(protocol.Event{Kind: protocol.Stop, Err: wire.FromStop(h.call, stop, streamerr.UserStop), Grace: stop.GetGrace().AsDuration()})
 		return true
 	}
+	if unknown(in) {
+		return true // a caller of a later release must be able to do without an answer
+	}
 	if do, _ := h.step(protocol.Event{Kind: protocol.Message}); do.Verb != protocol.Put {
 		return true
 	}
@@ -102,6 +106,21 @@ func (h *requestReader[Req, In, Out]) take(receive func() (*In, error)) (more bo
 func refused(err error) bool {
 	code := status.Code(err)
 	return code == codes.Internal || code == codes.ResourceExhausted || code == codes.Unimplemented
+}
+
+// unknown reports whether all fields of a message are unknown to this release, as in a kind of
+// message that a later release has.
+func unknown(m any) bool {
+	p, ok := m.(proto.Message)
+	if !ok || len(p.ProtoReflect().GetUnknown()) == 0 {
+		return false
+	}
+	known := false
+	p.ProtoReflect().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
+		known = true
+		return false
+	})
+	return !known
 }
 
 func size(m any) int {

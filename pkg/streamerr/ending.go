@@ -10,7 +10,8 @@ import (
 // of whatever type, so that each hop can append its name to the path. A nil Ending has no reason
 // and no path.
 type Ending struct {
-	// Reason is the reason of the ending: Completed.
+	// Reason is the reason of the ending. With any other than Completed the stream has failed; see
+	// Failure.
 	Reason Reason
 	// Path points to the message's path, origin first. It is nil if the message has no path.
 	Path *[]string
@@ -24,6 +25,18 @@ func EndingOf(end *streamv1.End) *Ending {
 		return nil
 	}
 	return &Ending{Reason: Reason(end.GetReason()), Path: &end.Path}
+}
+
+// Failure returns the error of a stream whose last message has another reason than Completed, such
+// as one of a later release; otherwise nil. The error has the reason and the path of the message.
+func (e *Ending) Failure() *Error {
+	if e == nil || e.Reason == Completed {
+		return nil
+	}
+	if e.Reason == Unspecified {
+		return &Error{Reason: Internal, Path: e.Hops(), Message: "the last message of the stream has no reason"}
+	}
+	return &Error{Reason: e.Reason, Path: e.Hops(), Message: "the last message of the stream has the reason " + e.Reason.String()}
 }
 
 // Cross appends hop to the path, in the message too.

@@ -118,6 +118,9 @@ func fromStatus(st *status.Status) (e *Error, ours bool) {
 	}
 	if e.Reason == Unspecified {
 		e.Reason = fromCode(st.Code())
+		if ours && e.Reason == PeerLost { // a hop of a later release has said why
+			e.Reason = Unavailable
+		}
 	}
 	return e, ours
 }

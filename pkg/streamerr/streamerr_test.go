@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -121,6 +122,20 @@ func TestReasonOfANewerPeerSurvives(t *testing.T) {
 	roundTrip(t, &streamerr.Error{Reason: 57, Path: streamerr.NewPath("new-hop"), Message: "what is this"})
 	if r := streamerr.Reason(57); r.String() != "reason_57" || r.Code() != codes.Internal {
 		t.Error(r, r.Code())
+	}
+}
+
+// A hop of a later release may name a reason that this release has no number for. It says that the
+// hop is there, so its connection is not lost.
+func TestUnknownNameOfAReasonGetsTheReasonOfTheCode(t *testing.T) {
+	for code, want := range map[codes.Code]streamerr.Reason{codes.Unavailable: streamerr.Unavailable, codes.NotFound: streamerr.NotFound} {
+		st, err := status.New(code, "the GPU was taken away").WithDetails(&errdetails.ErrorInfo{Domain: streamerr.Domain, Reason: "PREEMPTED", Metadata: map[string]string{"path": "engine > hop"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := streamerr.FromGRPC("hop", st.Err()); e.Reason != want || e.Path.String() != "engine > hop" || e.Message != "the GPU was taken away" {
+			t.Errorf("%s: %v", code, e)
+		}
 	}
 }
 

@@ -26,10 +26,10 @@ func (o Outcome) Reason() streamerr.Reason {
 	}
 }
 
-// Status returns the status for the handler. It is nil if the caller left because it had all it
-// needed.
+// Status returns the status for the handler. It is nil if the stream has completed, or if the
+// caller left because it had all it needed.
 func (o Outcome) Status() error {
-	if o.Reason() == streamerr.Completed {
+	if o.Err == nil || o.Err.Reason == streamerr.Completed {
 		return nil
 	}
 	return o.Err
