@@ -19,7 +19,7 @@ func TestReadinessCountsWorkersAndSaysWhyTheOthersAreDown(t *testing.T) {
 	nameless := worker("", down, "it has not been probed yet")
 	nameless.Info = nil
 	for want, all := range map[string][]*chatv1.Worker{
-		"ok\n":                              {leaving},
+		"ok\n":                           {leaving},
 		"ok: 2 of 2 workers available\n": {worker("llm-worker/0", healthy, ""), worker("llm-worker/1", suspect, "it was late"), leaving},
 		"ok: 1 of 3 workers available\nllm-worker/1: it cannot be reached: connection refused\na worker: it has not been probed yet\n": {
 			worker("llm-worker/0", healthy, ""), worker("llm-worker/1", down, "it cannot be reached: connection refused"), nameless,
