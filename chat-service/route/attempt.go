@@ -52,8 +52,7 @@ func (a *attempt) abandon() {
 	a.charge.End()
 }
 
-// settle releases the stream's place among the streams that have moved to the worker. begun tells
-// whether it has its next token.
+// settle releases the place among the worker's moved streams. begun: it has its next token.
 func (a *attempt) settle(begun bool) {
 	if a.moved != nil {
 		a.moved(begun)

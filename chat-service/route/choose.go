@@ -7,7 +7,6 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/fit"
-	"github.com/whence-dev/whence/chat-service/route/pace"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -93,14 +92,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	if wish.waiter != nil {
 		again := len(wish.req.GetPrompt())
 		p.moving[a.worker] = p.moving[a.worker].Add(again)
-		a.moved = func(begun bool) {
-			p.settled(a.worker, func(m pace.Moves) pace.Moves {
-				if begun {
-					return m.Begun(again, time.Since(now))
-				}
-				return m.Gone(again)
-			})
-		}
+		a.moved = func(begun bool) { p.settled(a.worker, again, begun, time.Since(now)) }
 		p.queue.leave(wish.waiter)
 	}
 	return a, found

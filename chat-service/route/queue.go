@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/route/pace"
 )
 
 // A waiter is a stream's entry in the queue of streams that wait to move. The oldest stream goes
@@ -84,11 +83,11 @@ func (p *Pool) leaveQueue(w *waiter) {
 	p.queue.leave(w)
 }
 
-// settled notes that a moved stream has its next token, or has left w.
-func (p *Pool) settled(w *fleet.Worker, less func(pace.Moves) pace.Moves) {
+// settled notes that a moved stream has its next token after a time, or has left w.
+func (p *Pool) settled(w *fleet.Worker, tokens int, begun bool, after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.moving[w] = less(p.moving[w]); p.moving[w].Streams <= 0 {
+	if p.moving[w] = p.moving[w].Done(tokens, begun, after); p.moving[w].Streams <= 0 {
 		delete(p.moving, w)
 	}
 	p.queue.call(0)

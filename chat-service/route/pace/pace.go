@@ -38,19 +38,16 @@ func (m Moves) Add(tokens int) Moves {
 	return m
 }
 
-// Gone returns the moves without a stream that has left the worker before its first token.
-func (m Moves) Gone(tokens int) Moves {
+// Done returns the moves without a stream of this many tokens, which has begun to answer after a
+// time, or has left the worker before.
+func (m Moves) Done(tokens int, begun bool, after time.Duration) Moves {
 	m.Streams--
 	m.Tokens -= tokens
-	return m
-}
-
-// Begun returns the moves without a stream whose first token came after this time.
-func (m Moves) Begun(tokens int, after time.Duration) Moves {
-	m = m.Gone(tokens)
-	if after > Prompt {
+	switch {
+	case !begun:
+	case after > Prompt:
 		m.grown = 0
-	} else {
+	default:
 		m.grown = min(m.grown+tokens, MostTokens-Tokens)
 	}
 	return m

@@ -17,7 +17,7 @@ func TestShortPromptsMoveTogether(t *testing.T) {
 	if left := Tokens - Streams*100; m.Full(left, Tokens) || !m.Full(left+1, Tokens) {
 		t.Errorf("%+v", m)
 	}
-	if m = m.Gone(100); m.Full(1<<20, Tokens) {
+	if m = m.Done(100, false, 0); m.Full(1<<20, Tokens) {
 		t.Errorf("%+v is full", m)
 	}
 }
@@ -32,7 +32,7 @@ func rounds(streams int, after time.Duration) (n int) {
 			m = m.Add(150)
 		}
 		for range admitted {
-			m = m.Begun(150, after)
+			m = m.Done(150, true, after)
 		}
 		streams -= admitted
 	}
@@ -53,7 +53,7 @@ func TestLimitGrowsWhileTokensComePromptly(t *testing.T) {
 func TestLimitFallsBack(t *testing.T) {
 	m := Moves{}
 	for range 1000 {
-		m = m.Add(1000).Begun(1000, 0)
+		m = m.Add(1000).Done(1000, true, 0)
 	}
 	for range Streams {
 		m = m.Add(1)
@@ -61,7 +61,7 @@ func TestLimitFallsBack(t *testing.T) {
 	if m.Full(MostTokens-Streams, Tokens) || !m.Full(MostTokens-Streams+1, Tokens) {
 		t.Errorf("%+v: the limit must be %d", m, MostTokens)
 	}
-	m = m.Add(1).Begun(1, Prompt+1)
+	m = m.Add(1).Done(1, true, Prompt+1)
 	if m.Full(Tokens-Streams, Tokens) || !m.Full(Tokens-Streams+1, Tokens) {
 		t.Errorf("%+v: the limit must be %d again", m, Tokens)
 	}
