@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	streamstory "github.com/whence-dev/whence/api-service/story"
+)
+
+// TestStoryHasEveryHopThatAStreamHasLeft kills the chat-service of a stream, and then the worker of
+// another one. Each worker of the story that still runs has its record there, in the story of
+// whichever chat-service is asked, and the lists of streams find the stream by each worker.
+func TestStoryHasEveryHopThatAStreamHasLeft(t *testing.T) {
+	t.Parallel()
+	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
+	hops := map[string]*process{}
+	var workers, chats []string
+	for i := range 2 {
+		name := fmt.Sprint("llm-worker/", i)
+		hops[name] = service(t, llmWorker, "127.0.0.1:0", []string{"--name", name, "--pace", "60"})
+		workers = append(workers, hops[name].listening(t))
+	}
+	for i := range 2 {
+		name := fmt.Sprint("chat-service/", i)
+		hops[name] = service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", strings.Join(workers, ",")})
+		chats = append(chats, hops[name].listening(t))
+	}
+	w.worker = workers[0]
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(chats, ",")})
+	w.api = w.processes[apiService].listening(t)
+	w.connected(t)
+	eventually(t, "both workers are known", func() bool { return strings.HasPrefix(string(w.get(t, "/readyz").body), "ok: 2 of 2") })
+
+	killed := map[string]bool{}
+	for _, service := range []string{chatService, llmWorker} {
+		l := w.open(t, usageOf(greedy(long))).begun(t)
+		victim := ""
+		for _, hop := range w.why(t, l.id).Hops {
+			if strings.HasPrefix(hop.Hop, service+"/") {
+				victim = hop.Hop
+			}
+		}
+		if victim == "" {
+			t.Fatalf("the story of %s has no %s", l.id, service)
+		}
+		hops[victim].kill(t)
+		killed[victim] = true
+		if p := l.pass(); p.err != nil {
+			t.Fatalf("%s killed: %v", victim, p.err)
+		}
+		story := w.why(t, l.id)
+		if len(story.Workers) == 0 || service == llmWorker && len(story.Workers) != 2 {
+			t.Errorf("%s killed: the workers are %v", victim, story.Workers)
+		}
+		for _, worker := range story.Workers {
+			known := slices.ContainsFunc(story.Hops, func(h streamstory.Hop) bool { return h.Hop == worker })
+			if known == killed[worker] {
+				t.Errorf("%s killed: the story has %s: %v", victim, worker, known)
+			}
+			if list := string(w.get(t, "/v1/streams?state=ended&worker="+worker).body); !strings.Contains(list, `"`+l.id+`"`) {
+				t.Errorf("%s killed: the list of %s does not have the stream: %s", victim, worker, list)
+			}
+		}
+	}
+	if list := string(w.get(t, "/v1/streams?state=ended&worker=nobody").body); list != `{"streams":[]}` {
+		t.Error(list)
+	}
+}
