@@ -67,7 +67,7 @@ func TestCalleesNeedTheNamesOfTheirCallers(t *testing.T) {
 	}
 }
 
-func TestLogsAreTextUnlessJSONIsAskedFor(t *testing.T) {
+func TestLogsAreTextUnlessJSONIsRequested(t *testing.T) {
 	t.Parallel()
 	p := start(t, llmWorker, "--listen", "127.0.0.1:0")
 	p.await(t, p.logs, "where it listens", func(line string) bool {

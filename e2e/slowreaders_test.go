@@ -30,10 +30,10 @@ import (
 )
 
 var (
-	slowReaders  = flag.Int("slow", 50, "number of `readers` of a byte per second in TestSlowReadersHarmNobody")
+	slowReaders  = flag.Int("slow", 50, "number of `readers` of a byte per second in TestSlowReadersDelayNoOtherStream")
 	besideThem   = flag.Int("beside", 10, "number of `streams` beside them that are read without delay")
 	slowFor      = flag.Duration("slow-for", 10*time.Second, "`duration` of their streams")
-	slowFindings = flag.String("slow-findings", "", "write the measurements of TestSlowReadersHarmNobody to this `file`")
+	slowFindings = flag.String("slow-findings", "", "write the measurements of TestSlowReadersDelayNoOtherStream to this `file`")
 )
 
 const (
@@ -142,10 +142,10 @@ func narrow(t *testing.T) *http.Transport {
 	return by
 }
 
-// TestSlowReadersHarmNobody runs readers of a byte per second beside streams that are read without
+// TestSlowReadersDelayNoOtherStream runs readers of a byte per second beside streams that are read without
 // delay. Streams of slow readers continue, and can be read again afterwards to the last byte; the
 // memory that api-service uses for them is bounded. scripts/slowreaders measures more.
-func TestSlowReadersHarmNobody(t *testing.T) {
+func TestSlowReadersDelayNoOtherStream(t *testing.T) {
 	t.Parallel()
 	asShipped(t)
 	w := startSeeded(t)

@@ -78,9 +78,9 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 	}
 }
 
-// TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause: a unary call cannot carry the cause of
+// TestEmbeddingsWithoutAClientAreStoppedWithTheCause: a unary call cannot carry the cause of
 // its end, but the chat-service still receives the cause.
-func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
+func TestEmbeddingsWithoutAClientAreStoppedWithTheCause(t *testing.T) {
 	url, chat := start(t, nil)
 	const wait = `{"model":"m","input":"wait"}`
 	heard := func(reason streamerr.Reason, path string) {

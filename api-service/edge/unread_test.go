@@ -132,9 +132,9 @@ func stopUnread(t *testing.T, url string) {
 	}
 }
 
-// TestReaderThatDoesNotReadHoldsNobodyUp: the client that asked for a kept stream does not read it,
+// TestUnreadStreamDelaysNoOtherStream: the client that asked for a kept stream does not read it,
 // but another reader gets all of it.
-func TestReaderThatDoesNotReadHoldsNobodyUp(t *testing.T) {
+func TestUnreadStreamDelaysNoOtherStream(t *testing.T) {
 	for name, script := range map[string]string{
 		"it stays":       "start m pour 200 end x",
 		"it is given up": "start m pour 2000 end x",

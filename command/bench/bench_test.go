@@ -127,8 +127,8 @@ func TestOpenLoopSendsAllRequests(t *testing.T) {
 	}
 }
 
-// TestEndingsAreToldByReason has one case for each way in which a stream can end.
-func TestEndingsAreToldByReason(t *testing.T) {
+// TestEndingsAreCountedByReason has one case for each way in which a stream can end.
+func TestEndingsAreCountedByReason(t *testing.T) {
 	lost := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("llm-worker/0", "chat-service"), Message: "gone"}
 	full := &streamerr.Error{Reason: streamerr.Overloaded, Path: streamerr.NewPath("chat-service"), Message: "full"}
 	for want, answer := range map[string]http.HandlerFunc{

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/internal/capability"
 )
 
-func TestNeutralValuesAreNotAsked(t *testing.T) {
+func TestNeutralValuesNeedNoCapability(t *testing.T) {
 	for want, s := range map[string]*llmv1.Sampling{
 		"": nil,
 		" ": {TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1), FrequencyPenalty: proto.Float32(0),

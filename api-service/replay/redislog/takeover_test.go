@@ -325,9 +325,9 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	closeLog(t, a)
 }
 
-// TestStopThatTheOwnerHearsElsewhere: a chat-service passes the stop to the owner. If the owner is
+// TestOwnerLearnsOfAStopFromAnotherInstance: a chat-service passes the stop to the owner. If the owner is
 // frozen, the log passes it to the next owner.
-func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
+func TestOwnerLearnsOfAStopFromAnotherInstance(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	way := newProxy(t, s.addr)

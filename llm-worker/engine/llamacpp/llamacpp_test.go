@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	besidetest.Run(t, *subject(t))
 }
 
-func TestServerIsAskedInItsWords(t *testing.T) {
+func TestRequestsHaveTheServersFields(t *testing.T) {
 	e, server := subject(t).Start(t, besidetest.Count)
 	everything := besidetest.Everything(features.LlamaCPP.Sampling())
 	everything.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"null"}`}}}

@@ -174,7 +174,7 @@ func TestAnswerIsTheTextInTokens(t *testing.T) {
 	}
 }
 
-func TestServerIsAskedInItsWords(t *testing.T) {
+func TestRequestsHaveTheServersFields(t *testing.T) {
 	f := newFake(t, says(done))
 	e := f.start(t)
 	everything := besidetest.Everything(features.Ollama.Sampling())

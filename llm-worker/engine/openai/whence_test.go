@@ -24,7 +24,7 @@ func aWhence(f *fake) {
 	f.more = `,"context_length":512,"aliases":["small"],"sampling":["temperature","top_k","max_tokens","logprobs","guide"],"workers":{"healthy":1,"known":1}`
 }
 
-func TestAnotherWhenceIsAskedForTheFieldsThatItReports(t *testing.T) {
+func TestAnotherWhenceGetsOnlyTheFieldsThatItReports(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 		say(w, `{"choices":[{"index":0,"text":"x","logprobs":{"tokens":["token_id:100"],"token_logprobs":[-1],"top_logprobs":[{"token_id:100":-1}],"text_offset":[0]},"finish_reason":null,"token_ids":[100],"prompt_token_ids":[10]}]}`,
 			finish("stop"), "[DONE]")
