@@ -66,6 +66,7 @@ func allInOne() *cli.Service {
 			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = out.Metrics, out.Metrics, out.Metrics
 			c.edge.Traces, c.server.Traces, c.engine.Traces = out.Traces, out.Traces, out.Traces
 			c.edge.Usage, c.server.Usage, c.engine.Usage = out.Usage, out.Usage, out.Usage
+			c.engine.Progress = out.Progress
 			return runAll(ctx, c, ln, log)
 		},
 	}

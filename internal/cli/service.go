@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/observe"
@@ -50,7 +51,7 @@ func (s *Service) Attach(cmd *cobra.Command) {
 		if err := watched.Validate(); err != nil {
 			return &configError{err}
 		}
-		return s.serve(addr, l.Logger(os.Stderr), &watched)
+		return s.serve(addr, &l, &watched)
 	}
 	attach(cmd, newSettings(func(fs *flag.FlagSet) {
 		fs.StringVar(&addr, "listen", s.Listen, "`host:port` to listen on; port 0 takes any free port")
@@ -62,7 +63,8 @@ func (s *Service) Attach(cmd *cobra.Command) {
 	}, true))
 }
 
-func (s *Service) serve(addr string, log *slog.Logger, watched *observe.Config) error {
+func (s *Service) serve(addr string, l *process.Log, watched *observe.Config) error {
+	log := l.Logger(os.Stderr)
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return &configError{fmt.Errorf("--listen: %w", err)}
@@ -74,7 +76,12 @@ func (s *Service) serve(addr string, log *slog.Logger, watched *observe.Config) 
 		s.LibraryLog(process.Lines(log, "cloudwego"))
 	}
 	watched.Metrics.Elsewhere = s.Pages != nil && s.Pages()
-	err = watched.Run(s.Name, log, func(out observe.Outputs) error { return s.Run(ctx, ln, log, out) })
+	err = watched.Run(s.Name, log, func(out observe.Outputs) error {
+		if !l.JSON && l.Level <= slog.LevelInfo && term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a descriptor is small
+			out.Progress = os.Stderr
+		}
+		return s.Run(ctx, ln, log, out)
+	})
 	if err != nil {
 		log.Error("failed", "err", err)
 		return Failed()

@@ -6,6 +6,7 @@ package observe
 import (
 	"context"
 	"flag"
+	"io"
 	"log/slog"
 	"sync"
 
@@ -32,6 +33,9 @@ type Outputs struct {
 	Metrics *metrics.Metrics
 	Traces  *streamtrace.Tracer
 	Usage   *usage.Log
+	// Progress is a terminal on which a service may draw its progress, in one line that it removes; nil
+	// if the log does not go to a terminal.
+	Progress io.Writer
 }
 
 // Flags adds the flags of c to fs.
@@ -63,7 +67,7 @@ func (c *Config) Run(name string, log *slog.Logger, services func(Outputs) error
 	returning.Go(func() { memory.Return(ctx) })
 	return c.Metrics.Run(name, c.OTLP, log, func(m *metrics.Metrics) error {
 		return c.Usage.Run(name, c.OTLP, log, m.Recorded, func(u *usage.Log) error {
-			return c.Traces.Run(name, c.OTLP, log, func(t *streamtrace.Tracer) error { return services(Outputs{m, t, u}) })
+			return c.Traces.Run(name, c.OTLP, log, func(t *streamtrace.Tracer) error { return services(Outputs{Metrics: m, Traces: t, Usage: u}) })
 		})
 	})
 }

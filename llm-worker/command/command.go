@@ -18,7 +18,7 @@ func New(c *worker.Config) *cli.Service {
 		Name: "llm-worker", Listen: worker.DefaultListen, Flags: c.Flags,
 		Check: func() error { return Check(c) },
 		Run: func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
-			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
+			c.Metrics, c.Traces, c.Usage, c.Progress = out.Metrics, out.Traces, out.Usage, out.Progress
 			return worker.Run(ctx, *c, ln, log)
 		},
 	}

@@ -14,16 +14,23 @@ import (
 // loads faster is not mentioned.
 const loadingInterval = 2 * time.Second
 
-// load reads the weights of the embedded engine, and logs its progress.
+// load reads the weights of the embedded engine, and draws its progress on c.Progress, or logs it.
 func (c *Config) load(dir fs.FS, name string, log *slog.Logger) (*tinyllama.Weights, error) {
 	begun := time.Now()
 	next := begun.Add(loadingInterval)
-	weights, err := tinyllama.Load(dir, tinyllama.LoadOptions{Format: c.Weights, Progress: func(done, total int64) {
+	progress := func(done, total int64) {
 		if now := time.Now(); now.After(next) {
 			next = now.Add(loadingInterval)
 			log.Info("model is loading", "model", name, "loaded", fmt.Sprintf("%d%%", done*100/total), "mib", total>>20)
 		}
-	}})
+	}
+	end := func() {}
+	if c.Progress != nil {
+		b := newBar(c.Progress, name)
+		progress, end = b.update, b.end
+	}
+	weights, err := tinyllama.Load(dir, tinyllama.LoadOptions{Format: c.Weights, Progress: progress})
+	end()
 	if took := time.Since(begun); err == nil && took > loadingInterval {
 		log.Info("model loaded", "model", name, "took", took.Round(time.Millisecond), "weights", c.Weights, "code", matrix.Machine())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -57,6 +58,7 @@ type Config struct {
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
 	Usage         *usage.Log            // nil for none
+	Progress      io.Writer             // a terminal, on which the loading of the model is drawn; nil to log it
 	Grace         time.Duration
 	Stage         Stage // a middleware around the engine, for programs that embed this service; nil means none
 }
