@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -41,7 +42,7 @@ func (s *stand) conversations(ctx context.Context, policy string) ([]figure, err
 			}
 			r, err := s.stream(ctx, ask{prompt: said[i], tokens: 10})
 			if err != nil || !r.done {
-				return nil, fmt.Errorf("turn %d of conversation %d ends with %q: %w", turn, i, r.reason, err)
+				return nil, errors.Join(fmt.Errorf("turn %d of conversation %d ends with %q", turn, i, r.reason), err)
 			}
 			said[i] += strings.Repeat(fmt.Sprintf("And then, for the %dth time? ", turn), 4)
 			if turn > 0 { // the first turn finds nothing

@@ -37,10 +37,18 @@ type result struct {
 	lastRead time.Time
 }
 
-// stream reads a stream of text completions to its end, or until each has it end.
+// Bounds of requests, so that a server that hangs fails its row.
+const (
+	streamWithin = 15 * time.Minute
+	getWithin    = 20 * time.Second
+)
+
+// stream reads a stream of text completions to its end, or until each has it end. The result is not
+// nil, even if there is an error.
 func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
-	ctx, leave := context.WithCancel(ctx)
+	ctx, leave := context.WithTimeout(ctx, streamWithin)
 	defer leave()
+	r := &result{lastRead: time.Now()}
 	body := map[string]any{
 		"model": s.modelName(ctx), "prompt": a.prompt, "max_tokens": a.tokens, "temperature": 0, "ignore_eos": true, "stream": true,
 		"stream_options": map[string]any{"include_usage": true}, "return_token_ids": true,
@@ -50,11 +58,11 @@ func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.api.addr+"/v1/completions", bytes.NewReader(encoded))
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if a.id != "" {
@@ -63,10 +71,10 @@ func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
 	begun := time.Now()
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it may be cut
-	r := &result{id: resp.Header.Get("X-Request-Id"), status: resp.StatusCode, lastRead: begun}
+	r.id, r.status, r.lastRead = resp.Header.Get("X-Request-Id"), resp.StatusCode, begun
 	if resp.StatusCode != http.StatusOK {
 		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		if err == nil {
@@ -145,6 +153,8 @@ func (r *result) take(data []byte) error {
 
 // get reads a JSON object of api-service.
 func (s *stand) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, getWithin)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.api.addr+path, nil)
 	if err != nil {
 		return err

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/bench/gpu/fake"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -95,6 +98,38 @@ func TestRowsPlayAgainstFakesOfBothServers(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(out.String())
+	}
+}
+
+// A row whose requests fail must end with their error. It panicked.
+func TestRowsFailWithTheErrorOfTheirRequests(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := &stand{api: &service{addr: closed}, opts: &options{rounds: 1}}
+	r, err := s.stream(t.Context(), ask{prompt: tale, tokens: 1})
+	if err == nil || r == nil || r.done || len(r.ids) != 0 {
+		t.Errorf("a request without a server: %+v, %v", r, err)
+	}
+}
+
+// A server that accepts connections and never answers is not ready, and the wait for it ends.
+func TestServerThatHangsIsNotReady(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	s := &stand{}
+	if s.listed(ctx, &launch{port: ln.Addr().(*net.TCPAddr).Port}) {
+		t.Error("it is ready")
 	}
 }
 

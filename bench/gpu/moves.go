@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -40,7 +41,7 @@ func (s *stand) moved(ctx context.Context, invariant bool) ([]figure, error) {
 	for i := range want {
 		r, err := s.stream(ctx, ask{prompt: prompt(i), tokens: movedTokens})
 		if err != nil || len(r.ids) != movedTokens {
-			return nil, fmt.Errorf("an undisturbed stream ends with %q after %d tokens: %w", r.reason, len(r.ids), err)
+			return nil, errors.Join(fmt.Errorf("an undisturbed stream ends with %q after %d tokens", r.reason, len(r.ids)), err)
 		}
 		want[i] = r.ids
 	}
@@ -73,7 +74,7 @@ func (s *stand) moved(ctx context.Context, invariant bool) ([]figure, error) {
 	movedN, movedEqual, stayed, stayedEqual, pauses := 0, 0, 0, 0, []float64(nil)
 	for i, r := range got {
 		if failed[i] != nil || !r.done {
-			return nil, fmt.Errorf("stream %d ends with %q after %d tokens: %w", i, r.reason, len(r.ids), failed[i])
+			return nil, errors.Join(fmt.Errorf("stream %d ends with %q after %d tokens", i, r.reason, len(r.ids)), failed[i])
 		}
 		var story streamStory
 		if err := s.get(ctx, "/v1/streams/"+r.id, &story); err != nil {

@@ -93,12 +93,8 @@ func (s *stand) serve(ctx context.Context, number int, l *launch) error {
 	s.servers = append(s.servers, p)
 	begun := time.Now()
 	for {
-		resp, err := s.http.Get(l.url() + "/v1/models") //nolint:noctx // bounded by the loop
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+		if s.listed(ctx, l) {
+			return nil
 		}
 		select {
 		case <-p.Exited():
@@ -111,6 +107,22 @@ func (s *stand) serve(ctx context.Context, number int, l *launch) error {
 			return fmt.Errorf("the server is not ready after %v: %s", s.opts.start, p.Tail())
 		}
 	}
+}
+
+// listed reports whether a server lists its model. A server that does not answer does not.
+func (s *stand) listed(ctx context.Context, l *launch) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url()+"/v1/models", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // add starts a service of Whence.

@@ -63,7 +63,8 @@ func (s *stand) probe(ctx context.Context, tokens int) (*result, error) {
 	return r, err
 }
 
-// undisturbed returns the usual time to the first token of a probe, and the time for each further token.
+// undisturbed returns the usual time to the first token of a probe, and the time for each further
+// token: the shortest that were measured, so that the wasted work is not underestimated.
 func (s *stand) undisturbed(ctx context.Context) (ttft, step time.Duration, err error) {
 	const probes, tokens = 5, 20
 	for i := range probes {
@@ -72,10 +73,14 @@ func (s *stand) undisturbed(ctx context.Context) (ttft, step time.Duration, err 
 		if err != nil {
 			return 0, 0, err
 		}
-		if rest := r.lastRead.Sub(begun) - r.ttft; i > 0 { // the first one warms the server up
-			step = max(step, rest/time.Duration(max(1, len(r.ids)-1)))
+		if i == 0 { // it warms the server up
+			continue
 		}
-		if i == 1 || i > 1 && r.ttft < ttft {
+		each := (r.lastRead.Sub(begun) - r.ttft) / time.Duration(max(1, len(r.ids)-1))
+		if i == 1 || each < step {
+			step = each
+		}
+		if i == 1 || r.ttft < ttft {
 			ttft = r.ttft
 		}
 	}
