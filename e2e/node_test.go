@@ -18,7 +18,7 @@ import (
 
 // npmPatience bounds the installation of packages, and nodePatience one run of a Node test or of an
 // agent.
-const npmPatience, nodePatience = 5 * time.Minute, 5 * time.Minute
+const npmPatience, nodePatience = 5 * time.Minute, 15 * time.Minute
 
 // nodeTest runs the Node tests of a directory, after npm ci if the installed packages differ from
 // the lockfile. env is added to the environment.

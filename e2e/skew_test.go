@@ -123,7 +123,7 @@ func TestWorkerOfALaterRelease(t *testing.T) {
 			}
 			s := grpc.NewServer()
 			workerv1.RegisterWorkerServer(s, &laterWorker{real: real.client, end: c.end})
-			go s.Serve(ln) //nolint:errcheck // until Stop
+			go s.Serve(ln) // until Stop
 			t.Cleanup(s.Stop)
 			w := &whence{topology: separate, worker: real.worker, processes: map[string]*process{}}
 			w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", ln.Addr().String(), "--migrations", "0"})
