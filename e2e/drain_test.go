@@ -83,7 +83,8 @@ func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
 }
 
 // drained checks that every hop logged that a stream ended because of the victim's drain: hops
-// before the victim get an error, hops after it a stop.
+// before the victim get an error, hops after it a stop. A hop after it that shuts down in the same
+// process may end the stream itself, if the machine is so busy that the stop comes later.
 func (w *whence) drained(t *testing.T, stream string, v victim) {
 	t.Helper()
 	at := slices.IndexFunc(hops, func(hop string) bool { return serviceOf(hop) == v.service })
@@ -93,6 +94,9 @@ func (w *whence) drained(t *testing.T, stream string, v victim) {
 			slices.Reverse(path)
 		}
 		got := w.ended(t, hop, stream)
+		if i > at && w.topology == allInOne && got.Path == hop {
+			path = []string{hop}
+		}
 		if want := strings.Join(path, " > "); got.Reason != "draining" || got.Path != want {
 			t.Errorf("%s logged reason %s, path %q; want draining, %q", hop, got.Reason, got.Path, want)
 		}

@@ -50,7 +50,8 @@ func TestHeadersOfCallsAreBounded(t *testing.T) {
 // gRPC ports.
 func TestMessagesAreBoundedAfterDecompression(t *testing.T) {
 	t.Parallel()
-	w := run(t, separate, flags{})
+	patient := []string{"--first-message-timeout", grpcLimitTime.String()} // 16 MiB take seconds on a busy machine
+	w := run(t, separate, flags{chat: patient, worker: patient})
 	stop := &streamv1.StopStreamRequest{StreamId: strings.Repeat("a", 16<<20)}
 	ctx, cancel := context.WithTimeout(t.Context(), grpcLimitTime)
 	defer cancel()
