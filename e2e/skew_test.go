@@ -21,13 +21,34 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A laterWorker is a worker of a later release in front of a worker of this one: all its messages
-// have fields that this release does not know, it sends a kind of message that this release does
-// not know, and its streams end as end says.
-type laterWorker struct {
+// A relayWorker is a worker that passes everything on to another one. alter returns the messages
+// that it sends instead of one of the other worker, or an error that ends the stream.
+type relayWorker struct {
 	workerv1.UnimplementedWorkerServer
-	real workerv1.WorkerClient
-	end  func(end *llmv1.End) error
+	real  workerv1.WorkerClient
+	info  func(info *llmv1.WorkerInfo)
+	alter func(out *workerv1.GenerateResponse) ([]*workerv1.GenerateResponse, error)
+}
+
+// behind starts chat-service and api-service in front of a relay to the worker of w.
+func (l *relayWorker) behind(t *testing.T, w *whence) *whence {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.real = w.client
+	s := grpc.NewServer()
+	workerv1.RegisterWorkerServer(s, l)
+	go s.Serve(ln) // until Stop
+	t.Cleanup(s.Stop)
+	front := &whence{topology: separate, worker: w.worker, processes: map[string]*process{}}
+	front.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", ln.Addr().String(), "--migrations", "0"})
+	front.chat = front.processes[chatService].listening(t)
+	front.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", front.chat})
+	front.api = front.processes[apiService].listening(t)
+	front.connected(t)
+	return front
 }
 
 // later adds a field that no release has yet.
@@ -38,16 +59,16 @@ func later[M proto.Message](m M) M {
 }
 
 // Info implements workerv1.WorkerServer.
-func (l *laterWorker) Info(ctx context.Context, req *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
+func (l *relayWorker) Info(ctx context.Context, req *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
 	info, err := l.real.Info(ctx, req)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.info(info)
 	}
-	return later(info), nil
+	return info, err
 }
 
 // Generate implements workerv1.WorkerServer.
-func (l *laterWorker) Generate(caller grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+func (l *relayWorker) Generate(caller grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
 	st, err := l.real.Generate(caller.Context())
 	if err != nil {
 		return err
@@ -72,23 +93,20 @@ func (l *laterWorker) Generate(caller grpc.BidiStreamingServer[workerv1.Generate
 		if err != nil {
 			return err
 		}
-		if end := out.GetEnd(); end != nil {
-			if err := l.end(end); err != nil {
+		all, err := l.alter(out)
+		for _, out := range all {
+			if err := caller.Send(out); err != nil {
 				return err
 			}
 		}
-		if err := caller.Send(later(out)); err != nil {
+		if err != nil {
 			return err
-		}
-		if out.GetTokens() != nil {
-			if err := caller.Send(later(&workerv1.GenerateResponse{})); err != nil {
-				return err
-			}
 		}
 	}
 }
 
-// TestWorkerOfALaterRelease: this release ignores the fields and messages that it does not know. An
+// TestWorkerOfALaterRelease: a worker's messages have fields that this release does not know, and it
+// sends a kind of message that this release does not know. This release ignores the fields and messages that it does not know. An
 // ending that it does not know is an error for the client, never a success.
 func TestWorkerOfALaterRelease(t *testing.T) {
 	t.Parallel()
@@ -117,20 +135,21 @@ func TestWorkerOfALaterRelease(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
+			relay := &relayWorker{info: func(info *llmv1.WorkerInfo) { later(info) }}
+			relay.alter = func(out *workerv1.GenerateResponse) ([]*workerv1.GenerateResponse, error) {
+				all := []*workerv1.GenerateResponse{later(out)}
+				if out.GetTokens() != nil {
+					all = append(all, later(&workerv1.GenerateResponse{})) // of a kind that this release does not know
+				}
+				if out.GetEnd() == nil {
+					return all, nil
+				}
+				if err := c.end(out.GetEnd()); err != nil {
+					return nil, err
+				}
+				return all, nil
 			}
-			s := grpc.NewServer()
-			workerv1.RegisterWorkerServer(s, &laterWorker{real: real.client, end: c.end})
-			go s.Serve(ln) // until Stop
-			t.Cleanup(s.Stop)
-			w := &whence{topology: separate, worker: real.worker, processes: map[string]*process{}}
-			w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", ln.Addr().String(), "--migrations", "0"})
-			w.chat = w.processes[chatService].listening(t)
-			w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat})
-			w.api = w.processes[apiService].listening(t)
-			w.connected(t)
+			w := relay.behind(t, real)
 			e := w.open(t, greedy(short)).rest(t)
 			if got := e.text.String(); got != want {
 				t.Errorf("the text is %q", got)

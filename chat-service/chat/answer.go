@@ -16,6 +16,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // replayStep is the number of tokens per step when an answer from another chat-service is replayed.
@@ -53,14 +54,23 @@ type answerRun struct {
 	*tokenPrompt
 	post     *postprocess.Processor
 	answered []uint32 // token ids that another chat-service has delivered
+	begun    bool     // the worker has started the stream
 	yield    func(*chatv1.GenerateResponse, error) bool
 }
 
 // carry takes a message of the worker through the stages to the reader. It returns false when the
 // answer is over, or its reader has left.
 func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) bool {
+	if !a.begun && (out.GetTokens() != nil || out.GetEnd() != nil) {
+		a.yield(nil, streamerr.New(streamerr.Internal, "the worker has answered before it has started the stream"))
+		return false
+	}
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
+		if a.begun {
+			return true // a worker that repeats it
+		}
+		a.begun = true
 		return a.begin(m.Started)
 	case *workerv1.GenerateResponse_Tokens:
 		delta, end := a.post.Tokens(m.Tokens)

@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/answer"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -320,6 +321,44 @@ func TestStartedTellsThePromptsOnRequest(t *testing.T) {
 					t.Errorf("prompt %d is %v, not %v", i, prompt.GetIds(), want)
 				}
 			}
+		}
+	}
+}
+
+// TestAnswerWithoutAStartIsAnError: the reader of an answer counts on Started before anything else,
+// and on one of it.
+func TestAnswerWithoutAStartIsAnError(t *testing.T) {
+	m := model(t)
+	started := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{Model: m.Name}}}
+	tokens := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: m.Tokenizer.Encode("hello", false)}}}
+	end := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}
+	for name, c := range map[string]struct {
+		sent   []*workerv1.GenerateResponse
+		starts int
+		fails  bool
+	}{
+		"tokens first": {sent: []*workerv1.GenerateResponse{tokens, started, end}, fails: true},
+		"only an end":  {sent: []*workerv1.GenerateResponse{end}, fails: true},
+		"two starts":   {sent: []*workerv1.GenerateResponse{started, tokens, started, end}, starts: 1},
+	} {
+		starts, last := 0, error(nil)
+		worker := func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+			return func(yield func(*workerv1.GenerateResponse, error) bool) {
+				for _, out := range c.sent {
+					if !yield(proto.CloneOf(out), nil) {
+						return
+					}
+				}
+			}
+		}
+		for out, err := range chat.New(m, worker)(t.Context(), &chatv1.ChatRequest{Model: m.Name, Messages: []*chatv1.Message{{Role: "user", Content: "hello"}}}) {
+			if out.GetStarted() != nil {
+				starts++
+			}
+			last = err
+		}
+		if starts != c.starts || c.fails != (last != nil) {
+			t.Errorf("%s: %d starts, %v", name, starts, last)
 		}
 	}
 }

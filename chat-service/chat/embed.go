@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -41,12 +42,32 @@ func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.Embe
 					yield(nil, err)
 					return
 				}
+				if err := checkVectors(out.GetEmbeddings(), len(asked.GetInputs())); err != nil {
+					yield(nil, err)
+					return
+				}
 				if !yield(&chatv1.EmbeddingsResponse{Embeddings: out.GetEmbeddings(), Model: m.Name, End: out.GetEnd()}, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// checkVectors returns an error if a worker has sent other vectors than one of finite numbers for
+// each text.
+func checkVectors(all []*llmv1.Embedding, texts int) error {
+	if len(all) != texts {
+		return streamerr.New(streamerr.EngineFailed, "the worker has sent %d vectors for %d texts", len(all), texts)
+	}
+	for i, v := range all {
+		for _, x := range v.GetValues() {
+			if x-x != 0 { // NaN or infinite
+				return streamerr.New(streamerr.EngineFailed, "vector %d of the worker has the value %v", i, x)
+			}
+		}
+	}
+	return nil
 }
 
 // embedRequest tokenises the inputs. This takes time for many texts, so the loop checks for a stop.

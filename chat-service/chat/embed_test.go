@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,26 @@ func TestTextsAreTokenisedForEmbedding(t *testing.T) {
 		for _, err := range e(t.Context(), &chatv1.EmbeddingsRequest{Model: m.Name, Inputs: inputs}) {
 			if got := streamerr.As(err); err == nil || got.Reason != streamerr.Invalid || got.Param != param || asked != nil {
 				t.Errorf("%s: %v", param, err)
+			}
+		}
+	}
+}
+
+// TestWrongVectorsAreAFailureOfTheEngine: JSON has no NaN, and a client counts on one vector per text.
+func TestWrongVectorsAreAFailureOfTheEngine(t *testing.T) {
+	m := model(t)
+	for name, sent := range map[string][]*llmv1.Embedding{
+		"NaN":      {{Values: []float32{1, float32(math.NaN())}}},
+		"infinite": {{Values: []float32{float32(math.Inf(-1))}}},
+		"two":      {{Values: []float32{1}}, {Values: []float32{1}}},
+		"none":     nil,
+	} {
+		e := chat.Embed(m, stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+			return &workerv1.EmbedResponse{Embeddings: sent, End: &llmv1.End{}}, nil
+		}))
+		for out, err := range e(t.Context(), &chatv1.EmbeddingsRequest{Model: m.Name, Inputs: []*chatv1.Prompt{{Content: &chatv1.Prompt_Text{Text: "hello"}}}}) {
+			if got := streamerr.As(err); err == nil || got.Reason != streamerr.EngineFailed {
+				t.Errorf("%s: %v %v", name, out, err)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package postprocess
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -52,11 +53,27 @@ func (s *speller) inText(id uint32) bool {
 // text has only a name.
 func (s *speller) token(id uint32, logprob float32) *chatv1.TokenLogprob {
 	bytes := s.tokenizer.Bytes(id, !s.begun)
-	p := &chatv1.TokenLogprob{Id: id, Token: strings.ToValidUTF8(string(bytes), "\uFFFD"), Logprob: logprob}
+	p := &chatv1.TokenLogprob{Id: id, Token: strings.ToValidUTF8(string(bytes), "\uFFFD"), Logprob: number(logprob)}
 	if s.inText(id) {
 		p.Bytes = bytes
 	}
 	return p
+}
+
+// unlikely is the log-probability that OpenAI's API has for a token without one that is worth naming.
+const unlikely = -9999
+
+// number returns a log-probability that JSON has a number for. Engines report minus infinity for
+// tokens that a guide forbids, and NaN for lack of precision.
+func number(logprob float32) float32 {
+	switch {
+	case logprob >= unlikely && !math.IsInf(float64(logprob), 1):
+		return logprob
+	case math.IsInf(float64(logprob), 1):
+		return 0
+	default:
+		return unlikely
+	}
 }
 
 // An aligner holds back log-probabilities until the text of their tokens is delivered. A token

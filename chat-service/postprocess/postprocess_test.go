@@ -2,6 +2,7 @@ package postprocess_test
 
 import (
 	"io/fs"
+	"math"
 	"testing"
 
 	"github.com/whence-dev/whence/chat-service/postprocess"
@@ -72,5 +73,20 @@ func TestTokenCostsOneAllocation(t *testing.T) {
 	p.Tokens(tokens)
 	if n := testing.AllocsPerRun(1000, func() { out, _ = p.Tokens(tokens) }); n != 1 || out.GetDelta().GetTokens() != 1 {
 		t.Errorf("%v allocations for %v", n, out)
+	}
+}
+
+// TestLogprobsAreNumbersOfJSON: engines report minus infinity for tokens that a guide forbids.
+func TestLogprobsAreNumbersOfJSON(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok})
+	ids := tok.Encode("hello", false)[:1]
+	inf := float32(math.Inf(1))
+	for sent, want := range map[float32]float32{-0.5: -0.5, -inf: -9999, float32(math.NaN()): -9999, inf: 0, -1e30: -9999} {
+		out, _ := p.Tokens(&workerv1.Tokens{Ids: ids, Logprobs: []float32{sent}, TopIds: ids, TopLogprobs: []float32{sent}})
+		got := out.GetDelta().GetLogprobs()
+		if len(got) != 1 || got[0].GetLogprob() != want || len(got[0].GetTop()) != 1 || got[0].GetTop()[0].GetLogprob() != want {
+			t.Errorf("%v becomes %v, want %v", sent, got, want)
+		}
 	}
 }

@@ -86,13 +86,15 @@ func (e *Encoder) Finish() {
 	}
 }
 
-// begin reserves room for the size of the chunk.
+// begin reserves room for the size of the chunk. An event that is never ended, because the code that
+// encodes it has panicked, leaves nothing behind.
 func (e *Encoder) begin() []byte {
+	b := e.buf
 	if !e.Identity {
-		e.buf = append(e.buf, "xx\r\n"...)
+		b = append(b, "xx\r\n"...)
 	}
-	e.event = len(e.buf)
-	return e.buf
+	e.event = len(b)
+	return b
 }
 
 // end fills in the size of the chunk.

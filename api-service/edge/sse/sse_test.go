@@ -44,6 +44,27 @@ func TestEventsOfAllSizes(t *testing.T) {
 	}
 }
 
+// TestAbandonedEventLeavesNothing: an event whose encoding panics is never ended. The next event
+// follows the last complete one.
+func TestAbandonedEventLeavesNothing(t *testing.T) {
+	for _, identity := range []bool{false, true} {
+		e, want := sse.Encoder{Identity: identity}, sse.Encoder{Identity: identity}
+		for _, encoder := range []*sse.Encoder{&e, &want} {
+			encoder.End(append(encoder.Begin(), "one"...))
+			if encoder == &e {
+				_ = append(e.Begin(), "half of an event"...)
+				_ = append(e.BeginEvent("named"), data(300)...)
+			}
+			encoder.End(append(encoder.Begin(), "two"...))
+		}
+		got, size := e.Take()
+		expected, sizeOfExpected := want.Take()
+		if string(got) != string(expected) || size != sizeOfExpected {
+			t.Errorf("%q of size %d, want %q of size %d", got, size, expected, sizeOfExpected)
+		}
+	}
+}
+
 func data(n int) string { return strings.Repeat("x", n) }
 
 // BenchmarkLine measures the framing of one event.
