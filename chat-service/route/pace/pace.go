@@ -6,13 +6,13 @@ import "time"
 
 // The limits on the streams that wait at a worker for their first token after a move: Streams
 // streams, or more if they have at most Tokens tokens together. As long as first tokens come within
-// Prompt, the limit on tokens grows with each of them by the stream's tokens, up to MostTokens: it
-// doubles with every round, like the window of a new TCP connection. A later first token takes the
-// limit back to Tokens.
+// Prompt, the limit on tokens grows with each of them by the stream's tokens, up to MostTokens. A
+// later first token takes the limit back to Tokens. With more than MostTokens, the first tokens of
+// new requests are late (scripts/trust --only "worker killed").
 const (
 	Streams    = 8
 	Tokens     = 2048
-	MostTokens = 16 * Tokens
+	MostTokens = 2 * Tokens
 	Prompt     = 100 * time.Millisecond
 )
 

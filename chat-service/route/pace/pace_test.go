@@ -41,7 +41,7 @@ func rounds(streams int, after time.Duration) (n int) {
 
 // A worker that reads prompts promptly is given more of them together; a slow one is not.
 func TestLimitGrowsWhileTokensComePromptly(t *testing.T) {
-	if got := rounds(250, Prompt); got != 5 { // 13 streams, then 26, 52, 104 and the rest
+	if got := rounds(250, Prompt); got != 10 { // 13 streams, then 26, and 27 at a time
 		t.Errorf("a prompt worker has read 250 streams after %d rounds", got)
 	}
 	if got := rounds(250, Prompt+1); got != 20 { // 13 streams at a time
