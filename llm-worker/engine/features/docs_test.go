@@ -2,12 +2,12 @@ package features
 
 import (
 	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/doctable"
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
@@ -20,23 +20,7 @@ const (
 
 // TestDocsShowTheTable keeps the table of docs/reference/engines.md.
 func TestDocsShowTheTable(t *testing.T) {
-	file := filepath.Join("..", "..", "..", "docs", "reference", "engines.md")
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, begins := strings.Cut(string(page), tableBegins)
-	got, after, ends := strings.Cut(rest, tableEnds)
-	if !begins || !ends {
-		t.Fatalf("docs/reference/engines.md has no place for the table between %q and %q", tableBegins, tableEnds)
-	}
-	if want := markdown(); got != want && *rewrite {
-		if err := os.WriteFile(file, []byte(before+tableBegins+want+tableEnds+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if got != want {
-		t.Errorf("docs/reference/engines.md does not have this table; run go test ./llm-worker/engine/features -rewrite\n%s", want)
-	}
+	doctable.Keep(t, filepath.Join("..", "..", "..", "docs", "reference", "engines.md"), tableBegins, tableEnds, markdown(), *rewrite, "go test ./llm-worker/engine/features -rewrite")
 }
 
 // markdown returns the table with engines as columns.

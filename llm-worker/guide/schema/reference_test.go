@@ -3,10 +3,11 @@ package schema
 import (
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/doctable"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the tables into docs/reference/openai.md instead of comparing them")
@@ -18,23 +19,7 @@ const (
 
 // TestDocsListTheKeywords keeps the tables of docs/reference/openai.md.
 func TestDocsListTheKeywords(t *testing.T) {
-	file := filepath.Join("..", "..", "..", "docs", "reference", "openai.md")
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, begins := strings.Cut(string(page), tablesBegin)
-	got, after, ends := strings.Cut(rest, tablesEnd)
-	if !begins || !ends {
-		t.Fatalf("docs/reference/openai.md has no place for the tables between %q and %q", tablesBegin, tablesEnd)
-	}
-	if want := reference(); got != want && *rewrite {
-		if err := os.WriteFile(file, []byte(before+tablesBegin+want+tablesEnd+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if got != want {
-		t.Errorf("docs/reference/openai.md does not have these tables; run go test ./llm-worker/guide/schema -rewrite\n%s", want)
-	}
+	doctable.Keep(t, filepath.Join("..", "..", "..", "docs", "reference", "openai.md"), tablesBegin, tablesEnd, reference(), *rewrite, "go test ./llm-worker/guide/schema -rewrite")
 }
 
 // reference returns the tables.
