@@ -72,15 +72,11 @@ func binary(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	file, _, _ := strings.Cut(name, " ")
-	if test, _, _ := strings.Cut(t.Name(), "/"); isShipped(test) {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	if _, ok := shipped.Load(test); ok {
 		return filepath.Join(binDir, shippedDir, file)
 	}
 	return filepath.Join(binDir, file)
-}
-
-func isShipped(test string) bool {
-	_, ok := shipped.Load(test)
-	return ok
 }
 
 // subcommand returns the first argument of a command that has subcommands.

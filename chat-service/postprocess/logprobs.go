@@ -60,19 +60,19 @@ func (s *speller) token(id uint32, logprob float32) *chatv1.TokenLogprob {
 	return p
 }
 
-// unlikely is the log-probability that OpenAI's API has for a token without one that is worth naming.
-const unlikely = -9999
+// impossible stands for a log-probability of -Inf, as in whence.worker.v1.Tokens.
+const impossible = -9999
 
-// number returns a log-probability that JSON has a number for. Engines report minus infinity for
-// tokens that a guide forbids, and NaN for lack of precision.
+// number makes a worker's log-probability a number that JSON has: a worker may send -Inf or NaN
+// despite its contract.
 func number(logprob float32) float32 {
 	switch {
-	case logprob >= unlikely && !math.IsInf(float64(logprob), 1):
-		return logprob
 	case math.IsInf(float64(logprob), 1):
 		return 0
-	default:
-		return unlikely
+	case logprob >= impossible:
+		return logprob
+	default: // also NaN
+		return impossible
 	}
 }
 

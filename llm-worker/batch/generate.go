@@ -106,8 +106,8 @@ func (l *Loop) arrive(ctx context.Context, req *workerv1.TokenRequest) (s *seque
 	return l.enterLocked(&sequence{req: req, join: join})
 }
 
-// reserve takes a place in the queue for a request that is to be prepared, or returns the error that
-// refuses it.
+// reserve takes a place in the queue for a request before its preparation. Its errors are those of
+// refusal.
 func (l *Loop) reserve() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

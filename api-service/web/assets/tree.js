@@ -1,7 +1,7 @@
 // The hops of a stream in the order of their lanes: each hop follows its caller.
 //
-// A hop may have no record: it died, it restarted, or it left. What is known about such a hop comes
-// from the record of its caller. A caller may know a callee only by its address. Then the name comes
+// A hop may have no record: it died, it restarted, or it left. The record of its caller then
+// describes the call. A caller may know a callee only by its address. Then the name comes
 // from the callee, or from a hop that the callee called: the first event of a record has the path of
 // its call.
 
@@ -31,7 +31,7 @@ export function tree(story) {
     }
   }
   for (const entry of byTime) matchGone(entry, gone);
-  for (const name of story.workers ?? []) { // a worker that nobody can be asked about
+  for (const name of story.workers ?? []) { // no hop has a record of such a worker, or of a call to it
     if (names.has(name)) continue;
     gone.push({ name, caller: first, call: { name, at: 0, to: first.told.took_ms, messages: [], reason: '', vague: true } });
   }

@@ -1,7 +1,7 @@
 // Package schema compiles JSON Schemas into grammars of the values that are valid under them.
 //
-// Keywords lists what is supported. All that could make an answer invalid and is not supported is
-// refused with an *Error, which names the keyword and its place.
+// Keywords lists what is supported. Any other keyword that could make an answer invalid is refused
+// with an *Error, which names the keyword and its place.
 package schema
 
 import (
