@@ -292,10 +292,14 @@ func BenchmarkPipeline(b *testing.B) {
 	for i := range ids {
 		items[i] = &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: ids[i : i+1]}}}
 	}
+	started := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{Model: m.Name}}}
 	for name, stops := range map[string][]string{"plain": nil, "stop string": {"never said", "nor this"}} {
 		b.Run(name, func(b *testing.B) {
 			endless := func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 				return func(yield func(*workerv1.GenerateResponse, error) bool) {
+					if !yield(started, nil) {
+						return
+					}
 					for i := range b.N {
 						if !yield(items[i%len(items)], nil) {
 							return
