@@ -75,7 +75,8 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 	if s.storm {
 		return c, b.storm(ctx, c, r, rec, loads)
 	}
-	if err := b.window(c, r, rec, window); err != nil {
+	profiled := b.profileCPU(s, sys, r, window)
+	if err := errors.Join(b.window(c, r, rec, window), profiled()); err != nil {
 		return nil, err
 	}
 	if s.memory {

@@ -7,25 +7,8 @@ import (
 
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
+	"github.com/whence-dev/whence/bench/rounds"
 )
-
-func TestFigures(t *testing.T) {
-	nan := math.NaN()
-	for _, test := range []struct {
-		values []float64
-		want   figure
-	}{
-		{nil, figure{}},
-		{[]float64{nan}, figure{}},
-		{[]float64{3}, figure{3, 3, 3, 1}},
-		{[]float64{9, 1, 5}, figure{5, 1, 9, 3}},
-		{[]float64{4, 1, 2, 9, nan}, figure{3, 1, 9, 4}},
-	} {
-		if got := figureOf(test.values); got != test.want {
-			t.Errorf("%v: %+v, want %+v", test.values, got, test.want)
-		}
-	}
-}
 
 // TestRatiosAreOfOneRound: in a slow hour of the machine the costs of a round are high, but the
 // ratio is right.
@@ -42,19 +25,19 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 		)
 	}
 	got := rowOf(s, "w", cells)
-	if want := (figure{3, 3, 3, 3}); got.Ratio != want {
+	if want := (rounds.Figure{Median: 3, Low: 3, High: 3, N: 3}); got.Ratio != want {
 		t.Errorf("the ratio is %+v, want %+v", got.Ratio, want)
 	}
-	if want := (figure{60, 30, 300, 3}); got.Cost != want {
+	if want := (rounds.Figure{Median: 60, Low: 30, High: 300, N: 3}); got.Cost != want {
 		t.Errorf("the cost is %+v, want %+v", got.Cost, want)
 	}
-	if want := (figure{20, 10, 100, 3}); got.Processes["a"] != want {
+	if want := (rounds.Figure{Median: 20, Low: 10, High: 100, N: 3}); got.Processes["a"] != want {
 		t.Errorf("process a costs %+v, want %+v", got.Processes["a"], want)
 	}
-	if want := (figure{400, 200, 2000, 3}); got.Latency50 != want {
+	if want := (rounds.Figure{Median: 400, Low: 200, High: 2000, N: 3}); got.Latency50 != want {
 		t.Errorf("the added latency is %+v, want %+v", got.Latency50, want)
 	}
-	if want := (figure{25, 25, 25, 3}); got.Rate != want {
+	if want := (rounds.Figure{Median: 25, Low: 25, High: 25, N: 3}); got.Rate != want {
 		t.Errorf("the rate is %+v, want %+v", got.Rate, want)
 	}
 	if got.Stop50.N != 0 || got.TTFT50.N != 0 || got.Memory.N != 0 {

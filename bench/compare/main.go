@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.StringVar(&o.against, "against", "", "`directory` of another checkout whose Whence is compared, too")
 	fs.IntVar(&o.rounds, "rounds", 0, "rounds of each scenario; 0 for five, or three with --quick")
 	fs.DurationVar(&o.window, "window", 0, "duration of the measurement in each round; 0 for five seconds, or half a second with --quick")
-	fs.StringVar(&o.profiles, "profiles", "", "`directory` for heap and goroutine profiles of Whence in scenarios that measure memory, whose heaps and stacks per stream are printed, too")
+	fs.StringVar(&o.profiles, "profiles", "", "`directory` for CPU profiles of Whence, and for its heap and goroutine profiles in scenarios that measure memory, whose heaps and stacks per stream are printed, too; profiling costs a few percent")
 	fs.StringVar(&o.json, "json", "", "`file` for all measurements")
 	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the tables")
 	if err := fs.Parse(args); err != nil {

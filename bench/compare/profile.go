@@ -5,6 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/whence-dev/whence/bench/process"
 )
 
 // profile prints the memory that each service of Whence holds per open stream, after a garbage
@@ -21,10 +26,29 @@ func (b *bench) profile(s *scenario, sys *system, r *deployment) error {
 		each := func(bytes int64) float64 { return float64(bytes) / float64(s.streams) / 1024 }
 		fmt.Fprintf(os.Stderr, "%s, %s: KiB per stream: objects %.1f, heap %.1f, stacks %.1f, resident %.1f\n",
 			sys.name, p.Name, each(h.Alloc), each(h.InUse), each(h.Stack), each(h.RSS))
-		name := strings.ReplaceAll(strings.Join([]string{sys.name, s.name, p.Name}, "-"), " ", "-")
-		if err := p.WriteProfiles(filepath.Join(b.options.profiles, name)); err != nil {
+		if err := p.WriteHeap(b.profilePrefix(s, sys, p)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// profileCPU begins to profile the services of Whence, if --profiles is set. The function that it
+// returns waits until the profiles are written.
+func (b *bench) profileCPU(s *scenario, sys *system, r *deployment, window time.Duration) (wait func() error) {
+	var all errgroup.Group
+	for _, p := range r.procs {
+		if p.Admin != "" {
+			all.Go(func() error {
+				return p.WriteCPU(b.profilePrefix(s, sys, p), max(1, int(window.Seconds())))
+			})
+		}
+	}
+	return all.Wait
+}
+
+// profilePrefix returns the beginning of the paths of a process's profiles.
+func (b *bench) profilePrefix(s *scenario, sys *system, p *process.Process) string {
+	name := strings.ReplaceAll(strings.Join([]string{sys.name, s.name, p.Name}, "-"), " ", "-")
+	return filepath.Join(b.options.profiles, name)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/whence-dev/whence/bench/rounds"
 )
 
 // A report holds all measurements of a run.
@@ -124,7 +126,7 @@ func replaceSection(page, text string) (string, error) {
 // A column of a table.
 type column struct {
 	head string
-	of   func(*row) figure
+	of   func(*row) rounds.Figure
 	unit float64 // divisor of the figures
 }
 
@@ -160,18 +162,18 @@ func (r *report) table(b *strings.Builder, rows []row) {
 	unit := rows[0].Unit
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", capital(rows[0].Scenario), capital(r.Says[rows[0].Scenario]))
 	columns := []column{
-		{"CPU per " + unit + ", µs", func(r *row) figure { return r.Cost }, 1},
-		{"of nginx's", func(r *row) figure { return r.Ratio }, 1},
-		{unit + "s/s", func(r *row) figure { return r.Rate }, 1},
-		{"latency p50, ms", func(r *row) figure { return r.Latency50 }, milli},
-		{"p99", func(r *row) figure { return r.Latency99 }, milli},
-		{"TTFT p50, ms", func(r *row) figure { return r.TTFT50 }, milli},
-		{"p99", func(r *row) figure { return r.TTFT99 }, milli},
-		{"memory per stream, KiB", func(r *row) figure { return r.Memory }, kibi},
-		{"stop p50, ms", func(r *row) figure { return r.Stop50 }, milli},
-		{"p99", func(r *row) figure { return r.Stop99 }, milli},
-		{"last stop, ms", func(r *row) figure { return r.StopLast }, milli},
-		{"wasted tokens per departure", func(r *row) figure { return r.Wasted }, 1},
+		{"CPU per " + unit + ", µs", func(r *row) rounds.Figure { return r.Cost }, 1},
+		{"of nginx's", func(r *row) rounds.Figure { return r.Ratio }, 1},
+		{unit + "s/s", func(r *row) rounds.Figure { return r.Rate }, 1},
+		{"latency p50, ms", func(r *row) rounds.Figure { return r.Latency50 }, milli},
+		{"p99", func(r *row) rounds.Figure { return r.Latency99 }, milli},
+		{"TTFT p50, ms", func(r *row) rounds.Figure { return r.TTFT50 }, milli},
+		{"p99", func(r *row) rounds.Figure { return r.TTFT99 }, milli},
+		{"memory per stream, KiB", func(r *row) rounds.Figure { return r.Memory }, kibi},
+		{"stop p50, ms", func(r *row) rounds.Figure { return r.Stop50 }, milli},
+		{"p99", func(r *row) rounds.Figure { return r.Stop99 }, milli},
+		{"last stop, ms", func(r *row) rounds.Figure { return r.StopLast }, milli},
+		{"wasted tokens per departure", func(r *row) rounds.Figure { return r.Wasted }, 1},
 	}
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return !slices.ContainsFunc(rows, func(r row) bool { return c.of(&r).N > 0 })
@@ -188,7 +190,7 @@ func (r *report) table(b *strings.Builder, rows []row) {
 		}
 		fmt.Fprintf(b, "| %s |", name)
 		for _, c := range columns {
-			fmt.Fprintf(b, " %s |", c.of(&rows[i]).text(c.unit))
+			fmt.Fprintf(b, " %s |", c.of(&rows[i]).Text(c.unit))
 		}
 		b.WriteString("\n")
 	}
@@ -199,7 +201,7 @@ func (r *report) table(b *strings.Builder, rows []row) {
 		}
 		b.WriteString(rows[i].System + ":")
 		for _, name := range slices.Sorted(maps.Keys(rows[i].Processes)) {
-			fmt.Fprintf(b, " %s %s", name, short(rows[i].Processes[name].Median))
+			fmt.Fprintf(b, " %s %s", name, rounds.Short(rows[i].Processes[name].Median))
 		}
 	}
 	b.WriteString(".\n")
@@ -220,30 +222,6 @@ func (r *report) problems(b *strings.Builder, scenario string) {
 			line, _, _ := strings.Cut(c.Problems[0], "\n")
 			fmt.Fprintf(b, "\n%s, round %d: %s.\n", c.System, c.Round+1, strings.TrimSuffix(line, "."))
 		}
-	}
-}
-
-// text returns a figure in a unit, as "median (low to high)".
-func (f figure) text(unit float64) string {
-	switch f.N {
-	case 0:
-		return ""
-	case 1:
-		return short(f.Median / unit)
-	default:
-		return fmt.Sprintf("%s (%s to %s)", short(f.Median/unit), short(f.Low/unit), short(f.High/unit))
-	}
-}
-
-// short returns a number with two or three significant digits.
-func short(v float64) string {
-	switch size := max(v, -v); {
-	case size >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case size >= 10:
-		return fmt.Sprintf("%.1f", v)
-	default:
-		return fmt.Sprintf("%.2f", v)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/bench/rounds"
 )
 
 func TestSectionIsReplacedAndTheRestKept(t *testing.T) {
@@ -24,8 +26,8 @@ func TestTablesShowTheMeasurements(t *testing.T) {
 		Machine: "M", Commit: "c", Date: time.Unix(0, 0).UTC(), Rounds: 3, Window: time.Second,
 		LeftOut: map[string]string{"HAProxy": "not installed\nreally"}, Says: map[string]string{"spread": "200 streams"},
 		Rows: []row{
-			{Scenario: "spread", System: directName, Unit: "token", Latency50: figure{1500, 1000, 2000, 3}},
-			{Scenario: "spread", System: "nginx", Unit: "token", Cost: figure{20, 19, 21, 3}, Ratio: figure{1, 1, 1, 3}, Latency50: figure{340, 300, 400, 3}, Processes: map[string]figure{"nginx": {20, 19, 21, 3}}, Failed: 2},
+			{Scenario: "spread", System: directName, Unit: "token", Latency50: rounds.Figure{Median: 1500, Low: 1000, High: 2000, N: 3}},
+			{Scenario: "spread", System: "nginx", Unit: "token", Cost: rounds.Figure{Median: 20, Low: 19, High: 21, N: 3}, Ratio: rounds.Figure{Median: 1, Low: 1, High: 1, N: 3}, Latency50: rounds.Figure{Median: 340, Low: 300, High: 400, N: 3}, Processes: map[string]rounds.Figure{"nginx": {Median: 20, Low: 19, High: 21, N: 3}}, Failed: 2},
 		},
 	}
 	got := r.markdown()

@@ -53,22 +53,29 @@ func (p *Process) Heap() (h Heap, err error) {
 	return h, err
 }
 
-// WriteProfiles writes the heap profile and the goroutine profile of a process that serves its
-// profiles at p.Admin to files whose names begin with prefix.
-func (p *Process) WriteProfiles(prefix string) error {
-	if err := os.MkdirAll(filepath.Dir(prefix), 0o750); err != nil {
+// WriteHeap writes the heap profile and the goroutine profile of a process that serves its profiles
+// at p.Admin to files whose names begin with prefix.
+func (p *Process) WriteHeap(prefix string) error {
+	return errors.Join(
+		p.write(prefix+"-heap.pb.gz", "heap?gc=1"),
+		p.write(prefix+"-goroutines.txt", "goroutine?debug=1"))
+}
+
+// WriteCPU profiles the next seconds of a process that serves its profiles at p.Admin, and writes
+// them to a file whose name begins with prefix.
+func (p *Process) WriteCPU(prefix string, seconds int) error {
+	return p.write(prefix+"-cpu.pb.gz", fmt.Sprintf("profile?seconds=%d", seconds))
+}
+
+func (p *Process) write(file, profile string) error {
+	b, err := p.profile(profile)
+	if err != nil {
 		return err
 	}
-	for kind, path := range map[string]string{"heap.pb.gz": "heap?gc=1", "goroutines.txt": "goroutine?debug=1"} {
-		b, err := p.profile(path)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(prefix+"-"+kind, b, 0o600); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
 	}
-	return nil
+	return os.WriteFile(file, b, 0o600)
 }
 
 // profile returns one of the profiles of the process.
