@@ -43,14 +43,14 @@ func (e *Edge) answer(parse parser) app.HandlerFunc {
 
 // answerCall answers a request. conn is done when the client closes its connection.
 func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse parser) {
-	id := exchange.ID(c)
+	id := exchange.StreamID(conn, c)
 	in, policy, _, err := e.readCall(conn, c, parse, e.config.Leave)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
 	}
 	if in.ID != "" {
-		id = in.ID
+		id = exchange.Caller(conn).StreamID(in.ID)
 		c.Header(exchange.IDHeader, id)
 	}
 	in.Request.StreamId = id

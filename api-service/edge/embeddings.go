@@ -20,7 +20,7 @@ import (
 // embeddings handles POST /v1/embeddings: a stream of one item. The stream ends when its client
 // leaves, whatever the policy for other streams, because its result cannot be read later.
 func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
-	id := exchange.ID(c)
+	id := exchange.StreamID(conn, c)
 	in, err := e.readEmbeddings(conn, c)
 	if err != nil {
 		e.desk.Refuse(c, err)

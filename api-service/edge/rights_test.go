@@ -307,13 +307,14 @@ func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 		if resp.StatusCode != http.StatusNotFound || resp.Header.Get("X-Read-Token") != "" {
 			t.Errorf("a refused stream (stream %t): %d %v %s", streamed, resp.StatusCode, resp.Header, body)
 		}
-		read := func(token string) int {
-			resp := ask(t, http.MethodGet, url+"/v1/streams/"+id+"/events?token="+token, "")
-			_ = whole(t, resp)
-			return resp.StatusCode
-		}
 		for resp.StatusCode != http.StatusOK { // the refused stream frees its id a moment after its client got the refusal
 			resp, _ = post("you", id, "start m say mine end x", streamed)
+		}
+		events := url + "/v1/streams/" + resp.Header.Get("X-Request-Id") + "/events"
+		read := func(token string) int {
+			resp := ask(t, http.MethodGet, events+"?token="+token, "")
+			_ = whole(t, resp)
+			return resp.StatusCode
 		}
 		token := resp.Header.Get("X-Read-Token")
 		if status := read(token); token == "" || status != http.StatusOK {
@@ -322,7 +323,7 @@ func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 		for read(token) != http.StatusGone { // the log keeps the stream until its TTL is over
 			time.Sleep(10 * time.Millisecond)
 		}
-		if resp, body := post("me", id, "start m say secret end x", streamed); resp.StatusCode != http.StatusOK || read(resp.Header.Get("X-Read-Token")) != http.StatusOK {
+		if resp, body := post("you", id, "start m say secret end x", streamed); resp.StatusCode != http.StatusOK || read(resp.Header.Get("X-Read-Token")) != http.StatusOK {
 			t.Fatal(resp.StatusCode, body)
 		}
 		if status := read(token); status != http.StatusNotFound && status != http.StatusGone {
@@ -369,14 +370,14 @@ func TestTokenMayExpireUnderItsReader(t *testing.T) {
 }
 
 // TestReaderOfAnEarlierStreamDoesNotKeepALaterOne: a kept stream is read while a plain stream of
-// another owner runs under the same id. The plain stream ends when its own reader leaves.
+// its owner runs under the same id. The plain stream ends when its own reader leaves.
 func TestReaderOfAnEarlierStreamDoesNotKeepALaterOne(t *testing.T) {
 	url, chat := start(t, keyFile(t, twoTenants))
 	resp := ask(t, http.MethodPost, url+"/v1/chat/completions", asking("start m say x end x"), append(bearer("you"), "X-Request-Id", "chosen", "X-Leave", "detach")...)
 	if body := whole(t, resp); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.StatusCode, body)
 	}
-	resp = ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(running), "{", `{"stream":true,`, 1), append(bearer("me"), "X-Request-Id", "chosen")...)
+	resp = ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(running), "{", `{"stream":true,`, 1), append(bearer("you"), "X-Request-Id", "chosen")...)
 	if _, err := resp.Body.Read(make([]byte, 1)); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.StatusCode, err)
 	}

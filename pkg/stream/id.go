@@ -11,8 +11,20 @@ const maxIDLen = 128
 
 type idKey struct{}
 
+// The form of generated ids.
+const (
+	generatedPrefix = "str-"
+	generatedLen    = len(generatedPrefix) + 26
+)
+
 // NewID returns an unguessable stream id of fixed length.
-func NewID() string { return "str-" + strings.ToLower(rand.Text()) }
+func NewID() string { return generatedPrefix + strings.ToLower(rand.Text()) }
+
+// Generated reports whether id has the form of NewID's ids.
+func Generated(id string) bool {
+	text, ok := strings.CutPrefix(id, generatedPrefix)
+	return ok && len(id) == generatedLen && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
 
 // ValidID reports whether id is 1 to 128 of A-Z a-z 0-9 . _ : and -.
 func ValidID(id string) bool {

@@ -68,7 +68,7 @@ type Service struct {
 
 // Handle handles GET /v1/converse.
 func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
-	t := &talk{service: s, id: exchange.ID(c), later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, maxBytes)}
+	t := &talk{service: s, id: exchange.StreamID(conn, c), later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, maxBytes)}
 	shake, err := t.check(conn, c)
 	if err != nil {
 		s.Desk.Refuse(c, err)
@@ -215,7 +215,7 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 		return nil, streamerr.InvalidParam("chat", "the first message must be the request")
 	case err != nil:
 		return nil, err
-	case req.GetStreamId() != "" && req.GetStreamId() != t.id:
+	case req.GetStreamId() != "" && t.caller.StreamID(req.GetStreamId()) != t.id:
 		return nil, streamerr.InvalidParam("chat.stream_id", "the id of the stream is %q, as the header %s of the handshake says", t.id, exchange.IDHeader)
 	}
 	req.StreamId = t.id

@@ -75,7 +75,7 @@ func (s *Service) drains() *streamerr.Error {
 
 // Handle handles GET /v1/responses.
 func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
-	id := exchange.ID(c)
+	id := exchange.StreamID(conn, c)
 	shake, err := websocket.Check(c, s.Gate)
 	if err != nil {
 		s.Desk.Refuse(c, err)

@@ -3,8 +3,10 @@ package operate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -54,9 +56,10 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 		o.Refuse(c, err)
 		return
 	}
+	id = caller.Refers(id)
 	age, err := o.stop(ctx, id, stopOf(caller), caller.Owners())
 	if err != nil {
-		o.Refuse(c, named(err, param))
+		o.Refuse(c, o.unknown(caller, param, id, err))
 		return
 	}
 	c.Data(http.StatusAccepted, "application/json", story.Stopping(id, age))
@@ -122,7 +125,9 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
-	owners := exchange.Caller(ctx).Owners()
+	caller := exchange.Caller(ctx)
+	id = caller.Refers(id)
+	owners := caller.Owners()
 	var hops []*streamv1.Record
 	if own := ledger.At(o.Hop).Get(id); own != nil && ledger.OwnedBy(own, owners...) {
 		hops = append(hops, own)
@@ -137,8 +142,33 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	case owners != nil && errors.Is(err, streamerr.NotFound):
 		o.Refuse(c, access.Missing(id)) // the same answer for an unknown id and for another owner's stream
 	default:
-		o.Refuse(c, named(err, "id"))
+		o.Refuse(c, o.unknown(caller, "id", id, err))
 	}
+}
+
+// shownNames bounds the streams of one name that an error lists.
+const shownNames = 5
+
+// unknown returns the error for an id that names no stream. A client may have told an operator the id that it chose, which
+// lacks the tag of its tenant, so the operator's error lists the streams of that name. param is the request's name for the id.
+func (o *Operator) unknown(caller access.Caller, param, id string, err error) error {
+	err = named(err, param)
+	if !caller.Operates || !errors.Is(err, streamerr.NotFound) {
+		return err
+	}
+	wants := func(r *streamv1.Record) bool { return access.Named(r.GetStreamId(), id) }
+	records := ledger.At(o.Hop)
+	found := append(records.Ended(shownNames, wants), slices.DeleteFunc(records.Live(), func(r *streamv1.Record) bool { return !wants(r) })...)
+	if len(found) == 0 {
+		return err
+	}
+	var ids []string
+	for _, r := range found[:min(len(found), shownNames)] {
+		ids = append(ids, r.GetStreamId())
+	}
+	out := *streamerr.As(err)
+	out.Message = fmt.Sprintf("there is no stream %q; tenants have streams of that name: %s", id, strings.Join(ids, ", "))
+	return &out
 }
 
 // named renames the field of an error of a hop below: param is the client's name for the stream's

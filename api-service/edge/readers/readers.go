@@ -80,9 +80,9 @@ func (r *Readers) Made(h replay.Head) follow.Receipt {
 // RenewToken handles POST /v1/streams/{id}/token: it issues a new read token to a caller that may
 // read the stream without a token.
 func (r *Readers) RenewToken(conn context.Context, c *app.RequestContext) {
-	id := c.Param("id")
 	exchange.ID(c)
 	caller := exchange.Caller(conn)
+	id := caller.Refers(c.Param("id"))
 	in, err := r.open(conn, caller, id, "")
 	if err != nil {
 		r.Desk.Refuse(c, err)
@@ -99,7 +99,7 @@ func (r *Readers) RenewToken(conn context.Context, c *app.RequestContext) {
 // Events handles GET /v1/streams/{id}/events: with server-sent events or, if the request asks for
 // it, over a WebSocket. It starts no engine work.
 func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
-	id := c.Param("id")
+	id := exchange.Caller(conn).Refers(c.Param("id"))
 	if exchange.ID(c); stream.ValidID(id) {
 		c.Header(exchange.IDHeader, id)
 	}

@@ -36,7 +36,7 @@ type Reports struct {
 // verdict.
 func (r *Reports) Seen(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	id := c.Param("id")
+	id := exchange.Caller(ctx).Refers(c.Param("id"))
 	d, err := r.verdict(ctx, c, id)
 	if err != nil {
 		r.Desk.Refuse(c, err)

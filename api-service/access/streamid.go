@@ -1,0 +1,39 @@
+package access
+
+import (
+	"strings"
+
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// tagLength is the length of the tag of a tenant, in hexadecimal digits.
+const tagLength = 8
+
+// StreamID returns the id of the stream that the caller names id. With a key file the id ends in
+// the tag of the caller's tenant, so that two tenants may use the same names. A generated id has
+// no tag, and neither have the streams of callers without a tenant.
+func (c Caller) StreamID(id string) string {
+	if c.Entry == nil || stream.Generated(id) {
+		return id
+	}
+	tag := "." + c.Owner[:tagLength]
+	if strings.HasSuffix(id, tag) { // the client has it from a response
+		return id
+	}
+	return id + tag
+}
+
+// Refers returns the id of an existing stream that the caller refers to as id. An operator uses
+// the whole ids.
+func (c Caller) Refers(id string) string {
+	if c.Operates {
+		return id
+	}
+	return c.StreamID(id)
+}
+
+// Named reports whether a tenant has named the stream with this id name.
+func Named(id, name string) bool {
+	tag, ok := strings.CutPrefix(id, name+".")
+	return ok && len(tag) == tagLength && strings.Trim(tag, "0123456789abcdef") == ""
+}

@@ -1,0 +1,120 @@
+package edge_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	streamstory "github.com/whence-dev/whence/api-service/story"
+)
+
+// listed returns the ids of a caller's list of live streams.
+func listed(t *testing.T, url, key string) (ids []string) {
+	t.Helper()
+	var list struct{ Streams []struct{ ID string } }
+	body := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "", bearer(key)...))
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		t.Fatal(body, err)
+	}
+	for _, s := range list.Streams {
+		ids = append(ids, s.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// TestTenantsUseTheSameNames: streams of two tenants have the same X-Request-Id at the same time,
+// at one instance or at two with one chat-service. Each tenant sees, explains and stops its own
+// stream by that name, and does not learn of the other one.
+func TestTenantsUseTheSameNames(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	for _, instances := range []int{1, 2} {
+		var chat string
+		change := func(c *edge.Config) { keyed(c); c.OperatorKey = "op" }
+		url, _ := start(t, func(c *edge.Config) { change(c); chat = c.Chat })
+		other := url
+		if instances == 2 {
+			other, _ = start(t, func(c *edge.Config) { change(c); c.Chat = chat })
+		}
+		mine := plainStream(t, url, append(bearer("me"), "X-Request-Id", "job")...)
+		yours := plainStream(t, other, append(bearer("you"), "X-Request-Id", "job")...)
+		if mine == yours || !strings.HasPrefix(mine, "job.") || !strings.HasPrefix(yours, "job.") {
+			t.Fatalf("the streams are %s and %s", mine, yours)
+		}
+		if got := listed(t, url, "me-too"); !slices.Equal(got, []string{mine}) {
+			t.Errorf("the list of the first tenant has %q", got)
+		}
+		if got := listed(t, other, "you"); !slices.Equal(got, []string{yours}) {
+			t.Errorf("the list of the second tenant has %q", got)
+		}
+		for key, want := range map[string]string{"me": mine, "you": yours} {
+			at := map[string]string{"me": url, "you": other}[key]
+			for _, name := range []string{"job", want} {
+				var story streamstory.Story
+				body := whole(t, ask(t, http.MethodGet, at+"/v1/streams/"+name, "", bearer(key)...))
+				if err := json.Unmarshal([]byte(body), &story); err != nil || story.ID != want || story.State != "live" {
+					t.Errorf("the story of %s for %s: %s, %v", name, key, body, err)
+				}
+			}
+		}
+		wantStatus(t, http.MethodGet, other+"/v1/streams/"+mine, "", "you", http.StatusNotFound)
+		resp := ask(t, http.MethodPost, other+"/v1/chat/completions", asking(running), append(bearer("me-too"), "X-Request-Id", "job")...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "X-Request-Id") {
+			t.Errorf("the first tenant uses the name twice: %d %s", resp.StatusCode, body)
+		}
+		wantStatus(t, http.MethodDelete, url+"/v1/streams/job", "", "you", http.StatusAccepted)
+		for len(listed(t, other, "you")) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if got := listed(t, url, "me"); !slices.Equal(got, []string{mine}) {
+			t.Errorf("after the second tenant's stop, the list of the first tenant has %q", got)
+		}
+	}
+}
+
+// TestOperatorFindsTheStreamsOfAName: an operator who asks for the id that a client chose learns the ids of the
+// tenants' streams of that name.
+func TestOperatorFindsTheStreamsOfAName(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	url, _ := start(t, func(c *edge.Config) { keyed(c); c.OperatorKey = "op" })
+	mine := plainStream(t, url, append(bearer("me"), "X-Request-Id", "job")...)
+	yours := plainStream(t, url, append(bearer("you"), "X-Request-Id", "job")...)
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		resp := ask(t, method, url+"/v1/streams/job", "", bearer("op")...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusNotFound || !strings.Contains(body, mine) || !strings.Contains(body, yours) {
+			t.Errorf("%s: %d %s", method, resp.StatusCode, body)
+		}
+	}
+	wantStatus(t, http.MethodGet, url+"/v1/streams/"+mine, "", "op", http.StatusOK)
+	wantStatus(t, http.MethodDelete, url+"/v1/streams/"+yours, "", "op", http.StatusAccepted)
+}
+
+// TestIDsWithATag: what a client may have as an id, and the id that its stream gets.
+func TestIDsWithATag(t *testing.T) {
+	url, _ := start(t, keyFile(t, twoTenants))
+	id := func(key, name string) string {
+		resp := ask(t, http.MethodPost, url+"/v1/chat/completions", asking("start m say x end x"), append(bearer(key), "X-Request-Id", name)...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.StatusCode, body)
+		}
+		return resp.Header.Get("X-Request-Id")
+	}
+	generated := id("me", "")
+	mine, yours := id("me", "a"), id("you", "a")
+	tag := strings.TrimPrefix(mine, "a")
+	for name, want := range map[string]string{
+		mine:                     mine,        // sent again
+		yours:                    yours + tag, // another tenant's whole id is a name like any other
+		generated:                generated,   // has no tag
+		strings.Repeat("x", 120): "",          // too long with a tag
+		strings.Repeat("x", 119): strings.Repeat("x", 119) + tag,
+	} {
+		if got := id("me", name); got != want && (want != "" || !strings.HasPrefix(got, "str-")) {
+			t.Errorf("%s gets the id %s, want %s", name, got, want)
+		}
+	}
+}
