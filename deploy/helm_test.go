@@ -27,6 +27,7 @@ func TestHelmChart(t *testing.T) {
 	}
 	t.Run("roles", func(t *testing.T) { checkRoles(t, tool) })
 	t.Run("options", func(t *testing.T) { checkOptions(t, tool) })
+	t.Run("mutual TLS", func(t *testing.T) { checkMutualTLS(t, tool) })
 	t.Run("wrong values", func(t *testing.T) { checkRefusals(t, tool) })
 }
 
@@ -68,6 +69,7 @@ func checkRoles(t *testing.T, tool string) {
 			services, []string{"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"},
 		},
 		chartDir + "/ci/gateway.yaml": {[]string{"gateway", "llm-worker"}, nil},
+		chartDir + "/ci/mtls.yaml":    {services, nil},
 	} {
 		t.Run(strings.TrimSuffix(filepath.Base(values), ".yaml"), func(t *testing.T) {
 			objects := render(t, tool, values)
@@ -173,6 +175,42 @@ func checkOptions(t *testing.T, tool string) {
 	}
 }
 
+// checkMutualTLS checks that callers and callees expect each other's names, that the files of the flags are mounted, and
+// that no probe needs a certificate.
+func checkMutualTLS(t *testing.T, tool string) {
+	objects := render(t, tool, chartDir+"/ci/mtls.yaml")
+	peer := map[string]string{
+		"api-service": "whence-api-service.whence.svc", "chat-service": "whence-chat-service.whence.svc",
+		"llm-worker": "spiffe://example.org/ns/prod/sa/llm-worker",
+	}
+	for role, want := range map[string]struct{ secret, callers, callees string }{
+		"api-service":  {"whence-api-service-tls", "", peer["chat-service"]},
+		"chat-service": {"whence-chat-service-tls", peer["api-service"], peer["llm-worker"]},
+		"llm-worker":   {"worker-certificate", peer["chat-service"], ""},
+	} {
+		pod := objects["Deployment "+role].Spec.Template.Spec
+		c := pod.Containers[0]
+		args := parse(c.Args)
+		if args["mtls-callers"] != want.callers || args["mtls-callees"] != want.callees {
+			t.Errorf("%s takes the callers %q and the callees %q; want %+v", role, args["mtls-callers"], args["mtls-callees"], want)
+		}
+		for flag, file := range map[string]string{"mtls-cert": "tls.crt", "mtls-key": "tls.key", "mtls-ca": "ca.crt"} {
+			if at := slices.IndexFunc(c.VolumeMounts, func(m mount) bool { return args[flag] == m.MountPath+"/"+file }); at < 0 || c.VolumeMounts[at].Name != "mtls" {
+				t.Errorf("%s: --%s is %q, and the mounts are %v", role, flag, args[flag], c.VolumeMounts)
+			}
+		}
+		if at := slices.IndexFunc(pod.Volumes, func(v volume) bool { return v.Name == "mtls" }); at < 0 || pod.Volumes[at].Secret.SecretName != want.secret {
+			t.Errorf("%s has the volumes %+v; want the Secret %s", role, pod.Volumes, want.secret)
+		}
+		if c.ReadinessProbe["grpc"] != nil {
+			t.Errorf("%s has a gRPC probe, which has no certificate", role)
+		}
+	}
+	if c := render(t, tool, "")["Deployment chat-service"].Spec.Template.Spec.Containers[0]; c.ReadinessProbe["grpc"] == nil || parse(c.Args)["mtls-cert"] != "" {
+		t.Errorf("without mutual TLS, chat-service has %+v", c)
+	}
+}
+
 // checkRefusals checks that the schema and the templates refuse wrong values.
 func checkRefusals(t *testing.T, tool string) {
 	for values, want := range map[string]string{
@@ -183,6 +221,7 @@ func checkRefusals(t *testing.T, tool string) {
 		"chatService: {extraArgs: [-x]}": "extraArgs",
 		"otlp: collector:4317":           "otlp",
 		"route: {enabled: true}":         "route.parentRefs",
+		"mtls: {names: {worker: x}}":     "worker",
 	} {
 		file := filepath.Join(t.TempDir(), "values.yaml")
 		if err := os.WriteFile(file, []byte(values), 0o600); err != nil {

@@ -23,6 +23,14 @@ type container struct {
 	}
 	ReadinessProbe map[string]any
 	Resources      struct{ Requests, Limits map[string]any }
+	VolumeMounts   []mount
+}
+
+type mount struct{ Name, MountPath string }
+
+type volume struct {
+	Name   string
+	Secret struct{ SecretName string }
 }
 
 // An object holds the checked fields of a Kubernetes object.
@@ -38,6 +46,7 @@ type object struct {
 			Spec struct {
 				TerminationGracePeriodSeconds int
 				Containers, InitContainers    []container
+				Volumes                       []volume
 			}
 		}
 	}

@@ -9,15 +9,15 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The roles of the mode: name, values, ports, and the kind of callers. "edge" roles serve clients. */}}
+{{/* The roles of the mode: name, values, ports, and the roles that call them and that they call. "edge" roles serve clients. */}}
 {{- define "whence.roles" -}}
 {{- if eq .Values.mode "gateway" }}
-- {name: gateway, values: gateway, edge: true, caller: "", port: 8080, link: 0, metrics: 9080}
-- {name: llm-worker, values: llmWorker, edge: false, caller: gateway, port: 8082, link: 8092, metrics: 9082}
+- {name: gateway, values: gateway, edge: true, caller: "", callee: llm-worker, port: 8080, link: 0, metrics: 9080}
+- {name: llm-worker, values: llmWorker, edge: false, caller: gateway, callee: "", port: 8082, link: 8092, metrics: 9082}
 {{- else }}
-- {name: api-service, values: apiService, edge: true, caller: "", port: 8080, link: 0, metrics: 9080}
-- {name: chat-service, values: chatService, edge: false, caller: api-service, port: 8081, link: 8091, metrics: 9081}
-- {name: llm-worker, values: llmWorker, edge: false, caller: chat-service, port: 8082, link: 8092, metrics: 9082}
+- {name: api-service, values: apiService, edge: true, caller: "", callee: chat-service, port: 8080, link: 0, metrics: 9080}
+- {name: chat-service, values: chatService, edge: false, caller: api-service, callee: llm-worker, port: 8081, link: 8091, metrics: 9081}
+- {name: llm-worker, values: llmWorker, edge: false, caller: chat-service, callee: "", port: 8082, link: 8092, metrics: 9082}
 {{- end }}
 {{- end -}}
 
@@ -55,6 +55,20 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* The name in the certificate of a role: include "whence.peer" (list $ "llm-worker") */}}
+{{- define "whence.peer" -}}
+{{- $ := index . 0 }}
+{{- default (printf "%s-%s.%s.svc" (include "whence.fullname" $) (index . 1) $.Release.Namespace) (index $.Values.mtls.names (index . 1)) -}}
+{{- end -}}
+
+{{/* Name of the Secret with the certificate of a role; empty without mutual TLS. */}}
+{{- define "whence.certificate" -}}
+{{- $ := index . 0 }}
+{{- if $.Values.mtls.enabled -}}
+{{- default (printf "%s-%s-tls" (include "whence.fullname" $) (index . 1)) (index $.Values.mtls.secrets (index . 1)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Flags of a role: include "whence.args" (list $ role) */}}
 {{- define "whence.args" -}}
 {{- $ := index . 0 }}
@@ -71,6 +85,17 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 - --log-json
 {{- with $.Values.otlp }}
 - --otlp={{ . }}
+{{- end }}
+{{- if $.Values.mtls.enabled }}
+- --mtls-cert=/etc/whence/mtls/tls.crt
+- --mtls-key=/etc/whence/mtls/tls.key
+- --mtls-ca=/etc/whence/mtls/ca.crt
+{{- with $role.caller }}
+- --mtls-callers={{ include "whence.peer" (list $ .) }}
+{{- end }}
+{{- with $role.callee }}
+- --mtls-callees={{ include "whence.peer" (list $ .) }}
+{{- end }}
 {{- end }}
 {{- if eq $role.name "api-service" }}
 - --chat=dns:///{{ $fullname }}-chat-service:8081
