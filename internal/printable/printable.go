@@ -1,4 +1,5 @@
-// Package printable makes text of others safe to print: it cannot control the terminal.
+// Package printable makes text of others safe to print: the text can neither control the terminal nor
+// reorder what stands beside it.
 package printable
 
 import (
@@ -6,14 +7,19 @@ import (
 	"unicode"
 )
 
-// Text returns text without characters that control a terminal, except for line breaks and tabs. A
-// model's answer, or a message of a server, may contain any character.
+// Text returns text without the characters that control a terminal, except for line breaks and tabs,
+// and without those that change the direction of writing. A model's answer, or a message of a
+// server, may contain any character.
 func Text(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+		switch {
+		case r == '\n', r == '\t':
+			return r
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
 			return -1
+		default:
+			return r
 		}
-		return r
 	}, text)
 }
 

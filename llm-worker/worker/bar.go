@@ -5,7 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/whence-dev/whence/internal/printable"
 )
 
 // A bar draws the progress of a load on a terminal, in one line that it removes at the end. The cursor
@@ -27,17 +28,12 @@ const (
 )
 
 func newBar(out io.Writer, name string) *bar {
-	printable := []rune(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, name))
-	if len(printable) > maxBarName {
-		printable = append(printable[:maxBarName-1], '…')
+	shown := []rune(printable.Line(name))
+	if len(shown) > maxBarName {
+		shown = append(shown[:maxBarName-1], '…')
 	}
 	now := time.Now()
-	return &bar{out: out, name: string(printable), begun: now, next: now.Add(firstDrawing)}
+	return &bar{out: out, name: string(shown), begun: now, next: now.Add(firstDrawing)}
 }
 
 // update draws the bar if it is time to.
