@@ -51,6 +51,9 @@ func TestStoryHasEveryHopThatAStreamHasLeft(t *testing.T) {
 			t.Fatalf("%s killed: %v", victim, p.err)
 		}
 		story := w.why(t, l.id)
+		if moves := story.Hops[0].Moves; service == chatService && (len(moves) != 1 || moves[0].From != victim || !strings.HasPrefix(moves[0].To, service+"/") || hops[moves[0].To] == nil) {
+			t.Errorf("%s killed: the moves are %+v", victim, moves)
+		}
 		if len(story.Workers) == 0 || service == llmWorker && len(story.Workers) != 2 {
 			t.Errorf("%s killed: the workers are %v", victim, story.Workers)
 		}

@@ -164,6 +164,8 @@ struct Started {
   // If ChatRequest.tell_prompts is set, the tokens of each prompt, in the order of the prompts; a
   // conversation is one prompt.
   6: list<PromptTokens> prompts
+  // The chat-service that answers.
+  7: string chat_service
 }
 
 // PromptTokens are the tokens of a prompt.

@@ -1,6 +1,7 @@
 package chats
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -44,6 +45,7 @@ type failover struct {
 	ending    error          // the ending if no chat-service resumes the stream
 	tried     []*peer        // since the last pause
 	begun     bool           // Started was delivered
+	name      string         // of the hop that has answered last
 	delivered []progress     // the delivered part of each choice
 	tokens    map[uint32]int // of a gathered answer: delivered and not discarded tokens, by choice; otherwise nil
 
@@ -211,14 +213,16 @@ func elsewhere(err error) bool {
 func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
+		last := c.name
+		c.name = cmp.Or(m.Started.GetChatService(), p.name)
 		switch {
 		case !c.begun:
 			c.begun = true
 		case c.heir:
-			c.takeOver(ctx)
+			c.takeOver(ctx, last)
 			c.heir = false // later moves are moves between chat-services
 		default:
-			c.move(ctx, p.name)
+			c.move(ctx, last, c.name)
 			ledger.Of(ctx).AnsweredBy(m.Started.GetWorker())
 			return true
 		}
@@ -269,7 +273,7 @@ func (c *failover) takeBack(ctx context.Context, choice uint32) {
 }
 
 // move records that another hop continues the stream.
-func (c *failover) move(ctx context.Context, to string) {
+func (c *failover) move(ctx context.Context, from, to string) {
 	c.moved++
 	delivered := 0
 	for i := range c.delivered {
@@ -279,9 +283,9 @@ func (c *failover) move(ctx context.Context, to string) {
 	c.remainders = nil
 	why := streamerr.As(c.ending)
 	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
-		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", to),
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", from), slog.String("to", to),
 		slog.String("reason", why.Reason.String()), slog.Int("tokens", delivered), slog.String("message", why.Text()))
-	ledger.Of(ctx).Moved(c.from.name, to, why.Reason, delivered)
+	ledger.Of(ctx).Moved(from, to, why.Reason, delivered)
 }
 
 // end yields the ending of a stream that no chat-service resumes.

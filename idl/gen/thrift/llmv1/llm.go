@@ -662,6 +662,7 @@ type Started struct {
 	QueuedBehind int64           `thrift:"queued_behind,4" frugal:"4,default,i64" json:"queued_behind"`
 	Worker       string          `thrift:"worker,5" frugal:"5,default,string" json:"worker"`
 	Prompts      []*PromptTokens `thrift:"prompts,6" frugal:"6,default,list<PromptTokens>" json:"prompts"`
+	ChatService  string          `thrift:"chat_service,7" frugal:"7,default,string" json:"chat_service"`
 }
 
 func NewStarted() *Started {
@@ -695,6 +696,10 @@ func (p *Started) GetPrompts() (v []*PromptTokens) {
 	return p.Prompts
 }
 
+func (p *Started) GetChatService() (v string) {
+	return p.ChatService
+}
+
 func (p *Started) String() string {
 	if p == nil {
 		return "<nil>"
@@ -709,6 +714,7 @@ var fieldIDToName_Started = map[int16]string{
 	4: "queued_behind",
 	5: "worker",
 	6: "prompts",
+	7: "chat_service",
 }
 
 type PromptTokens struct {

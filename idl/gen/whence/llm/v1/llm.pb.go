@@ -766,7 +766,9 @@ type Started struct {
 	Worker string `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`
 	// If ChatRequest.tell_prompts is set, the tokens of each prompt, in the order of the prompts; a
 	// conversation is one prompt.
-	Prompts       []*PromptTokens `protobuf:"bytes,6,rep,name=prompts,proto3" json:"prompts,omitempty"`
+	Prompts []*PromptTokens `protobuf:"bytes,6,rep,name=prompts,proto3" json:"prompts,omitempty"`
+	// The chat-service that answers.
+	ChatService   string `protobuf:"bytes,7,opt,name=chat_service,json=chatService,proto3" json:"chat_service,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -841,6 +843,13 @@ func (x *Started) GetPrompts() []*PromptTokens {
 		return x.Prompts
 	}
 	return nil
+}
+
+func (x *Started) GetChatService() string {
+	if x != nil {
+		return x.ChatService
+	}
+	return ""
 }
 
 // PromptTokens are the tokens of a prompt.
@@ -1666,14 +1675,15 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x04tier\x18\x03 \x01(\x0e2\x13.whence.llm.v1.TierR\x04tier\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03key\x18\x05 \x01(\tR\x03key\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\tR\x05whole\"\xd5\x01\n" +
+	"\x05whole\x18\x06 \x01(\tR\x05whole\"\xf8\x01\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
 	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
 	"\rqueued_behind\x18\x04 \x01(\rR\fqueuedBehind\x12\x16\n" +
 	"\x06worker\x18\x05 \x01(\tR\x06worker\x125\n" +
-	"\aprompts\x18\x06 \x03(\v2\x1b.whence.llm.v1.PromptTokensR\aprompts\" \n" +
+	"\aprompts\x18\x06 \x03(\v2\x1b.whence.llm.v1.PromptTokensR\aprompts\x12!\n" +
+	"\fchat_service\x18\a \x01(\tR\vchatService\" \n" +
 	"\fPromptTokens\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xb7\x02\n" +
 	"\x03End\x120\n" +
