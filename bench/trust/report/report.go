@@ -38,6 +38,9 @@ func (f *Finding) Said(n float64) string {
 	case Millis:
 		return (time.Duration(n * float64(time.Millisecond)).Round(time.Millisecond / 10)).String()
 	case Mebibytes:
+		if n > -1 && n < 1 {
+			return fmt.Sprintf("%.0f KiB", n*1024)
+		}
 		return fmt.Sprintf("%.1f MiB", n)
 	case Percent:
 		return fmt.Sprintf("%.1f %%", n)

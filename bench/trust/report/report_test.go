@@ -20,6 +20,15 @@ func TestMissedBoundsAreReported(t *testing.T) {
 	}
 }
 
+// TestMemoryIsReadable: a quarter of a MiB is not rounded to 0.2 MiB.
+func TestMemoryIsReadable(t *testing.T) {
+	for n, want := range map[float64]string{0.25: "256 KiB", -0.25: "-256 KiB", 0: "0 KiB", 20.04: "20.0 MiB"} {
+		if got := (&Finding{Unit: Mebibytes}).Said(n); got != want {
+			t.Errorf("%v MiB is %s, want %s", n, got, want)
+		}
+	}
+}
+
 // TestTheTableOfADocumentIsReplaced: Publish keeps the text around the markers, and refuses a document
 // without them.
 func TestTheTableOfADocumentIsReplaced(t *testing.T) {
