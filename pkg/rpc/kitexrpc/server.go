@@ -67,8 +67,7 @@ type Server struct {
 	TLS *tls.Config
 	// Refused is called with the address of a caller whose TLS handshake failed; nil for none.
 	Refused func(caller net.Addr, err error)
-	// MaxStreams is the number of open streams from which on a connection with gRPC is closed; 0
-	// means no bound. A stream is open until its end is written, which may be long after its handler
+	// MaxStreams is the number of open streams from which on a connection is closed; 0 means no bound. A stream is open until its end is written, which may be long after its handler
 	// has returned.
 	MaxStreams uint32
 	// Flooded is called with the address of a caller whose connection was closed because of

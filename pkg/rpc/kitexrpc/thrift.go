@@ -39,7 +39,7 @@ func (s *Server) overThrift(infos []*serviceinfo.ServiceInfo, limit int) []serve
 	return append(options, server.WithTransHandlerFactory(detection.NewSvrTransHandlerFactory(
 		knetpoll.NewSvrTransHandlerFactory(),
 		s.meteredGRPC(),
-		ttrpc.Handlers{Limit: limit, WriteTimeout: patience, Service: infos[0], Fallback: bidi(unknownMethod)},
+		ttrpc.Handlers{Limit: limit, WriteTimeout: patience, MaxStreams: s.MaxStreams, Flooded: s.Flooded, Service: infos[0], Fallback: bidi(unknownMethod)},
 	)))
 }
 

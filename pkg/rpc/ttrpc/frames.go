@@ -28,10 +28,11 @@ type frameReader struct {
 	head    [ttheader.TTHeaderMetaSize]byte // of the current frame; if headed, its header is read next
 	headed  bool
 	streams streamIDs
+	opened  func() error // called for each stream that is opened
 }
 
 func newFrameReader(r netpoll.Reader, limit int) *frameReader {
-	return &frameReader{Reader: r, limit: limit}
+	return &frameReader{Reader: r, limit: limit, opened: func() error { return nil }}
 }
 
 // Next implements netpoll.Reader.
@@ -80,8 +81,8 @@ func (r *frameReader) read(b []byte, n int) error {
 	return nil
 }
 
-// opens returns an error if a frame opens a stream with a used id. Kitex would forget the earlier
-// stream with that id.
+// opens returns an error if a frame opens a stream with a used id, or one stream too many. Kitex would
+// forget the earlier stream with that id, and has no limit of streams.
 func (r *frameReader) opens(header []byte) error {
 	frame, err := ttheader.DecodeFromBytes(context.Background(), append(r.head[:], header...))
 	if err != nil || frame.IntInfo[ttheader.FrameType] != ttheader.FrameTypeHeader {
@@ -90,7 +91,7 @@ func (r *frameReader) opens(header []byte) error {
 	if id := int32(binary.BigEndian.Uint32(r.head[streamAt:])); !r.streams.add(id) {
 		return fmt.Errorf(refusedFrame+"a stream with the id %d, which an earlier stream of the connection has", id)
 	}
-	return nil
+	return r.opened()
 }
 
 const (

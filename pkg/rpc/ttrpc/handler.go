@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cloudwego/kitex/pkg/remote"
@@ -14,6 +15,8 @@ import (
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
 	"github.com/cloudwego/kitex/pkg/stats"
 	"github.com/cloudwego/netpoll"
+
+	"github.com/whence-dev/whence/pkg/rpc/guard/flood"
 )
 
 // A message that is a little too large is read, and refused with a status. A connection is closed
@@ -33,6 +36,11 @@ type Handlers struct {
 	// control: a write that the peer does not read blocks all streams of its connection, until the
 	// connection is closed.
 	WriteTimeout time.Duration
+	// MaxStreams is the number of open streams from which on a connection is closed; 0 means no bound.
+	// A stream is open until its trailers are written.
+	MaxStreams uint32
+	// Flooded is called when a connection is closed because of MaxStreams; nil for none.
+	Flooded flood.Report
 	// Service is a registered service that has the method Fallback.
 	Service *serviceinfo.ServiceInfo
 	// Fallback answers calls of unknown methods.
@@ -43,7 +51,7 @@ type Handlers struct {
 func (f Handlers) NewTransHandler(o *remote.ServerOption) (remote.ServerTransHandler, error) {
 	own := *o
 	own.SvcSearcher = searcher{o.SvcSearcher, f}
-	h := &handler{limit: f.Limit, writeTimeout: f.WriteTimeout, conns: map[netpoll.Connection]struct{}{}}
+	h := &handler{limit: f.Limit, writeTimeout: f.WriteTimeout, maxStreams: f.MaxStreams, flooded: f.Flooded, conns: map[netpoll.Connection]struct{}{}, open: map[string]*atomic.Int64{}}
 	own.TTHeaderStreamingOptions.TransportOptions = append(own.TTHeaderStreamingOptions.TransportOptions, ttstream.WithServerHeaderFrameHandler(headers{h}))
 	own.TracerCtl.Append(finishes{})
 	made, err := ttstream.NewSvrTransHandlerFactory().NewTransHandler(&own)
@@ -70,11 +78,22 @@ type headers struct{ *handler }
 // OnReadStream implements ttstream.HeaderFrameReadHandler.
 func (h headers) OnReadStream(ctx context.Context, _ ttstream.IntHeader, header ttstream.StrHeader) (context.Context, error) {
 	h.count(1)
-	return incomingContext(context.WithValue(ctx, handlerKey{}, h.handler), header), nil
+	c := &callCount{handler: h.handler}
+	if peer := peerOf(ctx); peer != nil {
+		h.mu.Lock()
+		c.open = h.open[peer.String()]
+		h.mu.Unlock()
+	}
+	return incomingContext(context.WithValue(ctx, callCountKey{}, c), header), nil
 }
 
-// handlerKey is the context key of the handler that has counted the call.
-type handlerKey struct{}
+// A callCount is the part of a call in the counts of a handler.
+type callCount struct {
+	*handler
+	open *atomic.Int64 // open streams of the connection; nil if the connection is closed
+}
+
+type callCountKey struct{}
 
 // finishes is a tracer that reports the end of calls: Kitex calls Finish when the trailers of a
 // call have been written, or could not be written.
@@ -87,8 +106,11 @@ func (finishes) Start(ctx context.Context) context.Context { return ctx }
 
 // Finish implements stats.Tracer. Calls over other protocols have no handler.
 func (finishes) Finish(ctx context.Context) {
-	if h, ok := ctx.Value(handlerKey{}).(*handler); ok {
-		h.count(-1)
+	if c, ok := ctx.Value(callCountKey{}).(*callCount); ok {
+		c.count(-1)
+		if c.open != nil {
+			c.open.Add(-1)
+		}
 	}
 }
 
@@ -115,11 +137,14 @@ type handler struct {
 	kitexHandler
 	limit        int
 	writeTimeout time.Duration
+	maxStreams   uint32
+	flooded      flood.Report
 
 	mu    sync.Mutex // guards the following fields
 	conns map[netpoll.Connection]struct{}
-	calls int           // calls whose trailers have not been written
-	idle  chan struct{} // closed when calls is 0; nil until the server stops
+	open  map[string]*atomic.Int64 // the number of open streams of each connection, by the peer's address
+	calls int                      // calls whose trailers have not been written
+	idle  chan struct{}            // closed when calls is 0; nil until the server stops
 }
 
 var _ remote.GracefulShutdown = (*handler)(nil)
@@ -143,19 +168,34 @@ func (h *handler) OnActive(ctx context.Context, conn net.Conn) (context.Context,
 	if err := polled.SetWriteTimeout(h.writeTimeout); err != nil {
 		return nil, err
 	}
+	peer, open := polled.RemoteAddr(), new(atomic.Int64)
 	h.mu.Lock()
-	h.conns[polled] = struct{}{}
+	h.conns[polled], h.open[peer.String()] = struct{}{}, open
 	h.mu.Unlock()
 	err := polled.AddCloseCallback(func(netpoll.Connection) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.conns, polled)
+		if h.open[peer.String()] == open {
+			delete(h.open, peer.String())
+		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return h.kitexHandler.OnActive(ctx, &boundedConn{polled, newFrameReader(polled.Reader(), framesPerMessage*h.limit+maxFrameHeader)})
+	r := newFrameReader(polled.Reader(), framesPerMessage*h.limit+maxFrameHeader)
+	r.opened = func() error {
+		if n := open.Add(1); h.maxStreams == 0 || n <= int64(h.maxStreams) {
+			return nil
+		}
+		err := fmt.Errorf(refusedFrame+"the connection has more than %d open streams", h.maxStreams)
+		if h.flooded != nil {
+			h.flooded(peer, err)
+		}
+		return err
+	}
+	return h.kitexHandler.OnActive(ctx, &boundedConn{polled, r})
 }
 
 // GracefulShutdown closes the connections when the trailers of all calls have been written. netpoll

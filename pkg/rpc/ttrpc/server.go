@@ -95,10 +95,19 @@ func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // withPeer adds the caller's address to ctx.
 func withPeer(ctx context.Context) context.Context {
-	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
-		return peer.NewContext(ctx, &peer.Peer{Addr: callAddr{from.Address(), ctx}})
+	if addr := peerOf(ctx); addr != nil {
+		return peer.NewContext(ctx, &peer.Peer{Addr: callAddr{addr, ctx}})
 	}
 	return ctx
+}
+
+// peerOf returns the address of a call's caller, or nil.
+func peerOf(ctx context.Context) net.Addr {
+	ri := rpcinfo.GetRPCInfo(ctx)
+	if ri == nil || ri.From() == nil {
+		return nil
+	}
+	return ri.From().Address()
 }
 
 // A callAddr is a caller's address that knows why the caller has ended the call.
