@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -216,14 +218,36 @@ func (p *Process) RSS() (total int64, err error) {
 	return total, err
 }
 
-// FreeAddr returns a free loopback address.
+// The ports of FreeAddr are below those that Linux gives to connections, of which a test makes thousands.
+const (
+	firstPort = 10_000
+	endPort   = 32_000
+	maxTries  = 1000
+)
+
+var (
+	givenMu sync.Mutex
+	given   = map[int]bool{} // ports that FreeAddr has returned
+)
+
+// FreeAddr returns a free loopback address, and never the same one again.
 func FreeAddr() (string, error) {
-	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	givenMu.Lock()
+	defer givenMu.Unlock()
+	var err error
+	for range maxTries {
+		port := firstPort + rand.IntN(endPort-firstPort)
+		if given[port] {
+			continue
+		}
+		var ln net.Listener
+		if ln, err = new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
+			continue
+		}
+		given[port] = true
+		return ln.Addr().String(), ln.Close()
 	}
-	defer ln.Close() //nolint:errcheck // nothing was accepted
-	return ln.Addr().String(), nil
+	return "", fmt.Errorf("no free port after %d tries: %w", maxTries, err)
 }
 
 // RaiseFileLimit lets this process and its children open as many files as the system allows. Go
