@@ -18,7 +18,7 @@ type sample struct {
 
 // draw returns a random sample.
 func draw(r *rand.Rand, depth int) sample {
-	kinds := 10
+	kinds := 12
 	if depth > 3 {
 		kinds = 5
 	}
@@ -70,9 +70,39 @@ func draw(r *rand.Rand, depth int) sample {
 		return sample{`{"oneOf":[` + fmt.Sprintf(form, "one", one.schema) + "," + fmt.Sprintf(form, "other", other.schema) + `,{"type":["integer","null"]}]}`, func(r *rand.Rand) string {
 			return []string{`{"kind":"one","v":` + one.value(r) + "}", `{"kind":"other", "v": ` + other.value(r) + "}", "-7", "null"}[r.IntN(4)]
 		}}
+	case 9:
+		return drawExtended(r, depth)
+	case 10:
+		one, other := draw(r, depth+1), draw(r, depth+1)
+		schema := fmt.Sprintf(`{"type":"object","properties":{"l":%s,"r":%s},"anyOf":[{"required":["l"]},{"required":["r"]}],"additionalProperties":false}`, one.schema, other.schema)
+		return sample{schema, func(r *rand.Rand) string {
+			l, other := `"l":`+one.value(r), `"r":`+other.value(r)
+			return "{" + []string{l, other, l + "," + other}[r.IntN(3)] + "}"
+		}}
 	default:
 		return drawObject(r, depth)
 	}
+}
+
+// drawExtended draws an object with a property of another schema that must hold, too.
+func drawExtended(r *rand.Rand, depth int) sample {
+	base, extra := drawObject(r, depth), drawNumber(r)
+	open := strings.TrimSuffix(base.schema, `,"additionalProperties":false}`) + "}"
+	other := `{"type":["object","null"],"properties":{"extra":` + extra.schema + `},"required":["extra"]}`
+	schema := `{"allOf":[` + open + "," + other + `]}`
+	if r.IntN(2) == 0 {
+		schema = strings.TrimSuffix(open, "}") + `,"allOf":[` + other + `]}`
+		return sample{schema, func(r *rand.Rand) string { return joined(`{"extra": `+extra.value(r)+"}", base.value(r)) }}
+	}
+	return sample{schema, func(r *rand.Rand) string { return joined(base.value(r), `{"extra": `+extra.value(r)+"}") }}
+}
+
+// joined returns the object with the members of two.
+func joined(a, b string) string {
+	if a == "{}" || b == "{}" {
+		return strings.TrimSuffix(a, "}") + strings.TrimPrefix(b, "{")
+	}
+	return strings.TrimSuffix(a, "}") + ", " + strings.TrimPrefix(b, "{")
 }
 
 // drawPattern draws a pattern, with bounds of the length that hold for its values. Both stand as in

@@ -3,14 +3,12 @@ package schema
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 var (
@@ -58,7 +56,7 @@ func (s schema) others() json.RawMessage {
 
 // A property is a property that a schema names.
 type property struct {
-	member
+	document.Member
 	where    string // the keyword that has its schema
 	required bool
 }
@@ -66,12 +64,12 @@ type property struct {
 // properties returns the properties that s names in properties and required.
 func (s schema) properties() (all []property, err error) {
 	if raw, ok := s.is["properties"]; ok {
-		list, err := members(raw)
+		list, err := document.Members(raw)
 		if err != nil {
 			return nil, s.wrong("properties", "it must be an object: %v", err)
 		}
 		for _, m := range list {
-			all = append(all, property{member: m, where: "properties"})
+			all = append(all, property{Member: m, where: "properties"})
 		}
 	}
 	var required []string
@@ -80,7 +78,7 @@ func (s schema) properties() (all []property, err error) {
 	}
 	index := make(map[string]int, len(all))
 	for i := range all {
-		index[all[i].key] = i
+		index[all[i].Key] = i
 	}
 	others := s.others()
 	for _, name := range required {
@@ -92,7 +90,7 @@ func (s schema) properties() (all []property, err error) {
 			return nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
 		default:
 			index[name] = len(all)
-			all = append(all, property{member{name, others}, "additionalProperties", true})
+			all = append(all, property{document.Member{Key: name, Value: others}, "additionalProperties", true})
 		}
 	}
 	return all, nil
@@ -124,15 +122,15 @@ func (c *Compiler) names(n node) (*grammar.Symbol, error) {
 func (c *Compiler) named(s schema, properties []property) (*grammar.Symbol, error) {
 	first, later := grammar.Literal("}"), grammar.Literal("}")
 	for _, p := range slices.Backward(properties) {
-		at := s.below(p.value, p.where)
+		at := s.below(p.Value, p.where)
 		if p.where == "properties" {
-			at = s.below(p.value, p.where, p.key)
+			at = s.below(p.Value, p.where, p.Key)
 		}
 		value, err := c.schema(at)
 		if err != nil {
 			return nil, err
 		}
-		key, err := plainJSON(p.key)
+		key, err := document.Plain(p.Key)
 		if err != nil {
 			return nil, err
 		}
@@ -224,68 +222,4 @@ func bounds(s schema, low, high string) (least, most int, err error) {
 		return 0, 0, s.wrong(low, "it is more than %s", high)
 	}
 	return least, most, nil
-}
-
-// A member is one member of a JSON object.
-type member struct {
-	key   string
-	value json.RawMessage
-}
-
-// members returns the members of an object, in its order.
-func members(raw json.RawMessage) ([]member, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, errors.Join(errors.New("it is not an object"), err)
-	}
-	var all []member
-	seen := map[string]bool{}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		m := member{}
-		m.key, _ = key.(string)
-		if seen[m.key] {
-			return nil, fmt.Errorf("the member %.64q occurs twice", m.key)
-		}
-		if err := dec.Decode(&m.value); err != nil {
-			return nil, err
-		}
-		seen[m.key] = true
-		all = append(all, m)
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	if dec.More() {
-		return nil, errors.New("there is more text after it")
-	}
-	return all, nil
-}
-
-// canonical returns a value in the form in which it is generated: without white space, and with no
-// more escapes than necessary.
-func canonical(raw json.RawMessage) (string, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return "", err
-	}
-	return plainJSON(v)
-}
-
-// plainJSON returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, >
-// and two line separators, which models write literally.
-func plainJSON(v any) (string, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return "", err
-	}
-	// A backslash of the text is doubled here, so each pair is skipped as a whole.
-	return strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.TrimSuffix(b.String(), "\n")), nil
 }

@@ -3,6 +3,8 @@ package schema
 import (
 	"encoding/json"
 	"errors"
+
+	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 // A variant over-approximates the values that are valid under a branch of oneOf.
@@ -103,13 +105,13 @@ func (c *Compiler) variants(n node, made int) ([]variant, error) {
 	if err := c.take(n, 1); err != nil {
 		return nil, err
 	}
-	all, err := members(n.raw)
+	all, err := document.Members(n.raw)
 	if err != nil { // true, false, or an error that the compilation names
 		return []variant{{types: allKinds}}, nil //nolint:nilerr // see above
 	}
 	s := schema{n, map[string]json.RawMessage{}}
 	for _, m := range all {
-		s.is[m.key] = m.value
+		s.is[m.Key] = m.Value
 	}
 	if ref, ok := s.is["$ref"]; ok {
 		pointer, target, err := c.resolve(n, ref)
@@ -167,10 +169,10 @@ func (c *Compiler) variant(s schema) (variant, error) {
 		if !p.required {
 			continue
 		}
-		if values, err := c.tag(s.below(p.value, p.where)); err != nil {
+		if values, err := c.tag(s.below(p.Value, p.where)); err != nil {
 			return b, err
 		} else if values != nil {
-			b.tags[p.key] = values
+			b.tags[p.Key] = values
 		}
 	}
 	return b, nil
@@ -181,13 +183,13 @@ func (c *Compiler) tag(n node) (map[string]bool, error) {
 	if err := c.take(n, 1); err != nil {
 		return nil, err
 	}
-	all, err := members(n.raw)
+	all, err := document.Members(n.raw)
 	if err != nil {
 		return nil, nil //nolint:nilerr // true, false, or an error that the compilation names
 	}
 	s := schema{n, map[string]json.RawMessage{}}
 	for _, m := range all {
-		s.is[m.key] = m.value
+		s.is[m.Key] = m.Value
 	}
 	if ref, ok := s.is["$ref"]; ok && n.depth < maxDepth {
 		pointer, target, err := c.resolve(n, ref)

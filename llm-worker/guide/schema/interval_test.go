@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
 // A reader follows texts through a symbol byte by byte, without a vocabulary.
@@ -127,10 +128,10 @@ func (s span) writable(text string) bool {
 			}
 		}
 	}
-	if s.places > 0 && !s.integer && (len(behind) > s.places || len(before) > maxDigits-s.places) {
+	if s.places > 0 && !s.integer && (len(behind) > s.places || len(before) > number.MaxDigits-s.places) {
 		return false
 	}
-	return form.MatchString(text) && len(before)+len(behind) <= maxDigits
+	return form.MatchString(text) && len(before)+len(behind) <= number.MaxDigits
 }
 
 func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema().is, s.integer) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 // ref compiles a reference to another part of the document, which may contain the reference itself.
@@ -61,9 +62,9 @@ func (c *Compiler) at(pointer string) (json.RawMessage, bool) {
 		}
 		inside = map[string]json.RawMessage{}
 		var list []json.RawMessage
-		if all, err := members(target); err == nil {
+		if all, err := document.Members(target); err == nil {
 			for _, m := range all {
-				inside[m.key] = m.value
+				inside[m.Key] = m.Value
 			}
 		} else if json.Unmarshal(target, &list) == nil {
 			for i, value := range list {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
 var (
@@ -22,7 +23,7 @@ func quoted(content *grammar.Symbol) *grammar.Symbol {
 // anyValue matches any JSON value.
 var anyValue = func() *grammar.Symbol {
 	v := grammar.Choice()
-	v.Or(list("{", grammar.Sequence(text, colon, v), 0, -1, "}"), list("[", v, 0, -1, "]"), text, anyNumber, boolean, null)
+	v.Or(list("{", grammar.Sequence(text, colon, v), 0, -1, "}"), list("[", v, 0, -1, "]"), text, number.Any, boolean, null)
 	return grammar.Measure(v)
 }()
 
@@ -42,31 +43,31 @@ func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 	}
 	switch {
 	case low == nil && high == nil && places == 0:
-		return anyInteger, nil
+		return number.AnyInteger, nil
 	case low == nil && high == nil && places < 0:
-		return anyNumber, nil
+		return number.Any, nil
 	}
 	if err := c.take(s.node, numberParts); err != nil {
 		return nil, err
 	}
 	one := grammar.Measure(grammar.Choice()) // no number
-	if low == nil || high == nil || low.v <= high.v {
-		one = interval(low, high, places)
+	if low == nil || high == nil || low.Value <= high.Value {
+		one = number.Interval(low, high, places)
 	}
 	switch {
 	case one.Need() < grammar.Endless:
 		return one, nil
 	case places == 0:
-		return nil, s.wrong("", "there is no whole number of at most %d digits within its bounds", maxDigits)
+		return nil, s.wrong("", "there is no whole number of at most %d digits within its bounds", number.MaxDigits)
 	case places > 0:
-		return nil, s.wrong("", "there is no number of at most %d digits, %d of them after the point, within its bounds", maxDigits, places)
+		return nil, s.wrong("", "there is no number of at most %d digits, %d of them after the point, within its bounds", number.MaxDigits, places)
 	default:
-		return nil, s.wrong("", "there is no number of at most %d digits within its bounds", maxDigits)
+		return nil, s.wrong("", "there is no number of at most %d digits within its bounds", number.MaxDigits)
 	}
 }
 
 // places returns the maximum number of digits after the point, or -1 if there is no other bound than
-// maxDigits.
+// number.MaxDigits.
 func places(s schema, integer bool) (int, error) {
 	raw, ok := s.is["multipleOf"]
 	if !ok {
@@ -79,7 +80,7 @@ func places(s schema, integer bool) (int, error) {
 	if json.Unmarshal(raw, &step) != nil || step <= 0 {
 		return 0, s.wrong("multipleOf", "it must be a number above 0")
 	}
-	for n := range maxDigits {
+	for n := range number.MaxDigits {
 		if power, err := strconv.ParseFloat(fmt.Sprintf("1e-%d", n), 64); err != nil || power != step {
 			continue
 		}
@@ -92,8 +93,8 @@ func places(s schema, integer bool) (int, error) {
 }
 
 // tighter returns the tighter of the schema's closed and open limit, or nil if it has neither.
-func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*limit, error) {
-	var l *limit
+func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*number.Limit, error) {
+	var l *number.Limit
 	for _, name := range []string{closed, open} {
 		raw, ok := s.is[name]
 		if !ok {
@@ -103,8 +104,8 @@ func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*l
 		if json.Unmarshal(raw, &v) != nil || v == nil {
 			return nil, s.wrong(name, "it must be a number")
 		}
-		if l == nil || tighter(*v, l.v) || *v == l.v { // of two equal limits the open one is tighter
-			l = &limit{*v, name == open}
+		if l == nil || tighter(*v, l.Value) || *v == l.Value { // of two equal limits the open one is tighter
+			l = &number.Limit{Value: *v, Open: name == open}
 		}
 	}
 	return l, nil

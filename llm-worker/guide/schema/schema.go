@@ -14,6 +14,7 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
 // A Compiler compiles the schemas of one guide, and bounds the size of all of them together.
@@ -33,6 +34,7 @@ const (
 	maxParts      = 1 << 14
 	numberParts   = 1 << 6
 	patternStates = 1 << 4 // for each part
+	mergedBytes   = 1 << 6 // of a merged schema, for each part
 )
 
 // NewCompiler returns a compiler of schemas that have at most maxParts parts together.
@@ -146,17 +148,17 @@ func (c *Compiler) schema(n node) (*grammar.Symbol, error) {
 // parse reads a schema object, and refuses unsupported keywords.
 func parse(n node) (schema, error) {
 	s := schema{n, map[string]json.RawMessage{}}
-	all, err := members(n.raw)
+	all, err := document.Members(n.raw)
 	if err != nil {
 		return s, n.wrong("", "a schema must be an object: %v", err)
 	}
 	for _, m := range all {
 		switch {
-		case annotations[m.key] || strings.HasPrefix(m.key, "x-"):
-		case enforced[m.key]:
-			s.is[m.key] = m.value
+		case annotations[m.Key] || strings.HasPrefix(m.Key, "x-"):
+		case enforced[m.Key]:
+			s.is[m.Key] = m.Value
 		default:
-			return s, n.wrong(m.key, "this keyword is not supported")
+			return s, n.wrong(m.Key, "this keyword is not supported")
 		}
 	}
 	if unique, ok := s.is["uniqueItems"]; ok && string(unique) != "false" {
@@ -167,6 +169,9 @@ func parse(n node) (schema, error) {
 }
 
 func (c *Compiler) compile(s schema) (*grammar.Symbol, error) {
+	if s.combines() {
+		return c.combine(s)
+	}
 	for _, name := range []string{"$ref", "anyOf", "oneOf", "allOf", "const", "enum"} {
 		if value, ok := s.is[name]; ok {
 			return c.alone(s, name, value)
@@ -175,8 +180,7 @@ func (c *Compiler) compile(s schema) (*grammar.Symbol, error) {
 	return c.types(s)
 }
 
-// alone compiles a keyword that allows no other keyword beside it except type, which filters the
-// values.
+// alone compiles a keyword that stands alone, or enum and const, beside which type filters the values.
 func (c *Compiler) alone(s schema, name string, value json.RawMessage) (*grammar.Symbol, error) {
 	for _, k := range Keywords {
 		_, is := s.is[k.Name]
@@ -194,12 +198,10 @@ func (c *Compiler) alone(s schema, name string, value json.RawMessage) (*grammar
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case name == "enum":
+	switch name {
+	case "enum":
 		return c.values(s, name, list)
-	case name == "allOf" && len(list) > 1:
-		return nil, s.wrong(name, "more than one schema is not supported")
-	case name == "oneOf":
+	case "oneOf":
 		if err := c.checkDisjoint(s, list); err != nil {
 			return nil, err
 		}
@@ -241,7 +243,7 @@ func (c *Compiler) values(s schema, name string, list []json.RawMessage) (*gramm
 		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return isOf(v, t) }) {
 			continue
 		}
-		text, err := canonical(raw)
+		text, err := document.Canonical(raw)
 		if err != nil {
 			return nil, s.wrong(name, "%v", err)
 		}

@@ -1,4 +1,10 @@
-package schema
+// Package number makes grammars of the numbers within bounds.
+//
+// Numbers are written in decimal, without exponents, with at most MaxDigits digits before and after
+// the point together; a zero before the point does not count. Two such decimals that differ are
+// different float64s in the same order. So a number whose decimal form is within its bounds is also
+// within them as a float64.
+package number
 
 import (
 	"math"
@@ -8,61 +14,57 @@ import (
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
 
-// Numbers are written in decimal, without exponents, with at most maxDigits digits before and after
-// the point together; a zero before the point does not count. Two such decimals that differ are
-// different float64s in the same order. So a number whose decimal form is within its bounds is also
-// within them as a float64.
-
-// maxDigits is the number of digits that a float64 keeps of every decimal.
-const maxDigits = 15
+// MaxDigits is the number of digits that a float64 keeps of every decimal.
+const MaxDigits = 15
 
 var (
 	digit = grammar.OneByte('0', '9')
 	// tails holds the symbols for the text behind the digits before a point, by the maximum number
 	// of digits behind it.
-	tails = func() (all [maxDigits + 1]*grammar.Symbol) {
+	tails = func() (all [MaxDigits + 1]*grammar.Symbol) {
 		all[0] = grammar.Measure(grammar.Sequence())
-		for n := 1; n <= maxDigits; n++ {
+		for n := 1; n <= MaxDigits; n++ {
 			all[n] = grammar.Measure(grammar.Optional(grammar.Sequence(grammar.Literal("."), grammar.Repeat(1, n, digit))))
 		}
 		return all
 	}()
 	// rests[n][k] is the symbol for the text behind k digits of a number with at most n digits
 	// before the point.
-	rests = func() (all [maxDigits + 1][maxDigits + 1]*grammar.Symbol) {
-		for n := 1; n <= maxDigits; n++ {
-			all[n][n] = tails[maxDigits-n]
+	rests = func() (all [MaxDigits + 1][MaxDigits + 1]*grammar.Symbol) {
+		for n := 1; n <= MaxDigits; n++ {
+			all[n][n] = tails[MaxDigits-n]
 			for k := n - 1; k > 0; k-- {
-				all[n][k] = grammar.Measure(grammar.Choice(tails[maxDigits-k], grammar.Sequence(digit, all[n][k+1])))
+				all[n][k] = grammar.Measure(grammar.Choice(tails[MaxDigits-k], grammar.Sequence(digit, all[n][k+1])))
 			}
 		}
 		return all
 	}()
 
-	anyNumber  = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[maxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[maxDigits][1]))))
-	anyInteger = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Literal("0"), grammar.Sequence(grammar.OneByte('1', '9'), grammar.Repeat(0, maxDigits-1, digit)))))
+	// Any matches every number, and AnyInteger every whole number.
+	Any        = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[MaxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[MaxDigits][1]))))
+	AnyInteger = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Literal("0"), grammar.Sequence(grammar.OneByte('1', '9'), grammar.Repeat(0, MaxDigits-1, digit)))))
 )
 
-// A limit is one end of an interval of numbers; nil is unbounded.
-type limit struct {
-	v    float64
-	open bool // v itself is outside
+// A Limit is one end of an interval of numbers; nil is unbounded.
+type Limit struct {
+	Value float64
+	Open  bool // Value itself is outside
 }
 
-// interval returns the numbers from low to high that have at most places digits after the point; a
+// Interval returns the numbers from low to high that have at most places digits after the point; a
 // negative number of places sets no bound.
-func interval(low, high *limit, places int) *grammar.Symbol {
+func Interval(low, high *Limit, places int) *grammar.Symbol {
 	one := grammar.Choice()
-	if high == nil || high.v > 0 || high.v == 0 && !high.open {
+	if high == nil || high.Value > 0 || high.Value == 0 && !high.Open {
 		var lo *bound
-		if low != nil && low.v >= 0 {
+		if low != nil && low.Value >= 0 {
 			lo = newBound(low)
 		}
 		one.Or(magnitudes{lo, newBound(high), places}.symbol())
 	}
-	if low == nil || low.v < 0 {
+	if low == nil || low.Value < 0 {
 		lo := &bound{whole: "0", open: true} // 0 has no sign
-		if high != nil && high.v < 0 {
+		if high != nil && high.Value < 0 {
 			lo = newBound(high)
 		}
 		one.Or(grammar.Sequence(grammar.Literal("-"), magnitudes{lo, newBound(low), places}.symbol()))
@@ -78,31 +80,31 @@ type bound struct {
 }
 
 // newBound returns the shortest decimal that is read as the limit; nil for nil.
-func newBound(l *limit) *bound {
+func newBound(l *Limit) *bound {
 	if l == nil {
 		return nil
 	}
-	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(l.v), 'f', -1, 64), ".")
-	return &bound{whole, fraction, l.open}
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(l.Value), 'f', -1, 64), ".")
+	return &bound{whole, fraction, l.Open}
 }
 
 // magnitudes are the numbers without a sign between two bounds; a nil bound is absent.
 type magnitudes struct {
 	low, high *bound
-	places    int // maximum number of digits behind the point; negative for no other bound than maxDigits
+	places    int // maximum number of digits behind the point; negative for no other bound than MaxDigits
 }
 
 // digits returns the maximum number of digits behind the point if there are n before it.
 func (m magnitudes) digits(n int) int {
 	if m.places >= 0 {
-		return min(m.places, maxDigits-n)
+		return min(m.places, MaxDigits-n)
 	}
-	return maxDigits - n
+	return MaxDigits - n
 }
 
 func (m magnitudes) symbol() *grammar.Symbol {
 	one := grammar.Choice()
-	shortest, longest := 1, maxDigits-max(m.places, 0) // digits before the point, of numbers from 1 on
+	shortest, longest := 1, MaxDigits-max(m.places, 0) // digits before the point, of numbers from 1 on
 	if m.low == nil || m.low.whole == "0" {
 		one.Or(grammar.Sequence(grammar.Literal("0"), m.behind(m.low != nil, m.high != nil && m.high.whole == "0", m.digits(0))))
 	} else {

@@ -1,0 +1,156 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
+)
+
+// combiners are the keywords that combine schemas, or stand for one.
+var combiners = []string{"$ref", "allOf", "anyOf", "oneOf"}
+
+// combines reports whether several schemas must hold under s: a combiner with other keywords beside
+// it, or allOf with several schemas.
+func (s schema) combines() bool {
+	n := 0
+	for _, name := range combiners {
+		if _, ok := s.is[name]; ok {
+			n++
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	var list []json.RawMessage
+	return len(s.is) > 1 || json.Unmarshal(s.is["allOf"], &list) == nil && len(list) > 1
+}
+
+// A gathering has all schemas that must hold under a schema.
+type gathering struct {
+	objects []merge.Object
+	unions  []union
+	none    bool // no value is valid
+}
+
+// A union is an anyOf or a oneOf.
+type union struct {
+	schema
+	name string
+}
+
+// combine compiles a schema under which several schemas must hold: it merges them into one. The
+// branches of a union are merged with the rest one by one.
+func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
+	var g gathering
+	if err := c.gather(s, &g); err != nil {
+		return nil, err
+	}
+	if g.none {
+		return grammar.Choice(), nil
+	}
+	merged, err := merge.Objects(g.objects)
+	if conflict, ok := errors.AsType[*merge.Conflict](err); ok {
+		return nil, s.wrong(conflict.Keyword, "%s", conflict.Problem)
+	} else if err != nil {
+		return nil, s.wrong("", "%v", err)
+	}
+	rest := merged.Raw()
+	if err := c.take(s.node, len(rest)/mergedBytes); err != nil {
+		return nil, err
+	}
+	switch len(g.unions) {
+	case 0:
+		return c.compile(schema{s.node, merged})
+	case 1:
+		return c.branches(g.unions[0], rest)
+	default:
+		return nil, s.wrong(g.unions[1].name, "more than one anyOf or oneOf must hold, which is not supported")
+	}
+}
+
+// gather adds the schemas that must hold under s.
+func (c *Compiler) gather(s schema, g *gathering) error {
+	own := merge.Object{}
+	for name, value := range s.is {
+		own[name] = value
+	}
+	if raw, ok := s.is["$ref"]; ok {
+		pointer, target, err := c.resolve(s.node, raw)
+		if err != nil {
+			return err
+		}
+		if err := c.gatherFrom(node{target, &place{root: pointer}, s.depth + 1}, g); err != nil {
+			return err
+		}
+	}
+	if _, ok := s.is["allOf"]; ok {
+		list, err := s.list("allOf")
+		if err != nil {
+			return err
+		}
+		for i, raw := range list {
+			if err := c.gatherFrom(s.below(raw, "allOf", strconv.Itoa(i)), g); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range []string{"anyOf", "oneOf"} {
+		if _, ok := s.is[name]; ok {
+			g.unions = append(g.unions, union{s, name})
+		}
+	}
+	for _, name := range combiners {
+		delete(own, name)
+	}
+	if len(own) > 0 {
+		g.objects = append(g.objects, own)
+	}
+	return nil
+}
+
+func (c *Compiler) gatherFrom(n node, g *gathering) error {
+	if n.depth > maxDepth {
+		return n.wrong("", "the schema is nested too deeply")
+	}
+	if err := c.take(n, 1+len(n.raw)/mergedBytes); err != nil {
+		return err
+	}
+	switch string(bytes.TrimSpace(n.raw)) {
+	case "true":
+		return nil
+	case "false":
+		g.none = true
+		return nil
+	}
+	s, err := parse(n)
+	if err != nil {
+		return err
+	}
+	return c.gather(s, g)
+}
+
+// branches matches the values that are valid under rest and under a branch of a union.
+func (c *Compiler) branches(u union, rest json.RawMessage) (*grammar.Symbol, error) {
+	list, err := u.list(u.name)
+	if err != nil {
+		return nil, err
+	}
+	if u.name == "oneOf" {
+		if err := c.checkDisjoint(u.schema, list); err != nil {
+			return nil, err
+		}
+	}
+	one := grammar.Choice()
+	for i, raw := range list {
+		part, err := c.schema(u.below(merge.All(rest, raw), u.name, strconv.Itoa(i)))
+		if err != nil {
+			return nil, err
+		}
+		one.Or(part)
+	}
+	return one, nil
+}

@@ -1,0 +1,87 @@
+// Package document takes JSON documents apart, and writes them, without a loss of order or precision.
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Member is one member of a JSON object.
+type Member struct {
+	Key   string
+	Value json.RawMessage
+}
+
+// Members returns the members of an object, in its order.
+func Members(raw json.RawMessage) ([]Member, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, errors.Join(errors.New("it is not an object"), err)
+	}
+	var all []Member
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := Member{}
+		m.Key, _ = key.(string)
+		if seen[m.Key] {
+			return nil, fmt.Errorf("the member %.64q occurs twice", m.Key)
+		}
+		if err := dec.Decode(&m.Value); err != nil {
+			return nil, err
+		}
+		seen[m.Key] = true
+		all = append(all, m)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	if dec.More() {
+		return nil, errors.New("there is more text after it")
+	}
+	return all, nil
+}
+
+// Canonical returns a value in the form in which it is generated: without white space, and with no
+// more escapes than necessary.
+func Canonical(raw json.RawMessage) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return "", err
+	}
+	return Plain(v)
+}
+
+// Plain returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, >
+// and two line separators, which models write literally.
+func Plain(v any) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return "", err
+	}
+	// A backslash of the text is doubled here, so each pair is skipped as a whole.
+	return strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// Object returns an object with these members, in this order.
+func Object(all []Member) json.RawMessage {
+	b := []byte("{")
+	for i, m := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		key, _ := json.Marshal(m.Key) // a string is always encodable
+		b = append(append(append(b, key...), ':'), m.Value...)
+	}
+	return append(b, '}')
+}

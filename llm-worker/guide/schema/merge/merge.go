@@ -1,0 +1,291 @@
+// Package merge intersects JSON Schemas: of several schema objects it makes one, under which exactly
+// those values are valid that are valid under all of them.
+package merge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
+)
+
+// An Object has the keywords of a schema object, without annotations, references and the keywords
+// that combine schemas.
+type Object map[string]json.RawMessage
+
+// A Conflict is a keyword whose values in two schemas cannot be intersected.
+type Conflict struct{ Keyword, Problem string }
+
+func (c *Conflict) Error() string { return c.Keyword + ": " + c.Problem }
+
+// Objects intersects schema objects, which it changes. Its errors are a *Conflict.
+func Objects(all []Object) (Object, error) {
+	switch len(all) {
+	case 0:
+		return Object{}, nil
+	case 1:
+		return all[0], nil
+	}
+	half := len(all) / 2 // one after another, the members of the first would be read again and again
+	one, err := Objects(all[:half])
+	if err != nil {
+		return nil, err
+	}
+	other, err := Objects(all[half:])
+	if err != nil {
+		return nil, err
+	}
+	return one, one.with(other)
+}
+
+// Raw returns o as JSON.
+func (o Object) Raw() json.RawMessage {
+	keys := slices.Sorted(maps.Keys(o))
+	all := make([]document.Member, len(keys))
+	for i, k := range keys {
+		all[i] = document.Member{Key: k, Value: o[k]}
+	}
+	return document.Object(all)
+}
+
+// All returns a schema under which the values are valid that are valid under both schemas.
+func All(a, b json.RawMessage) json.RawMessage {
+	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
+	switch {
+	case string(a) == "false", anything(b):
+		return a
+	case string(b) == "false", anything(a), bytes.Equal(a, b):
+		return b
+	}
+	return slices.Concat([]byte(`{"allOf":[`), a, []byte(","), b, []byte("]}"))
+}
+
+func anything(schema json.RawMessage) bool { return string(schema) == "true" || string(schema) == "{}" }
+
+// with adds the keywords of other to o.
+func (o Object) with(other Object) error {
+	if err := o.withProperties(other); err != nil {
+		return err
+	}
+	if err := o.withValues(other); err != nil {
+		return err
+	}
+	if o.splits(other) || other.splits(o) {
+		return &Conflict{"prefixItems", "another schema that must hold has items without the same prefixItems"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(other)) {
+		value, old := other[name], o[name]
+		switch name {
+		case "properties", "additionalProperties", "enum", "const":
+			continue
+		}
+		if old == nil {
+			o[name] = value
+			continue
+		}
+		var err error
+		switch name {
+		case "type":
+			value, err = types(old, value)
+		case "required":
+			value, err = union(old, value)
+		case "minimum", "exclusiveMinimum", "minLength", "minItems":
+			value = tighter(old, value, func(a, b float64) bool { return a > b })
+		case "maximum", "exclusiveMaximum", "maxLength", "maxItems":
+			value = tighter(old, value, func(a, b float64) bool { return a < b })
+		case "items":
+			value = All(old, value)
+		default:
+			if !same(old, value) {
+				err = &Conflict{name, "two schemas that must both hold have different values"}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		o[name] = value
+	}
+	return nil
+}
+
+// splits reports whether the items of other would have to be valid under parts of o's prefixItems.
+func (o Object) splits(other Object) bool {
+	return o["prefixItems"] != nil && other["prefixItems"] == nil && other["items"] != nil
+}
+
+// others returns the schema of the properties that o does not name.
+func (o Object) others() json.RawMessage {
+	if v := o["additionalProperties"]; v != nil {
+		return v
+	}
+	return json.RawMessage("true")
+}
+
+// withProperties intersects the properties. A property that one schema does not name must be valid
+// under its additionalProperties.
+func (o Object) withProperties(other Object) error {
+	a, b := o.others(), other.others()
+	mine, err := o.properties()
+	if err != nil {
+		return err
+	}
+	theirs, err := other.properties()
+	if err != nil {
+		return err
+	}
+	byName := make(map[string]json.RawMessage, len(theirs))
+	for _, m := range theirs {
+		byName[m.Key] = m.Value
+	}
+	known := make(map[string]bool, len(mine))
+	for i, m := range mine {
+		known[m.Key] = true
+		if theirs, ok := byName[m.Key]; ok {
+			mine[i].Value = All(m.Value, theirs)
+		} else {
+			mine[i].Value = All(m.Value, b)
+		}
+	}
+	for _, m := range theirs {
+		if !known[m.Key] {
+			mine = append(mine, document.Member{Key: m.Key, Value: All(a, m.Value)})
+		}
+	}
+	if o["properties"] != nil || other["properties"] != nil {
+		o["properties"] = document.Object(mine)
+	}
+	if o["additionalProperties"] != nil || other["additionalProperties"] != nil {
+		o["additionalProperties"] = All(a, b)
+	}
+	return nil
+}
+
+func (o Object) properties() ([]document.Member, error) {
+	v := o["properties"]
+	if v == nil {
+		return nil, nil
+	}
+	all, err := document.Members(v)
+	if err != nil {
+		return nil, &Conflict{"properties", fmt.Sprintf("it must be an object: %v", err)}
+	}
+	return all, nil
+}
+
+// withValues intersects enum and const.
+func (o Object) withValues(other Object) error {
+	mine, err := o.values()
+	if err != nil {
+		return err
+	}
+	theirs, err := other.values()
+	switch {
+	case err != nil:
+		return err
+	case theirs == nil:
+		return nil
+	case mine == nil:
+		mine = theirs
+	default:
+		mine = slices.DeleteFunc(mine, func(a json.RawMessage) bool {
+			return !slices.ContainsFunc(theirs, func(b json.RawMessage) bool { return same(a, b) })
+		})
+	}
+	if len(mine) == 0 {
+		return &Conflict{"enum", "no value is in the enum or const of all schemas that must hold"}
+	}
+	delete(o, "const")
+	o["enum"] = slices.Concat([]byte("["), bytes.Join(slices.Collect(asBytes(mine)), []byte(",")), []byte("]"))
+	return nil
+}
+
+func asBytes(all []json.RawMessage) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for _, v := range all {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// values returns the values of enum and const, or nil if there is neither.
+func (o Object) values() (all []json.RawMessage, err error) {
+	if v := o["enum"]; v != nil && (json.Unmarshal(v, &all) != nil || len(all) == 0) {
+		return nil, &Conflict{"enum", "it must be a list that is not empty"}
+	}
+	if v := o["const"]; v != nil {
+		if all != nil && !slices.ContainsFunc(all, func(a json.RawMessage) bool { return same(a, v) }) {
+			return nil, &Conflict{"const", "it is not a value of enum"}
+		}
+		all = []json.RawMessage{v}
+	}
+	return all, nil
+}
+
+// types intersects two values of type. An integer is a number.
+func types(a, b json.RawMessage) (json.RawMessage, error) {
+	mine, theirs := names(a), names(b)
+	if mine == nil || theirs == nil {
+		return nil, &Conflict{"type", "it must be a string, or a list of strings"}
+	}
+	var both []string
+	for _, t := range mine {
+		switch {
+		case slices.Contains(theirs, t), t == "integer" && slices.Contains(theirs, "number"):
+			both = append(both, t)
+		case t == "number" && slices.Contains(theirs, "integer"):
+			both = append(both, "integer")
+		}
+	}
+	if len(both) == 0 {
+		return nil, &Conflict{"type", "no value has the type of all schemas that must hold"}
+	}
+	return json.Marshal(both)
+}
+
+func names(v json.RawMessage) (all []string) {
+	var one string
+	if json.Unmarshal(v, &one) == nil {
+		return []string{one}
+	}
+	if json.Unmarshal(v, &all) != nil {
+		return nil
+	}
+	return all
+}
+
+func union(a, b json.RawMessage) (json.RawMessage, error) {
+	var mine, theirs []string
+	if json.Unmarshal(a, &mine) != nil || json.Unmarshal(b, &theirs) != nil {
+		return nil, &Conflict{"required", "it must be a list of strings"}
+	}
+	for _, name := range theirs {
+		if !slices.Contains(mine, name) {
+			mine = append(mine, name)
+		}
+	}
+	return json.Marshal(mine)
+}
+
+// tighter returns the tighter of two bounds, or the one that is not a number.
+func tighter(a, b json.RawMessage, than func(a, b float64) bool) json.RawMessage {
+	var x, y *float64
+	if json.Unmarshal(a, &x) != nil || x == nil {
+		return a
+	}
+	if json.Unmarshal(b, &y) != nil || y == nil || than(*y, *x) {
+		return b
+	}
+	return a
+}
+
+// same reports whether two values are equal as JSON.
+func same(a, b json.RawMessage) bool {
+	x, errX := document.Canonical(a)
+	y, errY := document.Canonical(b)
+	return errX == nil && errY == nil && x == y
+}
