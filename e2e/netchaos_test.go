@@ -28,13 +28,13 @@ type netFault struct {
 	callee string
 	name   string
 	wire   wire.Fault
-	signal syscall.Signal // SIGSTOP freezes the callee; 0 for none
+	signal syscall.Signal // SIGSTOP freezes the callee, SIGKILL kills it; 0 for none
 }
 
 // drawFault returns the next fault of a seeded schedule.
 func drawFault(random *rand.Rand) netFault {
 	f := netFault{callee: []string{workers[0], workers[1], chatService}[random.IntN(3)]}
-	switch random.IntN(7) {
+	switch random.IntN(8) {
 	case 0:
 		f.name, f.wire = "drop", wire.Fault{HoldToCallee: true, HoldToCaller: true}
 	case 1:
@@ -47,6 +47,8 @@ func drawFault(random *rand.Rand) netFault {
 		f.name, f.wire = "cut in mid-frame", wire.Fault{Cut: 1 + random.IntN(40)}
 	case 5:
 		f.name, f.wire = "half-open", wire.Fault{Orphan: true}
+	case 6:
+		f.name, f.signal = "killed", syscall.SIGKILL
 	default:
 		f.name, f.signal = "frozen", syscall.SIGSTOP
 	}
@@ -54,7 +56,7 @@ func drawFault(random *rand.Rand) netFault {
 }
 
 // TestNetworkChaos puts wires between the hops, and plays a seeded schedule of their faults under
-// load, one or two at a time. Each request is told how it ended, once; a complete answer has every
+// load, one or two at a time. Callees are also frozen, and killed. Each request is told how it ended, once; a complete answer has every
 // token once; and the edge logs what the client saw. scripts/chaos plays longer schedules.
 func TestNetworkChaos(t *testing.T) {
 	m := &chaosPath{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
@@ -91,8 +93,8 @@ func TestNetworkChaos(t *testing.T) {
 	var schedule []string
 	for begun := time.Now(); time.Since(begun) < *netChaosFor; {
 		faults := []netFault{drawFault(random)}
-		if random.IntN(3) == 0 {
-			faults = append(faults, drawFault(random))
+		if second := drawFault(random); random.IntN(2) == 0 && second.callee != faults[0].callee {
+			faults = append(faults, second)
 		}
 		lasts := time.Duration(100+random.IntN(1900)) * time.Millisecond
 		for _, f := range faults {
@@ -142,18 +144,25 @@ func (m *chaosPath) startWired(hop string, args ...string) *wire.Wire {
 }
 
 func (m *chaosPath) inject(f netFault, w *wire.Wire) {
-	if f.signal != 0 {
+	switch f.signal {
+	case 0:
+		w.Set(f.wire)
+	case syscall.SIGKILL:
+		m.procs[f.callee][len(m.procs[f.callee])-1].kill(m.t)
+	default:
 		m.signal(f.callee, f.signal)
-		return
 	}
-	w.Set(f.wire)
 }
 
 func (m *chaosPath) heal(f netFault, w *wire.Wire) {
-	if f.signal != 0 {
+	switch f.signal {
+	case 0:
+		w.Set(wire.Fault{})
+	case syscall.SIGKILL:
+		m.restart(f.callee, m.addrs[f.callee])
+	default:
 		m.signal(f.callee, syscall.SIGCONT)
 	}
-	w.Set(wire.Fault{})
 }
 
 func (m *chaosPath) signal(hop string, s syscall.Signal) {
