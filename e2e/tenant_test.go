@@ -56,7 +56,7 @@ func TestTenantsWaitFairly(t *testing.T) {
 	defer first.close()
 	first.begun(t)
 	var mu sync.Mutex
-	var order []string
+	var order, ids []string
 	var waiting float64
 	var all sync.WaitGroup
 	queue := func(key, id string, a ask) {
@@ -67,7 +67,7 @@ func TestTenantsWaitFairly(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			order = append(order, id)
+			order, ids = append(order, id), append(ids, got.header.Get(idName))
 		})
 		waiting++
 		eventually(t, id+" waits at "+chatService, func() bool {
@@ -91,7 +91,7 @@ func TestTenantsWaitFairly(t *testing.T) {
 	if want := []string{"urgent", "small", "greedy-0", "greedy-1", "greedy-2"}; !slices.Equal(order, want) {
 		t.Errorf("the streams were answered in the order %q, want %q", order, want)
 	}
-	w.settled(t, order...)
+	w.settled(t, ids...)
 	s := w.shows(t, want{"whence_streams_queued", []string{"hop=" + chatService}, 0}, want{"whence_streams_running", []string{"hop=" + chatService}, 0},
 		want{"whence_requests_refused_total", []string{"hop=" + apiService, "reason=unauthenticated"}, 1})
 	if n := s.sum("whence_queue_duration_seconds_count", "hop="+chatService); n != 6 {
