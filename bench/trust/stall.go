@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -37,18 +38,17 @@ const (
 // third runs into its deadline, and the rest is there when the api-service drains.
 func stopReading(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 	const lasts = 5 * time.Second
-	before := reader.P99(t.Gaps.During(lasts))
+	n := max(3, t.Streams/5)
+	before, err := besideReaders(ctx, t, n, lasts)
+	if err != nil {
+		return nil, err
+	}
 	empty, err := heap(t)
 	if err != nil {
 		return nil, err
 	}
-	n := max(3, t.Streams/5)
-	conns, err := stall(ctx, t, n)
-	defer func() {
-		for _, c := range conns {
-			_ = c.Close()
-		}
-	}()
+	conns, err := open(ctx, t, "stalls-", n)
+	defer leave(conns)
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +72,39 @@ func stopReading(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 	took, err := t.Edges[0].Terminate()
 	return []trial.Finding{
 		{What: "memory of all services per stream that is not read", Unit: report.Mebibytes, Got: float64(full-empty) / float64(n) / (1 << 20), Bound: float64(perStream) / (1 << 20)},
-		{What: "p99 gap between tokens of the others, more than before", Unit: report.Percent, Got: max(0, 100*float64(after-before)/float64(before)), Bound: 10},
+		{What: "p99 gap between tokens of the others, more than beside as many readers", Unit: report.Percent, Got: max(0, 100*float64(after-before)/float64(before)), Bound: 10},
 		{What: "stop of such a stream until all hops have ended, longest", Unit: report.Millis, Got: trial.InMillis(stopped), Bound: 1000},
 		{What: "deadline of such a stream until all hops have ended, longest", Unit: report.Millis, Got: trial.InMillis(late), Bound: 1000},
 		{What: "SIGTERM of its api-service until the process has ended", Unit: report.Millis, Got: trial.InMillis(took), Bound: trial.InMillis(rollGrace + time.Second)},
 	}, err
+}
+
+// besideReaders returns the p99 gap of the streams of the row beside n more streams whose clients read:
+// more streams alone make the steps of the engine longer.
+func besideReaders(ctx context.Context, t *trial.Trial, n int, lasts time.Duration) (time.Duration, error) {
+	conns, err := open(ctx, t, "reads-", n)
+	defer leave(conns)
+	if err != nil {
+		return 0, err
+	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	for _, c := range conns {
+		reading.Go(func() { _, _ = io.Copy(io.Discard, c) }) // until the connection is closed
+	}
+	time.Sleep(time.Second)
+	p99 := reader.P99(t.Gaps.During(lasts))
+	leave(conns)
+	return p99, stand.Await(ctx, "the streams of the additional readers have ended", func() bool {
+		live, err := t.Workers[0].Scrape(ctx, "whence_streams_live{")
+		return err == nil && int(live) <= t.Streams
+	})
+}
+
+func leave(conns []net.Conn) {
+	for _, c := range conns {
+		_ = c.Close()
+	}
 }
 
 // heap returns the memory of the services after a garbage collection: heap and stacks.
@@ -94,8 +122,9 @@ func heap(t *trial.Trial) (sum int64, err error) {
 // stalled returns the id of a stream whose client does not read.
 func stalled(i int) string { return "stalls-" + strconv.Itoa(i) }
 
-// stall opens n streams whose clients read nothing, and returns when they run.
-func stall(ctx context.Context, t *trial.Trial, n int) (conns []net.Conn, err error) {
+// open opens n streams on connections from which nothing is read, and returns when they run. A third of
+// them has a deadline.
+func open(ctx context.Context, t *trial.Trial, name string, n int) (conns []net.Conn, err error) {
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		refused := c.Control(func(fd uintptr) {
@@ -109,7 +138,7 @@ func stall(ctx context.Context, t *trial.Trial, n int) (conns []net.Conn, err er
 			return conns, err
 		}
 		conns = append(conns, conn)
-		r := reader.Reader{ID: stalled(i)}
+		r := reader.Reader{ID: name + strconv.Itoa(i)}
 		req, err := r.Request(ctx, t.Edges[0].Addr, stalledTokens)
 		if err != nil {
 			return conns, err
@@ -121,7 +150,7 @@ func stall(ctx context.Context, t *trial.Trial, n int) (conns []net.Conn, err er
 			return conns, err
 		}
 	}
-	return conns, stand.Await(ctx, "the streams whose clients do not read run", func() bool {
+	return conns, stand.Await(ctx, "the additional streams run", func() bool {
 		live, err := t.Workers[0].Scrape(ctx, "whence_streams_live{")
 		return err == nil && int(live) >= t.Streams+n
 	})
