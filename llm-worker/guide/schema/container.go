@@ -30,6 +30,9 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 	if named && len(properties) > 0 {
 		return nil, s.wrong("propertyNames", "it stands beside properties or required, which is not supported")
 	}
+	if patterns, ok := s.is["patternProperties"]; ok {
+		return c.matching(s, patterns, len(properties) > 0 || named)
+	}
 	if len(properties) > 0 || none {
 		return c.named(s, properties)
 	}
@@ -40,6 +43,35 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 		}
 	}
 	value, err := c.schema(s.below(others, "additionalProperties"))
+	if err != nil {
+		return nil, err
+	}
+	return list("{", grammar.Sequence(key, colon, value), 0, -1, "}"), nil
+}
+
+// matching matches an object whose names match the pattern of patternProperties. beside reports that
+// other keywords name properties.
+func (c *Compiler) matching(s schema, patterns json.RawMessage, beside bool) (*grammar.Symbol, error) {
+	const keyword = "patternProperties"
+	all, err := document.Members(patterns)
+	switch {
+	case err != nil:
+		return nil, s.wrong(keyword, "it must be an object: %v", err)
+	case len(all) != 1:
+		return nil, s.wrong(keyword, "it has %d patterns; only one is supported", len(all))
+	case beside:
+		return nil, s.wrong(keyword, "it stands beside properties, required or propertyNames, which is not supported")
+	}
+	expression, err := json.Marshal(all[0].Key)
+	if err != nil {
+		return nil, s.wrong(keyword, "%v", err)
+	}
+	name := document.Object([]document.Member{{Key: "pattern", Value: expression}})
+	key, err := c.names(s.below(name, keyword))
+	if err != nil {
+		return nil, err
+	}
+	value, err := c.schema(s.below(all[0].Value, keyword, all[0].Key))
 	if err != nil {
 		return nil, err
 	}

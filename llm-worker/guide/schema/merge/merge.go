@@ -67,14 +67,17 @@ func anything(schema json.RawMessage) bool { return string(schema) == "true" || 
 
 // with adds the keywords of other to o.
 func (o Object) with(other Object) error {
+	if o.splits(other) || other.splits(o) {
+		return &Conflict{"prefixItems", "another schema that must hold has items without the same prefixItems"}
+	}
+	if o.divides(other) || other.divides(o) {
+		return &Conflict{"patternProperties", "another schema that must hold has additionalProperties without the same patternProperties"}
+	}
 	if err := o.withProperties(other); err != nil {
 		return err
 	}
 	if err := o.withValues(other); err != nil {
 		return err
-	}
-	if o.splits(other) || other.splits(o) {
-		return &Conflict{"prefixItems", "another schema that must hold has items without the same prefixItems"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(other)) {
 		value, old := other[name], o[name]
@@ -114,6 +117,12 @@ func (o Object) with(other Object) error {
 // splits reports whether the items of other would have to be valid under parts of o's prefixItems.
 func (o Object) splits(other Object) bool {
 	return o["prefixItems"] != nil && other["prefixItems"] == nil && other["items"] != nil
+}
+
+// divides reports whether the additionalProperties of other would have to hold for o's
+// patternProperties.
+func (o Object) divides(other Object) bool {
+	return o["patternProperties"] != nil && other["patternProperties"] == nil && !anything(other.others())
 }
 
 // others returns the schema of the properties that o does not name.
