@@ -40,8 +40,9 @@ var (
 		return all
 	}()
 
-	// Any matches every number, and AnyInteger every whole number.
-	Any        = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[MaxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[MaxDigits][1]))))
+	// Any matches every number.
+	Any = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Sequence(grammar.Literal("0"), tails[MaxDigits]), grammar.Sequence(grammar.OneByte('1', '9'), rests[MaxDigits][1]))))
+	// AnyInteger matches every whole number.
 	AnyInteger = grammar.Measure(grammar.Sequence(grammar.Optional(grammar.Literal("-")), grammar.Choice(grammar.Literal("0"), grammar.Sequence(grammar.OneByte('1', '9'), grammar.Repeat(0, MaxDigits-1, digit)))))
 )
 
