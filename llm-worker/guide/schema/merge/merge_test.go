@@ -1,0 +1,63 @@
+package merge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
+)
+
+func objects(t *testing.T, all []string) (parsed []merge.Object) {
+	t.Helper()
+	for _, text := range all {
+		var o merge.Object
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(text, err)
+		}
+		parsed = append(parsed, o)
+	}
+	return parsed
+}
+
+func TestObjectsAreIntersected(t *testing.T) {
+	for _, test := range []struct {
+		all  []string
+		want string
+	}{
+		{nil, `{}`},
+		{[]string{`{"type":["integer","string"]}`, `{"type":["null","number"]}`}, `{"type":["integer"]}`},
+		{[]string{`{"minimum":1,"maxLength":5}`, `{"minimum":2,"maxLength":9}`, `{"minimum":1.5}`}, `{"maxLength":5,"minimum":2}`},
+		{[]string{`{"enum":[1,"a",{"x":1,"y":2}]}`, `{"enum":[{"y":2,"x":1},"a"]}`}, `{"enum":["a",{"x":1,"y":2}]}`},
+		{[]string{`{"const":null}`, `{"enum":[1,null]}`}, `{"enum":[null]}`},
+		{[]string{`{"required":["b","a"]}`, `{"required":["a","c"]}`}, `{"required":["b","a","c"]}`},
+		{[]string{`{"properties":{"b":{},"a":{"type":"null"}}}`, `{"properties":{"a":{"maximum":1},"c":false}}`}, `{"properties":{"b":{},"a":{"allOf":[{"type":"null"},{"maximum":1}]},"c":false}}`},
+		// A property that one schema does not name is one of its additional properties.
+		{[]string{`{"properties":{"a":{"maximum":1}}}`, `{"additionalProperties":{"type":"integer"}}`}, `{"additionalProperties":{"type":"integer"},"properties":{"a":{"allOf":[{"maximum":1},{"type":"integer"}]}}}`},
+		{[]string{`{"properties":{"a":{}},"additionalProperties":false}`, `{"properties":{"a":{},"b":{}}}`}, `{"additionalProperties":false,"properties":{"a":{},"b":false}}`},
+		{[]string{`{"items":{"type":"null"}}`, `{"items":true,"minItems":2}`}, `{"items":{"type":"null"},"minItems":2}`},
+		{[]string{`{"pattern":"a"}`, `{"pattern":"\u0061"}`}, `{"pattern":"\u0061"}`},
+	} {
+		got, err := merge.Objects(objects(t, test.all))
+		if err != nil || string(got.Raw()) != test.want {
+			t.Errorf("%q: %s, %v; want %s", test.all, got.Raw(), err, test.want)
+		}
+	}
+}
+
+func TestConflictsNameTheKeyword(t *testing.T) {
+	for keyword, all := range map[string][]string{
+		"type":              {`{"type":"string"}`, `{"type":["null","integer"]}`},
+		"enum":              {`{"enum":[1]}`, `{"const":2}`},
+		"pattern":           {`{"pattern":"a"}`, `{"pattern":"b"}`},
+		"prefixItems":       {`{"items":{}}`, `{"prefixItems":[{}]}`},
+		"patternProperties": {`{"additionalProperties":false}`, `{"patternProperties":{"a":{}}}`},
+		"properties":        {`{"properties":{}}`, `{"properties":[]}`},
+		"required":          {`{"required":["a"]}`, `{"required":"a"}`},
+	} {
+		_, err := merge.Objects(objects(t, all))
+		if conflict, ok := errors.AsType[*merge.Conflict](err); !ok || conflict.Keyword != keyword || conflict.Problem == "" {
+			t.Errorf("%q: %v", all, err)
+		}
+	}
+}
