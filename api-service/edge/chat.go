@@ -50,8 +50,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		return
 	}
 	if in.ID != "" {
-		id = exchange.Caller(conn).StreamID(in.ID)
-		c.Header(exchange.IDHeader, id)
+		id = exchange.NameStream(conn, c, in.ID)
 	}
 	in.Request.StreamId = id
 	ctx, r, kept, err := e.beginAnswer(conn, c, in, policy, nil)

@@ -58,23 +58,26 @@ func ID(c *app.RequestContext) string {
 	if !stream.ValidID(id) {
 		id = stream.NewID()
 	}
-	SetID(c, id)
+	setID(c, id)
 	return id
 }
 
 // StreamID is ID for a request that makes a stream. An id that another tenant could use, too, gets
 // the tag of the caller's tenant.
-func StreamID(ctx context.Context, c *app.RequestContext) string {
-	id := Caller(ctx).StreamID(ID(c))
+func StreamID(ctx context.Context, c *app.RequestContext) string { return NameStream(ctx, c, ID(c)) }
+
+// NameStream is StreamID for a name that stands in the body of the request.
+func NameStream(ctx context.Context, c *app.RequestContext, name string) string {
+	id := Caller(ctx).StreamID(name)
 	if !stream.ValidID(id) { // too long with the tag
 		id = stream.NewID()
 	}
-	SetID(c, id)
+	setID(c, id)
 	return id
 }
 
-// SetID sets the stream's id in the response.
-func SetID(c *app.RequestContext, id string) {
+// setID sets the stream's id in the response.
+func setID(c *app.RequestContext, id string) {
 	c.Header(IDHeader, id)
 	if own := Form(c).IDHeader; own != "" {
 		c.Header(own, id)
@@ -261,7 +264,7 @@ func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
 			if id == "" {
 				ID(c)
 			} else {
-				SetID(c, id)
+				setID(c, id)
 			}
 			d.Refuse(c, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", d.Name))
 		}
