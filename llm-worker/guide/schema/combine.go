@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
@@ -74,10 +75,7 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 
 // gather adds the schemas that must hold under s.
 func (c *Compiler) gather(s schema, g *gathering) error {
-	own := merge.Object{}
-	for name, value := range s.is {
-		own[name] = value
-	}
+	own := merge.Object(maps.Clone(s.is))
 	if raw, ok := s.is["$ref"]; ok {
 		pointer, target, err := c.resolve(s.node, raw)
 		if err != nil {
@@ -133,7 +131,8 @@ func (c *Compiler) gatherFrom(n node, g *gathering) error {
 	return c.gather(s, g)
 }
 
-// branches matches the values that are valid under rest and under a branch of a union.
+// branches matches the values that are valid under rest and under a branch of a union. The only schema
+// of an allOf counts as its branch.
 func (c *Compiler) branches(u union, rest json.RawMessage) (*grammar.Symbol, error) {
 	list, err := u.list(u.name)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 var (
@@ -30,60 +31,50 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 	if named && len(properties) > 0 {
 		return nil, s.wrong("propertyNames", "it stands beside properties or required, which is not supported")
 	}
-	if patterns, ok := s.is["patternProperties"]; ok {
-		return c.matching(s, patterns, len(properties) > 0 || named)
-	}
-	if len(properties) > 0 || none {
+	key, value := text, s.below(others, "additionalProperties")
+	switch patterns, ok := s.is["patternProperties"]; {
+	case ok:
+		key, value, err = c.matching(s, patterns, len(properties) > 0 || named)
+	case len(properties) > 0 || none:
 		return c.named(s, properties)
+	case named:
+		key, err = c.names(s.below(names, "propertyNames"))
 	}
-	key := text
-	if named {
-		if key, err = c.names(s.below(names, "propertyNames")); err != nil {
-			return nil, err
-		}
-	}
-	value, err := c.schema(s.below(others, "additionalProperties"))
 	if err != nil {
 		return nil, err
 	}
-	return list("{", grammar.Sequence(key, colon, value), 0, -1, "}"), nil
+	one, err := c.schema(value)
+	if err != nil {
+		return nil, err
+	}
+	return list("{", grammar.Sequence(key, colon, one), 0, -1, "}"), nil
 }
 
-// matching matches an object whose names match the pattern of patternProperties. beside reports that
-// other keywords name properties.
-func (c *Compiler) matching(s schema, patterns json.RawMessage, beside bool) (*grammar.Symbol, error) {
+// matching returns the names that match the pattern of patternProperties, and the schema of their
+// values. beside reports that other keywords name properties.
+func (c *Compiler) matching(s schema, patterns json.RawMessage, beside bool) (names *grammar.Symbol, value node, err error) {
 	const keyword = "patternProperties"
 	all, err := document.Members(patterns)
 	switch {
 	case err != nil:
-		return nil, s.wrong(keyword, "it must be an object: %v", err)
+		return nil, value, s.wrong(keyword, "it must be an object: %v", err)
 	case len(all) != 1:
-		return nil, s.wrong(keyword, "it has %d patterns; only one is supported", len(all))
+		return nil, value, s.wrong(keyword, "it has %d patterns; only one is supported", len(all))
 	case beside:
-		return nil, s.wrong(keyword, "it stands beside properties, required or propertyNames, which is not supported")
+		return nil, value, s.wrong(keyword, "it stands beside properties, required or propertyNames, which is not supported")
 	}
 	expression, err := json.Marshal(all[0].Key)
 	if err != nil {
-		return nil, s.wrong(keyword, "%v", err)
+		return nil, value, s.wrong(keyword, "%v", err)
 	}
 	name := document.Object([]document.Member{{Key: "pattern", Value: expression}})
-	key, err := c.names(s.below(name, keyword))
-	if err != nil {
-		return nil, err
-	}
-	value, err := c.schema(s.below(all[0].Value, keyword, all[0].Key))
-	if err != nil {
-		return nil, err
-	}
-	return list("{", grammar.Sequence(key, colon, value), 0, -1, "}"), nil
+	names, err = c.names(s.below(name, keyword))
+	return names, s.below(all[0].Value, keyword, all[0].Key), err
 }
 
 // others returns the schema of the properties that s does not name.
 func (s schema) others() json.RawMessage {
-	if raw, ok := s.is["additionalProperties"]; ok {
-		return bytes.TrimSpace(raw)
-	}
-	return json.RawMessage("true")
+	return merge.Object(s.is).Others()
 }
 
 // A property is a property that a schema names.

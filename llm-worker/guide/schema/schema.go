@@ -9,12 +9,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
 	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // A Compiler compiles the schemas of one guide, and bounds the size of all of them together.
@@ -172,49 +172,39 @@ func (c *Compiler) compile(s schema) (*grammar.Symbol, error) {
 	if s.combines() {
 		return c.combine(s)
 	}
-	for _, name := range []string{"$ref", "anyOf", "oneOf", "allOf", "const", "enum"} {
-		if value, ok := s.is[name]; ok {
-			return c.alone(s, name, value)
+	for _, name := range combiners {
+		value, ok := s.is[name]
+		switch {
+		case !ok:
+		case name == "$ref":
+			return c.ref(s, value)
+		default:
+			return c.branches(union{s, name}, merge.Object{}.Raw())
+		}
+	}
+	for _, name := range []string{"const", "enum"} {
+		if _, ok := s.is[name]; ok {
+			return c.listed(s, name)
 		}
 	}
 	return c.types(s)
 }
 
-// alone compiles a keyword that stands alone, or enum and const, beside which type filters the values.
-func (c *Compiler) alone(s schema, name string, value json.RawMessage) (*grammar.Symbol, error) {
+// listed compiles const or enum, beside which only type may stand: it filters the values.
+func (c *Compiler) listed(s schema, name string) (*grammar.Symbol, error) {
 	for _, k := range Keywords {
-		_, is := s.is[k.Name]
-		if is && k.Name != name && (k.Name != "type" || name != "enum" && name != "const") {
+		if _, is := s.is[k.Name]; is && k.Name != name && k.Name != "type" {
 			return nil, s.wrong(k.Name, "it stands beside %s, which must stand alone", name)
 		}
 	}
-	switch name {
-	case "$ref":
-		return c.ref(s, value)
-	case "const":
-		return c.values(s, name, []json.RawMessage{value})
+	if name == "const" {
+		return c.values(s, name, []json.RawMessage{s.is[name]})
 	}
 	list, err := s.list(name)
 	if err != nil {
 		return nil, err
 	}
-	switch name {
-	case "enum":
-		return c.values(s, name, list)
-	case "oneOf":
-		if err := c.checkDisjoint(s, list); err != nil {
-			return nil, err
-		}
-	}
-	one := grammar.Choice()
-	for i, raw := range list {
-		part, err := c.schema(s.below(raw, name, strconv.Itoa(i)))
-		if err != nil {
-			return nil, err
-		}
-		one.Or(part)
-	}
-	return one, nil
+	return c.values(s, name, list)
 }
 
 // list returns the elements of a keyword's list.

@@ -1,11 +1,11 @@
 package schema
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // types compiles a schema by its types. Without types, the keywords imply them.
@@ -61,16 +61,11 @@ func typesOf(s schema) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		return []string{one}, nil
-	}
-	var types []string
-	if json.Unmarshal(raw, &types) != nil || len(types) == 0 {
+	types := merge.Types(raw)
+	if types == nil {
 		return nil, s.wrong("type", "it must be a string, or a list of strings")
 	}
-	slices.Sort(types)
-	return slices.Compact(types), nil
+	return types, nil
 }
 
 func isOf(v any, kind string) bool {

@@ -122,13 +122,13 @@ func (o Object) splits(other Object) bool {
 // divides reports whether the additionalProperties of other would have to hold for o's
 // patternProperties.
 func (o Object) divides(other Object) bool {
-	return o["patternProperties"] != nil && other["patternProperties"] == nil && !anything(other.others())
+	return o["patternProperties"] != nil && other["patternProperties"] == nil && !anything(other.Others())
 }
 
-// others returns the schema of the properties that o does not name.
-func (o Object) others() json.RawMessage {
-	if v := o["additionalProperties"]; v != nil {
-		return v
+// Others returns the schema of the properties that o does not name.
+func (o Object) Others() json.RawMessage {
+	if v, ok := o["additionalProperties"]; ok {
+		return bytes.TrimSpace(v)
 	}
 	return json.RawMessage("true")
 }
@@ -136,7 +136,7 @@ func (o Object) others() json.RawMessage {
 // withProperties intersects the properties. A property that one schema does not name must be valid
 // under its additionalProperties.
 func (o Object) withProperties(other Object) error {
-	a, b := o.others(), other.others()
+	a, b := o.Others(), other.Others()
 	mine, err := o.properties()
 	if err != nil {
 		return err
@@ -207,18 +207,8 @@ func (o Object) withValues(other Object) error {
 		return &Conflict{"enum", "no value is in the enum or const of all schemas that must hold"}
 	}
 	delete(o, "const")
-	o["enum"] = slices.Concat([]byte("["), bytes.Join(slices.Collect(asBytes(mine)), []byte(",")), []byte("]"))
-	return nil
-}
-
-func asBytes(all []json.RawMessage) func(func([]byte) bool) {
-	return func(yield func([]byte) bool) {
-		for _, v := range all {
-			if !yield(v) {
-				return
-			}
-		}
-	}
+	o["enum"], err = json.Marshal(mine)
+	return err
 }
 
 // values returns the values of enum and const, or nil if there is neither.
@@ -237,7 +227,7 @@ func (o Object) values() (all []json.RawMessage, err error) {
 
 // types intersects two values of type. An integer is a number.
 func types(a, b json.RawMessage) (json.RawMessage, error) {
-	mine, theirs := names(a), names(b)
+	mine, theirs := Types(a), Types(b)
 	if mine == nil || theirs == nil {
 		return nil, &Conflict{"type", "it must be a string, or a list of strings"}
 	}
@@ -256,15 +246,17 @@ func types(a, b json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(both)
 }
 
-func names(v json.RawMessage) (all []string) {
+// Types returns the types that a value of the keyword type names, or nil if it is not valid.
+func Types(v json.RawMessage) (all []string) {
 	var one string
 	if json.Unmarshal(v, &one) == nil {
 		return []string{one}
 	}
-	if json.Unmarshal(v, &all) != nil {
+	if json.Unmarshal(v, &all) != nil || len(all) == 0 {
 		return nil
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func union(a, b json.RawMessage) (json.RawMessage, error) {
