@@ -53,35 +53,32 @@ const IDHeader = "X-Request-Id"
 
 // ID returns the client's id if it is a valid stream id, otherwise a new one, and sets it in the
 // response.
-func ID(c *app.RequestContext) string {
-	id := string(c.GetHeader(IDHeader))
-	if !stream.ValidID(id) {
-		id = stream.NewID()
-	}
-	setID(c, id)
-	return id
-}
+func ID(c *app.RequestContext) string { return setID(c, string(c.GetHeader(IDHeader))) }
 
 // StreamID is ID for a request that makes a stream. An id that another tenant could use, too, gets
 // the tag of the caller's tenant.
-func StreamID(ctx context.Context, c *app.RequestContext) string { return NameStream(ctx, c, ID(c)) }
+func StreamID(ctx context.Context, c *app.RequestContext) string {
+	return NameStream(ctx, c, string(c.GetHeader(IDHeader)))
+}
 
 // NameStream is StreamID for a name that stands in the body of the request.
 func NameStream(ctx context.Context, c *app.RequestContext, name string) string {
-	id := Caller(ctx).StreamID(name)
-	if !stream.ValidID(id) { // too long with the tag
-		id = stream.NewID()
+	if stream.ValidID(name) {
+		name = Caller(ctx).StreamID(name) // may be too long with the tag
 	}
-	setID(c, id)
-	return id
+	return setID(c, name)
 }
 
-// setID sets the stream's id in the response.
-func setID(c *app.RequestContext, id string) {
+// setID sets the stream's id in the response. An invalid id is replaced by a new one.
+func setID(c *app.RequestContext, id string) string {
+	if !stream.ValidID(id) {
+		id = stream.NewID()
+	}
 	c.Header(IDHeader, id)
 	if own := Form(c).IDHeader; own != "" {
 		c.Header(own, id)
 	}
+	return id
 }
 
 // Peer returns the client's address, for logs and lists. It ignores an X-Forwarded-For whose last
