@@ -50,11 +50,11 @@ type failover struct {
 	tokens    map[uint32]int // of a gathered answer: delivered and not discarded tokens, by choice; otherwise nil
 
 	// State of the current move.
-	from  *peer // the previous chat-service; nil if no move is in progress
-	until time.Time
-	pause time.Duration
-	moved int  // number of moves made
-	heir  bool // the move is a takeover of another edge's stream
+	moving bool
+	until  time.Time
+	pause  time.Duration
+	moved  int  // number of moves made
+	heir   bool // the move is a takeover of another edge's stream
 
 	remainders []*chatv1.GenerateResponse // not delivered yet; at most one per choice
 }
@@ -141,7 +141,7 @@ func (c *failover) next(ctx context.Context) *peer {
 		}
 		return c.fleet.choose(c.tried)
 	}
-	if c.from == nil {
+	if !c.moving {
 		return nil
 	}
 	for time.Now().Before(c.until) {
@@ -189,15 +189,15 @@ func (c *failover) lost(ctx context.Context, p *peer) bool {
 	switch {
 	case !c.begun:
 		c.ending = err
-	case c.from == nil: // p had the stream
+	case !c.moving: // p had the stream
 		c.ending = err
 		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
-			c.from, c.tried = p, []*peer{p}
+			c.moving, c.tried = true, []*peer{p}
 			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
 		}
 	case !elsewhere(err) && e.Param != "stream_id":
 		// The error is the worker's, which still has the stream from the previous chat-service.
-		c.from = nil
+		c.moving = false
 	}
 	return true
 }
@@ -241,7 +241,7 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 			return true
 		}
 		c.count(m.Delta.GetChoice(), m.Delta.GetTokens())
-		c.from = nil // the move has succeeded
+		c.moving = false // the move has succeeded
 	case *chatv1.GenerateResponse_ChoiceEnd:
 		t := c.choice(m.ChoiceEnd.GetChoice())
 		if t.end != nil {

@@ -22,7 +22,7 @@ func (f *Fleet) Resume(i Interruption) Starter {
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
 		c := newFailover(f, req, yield)
 		c.begun, c.heir, c.ending = true, true, i.Cause
-		c.from, c.name, c.until, c.pause = &peer{}, i.From, time.Now().Add(f.within), firstPause
+		c.moving, c.name, c.until, c.pause = true, i.From, time.Now().Add(f.within), firstPause
 		for choice, part := range i.Delivered[:min(len(i.Delivered), len(c.delivered))] {
 			c.delivered[choice] = progressOf(part)
 		}
