@@ -95,9 +95,14 @@ func besideReaders(ctx context.Context, t *trial.Trial, n int, lasts time.Durati
 	time.Sleep(time.Second)
 	p99 := reader.P99(t.Gaps.During(lasts))
 	leave(conns)
-	return p99, stand.Await(ctx, "the streams of the additional readers have ended", func() bool {
+	return p99, awaitLive(ctx, t, "the streams of the additional readers have ended", func(live int) bool { return live <= t.Streams })
+}
+
+// awaitLive waits until ok accepts the worker's number of live streams.
+func awaitLive(ctx context.Context, t *trial.Trial, what string, ok func(live int) bool) error {
+	return stand.Await(ctx, what, func() bool {
 		live, err := t.Workers[0].Scrape(ctx, "whence_streams_live{")
-		return err == nil && int(live) <= t.Streams
+		return err == nil && ok(int(live))
 	})
 }
 
@@ -150,10 +155,7 @@ func open(ctx context.Context, t *trial.Trial, name string, n int) (conns []net.
 			return conns, err
 		}
 	}
-	return conns, stand.Await(ctx, "the additional streams run", func() bool {
-		live, err := t.Workers[0].Scrape(ctx, "whence_streams_live{")
-		return err == nil && int(live) >= t.Streams+n
-	})
+	return conns, awaitLive(ctx, t, "the additional streams run", func(live int) bool { return live >= t.Streams+n })
 }
 
 // stopStalled stops the first n of the streams whose clients do not read, and returns the longest
