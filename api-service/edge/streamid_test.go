@@ -76,8 +76,8 @@ func TestTenantsUseTheSameNames(t *testing.T) {
 	}
 }
 
-// TestOperatorFindsTheStreamsOfAName: an operator who asks for the id that a client chose learns the ids of the
-// tenants' streams of that name.
+// TestOperatorFindsTheStreamsOfAName: an operator asks for a client's name, and the error lists the ids of all
+// tenants' streams with that name.
 func TestOperatorFindsTheStreamsOfAName(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	url, _ := start(t, func(c *edge.Config) { keyed(c); c.OperatorKey = "op" })

@@ -218,7 +218,7 @@ func (p *Process) RSS() (total int64, err error) {
 	return total, err
 }
 
-// The ports of FreeAddr are below those that Linux gives to connections, of which a test makes thousands.
+// FreeAddr picks ports below the range from which Linux takes the ports of outgoing connections.
 const (
 	firstPort = 10_000
 	endPort   = 32_000
