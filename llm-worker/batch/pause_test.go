@@ -37,6 +37,7 @@ func TestPausedSequencesAreNotStepped(t *testing.T) {
 					t.Error(ids, err)
 				}
 			})
+			synctest.Wait() // the second and the third arrive during the first one's step, and join together
 		}
 		streams.Wait()
 		stop(nil)
