@@ -51,6 +51,7 @@ type failover struct {
 
 	// State of the current move.
 	moving bool
+	from   string // the hop that had the stream before
 	until  time.Time
 	pause  time.Duration
 	moved  int  // number of moves made
@@ -192,7 +193,7 @@ func (c *failover) lost(ctx context.Context, p *peer) bool {
 	case !c.moving: // p had the stream
 		c.ending = err
 		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
-			c.moving, c.tried = true, []*peer{p}
+			c.moving, c.from, c.tried = true, c.name, []*peer{p}
 			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
 		}
 	case !elsewhere(err) && e.Param != "stream_id":
@@ -213,16 +214,15 @@ func elsewhere(err error) bool {
 func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
-		last := c.name
 		c.name = cmp.Or(m.Started.GetChatService(), p.name)
 		switch {
 		case !c.begun:
 			c.begun = true
 		case c.heir:
-			c.takeOver(ctx, last)
+			c.takeOver(ctx)
 			c.heir = false // later moves are moves between chat-services
 		default:
-			c.move(ctx, last, c.name)
+			c.move(ctx, c.name)
 			ledger.Of(ctx).AnsweredBy(m.Started.GetWorker())
 			return true
 		}
@@ -273,7 +273,7 @@ func (c *failover) takeBack(ctx context.Context, choice uint32) {
 }
 
 // move records that another hop continues the stream.
-func (c *failover) move(ctx context.Context, from, to string) {
+func (c *failover) move(ctx context.Context, to string) {
 	c.moved++
 	delivered := 0
 	for i := range c.delivered {
@@ -283,9 +283,9 @@ func (c *failover) move(ctx context.Context, from, to string) {
 	c.remainders = nil
 	why := streamerr.As(c.ending)
 	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
-		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", from), slog.String("to", to),
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from), slog.String("to", to),
 		slog.String("reason", why.Reason.String()), slog.Int("tokens", delivered), slog.String("message", why.Text()))
-	ledger.Of(ctx).Moved(from, to, why.Reason, delivered)
+	ledger.Of(ctx).Moved(c.from, to, why.Reason, delivered)
 }
 
 // end yields the ending of a stream that no chat-service resumes.

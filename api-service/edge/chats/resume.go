@@ -22,7 +22,7 @@ func (f *Fleet) Resume(i Interruption) Starter {
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
 		c := newFailover(f, req, yield)
 		c.begun, c.heir, c.ending = true, true, i.Cause
-		c.moving, c.name, c.until, c.pause = true, i.From, time.Now().Add(f.within), firstPause
+		c.moving, c.from, c.until, c.pause = true, i.From, time.Now().Add(f.within), firstPause
 		for choice, part := range i.Delivered[:min(len(i.Delivered), len(c.delivered))] {
 			c.delivered[choice] = progressOf(part)
 		}
@@ -30,9 +30,9 @@ func (f *Fleet) Resume(i Interruption) Starter {
 	}
 }
 
-// takeOver records that this edge continues the stream of the edge from.
-func (c *failover) takeOver(ctx context.Context, from string) {
-	c.move(ctx, from, c.fleet.self)
+// takeOver records that this edge continues the stream of another.
+func (c *failover) takeOver(ctx context.Context) {
+	c.move(ctx, c.fleet.self)
 	c.moved = 0 // moves between chat-services have their own bound
 }
 
