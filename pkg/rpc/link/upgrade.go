@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
@@ -26,6 +28,9 @@ type Conn interface {
 
 // An UpgradedConn is a gRPC connection whose bidi streams use links while the callee serves links.
 // All other calls, and all streams while there is no link, use gRPC.
+//
+// A stream keeps its transport to its end. If it is not known yet whether the callee serves links,
+// NewStream therefore asks the callee, and waits a moment for the link.
 type UpgradedConn struct {
 	Conn
 	host string
@@ -33,7 +38,12 @@ type UpgradedConn struct {
 	log  *slog.Logger
 	over atomic.Pointer[ClientConn] // nil if there is no link
 
-	failed bool // the last attempt to make a link failed; owned by follow
+	failed bool          // the last attempt to make a link failed; owned by follow
+	wanted chan struct{} // capacity 1: a stream waits for an attempt
+
+	mu       sync.Mutex
+	answered bool          // the callee has answered since the last loss of a link: streams need not wait
+	tried    chan struct{} // closed when the next attempt is over
 
 	stop  context.CancelFunc
 	owned sync.WaitGroup
@@ -41,6 +51,9 @@ type UpgradedConn struct {
 
 // askEvery is the interval at which a callee without links is asked for the port of its links.
 const askEvery = time.Second
+
+// patience bounds the time for which NewStream waits for a link.
+const patience = 100 * time.Millisecond
 
 // askTimeout bounds the request for the port of links.
 const askTimeout = time.Second
@@ -54,7 +67,10 @@ func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *UpgradedConn 
 		host = target
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	u := &UpgradedConn{Conn: cc, host: host, opts: o, log: log.With("target", target), stop: stop}
+	u := &UpgradedConn{
+		Conn: cc, host: host, opts: o, log: log.With("target", target), stop: stop,
+		wanted: make(chan struct{}, 1), tried: make(chan struct{}),
+	}
 	u.owned.Go(func() { u.follow(ctx) })
 	return u
 }
@@ -78,14 +94,53 @@ func (u *UpgradedConn) Linked() bool {
 
 // NewStream implements grpc.ClientConnInterface.
 func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if cc := u.over.Load(); cc != nil && desc.ClientStreams && desc.ServerStreams {
-		if c, _, _ := cc.choose(false); c != nil {
-			if st, ok, err := cc.begin(ctx, c, method); ok {
-				return st, err
+	if desc.ClientStreams && desc.ServerStreams {
+		u.await(ctx)
+		if cc := u.over.Load(); cc != nil {
+			if c, _, _ := cc.choose(false); c != nil {
+				if st, ok, err := cc.begin(ctx, c, method); ok {
+					return st, err
+				}
 			}
 		}
 	}
 	return u.Conn.NewStream(ctx, desc, method, opts...)
+}
+
+// await waits for the end of an attempt to make a link, unless the callee has answered.
+func (u *UpgradedConn) await(ctx context.Context) {
+	u.mu.Lock()
+	answered, tried := u.answered, u.tried
+	u.mu.Unlock()
+	if answered {
+		return
+	}
+	select {
+	case u.wanted <- struct{}{}:
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-tried:
+	case <-ctx.Done():
+	}
+}
+
+// settle ends the wait of all streams for an attempt.
+func (u *UpgradedConn) settle(answered bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answered = answered
+	close(u.tried)
+	u.tried = make(chan struct{})
+}
+
+// unsettle makes the next stream ask the callee again.
+func (u *UpgradedConn) unsettle() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answered = false
 }
 
 // follow makes links to the callee, and makes new links when they are lost, until ctx is done.
@@ -93,12 +148,17 @@ func (u *UpgradedConn) follow(ctx context.Context) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
-		if cc := u.link(ctx); cc != nil {
+		cc, answered := u.link(ctx)
+		if cc != nil {
 			u.failed = false
 			u.over.Store(cc)
+		}
+		u.settle(answered)
+		if cc != nil {
 			u.log.Info("streams go over links")
 			u.hold(ctx, cc)
 			u.over.Store(nil)
+			u.unsettle()
 			if ctx.Err() == nil {
 				u.log.Info("streams go over grpc: the links are lost")
 			}
@@ -107,6 +167,7 @@ func (u *UpgradedConn) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-u.wanted:
 		case <-tick.C:
 		}
 	}
@@ -127,26 +188,35 @@ func (u *UpgradedConn) hold(ctx context.Context, cc *ClientConn) {
 }
 
 // link asks the callee for the port of its links, and makes the first link. It returns nil if it
-// made no link. It logs only the first of consecutive failures.
-func (u *UpgradedConn) link(ctx context.Context) *ClientConn {
+// made no link, and whether the callee has answered. It logs only the first of consecutive failures.
+func (u *UpgradedConn) link(ctx context.Context) (cc *ClientConn, answered bool) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	where, err := streamv1.NewLinksClient(u.Conn).Where(asking, &streamv1.WhereRequest{})
 	if err != nil || where.GetPort() == 0 {
-		return nil
+		return nil, !unreached(err)
 	}
 	if where.GetIdentity() == "" { // then the port may belong to another process
 		u.fail(ctx, errNameless)
-		return nil
+		return nil, true
 	}
-	cc := NewClient(net.JoinHostPort(u.host, strconv.FormatUint(uint64(where.GetPort()), 10)), u.opts)
+	cc = NewClient(net.JoinHostPort(u.host, strconv.FormatUint(uint64(where.GetPort()), 10)), u.opts)
 	cc.expects = where.GetIdentity()
 	if _, err := cc.connected(asking); err != nil {
 		u.fail(ctx, err)
 		_ = cc.Close()
-		return nil
+		return nil, true
 	}
-	return cc
+	return cc, true
+}
+
+// unreached reports whether a call has failed before the callee answered.
+func unreached(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	}
+	return false
 }
 
 // fail logs that a link could not be made, unless the previous attempt failed, too.
