@@ -12,6 +12,7 @@
 package prefetch
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"unsafe"
@@ -90,6 +91,8 @@ func Collect(ctx context.Context, more ...Memory) Set {
 	for l, _ := ctx.Value(key{}).(*layer); l != nil; l = l.above {
 		lines = appendLines(lines, l.objects)
 	}
+	slices.SortFunc(lines, func(a, b unsafe.Pointer) int { return cmp.Compare(uintptr(a), uintptr(b)) })
+	lines = slices.CompactFunc(lines, func(a, b unsafe.Pointer) bool { return uintptr(a)/line == uintptr(b)/line })
 	return Set{slices.Clone(lines)}
 }
 

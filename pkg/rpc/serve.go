@@ -60,6 +60,14 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 	return serve(h, gathered, m, engine.Starter(), protocol.CalleeConfig{Whole: true}, send, answer)
 }
 
+// touched returns the objects that Send touches.
+func touched[In, Out any](st grpc.BidiStreamingServer[In, Out]) []prefetch.Memory {
+	if generic, ok := st.(*grpc.GenericServerStream[In, Out]); ok {
+		return append(prefetch.Touched(generic.ServerStream), prefetch.Of(generic))
+	}
+	return prefetch.Touched(st)
+}
+
 // A gatherStream drops its messages: the gathered answer is sent once, when it is complete.
 type gatherStream[In, Out, Resp any] struct {
 	grpc.ClientStreamingServer[In, Resp]
@@ -118,7 +126,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		if k != nil {
 			ctx = loop.With(ctx, k)
 		}
-		ctx = prefetch.With(ctx, append(prefetch.Touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Func(send))...)
+		ctx = prefetch.With(ctx, append(touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Func(send))...)
 		d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), verbatim: true}
 		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
 	}
