@@ -2,9 +2,7 @@
 
 package prefetch
 
-import "unsafe"
-
-// load prefetches n lines. n must not be 0.
+// load prefetches the lines of n runs. n must not be 0.
 //
 //go:noescape
-func load(lines *unsafe.Pointer, n int)
+func load(runs *uintptr, n int)

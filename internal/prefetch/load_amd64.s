@@ -1,14 +1,22 @@
 #include "textflag.h"
 
-// func load(lines *unsafe.Pointer, n int)
+// func load(runs *uintptr, n int)
 TEXT ·load(SB), NOSPLIT, $0-16
-	MOVQ lines+0(FP), SI
+	MOVQ runs+0(FP), SI
 	MOVQ n+8(FP), CX
 
+run:
+	MOVQ (SI), AX
+	MOVQ AX, DX
+	ANDQ $63, DX
+	ANDQ $~63, AX
+
 next:
-	MOVQ       (SI), AX
 	PREFETCHT0 (AX)
+	ADDQ       $64, AX
+	DECQ       DX
+	JGE        next
 	ADDQ       $8, SI
 	DECQ       CX
-	JNZ        next
+	JNZ        run
 	RET

@@ -1,13 +1,20 @@
 #include "textflag.h"
 
-// func load(lines *unsafe.Pointer, n int)
+// func load(runs *uintptr, n int)
 TEXT ·load(SB), NOSPLIT, $0-16
-	MOVD lines+0(FP), R0
+	MOVD runs+0(FP), R0
 	MOVD n+8(FP), R1
 
-next:
+run:
 	MOVD.P 8(R0), R2
-	PRFM   (R2), PLDL1KEEP
-	SUBS   $1, R1, R1
-	BNE    next
+	AND    $63, R2, R3
+	BIC    $63, R2, R2
+
+next:
+	PRFM (R2), PLDL1KEEP
+	ADD  $64, R2, R2
+	SUBS $1, R3, R3
+	BGE  next
+	SUBS $1, R1, R1
+	BNE  run
 	RET

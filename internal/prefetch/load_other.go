@@ -2,6 +2,4 @@
 
 package prefetch
 
-import "unsafe"
-
-func load(*unsafe.Pointer, int) {}
+func load(*uintptr, int) {}

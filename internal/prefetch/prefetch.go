@@ -12,7 +12,6 @@
 package prefetch
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"unsafe"
@@ -81,43 +80,57 @@ func Carry(from, to context.Context) context.Context {
 	return to
 }
 
-// A Set is a list of cache lines. The zero value is empty. A Set keeps the objects alive.
-type Set struct{ lines []unsafe.Pointer }
+// A Set is a list of cache lines. The zero value is empty. A Set does not keep the objects alive:
+// to load memory that has another use by now is harmless.
+type Set struct {
+	// A run has the address of its first line, and in the lowest bits the number of lines after it.
+	runs []uintptr
+}
 
 // Collect returns the objects of ctx's stream, and further objects.
 func Collect(ctx context.Context, more ...Memory) Set {
-	lines := make([]unsafe.Pointer, 0, maxLines)
+	lines := make([]uintptr, 0, maxLines)
 	lines = appendLines(lines, more)
 	for l, _ := ctx.Value(key{}).(*layer); l != nil; l = l.above {
 		lines = appendLines(lines, l.objects)
 	}
-	slices.SortFunc(lines, func(a, b unsafe.Pointer) int { return cmp.Compare(uintptr(a), uintptr(b)) })
-	lines = slices.CompactFunc(lines, func(a, b unsafe.Pointer) bool { return uintptr(a)/line == uintptr(b)/line })
-	return Set{slices.Clone(lines)}
+	slices.Sort(lines)
+	return Set{slices.Clone(join(slices.Compact(lines)))}
 }
 
-func appendLines(lines []unsafe.Pointer, objects []Memory) []unsafe.Pointer {
+// appendLines appends the addresses of the lines of the objects.
+func appendLines(lines []uintptr, objects []Memory) []uintptr {
 	for _, o := range objects {
 		if o.at == nil || o.size == 0 {
 			continue
 		}
-		last := min(o.size, maxObject) - 1
-		for offset := uintptr(0); offset < last; offset += line {
-			if len(lines) == maxLines {
-				return lines
-			}
-			lines = append(lines, unsafe.Add(o.at, offset))
-		}
-		if len(lines) < maxLines { // the object need not begin at the beginning of a line
-			lines = append(lines, unsafe.Add(o.at, last))
+		at := uintptr(o.at)
+		last := (at + min(o.size, maxObject) - 1) &^ (line - 1)
+		for at &^= line - 1; at <= last && len(lines) < maxLines; at += line {
+			lines = append(lines, at)
 		}
 	}
 	return lines
 }
 
+// join joins the lines, which are in order, into runs. It uses the memory of lines.
+func join(lines []uintptr) (runs []uintptr) {
+	runs = lines[:0]
+	for _, at := range lines {
+		if last := len(runs) - 1; last >= 0 {
+			if n := runs[last] & (line - 1); n < line-1 && runs[last]-n+(n+1)*line == at {
+				runs[last]++
+				continue
+			}
+		}
+		runs = append(runs, at)
+	}
+	return runs
+}
+
 // Load starts to load the lines into the cache, and returns at once.
 func (s *Set) Load() {
-	if len(s.lines) > 0 {
-		load(&s.lines[0], len(s.lines))
+	if len(s.runs) > 0 {
+		load(&s.runs[0], len(s.runs))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/whence-dev/whence/internal/nowait"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
@@ -120,20 +121,16 @@ func (c *Conn) Fail(err error) {
 }
 
 // stream returns the stream of a received frame, or nil if the stream has ended on this end.
-func (c *Conn) stream(id uint32) (*Stream, error) {
+func (c *Conn) stream(id uint32) (*Stream, prefetch.Set, error) {
 	c.mu.Lock()
-	s := c.streams[id]
-	if s != nil {
-		touched := s.touched
-		c.mu.Unlock()
-		touched.Load()
-		return s, nil
-	}
 	defer c.mu.Unlock()
-	if id > c.last {
-		return nil, fmt.Errorf("%w: a frame of stream %d, which was not opened", ErrProtocol, id)
+	if s := c.streams[id]; s != nil {
+		return s, s.touched, nil
 	}
-	return nil, nil
+	if id > c.last {
+		return nil, prefetch.Set{}, fmt.Errorf("%w: a frame of stream %d, which was not opened", ErrProtocol, id)
+	}
+	return nil, prefetch.Set{}, nil
 }
 
 // takeLast handles a CLOSE or a RESET of the caller.
@@ -142,7 +139,7 @@ func (c *Conn) takeLast(f frame.Frame) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.stream(id)
+	s, _, err := c.stream(id)
 	switch {
 	case s == nil:
 		return err
@@ -162,7 +159,7 @@ func (c *Conn) takeEnd(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.stream(e.Stream)
+	s, _, err := c.stream(e.Stream)
 	switch {
 	case s == nil:
 		return err
@@ -179,7 +176,7 @@ func (c *Conn) takeCredit(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.stream(id)
+	s, _, err := c.stream(id)
 	if s == nil {
 		return err
 	}

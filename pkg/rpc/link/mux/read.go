@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -23,11 +24,17 @@ type connReader struct {
 
 	// Constant while a message is with its reader.
 	buf    []byte
-	at     int            // offset in bytes of the first unprocessed byte
-	have   int            // number of bytes in buf
-	items  []byte         // the unprocessed messages of the current ITEMS frame
-	broken error          // why the connection ends after the batch; nil while frames are read
-	due    []*inbox.Inbox // of streams whose messages are passed on at the end of the batch
+	at     int    // offset in bytes of the first unprocessed byte
+	have   int    // number of bytes in buf
+	items  []byte // the unprocessed messages of the current ITEMS frame
+	broken error  // why the connection ends after the batch; nil while frames are read
+	due    []due  // streams whose messages are passed on at the end of the batch
+}
+
+// A due is a stream whose messages are passed on at the end of the batch.
+type due struct {
+	in      *inbox.Inbox
+	touched prefetch.Set
 }
 
 // errLeft ends a goroutine after another goroutine has replaced it.
@@ -156,7 +163,7 @@ func (r *connReader) takeItems() error {
 			return err
 		}
 		r.items = rest
-		s, err := r.conn.stream(id)
+		s, touched, err := r.conn.stream(id)
 		if err != nil {
 			return err
 		}
@@ -169,12 +176,12 @@ func (r *connReader) takeItems() error {
 			}
 			continue
 		}
-		due, err := s.in.Add(message)
+		isDue, err := s.in.Add(message)
 		if err != nil {
 			return err
 		}
-		if due {
-			r.due = append(r.due, s.in)
+		if isDue {
+			r.due = append(r.due, due{s.in, touched})
 		}
 	}
 	return nil
@@ -182,10 +189,16 @@ func (r *connReader) takeItems() error {
 
 // hand passes the messages of a batch to the readers of their streams, one stream after another.
 func (r *connReader) hand() error {
+	if n := len(r.due); n > 0 {
+		r.due[n-1].touched.Load()
+	}
 	for len(r.due) > 0 {
 		last := len(r.due) - 1
-		in := r.due[last]
+		in := r.due[last].in
 		r.due = r.due[:last]
+		if last > 0 {
+			r.due[last-1].touched.Load()
+		}
 		if !in.Hand(r.loop) {
 			return errLeft
 		}
@@ -198,7 +211,7 @@ func (r *connReader) takePart(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	s, err := r.conn.stream(id)
+	s, _, err := r.conn.stream(id)
 	if s == nil {
 		return err
 	}
