@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/image"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -41,6 +42,9 @@ type Call struct {
 	// as one body.
 	Events func() Writer
 	Whole  func() Gatherer
+	// Touched returns the memory that the last encoder of Events touches with each item; it may be
+	// nil.
+	Touched func() []prefetch.Memory
 	// Failure and Done, if not nil, replace those of the API's Form, for an API whose last event
 	// depends on the events that the encoder of Events has encoded.
 	Failure func(err *streamerr.Error, id string, lines Lines)

@@ -233,7 +233,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 // start is drive without a waiting goroutine: while other goroutines carry the stream, over is
 // false, and a new goroutine calls ended with the outcome.
 func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error, ended func(rpc.Outcome)) (o rpc.Outcome, over bool) {
-	o, over = rpc.DriveStarter(prefetch.With(loop.With(ctx, &r.carrier), prefetch.Of(r)), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
+	o, over = rpc.DriveStarter(prefetch.With(loop.With(ctx, &r.carrier), prefetch.Of(r), prefetch.Func(write)), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
 		starts := out.GetStarted() != nil && !r.started
 		if starts {
 			r.started = true

@@ -39,7 +39,7 @@ type answer struct {
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
 		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
-		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+		form: exchange.Form(c), encode: in.Events(), lines: sse.NewEncoder(client.Identity()),
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
 	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
@@ -95,7 +95,7 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 			finishes()
 		}
 	}()
-	ctx := prefetch.With(a.ctx, append(a.client.Touched(), prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))...)
+	ctx := prefetch.With(a.ctx, a.touched()...)
 	o, over := a.run.start(ctx, a.call, a.send, func(o rpc.Outcome) {
 		defer finishes()
 		a.tell(o)
@@ -106,6 +106,15 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 	case !socket.Leave(c):
 		<-ended
 	}
+}
+
+// touched returns the memory that write touches.
+func (a *answer) touched() []prefetch.Memory {
+	touched := append(a.client.Touched(), prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode), a.lines.Touched())
+	if a.call.Touched != nil {
+		touched = append(touched, a.call.Touched()...)
+	}
+	return touched
 }
 
 // send writes an item, and waits until the client has taken it.

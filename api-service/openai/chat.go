@@ -6,6 +6,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -20,21 +21,25 @@ var Form = call.Form{
 
 // Call returns the edge's view of the body.
 func (c *Chat) Call() *call.Call {
-	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, DefaultTokens: c.defaultTokens, Param: c.Param, Events: c.events, Whole: c.whole}
+	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, DefaultTokens: c.defaultTokens, Param: c.Param, Events: c.events, Whole: c.whole, Touched: c.touched}
 	if c.completion {
-		l.Events, l.Whole = c.textEvents, c.wholeText
+		l.Events, l.Whole, l.Touched = c.textEvents, c.wholeText, nil
 	}
 	return l
 }
 
+// touched returns the memory that the last encoder of events touches with each item.
+func (c *Chat) touched() []prefetch.Memory { return c.chunks.Touched() }
+
 // events encodes the chunks of a chat.
 func (c *Chat) events() call.Writer {
-	var chunks *Chunks
+	chunks := &Chunks{}
+	c.chunks = chunks
 	choices := call.Choices(c.Request)
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
-			chunks = NewChunks(m.Started, c.IncludeUsage)
+			chunks.initChat(m.Started, c.IncludeUsage)
 			for choice := range choices {
 				lines.End(chunks.appendRole(lines.Begin(), uint32(choice), promptOf(m.Started, 0)))
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/whence-dev/whence/api-service/jsontext"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each
@@ -18,17 +19,26 @@ type Chunks struct {
 	tail  []byte // the part after the choices
 	usage bool
 
-	// Chunks of the first choice with only text: the parts before and after the text.
+	// Chunks of the first choice with only text: the parts before and after the text. They are in
+	// room if they fit, so that the memory of a stream's chunks is known before they are encoded.
 	before, behind []byte
+	room           [256]byte
 }
 
 // NewChunks returns the encoder of a chat's chunks. With usage, each chunk has a null usage.
 func NewChunks(started *llmv1.Started, usage bool) *Chunks {
-	return newChunks(completionID(started.GetStreamId()), "chat.completion.chunk", started.GetModel(), usage)
+	c := new(Chunks)
+	c.initChat(started, usage)
+	return c
 }
 
-func newChunks(id, object, model string, usage bool) *Chunks {
-	c := &Chunks{usage: usage, tail: []byte("]}")}
+// initChat makes c what NewChunks returns.
+func (c *Chunks) initChat(started *llmv1.Started, usage bool) {
+	c.init(completionID(started.GetStreamId()), "chat.completion.chunk", started.GetModel(), usage)
+}
+
+func (c *Chunks) init(id, object, model string, usage bool) {
+	*c = Chunks{usage: usage, tail: []byte("]}")}
 	c.head = append(c.head, `{"id":`...)
 	c.head = jsontext.String(c.head, id)
 	c.head = append(append(append(c.head, `,"object":"`...), object...), `","created":`...)
@@ -39,10 +49,13 @@ func newChunks(id, object, model string, usage bool) *Chunks {
 	if usage {
 		c.tail = []byte(`],"usage":null}`)
 	}
-	c.before = append(c.delta(nil, 0), `{"content":`...)
-	c.behind = c.end([]byte{'}'}, nil, nil, "")
-	return c
+	c.before = append(c.delta(c.room[:0], 0), `{"content":`...)
+	free := c.room[min(len(c.before), len(c.room)):]
+	c.behind = c.end(append(free[:0], '}'), nil, nil, "")
 }
+
+// Touched implements prefetch.Toucher.
+func (c *Chunks) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(c)} }
 
 // AppendRole appends the first chunk of a choice.
 func (c *Chunks) AppendRole(b []byte, choice uint32) []byte {

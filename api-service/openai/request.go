@@ -31,6 +31,7 @@ type Chat struct {
 	IncludeUsage bool
 	Timeout      time.Duration // maximum duration of the answer; 0 means no limit
 	completion   bool          // the body has a prompt
+	chunks       *Chunks       // of the last encoder of events; nil before
 	// defaultTokens reports that the number of tokens is the default of completions.
 	defaultTokens bool
 	maxTokens     string  // name of the field that set the number of tokens

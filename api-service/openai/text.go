@@ -33,7 +33,7 @@ func (c *Chunks) appendText(b []byte, d *chatv1.Delta, likely *textLogprobs, pro
 
 // textEvents writes the chunks of a text completion.
 func (c *Chat) textEvents() call.Writer {
-	var chunks *Chunks
+	chunks := &Chunks{}
 	var offsets []offset
 	var untold [][]uint32 // the tokens of the prompt of each choice, until its first chunk
 	top, choices := c.Request.GetSampling().GetLogprobs() > 0, call.Choices(c.Request)
@@ -46,7 +46,7 @@ func (c *Chat) textEvents() call.Writer {
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
-			chunks = newChunks(textID(m.Started.GetStreamId()), textObject, m.Started.GetModel(), c.IncludeUsage)
+			chunks.init(textID(m.Started.GetStreamId()), textObject, m.Started.GetModel(), c.IncludeUsage)
 			offsets, untold = make([]offset, choices), make([][]uint32, choices)
 			for choice := range choices {
 				untold[choice] = promptOf(m.Started, choice/each)

@@ -33,7 +33,9 @@ func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *worke
 
 // start runs answer as a Starter.
 func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *workerv1.TokenRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
-	a := answerRun{tokenPrompt: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
+	opts := p.postprocess()
+	opts.Reuse = resume != nil // a Starter's items are valid until yield returns
+	a := answerRun{tokenPrompt: p, post: postprocess.New(opts), answered: req.GetPrompt()[len(p.ids):], yield: yield}
 	if len(a.answered) >= p.room {
 		worker = complete(len(p.ids), p.room).Starter()
 	}

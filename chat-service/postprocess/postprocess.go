@@ -8,12 +8,10 @@
 //
 // A stage holds text back while later tokens may change its meaning: a partial character, or the
 // beginning of a stop string or of a tag. All text that one message makes final leaves as one
-// delta. With only the first stage, a token costs one allocation, for its delta.
+// delta. With only the first stage, a token costs one allocation, for its delta, or none with Reuse.
 package postprocess
 
 import (
-	"slices"
-
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	"github.com/whence-dev/whence/chat-service/stopstring"
 	"github.com/whence-dev/whence/chat-service/toolcall"
@@ -47,6 +45,9 @@ type Options struct {
 
 	// TellIDs puts the token ids into each delta.
 	TellIDs bool
+
+	// Reuse makes a delta valid only until the next one.
+	Reuse bool
 }
 
 // Calls configures the parsing of tool calls.
@@ -97,6 +98,9 @@ func New(opts Options) *Processor {
 	}
 	if c := opts.Calls; c != nil {
 		p.calls = toolcall.New(c.Format, c.Known, c.Takes, c.Hidden, p.event)
+	}
+	if opts.Reuse {
+		p.delta.last = new(message)
 	}
 	p.singly = p.stop != nil || p.reason != nil || opts.Calls != nil && opts.Calls.Single
 	return p
@@ -330,66 +334,4 @@ func (p *Processor) take() *chatv1.GenerateResponse {
 		return nil
 	}
 	return p.delta.message()
-}
-
-// Delta returns a message with a delta that has only text.
-func Delta(text string) *chatv1.GenerateResponse {
-	d := delta{text: text}
-	return d.message()
-}
-
-func endMessage(end *llmv1.End) *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}}
-}
-
-// A delta collects the output of the stages since the last message.
-type delta struct {
-	text, reasoning string
-	tokens          uint32
-	ids             []uint32
-	logprobs        []*chatv1.TokenLogprob
-	calls           []*chatv1.ToolCallDelta
-	remainder       bool
-	byLogprobs      bool // tokens and ids do not include the tokens of logprobs
-}
-
-// counted returns the number of tokens that the delta counts.
-func (d *delta) counted() uint32 {
-	if d.byLogprobs {
-		return d.tokens + uint32(len(d.logprobs))
-	}
-	return d.tokens
-}
-
-func (d *delta) begin(index uint32, id, name string) {
-	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Id: id, Name: name})
-}
-
-func (d *delta) arguments(index uint32, piece string) {
-	if n := len(d.calls); n > 0 && d.calls[n-1].GetIndex() == index {
-		d.calls[n-1].Arguments += piece
-		return
-	}
-	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Arguments: piece})
-}
-
-// message returns the delta as a message, in one allocation, and resets it.
-func (d *delta) message() *chatv1.GenerateResponse {
-	m := new(struct {
-		resp  chatv1.GenerateResponse
-		oneof chatv1.GenerateResponse_Delta
-		delta chatv1.Delta
-	})
-	m.delta.Text, m.delta.Reasoning, m.delta.Tokens = d.text, d.reasoning, d.counted()
-	if d.byLogprobs {
-		for _, p := range d.logprobs {
-			d.ids = append(d.ids, p.GetId())
-		}
-	}
-	m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = slices.Clip(d.ids), d.logprobs, d.calls
-	m.delta.Remainder = d.remainder
-	m.oneof.Delta = &m.delta
-	m.resp.Message = &m.oneof
-	*d = delta{byLogprobs: d.byLogprobs}
-	return &m.resp
 }

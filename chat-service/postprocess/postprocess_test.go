@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/whence-dev/whence/chat-service/postprocess"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -63,16 +65,38 @@ func TestReplayedTokensHaveIDsButAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestTokenCostsOneAllocation covers answers that are only text. The allocation is the delta's
-// message.
-func TestTokenCostsOneAllocation(t *testing.T) {
+// TestTokenCostsAtMostOneAllocation covers answers that are only text. The allocation is the delta's
+// message, which Reuse saves.
+func TestTokenCostsAtMostOneAllocation(t *testing.T) {
 	tok := tiny(t)
-	p := postprocess.New(postprocess.Options{Tokenizer: tok})
 	tokens := &workerv1.Tokens{Ids: tok.Encode(" the", false)[:1]}
-	var out *chatv1.GenerateResponse
-	p.Tokens(tokens)
-	if n := testing.AllocsPerRun(1000, func() { out, _ = p.Tokens(tokens) }); n != 1 || out.GetDelta().GetTokens() != 1 {
-		t.Errorf("%v allocations for %v", n, out)
+	for reuse, want := range map[bool]float64{false: 1, true: 0} {
+		p := postprocess.New(postprocess.Options{Tokenizer: tok, Reuse: reuse})
+		var out *chatv1.GenerateResponse
+		p.Tokens(tokens)
+		if n := testing.AllocsPerRun(1000, func() { out, _ = p.Tokens(tokens) }); n != want || out.GetDelta().GetTokens() != 1 {
+			t.Errorf("reuse %v: %v allocations for %v", reuse, n, out)
+		}
+	}
+}
+
+// TestReusedDeltasAreAsNewOnes compares deltas of all kinds, of which a reader has changed the
+// choice.
+func TestReusedDeltasAreAsNewOnes(t *testing.T) {
+	tok := tiny(t)
+	kept, reused := postprocess.New(postprocess.Options{Tokenizer: tok, TellIDs: true}), postprocess.New(postprocess.Options{Tokenizer: tok, TellIDs: true, Reuse: true})
+	ids := tok.Encode("one two", false)
+	for i, tokens := range []*workerv1.Tokens{
+		{Ids: ids},
+		{Ids: ids[:1], Logprobs: []float32{-1}},
+		{Ids: ids},
+	} {
+		want, _ := kept.Tokens(tokens)
+		got, _ := reused.Tokens(tokens)
+		if !proto.Equal(got, want) {
+			t.Errorf("delta %d: %v, want %v", i, got, want)
+		}
+		got.GetDelta().Choice = 3
 	}
 }
 

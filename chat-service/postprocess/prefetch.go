@@ -4,5 +4,5 @@ import "github.com/whence-dev/whence/internal/prefetch"
 
 // Touched implements prefetch.Toucher.
 func (p *Processor) Touched() []prefetch.Memory {
-	return []prefetch.Memory{prefetch.Of(p), prefetch.Of(p.decoder), prefetch.Of(p.stop), prefetch.Of(p.reason)}
+	return []prefetch.Memory{prefetch.Of(p), prefetch.Of(p.decoder), prefetch.Of(p.stop), prefetch.Of(p.reason), prefetch.Of(p.delta.last)}
 }

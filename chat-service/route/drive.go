@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
+	"github.com/whence-dev/whence/chat-service/route/idlist"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/bigstack"
@@ -51,7 +52,7 @@ type drive struct {
 	yield   yielder                    // called without mu, by one goroutine at a time; nil after the reader has left
 	now     time.Duration              // time of the current event, since began
 	out     *workerv1.GenerateResponse // the current message
-	answer  []uint32                   // token ids delivered so far
+	answer  idlist.List                // token ids delivered so far
 	err     error                      // the cause for leaving the current call after the reader has left
 
 	carrier  *attempt         // the attempt whose goroutine steps the machine, or was when it panicked
@@ -110,7 +111,7 @@ func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now,
 		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
 	}
-	d.ctx = prefetch.With(ctx, prefetch.Of(d), prefetch.Of(d.machine), prefetch.Func(yield))
+	d.ctx = prefetch.With(ctx, append(d.machine.Touched(), prefetch.Of(d), prefetch.Func(yield))...)
 	d.waiter = waiter{began: now, turn: d.takeTurn}
 	return d
 }

@@ -153,7 +153,7 @@ func (d *drive) deliver(n int) {
 		if tokens.CachedTokens != nil && d.attempt.found != nil {
 			tokens.CachedTokens = new(min(*tokens.CachedTokens, *d.attempt.found))
 		}
-		d.answer = append(d.answer, tokens.GetIds()...)
+		d.answer.Add(tokens.GetIds())
 	}
 	d.pass(d.out, nil)
 }
@@ -197,7 +197,7 @@ func (d *drive) finish() *workerv1.GenerateResponse {
 	before := d.req.GetGenerated()
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
 		Reason: streamv1.Reason_REASON_COMPLETED, Path: streamerr.NewPath(d.attempt.peer), Finish: llmv1.Finish_FINISH_LENGTH,
-		Usage: &llmv1.Usage{PromptTokens: uint32(len(d.req.GetPrompt())) - before, CompletionTokens: before + uint32(len(d.answer))},
+		Usage: &llmv1.Usage{PromptTokens: uint32(len(d.req.GetPrompt())) - before, CompletionTokens: before + uint32(d.answer.Len())},
 	}}}
 }
 

@@ -29,10 +29,8 @@ func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 		Session: d.req.GetSession(), Claim: d.req.GetClaim(), Adapter: d.req.GetAdapter(),
 		Images: d.req.GetImages(), Conversation: d.req.GetConversation(), BeforeImages: d.req.GetBeforeImages(),
 	}
-	if len(d.answer) > 0 {
-		req.Prompt = slices.Concat(req.Prompt, d.answer)
-		req.Generated += uint32(len(d.answer))
-	}
+	req.Prompt = d.answer.AppendTo(slices.Clip(req.Prompt))
+	req.Generated += uint32(d.answer.Len())
 	if info == nil {
 		return req
 	}

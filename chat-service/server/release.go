@@ -5,6 +5,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // generate returns the Starter for calls with one request. It names this chat-service in the start of
@@ -13,7 +14,7 @@ import (
 // prompts are token ids. The requests must belong to the stream, as requests of a call do.
 func (s *Server) generate() chat.Starter {
 	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
-		return s.answer(ctx, req, func(out *chatv1.GenerateResponse, err error) bool {
+		pass := func(out *chatv1.GenerateResponse, err error) bool {
 			if started := out.GetStarted(); started != nil {
 				started.ChatService = s.hop.Name
 				if !s.repeats {
@@ -21,6 +22,7 @@ func (s *Server) generate() chat.Starter {
 				}
 			}
 			return yield(out, err)
-		}, resume)
+		}
+		return s.answer(prefetch.With(ctx, prefetch.Func(pass), prefetch.Func(yield)), req, pass, resume)
 	}
 }

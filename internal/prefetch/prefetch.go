@@ -23,6 +23,8 @@ const (
 	line = 64
 	// maxObject bounds the prefetched part of an object, in bytes.
 	maxObject = 8 * line
+	// captured is the usual size of a function with its variables, in bytes.
+	captured = 40
 	// maxLines bounds a Set.
 	maxLines = 192
 )
@@ -38,13 +40,23 @@ func Of[T any](p *T) Memory {
 	return Memory{at: unsafe.Pointer(p), size: unsafe.Sizeof(*p)} //nolint:gosec // the address is not used as one
 }
 
+// Before returns the Memory of the part of an object before one of its fields.
+func Before[T, F any](p *T, field *F) Memory {
+	return Memory{at: unsafe.Pointer(p), size: uintptr(unsafe.Pointer(field)) - uintptr(unsafe.Pointer(p))} //nolint:gosec // the address is not used as one
+}
+
+// Slice returns the Memory of the elements of a slice up to its capacity.
+func Slice[T any](s []T) Memory {
+	return Memory{at: unsafe.Pointer(unsafe.SliceData(s)), size: uintptr(cap(s)) * unsafe.Sizeof(*new(T))} //nolint:gosec // the address is not used as one
+}
+
 // Func returns the Memory of the variables that a function has captured. f may be nil.
 func Func[F any](f F) Memory {
 	var word unsafe.Pointer
 	if unsafe.Sizeof(f) != unsafe.Sizeof(word) {
 		return Memory{}
 	}
-	return Memory{at: *(*unsafe.Pointer)(unsafe.Pointer(&f)), size: 1} //nolint:gosec // a function value is a pointer
+	return Memory{at: *(*unsafe.Pointer)(unsafe.Pointer(&f)), size: captured} //nolint:gosec // a function value is a pointer
 }
 
 // A Toucher names the objects that its methods touch with each message.
@@ -94,6 +106,21 @@ func Collect(ctx context.Context, more ...Memory) Set {
 	for l, _ := ctx.Value(key{}).(*layer); l != nil; l = l.above {
 		lines = appendLines(lines, l.objects)
 	}
+	return newSet(lines)
+}
+
+// With returns the objects of s and further objects.
+func (s *Set) With(more ...Memory) Set {
+	lines := make([]uintptr, 0, maxLines)
+	for _, run := range s.runs {
+		for n := range run&(line-1) + 1 {
+			lines = append(lines, run&^(line-1)+n*line)
+		}
+	}
+	return newSet(appendLines(lines, more))
+}
+
+func newSet(lines []uintptr) Set {
 	slices.Sort(lines)
 	return Set{slices.Clone(join(slices.Compact(lines)))}
 }
@@ -133,4 +160,12 @@ func (s *Set) Load() {
 	if len(s.runs) > 0 {
 		load(&s.runs[0], len(s.runs))
 	}
+}
+
+// Start starts to load an object.
+func Start[T any](p *T) {
+	at := uintptr(unsafe.Pointer(p)) //nolint:gosec // the address is not used as one
+	more := (at+min(unsafe.Sizeof(*p), maxObject)-1)/line - at/line
+	run := at&^(line-1) | more
+	load(&run, 1)
 }

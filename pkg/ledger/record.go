@@ -94,7 +94,7 @@ func (r *Record) Touched() []prefetch.Memory {
 	if r == nil {
 		return nil
 	}
-	return append(r.tally.Touched(), prefetch.Of(r), prefetch.Of(r.trace))
+	return append(r.tally.Touched(), prefetch.Of(&r.tally))
 }
 
 // Read records what a message about the beginning or the end of a stream says about language

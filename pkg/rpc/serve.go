@@ -60,14 +60,6 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 	return serve(h, gathered, m, engine.Starter(), protocol.CalleeConfig{Whole: true}, send, answer)
 }
 
-// touched returns the objects that Send touches.
-func touched[In, Out any](st grpc.BidiStreamingServer[In, Out]) []prefetch.Memory {
-	if generic, ok := st.(*grpc.GenericServerStream[In, Out]); ok {
-		return append(prefetch.Touched(generic.ServerStream), prefetch.Of(generic))
-	}
-	return prefetch.Touched(st)
-}
-
 // A gatherStream drops its messages: the gathered answer is sent once, when it is complete.
 type gatherStream[In, Out, Resp any] struct {
 	grpc.ClientStreamingServer[In, Resp]
@@ -126,7 +118,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		if k != nil {
 			ctx = loop.With(ctx, k)
 		}
-		ctx = prefetch.With(ctx, append(touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Func(send))...)
+		ctx = prefetch.With(ctx, append(touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Of(k), prefetch.Func(send))...)
 		d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), verbatim: true}
 		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
 	}
@@ -240,6 +232,7 @@ type callee struct {
 	hop       *Hop
 	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
+	answers   bool            // an item has been passed to send
 	abandon   func(lost bool) // abandons the current message; lost reports whether the machine knows that the caller has gone
 
 	mu      sync.Mutex // guards the following fields
@@ -373,13 +366,12 @@ func (s *callee) unsent(err error) *streamerr.Error {
 // sending returns the send function for drive. The function reports the beginning of the answer to
 // the observer, and asks the machine about each message.
 func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*Out) error {
-	begun := false
 	return func(out *Out) error {
 		if do, _ := s.step(protocol.Event{Kind: protocol.Item}); do.Verb != protocol.Deliver {
 			return stream.Cause(s.ctx)
 		}
-		if !begun {
-			begun = true
+		if !s.answers {
+			s.answers = true
 			observer.Of(s.ctx).Note(observer.Event{Kind: observer.Answering})
 		}
 		err := delivery.Fault(out, send(out))

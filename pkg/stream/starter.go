@@ -8,6 +8,9 @@ import (
 // A Starter is an Engine whose readers need no goroutine while a stream runs. It calls yield with
 // each pair, as a loop over the sequence of an Engine does.
 //
+// If resume is not nil, an item may be valid only until yield returns. That includes the items of
+// Engine's sequences.
+//
 // A Starter returns true when the sequence has ended. It returns false when other goroutines, one
 // at a time, will call yield with the pairs that follow. They call resume when they have no more
 // pairs, or when the remaining work may block. resume is called once, must not block, and has

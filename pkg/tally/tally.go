@@ -50,7 +50,10 @@ func New(began time.Time) *Tally { return &Tally{began: began} }
 
 // Touched implements prefetch.Toucher.
 func (t *Tally) Touched() []prefetch.Memory {
-	return []prefetch.Memory{prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps)}
+	return []prefetch.Memory{
+		prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps),
+		prefetch.Slice(t.received.kept.last), prefetch.Slice(t.sent.kept.last),
+	}
 }
 
 // Began returns when the stream began.

@@ -4,5 +4,7 @@ import "github.com/whence-dev/whence/internal/prefetch"
 
 // Touched implements prefetch.Toucher.
 func (c *Conn) Touched() []prefetch.Memory {
-	return []prefetch.Memory{prefetch.Of(c), prefetch.Of(c.socket)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return []prefetch.Memory{prefetch.Of(c), prefetch.Of(c.socket), prefetch.Func(c.sent)}
 }

@@ -4,6 +4,8 @@ package sse
 import (
 	"strconv"
 	"time"
+
+	"github.com/whence-dev/whence/internal/prefetch"
 )
 
 // maxKept bounds the buffer that an Encoder keeps for the next events, in bytes. A larger buffer is
@@ -23,6 +25,17 @@ type Encoder struct {
 
 	answered int // end of the event in buf that completes the answer; 0 if none does
 }
+
+// usual is the initial size of NewEncoder's buffer, which is enough for most events.
+const usual = 256
+
+// NewEncoder returns an Encoder with a buffer.
+func NewEncoder(identity bool) Encoder {
+	return Encoder{Identity: identity, buf: make([]byte, 0, usual)}
+}
+
+// Touched returns the memory to which the next events are encoded.
+func (e *Encoder) Touched() prefetch.Memory { return prefetch.Slice(e.buf) }
 
 // sizeRoom is the room for the line with the size of a chunk. Two digits are enough for most
 // events.

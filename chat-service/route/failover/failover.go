@@ -10,6 +10,7 @@ package failover
 import (
 	"time"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -153,7 +154,14 @@ type Machine[W comparable] struct {
 }
 
 // New returns the machine of a stream. The first event must be Begin.
-func New[W comparable](limits Limits) *Machine[W] { return &Machine[W]{limits: limits} }
+func New[W comparable](limits Limits) *Machine[W] {
+	return &Machine[W]{limits: limits, out: make([]Action[W], 0, 2)}
+}
+
+// Touched implements prefetch.Toucher.
+func (m *Machine[W]) Touched() []prefetch.Memory {
+	return []prefetch.Memory{prefetch.Of(m), prefetch.Slice(m.out)}
+}
 
 // Wake returns when the machine needs a Tick, as a time since Begin, or 0 if it needs none.
 func (m *Machine[W]) Wake() time.Duration { return m.wake }

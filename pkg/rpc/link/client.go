@@ -156,6 +156,7 @@ type clientStream struct {
 	// Owned by the reader.
 	flushed bool        // the OPEN has been sent, or will be
 	over    bool        // RecvMsg has returned the end of the call
+	failed  error       // of a message that cannot be decoded
 	trailer metadata.MD // from the callee; nil until Trailer is called
 }
 
@@ -216,14 +217,12 @@ func (st *clientStream) RecvMsg(m any) error {
 // Attend implements loop.Source.
 func (st *clientStream) Attend(c *loop.Carrier, fresh func() any, take func(m any) bool, ended func(err error)) {
 	st.flush()
-	st.s.Prefetch(prefetch.Collect(st.ctx, append(st.s.Touched(), prefetch.Of(st), prefetch.Of(c), prefetch.Func(take))...))
-	var failed error // of a message that cannot be decoded
 	st.s.Attend(c, fresh, func(m any, err error) bool {
-		failed = err
+		st.failed = err
 		return err == nil && take(m)
 	}, func(err error) {
-		ended(st.received(cmp.Or(failed, err)))
-	}, codes.Internal)
+		ended(st.received(cmp.Or(st.failed, err)))
+	}, codes.Internal, prefetch.Collect(st.ctx, append(st.s.Touched(), prefetch.Of(st), prefetch.Of(c), prefetch.Func(take))...))
 }
 
 // flush sends the OPEN of a call that has not sent a message.

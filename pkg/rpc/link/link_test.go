@@ -29,6 +29,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/hello"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -361,7 +362,7 @@ func TestStopEndsGreetings(t *testing.T) {
 			}
 			began := time.Now()
 			server.Stop()
-			if took := time.Since(began); took >= mux.GreetTimeout {
+			if took := time.Since(began); took >= hello.Timeout {
 				t.Errorf("Stop took %v: it waited for silent callers", took)
 			}
 		})

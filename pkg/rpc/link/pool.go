@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/whence-dev/whence/pkg/rpc/link/hello"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 )
 
@@ -133,7 +134,7 @@ func (cc *ClientConn) make() (*mux.Conn, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	peer, buffered, err := mux.Greet(ctx, nc, cc.opts.Mux)
+	peer, buffered, err := hello.Exchange(ctx, nc, cc.opts.Mux.Greeting())
 	if err != nil {
 		_ = nc.Close()
 		return nil, nil, err

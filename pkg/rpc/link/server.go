@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/hello"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -156,7 +157,7 @@ func (s *Server) closed(err error) error {
 // greet does the TLS handshake, if there is one, and exchanges HELLOs with a caller. It fails as
 // soon as the server stops.
 func (s *Server) greet(nc net.Conn) (peer frame.Greeting, buffered []byte, err error) {
-	ctx, cancel := context.WithTimeout(s.serving, mux.GreetTimeout)
+	ctx, cancel := context.WithTimeout(s.serving, hello.Timeout)
 	defer cancel()
 	if tc, ok := nc.(*tls.Conn); ok {
 		if err := tc.HandshakeContext(ctx); err != nil {
@@ -166,7 +167,7 @@ func (s *Server) greet(nc net.Conn) (peer frame.Greeting, buffered []byte, err e
 			return peer, nil, err
 		}
 	}
-	return mux.Greet(ctx, nc, s.opts.Mux)
+	return hello.Exchange(ctx, nc, s.opts.Mux.Greeting())
 }
 
 // serveConn serves a connection until it ends.
@@ -337,7 +338,7 @@ func (st *serverStream) Carried(c *loop.Carrier) { st.s.Carried(c) }
 
 // Attend implements loop.Sink.
 func (st *serverStream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error)) {
-	st.s.Attend(&loop.Carrier{}, fresh, take, ended, codes.InvalidArgument)
+	st.s.Attend(&loop.Carrier{}, fresh, take, ended, codes.InvalidArgument, prefetch.Set{})
 }
 
 // More reports whether RecvMsg would return at once. Only the goroutine that calls RecvMsg may call

@@ -212,11 +212,8 @@ func (u *UpgradedConn) link(ctx context.Context) (cc *ClientConn, answered bool)
 
 // unreached reports whether a call has failed before the callee answered.
 func unreached(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return true
-	}
-	return false
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 }
 
 // fail logs that a link could not be made, unless the previous attempt failed, too.

@@ -54,16 +54,24 @@ type Inbox struct {
 
 	// Owned by the reader.
 	reading []byte
+
+	// The first two buffers. Most messages are short, and an Inbox without other buffers is one
+	// piece of memory.
+	small [2][smallBytes]byte
 }
+
+// smallBytes is the size of the first two buffers.
+const smallBytes = 64
 
 // A Take receives a message, or a TooLong. It returns false if it wants no more messages. The
 // message is valid until Take returns.
 type Take func(message []byte, err error) bool
 
-// New returns an Inbox for messages of at most maxMessage bytes, whose unread messages may cost
-// limit.
-func New(limit, maxMessage int) *Inbox {
-	return &Inbox{limit: limit, maxMessage: maxMessage}
+// Init initializes an Inbox for messages of at most maxMessage bytes, whose unread messages may cost
+// limit. After Init, an Inbox must not be copied.
+func (q *Inbox) Init(limit, maxMessage int) {
+	q.limit, q.maxMessage = limit, maxMessage
+	q.bytes, q.spare = q.small[0][:0], q.small[1][:0]
 }
 
 // wake wakes the goroutine in Next. The caller holds mu.

@@ -25,6 +25,12 @@ func put(t *testing.T, q *inbox.Inbox, l *loop.Loop, messages ...string) {
 	}
 }
 
+func newInbox(limit, maxMessage int) *inbox.Inbox {
+	q := new(inbox.Inbox)
+	q.Init(limit, maxMessage)
+	return q
+}
+
 func newLoop(t *testing.T) *loop.Loop {
 	return loop.New(func() { t.Error("handed over") })
 }
@@ -39,7 +45,7 @@ func attend(q *inbox.Inbox, take inbox.Take) <-chan error {
 // TestAttendPassesMessagesOn: on the goroutine that puts them, after earlier messages, until the
 // end.
 func TestAttendPassesMessagesOn(t *testing.T) {
-	q, l := inbox.New(1000, 100), newLoop(t)
+	q, l := newInbox(1000, 100), newLoop(t)
 	put(t, q, l, "a", "b")
 	var got []string
 	ended := attend(q, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
@@ -62,7 +68,7 @@ func TestAttendPassesMessagesOn(t *testing.T) {
 
 // TestReaderThatHasEnoughLeavesTheRest: Next returns the messages that take did not get.
 func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
-	q, l := inbox.New(1000, 100), newLoop(t)
+	q, l := newInbox(1000, 100), newLoop(t)
 	ended := attend(q, func(m []byte, _ error) bool { return string(m) != "b" })
 	put(t, q, l, "a", "b", "c")
 	if err := <-ended; err != nil {
@@ -84,7 +90,7 @@ func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
 // The messages of the stream wait in order, and the reader's goroutine reads them.
 func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := inbox.New(1000, 100)
+		q := newInbox(1000, 100)
 		var k loop.Carrier
 		var got []string
 		room := make(chan struct{})
@@ -125,7 +131,7 @@ func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 
 // TestDropWithinTheReader: a Drop ends the reader's turn.
 func TestDropWithinTheReader(t *testing.T) {
-	q := inbox.New(1000, 100)
+	q := newInbox(1000, 100)
 	ended := attend(q, func([]byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
 	put(t, q, newLoop(t), "a", "b")
 	if err := <-ended; !errors.Is(err, io.ErrClosedPipe) {
@@ -138,7 +144,7 @@ func TestDropWithinTheReader(t *testing.T) {
 func TestReaderThatExits(t *testing.T) {
 	for name, early := range map[string]bool{"by a Loop": false, "by Attend": true} {
 		t.Run(name, func(t *testing.T) {
-			q := inbox.New(1000, 100)
+			q := newInbox(1000, 100)
 			ended := make(chan error, 1)
 			message := func() { _, _ = q.Put(loop.New(func() {}), []byte("a")) }
 			reading := func() {
@@ -170,7 +176,7 @@ func TestReaderThatExits(t *testing.T) {
 // that was not sent is an error of its own.
 func TestBounds(t *testing.T) {
 	l := newLoop(t)
-	q := inbox.New(2*inbox.Cost(10), 10)
+	q := newInbox(2*inbox.Cost(10), 10)
 	put(t, q, l, "0123456789")
 	if still, err := q.PutPart(l, 11, nil); err != nil || !still {
 		t.Fatal(err)
@@ -192,7 +198,7 @@ func TestBounds(t *testing.T) {
 // TestAttendNeedsNoGoroutine: the goroutines that bring messages pass them on, earlier messages
 // included, and then the end.
 func TestAttendNeedsNoGoroutine(t *testing.T) {
-	q, l := inbox.New(1000, 100), newLoop(t)
+	q, l := newInbox(1000, 100), newLoop(t)
 	put(t, q, l, "a")
 	var got []string
 	q.Attend(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true }, func(err error) { got = append(got, err.Error()) })
@@ -219,7 +225,7 @@ func TestAttendEndsOnce(t *testing.T) {
 		{name: "ended within", take: func(q *inbox.Inbox) bool { q.End(io.EOF); return true }, want: "EOF"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			q, l := inbox.New(1000, 100), newLoop(t)
+			q, l := newInbox(1000, 100), newLoop(t)
 			var ends []string
 			q.Attend(&loop.Carrier{}, func([]byte, error) bool { return c.take(q) }, func(err error) { ends = append(ends, fmt.Sprint(err)) })
 			put(t, q, l, "a")
@@ -237,7 +243,7 @@ func TestAttendEndsOnce(t *testing.T) {
 
 // TestEndOfABatch: the end follows the messages of the batch, which Hand passes on.
 func TestEndOfABatch(t *testing.T) {
-	q := inbox.New(1000, 100)
+	q := newInbox(1000, 100)
 	var got []string
 	ended := attend(q, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
 	for at, m := range []string{"a", "b"} {

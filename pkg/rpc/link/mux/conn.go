@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/whence-dev/whence/internal/nowait"
-	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
@@ -121,16 +120,16 @@ func (c *Conn) Fail(err error) {
 }
 
 // stream returns the stream of a received frame, or nil if the stream has ended on this end.
-func (c *Conn) stream(id uint32) (*Stream, prefetch.Set, error) {
+func (c *Conn) stream(id uint32) (*Stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.streams[id]; s != nil {
-		return s, s.touched, nil
+		return s, nil
 	}
 	if id > c.last {
-		return nil, prefetch.Set{}, fmt.Errorf("%w: a frame of stream %d, which was not opened", ErrProtocol, id)
+		return nil, fmt.Errorf("%w: a frame of stream %d, which was not opened", ErrProtocol, id)
 	}
-	return nil, prefetch.Set{}, nil
+	return nil, nil
 }
 
 // takeLast handles a CLOSE or a RESET of the caller.
@@ -139,7 +138,7 @@ func (c *Conn) takeLast(f frame.Frame) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := c.stream(id)
+	s, err := c.stream(id)
 	switch {
 	case s == nil:
 		return err
@@ -159,7 +158,7 @@ func (c *Conn) takeEnd(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := c.stream(e.Stream)
+	s, err := c.stream(e.Stream)
 	switch {
 	case s == nil:
 		return err
@@ -176,7 +175,7 @@ func (c *Conn) takeCredit(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := c.stream(id)
+	s, err := c.stream(id)
 	if s == nil {
 		return err
 	}

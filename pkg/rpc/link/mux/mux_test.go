@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -184,7 +185,7 @@ func TestReaderThatWaitsHidesNoMalformedFrame(t *testing.T) {
 			k.Wait()
 			<-c.done
 			return true
-		}, func(err error) { ended <- err }, codes.Internal)
+		}, func(err error) { ended <- err }, codes.Internal, prefetch.Set{})
 		c.Start(nil)
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		broken, _ := frame.AppendOpen(appendItem(nil, s.id, nil), frame.Call{Stream: 3, Method: "/a.B/C"})

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 )
 
@@ -72,3 +73,8 @@ var (
 	// allow at that point.
 	ErrProtocol = inbox.ErrProtocol
 )
+
+// Greeting returns the HELLO of an end with these options.
+func (o Options) Greeting() frame.Greeting {
+	return frame.Greeting{Version: frame.Version, Window: o.Window, MaxMessage: o.MaxMessage, Identity: o.Identity}
+}

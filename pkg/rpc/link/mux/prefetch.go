@@ -3,13 +3,11 @@ package mux
 import "github.com/whence-dev/whence/internal/prefetch"
 
 // Touched implements prefetch.Toucher: Send touches these objects.
-func (s *Stream) Touched() []prefetch.Memory {
-	return []prefetch.Memory{prefetch.Of(s), prefetch.Of(s.in)}
-}
+func (s *Stream) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Before(s, &s.in)} }
 
-// Prefetch makes the connection load the objects into the cache when a message arrives.
-func (s *Stream) Prefetch(objects prefetch.Set) {
+// load starts to load the objects of Attend.
+func (s *Stream) load() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.touched = objects
+	s.touched.Load()
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
-	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
@@ -24,17 +23,19 @@ type connReader struct {
 
 	// Constant while a message is with its reader.
 	buf    []byte
-	at     int    // offset in bytes of the first unprocessed byte
-	have   int    // number of bytes in buf
-	items  []byte // the unprocessed messages of the current ITEMS frame
-	broken error  // why the connection ends after the batch; nil while frames are read
-	due    []due  // streams whose messages are passed on at the end of the batch
+	at     int       // offset in bytes of the first unprocessed byte
+	have   int       // number of bytes in buf
+	items  []byte    // the unprocessed messages of the current ITEMS frame
+	broken error     // why the connection ends after the batch; nil while frames are read
+	due    []*Stream // streams whose messages are passed on at the end of the batch
+
+	arrived []arrival // scratch of takeItems
 }
 
-// A due is a stream whose messages are passed on at the end of the batch.
-type due struct {
-	in      *inbox.Inbox
-	touched prefetch.Set
+// An arrival is a message and its stream.
+type arrival struct {
+	stream  *Stream
+	message []byte
 }
 
 // errLeft ends a goroutine after another goroutine has replaced it.
@@ -157,49 +158,74 @@ func (r *connReader) take(f frame.Frame) error {
 
 // takeItems processes the messages of the current ITEMS frame.
 func (r *connReader) takeItems() error {
+	if r.conn.serve == nil {
+		return r.addItems()
+	}
 	for len(r.items) > 0 {
-		id, message, rest, err := frame.NextItem(r.items)
-		if err != nil {
-			return err
-		}
-		r.items = rest
-		s, touched, err := r.conn.stream(id)
+		s, message, err := r.nextItem()
 		if err != nil {
 			return err
 		}
 		if s == nil {
 			continue
 		}
-		if r.conn.serve != nil { // a Stop is read before the RESET after it
-			if err := r.put(s.in.Put(r.loop, message)); err != nil {
-				return err
-			}
-			continue
-		}
-		isDue, err := s.in.Add(message)
-		if err != nil {
+		if err := r.put(s.in.Put(r.loop, message)); err != nil { // a Stop is read before the RESET after it
 			return err
-		}
-		if isDue {
-			r.due = append(r.due, due{s.in, touched})
 		}
 	}
 	return nil
 }
 
+// addItems adds the messages of the current ITEMS frame to the inboxes of their streams. It looks
+// all streams up before it uses the first, so that they are loaded into the cache at the same time.
+func (r *connReader) addItems() error {
+	r.arrived = r.arrived[:0]
+	var broken error
+	for len(r.items) > 0 && broken == nil {
+		var a arrival
+		if a.stream, a.message, broken = r.nextItem(); a.stream != nil {
+			prefetch.Start(a.stream)
+			r.arrived = append(r.arrived, a)
+		}
+	}
+	for _, a := range r.arrived {
+		isDue, err := a.stream.in.Add(a.message)
+		if err != nil {
+			return err
+		}
+		if isDue {
+			r.due = append(r.due, a.stream)
+		}
+	}
+	clear(r.arrived)
+	return broken
+}
+
+// nextItem returns the next message of the current ITEMS frame and its stream. The stream is nil if
+// it has ended on this end.
+func (r *connReader) nextItem() (s *Stream, message []byte, err error) {
+	id, message, rest, err := frame.NextItem(r.items)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.items = rest
+	s, err = r.conn.stream(id)
+	return s, message, err
+}
+
 // hand passes the messages of a batch to the readers of their streams, one stream after another.
 func (r *connReader) hand() error {
 	if n := len(r.due); n > 0 {
-		r.due[n-1].touched.Load()
+		r.due[n-1].load()
 	}
 	for len(r.due) > 0 {
 		last := len(r.due) - 1
-		in := r.due[last].in
+		s := r.due[last]
 		r.due = r.due[:last]
 		if last > 0 {
-			r.due[last-1].touched.Load()
+			r.due[last-1].load() // while s is handled
 		}
-		if !in.Hand(r.loop) {
+		if !s.in.Hand(r.loop) {
 			return errLeft
 		}
 	}
@@ -211,7 +237,7 @@ func (r *connReader) takePart(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := r.conn.stream(id)
+	s, err := r.conn.stream(id)
 	if s == nil {
 		return err
 	}

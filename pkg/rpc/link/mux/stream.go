@@ -32,7 +32,6 @@ type Stream struct {
 	// Static.
 	conn *Conn
 	id   uint32
-	in   *inbox.Inbox
 	room gate // opened when a waiting sender should check again whether it may send
 
 	read int // credit of read messages that was not granted again yet; owned by the reader
@@ -50,13 +49,14 @@ type Stream struct {
 	behind   bool          // the next message is sent in parts, or follows a large message
 
 	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's end
+
+	in inbox.Inbox
 }
 
 func newStream(c *Conn, id uint32) *Stream {
-	return &Stream{
-		conn: c, id: id, room: newGate(), credit: c.peer.Window,
-		in: inbox.New(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage), // the last term is for SendNow
-	}
+	s := &Stream{conn: c, id: id, room: newGate(), credit: c.peer.Window}
+	s.in.Init(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage) // the last term is for SendNow
+	return s
 }
 
 // OnOver registers stop, which is called when the stream is over on the callee's end. An Opener
@@ -218,10 +218,11 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 
 // Attend passes each message, or the error of a message that cannot be decoded, to take, as
 // Inbox.Attend does. fresh makes the messages. A panic of fresh, of the decoding, or of take ends
-// only this stream: take is not called again, and ended gets the panic as a *streamerr.Error.
-func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
+// only this stream: take is not called again, and ended gets the panic as a *streamerr.Error. The
+// connection of the caller's end loads the objects into the cache before it passes a message on.
+func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code, objects prefetch.Set) {
 	var panicked error
-	s.in.Attend(k, func(message []byte, err error) (more bool) {
+	pass := func(message []byte, err error) (more bool) {
 		defer func() {
 			if v := recover(); v != nil {
 				panicked, more = panicOf(v), false
@@ -232,7 +233,14 @@ func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err 
 			return take(m, s.decode(message, err, out, code))
 		}
 		return take(m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
-	}, func(err error) { ended(cmp.Or(panicked, err)) })
+	}
+	if s.conn.serve == nil {
+		objects = objects.With(prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))
+		s.conn.mu.Lock()
+		s.touched = objects
+		s.conn.mu.Unlock()
+	}
+	s.in.Attend(k, pass, func(err error) { ended(cmp.Or(panicked, err)) })
 }
 
 // panicOf returns the error of a stream whose message could not be passed to its reader. Its cause,

@@ -105,37 +105,40 @@ func (c *caller[In, Out]) Recv() (*Out, error) {
 // A carriedCaller is the caller's end of a call whose messages Loops carry.
 type carriedCaller[In, Out any] struct {
 	*caller[In, Out]
-	source loop.Source
+	source   loop.Source
+	take     func(m any) bool // of Attend
+	messages int              // in the current message
 }
 
 // Attend implements loop.Source. It does not use fresh.
 func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func(m any) bool, ended func(err error)) {
-	pass := func() bool {
-		for m := c.in.take(); m != nil; m = c.in.take() {
-			if !take(m) {
-				return false
-			}
-		}
-		return true
-	}
-	messages := 0 // in the current message
-	c.source.Attend(k, func() any { return c.in }, func(any) bool {
-		if c.in.merged() {
-			messages++
-		}
-		if c.in.merges() && c.peek.More() {
-			return true
-		}
-		c.tell(messages - 1)
-		messages = 0
-		return pass()
-	}, func(err error) {
+	c.take = take
+	c.source.Attend(k, func() any { return c.in }, c.decoded, func(err error) {
 		if err != nil { // Recv returns it, after the tokens that came before
-			c.tell(messages - 1)
+			c.tell(c.messages - 1)
 			c.err = err
 		}
 		ended(nil)
 	})
+}
+
+// decoded takes a decoded message, and passes it on unless tokens of the next message are added to
+// it. It returns false if the reader wants no more messages.
+func (c *carriedCaller[In, Out]) decoded(any) (more bool) {
+	if c.in.merged() {
+		c.messages++
+	}
+	if c.in.merges() && c.peek.More() {
+		return true
+	}
+	c.tell(c.messages - 1)
+	c.messages = 0
+	for m := c.in.take(); m != nil; m = c.in.take() {
+		if !c.take(m) {
+			return false
+		}
+	}
+	return true
 }
 
 // SendNow implements loop.Source.

@@ -1,4 +1,5 @@
-package mux
+// Package hello exchanges the first frames of a link, in which each end says what it accepts.
+package hello
 
 import (
 	"context"
@@ -7,15 +8,16 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 )
 
-// GreetTimeout bounds the exchange of HELLOs.
-const GreetTimeout = 5 * time.Second
+// Timeout bounds the exchange of HELLOs.
+const Timeout = 5 * time.Second
 
-// Greet exchanges HELLOs on a new connection. It returns the peer's HELLO, and the bytes read after
-// it.
-func Greet(ctx context.Context, nc net.Conn, o Options) (peer frame.Greeting, buffered []byte, err error) {
-	until := time.Now().Add(GreetTimeout)
+// Exchange sends own as the HELLO of a new connection. It returns the peer's HELLO, and the bytes
+// read after it.
+func Exchange(ctx context.Context, nc net.Conn, own frame.Greeting) (peer frame.Greeting, buffered []byte, err error) {
+	until := time.Now().Add(Timeout)
 	if at, ok := ctx.Deadline(); ok && at.Before(until) {
 		until = at
 	}
@@ -23,8 +25,7 @@ func Greet(ctx context.Context, nc net.Conn, o Options) (peer frame.Greeting, bu
 		return peer, nil, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
-	hello := frame.AppendHello(nil, frame.Greeting{Version: frame.Version, Window: o.Window, MaxMessage: o.MaxMessage, Identity: o.Identity})
-	if _, err := nc.Write(hello); err != nil {
+	if _, err := nc.Write(frame.AppendHello(nil, own)); err != nil {
 		return peer, nil, err
 	}
 	buf := make([]byte, 0, 4<<10)
@@ -34,7 +35,7 @@ func Greet(ctx context.Context, nc net.Conn, o Options) (peer frame.Greeting, bu
 		case err != nil:
 			return peer, nil, err
 		case n > 0 && f.Kind != frame.Hello:
-			return peer, nil, fmt.Errorf("%w: a connection that begins with %v", ErrProtocol, f.Kind)
+			return peer, nil, fmt.Errorf("%w: a connection that begins with %v", inbox.ErrProtocol, f.Kind)
 		case n > 0:
 			peer, err = frame.ParseHello(f.Payload)
 			if err == nil {
@@ -42,7 +43,7 @@ func Greet(ctx context.Context, nc net.Conn, o Options) (peer frame.Greeting, bu
 			}
 			return peer, buf[n:], err
 		case len(buf) == cap(buf):
-			return peer, nil, fmt.Errorf("%w: a HELLO of more than %d bytes", ErrProtocol, cap(buf))
+			return peer, nil, fmt.Errorf("%w: a HELLO of more than %d bytes", inbox.ErrProtocol, cap(buf))
 		}
 		m, err := nc.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+m]

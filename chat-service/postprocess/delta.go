@@ -1,0 +1,79 @@
+package postprocess
+
+import (
+	"slices"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+// Delta returns a message with a delta that has only text.
+func Delta(text string) *chatv1.GenerateResponse {
+	d := delta{text: text}
+	return d.message()
+}
+
+func endMessage(end *llmv1.End) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}}
+}
+
+// A delta collects the output of the stages since the last message.
+type delta struct {
+	text, reasoning string
+	tokens          uint32
+	ids             []uint32
+	logprobs        []*chatv1.TokenLogprob
+	calls           []*chatv1.ToolCallDelta
+	remainder       bool
+	byLogprobs      bool // tokens and ids do not include the tokens of logprobs
+
+	last *message // is used again; nil if messages are kept
+}
+
+// A message is a message with a delta, in one piece of memory.
+type message struct {
+	resp  chatv1.GenerateResponse
+	oneof chatv1.GenerateResponse_Delta
+	delta chatv1.Delta
+}
+
+// counted returns the number of tokens that the delta counts.
+func (d *delta) counted() uint32 {
+	if d.byLogprobs {
+		return d.tokens + uint32(len(d.logprobs))
+	}
+	return d.tokens
+}
+
+func (d *delta) begin(index uint32, id, name string) {
+	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Id: id, Name: name})
+}
+
+func (d *delta) arguments(index uint32, piece string) {
+	if n := len(d.calls); n > 0 && d.calls[n-1].GetIndex() == index {
+		d.calls[n-1].Arguments += piece
+		return
+	}
+	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Arguments: piece})
+}
+
+// message returns the delta as a message, and resets it.
+func (d *delta) message() *chatv1.GenerateResponse {
+	m := d.last
+	if m == nil {
+		m = new(message)
+	}
+	m.delta.Choice = 0
+	m.delta.Text, m.delta.Reasoning, m.delta.Tokens = d.text, d.reasoning, d.counted()
+	if d.byLogprobs {
+		for _, p := range d.logprobs {
+			d.ids = append(d.ids, p.GetId())
+		}
+	}
+	m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = slices.Clip(d.ids), d.logprobs, d.calls
+	m.delta.Remainder = d.remainder
+	m.oneof.Delta = &m.delta
+	m.resp.Message = &m.oneof
+	*d = delta{byLogprobs: d.byLogprobs, last: d.last}
+	return &m.resp
+}
