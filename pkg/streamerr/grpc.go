@@ -118,11 +118,20 @@ func fromStatus(st *status.Status) (e *Error, ours bool) {
 	}
 	if e.Reason == Unspecified {
 		e.Reason = fromCode(st.Code())
+		if e.Reason == Overloaded && tooLong(e.Message) {
+			e.Reason = Internal // another attempt would end in the same way
+		}
 		if ours && e.Reason == PeerLost { // a hop of a later release has said why
 			e.Reason = Unavailable
 		}
 	}
 	return e, ours
+}
+
+// tooLong reports whether a RESOURCE_EXHAUSTED is about the length of a message, as grpc-go and
+// package rpc report it.
+func tooLong(text string) bool {
+	return strings.Contains(text, "larger than max") || strings.HasPrefix(text, "received a message of ")
 }
 
 func fromCode(code codes.Code) Reason {

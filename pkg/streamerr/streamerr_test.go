@@ -159,6 +159,25 @@ func TestForeignStatusGetsTheReasonOfItsCode(t *testing.T) {
 	}
 }
 
+// TestMessageThatIsTooLongIsNoOverload: a client that waits and tries again would fail in the same
+// way. The texts are those of grpc-go and of this repository's transports.
+func TestMessageThatIsTooLongIsNoOverload(t *testing.T) {
+	for _, text := range []string{
+		"grpc: received message larger than max (5000000 vs. 4194304)",
+		"grpc: received message after decompression larger than max 4194304",
+		"trying to send message larger than max (5000000 vs. 4194304)",
+		"received a message of 5000000 bytes; at most 4194304 are allowed",
+	} {
+		if e := streamerr.FromGRPC("peer", status.Error(codes.ResourceExhausted, text)); e.Reason != streamerr.Internal || e.Message != text {
+			t.Error(e)
+		}
+	}
+	full := streamerr.New(streamerr.Overloaded, "the prompt is larger than max_batch_tokens: later").GRPCStatus().Err()
+	if e := streamerr.FromGRPC("peer", full); e.Reason != streamerr.Overloaded {
+		t.Error(e)
+	}
+}
+
 func TestLongMessageDoesNotBreakTheStatus(t *testing.T) {
 	e := &streamerr.Error{Reason: streamerr.Invalid, Message: strings.Repeat("ü", 5000)}
 	got := streamerr.FromGRPC("peer", e.GRPCStatus().Err())
