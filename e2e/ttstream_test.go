@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ func dialTTStream(t *testing.T, self, addr string) chat.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { runtime.KeepAlive(c) }) // Kitex closes the connections of a client that is garbage
 	return c
 }
 
@@ -142,6 +144,7 @@ func (s *scene) canceledMixedChain() *refusal {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(func() { runtime.KeepAlive(below) })
 	addr := serveCart(s.t, &relayingCart{t: s.t, below: below})
 	ctx, cancel := context.WithCancel(s.t.Context())
 	st := s.flowingTT(ctx, dialTTStream(s.t, shop, addr))

@@ -112,6 +112,7 @@ func TestBidiStreamsBesideMiddleware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
 	ctx := t.Context()
 	st, err := shop.Follow(ctx)
 	if err != nil {

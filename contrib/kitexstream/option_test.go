@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -151,6 +152,7 @@ func callGRPC(t *testing.T, c *counter, addr string, options ...client.Option) (
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
 	if _, err := shop.Last(t.Context(), &pb.Symbol{}); err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +174,7 @@ func callThrift(t *testing.T, c *counter, addr string, options ...client.Option)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
 	if _, err := shop.Last(t.Context(), &thrift.Symbol{}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"runtime"
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/klog"
@@ -58,6 +59,7 @@ func run(out io.Writer, spans sdktrace.SpanExporter) error {
 	if err != nil {
 		return err
 	}
+	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
 	st, err := shop.Watch(ctx, &pb.Symbol{Name: "WHNC"})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/cloudwego/kitex/client"
@@ -66,6 +67,7 @@ func run(out io.Writer, spans sdktrace.SpanExporter) error {
 	if err != nil {
 		return err
 	}
+	defer runtime.KeepAlive(shop) // Kitex closes the connections of a client that is garbage
 	st, err := shop.Watch(ctx, &thrift.Symbol{Name: "WHNC"})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -44,6 +45,7 @@ func start(t *testing.T, protocol transport.Protocol) chat.Client {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { runtime.KeepAlive(c) }) // Kitex closes the connections of a client that is garbage
 		return c
 	case err := <-ended:
 		ended <- nil
