@@ -8,7 +8,7 @@ import "github.com/whence-dev/whence/llm-worker/guide/grammar"
 func freeText(end string) *grammar.DFA {
 	next := make([][256]uint16, len(end)+2) // the dead state, and state n at 1+n
 	fallback := 0                           // the state in which all bytes but the first lead to state n
-	for n := range end {
+	for n := range len(end) {
 		if n == 0 {
 			for b := range 256 {
 				next[1][b] = 1
