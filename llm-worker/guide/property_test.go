@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ type sample struct {
 
 // draw returns a random sample.
 func draw(r *rand.Rand, depth int) sample {
-	kinds := 12
+	kinds := 14
 	if depth > 3 {
 		kinds = 5
 	}
@@ -79,9 +80,38 @@ func draw(r *rand.Rand, depth int) sample {
 			l, other := `"l":`+one.value(r), `"r":`+other.value(r)
 			return "{" + []string{l, other, l + "," + other}[r.IntN(3)] + "}"
 		}}
+	case 11:
+		return drawUnique(r)
+	case 12:
+		return drawNamePatterns(r, depth)
 	default:
 		return drawObject(r, depth)
 	}
+}
+
+// drawUnique draws an array of different constants.
+func drawUnique(r *rand.Rand) sample {
+	values := []string{`null`, `true`, `12`, `"a"`, `"ab"`, `"\"\\"`, `{"k":[1,null]}`}
+	r.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+	some := values[:1+r.IntN(5)]
+	least := r.IntN(len(some) + 1)
+	most := least + r.IntN(3)
+	schema := fmt.Sprintf(`{"type":"array","items":{"enum":[%s]},"uniqueItems":true,"minItems":%d,"maxItems":%d}`, strings.Join(some, ","), least, most)
+	return sample{schema, func(r *rand.Rand) string {
+		items := slices.Clone(some)
+		r.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+		return "[" + strings.Join(items[:least+r.IntN(min(most, len(items))-least+1)], ",") + "]"
+	}}
+}
+
+// drawNamePatterns draws an object whose names match one or both of two patterns.
+func drawNamePatterns(r *rand.Rand, depth int) sample {
+	named, number := draw(r, depth+1), drawNumber(r)
+	schema := `{"type":"object","properties":{"first":` + named.schema + `},"required":["first","x"],"patternProperties":{"^x":{"type":["number","string"]},"[0-9]$":` + number.schema + `},"additionalProperties":false}`
+	return sample{schema, func(r *rand.Rand) string {
+		members := []string{`"first": ` + named.value(r), `"x":"a"`, `"xy":0.5`, `"한1":` + number.value(r), `"x2": ` + number.value(r)}
+		return "{" + strings.Join(members[:2+r.IntN(4)], ", ") + "}"
+	}}
 }
 
 // drawExtended draws an object with a property of another schema that must hold, too.

@@ -60,7 +60,7 @@ func (t *translator) group() error {
 		t.at += len("(?:")
 		t.out.WriteString("(?:")
 	case strings.HasPrefix(rest, "(?=") || strings.HasPrefix(rest, "(?!") || strings.HasPrefix(rest, "(?<=") || strings.HasPrefix(rest, "(?<!"):
-		return errors.New("it has a lookahead or a lookbehind, which cannot be enforced")
+		return errors.New("it has a lookahead or a lookbehind, which can be enforced only after a ^ that begins the expression, and before a $ that ends it")
 	case strings.HasPrefix(rest, "(?<"):
 		end := strings.IndexByte(rest, '>')
 		if end < 0 {

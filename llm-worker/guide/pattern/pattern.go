@@ -2,8 +2,9 @@
 // that match them, as the strings stand in JSON: in UTF-8, with escapes where they are necessary.
 //
 // As in a validator, an expression matches if any part of the string does, unless it has anchors.
-// Lookaround, backreferences and word boundaries cannot be compiled, and are refused by name. So are
-// expressions whose DFA is too large or takes too long to make.
+// Backreferences, word boundaries, and lookaround other than at the ends of an expression cannot be
+// compiled, and are refused by name. So are expressions whose DFA is too large or takes too long to
+// make.
 package pattern
 
 import (
@@ -32,28 +33,19 @@ func NewBudget() Budget { return Budget{maxWork} }
 
 var errLarge = errors.New("the expressions are too complex to be enforced")
 
-// Compile returns the DFA of the contents of JSON strings, without their quotes, that match all
-// expressions and have least to most characters; most is negative if there is no upper bound. A
+// Compile returns the DFA of the contents of JSON strings, without their quotes, that meet all
+// conditions and have least to most characters; most is negative if there is no upper bound. A
 // quote may follow a text of the DFA. The work is taken from budget.
-func Compile(expressions []string, least, most int, budget *Budget) (*grammar.DFA, error) {
+func Compile(conditions []Condition, least, most int, budget *Budget) (*grammar.DFA, error) {
 	m := &machine{Budget: budget, least: least, most: most}
-	for _, e := range expressions {
-		if len(e) > maxExpression {
-			return nil, fmt.Errorf("it has %d bytes; it can have %d", len(e), maxExpression)
+	for _, c := range conditions {
+		for _, part := range c.split() {
+			prog, err := part.compile()
+			if err != nil {
+				return nil, err
+			}
+			m.progs, m.not = append(m.progs, prog), append(m.not, part.Not)
 		}
-		translated, err := translate(e)
-		if err != nil {
-			return nil, err
-		}
-		parsed, err := syntax.Parse(translated, syntax.Perl)
-		if err != nil {
-			return nil, fmt.Errorf("it is not a regular expression: %w", err)
-		}
-		prog, err := syntax.Compile(parsed.Simplify())
-		if err != nil {
-			return nil, fmt.Errorf("it is not a regular expression: %w", err)
-		}
-		m.progs = append(m.progs, prog)
 	}
 	if err := m.classify(); err != nil {
 		return nil, err
@@ -69,6 +61,7 @@ func Compile(expressions []string, least, most int, budget *Budget) (*grammar.DF
 type machine struct {
 	*Budget
 	progs       []*syntax.Prog
+	not         []bool // the expressions that must not match
 	least, most int
 
 	spans   []span // all characters, in order
@@ -242,13 +235,15 @@ func (m *machine) enter(p *place, first bool) int {
 	}
 	p.accept = p.count >= m.least
 	for i, prog := range m.progs {
-		if p.accept && !p.matched[i] {
+		matched := p.matched[i]
+		if p.accept && !matched {
 			at := syntax.EmptyEndText
 			if first {
 				at |= syntax.EmptyBeginText
 			}
-			_, p.accept = m.closure(prog, p.threads[i], at)
+			_, matched = m.closure(prog, p.threads[i], at)
 		}
+		p.accept = p.accept && matched != m.not[i]
 	}
 	n := len(m.places)
 	m.places, m.numbers[key] = append(m.places, p), n
@@ -282,6 +277,9 @@ func (m *machine) step(from *place, class int) (*place, bool) {
 		to.count = min(to.count, m.least)
 	}
 	for i, prog := range m.progs {
+		if from.matched[i] && m.not[i] {
+			return nil, false
+		}
 		if from.matched[i] {
 			continue
 		}
@@ -292,7 +290,7 @@ func (m *machine) step(from *place, class int) (*place, bool) {
 			}
 		}
 		to.threads[i], to.matched[i] = m.closure(prog, pcs, 0)
-		if !to.matched[i] && len(to.threads[i]) == 0 {
+		if m.not[i] && to.matched[i] || !m.not[i] && !to.matched[i] && len(to.threads[i]) == 0 {
 			return nil, false
 		}
 	}

@@ -66,8 +66,16 @@ func TestExpressionsMatchLikeECMA(t *testing.T) {
 		`^[^a]*$`:                    {[]string{"", "한😀\n", "\u07ff\u0800\uffff\U00010000"}, []string{"a", "xa"}},
 		`a{2,3}?b`:                   {[]string{"aab", "aaab", "aaaab"}, []string{"ab"}},
 		`^\cJ\0?$`:                   {[]string{"\n"}, []string{"J"}},
+
+		`^(?=.*\d)(?=.*[a-z])[a-z\d]{3,}$`: {[]string{"ab1", "1a1"}, []string{"abc", "123", "a1", "A1b"}},
+		`^(?!admin$|root)\w+$`:             {[]string{"adm", "administrator", "xroot"}, []string{"admin", "root", "rooted", ""}},
+		`^(?!.*--)[a-z-]+(?<!-)$`:          {[]string{"a", "a-b", "-a"}, []string{"a--b", "a-", "", "-"}},
+		`^[a-z]+(?<=x|y)(?<!xy|q(?:x))$`:   {[]string{"x", "ay", "yx"}, []string{"a", "axy", "xy", "qx"}},
+		`^(?![\])(|a])`:                    {[]string{"", "b"}, []string{"ab", ")", "]", "("}},
+		`^(?=a)`:                           {[]string{"a", "ab"}, []string{"", "ba"}},
+		`(?<!a)$`:                          {[]string{"", "b", "ab"}, []string{"a", "ba"}},
 	} {
-		d, err := Compile([]string{expression}, 0, -1, new(NewBudget()))
+		d, err := Compile([]Condition{{Expression: expression}}, 0, -1, new(NewBudget()))
 		if err != nil {
 			t.Errorf("%s: %v", expression, err)
 			continue
@@ -88,14 +96,14 @@ func TestExpressionsMatchLikeECMA(t *testing.T) {
 
 func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 	for expression, says := range map[string]string{
-		`(?=a)`: "lookahead", `a(?<!b)`: "lookbehind", `\bword\b`: `word boundary`, `(a)\1`: "backreference", `\k<n>`: "backreference",
+		`(?=a)`: "lookahead", `a(?<!b)`: "lookbehind", `^a(?=b)`: "lookahead", `^(?=a)b|c`: "lookahead", `^(?:(?!a)b)`: "lookahead", `^(?=(?!a)b)c`: "lookahead", `(?<!x)a$`: "lookbehind", `^(?!a)+`: "lookahead", `^)(?=a)(`: "lookahead", `\bword\b`: `word boundary`, `(a)\1`: "backreference", `\k<n>`: "backreference",
 		`(`: "not a regular expression", `a**`: "not a regular expression", `[b-a]`: "not a regular expression", `(?i)a`: "unknown kind", `[]`: "empty character class",
 		`[a`: "class without an end", `\`: "ends with a backslash", `\q`: "unknown escape", `\u12`: "number of a character", `\ud800`: "number of a character",
 		`\p{Nothing}`: "not a regular expression", `\pL`: "in braces", `(?<a`: "name without an end", `^(a|b)*a(a|b){14}$`: "too complex", `^.{4000}a.{4000}$`: "",
 		strings.Repeat("a", maxExpression+1): "it can have",
 	} {
 		begun := time.Now()
-		_, err := Compile([]string{expression}, 0, -1, new(NewBudget()))
+		_, err := Compile([]Condition{{Expression: expression}}, 0, -1, new(NewBudget()))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40s: %v, want %q", expression, err, says)
 		}
@@ -103,7 +111,7 @@ func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 			t.Errorf("%.40s: refused after %v", expression, took)
 		}
 	}
-	if _, err := Compile([]string{`^a*$`}, 0, 1e9, new(NewBudget())); err == nil {
+	if _, err := Compile([]Condition{{Expression: `^a*$`}}, 0, 1e9, new(NewBudget())); err == nil {
 		t.Error("a DFA of a billion places is made")
 	}
 }
@@ -116,21 +124,44 @@ func FuzzSeveralExpressionsAndLengthsHoldTogether(f *testing.F) {
 	parts := []string{`a`, `b`, `é`, `.`, `[^a]`, `[a-é]`, `\d`, `a?`, `b*`, `(ab)+`, `(a|é)`, `\n`, `한{1,2}`, `"`}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		var expressions []string
-		for range 1 + r.IntN(2) {
+		atoms := func() string {
 			e := ""
 			for range 1 + r.IntN(4) {
 				e += parts[r.IntN(len(parts))]
 			}
-			expressions = append(expressions, []string{"", "^"}[r.IntN(2)]+e+[]string{"", "$"}[r.IntN(2)])
+			return e
+		}
+		var conditions, wanted []Condition // wanted has those without lookaround that should be equal
+		for range 1 + r.IntN(2) {
+			before, after := []string{"", "^"}[r.IntN(2)], []string{"", "$"}[r.IntN(2)]
+			c := Condition{Expression: before + atoms() + after, Not: r.IntN(4) == 0}
+			wanted = append(wanted, c)
+			if !c.Not && r.IntN(2) == 0 {
+				look, not := atoms(), r.IntN(2) == 0
+				switch {
+				case before != "":
+					c.Expression = "^" + map[bool]string{false: "(?=", true: "(?!"}[not] + look + ")" + c.Expression[1:]
+					wanted = append(wanted, Condition{"^(?:" + look + ")", not})
+				case after != "":
+					c.Expression = strings.TrimSuffix(c.Expression, "$") + map[bool]string{false: "(?<=", true: "(?<!"}[not] + look + ")$"
+					wanted = append(wanted, Condition{"(?:" + look + ")$", not})
+				}
+			}
+			conditions = append(conditions, c)
 		}
 		least, most := r.IntN(3), -1
 		if r.IntN(2) == 0 {
 			most = least + r.IntN(5)
 		}
-		d, err := Compile(expressions, least, most, new(NewBudget()))
+		d, err := Compile(conditions, least, most, new(NewBudget()))
 		if err != nil {
-			t.Fatalf("%q: %v", expressions, err)
+			t.Fatalf("%+v: %v", conditions, err)
+		}
+		matches := make([]func(string) bool, len(conditions))
+		for i, c := range conditions {
+			if matches[i], err = Match(c.Expression); err != nil {
+				t.Fatalf("%+v: %v", c, err)
+			}
 		}
 		letters := []string{"a", "b", "é", "한", "1", "\n", `"`, `\`, "ab"}
 		for range 200 {
@@ -140,13 +171,17 @@ func FuzzSeveralExpressionsAndLengthsHoldTogether(f *testing.F) {
 			}
 			n := utf8.RuneCountInString(text)
 			want := n >= least && (most < 0 || n <= most)
-			for _, e := range expressions {
-				e = strings.ReplaceAll(e, ".", `[^\n\r\x{2028}\x{2029}]`)
-				want = want && regexp.MustCompile(e).MatchString(text)
+			matched := want
+			for _, c := range wanted {
+				e := strings.ReplaceAll(c.Expression, ".", `[^\n\r\x{2028}\x{2029}]`)
+				want = want && regexp.MustCompile(e).MatchString(text) != c.Not
+			}
+			for i, c := range conditions {
+				matched = matched && matches[i](text) != c.Not
 			}
 			c, _ := content(t, text)
-			if accepts(d, c) != want {
-				t.Fatalf("%q with %d to %d characters accepts %q: %v", expressions, least, most, text, !want)
+			if accepts(d, c) != want || matched != want {
+				t.Fatalf("%+v with %d to %d characters accepts %q: %v, Match: %v", conditions, least, most, text, !want, matched)
 			}
 		}
 	})
@@ -158,7 +193,7 @@ func FuzzExpressions(f *testing.F) {
 		f.Add(e)
 	}
 	f.Fuzz(func(t *testing.T, expression string) {
-		d, err := Compile([]string{expression}, 0, -1, new(NewBudget()))
+		d, err := Compile([]Condition{{Expression: expression}}, 0, -1, new(NewBudget()))
 		if err != nil {
 			return
 		}

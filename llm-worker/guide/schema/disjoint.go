@@ -156,7 +156,7 @@ func (c *Compiler) variant(s schema) (variant, error) {
 		}
 	}
 	var listed kinds
-	if b.values, listed = constants(s); b.values != nil {
+	if b.values, listed = listedValues(s); b.values != nil {
 		b.types &= listed
 		return b, nil
 	}
@@ -198,13 +198,13 @@ func (c *Compiler) tag(n node) (map[string]bool, error) {
 		}
 		return c.tag(node{target, &place{root: pointer}, n.depth + 1})
 	}
-	values, _ := constants(s)
+	values, _ := listedValues(s)
 	return values, nil
 }
 
-// constants returns the values of const or enum, and their types, or nil. Numbers that are equal are
-// the same.
-func constants(s schema) (values map[string]bool, types kinds) {
+// listedValues returns the values of const or enum, and their types, or nil. Numbers that are equal
+// are the same.
+func listedValues(s schema) (values map[string]bool, types kinds) {
 	var list []any
 	if raw, ok := s.is["enum"]; ok {
 		if json.Unmarshal(raw, &list) != nil {
@@ -226,7 +226,7 @@ func constants(s schema) (values map[string]bool, types kinds) {
 		}
 		values[string(text)] = true
 		for name, kind := range kindOf {
-			if isOf(v, name) {
+			if document.Is(v, name) {
 				types |= kind
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
 )
 
 func TestFormatsAreExactWithinTheirLimits(t *testing.T) {
@@ -45,7 +46,7 @@ func TestFormatsAreExactWithinTheirLimits(t *testing.T) {
 
 // TestDatesExist compares all dates of some years, real and not, with the calendar.
 func TestDatesExist(t *testing.T) {
-	date := regexp.MustCompile("^(?:" + dateText + ")$")
+	date := regexp.MustCompile(format.Named("date").Expression)
 	for _, year := range []string{"0000", "0004", "0100", "0400", "1900", "2000", "2023", "2024", "2100", "9996", "9999"} {
 		for month := range 14 {
 			for day := range 33 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/internal/doctable"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the tables into docs/reference/openai.md instead of comparing them")
@@ -30,7 +31,7 @@ func reference() string {
 		row(&b, k.Name, k.Limits)
 	}
 	b.WriteString("\n| `format` | limits |\n|---|---|\n")
-	for _, f := range Formats {
+	for _, f := range format.All {
 		row(&b, f.Name, f.Limits)
 	}
 	b.WriteString("\nThese keywords do not affect validity, and are ignored: `" + strings.Join(Annotations, "`, `") + "`.\n")

@@ -161,10 +161,13 @@ func parse(n node) (schema, error) {
 			return s, n.wrong(m.Key, "this keyword is not supported")
 		}
 	}
-	if unique, ok := s.is["uniqueItems"]; ok && string(unique) != "false" {
-		return s, n.wrong("uniqueItems", "only false is supported")
+	switch unique, ok := s.is["uniqueItems"]; {
+	case !ok:
+	case string(unique) == "false":
+		delete(s.is, "uniqueItems")
+	case string(unique) != "true":
+		return s, n.wrong("uniqueItems", "it must be true or false")
 	}
-	delete(s.is, "uniqueItems")
 	return s, nil
 }
 
@@ -190,21 +193,28 @@ func (c *Compiler) compile(s schema) (*grammar.Symbol, error) {
 	return c.types(s)
 }
 
-// listed compiles const or enum, beside which only type may stand: it filters the values.
+// listed compiles const or enum.
 func (c *Compiler) listed(s schema, name string) (*grammar.Symbol, error) {
+	texts, err := c.constants(s, name)
+	return grammar.OneText(texts), err
+}
+
+// constants returns the values of const or enum, beside which only type may stand: it filters the
+// values.
+func (c *Compiler) constants(s schema, name string) ([]string, error) {
 	for _, k := range Keywords {
 		if _, is := s.is[k.Name]; is && k.Name != name && k.Name != "type" {
 			return nil, s.wrong(k.Name, "it stands beside %s, which must stand alone", name)
 		}
 	}
 	if name == "const" {
-		return c.values(s, name, []json.RawMessage{s.is[name]})
+		return c.texts(s, name, []json.RawMessage{s.is[name]})
 	}
 	list, err := s.list(name)
 	if err != nil {
 		return nil, err
 	}
-	return c.values(s, name, list)
+	return c.texts(s, name, list)
 }
 
 // list returns the elements of a keyword's list.
@@ -215,8 +225,8 @@ func (s schema) list(name string) (list []json.RawMessage, err error) {
 	return list, nil
 }
 
-// values matches one of the values that have the schema's type.
-func (c *Compiler) values(s schema, name string, list []json.RawMessage) (*grammar.Symbol, error) {
+// texts returns the values that have the schema's type, as JSON, sorted.
+func (c *Compiler) texts(s schema, name string, list []json.RawMessage) ([]string, error) {
 	types, err := typesOf(s)
 	if err != nil {
 		return nil, err
@@ -230,7 +240,7 @@ func (c *Compiler) values(s schema, name string, list []json.RawMessage) (*gramm
 		if err := json.Unmarshal(raw, &v); err != nil {
 			return nil, s.wrong(name, "%v", err)
 		}
-		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return isOf(v, t) }) {
+		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return document.Is(v, t) }) {
 			continue
 		}
 		text, err := document.Canonical(raw)
@@ -240,5 +250,5 @@ func (c *Compiler) values(s schema, name string, list []json.RawMessage) (*gramm
 		texts = append(texts, text)
 	}
 	slices.Sort(texts)
-	return grammar.OneText(slices.Compact(texts)), nil
+	return slices.Compact(texts), nil
 }

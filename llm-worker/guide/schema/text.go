@@ -2,74 +2,19 @@ package schema
 
 import (
 	"encoding/json"
-	"slices"
-	"sync"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
 )
-
-// A Format is a value of the keyword format that guides enforce. JSON Schema lets a validator ignore
-// all formats, and guides ignore those that are not listed. A guide may allow fewer texts than the
-// format, but no others.
-type Format struct {
-	Name string
-	// Limits says which texts of the format guides do not write; "" means none.
-	Limits string
-
-	expression string
-	alone      func() (*grammar.DFA, error) // the format without other keywords
-}
-
-const (
-	dateText = `(?:(?:\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))` +
-		`|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)`
-	timeText     = `(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
-	shortTime    = `T(?:\d{1,9}H(?:\d{1,9}M(?:\d{1,9}S)?)?|\d{1,9}M(?:\d{1,9}S)?|\d{1,9}S)`
-	shortDate    = `(?:\d{1,9}Y(?:\d{1,9}M(?:\d{1,9}D)?)?|\d{1,9}M(?:\d{1,9}D)?|\d{1,9}D)`
-	labelText    = `[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?`
-	mailboxText  = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
-	octetText    = `(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
-	hexText      = `[0-9a-fA-F]{1,4}`
-	hexTextColon = `(?:` + hexText + `:)`
-	colonHexText = `(?::` + hexText + `)`
-)
-
-// Formats are the formats that guides enforce.
-var Formats = func() []*Format {
-	all := []*Format{
-		{Name: "date", Limits: "years from 0001 on", expression: dateText},
-		{Name: "time", Limits: "upper case, at most six digits of a second, no leap seconds", expression: timeText},
-		{Name: "date-time", Limits: "as `date` and `time`", expression: dateText + "T" + timeText},
-		{Name: "duration", Limits: "at most nine digits per number", expression: `P(?:\d{1,9}W|` + shortDate + `(?:` + shortTime + `)?|` + shortTime + `)`},
-		{Name: "uuid", expression: `[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}`},
-		{Name: "ipv4", expression: octetText + `(?:\.` + octetText + `){3}`},
-		{Name: "ipv6", Limits: "without an IPv4 part", expression: hexTextColon + `{7}` + hexText + `|` + hexTextColon + `{1,7}:|` + hexTextColon + `{1,6}:` + hexText +
-			`|` + hexTextColon + `{1,5}` + colonHexText + `{1,2}|` + hexTextColon + `{1,4}` + colonHexText + `{1,3}|` + hexTextColon + `{1,3}` + colonHexText + `{1,4}` +
-			`|` + hexTextColon + `{1,2}` + colonHexText + `{1,5}|` + hexText + `:` + colonHexText + `{1,6}|:(?:` + colonHexText + `{1,7}|:)`},
-		{Name: "email", Limits: "ASCII without quotes, at most 48 characters before the @, and a domain of two to five labels of at most 32 characters, the last one of letters",
-			expression: mailboxText + `{1,32}(?:\.` + mailboxText + `{1,15})?@(?:` + labelText + `\.){1,4}[A-Za-z]{2,24}`},
-		{Name: "hostname", Limits: "at most five labels of at most 32 characters", expression: labelText + `(?:\.` + labelText + `){0,4}`},
-	}
-	for _, f := range all {
-		f.expression = "^(?:" + f.expression + ")$"
-		f.alone = sync.OnceValues(func() (*grammar.DFA, error) {
-			return pattern.Compile([]string{f.expression}, 0, -1, new(pattern.NewBudget()))
-		})
-	}
-	return all
-}()
 
 // formatOf returns the enforced format of a schema, or nil.
-func formatOf(s schema) *Format {
+func formatOf(s schema) *format.Format {
 	var name string
 	if json.Unmarshal(s.is["format"], &name) != nil {
 		return nil
 	}
-	if i := slices.IndexFunc(Formats, func(f *Format) bool { return f.Name == name }); i >= 0 {
-		return Formats[i]
-	}
-	return nil
+	return format.Named(name)
 }
 
 // text matches the strings that are valid under a schema.
@@ -78,36 +23,45 @@ func (c *Compiler) text(s schema) (*grammar.Symbol, error) {
 	if err != nil {
 		return nil, err
 	}
-	expression, format := s.is["pattern"], formatOf(s)
-	if expression == nil && format == nil {
+	expression, form := s.is["pattern"], formatOf(s)
+	if expression == nil && form == nil {
 		return quoted(grammar.Run(grammar.Characters, least, most)), nil
 	}
-	var d *grammar.DFA
+	var all []pattern.Condition
 	keyword := "format"
+	if form != nil {
+		all = append(all, pattern.Condition{Expression: form.Expression})
+	}
+	if expression != nil {
+		var text string
+		if keyword = "pattern"; json.Unmarshal(expression, &text) != nil {
+			return nil, s.wrong(keyword, "it must be a string")
+		}
+		all = append(all, pattern.Condition{Expression: text})
+	}
+	var d *grammar.DFA
 	if expression == nil && least == 0 && most < 0 {
-		d, err = format.alone()
+		d, err = form.DFA()
 	} else {
-		var all []string
-		if format != nil {
-			all = append(all, format.expression)
-		}
-		if expression != nil {
-			var text string
-			if keyword = "pattern"; json.Unmarshal(expression, &text) != nil {
-				return nil, s.wrong(keyword, "it must be a string")
-			}
-			all = append(all, text)
-		}
 		d, err = pattern.Compile(all, least, most, &c.patterns)
 	}
 	if err != nil {
 		return nil, s.wrong(keyword, "%v", err)
 	}
+	one, err := c.run(s, d)
+	if err == nil && one == nil {
+		err = s.wrong(keyword, "no text is valid under it and the keywords beside it")
+	}
+	return one, err
+}
+
+// run matches the strings of a DFA. It returns nil if there are none.
+func (c *Compiler) run(s schema, d *grammar.DFA) (*grammar.Symbol, error) {
 	if err := c.take(s.node, d.States()/patternStates); err != nil {
 		return nil, err
 	}
 	if d.Need(grammar.Start, 0) >= grammar.Endless {
-		return nil, s.wrong(keyword, "no text is valid under it and the keywords beside it")
+		return nil, nil //nolint:nilnil // see above
 	}
 	return quoted(grammar.Run(d, 0, -1)), nil
 }

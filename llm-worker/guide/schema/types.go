@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"math"
 	"slices"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
@@ -66,21 +65,4 @@ func typesOf(s schema) ([]string, error) {
 		return nil, s.wrong("type", "it must be a string, or a list of strings")
 	}
 	return types, nil
-}
-
-func isOf(v any, kind string) bool {
-	switch v := v.(type) {
-	case nil:
-		return kind == "null"
-	case bool:
-		return kind == "boolean"
-	case string:
-		return kind == "string"
-	case []any:
-		return kind == "array"
-	case float64:
-		return kind == "number" || kind == "integer" && v == math.Trunc(v)
-	default:
-		return kind == "object"
-	}
 }

@@ -125,6 +125,14 @@ func (o Object) divides(other Object) bool {
 	return o["patternProperties"] != nil && other["patternProperties"] == nil && !anything(other.Others())
 }
 
+// excludes reports whether o's patternProperties could apply to a property that only other names, so
+// that o's additionalProperties would not.
+func (o Object) excludes(mine, theirs []document.Member) bool {
+	return o["patternProperties"] != nil && !anything(o.Others()) && slices.ContainsFunc(theirs, func(m document.Member) bool {
+		return !slices.ContainsFunc(mine, func(known document.Member) bool { return known.Key == m.Key })
+	})
+}
+
 // Others returns the schema of the properties that o does not name.
 func (o Object) Others() json.RawMessage {
 	if v, ok := o["additionalProperties"]; ok {
@@ -144,6 +152,9 @@ func (o Object) withProperties(other Object) error {
 	theirs, err := other.properties()
 	if err != nil {
 		return err
+	}
+	if o.excludes(mine, theirs) || other.excludes(theirs, mine) {
+		return &Conflict{"patternProperties", "another schema that must hold has properties that it may match, and additionalProperties stands beside it"}
 	}
 	byName := make(map[string]json.RawMessage, len(theirs))
 	for _, m := range theirs {

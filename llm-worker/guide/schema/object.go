@@ -1,0 +1,245 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/pattern"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
+)
+
+// object matches an object. The properties that the schema names come first, in the schema's order;
+// those that are not required may be absent. Properties whose names match a pattern may follow. If the
+// schema has neither names nor patterns, the object may have any properties.
+func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
+	patterns, err := s.patterns()
+	if err != nil {
+		return nil, err
+	}
+	properties, err := s.properties()
+	if err != nil {
+		return nil, err
+	}
+	names, named := s.is["propertyNames"]
+	if named && (len(properties) > 0 || len(patterns) > 0) {
+		return nil, s.wrong("propertyNames", "it stands beside properties, required or patternProperties, which is not supported")
+	}
+	others := s.others()
+	switch {
+	case len(patterns) > 0:
+		further, err := c.matching(s, patterns, properties)
+		if err != nil {
+			return nil, err
+		}
+		return c.named(s, properties, further)
+	case len(properties) > 0 || string(others) == "false":
+		return c.named(s, properties, nil)
+	}
+	key := text
+	if named {
+		if key, err = c.names(s.below(names, "propertyNames")); err != nil {
+			return nil, err
+		}
+	}
+	one, err := c.schema(s.below(others, "additionalProperties"))
+	if err != nil {
+		return nil, err
+	}
+	return list("{", grammar.Sequence(key, colon, one), 0, -1, "}"), nil
+}
+
+// others returns the schema of the properties that s does not name.
+func (s schema) others() json.RawMessage {
+	return merge.Object(s.is).Others()
+}
+
+// A namePattern is a member of patternProperties.
+type namePattern struct {
+	document.Member
+	match func(name string) bool
+}
+
+// maxNamePatterns bounds the patterns of one schema, because a name may match any set of them.
+const maxNamePatterns = 4
+
+// patterns returns the members of patternProperties.
+func (s schema) patterns() (all []namePattern, err error) {
+	const keyword = "patternProperties"
+	raw, ok := s.is[keyword]
+	if !ok {
+		return nil, nil
+	}
+	list, err := document.Members(raw)
+	if err != nil {
+		return nil, s.wrong(keyword, "it must be an object: %v", err)
+	}
+	if len(list) > maxNamePatterns {
+		return nil, s.wrong(keyword, "it has %d patterns; it can have %d", len(list), maxNamePatterns)
+	}
+	for _, m := range list {
+		match, err := pattern.Match(m.Key)
+		if err != nil {
+			return nil, s.wrong(keyword, "%.64q: %v", m.Key, err)
+		}
+		all = append(all, namePattern{m, match})
+	}
+	return all, nil
+}
+
+// matching matches a property whose name matches patterns, and is none of properties. All schemas of
+// the patterns that a name matches must hold; names for which that cannot be enforced are not written.
+func (c *Compiler) matching(s schema, patterns []namePattern, properties []property) (*grammar.Symbol, error) {
+	const keyword = "patternProperties"
+	var known []string
+	for _, p := range properties {
+		if slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(p.Key) }) {
+			known = append(known, p.Key)
+		}
+	}
+	one := grammar.Choice()
+	for set := 1; set < 1<<len(patterns); set++ {
+		value, names := json.RawMessage("true"), []pattern.Condition(nil)
+		for i, p := range patterns {
+			in := set&(1<<i) != 0
+			if names = append(names, pattern.Condition{Expression: p.Key, Not: !in}); in {
+				value = merge.All(value, p.Value)
+			}
+		}
+		if known != nil {
+			names = append(names, pattern.Condition{Expression: pattern.Exactly(known), Not: true})
+		}
+		d, err := pattern.Compile(names, 0, -1, &c.patterns)
+		if err != nil {
+			return nil, s.wrong(keyword, "%v", err)
+		}
+		name, err := c.run(s, d)
+		if err != nil {
+			return nil, err
+		}
+		if name == nil {
+			continue
+		}
+		of, err := c.schema(s.below(value, keyword))
+		if _, wrong := errors.AsType[*Error](err); wrong && set&(set-1) != 0 {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		one.Or(grammar.Sequence(name, colon, of))
+	}
+	return one, nil
+}
+
+// A property is a property that a schema names.
+type property struct {
+	document.Member
+	where    string // the keyword that has its schema
+	required bool
+}
+
+// properties returns the properties that s names in properties and required, with all that must hold
+// for their values.
+func (s schema) properties() (all []property, err error) {
+	patterns, err := s.patterns()
+	if err != nil {
+		return nil, err
+	}
+	if raw, ok := s.is["properties"]; ok {
+		list, err := document.Members(raw)
+		if err != nil {
+			return nil, s.wrong("properties", "it must be an object: %v", err)
+		}
+		for _, m := range list {
+			all = append(all, property{Member: m, where: "properties"})
+		}
+	}
+	var required []string
+	if raw, ok := s.is["required"]; ok && json.Unmarshal(raw, &required) != nil {
+		return nil, s.wrong("required", "it must be a list of strings")
+	}
+	index := make(map[string]int, len(all))
+	for i := range all {
+		index[all[i].Key] = i
+	}
+	others := s.others()
+	for _, name := range required {
+		at, known := index[name]
+		switch {
+		case known:
+			all[at].required = true
+			continue
+		case slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(name) }):
+			all = append(all, property{document.Member{Key: name, Value: json.RawMessage("true")}, "patternProperties", true})
+		case string(others) == "false":
+			return nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
+		default:
+			all = append(all, property{document.Member{Key: name, Value: others}, "additionalProperties", true})
+		}
+		index[name] = len(all) - 1
+	}
+	for i := range all {
+		for _, p := range patterns {
+			if p.match(all[i].Key) {
+				all[i].Value = merge.All(all[i].Value, p.Value)
+			}
+		}
+	}
+	return all, nil
+}
+
+// names matches the names that are valid under a schema of strings.
+func (c *Compiler) names(n node) (*grammar.Symbol, error) {
+	if err := c.take(n, 1); err != nil {
+		return nil, err
+	}
+	s, err := parse(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range Keywords {
+		if _, is := s.is[k.Name]; is && k.implies != "string" && k.Name != "type" && k.Name != "enum" && k.Name != "const" {
+			return nil, s.wrong(k.Name, "this keyword is not supported in propertyNames")
+		}
+	}
+	if types, err := typesOf(s); err != nil || len(types) > 0 && !slices.Contains(types, "string") {
+		return nil, s.wrong("type", "it must be string in propertyNames")
+	}
+	s.is["type"] = json.RawMessage(`"string"`)
+	return c.compile(s)
+}
+
+// named matches an object with these properties; others, if it is not nil, matches one of those that
+// may follow. What may follow depends on the index of the next property, and on whether a property has
+// come before.
+func (c *Compiler) named(s schema, properties []property, others *grammar.Symbol) (*grammar.Symbol, error) {
+	first, later := grammar.Literal("}"), grammar.Literal("}")
+	if others != nil {
+		later = grammar.Sequence(grammar.Repeat(0, -1, grammar.Sequence(comma, others)), later)
+		first = grammar.Choice(grammar.Sequence(others, later), first)
+	}
+	for _, p := range slices.Backward(properties) {
+		at := s.below(p.Value, p.where)
+		if p.where == "properties" {
+			at = s.below(p.Value, p.where, p.Key)
+		}
+		value, err := c.schema(at)
+		if err != nil {
+			return nil, err
+		}
+		key, err := document.Plain(p.Key)
+		if err != nil {
+			return nil, err
+		}
+		one := grammar.Sequence(grammar.Literal(key), colon, value, later)
+		asFirst, asLater := one, grammar.Sequence(comma, one)
+		if !p.required {
+			asFirst, asLater = grammar.Choice(one, first), grammar.Choice(asLater, later)
+		}
+		first, later = asFirst, asLater
+	}
+	return grammar.Sequence(grammar.Literal("{"), first), nil
+}
