@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/shared"
 )
 
 // TestStreamGoesOnAtAnotherLlamaCPP: over llama.cpp's own API, a stream whose server is lost continues at
@@ -62,6 +66,41 @@ func TestLlamaCPPEnforcesASchemaAndChatServiceAStop(t *testing.T) {
 	want, _, _ := strings.Cut(whole, stop)
 	if got := w.answer(t, greedy(long, "max_tokens", 60, "stop", []string{stop})); got != want {
 		t.Errorf("with the stop string %q, the answer is %q, without %q", stop, got, whole)
+	}
+	w.idle(t)
+}
+
+// TestLlamaCPPCallsARequiredTool: the text around a call and the schemas of several tools are enforced
+// by a grammar.
+func TestLlamaCPPCallsARequiredTool(t *testing.T) {
+	t.Parallel()
+	tool(t, "node")
+	_, url := llamaServer(t, "native", 4*1024)
+	w := run(t, separate, flags{worker: []string{"--engine", "llamacpp", "--upstream", url}})
+	c := w.sdk()
+	count := openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{Name: "count", Parameters: shared.FunctionParameters{
+		"type": "object", "required": []string{"to"}, "additionalProperties": false,
+		"properties": map[string]any{"to": map[string]any{"type": "integer", "minimum": 3, "maximum": 40}},
+	}})
+	for name, choice := range map[string]openai.ChatCompletionToolChoiceOptionUnionParam{
+		"":      {OfAuto: param.NewOpt("required")},
+		"count": openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: "count"}),
+	} {
+		p := asked("What is the weather in Paris?", 0)
+		p.Tools, p.ToolChoice = []openai.ChatCompletionToolUnionParam{weatherTool, count}, choice
+		answer := whole(t, &c, p).Choices[0]
+		calls := answer.Message.ToolCalls
+		if answer.FinishReason != "tool_calls" || len(calls) != 1 || name != "" && calls[0].Function.Name != name {
+			t.Fatalf("%q: %s %+v", name, answer.FinishReason, calls)
+		}
+		if calls[0].Function.Name != "count" {
+			wantWeather(t, calls[0].Function.Arguments)
+			continue
+		}
+		var v struct{ To int }
+		if err := json.Unmarshal([]byte(calls[0].Function.Arguments), &v); err != nil || v.To < 3 || v.To > 40 {
+			t.Errorf("%s: %v", calls[0].Function.Arguments, err)
+		}
 	}
 	w.idle(t)
 }

@@ -6,7 +6,7 @@
 // listens on a free port of the loopback and prints it. KIND is whom it resembles: "vllm" takes token ids and answers with token
 // ids, "llamacpp" takes token ids and answers with text, "library", as Ollama's models are called, takes and gives text alone.
 // "native" has the routes of llama.cpp's own server, of which /completion sends no event for a token that ends within a character.
-// It enforces json_schema there. It decodes greedily, several requests in one batch, and aborts when the connection closes.
+// It enforces json_schema and grammar there. It decodes greedily, several requests in one batch, and aborts when the connection closes.
 import http from 'node:http'
 import { getLlama, LlamaGrammarEvaluationState, TokenBias } from 'node-llama-cpp'
 
@@ -32,7 +32,9 @@ async function native(asked, res) {
   if (asked.temperature !== 0 || asked.repeat_penalty !== 1) return refuse(res, 400, 'this server only decodes greedily')
   const bias = new TokenBias(model.tokenizer)
   if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
-  const grammar = asked.json_schema && (await llama.createGrammarForJsonSchema(asked.json_schema))
+  const grammar = asked.grammar
+    ? await llama.createGrammar({ grammar: asked.grammar })
+    : asked.json_schema && (await llama.createGrammarForJsonSchema(asked.json_schema))
   const grammarEvaluationState = grammar && new LlamaGrammarEvaluationState({ model, grammar })
   await generate(res, async (sequence, gone) => {
     const event = (more) => res.write(`data: ${JSON.stringify({ index: 0, content: '', tokens: [], stop: false, id_slot: -1, tokens_evaluated: asked.prompt.length, ...more })}\n\n`)

@@ -57,6 +57,52 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	if v == nil {
 		return nil, streamerr.InvalidParam(param, "this model's vocabulary does not cover all bytes, so its answers cannot be guided")
 	}
+	root, err := compile(g)
+	if err != nil {
+		return nil, err
+	}
+	parts := grammar.Survey(root)
+	if parts.Lacks(&v.alone) {
+		return nil, streamerr.InvalidParam(param, "the guide has a character for which this model has no token")
+	}
+	if err := measure(root); err != nil {
+		return nil, err
+	}
+	made := &Guide{vocabulary: v, root: root, size: parts.Size()}
+	made.tables = v.newTables(parts.DFAs)
+	for _, t := range made.tables {
+		made.size += t.size
+	}
+	return made, nil
+}
+
+// GBNF returns the grammar of a guide's answers in the notation of llama.cpp, which enforces guides
+// itself. Its errors are *streamerr.Error.
+func GBNF(g *llmv1.Guide) (string, error) {
+	root, err := compile(g)
+	if err != nil {
+		return "", err
+	}
+	if err := measure(root); err != nil {
+		return "", err
+	}
+	text, err := grammar.GBNF(root)
+	if err != nil {
+		return "", streamerr.InvalidParam(param, "the guide cannot be enforced by llama.cpp: %v", err)
+	}
+	return text, nil
+}
+
+// measure measures the grammar of a guide, and refuses one without answers.
+func measure(root *grammar.Symbol) error {
+	if grammar.Measure(root).Need() >= grammar.Endless {
+		return streamerr.InvalidParam(param, "the guide's schema cannot be enforced: no value is valid under it")
+	}
+	return nil
+}
+
+// compile returns the grammar of a guide's answers.
+func compile(g *llmv1.Guide) (*grammar.Symbol, error) {
 	if n := len(g.GetForms()); n == 0 || n > maxForms {
 		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
 	}
@@ -85,18 +131,5 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	} else if end != "" {
 		root = grammar.Sequence(grammar.Run(freeText(end), 0, -1), root)
 	}
-	parts := grammar.Survey(root)
-	if parts.Lacks(&v.alone) {
-		return nil, streamerr.InvalidParam(param, "the guide has a character for which this model has no token")
-	}
-	grammar.Measure(root)
-	if root.Need() >= grammar.Endless {
-		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be enforced: no value is valid under it")
-	}
-	made := &Guide{vocabulary: v, root: root, size: parts.Size()}
-	made.tables = v.newTables(parts.DFAs)
-	for _, t := range made.tables {
-		made.size += t.size
-	}
-	return made, nil
+	return root, nil
 }

@@ -44,7 +44,7 @@ var (
 	SGLangHTTP = &Row{Title: "sglang, HTTP", Upstream: "sglang", Reported: []string{"seed"}, Guides: schema, SampledLogprobs: true}
 
 	// The server's adapters have numbers, and requests names.
-	LlamaCPP = &Row{Title: "llamacpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids"}, Guides: schema}
+	LlamaCPP = &Row{Title: "llamacpp", Upstream: "llama.cpp", Lacks: []string{"min_tokens", "stop_token_ids"}, Guides: forms}
 	// An adapter is a model of its own there. Log-probabilities have no token ids.
 	Ollama = &Row{
 		Title: "ollama", Upstream: "ollama", Guides: schema,

@@ -63,6 +63,10 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 			"logit_bias": []any{[]any{7.0, -1.5}}, "seed": float64((1<<40 + 5) % (1<<31 - 1)), "max_tokens": uint64(9), "ignore_eos": true,
 			"json_schema": map[string]any{"type": "null"},
 		}},
+		"a guide with text around its schema": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"null"}`, After: "."}}}}, map[string]any{
+			"temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "max_tokens": uint64(3),
+			"grammar": "root ::= r0\nr0 ::= \"null\" \".\"\n",
+		}},
 		// Unset fields are sent with our defaults: the server has others.
 		"nothing": {&llmv1.Sampling{MaxTokens: proto.Uint32(3)}, map[string]any{
 			"temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "max_tokens": uint64(3),

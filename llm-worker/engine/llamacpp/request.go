@@ -8,6 +8,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/guided"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
+	"github.com/whence-dev/whence/llm-worker/guide"
 )
 
 // A completion is the body of POST /completion. Fields that a request omits have the defaults of
@@ -33,6 +34,7 @@ type completion struct {
 	IgnoreEOS        bool            `json:"ignore_eos,omitempty"`
 	TopTokens        uint32          `json:"n_probs,omitempty"` // 0 means no log-probabilities
 	JSONSchema       json.RawMessage `json:"json_schema,omitempty"`
+	Grammar          string          `json:"grammar,omitempty"` // GBNF
 }
 
 // A tokenBias is a token id and its bias.
@@ -58,6 +60,12 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 	}
 	if schema, ok := guided.Schema(s.GetGuide()); ok {
 		c.JSONSchema = json.RawMessage(schema)
+	} else if s.GetGuide() != nil {
+		gbnf, err := guide.GBNF(s.GetGuide())
+		if err != nil {
+			return nil, err
+		}
+		c.Grammar = gbnf
 	}
 	body, err := json.Marshal(c)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // A Symbol is a piece of a grammar. It is immutable once it is measured, and may contain itself.
@@ -105,8 +107,8 @@ func Literal(text string) *Symbol {
 	return &Symbol{kind: literal, text: text}
 }
 
-// OneText matches one of several texts, which are sorted and distinct. Common prefixes are merged,
-// so that few bytes can come next, however many texts there are.
+// OneText matches one of several texts, which are sorted and distinct. Common prefixes of whole
+// characters are merged, so that few bytes can come next, however many texts there are.
 func OneText(texts []string) *Symbol {
 	one := Choice()
 	if len(texts) > 0 && texts[0] == "" {
@@ -114,12 +116,17 @@ func OneText(texts []string) *Symbol {
 	}
 	for len(texts) > 0 {
 		first, n := texts[0], len(texts)
-		if i := slices.IndexFunc(texts, func(t string) bool { return t[0] != first[0] }); i > 0 {
+		_, common := utf8.DecodeRuneInString(first)
+		if i := slices.IndexFunc(texts, func(t string) bool { return !strings.HasPrefix(t, first[:common]) }); i > 0 {
 			n = i
 		}
-		last, common := texts[n-1], 1
-		for common < min(len(first), len(last)) && first[common] == last[common] {
-			common++
+		last := texts[n-1]
+		for common < len(first) {
+			_, size := utf8.DecodeRuneInString(first[common:])
+			if !strings.HasPrefix(last, first[:common+size]) {
+				break
+			}
+			common += size
 		}
 		rest := make([]string, n)
 		for i, t := range texts[:n] {
