@@ -72,22 +72,32 @@ func Touched(v any) []Memory {
 
 type key struct{}
 
-// A layer has the objects of one layer, and those of the layers above.
+// A layer is a context with the objects of one layer, and those of the layers above.
 type layer struct {
+	context.Context //nolint:containedctx // it is a context
+
 	above   *layer
-	objects []Memory
+	objects Set
+}
+
+// Value implements context.Context.
+func (l *layer) Value(k any) any {
+	if k == (key{}) {
+		return l
+	}
+	return l.Context.Value(k)
 }
 
 // With returns a context whose stream touches the objects with each message.
 func With(ctx context.Context, objects ...Memory) context.Context {
 	above, _ := ctx.Value(key{}).(*layer)
-	return context.WithValue(ctx, key{}, &layer{above, objects})
+	return &layer{ctx, above, newSet(appendLines(make([]uintptr, 0, maxLines), objects))}
 }
 
 // Carry returns to with the objects of from's stream, for a call within this process.
 func Carry(from, to context.Context) context.Context {
-	if l := from.Value(key{}); l != nil {
-		return context.WithValue(to, key{}, l)
+	if l, ok := from.Value(key{}).(*layer); ok {
+		return &layer{Context: to, above: l}
 	}
 	return to
 }
@@ -104,25 +114,35 @@ func Collect(ctx context.Context, more ...Memory) Set {
 	lines := make([]uintptr, 0, maxLines)
 	lines = appendLines(lines, more)
 	for l, _ := ctx.Value(key{}).(*layer); l != nil; l = l.above {
-		lines = appendLines(lines, l.objects)
+		lines = l.objects.appendTo(lines)
 	}
 	return newSet(lines)
 }
 
 // With returns the objects of s and further objects.
 func (s *Set) With(more ...Memory) Set {
-	lines := make([]uintptr, 0, maxLines)
+	return newSet(appendLines(s.appendTo(make([]uintptr, 0, maxLines)), more))
+}
+
+// appendTo appends the addresses of the lines, as far as maxLines allows.
+func (s *Set) appendTo(lines []uintptr) []uintptr {
 	for _, run := range s.runs {
 		for n := range run&(line-1) + 1 {
-			lines = append(lines, run&^(line-1)+n*line)
+			if len(lines) < maxLines {
+				lines = append(lines, run&^(line-1)+n*line)
+			}
 		}
 	}
-	return newSet(appendLines(lines, more))
+	return lines
 }
 
 func newSet(lines []uintptr) Set {
 	slices.Sort(lines)
-	return Set{slices.Clone(join(slices.Compact(lines)))}
+	runs := join(slices.Compact(lines))
+	if len(runs) == 0 {
+		return Set{}
+	}
+	return Set{append(make([]uintptr, 0, len(runs)), runs...)}
 }
 
 // appendLines appends the addresses of the lines of the objects.

@@ -60,8 +60,10 @@ func TestCarryTakesTheObjectsAcrossACall(t *testing.T) {
 
 func TestSetsAreBounded(t *testing.T) {
 	ctx := t.Context()
+	var all []*[line]byte // at distinct addresses
 	for range 2 * maxLines {
-		ctx = With(ctx, Of(new([line]byte))) //nolint:fatcontext // many layers are the point
+		all = append(all, new([line]byte))
+		ctx = With(ctx, Of(all[len(all)-1])) //nolint:fatcontext // many layers are the point
 	}
 	s := Collect(ctx)
 	if len(addresses(s)) != maxLines {
