@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,20 +24,23 @@ func (s State) String() string { return [...]string{"live", "stopped", "killed"}
 // A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of
 // both steps. All methods are safe for concurrent use.
 type Control struct {
-	stopping context.Context // done from Stopped on, with the cause
-	stop     context.CancelCauseFunc
-	kill     context.CancelCauseFunc // of the stream's own context
-	done     <-chan struct{}         // of the stream's own context
-	grace    time.Duration
+	ctx   context.Context // the stream's own, without the Control
+	kill  context.CancelCauseFunc
+	done  <-chan struct{} // of ctx
+	grace time.Duration
 
-	mu     sync.Mutex // guards the following fields
-	state  State
-	timer  *time.Timer // kills after the grace; nil before Stop
-	until  time.Time   // when timer kills; zero before Stop
-	onStop func(cause error)
-	hooks  []*hook
-	idle   bool // the stream waits for its caller, and for nothing else
-	onIdle func(idle bool)
+	cause atomic.Pointer[error] // nil while the stream is live
+
+	mu       sync.Mutex      // guards the following fields
+	stopping context.Context // done from Stopped on, with the cause; nil until it is needed
+	stop     context.CancelCauseFunc
+	state    State
+	timer    *time.Timer // kills after the grace; nil before Stop
+	until    time.Time   // when timer kills; zero before Stop
+	onStop   func(cause error)
+	hooks    []*hook
+	idle     bool // the stream waits for its caller, and for nothing else
+	onIdle   func(idle bool)
 }
 
 type controlKey struct{}
@@ -86,10 +90,8 @@ func (c *Control) fire() {
 //
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
-	detached := context.WithoutCancel(parent)
-	stopping, stop := context.WithCancelCause(detached)
-	ctx, kill := context.WithCancelCause(detached)
-	c := &Control{stopping: stopping, stop: stop, kill: kill, done: ctx.Done(), grace: grace}
+	ctx, kill := context.WithCancelCause(context.WithoutCancel(parent))
+	c := &Control{ctx: ctx, kill: kill, done: ctx.Done(), grace: grace}
 	if parent.Done() != nil {
 		unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
 		context.AfterFunc(ctx, func() { unhook() })
@@ -126,7 +128,7 @@ func (c *Control) OnStop(f func(cause error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != Live {
-		f(context.Cause(c.stopping))
+		f(c.Cause())
 		return
 	}
 	c.onStop = f
@@ -174,8 +176,13 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	if c.state == Live && c.onStop != nil {
 		c.onStop(cause)
 	}
+	if c.state == Live {
+		c.cause.Store(&cause)
+		if c.stop != nil {
+			c.stop(cause)
+		}
+	}
 	c.state = to
-	c.stop(cause) // keeps the first cause
 	if to == Stopped {
 		c.until = time.Now().Add(grace)
 		c.timer = time.AfterFunc(grace, func() { c.Kill(cause) })
@@ -185,7 +192,7 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.kill(context.Cause(c.stopping))
+	c.kill(c.Cause())
 	c.fire()
 }
 
@@ -221,7 +228,23 @@ func (c *Control) Cause() error {
 	if c == nil {
 		return nil
 	}
-	return context.Cause(c.stopping)
+	if cause := c.cause.Load(); cause != nil {
+		return *cause
+	}
+	return nil
+}
+
+// stopContext returns a context with the stream's values that is done from Stopped on.
+func (c *Control) stopContext() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping == nil {
+		c.stopping, c.stop = context.WithCancelCause(context.WithoutCancel(c.ctx))
+		if cause := c.Cause(); cause != nil {
+			c.stop(cause)
+		}
+	}
+	return c.stopping
 }
 
 // stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is
@@ -232,12 +255,13 @@ func stopContext(ctx context.Context) context.Context {
 		return ctx
 	}
 	if ctx.Done() == c.done {
-		return c.stopping
+		return c.stopContext()
 	}
 	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
 	// contexts count. The merged context is freed when the stream is released, at the latest.
 	merged, cancel := context.WithCancelCause(ctx)
-	context.AfterFunc(c.stopping, func() { cancel(context.Cause(c.stopping)) })
+	stopping := c.stopContext()
+	context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })
 	return merged
 }
 

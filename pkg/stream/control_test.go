@@ -91,16 +91,17 @@ func TestOnStopRunsBeforeOtherObservers(t *testing.T) {
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
 	var causes []error
+	stopping := stream.Stopping(ctx)
 	isStopped := func() bool {
 		select {
-		case <-stream.Stopping(ctx):
+		case <-stopping:
 			return true
 		default:
 			return false
 		}
 	}
 	ctl.OnStop(func(cause error) {
-		if isStopped() {
+		if isStopped() || stream.Cause(ctx) != nil {
 			t.Error("the context was done before OnStop's function ran")
 		}
 		causes = append(causes, cause)
