@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/pkg/rpc/cause"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/report"
@@ -24,6 +25,7 @@ type call struct {
 	ctx        context.Context //nolint:containedctx // the stream's
 	callCtx    context.Context //nolint:containedctx // not derived from ctx: if the call ended with ctx, its reset would overtake the Stop with the cause
 	cut        context.CancelCauseFunc
+	canceler   loop.Canceler // of callCtx
 	flow       observer.Flow
 	events     report.Call
 	begun      time.Time
@@ -85,7 +87,13 @@ func (c *call) end() {
 		over = observer.CalleeGone
 	}
 	c.flow.Note(observer.Event{Kind: over})
-	c.cut(nil)
+	c.cancel(nil)
+}
+
+// cancel cancels the call. cause may be nil.
+func (c *call) cancel(cause error) {
+	c.cut(cause)
+	c.canceler.Cancel()
 }
 
 // ended passes the end of the call to the machine. err is the error of Recv.
@@ -137,7 +145,7 @@ func (c *call) execute(a *step.Actions) {
 			c.sendStop(streamerr.Via(c.self, do.Err), do.Grace)
 		case protocol.Reset:
 			c.events.Resetting(observer.CallReset, streamerr.Via(c.self, do.Err))
-			c.cut(do.Err)
+			c.cancel(do.Err)
 		case protocol.Confirm:
 			c.flow.Note(observer.Event{Kind: observer.Confirmed})
 		case protocol.Unconfirmed:

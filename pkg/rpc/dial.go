@@ -69,7 +69,7 @@ func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 		return err
 	}
 	ctx, meeting := direct.Offer[Out](prefetch.With(c.callCtx, prefetch.Of(c), prefetch.Of(c.machine), prefetch.Func(c.yield)))
-	st, err := open(ctx)
+	st, err := open(c.canceler.With(ctx))
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (c *caller[Req, In, Out]) leave() {
 func (c *caller[Req, In, Out]) drain() {
 	c.leave()
 	if c.st == nil { // a panic before the call was open
-		c.cut(nil)
+		c.cancel(nil)
 		return
 	}
 	for !c.over {

@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/report"
@@ -111,6 +112,14 @@ func afterFunc(parent context.Context, f func()) (undo func() bool) {
 		return func() bool { return true }
 	}
 	return context.AfterFunc(parent, f)
+}
+
+// afterCall calls f on a goroutine of its own once a served call is over. sink may be nil.
+func afterCall(sink loop.Sink, call context.Context, f func()) (undo func() bool) {
+	if sink != nil {
+		return sink.AfterOver(f)
+	}
+	return context.AfterFunc(call, f)
 }
 
 // attempt calls f, which calls an Observer or a log handler for the stream of ctx. It logs a panic

@@ -85,7 +85,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	var status error // of the call, once ended is done
 	var ended sync.WaitGroup
 	ended.Add(1)
-	detach := s.attach(func(err error, trailer metadata.MD, returning bool) {
+	detach := s.attach(sink, func(err error, trailer metadata.MD, returning bool) {
 		if sink != nil && !returning {
 			sink.Finish(err, trailer)
 		} else {
@@ -154,7 +154,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 // attach tells the machine about stops and the end of the call. finish ends the call, once: when
 // the current message is abandoned, or by detach, with the outcome of the engine. returning reports
 // that the engine's goroutine returns from Serve, or makes Serve return.
-func (s *callee) attach(finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
+func (s *callee) attach(sink loop.Sink, finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
 	s.abandon = func(lost bool) {
 		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
 		if !lost && !s.tell(o) { // the machine does not know yet that the caller has gone
@@ -164,7 +164,7 @@ func (s *callee) attach(finish func(status error, trailer metadata.MD, returning
 	}
 	stopped := stream.AfterStop(s.ctx, func(error) { s.halt() })
 	killed := stream.AfterKill(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
-	lost := context.AfterFunc(s.call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
+	lost := afterCall(sink, s.call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
 	return func(o Outcome, end func(), returning bool) {
 		stopped()
 		killed()

@@ -141,7 +141,7 @@ func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (gr
 		return nil, ok, err
 	}
 	st := &clientStream{ctx: ctx, s: s}
-	st.unhook = context.AfterFunc(ctx, func() { s.Cancel(status.FromContextError(ctx.Err()).Err()) })
+	st.unhook = loop.AfterCancel(ctx, func() { s.Cancel(status.FromContextError(ctx.Err()).Err()) })
 	return st, true, nil
 }
 

@@ -271,10 +271,16 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned fu
 	} else {
 		ctx, stop = context.WithCancel(ctx)
 	}
-	s.OnOver(stop)
+	s.OnOver(func() {
+		stop()
+		st.over.call(&st.mu)
+	})
 	st.ctx, st.unhook = ctx, func() bool { return true }
 	if call.Timeout > 0 {
-		st.unhook = context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
+		st.unhook = context.AfterFunc(ctx, func() {
+			s.Expire(status.FromContextError(ctx.Err()).Err())
+			st.over.call(&st.mu)
+		})
 	}
 	return func(returned func()) {
 		err := error(errExited) // the error if the handler does not return
@@ -310,6 +316,7 @@ type serverStream struct {
 	md       metadata.MD
 	finished hooks
 	released hooks
+	over     hooks // of AfterOver
 }
 
 var (

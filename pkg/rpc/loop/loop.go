@@ -203,6 +203,9 @@ type Sink interface {
 	// calls f at once. Middleware that counts open calls uses it, because the caller may open its
 	// next call as soon as it receives the end of this call.
 	OnFinish(f func())
+	// AfterOver calls f on a goroutine of its own once the call is over or its deadline has passed, as
+	// context.AfterFunc does with the call's context, but uses less memory.
+	AfterOver(f func()) (undo func() bool)
 	// Carried sets the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
 	// Attend makes the connection call take with each further message, or with the error of a
