@@ -115,7 +115,7 @@ func afterFunc(parent context.Context, f func()) (undo func() bool) {
 }
 
 // afterCall calls f on a goroutine of its own once a served call is over. sink may be nil.
-func afterCall(sink loop.Sink, call context.Context, f func()) (undo func() bool) {
+func afterCall(call context.Context, sink loop.Sink, f func()) (undo func() bool) {
 	if sink != nil {
 		return sink.AfterOver(f)
 	}

@@ -164,7 +164,7 @@ func (s *callee) attach(sink loop.Sink, finish func(status error, trailer metada
 	}
 	stopped := stream.AfterStop(s.ctx, func(error) { s.halt() })
 	killed := stream.AfterKill(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
-	lost := afterCall(sink, s.call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
+	lost := afterCall(s.call, sink, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
 	return func(o Outcome, end func(), returning bool) {
 		stopped()
 		killed()
