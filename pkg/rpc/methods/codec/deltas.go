@@ -182,8 +182,12 @@ func parsePiece(b []byte, ids []uint32) (p piece, _ []uint32, ok bool) {
 	return p, ids, true
 }
 
-// textsAtOnce is the number of bytes per allocation of texts.
-const textsAtOnce = 512
+// The numbers of bytes per allocation of texts. The first allocation of a stream is small, and each
+// following one twice as large: most answers are short, or come slowly.
+const (
+	firstTexts = 1 << 6
+	mostTexts  = 1 << 9
+)
 
 // texts makes strings, many of which share one allocation. The strings never change.
 type texts struct {
@@ -197,9 +201,9 @@ func (t *texts) begin() { t.start = t.all.Len() }
 // add appends to the last string.
 func (t *texts) add(b []byte) {
 	if t.all.Cap()-t.all.Len() < len(b) {
-		last := t.last()
+		last, size := t.last(), min(max(firstTexts, 2*t.all.Cap()), mostTexts)
 		t.all.Reset()
-		t.all.Grow(max(textsAtOnce, 2*(len(last)+len(b))))
+		t.all.Grow(max(size, 2*(len(last)+len(b))))
 		t.all.WriteString(last)
 		t.start = 0
 	}
