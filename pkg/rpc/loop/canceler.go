@@ -9,6 +9,8 @@ import (
 // context.AfterFunc, which uses several hundred bytes for the first function of a context. The zero
 // value is ready.
 type Canceler struct {
+	done <-chan struct{} // of With's context
+
 	mu       sync.Mutex // guards the following fields
 	canceled bool
 	f        func()
@@ -16,9 +18,10 @@ type Canceler struct {
 
 type cancelerKey struct{}
 
-// With returns the context of a call that c cancels: whoever cancels it calls Cancel, too. It must
-// not end in another way.
+// With returns the context of a call that c cancels: whoever cancels ctx calls Cancel, too. It is called
+// once, before the other methods.
 func (c *Canceler) With(ctx context.Context) context.Context {
+	c.done = ctx.Done()
 	return context.WithValue(ctx, cancelerKey{}, c)
 }
 
@@ -40,7 +43,7 @@ func (c *Canceler) fire() {
 // AfterCancel is context.AfterFunc for the context of a call that was passed to a connection.
 func AfterCancel(ctx context.Context, f func()) (undo func() bool) {
 	c, ok := ctx.Value(cancelerKey{}).(*Canceler)
-	if !ok {
+	if !ok || ctx.Done() != c.done { // somebody has wrapped it with a timeout or cancel of its own
 		return context.AfterFunc(ctx, f)
 	}
 	return c.watch(f)

@@ -40,14 +40,17 @@ func TestFunctionRunsWhenTheCallIsCanceled(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(context.Background())
-		ran := false
-		loop.AfterCancel(ctx, func() { ran = true })
-		cancel()
-		synctest.Wait()
-		if !ran {
-			t.Error("the function of a context without a Canceler did not run")
-		}
-	})
+	var c loop.Canceler
+	for name, base := range map[string]context.Context{"without a Canceler": context.Background(), "derived from a call's": c.With(context.Background())} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(base)
+			ran := false
+			loop.AfterCancel(ctx, func() { ran = true })
+			cancel()
+			synctest.Wait()
+			if !ran {
+				t.Errorf("the function of a context %s did not run", name)
+			}
+		})
+	}
 }
