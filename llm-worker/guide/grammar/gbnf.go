@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -44,7 +43,7 @@ func (w *gbnf) fail(problem string, args ...any) {
 // rule writes a rule.
 func (w *gbnf) rule(name, body string) {
 	if w.rules.Len()+len(body) > maxGBNF {
-		w.err = errors.New("the grammar is too large for llama.cpp")
+		w.fail("the grammar is too large for llama.cpp")
 		return
 	}
 	w.rules.WriteString(name + " ::= " + body + "\n")
@@ -114,18 +113,19 @@ func (w *gbnf) body(s *Symbol) string {
 	}
 }
 
-// times returns the operator for min to max repetitions.
-func (w *gbnf) times(min, max int) string {
+// times returns the operator for least to most repetitions; most is negative if there is no upper
+// bound.
+func (w *gbnf) times(least, most int) string {
 	switch {
-	case min > maxRepeats || max > maxRepeats:
-		w.fail("it has %d characters or items; llama.cpp counts to %d", max, maxRepeats)
+	case max(least, most) > maxRepeats:
+		w.fail("it has %d characters or items; llama.cpp counts to %d", max(least, most), maxRepeats)
 		return ""
-	case min == 0 && max < 0:
+	case least == 0 && most < 0:
 		return "*"
-	case max < 0:
-		return fmt.Sprintf("{%d,}", min)
+	case most < 0:
+		return fmt.Sprintf("{%d,}", least)
 	default:
-		return fmt.Sprintf("{%d,%d}", min, max)
+		return fmt.Sprintf("{%d,%d}", least, most)
 	}
 }
 
