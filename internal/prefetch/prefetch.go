@@ -128,9 +128,10 @@ func (s *Set) With(more ...Memory) Set {
 func (s *Set) appendTo(lines []uintptr) []uintptr {
 	for _, run := range s.runs {
 		for n := range run&(line-1) + 1 {
-			if len(lines) < maxLines {
-				lines = append(lines, run&^(line-1)+n*line)
+			if len(lines) == maxLines {
+				return lines
 			}
+			lines = append(lines, run&^(line-1)+n*line)
 		}
 	}
 	return lines
@@ -142,7 +143,7 @@ func newSet(lines []uintptr) Set {
 	if len(runs) == 0 {
 		return Set{}
 	}
-	return Set{append(make([]uintptr, 0, len(runs)), runs...)}
+	return Set{append(make([]uintptr, 0, len(runs)), runs...)} // slices.Clone would move lines to the heap
 }
 
 // appendLines appends the addresses of the lines of the objects.

@@ -173,10 +173,10 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	if to <= c.state {
 		return
 	}
-	if c.state == Live && c.onStop != nil {
-		c.onStop(cause)
-	}
 	if c.state == Live {
+		if c.onStop != nil {
+			c.onStop(cause)
+		}
 		c.cause.Store(&cause)
 		if c.stop != nil {
 			c.stop(cause)
@@ -234,8 +234,8 @@ func (c *Control) Cause() error {
 	return nil
 }
 
-// stopContext returns a context with the stream's values that is done from Stopped on.
-func (c *Control) stopContext() context.Context {
+// stoppingContext returns a context with the stream's values that is done from Stopped on.
+func (c *Control) stoppingContext() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping == nil {
@@ -255,12 +255,12 @@ func stopContext(ctx context.Context) context.Context {
 		return ctx
 	}
 	if ctx.Done() == c.done {
-		return c.stopContext()
+		return c.stoppingContext()
 	}
 	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
 	// contexts count. The merged context is freed when the stream is released, at the latest.
 	merged, cancel := context.WithCancelCause(ctx)
-	stopping := c.stopContext()
+	stopping := c.stoppingContext()
 	context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })
 	return merged
 }

@@ -66,11 +66,11 @@ func (c Condition) compile() (*syntax.Prog, error) {
 	if err != nil {
 		return nil, err
 	}
+	var prog *syntax.Prog
 	parsed, err := syntax.Parse(translated, syntax.Perl)
-	if err != nil {
-		return nil, fmt.Errorf("it is not a regular expression: %w", err)
+	if err == nil {
+		prog, err = syntax.Compile(parsed.Simplify())
 	}
-	prog, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
 		return nil, fmt.Errorf("it is not a regular expression: %w", err)
 	}
@@ -91,7 +91,7 @@ func (c Condition) split() []Condition {
 	if strings.HasPrefix(e, "^") {
 		from = 1
 		for ; len(groups) > 0 && groups[0].from == from; groups = groups[1:] {
-			inside, not, is := groups[0].looks(e, "(?=", "(?!")
+			inside, not, is := groups[0].lookaround(e, "(?=", "(?!")
 			if repeated := strings.IndexByte("*+?{", (e + " ")[groups[0].to]) >= 0; !is || repeated {
 				break
 			}
@@ -103,7 +103,7 @@ func (c Condition) split() []Condition {
 		to--
 		for ; len(groups) > 0 && groups[len(groups)-1].to == to; groups = groups[:len(groups)-1] {
 			last := groups[len(groups)-1]
-			inside, not, is := last.looks(e, "(?<=", "(?<!")
+			inside, not, is := last.lookaround(e, "(?<=", "(?<!")
 			if !is {
 				break
 			}
@@ -124,17 +124,18 @@ func (c Condition) split() []Condition {
 	return append(all, Condition{Expression: rest})
 }
 
-// A group is a pair of parentheses, and what is between them.
+// A group is a parenthesized part of an expression, as the range of its bytes.
 type group struct{ from, to int }
 
-// looks returns what is inside a group that begins with yes or no; not means no.
-func (g group) looks(e, yes, no string) (inside string, not, is bool) {
+// lookaround returns the expression inside a lookaround group of e, which begins with positive or
+// negative. ok is false for other groups.
+func (g group) lookaround(e, positive, negative string) (inside string, not, ok bool) {
 	text := e[g.from:g.to]
-	not = strings.HasPrefix(text, no)
-	if !not && !strings.HasPrefix(text, yes) {
+	not = strings.HasPrefix(text, negative)
+	if !not && !strings.HasPrefix(text, positive) {
 		return "", false, false
 	}
-	return text[len(yes) : len(text)-1], not, true
+	return text[len(positive) : len(text)-1], not, true // both have one length
 }
 
 // outerGroups returns the groups of an expression that are not within others. ok is false if it has

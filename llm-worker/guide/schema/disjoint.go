@@ -160,7 +160,7 @@ func (c *Compiler) variant(s schema) (variant, error) {
 		b.types &= listed
 		return b, nil
 	}
-	properties, err := s.properties()
+	properties, _, err := s.properties()
 	if err != nil {
 		return b, err
 	}

@@ -12,14 +12,10 @@ import (
 )
 
 // object matches an object. The properties that the schema names come first, in the schema's order;
-// those that are not required may be absent. Properties whose names match a pattern may follow. If the
-// schema has neither names nor patterns, the object may have any properties.
+// those that are not required may be absent. Properties whose names match a pattern may follow. A
+// schema without names and patterns allows any properties.
 func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
-	patterns, err := s.patterns()
-	if err != nil {
-		return nil, err
-	}
-	properties, err := s.properties()
+	properties, patterns, err := s.properties()
 	if err != nil {
 		return nil, err
 	}
@@ -142,16 +138,16 @@ type property struct {
 }
 
 // properties returns the properties that s names in properties and required, with all that must hold
-// for their values.
-func (s schema) properties() (all []property, err error) {
-	patterns, err := s.patterns()
+// for their values, and the patterns of other properties.
+func (s schema) properties() (all []property, patterns []namePattern, err error) {
+	patterns, err = s.patterns()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if raw, ok := s.is["properties"]; ok {
 		list, err := document.Members(raw)
 		if err != nil {
-			return nil, s.wrong("properties", "it must be an object: %v", err)
+			return nil, nil, s.wrong("properties", "it must be an object: %v", err)
 		}
 		for _, m := range list {
 			all = append(all, property{Member: m, where: "properties"})
@@ -159,7 +155,7 @@ func (s schema) properties() (all []property, err error) {
 	}
 	var required []string
 	if raw, ok := s.is["required"]; ok && json.Unmarshal(raw, &required) != nil {
-		return nil, s.wrong("required", "it must be a list of strings")
+		return nil, nil, s.wrong("required", "it must be a list of strings")
 	}
 	index := make(map[string]int, len(all))
 	for i := range all {
@@ -175,7 +171,7 @@ func (s schema) properties() (all []property, err error) {
 		case slices.ContainsFunc(patterns, func(by namePattern) bool { return by.match(name) }):
 			all = append(all, property{document.Member{Key: name, Value: json.RawMessage("true")}, "patternProperties", true})
 		case string(others) == "false":
-			return nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
+			return nil, nil, s.wrong("required", "it has the property %.64q, which additionalProperties does not allow", name)
 		default:
 			all = append(all, property{document.Member{Key: name, Value: others}, "additionalProperties", true})
 		}
@@ -188,7 +184,7 @@ func (s schema) properties() (all []property, err error) {
 			}
 		}
 	}
-	return all, nil
+	return all, patterns, nil
 }
 
 // names matches the names that are valid under a schema of strings.

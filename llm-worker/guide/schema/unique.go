@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
 )
 
-// unique matches an array of least to most items of which no two are equal. What may follow depends on
-// the set of the items before, so there must be few different items.
+// unique matches an array of least to most distinct items. The grammar has a rule for each set of
+// items that may already be written, so the items must be a few values.
 func (c *Compiler) unique(s schema, least, most int) (*grammar.Symbol, error) {
 	const (
 		keyword = "uniqueItems"

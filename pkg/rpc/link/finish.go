@@ -2,7 +2,6 @@ package link
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -56,15 +55,7 @@ func (st *serverStream) Finish(err error, trailer metadata.MD) {
 func (st *serverStream) OnFinish(f func()) { st.finished.add(&st.mu, f) }
 
 // AfterOver implements loop.Sink.
-func (st *serverStream) AfterOver(f func()) (undo func() bool) {
-	var once atomic.Bool
-	st.over.add(&st.mu, func() {
-		if once.CompareAndSwap(false, true) {
-			go f()
-		}
-	})
-	return func() bool { return once.CompareAndSwap(false, true) }
-}
+func (st *serverStream) AfterOver(f func()) (undo func() bool) { return st.over.After(f) }
 
 // Release implements loop.Sink.
 func (st *serverStream) Release() { st.released.call(&st.mu) }

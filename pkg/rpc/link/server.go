@@ -273,13 +273,13 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned fu
 	}
 	s.OnOver(func() {
 		stop()
-		st.over.call(&st.mu)
+		st.over.Cancel()
 	})
 	st.ctx, st.unhook = ctx, func() bool { return true }
 	if call.Timeout > 0 {
 		st.unhook = context.AfterFunc(ctx, func() {
 			s.Expire(status.FromContextError(ctx.Err()).Err())
-			st.over.call(&st.mu)
+			st.over.Cancel()
 		})
 	}
 	return func(returned func()) {
@@ -311,12 +311,12 @@ type serverStream struct {
 	ctx    context.Context //nolint:containedctx // a gRPC stream has a context
 	method string
 	unhook func() bool // removes the hook on the deadline
+	over   loop.Canceler
 
 	mu       sync.Mutex // guards the following fields
 	md       metadata.MD
 	finished hooks
 	released hooks
-	over     hooks // of AfterOver
 }
 
 var (

@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// A Canceler tells a connection that the context of a call is canceled. It replaces
-// context.AfterFunc, which uses several hundred bytes for the first function of a context. The zero
-// value is ready.
+// A Canceler calls one function when a call is canceled or over. It replaces context.AfterFunc, which
+// uses several hundred bytes for the first function of a context. The zero value is ready.
 type Canceler struct {
 	done <-chan struct{} // of With's context
 
@@ -18,14 +17,14 @@ type Canceler struct {
 
 type cancelerKey struct{}
 
-// With returns the context of a call that c cancels: whoever cancels ctx calls Cancel, too. It is called
-// once, before the other methods.
+// With returns ctx with c, for AfterCancel. Whoever cancels ctx must also call Cancel. With is called
+// once, before the call is opened.
 func (c *Canceler) With(ctx context.Context) context.Context {
 	c.done = ctx.Done()
 	return context.WithValue(ctx, cancelerKey{}, c)
 }
 
-// Cancel calls the function of Watch on a goroutine of its own, once.
+// Cancel calls the function of After.
 func (c *Canceler) Cancel() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,14 +42,15 @@ func (c *Canceler) fire() {
 // AfterCancel is context.AfterFunc for the context of a call that was passed to a connection.
 func AfterCancel(ctx context.Context, f func()) (undo func() bool) {
 	c, ok := ctx.Value(cancelerKey{}).(*Canceler)
-	if !ok || ctx.Done() != c.done { // somebody has wrapped it with a timeout or cancel of its own
+	if !ok || ctx.Done() != c.done { // ctx has a timeout or cancel of its own
 		return context.AfterFunc(ctx, f)
 	}
-	return c.watch(f)
+	return c.After(f)
 }
 
-// watch makes Cancel call f, instead of an earlier function.
-func (c *Canceler) watch(f func()) (undo func() bool) {
+// After makes Cancel call f, once and on a goroutine of its own, instead of an earlier function. It
+// calls f at once if Cancel was called before. undo is that of context.AfterFunc.
+func (c *Canceler) After(f func()) (undo func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.f = f

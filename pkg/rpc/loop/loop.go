@@ -204,7 +204,7 @@ type Sink interface {
 	// next call as soon as it receives the end of this call.
 	OnFinish(f func())
 	// AfterOver calls f on a goroutine of its own once the call is over or its deadline has passed, as
-	// context.AfterFunc does with the call's context, but uses less memory.
+	// context.AfterFunc does with the call's context, but uses less memory. It is called at most once.
 	AfterOver(f func()) (undo func() bool)
 	// Carried sets the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
