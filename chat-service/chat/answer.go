@@ -27,7 +27,7 @@ const replayStep = 256
 // loop over the worker's messages stops the worker.
 func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		p.start(ctx, worker.Starter(), req, yield, nil)
+		p.start(prefetch.Fork(ctx), worker.Starter(), req, yield, nil)
 	}
 }
 

@@ -7,13 +7,15 @@
 // times as long as all of its other work. Package prefetch requests all of them at once, so that the
 // waits overlap.
 //
-// Layers name their objects in the stream's context, and the connection at the bottom collects them
-// once per call. A wrong or missing object costs time, and has no other effect.
+// Layers add their objects to the stream's context, and the connection at the bottom collects them
+// once per call. A wrong or missing object costs time, and has no other effect. So the objects of an
+// abandoned call stay among those of its stream.
 package prefetch
 
 import (
 	"context"
 	"slices"
+	"sync"
 	"unsafe"
 )
 
@@ -25,8 +27,8 @@ const (
 	maxObject = 8 * line
 	// captured is the usual size of a function with its variables, in bytes.
 	captured = 40
-	// maxLines bounds a Set.
-	maxLines = 192
+	// maxLines bounds the lines of a stream.
+	maxLines = 256
 )
 
 // Memory is an object that is touched with each message of a stream.
@@ -72,34 +74,103 @@ func Touched(v any) []Memory {
 
 type key struct{}
 
-// A layer is a context with the objects of one layer, and those of the layers above.
+// A layer is a context with the objects of its stream.
 type layer struct {
 	context.Context //nolint:containedctx // it is a context
 
-	above   *layer
-	objects Set
+	objects *objects
 }
 
 // Value implements context.Context.
 func (l *layer) Value(k any) any {
 	if k == (key{}) {
-		return l
+		return l.objects
 	}
 	return l.Context.Value(k)
 }
 
-// With returns a context whose stream touches the objects with each message.
-func With(ctx context.Context, objects ...Memory) context.Context {
-	above, _ := ctx.Value(key{}).(*layer)
-	return &layer{ctx, above, newSet(appendLines(make([]uintptr, 0, maxLines), objects))}
+// The objects of a stream are few and large while its layers add to them, and then small until the
+// stream moves to another callee.
+type objects struct {
+	mu    sync.Mutex
+	set   Set      // all objects, while lines is nil
+	lines *scratch // their lines, in the order in which they were added
+	n     int      // number of lines
+}
+
+type scratch [maxLines]uintptr
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func of(ctx context.Context) *objects {
+	o, _ := ctx.Value(key{}).(*objects)
+	return o
+}
+
+// With adds objects that the stream of ctx touches with each message. The stream is that of the
+// first call of With or Fork above. All contexts of one stream share its objects.
+func With(ctx context.Context, more ...Memory) context.Context {
+	o := of(ctx)
+	if o == nil {
+		o = new(objects)
+		ctx = &layer{ctx, o}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(more)
+	return ctx
+}
+
+// Fork returns a context for one of several calls below a stream. Objects added to it are not
+// loaded for the other calls.
+func Fork(ctx context.Context) context.Context {
+	fork := new(objects)
+	if o := of(ctx); o != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		fork.set = o.settle()
+	}
+	return &layer{ctx, fork}
 }
 
 // Carry returns to with the objects of from's stream, for a call within this process.
 func Carry(from, to context.Context) context.Context {
-	if l, ok := from.Value(key{}).(*layer); ok {
-		return &layer{Context: to, above: l}
+	if o := of(from); o != nil {
+		return &layer{to, o}
 	}
 	return to
+}
+
+// Collect adds objects to those of ctx's stream, and returns all of them. A caller collects them
+// once per call.
+func Collect(ctx context.Context, more ...Memory) Set {
+	o := of(ctx)
+	if o == nil {
+		o = new(objects)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(more)
+	return o.settle()
+}
+
+// add adds objects, as far as there is room. The caller holds mu.
+func (o *objects) add(more []Memory) {
+	if o.lines == nil {
+		o.lines = scratches.Get().(*scratch) //nolint:forcetypeassert // the pool has nothing else
+		o.n = len(o.set.appendTo(o.lines[:0]))
+	}
+	o.n = len(appendLines(o.lines[:o.n], more))
+}
+
+// settle returns the set of all objects. The caller holds mu.
+func (o *objects) settle() Set {
+	if o.lines != nil {
+		o.set = newSet(o.lines[:o.n])
+		scratches.Put(o.lines)
+		o.lines = nil
+	}
+	return o.set
 }
 
 // A Set is a list of cache lines. The zero value is empty. A Set does not keep the objects alive:
@@ -109,23 +180,8 @@ type Set struct {
 	runs []uintptr
 }
 
-// Collect returns the objects of ctx's stream, and further objects.
-func Collect(ctx context.Context, more ...Memory) Set {
-	lines := make([]uintptr, 0, maxLines)
-	lines = appendLines(lines, more)
-	for l, _ := ctx.Value(key{}).(*layer); l != nil; l = l.above {
-		lines = l.objects.appendTo(lines)
-	}
-	return newSet(lines)
-}
-
-// With returns the objects of s and further objects.
-func (s *Set) With(more ...Memory) Set {
-	return newSet(appendLines(s.appendTo(make([]uintptr, 0, maxLines)), more))
-}
-
 // appendTo appends the addresses of the lines, as far as maxLines allows.
-func (s *Set) appendTo(lines []uintptr) []uintptr {
+func (s Set) appendTo(lines []uintptr) []uintptr {
 	for _, run := range s.runs {
 		for n := range run&(line-1) + 1 {
 			if len(lines) == maxLines {
@@ -137,13 +193,14 @@ func (s *Set) appendTo(lines []uintptr) []uintptr {
 	return lines
 }
 
+// newSet returns the Set of lines, whose memory it uses, but does not keep.
 func newSet(lines []uintptr) Set {
 	slices.Sort(lines)
 	runs := join(slices.Compact(lines))
 	if len(runs) == 0 {
 		return Set{}
 	}
-	return Set{append(make([]uintptr, 0, len(runs)), runs...)} // slices.Clone would move lines to the heap
+	return Set{slices.Clone(runs)}
 }
 
 // appendLines appends the addresses of the lines of the objects.
@@ -177,7 +234,7 @@ func join(lines []uintptr) (runs []uintptr) {
 }
 
 // Load starts to load the lines into the cache, and returns at once.
-func (s *Set) Load() {
+func (s Set) Load() {
 	if len(s.runs) > 0 {
 		load(&s.runs[0], len(s.runs))
 	}

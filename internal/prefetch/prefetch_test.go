@@ -2,6 +2,7 @@ package prefetch
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -55,6 +56,35 @@ func TestCarryTakesTheObjectsAcrossACall(t *testing.T) {
 	}
 	if ctx := Carry(t.Context(), context.Background()); ctx != context.Background() {
 		t.Error("a context without objects was wrapped")
+	}
+}
+
+// TestAForkSharesOnlyWhatIsAbove: each of two calls has the objects of the stream and its own ones.
+func TestAForkSharesOnlyWhatIsAbove(t *testing.T) {
+	objects := make([]*[line]byte, 3)
+	for i := range objects {
+		objects[i] = new([line]byte)
+	}
+	ctx := With(t.Context(), Of(objects[0]))
+	one, two := With(Fork(ctx), Of(objects[1])), With(Fork(ctx), Of(objects[2]))
+	want := addresses(Collect(t.Context(), Of(objects[0]), Of(objects[2])))
+	if got := addresses(Collect(two)); !maps.Equal(got, want) {
+		t.Errorf("a fork has the lines %v, want %v", got, want)
+	}
+	if got := addresses(Collect(one)); maps.Equal(got, want) {
+		t.Error("both forks have the same objects")
+	}
+}
+
+// TestCollectAgainHasLaterObjects: a second call of a stream has the objects added since the first.
+func TestCollectAgainHasLaterObjects(t *testing.T) {
+	first, second := new([line]byte), new([line]byte)
+	ctx := With(t.Context(), Of(first))
+	before := addresses(Collect(ctx))
+	With(ctx, Of(second))
+	after := addresses(Collect(ctx))
+	if want := addresses(Collect(t.Context(), Of(first), Of(second))); !maps.Equal(after, want) {
+		t.Errorf("lines %v, after %v, want %v", after, before, want)
 	}
 }
 

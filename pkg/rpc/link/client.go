@@ -217,12 +217,12 @@ func (st *clientStream) RecvMsg(m any) error {
 // Attend implements loop.Source.
 func (st *clientStream) Attend(c *loop.Carrier, fresh func() any, take func(m any) bool, ended func(err error)) {
 	st.flush()
-	st.s.Attend(c, fresh, func(m any, err error) bool {
+	st.s.Attend(prefetch.With(st.ctx, prefetch.Of(st), prefetch.Func(take)), c, fresh, func(m any, err error) bool {
 		st.failed = err
 		return err == nil && take(m)
 	}, func(err error) {
 		ended(st.received(cmp.Or(st.failed, err)))
-	}, codes.Internal, prefetch.Collect(st.ctx, append(st.s.Touched(), prefetch.Of(st), prefetch.Of(c), prefetch.Func(take))...))
+	}, codes.Internal)
 }
 
 // flush sends the OPEN of a call that has not sent a message.

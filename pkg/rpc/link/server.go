@@ -345,7 +345,7 @@ func (st *serverStream) Carried(c *loop.Carrier) { st.s.Carried(c) }
 
 // Attend implements loop.Sink.
 func (st *serverStream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error)) {
-	st.s.Attend(&loop.Carrier{}, fresh, take, ended, codes.InvalidArgument, prefetch.Set{})
+	st.s.Attend(st.ctx, &loop.Carrier{}, fresh, take, ended, codes.InvalidArgument)
 }
 
 // More reports whether RecvMsg would return at once. Only the goroutine that calls RecvMsg may call

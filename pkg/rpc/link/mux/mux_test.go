@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -181,11 +180,11 @@ func TestReaderThatWaitsHidesNoMalformedFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, far := newCaller(t, 1<<20)
 		k, ended := &loop.Carrier{}, make(chan error, 1)
-		s.Attend(k, func() any { return &wrapperspb.Int32Value{} }, func(any, error) bool {
+		s.Attend(t.Context(), k, func() any { return &wrapperspb.Int32Value{} }, func(any, error) bool {
 			k.Wait()
 			<-c.done
 			return true
-		}, func(err error) { ended <- err }, codes.Internal, prefetch.Set{})
+		}, func(err error) { ended <- err }, codes.Internal)
 		c.Start(nil)
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		broken, _ := frame.AppendOpen(appendItem(nil, s.id, nil), frame.Call{Stream: 3, Method: "/a.B/C"})

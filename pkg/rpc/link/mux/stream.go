@@ -219,8 +219,9 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 // Attend passes each message, or the error of a message that cannot be decoded, to take, as
 // Inbox.Attend does. fresh makes the messages. A panic of fresh, of the decoding, or of take ends
 // only this stream: take is not called again, and ended gets the panic as a *streamerr.Error. The
-// connection of the caller's end loads the objects into the cache before it passes a message on.
-func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code, objects prefetch.Set) {
+// connection of the caller's end loads the objects of ctx's stream into the cache before it passes
+// a message on (package prefetch).
+func (s *Stream) Attend(ctx context.Context, k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
 	var panicked error
 	pass := func(message []byte, err error) (more bool) {
 		defer func() {
@@ -235,7 +236,7 @@ func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err 
 		return take(m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
 	}
 	if s.conn.serve == nil {
-		objects = objects.With(prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))
+		objects := prefetch.Collect(ctx, prefetch.Before(s, &s.in), prefetch.Of(k), prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))
 		s.conn.mu.Lock()
 		s.touched = objects
 		s.conn.mu.Unlock()
