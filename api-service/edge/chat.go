@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/edge/storage"
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
@@ -133,7 +134,7 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run, le
 	})
 	client.Bound(e.bounds(), r.leave)
 	client.EndWith(ctx)
-	undo := context.AfterFunc(conn, func() { r.leave(clientconn.Gone()) })
+	undo := socket.AfterLeft(conn, func() { r.leave(clientconn.Gone()) })
 	return client, func() {
 		undo()
 		client.GiveBack()

@@ -261,7 +261,6 @@ func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.
 		}),
 		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
 		server.WithKeepAliveTimeout(socket.ProbeEvery),
-		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the edge itself refuses bodies over the limit
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
 		server.WithMaxKeepBodySize(maxKeptBody),

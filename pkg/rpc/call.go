@@ -31,7 +31,7 @@ type call struct {
 	begun      time.Time
 	sendStop   func(told *streamerr.Error, grace time.Duration)
 	undo       func() bool
-	told       chan struct{} // closed when the stop from above has been handled
+	stopping   sync.WaitGroup // until the stop from above has been handled, if there is one
 
 	left bool // the caller has abandoned the callee; owned by the step that executes Leave
 
@@ -53,11 +53,12 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 	c.callCtx, c.cut = context.WithCancelCause(wire.Outgoing(context.WithoutCancel(ctx), self))
 	c.flow, c.begun = observer.Of(ctx), time.Now()
 	c.events.Flow, c.events.Peer = c.flow, peer
-	c.machine, c.told = protocol.NewCaller(config), make(chan struct{})
+	c.machine = protocol.NewCaller(config)
 	c.events.Opening(wire.Via(ctx).Append(self))
 	c.step(protocol.Event{Kind: protocol.Open})
+	c.stopping.Add(1)
 	c.undo = stream.AfterStop(ctx, func(error) {
-		defer close(c.told)
+		defer c.stopping.Done()
 		c.stop()
 	})
 	return true
@@ -79,7 +80,7 @@ func (c *call) stop() {
 // end frees the resources of the call, which is over.
 func (c *call) end() {
 	if !c.undo() {
-		<-c.told
+		c.stopping.Wait()
 	}
 	c.running.Stop(&c.mu, &c.timer)
 	over := observer.CallOver

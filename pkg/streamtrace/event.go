@@ -58,11 +58,11 @@ const (
 // A state is a state event: an event that is not a message.
 type state struct {
 	at     time.Duration
-	kind   Kind
-	side   Side
+	path   streamerr.Path
 	code   string
 	reason streamerr.Reason
-	path   streamerr.Path
+	kind   Kind
+	side   Side
 }
 
 func (s *state) proto() *streamv1.Event {

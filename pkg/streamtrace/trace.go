@@ -49,7 +49,7 @@ func (t *Trace) NoteAt(at time.Time, kind Kind, side Side, code string, reason s
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.states.Add(state{at.Sub(t.tally.Began()), kind, side, code, reason, path})
+	t.states.Add(state{at: at.Sub(t.tally.Began()), path: path, code: code, reason: reason, kind: kind, side: side})
 }
 
 // Header records a header. path has the hops that the call has crossed so far.

@@ -11,49 +11,47 @@ type Message struct {
 // Ends keeps the first and the last values added to it, and counts all values. The zero value keeps
 // no values.
 type Ends[T any] struct {
-	keep        uint64 // number of values kept at each end
-	n           uint64
-	first, last []T // each at most keep long; when full, last is a ring
+	n    uint64
+	kept []T // the first values, and then the last ones, which are a ring when it is full
+	keep int // number of values kept at each end
 }
 
 // NewEnds returns Ends that keep n values at each end. Add does not allocate.
 func NewEnds[T any](n int) Ends[T] {
-	both := make([]T, 2*n)
-	return Ends[T]{keep: uint64(n), first: both[:0:n], last: both[n:n]}
+	return Ends[T]{keep: n, kept: make([]T, 0, 2*n)}
 }
 
 // firstGrown is the initial capacity of GrowingEnds.
-const firstGrown = 8
+const firstGrown = 4
 
 // GrowingEnds is like NewEnds, except that Add allocates memory as needed.
-func GrowingEnds[T any](n int) Ends[T] { return Ends[T]{keep: uint64(n)} }
+func GrowingEnds[T any](n int) Ends[T] { return Ends[T]{keep: n} }
 
 // Add adds a value.
 func (e *Ends[T]) Add(v T) {
 	at := e.n
 	e.n++
 	switch {
-	case at < e.keep:
-		if e.first == nil {
-			e.first = make([]T, 0, min(e.keep, firstGrown))
-		}
-		e.first = append(e.first, v)
 	case e.keep == 0:
-	case at < 2*e.keep:
-		e.last = append(e.last, v)
+	case e.kept == nil:
+		e.kept = append(make([]T, 0, min(2*e.keep, firstGrown)), v)
+	case len(e.kept) < 2*e.keep:
+		e.kept = append(e.kept, v)
 	default:
-		e.last[at%e.keep] = v
+		e.kept[e.keep+int(at%uint64(e.keep))] = v
 	}
 }
 
 // Each calls each for every kept value, in the order in which the values were added, and returns
 // the number of added values.
 func (e *Ends[T]) Each(each func(index uint64, v *T)) (n uint64) {
-	for i := range e.first {
-		each(uint64(i), &e.first[i])
+	first := e.kept[:min(e.keep, len(e.kept))]
+	for i := range first {
+		each(uint64(i), &first[i])
 	}
-	for i := e.n - uint64(len(e.last)); i < e.n && len(e.last) > 0; i++ {
-		each(i, &e.last[i%e.keep])
+	last := e.kept[len(first):]
+	for i := e.n - uint64(len(last)); i < e.n && len(last) > 0; i++ {
+		each(i, &last[i%uint64(e.keep)])
 	}
 	return e.n
 }

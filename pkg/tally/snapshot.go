@@ -110,15 +110,15 @@ type direction struct {
 	merged        uint64 // messages that were merged into others, which kept does not count
 	kept          Ends[Message]
 
-	gaps        *gaps // nil if gaps are not counted
-	gapSum      time.Duration
-	longest     time.Duration
-	firstTokens uint32        // of the first message with tokens
-	first       time.Duration // when that message came, including waits; 0 if none has come
-	last        time.Duration // when the last message with tokens came, excluding waits
+	gaps    *gaps // nil if gaps are not counted
+	gapSum  time.Duration
+	longest time.Duration
+	first   time.Duration // when that message came, including waits; 0 if none has come
+	last    time.Duration // when the last message with tokens came, excluding waits
 
-	alike uint32 // number of messages with tokens passed to sizeOf
-	size  uint32 // of the last message whose size was computed
+	firstTokens uint32 // of the first message with tokens
+	alike       uint32 // number of messages with tokens passed to sizeOf
+	size        uint32 // of the last message whose size was computed
 }
 
 // side returns the figures of the direction.

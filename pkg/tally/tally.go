@@ -33,15 +33,15 @@ const (
 // receiving goroutine.
 type Tally struct {
 	began time.Time // static
-	timed bool      // messages are timed, and their sizes computed; set before the first message
 
 	mu             sync.Mutex // guards the following fields
+	timed          bool       // messages are timed, and their sizes computed; set before the first message
+	closed         bool
+	read           uint32 // bytes read of the message of the next Received
+	written        uint32 // bytes written of the message of the next Sent
 	received, sent direction
-	read           int           // bytes read of the message of the next Received
-	written        int           // bytes written of the message of the next Sent
 	takenBack      uint64        // sent tokens that were taken back
 	waited         time.Duration // time waited for the caller's next message
-	closed         bool
 }
 
 // New returns the tally of a stream that began at began. It counts tokens and messages; Time and
@@ -52,7 +52,7 @@ func New(began time.Time) *Tally { return &Tally{began: began} }
 func (t *Tally) Touched() []prefetch.Memory {
 	return []prefetch.Memory{
 		prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps),
-		prefetch.Slice(t.received.kept.last), prefetch.Slice(t.sent.kept.last),
+		prefetch.Slice(t.received.kept.kept), prefetch.Slice(t.sent.kept.kept),
 	}
 }
 
@@ -84,7 +84,7 @@ func (t *Tally) Keep(n int) {
 func (t *Tally) Received(tokens int, message any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	size := t.read
+	size := int(t.read)
 	t.read = 0
 	if t.timed && message != nil {
 		size += t.received.sizeOf(tokens, message)
@@ -97,7 +97,7 @@ func (t *Tally) Received(tokens int, message any) {
 func (t *Tally) Read(bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.read += bytes
+	t.read += uint32(bytes)
 }
 
 // Sent counts a message with the given number of tokens that was passed to the caller. The size of
@@ -110,7 +110,7 @@ func (t *Tally) Sent(tokens int, message any) (first time.Duration) {
 	if t.timed && message != nil {
 		t.wrote(t.sent.sizeOf(tokens, message))
 	}
-	size := t.written
+	size := int(t.written)
 	t.written = 0
 	return t.count(&t.sent, tokens, size)
 }
@@ -124,7 +124,7 @@ func (t *Tally) Wrote(bytes int) {
 
 func (t *Tally) wrote(bytes int) {
 	t.sent.bytes += uint64(bytes)
-	t.written += bytes
+	t.written += uint32(bytes)
 }
 
 // count counts a message of a direction. If the message has the first tokens, count returns their

@@ -52,7 +52,6 @@ type Conn struct {
 	// Static.
 	socket       *socket.Socket
 	began        time.Time
-	behindWaits  chan struct{} // capacity 1: tells Serve that behind is not empty
 	writeTimeout time.Duration
 	left         func(cause *streamerr.Error) // called with the reason why the client counts as gone
 	undo         []func() bool                // undoes EndWith
@@ -72,6 +71,7 @@ type Conn struct {
 	own      bool               // response is a copy, not the response of the handler's request
 	opened   bool               // the headers of the events are sent
 	behind   []byte             // not taken by the client yet; while it is not empty, only Flush writes
+	waits    chan struct{}      // capacity 1: tells Serve that behind is not empty; nil before Serve
 	late     int                // events in behind, which count when they are written
 	written  int64              // bytes of the answer, behind included
 	taken    int64              // bytes of the answer that the kernel has accepted
@@ -85,7 +85,7 @@ type Conn struct {
 func Take(c *app.RequestContext) *Conn {
 	old := !c.Request.Header.IsHTTP11()
 	client := &Conn{
-		socket: socket.Of(c), began: time.Now(), behindWaits: make(chan struct{}, 1), left: func(*streamerr.Error) {},
+		socket: socket.Of(c), began: time.Now(), left: func(*streamerr.Error) {},
 		clock: newClock(0, 0), armed: never, identity: old, last: old || c.Request.Header.ConnectionClose(), response: &c.Response,
 	}
 	client.socket.Take()
@@ -227,8 +227,8 @@ func (c *Conn) write(b []byte, events int, m Mark, now time.Duration) *streamerr
 	c.behind = append(c.behind, b[n:]...)
 	c.late += events
 	select {
-	case c.behindWaits <- struct{}{}:
-	default: // Serve has been notified already
+	case c.waits <- struct{}{}:
+	default: // Serve has been notified already, or is not called
 	}
 	return nil
 }
@@ -302,9 +302,14 @@ func (c *Conn) flushed(n int, err error) (failed bool, gone *streamerr.Error) {
 // Serve writes the bytes that the client does not take at once, until done is closed, ctx is done,
 // or the client counts as gone. The handler calls Serve while another goroutine writes.
 func (c *Conn) Serve(ctx context.Context, done <-chan struct{}) {
+	waits := make(chan struct{}, 1)
+	waits <- struct{}{} // Write may have been called already
+	c.mu.Lock()
+	c.waits = waits
+	c.mu.Unlock()
 	for {
 		select {
-		case <-c.behindWaits:
+		case <-waits:
 			if c.Flush() != nil {
 				return
 			}

@@ -46,7 +46,7 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 		t.Fatal(err)
 	}
 	accepted := socket.Options{Silence: 5 * time.Second, Idle: 5 * time.Second, Clock: &coarse.Clock{}}
-	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithSenseClientDisconnection(true), server.WithDisablePrintRoute(true),
+	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithDisablePrintRoute(true),
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			ctx, _ := socket.Accept(context.Background(), conn, accepted) // if Accept fails, so does the request
 			return ctx

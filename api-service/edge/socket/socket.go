@@ -60,11 +60,13 @@ type Socket struct {
 	busy    bool          // a request is being answered
 	last    bool          // no further request is answered
 	freed   chan struct{} // closed when busy ends; nil if no request waits for that
+	left    bool          // the client has closed the connection
+	gone    chan struct{} // closed when left becomes true; nil until it is needed
+	hooks   []*func()     // called when left becomes true
 }
 
-type key struct{}
-
-// Accept prepares a new connection of netpoll, and adds its Socket to the context of the connection.
+// Accept prepares a new connection of netpoll. It returns a context with the Socket and ctx's values,
+// which is done when the client closes the connection.
 func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, error) {
 	outer, ok := conn.(*hertznetpoll.Conn)
 	if !ok {
@@ -73,6 +75,7 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	inner, ok := outer.Conn.(interface {
 		netpoll.Connection
 		Fd() int
+		SetOnDisconnect(f netpoll.OnDisconnect) error
 	})
 	if !ok {
 		return ctx, nil
@@ -86,9 +89,11 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 		s.leave = leave
 	}
 	s.timer = o.Clock.NewTimer(s.expire)
-	_ = inner.AddCloseCallback(s.closed) // never fails
+	// These never fail.
+	_ = inner.AddCloseCallback(s.closed)
+	_ = inner.SetOnDisconnect(s.disconnected)
 	s.timer.Reset(o.Silence)
-	return context.WithValue(ctx, key{}, s), tune(s.fd, o.Unsent)
+	return &connContext{ctx, s}, tune(s.fd, o.Unsent)
 }
 
 // expire closes a connection that has no request. A request that arrives at the same time is not

@@ -31,6 +31,12 @@ func TestMain(m *testing.M) {
 // start runs a server whose handler leaves while answer answers. It returns the address.
 func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn)) string {
 	t.Helper()
+	return startWith(t, o, func(context.Context) {}, answer)
+}
+
+// startWith is start, and calls handled with the context of each request.
+func startWith(t *testing.T, o socket.Options, handled func(context.Context), answer func(client *clientconn.Conn)) string {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +46,7 @@ func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn))
 		t.Fatal(err)
 	}
 	o.Clock = new(coarse.Clock)
-	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithSenseClientDisconnection(true),
+	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport),
 		server.WithIdleTimeout(time.Hour), server.WithExitWaitTime(httpd.StopWait), server.WithDisablePrintRoute(true),
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			ctx, err := socket.Accept(context.Background(), conn, o)
@@ -49,7 +55,8 @@ func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn))
 			}
 			return ctx
 		}))
-	h.GET("/", func(_ context.Context, c *app.RequestContext) {
+	h.GET("/", func(ctx context.Context, c *app.RequestContext) {
+		handled(ctx)
 		client := clientconn.Take(c)
 		client.Bound(clientconn.Bounds{}, func(*streamerr.Error) {})
 		client.Detach(c)

@@ -19,11 +19,10 @@ type transport struct{ network.Transporter }
 // ListenAndServe implements network.Transporter.
 func (t transport) ListenAndServe(serve network.OnData) error {
 	return t.Transporter.ListenAndServe(func(ctx context.Context, conn any) error {
-		s, ok := ctx.Value(key{}).(*Socket)
-		if !ok {
-			return serve(ctx, conn)
+		if s := socketOf(ctx); s != nil {
+			return s.serve(ctx, serve)
 		}
-		return s.serve(ctx, serve)
+		return serve(ctx, conn)
 	})
 }
 
@@ -39,7 +38,7 @@ func (t transport) Listener() net.Listener {
 // serve lets Hertz serve the requests of the connection, until Hertz closes the connection or a
 // handler leaves.
 func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
-	if !s.begin(ctx.Done()) {
+	if !s.begin(ctx) {
 		return s.conn.Close() // the client's data is not read
 	}
 	h := &hertzConn{Conn: s.poll, socket: s}
@@ -50,9 +49,10 @@ func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
 
 // begin waits until the previous request has been answered. It returns false if no further request
 // is answered, for example because the client has left meanwhile.
-func (s *Socket) begin(gone <-chan struct{}) bool {
+func (s *Socket) begin(ctx context.Context) bool {
 	s.mu.Lock()
-	for s.busy {
+	waited := s.busy
+	for s.busy && !s.left {
 		if s.freed == nil {
 			s.freed = make(chan struct{})
 		}
@@ -60,16 +60,14 @@ func (s *Socket) begin(gone <-chan struct{}) bool {
 		s.mu.Unlock()
 		select {
 		case <-freed:
-		case <-gone:
-		}
-		select {
-		case <-gone:
-			return false
-		default:
+		case <-ctx.Done():
 		}
 		s.mu.Lock()
 	}
 	defer s.mu.Unlock()
+	if waited && s.left {
+		return false
+	}
 	s.timer.Stop()
 	s.running = !s.last
 	return s.running

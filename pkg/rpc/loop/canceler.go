@@ -8,21 +8,20 @@ import (
 // A Canceler calls one function when a call is canceled or over. It replaces context.AfterFunc, which
 // uses several hundred bytes for the first function of a context. The zero value is ready.
 type Canceler struct {
-	done <-chan struct{} // of With's context
-
 	mu       sync.Mutex // guards the following fields
 	canceled bool
 	f        func()
 }
 
-type cancelerKey struct{}
+// A cancelable is the context of a call.
+type cancelable struct {
+	context.Context //nolint:containedctx // it is a context
 
-// With returns ctx with c, for AfterCancel. Whoever cancels ctx must also call Cancel. With is called
-// once, before the call is opened.
-func (c *Canceler) With(ctx context.Context) context.Context {
-	c.done = ctx.Done()
-	return context.WithValue(ctx, cancelerKey{}, c)
+	c *Canceler
 }
+
+// With returns ctx with c, for AfterCancel. Whoever cancels ctx must also call Cancel.
+func (c *Canceler) With(ctx context.Context) context.Context { return &cancelable{ctx, c} }
 
 // Cancel calls the function of After.
 func (c *Canceler) Cancel() {
@@ -39,13 +38,14 @@ func (c *Canceler) fire() {
 	}
 }
 
-// AfterCancel is context.AfterFunc for the context of a call that was passed to a connection.
+// AfterCancel is context.AfterFunc for the context of a call that was passed to a connection. It
+// uses the Canceler if ctx is the result of With itself: a context derived from it may have a timeout
+// of its own.
 func AfterCancel(ctx context.Context, f func()) (undo func() bool) {
-	c, ok := ctx.Value(cancelerKey{}).(*Canceler)
-	if !ok || ctx.Done() != c.done { // ctx has a timeout or cancel of its own
-		return context.AfterFunc(ctx, f)
+	if call, ok := ctx.(*cancelable); ok {
+		return call.c.After(f)
 	}
-	return c.After(f)
+	return context.AfterFunc(ctx, f)
 }
 
 // After makes Cancel call f, once and on a goroutine of its own, instead of an earlier function. It

@@ -132,7 +132,7 @@ type steps struct {
 	grace time.Duration
 	wake  time.Duration // 0 means never
 	out   []Action
-	first [4]Action // memory of out; no step has more actions
+	first [1]Action // memory of out for most steps
 }
 
 // Wake returns when the machine needs a Tick, on the clock of Step's now, or 0 if it needs none.

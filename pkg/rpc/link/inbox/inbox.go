@@ -41,8 +41,7 @@ type Inbox struct {
 	bytes []byte        // messages, each after its head; see add and refuse
 	spare []byte        // the reader's last buffer
 	cost  int           // credit used by the unread messages
-	part  []byte        // of a message that has not arrived whole
-	left  int           // bytes of that message that are still missing
+	part  *partial      // a message that has not arrived whole; nil if there is none
 	err   error         // follows the messages: no more messages arrive
 	cut   error         // precedes the messages: no more messages are read
 
@@ -58,6 +57,12 @@ type Inbox struct {
 	// The first two buffers. Most messages are short, and an Inbox without other buffers is one
 	// piece of memory.
 	small [2][smallBytes]byte
+}
+
+// A partial is the beginning of a message.
+type partial struct {
+	bytes []byte
+	left  int // number of missing bytes
 }
 
 // smallBytes is the size of the first two buffers.
@@ -222,7 +227,7 @@ func (q *Inbox) More() bool {
 // accepts reports whether a whole message can be added. If not, err is why the connection must end,
 // or nil for a message that was on its way when this end dropped the stream. The caller holds mu.
 func (q *Inbox) accepts(message []byte) (open bool, err error) {
-	if !q.over() && (q.left > 0 || len(message) > q.maxMessage) {
+	if !q.over() && (q.part != nil || len(message) > q.maxMessage) {
 		return false, ErrProtocol
 	}
 	return !q.over(), nil
@@ -268,15 +273,15 @@ func (q *Inbox) PutPart(l *loop.Loop, left int, part []byte) (still bool, err er
 		q.mu.Unlock()
 		return true, nil
 	}
-	if q.left == 0 {
-		q.left = left
+	if q.part == nil {
+		q.part = &partial{left: left}
 	}
 	whole := false
 	switch {
-	case left == q.left && left > q.maxMessage:
-		q.left, whole = 0, true
+	case left == q.part.left && left > q.maxMessage:
+		q.part, whole = nil, true
 		err = q.refuse(left)
-	case left != q.left:
+	case left != q.part.left:
 		err = ErrProtocol
 	default:
 		whole, err = q.addPart(part)
@@ -298,15 +303,15 @@ func (q *Inbox) PutPart(l *loop.Loop, left int, part []byte) (still bool, err er
 // addPart adds a part of a message, and reports whether that message is now complete. The caller
 // holds mu.
 func (q *Inbox) addPart(part []byte) (whole bool, err error) {
-	if q.part = append(q.part, part...); len(q.part)+q.cost > q.limit {
+	p := q.part
+	if p.bytes = append(p.bytes, part...); len(p.bytes)+q.cost > q.limit {
 		return false, ErrOverrun
 	}
-	if q.left -= len(part); q.left > 0 {
+	if p.left -= len(part); p.left > 0 {
 		return false, nil
 	}
-	err = q.add(q.part)
 	q.part = nil
-	return true, err
+	return true, q.add(p.bytes)
 }
 
 // End makes err follow the messages that have arrived. Only the first End has an effect.
@@ -315,7 +320,7 @@ func (q *Inbox) End(err error) {
 	if q.err == nil {
 		q.err = err
 	}
-	q.part, q.left = nil, 0
+	q.part = nil
 	q.wake()
 	q.conclude()
 	q.mu.Unlock()
@@ -327,7 +332,7 @@ func (q *Inbox) Drop(err error) {
 	if q.cut == nil {
 		q.cut = err
 	}
-	q.bytes, q.spare, q.part, q.left = nil, nil, nil, 0
+	q.bytes, q.spare, q.part = nil, nil, nil
 	q.wake()
 	q.conclude()
 	q.mu.Unlock()

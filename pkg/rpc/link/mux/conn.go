@@ -109,13 +109,13 @@ func (c *Conn) Fail(err error) {
 	blocked := c.out.blocked
 	c.out.blocked = nil
 	c.out.stopTimer()
+	for _, s := range blocked {
+		s.room.open()
+	}
 	c.mu.Unlock()
 	_ = c.net.Close()
 	for _, s := range streams {
 		s.broke(err)
-	}
-	for _, s := range blocked {
-		s.room.open()
 	}
 }
 
@@ -182,11 +182,11 @@ func (c *Conn) takeCredit(payload []byte) error {
 	c.mu.Lock()
 	s.credit += n
 	more := s.credit > c.peer.Window
+	s.room.open()
 	c.mu.Unlock()
 	if more {
 		return fmt.Errorf("%w: more credit than was used", ErrProtocol)
 	}
-	s.room.open()
 	return nil
 }
 

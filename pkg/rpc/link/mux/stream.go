@@ -32,8 +32,6 @@ type Stream struct {
 	// Static.
 	conn *Conn
 	id   uint32
-	room gate // opened when a waiting sender should check again whether it may send
-
 	read int // credit of read messages that was not granted again yet; owned by the reader
 
 	// Guarded by the connection's mu.
@@ -41,12 +39,13 @@ type Stream struct {
 	carrier  *loop.Carrier // of the goroutine that sends; may be nil
 	credit   int           // bytes that may be sent; negative if the last message exceeded it
 	large    *large        // a message that is being sent in parts
-	first    uint8         // messages sent so far; hasty means that many or more
 	sent     error         // why no more messages can be sent; nil while they can
+	first    uint8         // messages sent so far; hasty means that many or more
 	dropped  bool          // the rest of a large message is not sent
 	blocked  bool          // listed in the connection's output
-	touched  prefetch.Set  // objects that a received message touches
 	behind   bool          // the next message is sent in parts, or follows a large message
+	room     gate          // opened when a waiting sender should check again whether it may send; nil until one waits
+	touched  prefetch.Set  // objects that a received message touches
 
 	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's end
 
@@ -54,7 +53,7 @@ type Stream struct {
 }
 
 func newStream(c *Conn, id uint32) *Stream {
-	s := &Stream{conn: c, id: id, room: newGate(), credit: c.peer.Window}
+	s := &Stream{conn: c, id: id, credit: c.peer.Window}
 	s.in.Init(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage) // the last term is for SendNow
 	return s
 }
@@ -196,10 +195,13 @@ func (s *Stream) wait(inParts bool) error {
 			s.blocked = true
 			c.out.blocked = append(c.out.blocked, s)
 		}
-		k := s.carrier
+		if s.room == nil {
+			s.room = make(gate, 1)
+		}
+		k, room := s.carrier, s.room
 		c.mu.Unlock()
 		k.Wait()
-		<-s.room
+		<-room
 		c.mu.Lock()
 	}
 	return s.sent
@@ -289,8 +291,8 @@ func (s *Stream) over(err error) {
 	if s.sent == nil {
 		s.sent = err
 	}
-	s.conn.mu.Unlock()
 	s.room.open()
+	s.conn.mu.Unlock()
 }
 
 // reset ends the callee's end after a RESET. A Stop that arrived before the RESET can still be
@@ -366,11 +368,11 @@ func (s *Stream) Finish(err error, trailers metadata.MD) {
 	s.in.Drop(errReset)
 }
 
-// A gate lets one goroutine wait for a signal of another goroutine. It has capacity 1.
+// A gate lets one goroutine wait for a signal of another goroutine. It has capacity 1, or is nil
+// while no goroutine waits.
 type gate chan struct{}
 
-func newGate() gate { return make(gate, 1) }
-
+// open signals the waiting goroutine, if there is one. It does not block.
 func (g gate) open() {
 	select {
 	case g <- struct{}{}:

@@ -241,25 +241,19 @@ func (c *Conn) written() {
 }
 
 // unblock wakes the senders that wait for a slow peer, if the peer has read enough. The caller
-// holds mu, which is released meanwhile.
+// holds mu.
 func (c *Conn) unblock() {
 	if len(c.out.blocked) == 0 || c.out.full(false, maxWaiting/2) {
 		return
 	}
 	fullBehind := c.out.full(true, maxWaiting/2)
-	var woken []*Stream
 	c.out.blocked = slices.DeleteFunc(c.out.blocked, func(s *Stream) bool {
 		s.blocked = s.behind && fullBehind
 		if !s.blocked {
-			woken = append(woken, s)
+			s.room.open()
 		}
 		return !s.blocked
 	})
-	c.mu.Unlock()
-	for _, s := range woken {
-		s.room.open()
-	}
-	c.mu.Lock()
 }
 
 // writeNow writes the bytes that the kernel accepts at once.

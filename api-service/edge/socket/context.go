@@ -1,0 +1,108 @@
+package socket
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cloudwego/netpoll"
+)
+
+// A connContext is the context of a connection. It is done when the client has closed the
+// connection. It makes its channel on demand, and needs a tenth of the memory of a context of the
+// standard library with one AfterFunc.
+type connContext struct {
+	context.Context //nolint:containedctx // the values
+
+	s *Socket
+}
+
+type key struct{}
+
+// socketOf returns the Socket of a connection's context, or nil.
+func socketOf(conn context.Context) *Socket {
+	s, _ := conn.Value(key{}).(*Socket)
+	return s
+}
+
+// Value implements context.Context.
+func (c *connContext) Value(k any) any {
+	if k == (key{}) {
+		return c.s
+	}
+	return c.Context.Value(k)
+}
+
+// Done implements context.Context.
+func (c *connContext) Done() <-chan struct{} {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.s.gone == nil {
+		c.s.gone = make(chan struct{})
+		if c.s.left {
+			close(c.s.gone)
+		}
+	}
+	return c.s.gone
+}
+
+// Err implements context.Context.
+func (c *connContext) Err() error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.s.left {
+		return context.Canceled
+	}
+	return nil
+}
+
+// AfterFunc lets package context watch c without a goroutine.
+func (c *connContext) AfterFunc(f func()) (undo func() bool) { return c.s.afterLeft(f) }
+
+// AfterLeft calls f on a goroutine of its own once the client has closed its connection. conn is the
+// context of the connection, or is derived from it with values. undo is that of context.AfterFunc.
+func AfterLeft(conn context.Context, f func()) (undo func() bool) {
+	s := socketOf(conn)
+	if s == nil {
+		return context.AfterFunc(conn, f)
+	}
+	s.mu.Lock()
+	gone := s.gone
+	s.mu.Unlock()
+	// A context with a cancel or timeout of its own has asked for gone.
+	if gone != nil && conn.Done() != gone {
+		return context.AfterFunc(conn, f)
+	}
+	return s.afterLeft(f)
+}
+
+func (s *Socket) afterLeft(f func()) (undo func() bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left {
+		go f()
+		return func() bool { return false }
+	}
+	hook := &f
+	s.hooks = append(s.hooks, hook)
+	return func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		before := len(s.hooks)
+		s.hooks = slices.DeleteFunc(s.hooks, func(other *func()) bool { return other == hook })
+		return len(s.hooks) < before
+	}
+}
+
+// disconnected is called once, when the client has closed the connection. It must not block.
+func (s *Socket) disconnected(context.Context, netpoll.Connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
+	if s.gone != nil {
+		close(s.gone)
+	}
+	for _, f := range s.hooks {
+		go (*f)()
+	}
+	s.hooks = nil
+}

@@ -1,0 +1,92 @@
+package socket_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/socket"
+)
+
+// TestContextOfAConnectionEndsWithIt: when the client closes the connection, its context is done, and
+// so are contexts derived from it. All functions that watch them run, except those withdrawn.
+func TestContextOfAConnectionEndsWithIt(t *testing.T) {
+	ctxs := make(chan context.Context, 1)
+	addr := startWith(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(ctx context.Context) { ctxs <- ctx }, say)
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, conn, bufio.NewReader(conn))
+	ctx := <-ctxs
+	type name struct{}
+	valued := context.WithValue(ctx, name{}, "any")
+	timed, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	short, end := context.WithCancel(ctx)
+	ran := make(chan string, 9)
+	for what, from := range map[string]context.Context{"the connection": ctx, "with a value": valued, "with a timeout": timed} {
+		socket.AfterLeft(from, func() { ran <- what })
+		context.AfterFunc(from, func() { ran <- what })
+	}
+	undo := socket.AfterLeft(ctx, func() { ran <- "withdrawn" })
+	if !undo() || undo() {
+		t.Error("undo does not say whether it was in time")
+	}
+	socket.AfterLeft(short, func() { ran <- "canceled" })
+	end()
+	if got := <-ran; got != "canceled" {
+		t.Errorf("%s ran first", got)
+	}
+	if ctx.Err() != nil {
+		t.Error(ctx.Err())
+	}
+	_ = conn.Close()
+	<-timed.Done()
+	<-ctx.Done()
+	counts := map[string]int{}
+	for range 6 {
+		counts[<-ran]++
+	}
+	if len(counts) != 3 || counts["withdrawn"] > 0 || ctx.Err() != context.Canceled {
+		t.Error(counts, ctx.Err())
+	}
+	socket.AfterLeft(ctx, func() { ran <- "late" })
+	if got := <-ran; got != "late" {
+		t.Error(got)
+	}
+}
+
+// TestSecondRequestOfAClientThatLeaves: the client sends its next request while the first one is
+// answered, and leaves. The next request is not served.
+func TestSecondRequestOfAClientThatLeaves(t *testing.T) {
+	answered, requests := make(chan struct{}), make(chan struct{}, 2)
+	addr := startWith(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(context.Context) { requests <- struct{}{} }, func(client *clientconn.Conn) {
+		<-answered
+		say(client)
+	})
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	<-requests
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // so that the request usually arrives before the end of the connection
+	_ = conn.Close()
+	time.Sleep(50 * time.Millisecond)
+	close(answered)
+	time.Sleep(50 * time.Millisecond)
+	if len(requests) > 0 {
+		t.Error("a request of a client that has left is served")
+	}
+}
