@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/internal/panicvalue"
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/rpc/callctx"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -142,7 +143,7 @@ type rootKey struct{}
 func (h *Hop) observe(ctx, call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
 	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call), First: len(wire.Via(call)) == 0}
-	b.Header = func(key string) []string { return wire.Header(call, key) }
+	b.Header = func(key string) []string { return callctx.Header(call, key) }
 	if flow := h.observers().Begin(call, b); flow != nil && flow != (observer.Nobody{}) {
 		return observer.Shield(flow, func(v any) { _ = h.panicked(ctx, v) })
 	}

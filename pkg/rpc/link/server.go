@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/internal/prefetch"
+	"github.com/whence-dev/whence/pkg/rpc/callctx"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/hello"
@@ -177,12 +178,13 @@ func (s *Server) serveConn(nc net.Conn) {
 		_ = nc.Close() // the peer does not speak the protocol of links, or the server stops
 		return
 	}
-	e := &calleeEnd{server: s, remote: &remote{Addr: nc.RemoteAddr()}}
+	from := &remote{Addr: nc.RemoteAddr()}
+	e := &calleeEnd{server: s, peer: &peer.Peer{Addr: from}}
 	if tc, ok := nc.(*tls.Conn); ok {
-		e.auth = credentials.TLSInfo{State: tc.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+		e.peer.AuthInfo = credentials.TLSInfo{State: tc.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
 	}
 	c := mux.New(nc, greeting, e, s.opts.Mux)
-	e.remote.conn = c
+	from.conn = c
 	s.mu.Lock()
 	if s.stopped() {
 		s.mu.Unlock()
@@ -254,17 +256,14 @@ func (r *remote) Doubt() { r.conn.Doubt() }
 // A calleeEnd serves the streams of one connection.
 type calleeEnd struct {
 	server *Server
-	remote *remote
-	auth   credentials.AuthInfo
+	peer   *peer.Peer
 }
 
 // Open implements mux.Opener. The goroutine that serves the call always sends an END, whatever the
 // handler does.
 func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned func())) {
 	st := &serverStream{s: s, method: call.Method}
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(call.Headers...))
-	ctx = peer.NewContext(ctx, &peer.Peer{Addr: e.remote, AuthInfo: e.auth})
-	ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{st})
+	var ctx context.Context = &callctx.Call{Context: context.Background(), Headers: call.Headers, Peer: e.peer, Stream: transportStream{st}}
 	var stop context.CancelFunc
 	if call.Timeout > 0 {
 		ctx, stop = context.WithDeadline(ctx, time.Now().Add(call.Timeout))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc/callctx"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -29,15 +30,10 @@ type viaKey struct{}
 // the path of a bare reset.
 func Incoming(ctx context.Context) context.Context {
 	via := ""
-	if values := Header(ctx, streamerr.ViaHeader); len(values) > 0 {
+	if values := callctx.Header(ctx, streamerr.ViaHeader); len(values) > 0 {
 		via = values[0]
 	}
 	return context.WithValue(ctx, viaKey{}, streamerr.ParsePath(via))
-}
-
-// Header returns the values of a header of a call, without copying all headers.
-func Header(call context.Context, key string) []string {
-	return metadata.ValueFromIncomingContext(call, key)
 }
 
 func first(md metadata.MD, key string) string {
@@ -50,7 +46,7 @@ func first(md metadata.MD, key string) string {
 // traceHeaders returns the W3C Trace Context headers of a call, as pairs of key and value.
 func traceHeaders(ctx context.Context) (pairs []string) {
 	for _, key := range []string{"traceparent", "tracestate"} {
-		for _, value := range Header(ctx, key) {
+		for _, value := range callctx.Header(ctx, key) {
 			pairs = append(pairs, key, value)
 		}
 	}
