@@ -17,10 +17,11 @@ import (
 
 // A Delivery measures the delivery of one answer to one reader. A nil Delivery ignores all calls.
 type Delivery struct {
-	// Head is the head of the stream, with the owner. Open removes the memo.
-	Head replay.Head
-	// Kept reports that readers need the owner's credentials or a token.
-	Kept bool
+	ID    string // of the stream
+	Owner string // of the stream; "" if it has none
+	// Kept is the head of a stream that can be read again, or nil. Its readers need the owner's
+	// credentials or a token. It has no memo, which may be large: the log does not charge for a copy.
+	Kept *replay.Head
 	// Part reports that the reader already had some events. It is set before the first event.
 	Part bool
 
@@ -30,6 +31,20 @@ type Delivery struct {
 	gaps   Gaps
 	ended  time.Time // zero until Close
 	told   bool
+}
+
+// Of returns the Delivery of a stream that can be read again.
+func Of(h replay.Head) *Delivery {
+	h.Memo = ""
+	return &Delivery{ID: h.ID, Owner: h.Owner, Kept: &h}
+}
+
+// Head returns the head of the stream, as far as the Delivery has it.
+func (d *Delivery) Head() replay.Head {
+	if d.Kept != nil {
+		return *d.Kept
+	}
+	return replay.Head{ID: d.ID, Owner: d.Owner}
 }
 
 // Sent records n text events that were written together. at is a time since any fixed start.
@@ -78,8 +93,7 @@ func (b *Book) Open(d *Delivery) *Delivery {
 	if b.byID == nil {
 		b.byID = map[string]*Delivery{}
 	}
-	d.Head.Memo = "" // the memo may be large, and the log does not charge for this copy
-	b.byID[d.Head.ID] = d
+	b.byID[d.ID] = d
 	return d
 }
 
@@ -99,8 +113,8 @@ func (b *Book) Close(d *Delivery) {
 func (b *Book) forget(now time.Time) {
 	n := 0
 	for ; n < len(b.ended) && (len(b.ended)-n > maxEnded || now.Sub(b.ended[n].ended) > Keep); n++ {
-		if old := b.ended[n]; b.byID[old.Head.ID] == old { // otherwise the delivery of a later reader has replaced it
-			delete(b.byID, old.Head.ID)
+		if old := b.ended[n]; b.byID[old.ID] == old { // otherwise the delivery of a later reader has replaced it
+			delete(b.byID, old.ID)
 		}
 		b.ended[n] = nil
 	}

@@ -158,10 +158,10 @@ func TestDeliveriesAreKeptForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b delivery.Book
 		open := func() *delivery.Delivery {
-			return b.Open(&delivery.Delivery{Head: replay.Head{ID: "s", Memo: "large"}})
+			return b.Open(delivery.Of(replay.Head{ID: "s", Memo: "large"}))
 		}
 		first := open()
-		if first.Head.Memo != "" {
+		if first.Head().Memo != "" || first.Head().ID != "s" {
 			t.Error("a delivery keeps the memo of its stream")
 		}
 		time.Sleep(time.Hour)

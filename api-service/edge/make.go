@@ -113,11 +113,10 @@ func (e *Edge) offerToken(to *protocol.ResponseHeader, h replay.Head) {
 // delivers begins the record of how a stream is sent to the caller of conn. kept is the head of a
 // stream that can be read again, or nil.
 func (e *Edge) delivers(conn context.Context, id string, kept *replay.Head) *delivery.Delivery {
-	d := &delivery.Delivery{Head: replay.Head{ID: id, Owner: exchange.Caller(conn).Owner}}
 	if kept != nil {
-		d.Head, d.Kept = *kept, true
+		return e.deliveries.Open(delivery.Of(*kept))
 	}
-	return e.deliveries.Open(d)
+	return e.deliveries.Open(&delivery.Delivery{ID: id, Owner: exchange.Caller(conn).Owner})
 }
 
 // makeStream handles POST /v1/streams: it creates a stream that runs independently of its request.

@@ -39,13 +39,13 @@ type answer struct {
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
 		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
-		form: exchange.Form(c), encode: in.Events(), lines: sse.NewEncoder(client.Identity()),
+		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
 	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
 		exchange.RecordStatus(r.record, http.StatusOK)
-		if d.Kept {
-			e.offerToken(h, d.Head)
+		if d.Kept != nil {
+			e.offerToken(h, *d.Kept)
 		}
 	}}
 	if ping := a.form.Ping; ping != nil {
@@ -61,6 +61,7 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	a.encode(out, &a.lines)
 	mark := clientconn.Mark{Extent: a.extent.Take(out), At: a.lines.AnsweredAt(), Last: out.GetEnd() != nil}
 	encoded, size := a.lines.Take()
+	defer a.lines.Release()
 	if size == 0 {
 		return false, nil
 	}
@@ -110,7 +111,7 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 
 // touched returns the memory that write touches.
 func (a *answer) touched() []prefetch.Memory {
-	touched := append(a.client.Touched(), prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode), a.lines.Touched())
+	touched := append(a.client.Touched(), prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))
 	if a.call.Touched != nil {
 		touched = append(touched, a.call.Touched()...)
 	}
@@ -180,6 +181,7 @@ func (a *answer) tell(o rpc.Outcome) {
 // truncates the body: a failed stream never ends cleanly.
 func (a *answer) flush() (taken bool) {
 	encoded, size := a.lines.Take()
+	defer a.lines.Release()
 	if size > 0 {
 		a.run.record.OutBytes(size)
 	}

@@ -65,8 +65,10 @@ func (t *Tally) Time() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timed = true
-	both := new([2]gaps)
-	t.received.gaps, t.sent.gaps = &both[0], &both[1]
+	if t.received.gaps == nil {
+		both := new([2]gaps)
+		t.received.gaps, t.sent.gaps = &both[0], &both[1]
+	}
 }
 
 // Keep makes the tally keep the first n and the last n messages of each direction, and compute the

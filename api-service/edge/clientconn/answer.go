@@ -2,6 +2,7 @@ package clientconn
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/protocol"
@@ -54,8 +55,11 @@ func (c *Conn) OnSent(sent func(at time.Duration, events int)) {
 // Identity reports whether the client does not support chunks: it speaks HTTP/1.0.
 func (c *Conn) Identity() bool { return c.identity }
 
-// open returns the headers of the events. mu is held.
-func (c *Conn) open() []byte {
+// heads has buffers for the headers and the first events.
+var heads = sync.Pool{New: func() any { return new([]byte) }}
+
+// open appends the headers of the events to b. mu is held.
+func (c *Conn) open(b []byte) []byte {
 	c.opened = true
 	c.clock.opened()
 	h := &c.response.Header
@@ -72,9 +76,9 @@ func (c *Conn) open() []byte {
 	}
 	h.SetContentLength(length)
 	c.response.HijackWriter(closedWriter{})
-	encoded := append([]byte(nil), h.Header()...)
+	b = append(b, h.Header()...)
 	c.answered()
-	return encoded
+	return b
 }
 
 // ping returns the bytes that a silent stream sends. mu is held.
@@ -85,7 +89,7 @@ func (c *Conn) ping() []byte {
 	} else {
 		lines.KeepAlive()
 	}
-	encoded, _ := lines.Take()
+	encoded, _ := lines.Take() // and never Release: the caller uses the bytes
 	return encoded
 }
 

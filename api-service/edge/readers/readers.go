@@ -238,7 +238,9 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	defer stream.AfterStop(ctx, leave)()
 	head := in.Head()
 	left := r.Enter(head)
-	d := r.Deliveries.Open(&delivery.Delivery{Head: head, Kept: true, Part: after > 0})
+	d := delivery.Of(head)
+	d.Part = after > 0
+	r.Deliveries.Open(d)
 	defer r.Deliveries.Close(d)
 	end := follow.End{After: after}
 	if err = f.begin(client, d.Sent, cut); err == nil {

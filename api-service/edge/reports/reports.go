@@ -71,8 +71,8 @@ func (r *Reports) verdict(ctx context.Context, c *app.RequestContext, id string)
 	if d == nil {
 		return nil, access.Missing(id)
 	}
-	if anybodys := d.Head.Owner == "" && !d.Kept && !caller.Keyed(); !anybodys {
-		if err := caller.Read(d.Head, c.Query(follow.TokenParam)); err != nil {
+	if anybodys := d.Owner == "" && d.Kept == nil && !caller.Keyed(); !anybodys {
+		if err := caller.Read(d.Head(), c.Query(follow.TokenParam)); err != nil {
 			return nil, err
 		}
 	}

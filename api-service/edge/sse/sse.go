@@ -3,55 +3,62 @@ package sse
 
 import (
 	"strconv"
+	"sync"
 	"time"
-
-	"github.com/whence-dev/whence/internal/prefetch"
 )
 
-// maxKept bounds the buffer that an Encoder keeps for the next events, in bytes. A larger buffer is
-// dropped after use.
+// maxKept bounds the buffers that are kept for the next events, in bytes. A larger buffer is dropped
+// after use.
 const maxKept = 64 << 10
 
-// An Encoder encodes events into one reused buffer. Each event is one chunk of the body for
-// HTTP/1.1, or plain bytes for HTTP/1.0, whose body ends with the connection. Only one goroutine
-// may use it. The zero value is ready to use.
+// usual is the initial size of a buffer, which is enough for most events.
+const usual = 256
+
+// buffers has the buffers of Encoders that encode nothing at the moment. Streams that are carried
+// one after another use the same few, which stay in the processor's cache.
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, usual)
+	return &b
+}}
+
+// An Encoder encodes events into a buffer. Each event is one chunk of the body for HTTP/1.1, or
+// plain bytes for HTTP/1.0, whose body ends with the connection. Only one goroutine may use it. The
+// zero value is ready to use.
 type Encoder struct {
 	// Identity omits the chunk framing.
 	Identity bool
 
-	buf   []byte
-	event int // start of the current event in buf, after the size of its chunk
-	size  int // bytes of the events in buf, without framing
+	shared *[]byte // of buffers; nil if there is no event since Release
+	buf    []byte
+	event  int // start of the current event in buf, after the size of its chunk
+	size   int // bytes of the events in buf, without framing
 
 	answered int // end of the event in buf that completes the answer; 0 if none does
 }
-
-// usual is the initial size of NewEncoder's buffer, which is enough for most events.
-const usual = 256
-
-// NewEncoder returns an Encoder with a buffer.
-func NewEncoder(identity bool) Encoder {
-	return Encoder{Identity: identity, buf: make([]byte, 0, usual)}
-}
-
-// Touched returns the memory to which the next events are encoded.
-func (e *Encoder) Touched() prefetch.Memory { return prefetch.Slice(e.buf) }
 
 // sizeRoom is the room for the line with the size of a chunk. Two digits are enough for most
 // events.
 const sizeRoom = len("xx\r\n")
 
 // Take returns the bytes encoded since the last Take, and their size without framing. The bytes are
-// valid until the next event begins.
+// valid until the next event begins, or until Release.
 func (e *Encoder) Take() (encoded []byte, size int) {
 	encoded, size = e.buf, e.size
 	e.size, e.answered = 0, 0
-	if cap(e.buf) > maxKept {
-		e.buf = nil
-	} else {
-		e.buf = e.buf[:0]
-	}
+	e.buf = e.buf[:0]
 	return encoded, size
+}
+
+// Release lets other Encoders use the buffer. There must be no event since the last Take.
+func (e *Encoder) Release() {
+	if e.shared == nil {
+		return
+	}
+	if cap(e.buf) <= maxKept {
+		*e.shared = e.buf
+	}
+	buffers.Put(e.shared)
+	e.shared, e.buf = nil, nil
 }
 
 // Answered marks that the last event completes the answer. Only the usage and the terminator
@@ -102,6 +109,10 @@ func (e *Encoder) Finish() {
 // begin reserves room for the size of the chunk. An event that is never ended, because the code that
 // encodes it has panicked, leaves nothing behind.
 func (e *Encoder) begin() []byte {
+	if e.shared == nil {
+		e.shared = buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool has nothing else
+		e.buf = append(*e.shared, e.buf...)
+	}
 	b := e.buf
 	if !e.Identity {
 		b = append(b, "xx\r\n"...)
