@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,8 +20,9 @@ type Chunks struct {
 	tail  []byte // the part after the choices
 	usage bool
 
-	// Chunks of the first choice with only text: the parts before and after the text. They are in
-	// room if they fit, so that the memory of a stream's chunks is known before they are encoded.
+	// Chunks of the first choice with only text: the parts before and after the text. The first begins
+	// with head. They are in room if they fit, so that the memory of a stream's chunks is known before
+	// they are encoded.
 	before, behind []byte
 	room           [256]byte
 }
@@ -39,13 +41,13 @@ func (c *Chunks) initChat(started *llmv1.Started, usage bool) {
 
 func (c *Chunks) init(id, object, model string, usage bool) {
 	*c = Chunks{usage: usage, tail: []byte("]}")}
-	c.head = append(c.head, `{"id":`...)
+	c.head = append(c.room[:0], `{"id":`...)
 	c.head = jsontext.String(c.head, id)
 	c.head = append(append(append(c.head, `,"object":"`...), object...), `","created":`...)
 	c.head = strconv.AppendInt(c.head, time.Now().Unix(), 10)
 	c.head = append(c.head, `,"model":`...)
 	c.head = jsontext.String(c.head, model)
-	c.head = append(c.head, `,"choices":[`...)
+	c.head = slices.Clip(append(c.head, `,"choices":[`...))
 	if usage {
 		c.tail = []byte(`],"usage":null}`)
 	}
