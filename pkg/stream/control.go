@@ -24,17 +24,17 @@ func (s State) String() string { return [...]string{"live", "stopped", "killed"}
 // A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of
 // both steps. All methods are safe for concurrent use.
 type Control struct {
-	ctx   context.Context // the stream's own, without the Control
-	kill  context.CancelCauseFunc
-	done  <-chan struct{} // of ctx
-	grace time.Duration
+	values context.Context // those of the stream; never done
+	grace  time.Duration
 
 	cause atomic.Pointer[error] // nil while the stream is live
+	state atomic.Uint32         // a State; written with mu
 
 	mu       sync.Mutex      // guards the following fields
+	killing  context.Context // done from Killed on, with the cause; nil until it is needed
+	kill     context.CancelCauseFunc
 	stopping context.Context // done from Stopped on, with the cause; nil until it is needed
 	stop     context.CancelCauseFunc
-	state    State
 	timer    *time.Timer // kills after the grace; nil before Stop
 	until    time.Time   // when timer kills; zero before Stop
 	onStop   func(cause error)
@@ -42,8 +42,6 @@ type Control struct {
 	idle     bool // the stream waits for its caller, and for nothing else
 	onIdle   func(idle bool)
 }
-
-type controlKey struct{}
 
 // A hook is called on a goroutine of its own when the stream reaches a state.
 type hook struct {
@@ -57,7 +55,7 @@ type hook struct {
 func (c *Control) after(at State, f func()) (undo func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state >= at {
+	if c.State() >= at {
 		go f()
 		return func() bool { return false }
 	}
@@ -75,7 +73,7 @@ func (c *Control) after(at State, f func()) (undo func() bool) {
 // fire starts the hooks of the state that the stream has reached. mu is held.
 func (c *Control) fire() {
 	c.hooks = slices.DeleteFunc(c.hooks, func(h *hook) bool {
-		due := h.at <= c.state
+		due := h.at <= c.State()
 		if due {
 			go h.f()
 		}
@@ -90,13 +88,12 @@ func (c *Control) fire() {
 //
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
-	ctx, kill := context.WithCancelCause(context.WithoutCancel(parent))
-	c := &Control{ctx: ctx, kill: kill, done: ctx.Done(), grace: grace}
+	c := &Control{values: context.WithoutCancel(parent), grace: grace}
 	if parent.Done() != nil {
 		unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
-		context.AfterFunc(ctx, func() { unhook() })
+		c.after(Killed, func() { unhook() })
 	}
-	return context.WithValue(ctx, controlKey{}, c), c
+	return controlled{c}, c
 }
 
 // Stop asks the engine to finish the current item and to end the sequence. cause must not be nil.
@@ -127,7 +124,7 @@ func (c *Control) Release() {
 func (c *Control) OnStop(f func(cause error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state != Live {
+	if c.State() != Live {
 		f(c.Cause())
 		return
 	}
@@ -170,10 +167,10 @@ func (c *Control) stopIdle(cause error) {
 func (c *Control) advance(to State, cause error, grace time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to <= c.state {
+	if to <= c.State() {
 		return
 	}
-	if c.state == Live {
+	if c.State() == Live {
 		if c.onStop != nil {
 			c.onStop(cause)
 		}
@@ -182,7 +179,7 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 			c.stop(cause)
 		}
 	}
-	c.state = to
+	c.state.Store(uint32(to))
 	if to == Stopped {
 		c.until = time.Now().Add(grace)
 		c.timer = time.AfterFunc(grace, func() { c.Kill(cause) })
@@ -192,7 +189,9 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.kill(c.Cause())
+	if c.kill != nil {
+		c.kill(c.Cause())
+	}
 	c.fire()
 }
 
@@ -205,7 +204,7 @@ func (c *Control) Grace() time.Duration {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.state {
+	switch c.State() {
 	case Live:
 		return c.grace
 	case Stopped:
@@ -216,11 +215,7 @@ func (c *Control) Grace() time.Duration {
 }
 
 // State reports how far the stream has been ended.
-func (c *Control) State() State {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state
-}
+func (c *Control) State() State { return State(c.state.Load()) }
 
 // Cause returns why the stream was asked to stop, or nil while it is live. A nil Control has no
 // cause.
@@ -232,37 +227,6 @@ func (c *Control) Cause() error {
 		return *cause
 	}
 	return nil
-}
-
-// stoppingContext returns a context with the stream's values that is done from Stopped on.
-func (c *Control) stoppingContext() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopping == nil {
-		c.stopping, c.stop = context.WithCancelCause(context.WithoutCancel(c.ctx))
-		if cause := c.Cause(); cause != nil {
-			c.stop(cause)
-		}
-	}
-	return c.stopping
-}
-
-// stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is
-// done.
-func stopContext(ctx context.Context) context.Context {
-	c := ControlOf(ctx)
-	if c == nil {
-		return ctx
-	}
-	if ctx.Done() == c.done {
-		return c.stoppingContext()
-	}
-	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
-	// contexts count. The merged context is freed when the stream is released, at the latest.
-	merged, cancel := context.WithCancelCause(ctx)
-	stopping := c.stoppingContext()
-	context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })
-	return merged
 }
 
 // ControlOf returns the Control of ctx's stream, or nil.
@@ -289,7 +253,7 @@ func Cause(ctx context.Context) error {
 // AfterStop calls f on a goroutine of its own once ctx's stream is asked to stop, or ctx is done.
 // The returned function cancels the call, and reports whether it did so before f was started.
 func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
-	if c := ControlOf(ctx); c != nil && ctx.Done() == c.done {
+	if c := ControlOf(ctx); c != nil && c.alone(ctx) {
 		return c.after(Stopped, func() { f(c.Cause()) })
 	}
 	stopping := stopContext(ctx)
@@ -299,7 +263,7 @@ func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
 // AfterKill calls f on a goroutine of its own once ctx is done, as context.AfterFunc does, but uses
 // less memory for the context of a stream.
 func AfterKill(ctx context.Context, f func()) (undo func() bool) {
-	if c := ControlOf(ctx); c != nil && ctx.Done() == c.done {
+	if c := ControlOf(ctx); c != nil && c.alone(ctx) {
 		return c.after(Killed, f)
 	}
 	return context.AfterFunc(ctx, f)

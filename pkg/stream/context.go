@@ -1,0 +1,101 @@
+package stream
+
+import (
+	"context"
+	"time"
+)
+
+// This file has the contexts of a Control. Most streams need no channel: package context would make
+// one for each, besides three objects for the cancellation. So a Control makes the contexts of
+// package context on demand.
+
+type controlKey struct{}
+
+// controlled is the context of a stream: it has the stream's values and its Control, and is done
+// from Killed on.
+type controlled struct{ c *Control }
+
+// Deadline implements context.Context.
+func (x controlled) Deadline() (at time.Time, ok bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (x controlled) Done() <-chan struct{} { return x.c.killingContext().Done() }
+
+// Err implements context.Context.
+func (x controlled) Err() error {
+	if x.c.State() == Killed {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Value implements context.Context.
+func (x controlled) Value(key any) any {
+	if key == (controlKey{}) {
+		return x.c
+	}
+	// With a key of this type, package context looks for the context to cancel with, which it does
+	// after a call of Done, and for the cause.
+	if _, ok := key.(*int); ok && (x.c.State() == Killed || x.c.killable() != nil) {
+		return x.c.killingContext().Value(key)
+	}
+	return x.c.values.Value(key)
+}
+
+// killable returns the context of killingContext, or nil if nothing has needed it.
+func (c *Control) killable() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.killing
+}
+
+// killingContext returns a context with the stream's values that is done from Killed on.
+func (c *Control) killingContext() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.killing == nil {
+		c.killing, c.kill = context.WithCancelCause(c.values)
+		if c.State() == Killed {
+			c.kill(c.Cause())
+		}
+	}
+	return c.killing
+}
+
+// alone reports whether ctx, which is derived from the stream's context, has no timeout or cancel of
+// its own. Package context asks for the channel of the stream's context when it derives one that has.
+func (c *Control) alone(ctx context.Context) bool {
+	killing := c.killable()
+	return killing == nil || ctx.Done() == killing.Done()
+}
+
+// stoppingContext returns a context with the stream's values that is done from Stopped on.
+func (c *Control) stoppingContext() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping == nil {
+		c.stopping, c.stop = context.WithCancelCause(context.WithoutCancel(controlled{c}))
+		if cause := c.Cause(); cause != nil {
+			c.stop(cause)
+		}
+	}
+	return c.stopping
+}
+
+// stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is
+// done.
+func stopContext(ctx context.Context) context.Context {
+	c := ControlOf(ctx)
+	if c == nil {
+		return ctx
+	}
+	if c.alone(ctx) {
+		return c.stoppingContext()
+	}
+	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
+	// contexts count. The merged context is freed when the stream is released, at the latest.
+	merged, cancel := context.WithCancelCause(ctx)
+	stopping := c.stoppingContext()
+	context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })
+	return merged
+}
