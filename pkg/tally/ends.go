@@ -42,6 +42,9 @@ func (e *Ends[T]) Add(v T) {
 	}
 }
 
+// ring returns the memory of the last values, for NewEnds.
+func (e *Ends[T]) ring() []T { return e.kept[e.keep:cap(e.kept)] }
+
 // Each calls each for every kept value, in the order in which the values were added, and returns
 // the number of added values.
 func (e *Ends[T]) Each(each func(index uint64, v *T)) (n uint64) {

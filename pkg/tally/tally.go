@@ -52,7 +52,7 @@ func New(began time.Time) *Tally { return &Tally{began: began} }
 func (t *Tally) Touched() []prefetch.Memory {
 	return []prefetch.Memory{
 		prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps),
-		prefetch.Slice(t.received.kept.kept), prefetch.Slice(t.sent.kept.kept),
+		prefetch.Slice(t.received.kept.ring()), prefetch.Slice(t.sent.kept.ring()),
 	}
 }
 

@@ -111,25 +111,26 @@ type Machine[W comparable] struct {
 	limits Limits
 	out    []Action[W] // scratch
 
-	phase   phase
-	stopped error         // why the stream was stopped by its caller
-	sent    int           // tokens delivered
-	room    int           // maximum tokens of the answer; known from the first call on
-	started bool          // Started has been delivered
-	moves   int           // moves that have delivered a token
-	wake    time.Duration // when a Tick is needed; 0 means never
-
+	phase       phase
+	stopped     error         // why the stream was stopped by its caller
+	sent        int           // tokens delivered
+	room        int           // maximum tokens of the answer; known from the first call on
+	wake        time.Duration // when a Tick is needed; 0 means never
+	lastMessage time.Duration // when the current attempt last sent a message
 	cur         Choice[W]     // the current attempt
-	reader      Choice[W]     // the worker that reads the prompt for the current attempt, in phase reading
-	last        Choice[W]     // the last attempt that delivered a token
+	started     bool          // Started has been delivered
 	admitted    bool          // the current attempt, or its reader, has sent Started
 	flowing     bool          // the current attempt has delivered a token
-	lastMessage time.Duration // when the current attempt last sent a message
 	blamed      bool          // the current attempt was blamed, or is a suspect
 	unhealthy   bool          // the current worker's health probes fail
+	// first is the first loss of a search, and the ending if the search fails; nil outside of a search.
+	first *streamerr.Error
+
+	moves  int       // moves that have delivered a token
+	last   Choice[W] // the last attempt that delivered a token
+	reader Choice[W] // the worker that reads the prompt for the current attempt, in phase reading
 
 	// The search for a worker, since the last token.
-	first  *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
 	latest *streamerr.Error // why the last attempt failed
 	since  time.Duration    // when the search began
 	later  []string         // refusals since then
@@ -160,7 +161,7 @@ func New[W comparable](limits Limits) *Machine[W] {
 
 // Touched implements prefetch.Toucher.
 func (m *Machine[W]) Touched() []prefetch.Memory {
-	return []prefetch.Memory{prefetch.Of(m), prefetch.Slice(m.out)}
+	return []prefetch.Memory{prefetch.Before(m, &m.moves), prefetch.Slice(m.out)}
 }
 
 // Wake returns when the machine needs a Tick, as a time since Begin, or 0 if it needs none.

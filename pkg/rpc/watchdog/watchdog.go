@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/coarse"
+	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -45,17 +46,17 @@ const stallChecks = 20
 // A Watch has the timers of one stream. Its methods belong to the goroutine that ranges over the
 // engine.
 type Watch struct {
+	// steps counts the calls of Item and Passed. It is odd between Item and Passed, while the
+	// caller reads the item.
+	steps atomic.Uint64
+	begun bool // a token has come since the caller's last message
+
 	name     string // the hop in the messages
 	timers   Timers
 	ctl      *stream.Control
 	onWaited func(time.Duration)
 	deadline *time.Timer
-	begun    bool      // a token has come since the caller's last message
 	idle     time.Time // when the stream began to wait for its caller
-
-	// steps counts the calls of Item and Passed. It is odd between Item and Passed, while the
-	// caller reads the item.
-	steps atomic.Uint64
 
 	mu      sync.Mutex // guards the following fields
 	next    *time.Timer
@@ -78,6 +79,14 @@ func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *W
 	}
 	w.awaitFirstToken()
 	return w
+}
+
+// Touched implements prefetch.Toucher. w may be nil.
+func (w *Watch) Touched() []prefetch.Memory {
+	if w == nil {
+		return nil
+	}
+	return []prefetch.Memory{prefetch.Before(w, &w.name)}
 }
 
 // OnWait registers f, which is called when the stream begins to wait for its caller, and waited,
