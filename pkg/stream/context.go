@@ -11,18 +11,18 @@ import (
 
 type controlKey struct{}
 
-// controlled is the context of a stream: it has the stream's values and its Control, and is done
+// A controlContext is the context of a stream: it has the stream's values and its Control, and is done
 // from Killed on.
-type controlled struct{ c *Control }
+type controlContext struct{ c *Control }
 
 // Deadline implements context.Context.
-func (x controlled) Deadline() (at time.Time, ok bool) { return time.Time{}, false }
+func (x controlContext) Deadline() (at time.Time, ok bool) { return time.Time{}, false }
 
 // Done implements context.Context.
-func (x controlled) Done() <-chan struct{} { return x.c.killingContext().Done() }
+func (x controlContext) Done() <-chan struct{} { return x.c.killingContext().Done() }
 
 // Err implements context.Context.
-func (x controlled) Err() error {
+func (x controlContext) Err() error {
 	if x.c.State() == Killed {
 		return context.Canceled
 	}
@@ -30,7 +30,7 @@ func (x controlled) Err() error {
 }
 
 // Value implements context.Context.
-func (x controlled) Value(key any) any {
+func (x controlContext) Value(key any) any {
 	if key == (controlKey{}) {
 		return x.c
 	}
@@ -74,7 +74,7 @@ func (c *Control) stoppingContext() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping == nil {
-		c.stopping, c.stop = context.WithCancelCause(context.WithoutCancel(controlled{c}))
+		c.stopping, c.stop = context.WithCancelCause(context.WithoutCancel(controlContext{c}))
 		if cause := c.Cause(); cause != nil {
 			c.stop(cause)
 		}

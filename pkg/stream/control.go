@@ -93,7 +93,7 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 		unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
 		c.after(Killed, func() { unhook() })
 	}
-	return controlled{c}, c
+	return controlContext{c}, c
 }
 
 // Stop asks the engine to finish the current item and to end the sequence. cause must not be nil.
