@@ -313,6 +313,27 @@ func TestEveryPackageSaysWhatItPromises(t *testing.T) {
 	}
 }
 
+// TestIntervalsIgnoreTheMachinesClock: a number that stands for a time within the process is that of
+// package uptime, because somebody may set the machine's clock.
+func TestIntervalsIgnoreTheMachinesClock(t *testing.T) {
+	wall := regexp.MustCompile(`time\.Now\(\).*\.UnixNano\(\)`)
+	for _, p := range packages(t) {
+		name := local(p.ImportPath)
+		if strings.HasPrefix(name, "bench") || strings.HasPrefix(name, "e2e") {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := wall.Find(text); found != nil {
+				t.Errorf("%s/%s: %s: use package uptime", name, file, found)
+			}
+		}
+	}
+}
+
 func TestNamesSayWhatAPackageIsFor(t *testing.T) {
 	for _, p := range packages(t) {
 		switch last := filepath.Base(p.Dir); last {

@@ -19,7 +19,7 @@ type memory struct {
 
 // A count is the use of one account.
 type count struct {
-	minute           int64 // of the windows, since 1970
+	minute           int64 // of the windows
 	requests, tokens window
 	streams          map[string]bool
 }
@@ -35,7 +35,7 @@ func (m *memory) name() string {
 }
 
 // enter counts a request and a stream of the accounts, unless one of them has no room and check is true.
-func (m *memory) enter(accounts []Account, stream string, now time.Time, check bool) (states []state, refused refusal) {
+func (m *memory) enter(accounts []Account, stream string, now time.Duration, check bool) (states []state, refused refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep(now)
@@ -59,7 +59,7 @@ func (m *memory) enter(accounts []Account, stream string, now time.Time, check b
 }
 
 // leave ends a stream of the accounts.
-func (m *memory) leave(accounts []Account, stream string, tokens int, now time.Time) {
+func (m *memory) leave(accounts []Account, stream string, tokens int, now time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range accounts {
@@ -97,21 +97,21 @@ func (m *memory) ended(batch []liveStream) (all []liveStream) {
 }
 
 // count returns the count of an account, in the minute of now. mu is held.
-func (m *memory) count(name string, now time.Time) *count {
-	this := now.Unix() / int64(minute.Seconds())
+func (m *memory) count(name string, now time.Duration) *count {
+	this := int64(now / minute)
 	c := m.counts[name]
 	if c == nil {
 		c = &count{minute: this, streams: map[string]bool{}}
 		m.counts[name] = c
 	}
 	c.requests, c.tokens = c.requests.roll(this-c.minute), c.tokens.roll(this-c.minute)
-	c.minute = max(c.minute, this)
+	c.minute = this
 	return c
 }
 
 // sweep drops idle counts, once a minute. mu is held.
-func (m *memory) sweep(now time.Time) {
-	this := now.Unix() / int64(minute.Seconds())
+func (m *memory) sweep(now time.Duration) {
+	this := int64(now / minute)
 	if this == m.swept {
 		return
 	}
@@ -123,6 +123,6 @@ func (m *memory) sweep(now time.Time) {
 	}
 }
 
-func (c *count) state(now time.Time) state {
-	return state{at: now.Sub(now.Truncate(minute)), requests: c.requests, tokens: c.tokens, streams: len(c.streams)}
+func (c *count) state(now time.Duration) state {
+	return state{at: now % minute, requests: c.requests, tokens: c.tokens, streams: len(c.streams)}
 }

@@ -1,6 +1,6 @@
 // Package quota bounds what tenants and API keys may use: requests and tokens per minute, and streams at a time.
 //
-// A minute is a sliding window: it covers the current minute of the clock, and the part of the
+// A minute is a sliding window: it covers the current minute, and the part of the
 // previous minute that began less than 60 s ago, whose use is assumed to be even. A request counts
 // when it is admitted. Tokens count when their stream has ended, because their number is not known
 // before: an account over its limit gets no new streams until the window has moved on.
@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -63,7 +64,7 @@ type Book struct {
 	shared *server // nil without Redis
 	missed departures
 
-	downUntil atomic.Int64    // time, in Unix nanoseconds, until which the server is not called; 0 while it answers
+	downUntil atomic.Int64    // until when, on the clock of package uptime, the server is not called; 0 while it answers
 	closing   context.Context //nolint:containedctx // it ends with the Book, not with a call
 	close     context.CancelFunc
 	beats     sync.WaitGroup
@@ -153,7 +154,7 @@ func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused ref
 		if b.shared != nil && b.config.Closed {
 			return nil, refused, errNoServer
 		}
-		states, refused = b.own.enter(g.accounts, g.stream, time.Now(), true)
+		states, refused = b.own.enter(g.accounts, g.stream, uptime.Now(), true)
 		return states, refused, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
@@ -164,9 +165,9 @@ func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused ref
 	case err != nil && b.config.Closed:
 		return nil, refused, errNoServer
 	case err != nil:
-		states, refused = b.own.enter(g.accounts, g.stream, time.Now(), true)
+		states, refused = b.own.enter(g.accounts, g.stream, uptime.Now(), true)
 	case refused.account < 0:
-		b.own.enter(g.accounts, g.stream, time.Now(), false)
+		b.own.enter(g.accounts, g.stream, uptime.Now(), false)
 	}
 	return states, refused, nil
 }
@@ -174,13 +175,13 @@ func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused ref
 var errNoServer = &streamerr.Error{Reason: streamerr.Unavailable, Message: "the limits of this API key cannot be checked now, because redis does not answer", RetryAfter: downTime}
 
 // asks reports whether the server should be called.
-func (b *Book) asks() bool { return b.shared != nil && time.Now().UnixNano() >= b.downUntil.Load() }
+func (b *Book) asks() bool { return b.shared != nil && int64(uptime.Now()) >= b.downUntil.Load() }
 
 // answered records whether the server has answered, and logs a change.
 func (b *Book) answered(err error) {
 	until := int64(0)
 	if err != nil {
-		until = time.Now().Add(downTime).UnixNano()
+		until = int64(uptime.Now() + downTime)
 	}
 	switch was := b.downUntil.Swap(until); {
 	case was == 0 && err != nil && b.config.Closed:
@@ -203,7 +204,7 @@ func (g *Grant) End(tokens int) {
 	}
 	g.once.Do(func() {
 		b := g.book
-		b.own.leave(g.accounts, g.stream, tokens, time.Now())
+		b.own.leave(g.accounts, g.stream, tokens, uptime.Now())
 		if b.shared != nil {
 			b.leaves.Go(func() { b.depart(departure{accounts: g.accounts, stream: g.stream, tokens: tokens}) })
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -283,7 +284,7 @@ func TestBeatRestoresStreams(t *testing.T) {
 		t.Errorf("%d streams of one account count again", n)
 	}
 	ended := b.own.liveStreams()[:1]
-	b.own.leave([]Account{{Name: ended[0].account}}, ended[0].stream, 0, time.Now())
+	b.own.leave([]Account{{Name: ended[0].account}}, ended[0].stream, 0, uptime.Now())
 	if got := b.own.ended(append(ended, b.own.liveStreams()[0])); len(got) != 1 || got[0] != ended[0] {
 		t.Errorf("%v have ended, want %v", got, ended)
 	}
@@ -310,7 +311,7 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.downUntil.Store(time.Now().Add(time.Hour).UnixNano())
+		b.downUntil.Store(int64(uptime.Now() + time.Hour))
 		g.End(60)
 		b.leaves.Wait()
 		if n := db.ZCard(t.Context(), streamsKey("missed")).Val(); n != 1 {
@@ -332,7 +333,7 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 	if got := tokens(); !strings.Contains(got, "120") && got != "60 60" { // a minute may have ended meanwhile
 		t.Errorf("charged are %s", got)
 	}
-	b.downUntil.Store(time.Now().Add(time.Hour).UnixNano())
+	b.downUntil.Store(int64(uptime.Now() + time.Hour))
 	for range maxDepartures + 10 {
 		b.depart(departure{accounts: limit, stream: "x"})
 	}
@@ -426,14 +427,14 @@ func TestWindow(t *testing.T) {
 
 func TestMemoryForgetsIdleAccounts(t *testing.T) {
 	m := newMemory()
-	now := time.Unix(6000, 0)
+	now := 100 * time.Minute
 	m.enter(account("idle", Limits{Requests: 1}), "s1", now, true)
 	m.leave(account("idle", Limits{}), "s1", 5, now)
 	m.enter(account("busy", Limits{Requests: 1}), "s2", now, true)
-	if _, refused := m.enter(account("idle", Limits{Requests: 1}), "s3", now.Add(59*time.Second), true); refused.limit != requests {
+	if _, refused := m.enter(account("idle", Limits{Requests: 1}), "s3", now+59*time.Second, true); refused.limit != requests {
 		t.Error(refused)
 	}
-	m.enter(account("other", Limits{}), "s4", now.Add(3*time.Minute), true)
+	m.enter(account("other", Limits{}), "s4", now+3*time.Minute, true)
 	if m.counts["idle"] != nil || m.counts["busy"] == nil {
 		t.Errorf("%v", m.counts)
 	}

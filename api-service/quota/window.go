@@ -28,7 +28,7 @@ func (w window) wait(limit float64, at time.Duration) time.Duration {
 // roll returns the window after a number of minutes.
 func (w window) roll(minutes int64) window {
 	switch {
-	case minutes <= 0: // the same minute, or the clock was set back
+	case minutes <= 0:
 		return w
 	case minutes == 1:
 		return window{before: w.now}

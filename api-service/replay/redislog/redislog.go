@@ -66,6 +66,7 @@ import (
 	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
+	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -98,7 +99,7 @@ type Log struct {
 	shipped sync.WaitGroup // the goroutines that write streams
 	others  sync.WaitGroup // the goroutines that stop when closing is done
 
-	downSince atomic.Int64 // unix nanoseconds; 0 while the server answers
+	downSince atomic.Int64 // on the clock of package uptime; 0 while the server answers
 
 	evicted chan replay.Head // ended streams that were evicted here
 
@@ -207,10 +208,10 @@ func (l *Log) answered(err error) {
 	switch {
 	case err == nil:
 		if since := l.downSince.Swap(0); since != 0 {
-			l.config.Log.Info("redis answers again", "after", time.Since(time.Unix(0, since)))
+			l.config.Log.Info("redis answers again", "after", uptime.Now()-time.Duration(since))
 		}
 	case l.closing.Err() == nil && !errors.Is(err, context.Canceled):
-		if l.downSince.CompareAndSwap(0, time.Now().UnixNano()) {
+		if l.downSince.CompareAndSwap(0, int64(uptime.Now())) {
 			l.config.Log.Warn("redis does not answer; streams that begin now cannot be resumed elsewhere", "err", err)
 		}
 	}
@@ -355,7 +356,7 @@ func (l *Log) Seen(ctx context.Context, id string) (ago time.Duration, ok bool) 
 	left, err := l.db.PTTL(ctx, seenKey(id)).Result()
 	l.answered(err)
 	if since := l.downSince.Load(); err != nil && since != 0 {
-		return time.Since(time.Unix(0, since)), true
+		return uptime.Now() - time.Duration(since), true
 	}
 	return seenTTL - left, left > 0
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/netpoll"
 
+	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/rpc/guard/flood"
 )
 
@@ -27,7 +28,7 @@ type polledConn struct {
 	meter   *flood.Meter
 	flooded flood.Report
 	blocked *time.Timer  // runs check during a write
-	since   atomic.Int64 // when the write began, in nanoseconds; 0 if no write is running
+	since   atomic.Int64 // when the write began, on the clock of package uptime; 0 if no write is running
 
 	mu     sync.Mutex // guards the following fields
 	closed bool
@@ -97,7 +98,7 @@ func (c *polledConn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn. Kitex writes from one goroutine.
 func (c *polledConn) Write(b []byte) (int, error) {
-	c.since.Store(time.Now().UnixNano())
+	c.since.Store(int64(uptime.Now()))
 	c.blocked.Reset(blockedCheck)
 	n, err := c.Connection.Write(b)
 	c.since.Store(0)
@@ -112,7 +113,7 @@ func (c *polledConn) check() {
 	if since == 0 {
 		return
 	}
-	if time.Now().UnixNano()-since > int64(DefaultWriteTimeout) {
+	if uptime.Now()-time.Duration(since) > DefaultWriteTimeout {
 		_ = c.fail(fmt.Errorf("%w: the peer has not read for %v", flood.ErrFlood, DefaultWriteTimeout))
 		return
 	}
