@@ -24,11 +24,22 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	binDir = dir
-	return buildInto(dir, strings.Fields(os.Getenv("E2E_BUILD_FLAGS"))...)
+	if err := os.Mkdir(filepath.Join(dir, clockDir), 0o700); err != nil {
+		return err
+	}
+	flags := strings.Fields(os.Getenv("E2E_BUILD_FLAGS"))
+	if len(flags) == 0 {
+		return buildInto(dir)
+	}
+	return buildWithClocks(dir, flags...) // no extra build for TestClockSteps
 })
 
-// shippedDir is the directory of binDir with the commands that buildShipped has built.
-const shippedDir = "shipped"
+// shippedDir and clocksDir are the directories of binDir with the commands that buildShipped and
+// buildClocks have built.
+const (
+	shippedDir = "shipped"
+	clocksDir  = "clocks"
+)
 
 // buildShipped builds all commands as users build them, once.
 var buildShipped = sync.OnceValue(func() error {
@@ -37,6 +48,26 @@ var buildShipped = sync.OnceValue(func() error {
 	}
 	return buildInto(filepath.Join(binDir, shippedDir))
 })
+
+// buildClocks builds all commands with clocks that can be set, once.
+var buildClocks = sync.OnceValue(func() error {
+	if err := build(); err != nil { // makes binDir
+		return err
+	}
+	return buildWithClocks(filepath.Join(binDir, clocksDir))
+})
+
+func buildWithClocks(dir string, flags ...string) error {
+	sources := filepath.Join(binDir, "overlay")
+	if err := os.Mkdir(sources, 0o700); err != nil {
+		return err
+	}
+	overlay, err := clockOverlay(sources)
+	if err != nil {
+		return err
+	}
+	return buildInto(dir, append(flags, "-overlay", overlay)...)
+}
 
 func buildInto(dir string, flags ...string) error {
 	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", dir + string(filepath.Separator)}, flags, []string{".", "./api-service", "./chat-service", "./llm-worker", "./e2e/faulty"})...)
@@ -47,8 +78,9 @@ func buildInto(dir string, flags ...string) error {
 	return nil
 }
 
-// shipped holds the names of the tests that have called asShipped.
-var shipped sync.Map
+// variants holds the directories of binDir whose commands tests start, by the tests' names. Others
+// start those of binDir itself.
+var variants sync.Map
 
 // asShipped makes a test start commands that are built as users build them. Tests that bound the
 // memory of processes call it, since the race detector multiplies the memory of a process, and tests
@@ -61,7 +93,19 @@ func asShipped(t *testing.T) {
 	if err := buildShipped(); err != nil {
 		t.Fatal(err)
 	}
-	shipped.Store(t.Name(), true)
+	variants.Store(t.Name(), shippedDir)
+}
+
+// withClocks makes a test start commands whose clocks can be set.
+func withClocks(t *testing.T) {
+	t.Helper()
+	if os.Getenv("E2E_BUILD_FLAGS") != "" {
+		return // all commands have such clocks
+	}
+	if err := buildClocks(); err != nil {
+		t.Fatal(err)
+	}
+	variants.Store(t.Name(), clocksDir)
 }
 
 // binary returns the path of a command: whence, whence gateway, api-service, chat-service,
@@ -73,8 +117,8 @@ func binary(t *testing.T, name string) string {
 	}
 	file, _, _ := strings.Cut(name, " ")
 	test, _, _ := strings.Cut(t.Name(), "/")
-	if _, ok := shipped.Load(test); ok {
-		return filepath.Join(binDir, shippedDir, file)
+	if dir, ok := variants.Load(test); ok {
+		return filepath.Join(binDir, dir.(string), file)
 	}
 	return filepath.Join(binDir, file)
 }
