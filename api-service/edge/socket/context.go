@@ -8,8 +8,8 @@ import (
 )
 
 // A connContext is the context of a connection. It is done when the client has closed the
-// connection. It makes its channel on demand, and needs a tenth of the memory of a context of the
-// standard library with one AfterFunc.
+// connection. It makes a context of package context on demand, for its channel and for contexts that
+// are derived from it: without one, it needs a tenth of the memory.
 type connContext struct {
 	context.Context //nolint:containedctx // the values
 
@@ -29,7 +29,22 @@ func (c *connContext) Value(k any) any {
 	if k == (key{}) {
 		return c.s
 	}
+	// With a key of this type, package context looks for the context that cancels a derived one, after
+	// a call of Done. If it finds none, it starts a goroutine.
+	if _, ok := k.(*int); ok {
+		if gone := c.s.goneContext(); gone != nil {
+			return gone.Value(k)
+		}
+	}
 	return c.Context.Value(k)
+}
+
+// goneContext returns the context that is canceled when the client has closed the connection, or nil
+// if nothing has needed it.
+func (s *Socket) goneContext() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
 }
 
 // Done implements context.Context.
@@ -37,12 +52,12 @@ func (c *connContext) Done() <-chan struct{} {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.s.gone == nil {
-		c.s.gone = make(chan struct{})
+		c.s.gone, c.s.cancel = context.WithCancel(c.Context)
 		if c.s.left {
-			close(c.s.gone)
+			c.s.cancel()
 		}
 	}
-	return c.s.gone
+	return c.s.gone.Done()
 }
 
 // Err implements context.Context.
@@ -55,9 +70,6 @@ func (c *connContext) Err() error {
 	return nil
 }
 
-// AfterFunc lets package context watch c without a goroutine.
-func (c *connContext) AfterFunc(f func()) (undo func() bool) { return c.s.afterLeft(f) }
-
 // AfterLeft calls f on a goroutine of its own once the client has closed its connection. conn is the
 // context of the connection, or is derived from it with values. undo is that of context.AfterFunc.
 func AfterLeft(conn context.Context, f func()) (undo func() bool) {
@@ -65,11 +77,8 @@ func AfterLeft(conn context.Context, f func()) (undo func() bool) {
 	if s == nil {
 		return context.AfterFunc(conn, f)
 	}
-	s.mu.Lock()
-	gone := s.gone
-	s.mu.Unlock()
 	// A context with a cancel or timeout of its own has asked for gone.
-	if gone != nil && conn.Done() != gone {
+	if gone := s.goneContext(); gone != nil && conn.Done() != gone.Done() {
 		return context.AfterFunc(conn, f)
 	}
 	return s.afterLeft(f)
@@ -98,8 +107,8 @@ func (s *Socket) disconnected(context.Context, netpoll.Connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = true
-	if s.gone != nil {
-		close(s.gone)
+	if s.cancel != nil {
+		s.cancel()
 	}
 	for _, f := range s.hooks {
 		go (*f)()

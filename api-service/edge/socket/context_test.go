@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -32,6 +33,14 @@ func TestContextOfAConnectionEndsWithIt(t *testing.T) {
 	for what, from := range map[string]context.Context{"the connection": ctx, "with a value": valued, "with a timeout": timed} {
 		socket.AfterLeft(from, func() { ran <- what })
 		context.AfterFunc(from, func() { ran <- what })
+	}
+	before := runtime.NumGoroutine()
+	for range 10 {
+		_, cancel := context.WithCancel(valued)
+		defer cancel()
+	}
+	if n := runtime.NumGoroutine() - before; n > 5 { // other goroutines of the server come and go
+		t.Errorf("10 derived contexts need %d goroutines", n)
 	}
 	undo := socket.AfterLeft(ctx, func() { ran <- "withdrawn" })
 	if !undo() || undo() {

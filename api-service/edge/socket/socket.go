@@ -53,16 +53,17 @@ type Socket struct {
 	timer *coarse.Timer // closes the connection. It runs only while there is no request. nil if poll is nil
 	leave func()        // of Options.Enter; nil without one
 
-	mu      sync.Mutex    // guards the following fields
-	fd      int           // valid while open
-	open    bool          // fd belongs to the connection
-	running bool          // a handler runs
-	busy    bool          // a request is being answered
-	last    bool          // no further request is answered
-	freed   chan struct{} // closed when busy ends; nil if no request waits for that
-	left    bool          // the client has closed the connection
-	gone    chan struct{} // closed when left becomes true; nil until it is needed
-	hooks   []*func()     // called when left becomes true
+	mu      sync.Mutex      // guards the following fields
+	fd      int             // valid while open
+	open    bool            // fd belongs to the connection
+	running bool            // a handler runs
+	busy    bool            // a request is being answered
+	last    bool            // no further request is answered
+	freed   chan struct{}   // closed when busy ends; nil if no request waits for that
+	left    bool            // the client has closed the connection
+	hooks   []*func()       // called when left becomes true
+	gone    context.Context // canceled when left becomes true; nil until it is needed
+	cancel  context.CancelFunc
 }
 
 // Accept prepares a new connection of netpoll. It returns a context with the Socket and ctx's values,
