@@ -62,7 +62,7 @@ type Socket struct {
 	freed   chan struct{}   // closed when busy ends; nil if no request waits for that
 	left    bool            // the client has closed the connection
 	hooks   []*func()       // called when left becomes true
-	gone    context.Context // canceled when left becomes true; nil until it is needed
+	gone    context.Context //nolint:containedctx // canceled when left becomes true; nil until it is needed
 	cancel  context.CancelFunc
 }
 
