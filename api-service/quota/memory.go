@@ -105,7 +105,7 @@ func (m *memory) count(name string, now time.Duration) *count {
 		m.counts[name] = c
 	}
 	c.requests, c.tokens = c.requests.roll(this-c.minute), c.tokens.roll(this-c.minute)
-	c.minute = this
+	c.minute = max(c.minute, this) // callers read the clock before they wait for mu
 	return c
 }
 

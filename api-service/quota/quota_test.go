@@ -440,6 +440,21 @@ func TestMemoryForgetsIdleAccounts(t *testing.T) {
 	}
 }
 
+// TestLateCallerDoesNotMoveAMinuteBack: a caller has read the clock before the minute ended, and comes
+// after a caller of the next minute.
+func TestLateCallerDoesNotMoveAMinuteBack(t *testing.T) {
+	m := newMemory()
+	a := account("a", Limits{Requests: 10})
+	for i := range 10 {
+		m.enter(a, fmt.Sprint(i), 59*time.Second, true)
+	}
+	m.enter(a, "next", time.Minute+time.Millisecond, true)
+	m.leave(a, "0", 0, time.Minute-time.Millisecond)
+	if _, refused := m.enter(a, "again", time.Minute+2*time.Millisecond, true); refused.limit != requests {
+		t.Error("the use of the last minute is forgotten:", refused)
+	}
+}
+
 func TestLimitsAreChecked(t *testing.T) {
 	if (Limits{Tokens: -1}).Check() == nil || (Limits{1, 2, 3}).Check() != nil {
 		t.Error("negative limits must be refused, and only these")

@@ -121,6 +121,16 @@ func With(ctx context.Context, more ...Memory) context.Context {
 	return ctx
 }
 
+// Settle makes the list of a stream's objects small, once the layers have added theirs. Collect does
+// so, too.
+func Settle(ctx context.Context) {
+	if o := of(ctx); o != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.settle()
+	}
+}
+
 // Fork returns a context for one of several calls below a stream. Objects added to it are not
 // loaded for the other calls.
 func Fork(ctx context.Context) context.Context {

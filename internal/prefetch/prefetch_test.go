@@ -82,6 +82,7 @@ func TestCollectAgainHasLaterObjects(t *testing.T) {
 	ctx := With(t.Context(), Of(first))
 	before := addresses(Collect(ctx))
 	With(ctx, Of(second))
+	Settle(ctx)
 	after := addresses(Collect(ctx))
 	if want := addresses(Collect(t.Context(), Of(first), Of(second))); !maps.Equal(after, want) {
 		t.Errorf("lines %v, after %v, want %v", after, before, want)

@@ -103,9 +103,11 @@ func (d *driver[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, 
 		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation(), Message: req})
 		d.timers = d.hop.watch(d.ctx, d.flow)
 		ctx := prefetch.With(d.ctx, append(d.timers.Touched(), prefetch.Of(d), prefetch.Func(d.send))...)
-		return engine(ctx, req, d.take, func(rest func() (over bool)) {
+		over := engine(ctx, req, d.take, func(rest func() (over bool)) {
 			resume(func() (o Outcome, over bool) { return d.run(rest) })
 		})
+		prefetch.Settle(ctx)
+		return over
 	})
 }
 

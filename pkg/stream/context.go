@@ -34,25 +34,50 @@ func (x controlContext) Value(key any) any {
 	if key == (controlKey{}) {
 		return x.c
 	}
-	// With a key of this type, package context looks for the context to cancel with, which it does
-	// after a call of Done, and for the cause.
-	if _, ok := key.(*int); ok && (x.c.State() == Killed || x.c.killable() != nil) {
-		return x.c.killingContext().Value(key)
+	if key == cancelKey {
+		if x.c.State() == Killed || x.c.killable() != nil {
+			return x.c.killingContext().Value(key)
+		}
+		return x.c // for alone; package context ignores it
 	}
 	return x.c.values.Value(key)
 }
 
+// cancelKey is the key with which package context looks for the context of its own that cancels a
+// context, after a call of Done, or has its cause.
+var cancelKey = func() any {
+	s := &spy{Context: context.Background()}
+	_ = context.Cause(s)
+	return s.key
+}()
+
+// A spy records the key that is looked up in it.
+type spy struct {
+	context.Context //nolint:containedctx // it is a context
+
+	key any
+}
+
+// Err implements context.Context.
+func (*spy) Err() error { return context.Canceled }
+
+// Value implements context.Context.
+func (s *spy) Value(key any) any {
+	s.key = key
+	return nil
+}
+
 // killable returns the context of killingContext, or nil if nothing has needed it.
 func (c *Control) killable() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.killer.Lock()
+	defer c.killer.Unlock()
 	return c.killing
 }
 
 // killingContext returns a context with the stream's values that is done from Killed on.
 func (c *Control) killingContext() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.killer.Lock()
+	defer c.killer.Unlock()
 	if c.killing == nil {
 		c.killing, c.kill = context.WithCancelCause(c.values)
 		if c.State() == Killed {
@@ -63,10 +88,13 @@ func (c *Control) killingContext() context.Context {
 }
 
 // alone reports whether ctx, which is derived from the stream's context, has no timeout or cancel of
-// its own. Package context asks for the channel of the stream's context when it derives one that has.
+// its own, and is not cut off from the stream's by context.WithoutCancel.
 func (c *Control) alone(ctx context.Context) bool {
+	if ctx.Value(cancelKey) == any(c) {
+		return true
+	}
 	killing := c.killable()
-	return killing == nil || ctx.Done() == killing.Done()
+	return killing != nil && ctx.Done() == killing.Done()
 }
 
 // stoppingContext returns a context with the stream's values that is done from Stopped on.

@@ -30,9 +30,13 @@ type Control struct {
 	cause atomic.Pointer[error] // nil while the stream is live
 	state atomic.Uint32         // a State; written with mu
 
+	// killing is done from Killed on, with the cause; nil until it is needed. Its mutex is not mu, with
+	// which onStop is called.
+	killer  sync.Mutex
+	killing context.Context
+	kill    context.CancelCauseFunc
+
 	mu       sync.Mutex      // guards the following fields
-	killing  context.Context // done from Killed on, with the cause; nil until it is needed
-	kill     context.CancelCauseFunc
 	stopping context.Context // done from Stopped on, with the cause; nil until it is needed
 	stop     context.CancelCauseFunc
 	timer    *time.Timer // kills after the grace; nil before Stop
@@ -189,9 +193,11 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	c.killer.Lock()
 	if c.kill != nil {
 		c.kill(c.Cause())
 	}
+	c.killer.Unlock()
 	c.fire()
 }
 

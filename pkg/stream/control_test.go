@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -348,5 +350,59 @@ func TestAfterStopAndAfterKill(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestContextsThatAreCutOff: a context below context.WithoutCancel has only the ends of its own,
+// whether or not the stream's context has been asked for its channel before.
+func TestContextsThatAreCutOff(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			if asked {
+				ctx.Done()
+			}
+			var ends []string
+			var mu sync.Mutex
+			end := func(name string) {
+				mu.Lock()
+				defer mu.Unlock()
+				ends = append(ends, name)
+			}
+			bare := context.WithoutCancel(ctx)
+			timed, cancel := context.WithTimeout(bare, time.Millisecond)
+			defer cancel()
+			stream.AfterStop(timed, func(error) { end("timed stop") })
+			stream.AfterKill(timed, func() { end("timed kill") })
+			stream.AfterKill(bare, func() { end("bare kill") })
+			time.Sleep(time.Second)
+			synctest.Wait()
+			slices.Sort(ends)
+			if want := []string{"timed kill", "timed stop"}; !slices.Equal(ends, want) {
+				t.Errorf("asked %t: %v ended, want %v", asked, ends, want)
+			}
+			ctl.Kill(errGone)
+			synctest.Wait()
+			if len(ends) != 2 {
+				t.Errorf("asked %t: %v ended", asked, ends)
+			}
+			ctl.Release()
+		})
+	}
+}
+
+// TestOnStopMayUseTheContext: the function of OnStop derives a context from the stream's, as a log
+// handler might.
+func TestOnStopMayUseTheContext(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	ctl.OnStop(func(error) {
+		_, cancel := context.WithTimeout(ctx, time.Second)
+		cancel()
+	})
+	ctl.Stop(errGone)
+	ctl.Kill(errGone)
+	if got := context.Cause(ctx); !errors.Is(got, errGone) {
+		t.Error(got)
 	}
 }

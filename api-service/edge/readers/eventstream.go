@@ -59,6 +59,7 @@ func (s *eventStream) end(_ *streamerr.Error, failed bool) {
 // send writes the encoded events. events is the number of events with text among them.
 func (s *eventStream) send(events int) error {
 	encoded, _ := s.lines.Take()
+	defer s.lines.Release()
 	if len(encoded) == 0 {
 		return nil
 	}

@@ -55,7 +55,7 @@ func (e *Encoder) Release() {
 		return
 	}
 	if cap(e.buf) <= maxKept {
-		*e.shared = e.buf
+		*e.shared = e.buf[:0]
 	}
 	buffers.Put(e.shared)
 	e.shared, e.buf = nil, nil
