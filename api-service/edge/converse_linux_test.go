@@ -50,7 +50,7 @@ func TestConversationOverTLSThatIsNotRead(t *testing.T) {
 		c.WriteTimeout, c.ClientTimeout, c.MaxUnsent = time.Hour, time.Hour, 4096
 	})
 	url := strings.Replace(plain, "http:", "https:", 1)
-	c := converseTLS(t, url, "start m flood x", roots)
+	c := converseTLS(t, url, "talk", "start m flood x", roots)
 	c.Until("delta")
 	operator := secureClient(t, roots, false, &atomic.Bool{})
 	before, same := "", 0

@@ -15,7 +15,7 @@ import (
 )
 
 // converseTLS opens a conversation over TLS.
-func converseTLS(t *testing.T, url, script string, roots *x509.CertPool) *wstest.Client {
+func converseTLS(t *testing.T, url, id, script string, roots *x509.CertPool) *wstest.Client {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
@@ -24,7 +24,7 @@ func converseTLS(t *testing.T, url, script string, roots *x509.CertPool) *wstest
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, refused := wstest.Over(t, conn, url+"/v1/converse", "X-Request-Id", "talk", "Origin", url)
+	c, refused := wstest.Over(t, conn, url+"/v1/converse", "X-Request-Id", id, "Origin", url)
 	if c == nil {
 		t.Fatal(refused)
 	}
@@ -42,16 +42,16 @@ func TestConversationOverTLS(t *testing.T) {
 	})
 	url := strings.Replace(plain, "http:", "https:", 1)
 
-	c := converseTLS(t, url, "start m say one end x", roots)
+	c := converseTLS(t, url, "talk", "start m say one end x", roots)
 	c.Until("turn_end")
 	c.Say("{}")
 	wantEnd(t, c.End(), "completed", "engine > chat-service > api-service", 1000)
 
 	for how, leave := range map[string]func(c *wstest.Client){
-		"a close frame":             func(c *wstest.Client) { c.Raw(wstest.CloseFrame(1001)); c.End() },
-		"the end of the connection": func(c *wstest.Client) { _ = c.Close() },
+		"close-frame":       func(c *wstest.Client) { c.Raw(wstest.CloseFrame(1001)); c.End() },
+		"end-of-connection": func(c *wstest.Client) { _ = c.Close() },
 	} {
-		c = converseTLS(t, url, "start m say one wait 1m", roots)
+		c = converseTLS(t, url, how, "start m say one wait 1m", roots)
 		c.Until("delta")
 		leave(c)
 		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
