@@ -15,6 +15,14 @@ type object struct {
 	_    [2*line + 8]byte
 }
 
+var kept []any
+
+// onHeap returns v, whose memory is not on the stack: the stack may move.
+func onHeap[T any](v T) T {
+	kept = append(kept, v)
+	return v
+}
+
 func addresses(s Set) map[uintptr]bool {
 	all := map[uintptr]bool{}
 	for _, run := range s.runs {
@@ -26,7 +34,7 @@ func addresses(s Set) map[uintptr]bool {
 }
 
 func TestCollectCoversEveryLineOfEveryLayer(t *testing.T) {
-	objects := make([]object, 5) // not on the stack, which may move
+	objects := onHeap(make([]object, 5))
 	above, below, call := &objects[0], &objects[2], &objects[4]
 	n := 0
 	captured := func() { n++ }
@@ -63,7 +71,7 @@ func TestCarryTakesTheObjectsAcrossACall(t *testing.T) {
 func TestAForkSharesOnlyWhatIsAbove(t *testing.T) {
 	objects := make([]*[line]byte, 3)
 	for i := range objects {
-		objects[i] = new([line]byte)
+		objects[i] = onHeap(new([line]byte))
 	}
 	ctx := With(t.Context(), Of(objects[0]))
 	one, two := With(Fork(ctx), Of(objects[1])), With(Fork(ctx), Of(objects[2]))
@@ -78,7 +86,7 @@ func TestAForkSharesOnlyWhatIsAbove(t *testing.T) {
 
 // TestCollectAgainHasLaterObjects: a second call of a stream has the objects added since the first.
 func TestCollectAgainHasLaterObjects(t *testing.T) {
-	first, second := new([line]byte), new([line]byte)
+	first, second := onHeap(new([line]byte)), onHeap(new([line]byte))
 	ctx := With(t.Context(), Of(first))
 	before := addresses(Collect(ctx))
 	With(ctx, Of(second))
