@@ -313,8 +313,8 @@ func TestEveryPackageSaysWhatItPromises(t *testing.T) {
 	}
 }
 
-// TestIntervalsIgnoreTheMachinesClock: a number that stands for a time within the process is that of
-// package uptime, because somebody may set the machine's clock.
+// TestIntervalsIgnoreTheMachinesClock: intervals within a process are measured with package uptime.
+// Differences of Unix times jump when the machine's clock is set.
 func TestIntervalsIgnoreTheMachinesClock(t *testing.T) {
 	wall := regexp.MustCompile(`time\.Now\(\).*\.UnixNano\(\)`)
 	for _, p := range packages(t) {

@@ -25,7 +25,7 @@ const clockEnv = "E2E_CLOCK"
 // clockOverlay writes an overlay for go build (-overlay) to dir, and returns its name. Commands that
 // are built with it have a clock that can be set: Go reads the clock without a system call, so that
 // nothing outside of a process can change what time.Now returns in that process alone. Only the time
-// of day changes, as when somebody sets the machine's clock.
+// of day changes; the monotonic clock runs on.
 func clockOverlay(dir string) (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

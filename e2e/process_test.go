@@ -82,7 +82,10 @@ func raceReport(logs *lines) string {
 
 // cleanEnv returns the environment without the settings of the user's own Whence.
 func cleanEnv() []string {
-	env := []string{clockEnv + "=" + filepath.Join(binDir, clockDir), "GORACE=atexit_sleep_ms=0"} // otherwise a command with the race detector takes a second to exit
+	env := []string{
+		clockEnv + "=" + filepath.Join(binDir, clockDir),
+		"GORACE=atexit_sleep_ms=0", // otherwise a command with the race detector takes a second to exit
+	}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "WHENCE_") {
 			env = append(env, v)

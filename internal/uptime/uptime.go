@@ -1,5 +1,5 @@
-// Package uptime tells the time in the form of a number for intervals within a process. The Unix time
-// does not serve for that: somebody may set the machine's clock.
+// Package uptime measures intervals within a process. Differences of Unix times do not: they jump when
+// the machine's clock is set.
 package uptime
 
 import "time"

@@ -20,7 +20,7 @@ type cancelable struct {
 	c *Canceler
 }
 
-// With returns ctx with c, for AfterCancel. Whoever cancels ctx must also call Cancel.
+// With attaches c to ctx, for AfterCancel. Code that cancels ctx must also call Cancel.
 func (c *Canceler) With(ctx context.Context) context.Context { return &cancelable{ctx, c} }
 
 // Cancel calls the function of After.
