@@ -175,6 +175,9 @@ func (l *Loop) leave(ctx context.Context, s *sequence) {
 		return
 	}
 	l.leaving = append(l.leaving, s)
+	if l.abandon != nil {
+		l.abandon(s.id)
+	}
 	l.poke()
 	l.mu.Unlock()
 	select {

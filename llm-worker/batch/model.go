@@ -57,6 +57,15 @@ type Pauser interface {
 	Paused(id uint64) bool
 }
 
+// An Interrupter is a Model whose Step does not finish work that no reader waits for.
+type Interrupter interface {
+	Model
+	// Abandon reports that the reader of a sequence has left, shortly before Leave. Step gives up
+	// what it computes for this sequence alone, and returns early if nothing else is left to do. Any
+	// goroutine may call Abandon, also during Step.
+	Abandon(id uint64)
+}
+
 // An Embedder is a Model that also computes vectors of texts. A text is a sequence that joins with
 // JoinEmbed. When it has been read, its only Output comes, with Vector or Err.
 type Embedder interface {

@@ -10,7 +10,8 @@ import (
 
 // forward takes the tile's rows through all layers. It stores the keys and values of all rows in
 // the sequences' blocks, and leaves in l.rows and l.x the rows that end a job. The other rows need
-// only keys and values, so they drop out of the last layer once it has them.
+// only keys and values, so they drop out of the last layer once it has them. If all jobs of the tile
+// are abandoned, forward returns early and leaves no rows.
 func (l *lane) forward() {
 	c := l.weights.config
 	d, q, wide := c.Hidden, c.QueryDim(), c.QueryDim()+2*c.KVDim()
@@ -18,6 +19,10 @@ func (l *lane) forward() {
 	l.pool.Run(len(l.rows), 4, l.parts.embed)
 	for l.number = range l.weights.layers {
 		l.layer = &l.weights.layers[l.number]
+		if l.abandoned.interrupted(l.rows) {
+			l.rows = l.rows[:0]
+			return
+		}
 
 		l.normalizeAll(l.x, l.layer.attentionNorm, len(l.rows))
 		l.multiply(&l.layer.qkv, matrix.Rows{Data: l.qkv, Stride: wide}, h, len(l.rows), matrix.Rows{})

@@ -12,10 +12,11 @@ import (
 // memory in advance.
 type lane struct {
 	// Static.
-	weights *Weights
-	pool    *workpool.Pool
-	parts   parts
-	scratch []scratch // for each worker
+	weights   *Weights
+	pool      *workpool.Pool
+	abandoned *abandonedSet
+	parts     parts
+	scratch   []scratch // for each worker
 
 	// The current tile.
 	tile      []row
@@ -67,11 +68,12 @@ const (
 	logitRows = 16
 )
 
-func newLane(w *Weights, pool *workpool.Pool) *lane {
+func newLane(w *Weights, pool *workpool.Pool, abandoned *abandonedSet) *lane {
 	c := w.config
 	l := &lane{
 		weights:   w,
 		pool:      pool,
+		abandoned: abandoned,
 		scratch:   make([]scratch, pool.Workers()),
 		tile:      make([]row, 0, tileRows),
 		rows:      make([]row, 0, tileRows),
@@ -104,7 +106,7 @@ func (l *lane) do(jobs []job) {
 		j := &jobs[i]
 		s := j.sequence
 		end := s.read + j.tokens
-		for position := s.read; position < end && j.err == nil; position++ {
+		for position := s.read; position < end && j.err == nil && !j.abandoned; position++ {
 			last := position == end-1 && end == s.length() || s.embeds()
 			l.tile = append(l.tile, row{sequence: s, token: s.token(position), position: position, job: j, last: last})
 			if len(l.tile) == tileRows {

@@ -88,15 +88,16 @@ func (o Options) withDefaults(c *modelconfig.Config) Options {
 	return o
 }
 
-// A Model is a batch.Preparer and a batch.Pauser. Any goroutine may call Check, Prepare and
-// CachedTokens; all other methods are for one goroutine at a time.
+// A Model is a batch.Preparer, a batch.Pauser and a batch.Interrupter. Any goroutine may call Check,
+// Prepare, Abandon and CachedTokens; all other methods are for one goroutine at a time.
 type Model struct {
 	// Static.
 	weights *Weights
 	options Options
 	guides  *guide.Cache
 
-	cached atomic.Uint64 // token positions in the prefix cache
+	cached    atomic.Uint64 // token positions in the prefix cache
+	abandoned abandonedSet
 
 	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
@@ -111,8 +112,9 @@ type Model struct {
 }
 
 var (
-	_ batch.Preparer = (*Model)(nil)
-	_ batch.Pauser   = (*Model)(nil)
+	_ batch.Preparer    = (*Model)(nil)
+	_ batch.Pauser      = (*Model)(nil)
+	_ batch.Interrupter = (*Model)(nil)
 )
 
 // New returns a Model without sequences.
@@ -126,7 +128,7 @@ func New(w *Weights, opts Options) *Model {
 		pool:      kv.New(w.config.Layout(), kv.Blocks(opts.KVTokens)),
 		workers:   workpool.New(opts.Threads),
 	}
-	m.lane = newLane(w, m.workers)
+	m.lane = newLane(w, m.workers, &m.abandoned)
 	return m
 }
 

@@ -59,9 +59,10 @@ type job struct {
 	tokens   int // number to read, from sequence.read on
 
 	// Set by the lane that does the job.
-	chosen bool // whether the sequence has read all known tokens and sampled the next
-	choice sample.Choice
-	err    error
+	abandoned bool // the reader has left; the job may be incomplete
+	chosen    bool // whether the sequence has read all known tokens and sampled the next
+	choice    sample.Choice
+	err       error
 }
 
 // choose lets the sampler choose the next token. A panic in the sampler becomes the job's error.
@@ -91,15 +92,21 @@ func failure(err error) error {
 // later.
 func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	defer m.report()
+	m.abandoned.retain(m.sequences)
 	if err := m.schedule(ids); err != nil {
 		return out, fmt.Errorf("tinyllama: %w", err)
 	}
 	begun := time.Now()
 	tokens, prompt := m.run()
-	m.pace.Record(tokens, prompt, time.Since(begun))
+	if !slices.ContainsFunc(m.jobs, func(j job) bool { return j.abandoned }) {
+		m.pace.Record(tokens, prompt, time.Since(begun))
+	}
 	for i := range m.jobs {
 		j := &m.jobs[i]
 		s := j.sequence
+		if j.abandoned { // as after an error, the job's positions are not counted
+			continue
+		}
 		if j.err != nil { // the job's positions are not counted, so that no other sequence reuses them
 			s.finished = true
 			out = append(out, batch.Output{ID: j.id, Err: failure(j.err)})

@@ -11,9 +11,8 @@ type Pace struct {
 
 const (
 	// A chunk beside answering streams may lengthen their step by slowdown times its usual length,
-	// but always by minBound, and never by more than maxBound. Without answering streams only stops
-	// wait for the end of a step, and the bound is aloneBound: a stop that reaches a worker through
-	// two hops has 190 ms of its grace left, and a step takes longer than expected on a busy machine.
+	// but always by minBound, and never by more than maxBound. Without answering streams only requests
+	// that arrive wait for the end of a step, and the bound is aloneBound.
 	slowdown   = 4
 	minBound   = 4 * time.Millisecond
 	maxBound   = 100 * time.Millisecond
