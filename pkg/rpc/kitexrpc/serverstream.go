@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
 	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // sendCompressor is Kitex's key for the compressor of responses.
@@ -32,6 +34,7 @@ type serverStream struct {
 	codec messageCodec
 	limit int
 	skip  uint32 // unread bytes of a refused message; owned by the receiver
+	from  *lossAddr
 }
 
 var _ grpc.ServerStream = (*serverStream)(nil)
@@ -52,24 +55,36 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	}
 	md, _ := kmetadata.FromIncomingContext(ctx)
 	ctx = metadata.NewIncomingContext(ctx, metadata.MD(md))
+	addr := &lossAddr{call: ctx}
 	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
-		ctx = peer.NewContext(ctx, &peer.Peer{Addr: lossAddr{from.Address(), ctx}})
+		addr.Addr = from.Address()
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: addr})
 	}
-	s := &serverStream{ctx: ctx, st: args.Stream, conn: conn, limit: limit}
+	s := &serverStream{ctx: ctx, st: args.Stream, conn: conn, limit: limit, from: addr}
 	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s, "/" + method})
 	return s, nil
 }
 
 // A lossAddr is a caller's address that knows whether the connection broke. It implements
-// connloss.Addr.
+// connloss.Explainer.
 type lossAddr struct {
 	net.Addr
-	call context.Context // its end tells whether the connection broke
+	call   context.Context // its end tells whether the connection broke
+	broken atomic.Bool     // a message could not be sent, because the connection broke
 }
 
 // Lost reports whether the call is over because its connection broke.
-func (l lossAddr) Lost() bool {
-	return kitexerr.Lost(l.call.Err())
+func (l *lossAddr) Lost() bool {
+	return l.broken.Load() || kitexerr.Lost(l.call.Err())
+}
+
+// Why implements connloss.Explainer. When a connection breaks while the server writes to it, Kitex may
+// end its calls with the same error as calls of a Kitex server that shuts down.
+func (l *lossAddr) Why() *streamerr.Error {
+	if !kitexerr.ShutDown(l.call.Err()) {
+		return nil
+	}
+	return &streamerr.Error{Reason: streamerr.PeerLost, Message: "the caller's connection broke, or the caller has shut down"}
 }
 
 func (s *serverStream) Context() context.Context        { return s.ctx }
@@ -82,7 +97,11 @@ func (s *serverStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	return fromKitex(s.st.SendMsg(out))
+	err = s.st.SendMsg(out)
+	if kitexerr.Lost(err) { // Kitex refuses messages shortly before it ends the call
+		s.from.broken.Store(true)
+	}
+	return fromKitex(err)
 }
 
 const frameHeader = 5 // compressed flag, length

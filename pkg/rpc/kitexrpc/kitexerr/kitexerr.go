@@ -73,10 +73,10 @@ func TooOld(err error) bool {
 }
 
 // lostWords are messages of Kitex, which has no types for the reasons why it cancels a call.
-var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
+var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness", kgrpc.ErrConnClosing.Desc}
 
-// Lost reports whether err, the error of a gRPC call's context on a Kitex server, means that the
-// caller's connection broke.
+// Lost reports whether err, the error of a gRPC call's context on a Kitex server or of a message that
+// the server could not send, means that the caller's connection broke.
 func Lost(err error) bool {
 	return err != nil && slices.ContainsFunc(lostWords, func(words string) bool { return strings.Contains(err.Error(), words) })
 }
