@@ -12,7 +12,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/chats"
-	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/meter"
 	"github.com/whence-dev/whence/api-service/edge/readers"
@@ -161,7 +160,7 @@ func (e *Edge) count(conn context.Context, c *app.RequestContext, id *string, cl
 // values of the request's context, but does not end with it. end ends the grant. After an error the
 // caller ends the grant.
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, grant *quota.Grant, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
-	ctx, remove, err := e.hop.Begin(context.WithoutCancel(conn), id, claim.GetOwner(), e.desk.Peer(c), clientconn.Gone)
+	ctx, remove, err := e.hop.Begin(conn, id, claim.GetOwner(), e.desk.Peer(c), nil)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)

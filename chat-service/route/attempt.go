@@ -63,7 +63,7 @@ func (a *attempt) settle(begun bool) {
 // open returns the context of the call, which a stop of ctx's stream stops too. down is called on
 // its own goroutine when the worker becomes unhealthy.
 func (a *attempt) open(ctx context.Context, down func()) context.Context {
-	calling, ctl := stream.WithControl(context.WithoutCancel(ctx), rpc.DefaultGrace)
+	calling, ctl := stream.Detached(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	a.stop = ctl.Stop
 	well := a.worker.AfterDown(down)

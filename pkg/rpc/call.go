@@ -50,7 +50,7 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 	stream.NoteCallee(ctx, peer)
 	config.Self, config.Peer, config.Grace = self, peer, DefaultGrace
 	c.self, c.peer, c.ctx, c.sendStop = self, peer, ctx, sendStop
-	c.callCtx, c.cut = context.WithCancelCause(wire.Outgoing(context.WithoutCancel(ctx), self))
+	c.callCtx, c.cut = context.WithCancelCause(context.WithoutCancel(wire.Outgoing(ctx, self)))
 	c.flow, c.begun = observer.Of(ctx), time.Now()
 	c.events.Flow, c.events.Peer = c.flow, peer
 	c.machine = protocol.NewCaller(config)

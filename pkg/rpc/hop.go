@@ -60,8 +60,9 @@ const retryAfterDrain = time.Second
 
 // Begin registers a new stream. id points to the stream's id as given by the caller; Begin fills in
 // a new id if it is empty. owner is the stream's owner, or empty; peer is the caller's address, for
-// display. When parent is done, the stream is stopped with the result of lost. The returned context
-// has a Control, the id and the record. The caller must call end when the stream has ended.
+// display. When parent is done, the stream is stopped with the result of lost; if lost is nil, the
+// stream continues. The returned context has a Control, the id and the record. The caller must call
+// end when the stream has ended.
 func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
@@ -69,7 +70,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	if !stream.ValidID(*id) {
 		return nil, nil, streamerr.InvalidParam("stream_id", "stream_id must be 1 to 128 of A-Z a-z 0-9 . _ : -")
 	}
-	ctx, ctl := stream.WithControl(context.WithoutCancel(parent), h.grace())
+	ctx, ctl := stream.Detached(parent, h.grace())
 	remove, err := h.Live.AddOwned(*id, owner, ctl)
 	if err != nil {
 		ctl.Release()
@@ -88,14 +89,17 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	ctx = context.WithValue(observer.With(ctx, flow), rootKey{}, ctl)
 	ctx = prefetch.With(ctx, prefetch.Touched(flow)...)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
-	undo := afterFunc(parent, func() {
-		gone := lost()
-		if cause := stream.Cause(ctx); cause != nil { // the caller has left before the ending
-			why := streamerr.As(cause)
-			flow.Note(observer.Event{Kind: observer.CallerGone, Err: gone, Reason: why.Reason, Path: why.Path})
-		}
-		ctl.Stop(gone)
-	})
+	undo := func() bool { return true }
+	if lost != nil {
+		undo = context.AfterFunc(parent, func() {
+			gone := lost()
+			if cause := stream.Cause(ctx); cause != nil { // the caller has left before the ending
+				why := streamerr.As(cause)
+				flow.Note(observer.Event{Kind: observer.CallerGone, Err: gone, Reason: why.Reason, Path: why.Path})
+			}
+			ctl.Stop(gone)
+		})
+	}
 	return ctx, func() {
 		undo()
 		h.attempt(ctx, flow.Close)
@@ -105,14 +109,6 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		remove()
 		ctl.Release()
 	}, nil
-}
-
-// afterFunc is context.AfterFunc, but costs nothing if parent is never done.
-func afterFunc(parent context.Context, f func()) (undo func() bool) {
-	if parent.Done() == nil {
-		return func() bool { return true }
-	}
-	return context.AfterFunc(parent, f)
 }
 
 // afterCall calls f on a goroutine of its own once a served call is over. sink may be nil.

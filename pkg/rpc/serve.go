@@ -244,7 +244,7 @@ type callee struct {
 // serve registers the stream of call. The caller of serve must call end when the call is over.
 func (h *Hop) serve(call context.Context, id *string, owner string, config protocol.CalleeConfig) (s *callee, end func(), err error) {
 	config.Grace = h.grace()
-	ctx, release, err := h.Begin(context.WithoutCancel(call), id, owner, wire.Address(call), nil)
+	ctx, release, err := h.Begin(call, id, owner, wire.Address(call), nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"time"
+
+	"github.com/whence-dev/whence/internal/ctxkey"
 )
 
 // This file has the contexts of a Control. Most streams need no channel: package context would make
@@ -34,37 +36,13 @@ func (x controlContext) Value(key any) any {
 	if key == (controlKey{}) {
 		return x.c
 	}
-	if key == cancelKey {
+	if key == ctxkey.Cancel {
 		if x.c.State() == Killed || x.c.killable() != nil {
 			return x.c.killingContext().Value(key)
 		}
 		return x.c // for alone; package context ignores it
 	}
-	return x.c.values.Value(key)
-}
-
-// cancelKey is the key with which package context looks for the context of its own that cancels a
-// context, after a call of Done, or has its cause.
-var cancelKey = func() any {
-	s := &spy{Context: context.Background()}
-	_ = context.Cause(s)
-	return s.key
-}()
-
-// A spy records the key that is looked up in it.
-type spy struct {
-	context.Context //nolint:containedctx // it is a context
-
-	key any
-}
-
-// Err implements context.Context.
-func (*spy) Err() error { return context.Canceled }
-
-// Value implements context.Context.
-func (s *spy) Value(key any) any {
-	s.key = key
-	return nil
+	return x.c.parent.Value(key)
 }
 
 // killable returns the context of killingContext, or nil if nothing has needed it.
@@ -79,7 +57,7 @@ func (c *Control) killingContext() context.Context {
 	c.killer.Lock()
 	defer c.killer.Unlock()
 	if c.killing == nil {
-		c.killing, c.kill = context.WithCancelCause(c.values)
+		c.killing, c.kill = context.WithCancelCause(context.WithoutCancel(c.parent))
 		if c.State() == Killed {
 			c.kill(c.Cause())
 		}
@@ -90,7 +68,7 @@ func (c *Control) killingContext() context.Context {
 // alone reports whether ctx, which is derived from the stream's context, has no timeout or cancel of
 // its own, and is not cut off from the stream's by context.WithoutCancel.
 func (c *Control) alone(ctx context.Context) bool {
-	if ctx.Value(cancelKey) == any(c) {
+	if ctx.Value(ctxkey.Cancel) == any(c) {
 		return true
 	}
 	killing := c.killable()

@@ -24,7 +24,7 @@ func (s State) String() string { return [...]string{"live", "stopped", "killed"}
 // A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of
 // both steps. All methods are safe for concurrent use.
 type Control struct {
-	values context.Context // those of the stream; never done
+	parent context.Context // has the values of the stream
 	grace  time.Duration
 
 	cause atomic.Pointer[error] // nil while the stream is live
@@ -92,11 +92,17 @@ func (c *Control) fire() {
 //
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
-	c := &Control{values: context.WithoutCancel(parent), grace: grace}
+	ctx, c := Detached(parent, grace)
 	if parent.Done() != nil {
 		unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
 		c.after(Killed, func() { unhook() })
 	}
+	return ctx, c
+}
+
+// Detached is WithControl for a stream that continues when parent is done.
+func Detached(parent context.Context, grace time.Duration) (context.Context, *Control) {
+	c := &Control{parent: parent, grace: grace}
 	return controlContext{c}, c
 }
 

@@ -81,7 +81,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 		s.Desk.Refuse(c, err)
 		return
 	}
-	ctx, ctl := stream.WithControl(context.WithoutCancel(conn), grace)
+	ctx, ctl := stream.Detached(conn, grace)
 	defer ctl.Release()
 	remove, err := s.Live.Add(stream.NewID(), ctl)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/cloudwego/netpoll"
+
+	"github.com/whence-dev/whence/internal/ctxkey"
 )
 
 // A connContext is the context of a connection. It is done when the client has closed the
@@ -29,9 +31,7 @@ func (c *connContext) Value(k any) any {
 	if k == (key{}) {
 		return c.s
 	}
-	// With a key of this type, package context looks for the context that cancels a derived one, after
-	// a call of Done. If it finds none, it starts a goroutine.
-	if _, ok := k.(*int); ok {
+	if k == ctxkey.Cancel { // if package context finds nothing, it starts a goroutine
 		if gone := c.s.goneContext(); gone != nil {
 			return gone.Value(k)
 		}

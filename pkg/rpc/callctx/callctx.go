@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/whence-dev/whence/internal/ctxkey"
 )
 
 // A Call is the context of a call.
@@ -27,29 +29,10 @@ type Call struct {
 
 // The keys of grpc-go's contexts, which grpc-go does not export.
 var (
-	headersKey = keyOf(func(ctx context.Context) { metadata.FromIncomingContext(ctx) })
-	peerKey    = keyOf(func(ctx context.Context) { peer.FromContext(ctx) })
-	streamKey  = keyOf(func(ctx context.Context) { grpc.ServerTransportStreamFromContext(ctx) })
+	headersKey = ctxkey.Of(func(ctx context.Context) { metadata.FromIncomingContext(ctx) })
+	peerKey    = ctxkey.Of(func(ctx context.Context) { peer.FromContext(ctx) })
+	streamKey  = ctxkey.Of(func(ctx context.Context) { grpc.ServerTransportStreamFromContext(ctx) })
 )
-
-// A spy records the key that is looked up in it.
-type spy struct {
-	context.Context //nolint:containedctx // it is a context
-
-	key any
-}
-
-// Value implements context.Context.
-func (s *spy) Value(key any) any {
-	s.key = key
-	return nil
-}
-
-func keyOf(lookUp func(context.Context)) any {
-	s := &spy{Context: context.Background()}
-	lookUp(s)
-	return s.key
-}
 
 type key struct{}
 
