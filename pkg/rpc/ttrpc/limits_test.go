@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,17 +35,27 @@ import (
 func TestUnknownMethodsAreAnswered(t *testing.T) {
 	addr := serve(t, newService("chat"))
 	for name, service := range map[string]string{"method": "Chat", "service": "Nobody"} {
+		// A client of Kitex prepares a stream for its end only after it has sent the header.
+		sent := make(chan struct{})
+		proxy := newProxyUntil(t, addr, sent)
+		answer := sync.OnceFunc(func() { close(sent) })
+		t.Cleanup(answer)
 		none := func() any { return nil }
 		kc, err := client.NewClient(&serviceinfo.ServiceInfo{
 			ServiceName: service, HandlerType: (*any)(nil), PayloadCodec: serviceinfo.Thrift,
 			Methods: map[string]serviceinfo.MethodInfo{
 				"Nothing": serviceinfo.NewMethodInfo(nil, none, none, false, serviceinfo.WithStreamingMode(serviceinfo.StreamingBidirectional)),
 			},
-		}, client.WithDestService("chat"), client.WithHostPorts(addr), client.WithTransportProtocol(transport.TTHeaderStreaming))
+		}, client.WithDestService("chat"), client.WithHostPorts(proxy.addr), client.WithTransportProtocol(transport.TTHeaderStreaming))
 		if err != nil {
 			t.Fatal(err)
 		}
 		st, err := kc.(client.Streaming).StreamX(t.Context(), "Nothing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = st.CloseSend(t.Context())
+		answer()
 		if err != nil {
 			t.Fatal(err)
 		}

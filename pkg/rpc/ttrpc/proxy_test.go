@@ -18,17 +18,26 @@ func twinStop(reason streamerr.Reason, hop string) *twinstream.Stop {
 type proxy struct {
 	addr string
 
+	answers <-chan struct{} // nothing is forwarded from the target before it is closed
+
 	mu    sync.Mutex // guards conns
 	conns []net.Conn
 }
 
 func newProxy(t *testing.T, target string) *proxy {
 	t.Helper()
+	now := make(chan struct{})
+	close(now)
+	return newProxyUntil(t, target, now)
+}
+
+func newProxyUntil(t *testing.T, target string, answers <-chan struct{}) *proxy {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{addr: ln.Addr().String()}
+	p := &proxy{addr: ln.Addr().String(), answers: answers}
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		for {
@@ -44,9 +53,8 @@ func newProxy(t *testing.T, target string) *proxy {
 			p.mu.Lock()
 			p.conns = append(p.conns, front, back)
 			p.mu.Unlock()
-			for _, way := range [][2]net.Conn{{front, back}, {back, front}} {
-				passing.Go(func() { _, _ = io.Copy(way[0], way[1]); _ = way[0].Close() })
-			}
+			passing.Go(func() { _, _ = io.Copy(back, front); _ = back.Close() })
+			passing.Go(func() { <-p.answers; _, _ = io.Copy(front, back); _ = front.Close() })
 		}
 	})
 	t.Cleanup(func() { _ = ln.Close(); p.cut(); passing.Wait() })
