@@ -77,9 +77,9 @@ func draw(in, out string) error {
 	}
 	p := plot.New()
 	p.Title.Text = "CPU of the system, divided by nginx's (log scale, median of the rounds)"
-	p.Y.Scale, p.Y.Tick.Marker = logScale{}, plot.ConstantTicks(marks())
-	p.Y.Min, p.Y.Max = 0.5, 2
-	p.Legend.Top, p.Legend.Left = true, true
+	p.Y.Scale = logScale{}
+	least, greatest := 0.5, 2.0
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
 	p.NominalX(scenarios...)
 	for i, system := range systems {
 		bars := make(plotter.Values, len(scenarios))
@@ -89,7 +89,7 @@ func draw(in, out string) error {
 		for _, row := range r.Rows {
 			if j := slices.Index(scenarios, row.Scenario); row.System == system && row.Ratio.N > 0 {
 				bars[j] = row.Ratio.Median
-				p.Y.Min, p.Y.Max = min(p.Y.Min, row.Ratio.Median/1.2), max(p.Y.Max, row.Ratio.Median*2)
+				least, greatest = min(least, row.Ratio.Median/1.2), max(greatest, row.Ratio.Median*2)
 			}
 		}
 		chart, err := plotter.NewBarChart(bars, vg.Points(barWidth))
@@ -101,6 +101,9 @@ func draw(in, out string) error {
 		p.Add(chart)
 		p.Legend.Add(system, chart)
 	}
+	p.Y.Min, p.Y.Max = least, greatest // Add has lowered Min to 0, where the bars begin
+	p.Y.Tick.Marker = plot.ConstantTicks(marks(least, greatest))
+	p.X.Min, p.X.Max = -0.5, float64(len(scenarios))-0.5
 	return p.Save(vg.Length(2+1.2*float64(len(scenarios)))*vg.Inch, 4*vg.Inch, out)
 }
 
@@ -115,9 +118,11 @@ func (logScale) Normalize(least, greatest, x float64) float64 {
 }
 
 // marks returns the ticks of the axis: 1, 2, 5, 10, ...
-func marks() (all []plot.Tick) {
+func marks(least, greatest float64) (all []plot.Tick) {
 	for _, v := range []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100} {
-		all = append(all, plot.Tick{Value: v, Label: fmt.Sprint(v)})
+		if least <= v && v <= greatest {
+			all = append(all, plot.Tick{Value: v, Label: fmt.Sprint(v)})
+		}
 	}
 	return all
 }
