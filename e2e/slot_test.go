@@ -20,10 +20,16 @@ var oneSlot = flags{worker: []string{"--max-running", "1", "--max-queued", "1", 
 // client left.
 func (w *whence) freed(t *testing.T, stream string) {
 	t.Helper()
+	w.free(t)
+	w.clientGone(t, stream)
+}
+
+// free waits until the worker has released a stream whose client has just left.
+func (w *whence) free(t *testing.T) {
+	t.Helper()
 	begun := time.Now()
 	w.idle(t)
 	t.Logf("the slot was free %v after the client had left", time.Since(begun).Round(time.Microsecond))
-	w.clientGone(t, stream)
 }
 
 func TestKilledCurlFreesTheSlot(t *testing.T) {

@@ -1,14 +1,14 @@
-// Package ctxkey finds the keys of values in contexts that other packages do not export. A context of
-// our own can hold such a value itself, instead of one context for each value.
+// Package ctxkey finds the unexported keys under which other packages keep values in contexts. With
+// these keys, one context of our own can hold several such values.
 package ctxkey
 
 import "context"
 
-// Cancel is the key with which package context looks for the context of its own that cancels a
-// context, after a call of Done, or has its cause.
+// Cancel is the key under which package context finds its own context that cancels a given one: when
+// it derives a context from one that has a Done channel, and in context.Cause.
 var Cancel = Of(func(ctx context.Context) { _ = context.Cause(ctx) })
 
-// Of returns the key that lookUp looks up in a context, or nil if lookUp looks up none.
+// Of returns the last key that lookUp looks up in a context, or nil if lookUp looks up none.
 func Of(lookUp func(ctx context.Context)) any {
 	s := &spy{Context: context.Background()}
 	lookUp(s)

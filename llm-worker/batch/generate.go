@@ -175,11 +175,10 @@ func (l *Loop) leave(ctx context.Context, s *sequence) {
 		return
 	}
 	l.leaving = append(l.leaving, s)
-	if l.abandon != nil {
-		l.abandon(s.id)
-	}
 	l.poke()
+	id := s.id
 	l.mu.Unlock()
+	l.abandonModel(id)
 	select {
 	case <-s.released:
 	case <-ctx.Done():

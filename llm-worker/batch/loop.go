@@ -80,13 +80,13 @@ func (o Options) withDefaults() Options {
 // A Loop serves streams from one model. Generate (a stream.Engine) and Embed work only while Run
 // runs.
 type Loop struct {
-	model    Model
-	embedder Embedder        // the model, or nil if it cannot embed
-	pauser   Pauser          // the model, or nil if it never pauses a sequence
-	abandon  func(id uint64) // of the model, or nil if a step always runs to its end
-	opts     Options
-	gap      time.Duration // between two tokens of a stream; 0 without a pace
-	wake     chan struct{} // capacity 1: a stream has arrived or left
+	model       Model
+	embedder    Embedder    // the model, or nil if it cannot embed
+	pauser      Pauser      // the model, or nil if it never pauses a sequence
+	interrupter Interrupter // the model, or nil if a step always runs to its end
+	opts        Options
+	gap         time.Duration // between two tokens of a stream; 0 without a pace
+	wake        chan struct{} // capacity 1: a stream has arrived or left
 
 	turnover stream.Turnover
 
@@ -131,9 +131,7 @@ func New(model Model, opts Options) *Loop {
 	l := &Loop{model: model, opts: opts.withDefaults(), wake: make(chan struct{}, 1), batch: make(map[uint64]*sequence)}
 	l.embedder, _ = model.(Embedder)
 	l.pauser, _ = model.(Pauser)
-	if interrupter, ok := model.(Interrupter); ok {
-		l.abandon = interrupter.Abandon
-	}
+	l.interrupter, _ = model.(Interrupter)
 	if opts.Pace > 0 {
 		l.gap = time.Duration(float64(time.Second) / opts.Pace)
 	}

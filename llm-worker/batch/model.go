@@ -60,9 +60,10 @@ type Pauser interface {
 // An Interrupter is a Model whose Step does not finish work that no reader waits for.
 type Interrupter interface {
 	Model
-	// Abandon reports that the reader of a sequence has left, shortly before Leave. Step gives up
-	// what it computes for this sequence alone, and returns early if nothing else is left to do. Any
-	// goroutine may call Abandon, also during Step.
+	// Abandon reports that the reader of a sequence has left. Step gives up what it computes for this
+	// sequence alone, and returns early if nothing else is left to do. Any goroutine may call Abandon,
+	// at any time: usually during Step and before Leave, but also after Leave, twice, or for a
+	// sequence that never joined. Abandon must not block.
 	Abandon(id uint64)
 }
 

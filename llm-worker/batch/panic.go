@@ -66,6 +66,13 @@ func (l *Loop) leaveModel(id uint64) {
 	_ = l.guard(1, func() error { l.model.Leave(id); return nil }) // guard has logged it
 }
 
+// abandonModel tells the model that the reader of a sequence has left. The caller does not hold mu.
+func (l *Loop) abandonModel(id uint64) {
+	if l.interrupter != nil {
+		_ = l.guard(1, func() error { l.interrupter.Abandon(id); return nil }) // guard has logged it
+	}
+}
+
 // advance steps the model.
 func (l *Loop) advance(ids []uint64, outs []Output) ([]Output, error) {
 	err := l.guard(len(ids), func() (err error) {

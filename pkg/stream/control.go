@@ -24,7 +24,7 @@ func (s State) String() string { return [...]string{"live", "stopped", "killed"}
 // A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of
 // both steps. All methods are safe for concurrent use.
 type Control struct {
-	parent context.Context // has the values of the stream
+	parent context.Context // the stream has its values, but does not end with it
 	grace  time.Duration
 
 	cause atomic.Pointer[error] // nil while the stream is live

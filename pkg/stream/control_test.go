@@ -391,6 +391,44 @@ func TestContextsThatAreCutOff(t *testing.T) {
 	}
 }
 
+// TestDetachedOutlivesItsParent: the parent's cancel, timeout and Control end nothing in the stream.
+func TestDetachedOutlivesItsParent(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			above, root := stream.WithControl(stream.WithID(t.Context(), "id"), time.Second)
+			defer root.Release()
+			parent, cancel := context.WithTimeoutCause(above, time.Minute, errGone)
+			defer cancel()
+			ctx, ctl := stream.Detached(parent, time.Second)
+			if asked {
+				ctx.Done()
+			}
+			derived, done := context.WithCancel(ctx)
+			defer done()
+			ended := func(error) { t.Error("the stream has ended") }
+			undo := []func() bool{stream.AfterStop(ctx, ended), stream.AfterKill(derived, func() { ended(nil) }), context.AfterFunc(ctx, func() { ended(nil) })}
+			root.Kill(errGone)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			for _, u := range undo {
+				u()
+			}
+			if _, ok := ctx.Deadline(); ok || ctx.Err() != nil || derived.Err() != nil || context.Cause(ctx) != nil || ctl.State() != stream.Live {
+				t.Error(ok, ctx.Err(), derived.Err(), context.Cause(ctx), ctl.State())
+			}
+			if stream.ControlOf(derived) != ctl || stream.ID(derived) != "id" {
+				t.Error("the stream has another Control, or not the values of its parent")
+			}
+			ctl.Kill(errGone)
+			synctest.Wait()
+			if derived.Err() == nil || !errors.Is(context.Cause(ctx), errGone) {
+				t.Error(derived.Err(), context.Cause(ctx))
+			}
+			ctl.Release()
+		})
+	}
+}
+
 // TestOnStopMayUseTheContext: the function of OnStop derives a context from the stream's, as a log
 // handler might.
 func TestOnStopMayUseTheContext(t *testing.T) {

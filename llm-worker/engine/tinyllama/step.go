@@ -104,12 +104,12 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	for i := range m.jobs {
 		j := &m.jobs[i]
 		s := j.sequence
-		if j.abandoned { // as after an error, the job's positions are not counted
-			continue
-		}
 		if j.err != nil { // the job's positions are not counted, so that no other sequence reuses them
 			s.finished = true
 			out = append(out, batch.Output{ID: j.id, Err: failure(j.err)})
+			continue
+		}
+		if j.abandoned && !j.chosen { // it may be incomplete, so its positions are not counted, either
 			continue
 		}
 		s.read += j.tokens

@@ -79,12 +79,13 @@ func (l *lossAddr) Lost() bool {
 }
 
 // Why implements connloss.Explainer. When a connection breaks while the server writes to it, Kitex may
-// end its calls with the same error as calls of a Kitex server that shuts down.
+// end its calls with the error of a graceful shutdown, which also stands for a shutdown of the caller
+// or of this server.
 func (l *lossAddr) Why() *streamerr.Error {
 	if !kitexerr.ShutDown(l.call.Err()) {
 		return nil
 	}
-	return &streamerr.Error{Reason: streamerr.PeerLost, Message: "the caller's connection broke, or the caller has shut down"}
+	return &streamerr.Error{Reason: streamerr.PeerLost, Message: "the connection broke, or one of its ends has shut down"}
 }
 
 func (s *serverStream) Context() context.Context        { return s.ctx }

@@ -13,6 +13,8 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A refusingStream sends no messages.
@@ -38,6 +40,28 @@ func TestMessageRefusedBeforeTheCallEnds(t *testing.T) {
 		}
 		if got := connloss.Lost(peer.NewContext(t.Context(), &peer.Peer{Addr: from})); got != want {
 			t.Errorf("%v: lost is %v", err, got)
+		}
+	}
+}
+
+// An endedCall is the context of a call that Kitex has ended with an error.
+type endedCall struct {
+	context.Context
+
+	err error
+}
+
+func (c endedCall) Err() error { return c.err }
+
+// TestConnectionThatBrokeUnderAWrite: Kitex ends its calls as if it shut down.
+func TestConnectionThatBrokeUnderAWrite(t *testing.T) {
+	for err, want := range map[error]streamerr.Reason{
+		kstatus.Err(kcodes.Unavailable, "graceful shutdown"):                                    streamerr.PeerLost,
+		kstatus.Err(kcodes.Canceled, "transport: RSTStream Frame received with error code: NO"): streamerr.PeerReset,
+	} {
+		call := endedCall{t.Context(), err}
+		if got := wire.Lost(peer.NewContext(call, &peer.Peer{Addr: &lossAddr{Addr: &net.TCPAddr{}, call: call}})); got.Reason != want {
+			t.Errorf("%v: %v", err, got)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 // An Observer receives the events of a hop's streams. All methods are safe for concurrent use.
 type Observer interface {
 	// Begin is called for each stream of the hop, before its engine runs. The returned Flow
-	// receives the events of the stream. It may be nil.
+	// receives the events of the stream. It may be nil. ctx has the values of the call, and may be
+	// done before the stream has ended.
 	Begin(ctx context.Context, b Beginning) Flow
 	// Refused is called for each request that does not become a stream.
 	Refused(reason streamerr.Reason)

@@ -35,7 +35,8 @@ import (
 func TestUnknownMethodsAreAnswered(t *testing.T) {
 	addr := serve(t, newService("chat"))
 	for name, service := range map[string]string{"method": "Chat", "service": "Nobody"} {
-		// A client of Kitex prepares a stream for its end only after it has sent the header.
+		// Kitex's client registers its close callback after it has sent the header
+		// (docs/upstream/kitex-ttstream-close-callback.md), so the answer must not come before that.
 		sent := make(chan struct{})
 		proxy := newProxyUntil(t, addr, sent)
 		answer := sync.OnceFunc(func() { close(sent) })

@@ -11,8 +11,10 @@ type Pace struct {
 
 const (
 	// A chunk beside answering streams may lengthen their step by slowdown times its usual length,
-	// but always by minBound, and never by more than maxBound. Without answering streams only requests
-	// that arrive wait for the end of a step, and the bound is aloneBound.
+	// but always by minBound, and never by more than maxBound. Without answering streams the bound is
+	// aloneBound. New requests wait for the end of a step, and so do stops if other sequences have
+	// tokens in it: a stop that reaches a worker through two hops has 190 ms of its grace left, and a
+	// step takes longer than expected on a busy machine.
 	slowdown   = 4
 	minBound   = 4 * time.Millisecond
 	maxBound   = 100 * time.Millisecond

@@ -73,7 +73,7 @@ func TooOld(err error) bool {
 }
 
 // lostWords are messages of Kitex, which has no types for the reasons why it cancels a call.
-var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness", kgrpc.ErrConnClosing.Desc}
+var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
 
 // Lost reports whether err, the error of a gRPC call's context on a Kitex server or of a message that
 // the server could not send, means that the caller's connection broke.
