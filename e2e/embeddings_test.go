@@ -131,7 +131,7 @@ func TestClientLeavingDuringEmbeddingsIsGoneOnAllHops(t *testing.T) {
 		// the calls are reset, without a reason, and another request is sent.
 		reset := func(h streamstory.Hop) bool { return h.Reason == streamerr.PeerReset.String() }
 		var s streamstory.Story
-		id := "vectors"
+		var id string
 		for attempt := 1; attempt == 1 || attempt <= 3 && slices.ContainsFunc(s.Hops, reset); attempt++ {
 			id = fmt.Sprintf("vectors-%d", attempt)
 			s = w.leaveEmbeddings(t, id)

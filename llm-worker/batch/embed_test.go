@@ -1,7 +1,6 @@
 package batch_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -146,7 +145,7 @@ func TestStopBetweenTextsLeavesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := newReading()
 			l, _ := run(t, m, batch.Options{MaxRunning: 2})
-			ctx, ctl := stream.WithControl(context.WithoutCancel(t.Context()), time.Second)
+			ctx, ctl := stream.Detached(t.Context(), time.Second)
 			defer ctl.Release()
 			cause := errors.New("enough")
 			time.AfterFunc(time.Duration(stopAt)*time.Millisecond/2, func() { ctl.Stop(cause) })

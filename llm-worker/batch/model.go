@@ -57,13 +57,13 @@ type Pauser interface {
 	Paused(id uint64) bool
 }
 
-// An Interrupter is a Model whose Step does not finish work that no reader waits for.
+// An Interrupter is a Model that can cut a Step short.
 type Interrupter interface {
 	Model
-	// Abandon reports that the reader of a sequence has left. Step gives up what it computes for this
-	// sequence alone, and returns early if nothing else is left to do. Any goroutine may call Abandon,
-	// at any time: usually during Step and before Leave, but also after Leave, twice, or for a
-	// sequence that never joined. Abandon must not block.
+	// Abandon tells the model that the reader of a sequence has left. A running Step skips the work
+	// that only this sequence needs, and returns early if no other work is left. Any goroutine may
+	// call Abandon at any time: usually during Step and before Leave, but also after Leave, twice, or
+	// for a sequence that never joined. Abandon must not block.
 	Abandon(id uint64)
 }
 

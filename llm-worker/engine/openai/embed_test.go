@@ -1,7 +1,6 @@
 package openai_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,7 +159,7 @@ func TestStopClosesTheConnectionOfAnEmbedding(t *testing.T) {
 		}
 	})
 	e := engineOn(t, f.URL)
-	ctx, ctl := stream.WithControl(context.WithoutCancel(t.Context()), time.Second)
+	ctx, ctl := stream.Detached(t.Context(), time.Second)
 	defer ctl.Release()
 	cause := errors.New("enough")
 	go func() {

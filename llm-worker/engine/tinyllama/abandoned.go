@@ -35,8 +35,8 @@ func (a *abandonedSet) retain(known map[uint64]*sequence) {
 	a.size.Store(int32(len(a.ids)))
 }
 
-// interrupted marks the jobs of abandoned sequences among rows. It reports whether rows has no other
-// jobs, so that its tile is not worth finishing.
+// interrupted marks the jobs of abandoned sequences among rows. It reports whether all rows belong to
+// such jobs: then the tile need not be finished.
 func (a *abandonedSet) interrupted(rows []row) bool {
 	if a.size.Load() == 0 {
 		return false
@@ -54,6 +54,6 @@ func (a *abandonedSet) interrupted(rows []row) bool {
 	return all
 }
 
-// Abandon implements batch.Interrupter: a running Step gives up the sequence's tile between two
-// layers, unless other sequences have tokens in it.
+// Abandon implements batch.Interrupter. A running Step drops the sequence's tile before the next
+// layer, unless other sequences have tokens in it.
 func (m *Model) Abandon(id uint64) { m.abandoned.add(id) }

@@ -109,7 +109,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 			out = append(out, batch.Output{ID: j.id, Err: failure(j.err)})
 			continue
 		}
-		if j.abandoned && !j.chosen { // it may be incomplete, so its positions are not counted, either
+		if j.abandoned && !j.chosen { // the job may be incomplete: its positions are not counted
 			continue
 		}
 		s.read += j.tokens

@@ -18,8 +18,6 @@ func twinStop(reason streamerr.Reason, hop string) *twinstream.Stop {
 type proxy struct {
 	addr string
 
-	answers <-chan struct{} // nothing is forwarded from the target before it is closed
-
 	mu    sync.Mutex // guards conns
 	conns []net.Conn
 }
@@ -31,13 +29,14 @@ func newProxy(t *testing.T, target string) *proxy {
 	return newProxyUntil(t, target, now)
 }
 
+// newProxyUntil is newProxy, but forwards nothing from the target before answers is closed.
 func newProxyUntil(t *testing.T, target string, answers <-chan struct{}) *proxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{addr: ln.Addr().String(), answers: answers}
+	p := &proxy{addr: ln.Addr().String()}
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		for {
@@ -54,7 +53,7 @@ func newProxyUntil(t *testing.T, target string, answers <-chan struct{}) *proxy 
 			p.conns = append(p.conns, front, back)
 			p.mu.Unlock()
 			passing.Go(func() { _, _ = io.Copy(back, front); _ = back.Close() })
-			passing.Go(func() { <-p.answers; _, _ = io.Copy(front, back); _ = front.Close() })
+			passing.Go(func() { <-answers; _, _ = io.Copy(front, back); _ = front.Close() })
 		}
 	})
 	t.Cleanup(func() { _ = ln.Close(); p.cut(); passing.Wait() })
