@@ -96,7 +96,7 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 			finishes()
 		}
 	}()
-	ctx := prefetch.With(a.ctx, a.touched()...)
+	ctx := prefetch.WithTouched(a.ctx, a)
 	o, over := a.run.start(ctx, a.call, a.send, func(o rpc.Outcome) {
 		defer finishes()
 		a.tell(o)
@@ -109,13 +109,13 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 	}
 }
 
-// touched returns the memory that write touches.
-func (a *answer) touched() []prefetch.Memory {
-	touched := append(a.client.Touched(), prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))
+// Touched implements prefetch.Toucher: write touches these objects.
+func (a *answer) Touched(by *prefetch.List) {
+	a.client.Touched(by)
+	by.Add(prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))
 	if a.call.Touched != nil {
-		touched = append(touched, a.call.Touched()...)
+		a.call.Touched(by)
 	}
-	return touched
 }
 
 // send writes an item, and waits until the client has taken it.

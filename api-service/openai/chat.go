@@ -28,8 +28,8 @@ func (c *Chat) Call() *call.Call {
 	return l
 }
 
-// touched returns the memory that the last encoder of events touches with each item.
-func (c *Chat) touched() []prefetch.Memory { return c.chunks.Touched() }
+// touched adds the memory that the last encoder of events touches with each item.
+func (c *Chat) touched(by *prefetch.List) { c.chunks.Touched(by) }
 
 // events encodes the chunks of a chat.
 func (c *Chat) events() call.Writer {

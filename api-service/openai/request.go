@@ -191,6 +191,7 @@ func ParseChat(body []byte, lenient ...string) (*Chat, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer strict.Recycle(fields)
 	return parseChat(fields, false, lenient)
 }
 
@@ -201,6 +202,7 @@ func ParseStream(body []byte, lenient ...string) (*Chat, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer strict.Recycle(fields)
 	parse := parseChat
 	if prompt, ok := fields["prompt"]; ok && !strict.Null(prompt) {
 		parse = parseCompletion

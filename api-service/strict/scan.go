@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -22,7 +23,7 @@ type scanner struct {
 func members(text []byte) (fields map[string]json.RawMessage, twice *string, ok bool) {
 	s := scanner{text: text}
 	s.space()
-	fields = map[string]json.RawMessage{}
+	fields = spare.Get().(map[string]json.RawMessage) //nolint:forcetypeassert // the pool has nothing else
 	ok = s.object(0, func(name string, value []byte) {
 		if _, known := fields[name]; known && twice == nil {
 			twice = &name
@@ -31,6 +32,21 @@ func members(text []byte) (fields map[string]json.RawMessage, twice *string, ok 
 	})
 	s.space()
 	return fields, twice, ok && s.at == len(text)
+}
+
+// spare has the maps of Recycle.
+var spare = sync.Pool{New: func() any { return map[string]json.RawMessage{} }}
+
+// maxSpare bounds the size of a map in spare.
+const maxSpare = 64
+
+// Recycle keeps a map of Fields or Object for a later call. The caller must not use it any more; it may
+// use its values.
+func Recycle(fields map[string]json.RawMessage) {
+	if n := len(fields); n > 0 && n <= maxSpare {
+		clear(fields)
+		spare.Put(fields)
+	}
 }
 
 // nested reports whether values in text, which may be invalid JSON, nest deeper than MaxNesting.

@@ -39,7 +39,7 @@ func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *worke
 	if len(a.answered) >= p.room {
 		worker = complete(len(p.ids), p.room).Starter()
 	}
-	ctx = prefetch.With(ctx, append(a.post.Touched(), prefetch.Of(&a), prefetch.Func(yield))...)
+	ctx = prefetch.With(prefetch.WithTouched(ctx, a.post), prefetch.Of(&a), prefetch.Func(yield))
 	return worker(ctx, req, func(out *workerv1.GenerateResponse, err error) bool {
 		if err == nil {
 			return a.carry(ctx, out)

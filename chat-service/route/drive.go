@@ -111,7 +111,7 @@ func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now,
 		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
 	}
-	d.ctx = prefetch.With(ctx, append(d.machine.Touched(), prefetch.Of(d), prefetch.Func(yield))...)
+	d.ctx = prefetch.With(prefetch.WithTouched(ctx, d.machine), prefetch.Of(d), prefetch.Func(yield))
 	d.waiter = waiter{began: now, turn: d.takeTurn}
 	return d
 }

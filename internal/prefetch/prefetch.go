@@ -62,14 +62,13 @@ func Func[F any](f F) Memory {
 }
 
 // A Toucher names the objects that its methods touch with each message.
-type Toucher interface{ Touched() []Memory }
+type Toucher interface{ Touched(by *List) }
 
-// Touched returns the objects of v if v is a Toucher, or nil.
-func Touched(v any) []Memory {
+// Touched adds the objects of v to by if v is a Toucher.
+func Touched(v any, by *List) {
 	if t, ok := v.(Toucher); ok {
-		return t.Touched()
+		t.Touched(by)
 	}
-	return nil
 }
 
 type key struct{}
@@ -78,7 +77,7 @@ type key struct{}
 type layer struct {
 	context.Context //nolint:containedctx // it is a context
 
-	objects *objects
+	objects *List
 }
 
 // Value implements context.Context.
@@ -89,9 +88,9 @@ func (l *layer) Value(k any) any {
 	return l.Context.Value(k)
 }
 
-// The objects of a stream are few and large while its layers add to them, and then small until the
+// A List has the objects of a stream. It is large while the layers add to it, and then small until the
 // stream moves to another callee.
-type objects struct {
+type List struct {
 	mu    sync.Mutex
 	set   Set      // all objects, while lines is nil
 	lines *scratch // their lines, in the order in which they were added
@@ -102,23 +101,37 @@ type scratch [maxLines]uintptr
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func of(ctx context.Context) *objects {
-	o, _ := ctx.Value(key{}).(*objects)
+func of(ctx context.Context) *List {
+	o, _ := ctx.Value(key{}).(*List)
 	return o
 }
 
 // With adds objects that the stream of ctx touches with each message. The stream is that of the
 // first call of With or Fork above. All contexts of one stream share its objects.
 func With(ctx context.Context, more ...Memory) context.Context {
-	o := of(ctx)
-	if o == nil {
-		o = new(objects)
-		ctx = &layer{ctx, o}
-	}
+	ctx, o := list(ctx)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.add(more)
+	o.Add(more...)
 	return ctx
+}
+
+// WithTouched is With for the objects of v, if v is a Toucher.
+func WithTouched(ctx context.Context, v any) context.Context {
+	ctx, o := list(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	Touched(v, o)
+	return ctx
+}
+
+// list returns the List of ctx's stream, and a context that has it.
+func list(ctx context.Context) (context.Context, *List) {
+	if o := of(ctx); o != nil {
+		return ctx, o
+	}
+	o := new(List)
+	return &layer{ctx, o}, o
 }
 
 // Settle makes the list of a stream's objects small, once the layers have added theirs. Collect does
@@ -134,7 +147,7 @@ func Settle(ctx context.Context) {
 // Fork returns a context for one of several calls below a stream. Objects added to it are not
 // loaded for the other calls.
 func Fork(ctx context.Context) context.Context {
-	fork := new(objects)
+	fork := new(List)
 	if o := of(ctx); o != nil {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -156,16 +169,16 @@ func Carry(from, to context.Context) context.Context {
 func Collect(ctx context.Context, more ...Memory) Set {
 	o := of(ctx)
 	if o == nil {
-		o = new(objects)
+		o = new(List)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.add(more)
+	o.Add(more...)
 	return o.settle()
 }
 
-// add adds objects, as far as there is room. The caller holds mu.
-func (o *objects) add(more []Memory) {
+// Add adds objects, as far as there is room. Only a Toucher calls it, before it returns.
+func (o *List) Add(more ...Memory) {
 	if o.lines == nil {
 		o.lines = scratches.Get().(*scratch) //nolint:forcetypeassert // the pool has nothing else
 		o.n = len(o.set.appendTo(o.lines[:0]))
@@ -174,7 +187,7 @@ func (o *objects) add(more []Memory) {
 }
 
 // settle returns the set of all objects. The caller holds mu.
-func (o *objects) settle() Set {
+func (o *List) settle() Set {
 	if o.lines != nil {
 		o.set = newSet(o.lines[:o.n])
 		scratches.Put(o.lines)

@@ -102,7 +102,7 @@ func (d *driver[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, 
 		d.flow = observer.Of(d.ctx)
 		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation(), Message: req})
 		d.timers = d.hop.watch(d.ctx, d.flow)
-		ctx := prefetch.With(d.ctx, append(d.timers.Touched(), prefetch.Of(d), prefetch.Func(d.send))...)
+		ctx := prefetch.With(prefetch.WithTouched(d.ctx, d.timers), prefetch.Of(d), prefetch.Func(d.send))
 		over := engine(ctx, req, d.take, func(rest func() (over bool)) {
 			resume(func() (o Outcome, over bool) { return d.run(rest) })
 		})

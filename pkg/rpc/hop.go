@@ -87,7 +87,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	flow := observer.Flow(observer.Nobody{})
 	h.attempt(ctx, func() { flow = h.observe(ctx, parent, *id, owner, peer) })
 	ctx = context.WithValue(observer.With(ctx, flow), rootKey{}, ctl)
-	ctx = prefetch.With(ctx, prefetch.Touched(flow)...)
+	ctx = prefetch.WithTouched(ctx, flow)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := func() bool { return true }
 	if lost != nil {

@@ -1,15 +1,17 @@
 package rpc
 
 import (
+	"context"
+
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/internal/prefetch"
 )
 
-// touched returns the objects that Send touches.
-func touched[In, Out any](st grpc.BidiStreamingServer[In, Out]) []prefetch.Memory {
+// touched returns ctx with the objects that Send touches.
+func touched[In, Out any](ctx context.Context, st grpc.BidiStreamingServer[In, Out]) context.Context {
 	if generic, ok := st.(*grpc.GenericServerStream[In, Out]); ok {
-		return append(prefetch.Touched(generic.ServerStream), prefetch.Of(generic))
+		return prefetch.With(prefetch.WithTouched(ctx, generic.ServerStream), prefetch.Of(generic))
 	}
-	return prefetch.Touched(st)
+	return prefetch.WithTouched(ctx, st)
 }

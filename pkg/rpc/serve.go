@@ -118,7 +118,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		if k != nil {
 			ctx = loop.With(ctx, k)
 		}
-		ctx = prefetch.With(ctx, append(touched(st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Of(k), prefetch.Func(send))...)
+		ctx = prefetch.With(touched(ctx, st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Of(k), prefetch.Func(send))
 		d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), verbatim: true}
 		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
 	}

@@ -3,7 +3,6 @@
 package exchange
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -183,12 +183,25 @@ func isJSON(contentType string) bool {
 // read, in bytes.
 const trusted = 64 << 10
 
+// minBody is the smallest buffer for a body, in bytes.
+const minBody = 64
+
 // read reads the body of a request, at most limit bytes of it.
 func read(c *app.RequestContext, limit int64) ([]byte, error) {
-	var body bytes.Buffer
-	body.Grow(min(max(c.Request.Header.ContentLength(), 0), trusted) + bytes.MinRead)
-	_, err := body.ReadFrom(io.LimitReader(c.RequestBodyStream(), limit))
-	return body.Bytes(), err
+	from := io.LimitReader(c.RequestBodyStream(), limit)
+	body := make([]byte, 0, min(max(c.Request.Header.ContentLength(), minBody), trusted)+1) // one byte is free when the end arrives
+	for {
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF: //nolint:errorlint // a Reader returns io.EOF itself
+			return body, nil
+		case err != nil:
+			return body, err
+		case len(body) == cap(body):
+			body = slices.Grow(body, 1)
+		}
+	}
 }
 
 // release frees the buffers of a request whose body has been read to its end. Otherwise they would

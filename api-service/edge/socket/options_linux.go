@@ -3,6 +3,7 @@ package socket
 import (
 	"errors"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -27,9 +28,12 @@ func tune(fd, unsent int) error {
 // acknowledged reports whether the peer of fd has acknowledged all data sent to it, and how long
 // ago it last acknowledged any. A peer that does not read still acknowledges.
 func acknowledged(fd int) (all bool, ago time.Duration, err error) {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
-		return false, 0, err
+	var info unix.TCPInfo // GetsockoptTCPInfo would put it on the heap: 288 bytes per stream and look
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0) //nolint:gosec // the kernel needs the addresses
+	if errno != 0 {
+		return false, 0, errno
 	}
 	return info.Unacked == 0, time.Duration(info.Last_ack_recv) * time.Millisecond, nil
 }

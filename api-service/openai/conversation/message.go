@@ -40,6 +40,7 @@ func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1
 	if err != nil {
 		return nil, err
 	}
+	defer strict.Recycle(fields)
 	m := &chatv1.Message{}
 	if m.Role, err = strict.Member(param, "role", fields); err != nil {
 		return nil, err

@@ -15,7 +15,9 @@ import (
 type call struct {
 	grpc.ServerStream
 	guard *guard
+	from  string // the connection
 
+	closed  atomic.Bool
 	begun   atomic.Bool                     // the first message has arrived
 	expired atomic.Pointer[streamerr.Error] // set if the first message did not arrive in time
 }
@@ -24,8 +26,17 @@ type call struct {
 func (c *call) Unwrap() grpc.ServerStream { return c.ServerStream }
 
 // Touched implements prefetch.Toucher.
-func (c *call) Touched() []prefetch.Memory {
-	return append(prefetch.Touched(c.ServerStream), prefetch.Of(c))
+func (c *call) Touched(by *prefetch.List) {
+	prefetch.Touched(c.ServerStream, by)
+	by.Add(prefetch.Of(c))
+}
+
+// close counts the call as closed, once.
+func (c *call) close() {
+	if c.closed.CompareAndSwap(false, true) {
+		c.guard.calls.close(c.from)
+		c.guard.Observer.CallClosed(c.begun.Load())
+	}
 }
 
 // RecvMsg implements grpc.ServerStream.

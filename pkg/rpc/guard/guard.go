@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -99,21 +98,17 @@ func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
 		if limit, full := g.calls.open(from); full {
 			return g.refuse(st.Context(), limit)
 		}
-		c := &call{ServerStream: st, guard: g}
+		c := &call{ServerStream: st, guard: g, from: from}
 		g.Observer.CallOpened()
-		closed := sync.OnceFunc(func() {
-			g.calls.close(from)
-			g.Observer.CallClosed(c.begun.Load())
-		})
 		if sink := loop.SinkOfStream(st); sink != nil {
-			sink.OnFinish(closed)
+			sink.OnFinish(c.close)
 		}
 		defer func() {
 			if v := recover(); v != nil {
 				err = g.panicked(st.Context(), v)
 			}
 			if !errors.Is(err, loop.ErrLeft) {
-				closed()
+				c.close()
 			}
 		}()
 		err = next(impl, c)

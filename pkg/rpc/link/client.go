@@ -133,9 +133,7 @@ func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (gr
 	if at, ok := ctx.Deadline(); ok {
 		call.Timeout = max(time.Until(at), time.Microsecond)
 	}
-	if md, ok := metadata.FromOutgoingContext(ctx); ok {
-		call.Headers = frame.Pairs(md)
-	}
+	call.Headers = outgoing(ctx)
 	s, ok, err := c.Open(call)
 	if !ok || err != nil {
 		return nil, ok, err

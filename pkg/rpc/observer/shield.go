@@ -53,8 +53,9 @@ func (s *shield) noted() {
 }
 
 // Touched implements prefetch.Toucher.
-func (s *shield) Touched() []prefetch.Memory {
-	return append(prefetch.Touched(s.Flow), prefetch.Of(s))
+func (s *shield) Touched(by *prefetch.List) {
+	prefetch.Touched(s.Flow, by)
+	by.Add(prefetch.Of(s))
 }
 
 // Close implements Flow.

@@ -33,7 +33,7 @@ func BoundStarter[Req, Out any](hop string, t Timers, tokens func(Out) int, next
 			timers.Passed()
 			return more
 		}
-		ctx = prefetch.With(ctx, append(timers.Touched(), prefetch.Func(yield))...)
+		ctx = prefetch.With(prefetch.WithTouched(ctx, timers), prefetch.Func(yield))
 		return stream.Finally(timers.End, resume, func(resume func(func() bool)) bool { return next(ctx, req, pass, resume) })
 	}
 }

@@ -82,11 +82,10 @@ func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *W
 }
 
 // Touched implements prefetch.Toucher. w may be nil.
-func (w *Watch) Touched() []prefetch.Memory {
-	if w == nil {
-		return nil
+func (w *Watch) Touched(by *prefetch.List) {
+	if w != nil {
+		by.Add(prefetch.Before(w, &w.name))
 	}
-	return []prefetch.Memory{prefetch.Before(w, &w.name)}
 }
 
 // OnWait registers f, which is called when the stream begins to wait for its caller, and waited,

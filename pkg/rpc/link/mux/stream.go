@@ -238,7 +238,7 @@ func (s *Stream) Attend(ctx context.Context, k *loop.Carrier, fresh func() any, 
 		return take(m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
 	}
 	if s.conn.serve == nil {
-		objects := prefetch.Collect(ctx, append(s.Touched(), prefetch.Of(k), prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))...)
+		objects := prefetch.Collect(prefetch.WithTouched(ctx, s), prefetch.Of(k), prefetch.Func(pass), prefetch.Func(take), prefetch.Func(fresh))
 		s.conn.mu.Lock()
 		s.touched = objects
 		s.conn.mu.Unlock()

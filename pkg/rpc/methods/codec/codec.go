@@ -66,7 +66,7 @@ func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[
 	return func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error) {
 		c := &caller[In, Out]{flow: observer.Of(ctx), in: newDecoder()}
 		carried := &carriedCaller[In, Out]{caller: c}
-		st, err := next(prefetch.With(ctx, append(c.in.Touched(), prefetch.Of(c), prefetch.Of(carried))...), opts...)
+		st, err := next(prefetch.With(prefetch.WithTouched(ctx, c.in), prefetch.Of(c), prefetch.Of(carried)), opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -193,8 +193,10 @@ func encoded[In, Out any](st grpc.BidiStreamingServer[In, Out], out encoder[Out]
 func (c *callee[Out]) Unwrap() grpc.ServerStream { return c.ServerStream }
 
 // Touched implements prefetch.Toucher.
-func (c *callee[Out]) Touched() []prefetch.Memory {
-	return append(prefetch.Touched(c.ServerStream), append(c.out.Touched(), prefetch.Of(c))...)
+func (c *callee[Out]) Touched(by *prefetch.List) {
+	prefetch.Touched(c.ServerStream, by)
+	c.out.Touched(by)
+	by.Add(prefetch.Of(c))
 }
 
 // SendMsg implements grpc.ServerStream.

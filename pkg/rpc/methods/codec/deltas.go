@@ -69,7 +69,7 @@ var deltaDecoding = &protoiface.Methods{
 }
 
 // Touched implements prefetch.Toucher.
-func (d *deltaDecoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(d)} }
+func (d *deltaDecoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(d)) }
 
 // ProtoReflect implements proto.Message.
 func (d *deltaDecoder) ProtoReflect() protoreflect.Message { return d }
@@ -235,7 +235,7 @@ var deltaEncoding = &protoiface.Methods{
 }
 
 // Touched implements prefetch.Toucher.
-func (e *deltaEncoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(e)} }
+func (e *deltaEncoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(e)) }
 
 // ProtoReflect implements proto.Message.
 func (e *deltaEncoder) ProtoReflect() protoreflect.Message { return e }

@@ -53,7 +53,7 @@ var tokensDecoding = &protoiface.Methods{
 }
 
 // Touched implements prefetch.Toucher.
-func (d *tokensDecoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(d)} }
+func (d *tokensDecoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(d)) }
 
 // ProtoReflect implements proto.Message.
 func (d *tokensDecoder) ProtoReflect() protoreflect.Message { return d }
@@ -145,7 +145,7 @@ var tokensEncoding = &protoiface.Methods{
 }
 
 // Touched implements prefetch.Toucher.
-func (e *tokensEncoder) Touched() []prefetch.Memory { return []prefetch.Memory{prefetch.Of(e)} }
+func (e *tokensEncoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(e)) }
 
 // ProtoReflect implements proto.Message.
 func (e *tokensEncoder) ProtoReflect() protoreflect.Message { return e }
