@@ -46,7 +46,15 @@ type Timer struct {
 
 // NewTimer returns a timer that is not running. f is called each time the timer fires. f must not
 // block, because other timers of c wait for it. f may reset and stop timers.
-func (c *Clock) NewTimer(f func()) *Timer { return &Timer{clock: c, f: f} }
+func (c *Clock) NewTimer(f func()) *Timer {
+	t := new(Timer)
+	t.Init(c, f)
+	return t
+}
+
+// Init makes t, which has not been used before, a timer of c, as NewTimer does. It must not be copied
+// any more.
+func (t *Timer) Init(c *Clock, f func()) { t.clock, t.f = c, f }
 
 // Reset makes t fire once, after d plus at most a sixteenth of d, and at most 134 ms late.
 func (t *Timer) Reset(d time.Duration) {

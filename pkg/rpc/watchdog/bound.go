@@ -15,8 +15,11 @@ func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream
 	return BoundStarter(hop, t, tokens, next.Starter()).Engine()
 }
 
-// BoundStarter is Bound for a Starter.
+// BoundStarter is Bound for a Starter. Without timers, it returns next itself.
 func BoundStarter[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Starter[Req, Out]) stream.Starter[Req, Out] {
+	if t == (Timers{}) {
+		return next
+	}
 	if tokens == nil {
 		tokens = func(Out) int { return 1 }
 	}

@@ -51,8 +51,8 @@ type Watch struct {
 	steps atomic.Uint64
 	begun bool // a token has come since the caller's last message
 
-	name     string // the hop in the messages
-	timers   Timers
+	name     string  // the hop in the messages
+	timers   *Timers // not changed
 	ctl      *stream.Control
 	onWaited func(time.Duration)
 	deadline *time.Timer
@@ -61,17 +61,17 @@ type Watch struct {
 	mu      sync.Mutex // guards the following fields
 	next    *time.Timer
 	round   int // counts the calls of start; timers of earlier rounds have no effect
-	stall   *coarse.Timer
+	stall   coarse.Timer
 	checked bool      // the stall timer is running
 	seen    uint64    // the value of steps at the last check
 	since   time.Time // when a check found this value first
 }
 
 // Watch starts the timers of ctx's stream on the named hop. One clock checks all its streams for
-// stalls. The caller must call End.
+// stalls. The caller must call End, and must not change t before.
 func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *Watch {
-	w := &Watch{name: name, timers: *t, ctl: stream.ControlOf(ctx)}
-	w.stall = clock.NewTimer(w.checkStall)
+	w := &Watch{name: name, timers: t, ctl: stream.ControlOf(ctx)}
+	w.stall.Init(clock, w.checkStall)
 	asked, _ := ctx.Value(deadlineKey{}).(time.Duration)
 	age, _ := ctx.Value(ageKey{}).(time.Duration)
 	if d := shortest(t.Deadline, asked); d > 0 {
