@@ -32,8 +32,10 @@ const (
 	// in that time keeps its old count.
 	maxAge   = 20 * time.Second
 	minChurn = 1 << 20
-	// maxShare bounds the time spent: a collection that took d is followed by a pause of maxShare*d.
-	maxShare = 50
+	// Collections take at most one part in maxShare of the time, and maxCredit besides: two bursts may
+	// follow each other closely, as at the start of a process.
+	maxShare  = 50
+	maxCredit = 300 * time.Millisecond
 )
 
 // running is set while a goroutine of the process executes Return.
@@ -98,7 +100,7 @@ type watcher struct {
 	before state // at the last look
 	seen   bool
 	rate   float64       // allocated bytes per second, between the last two looks
-	pause  time.Duration // that must pass before the next collection
+	credit time.Duration // that collections may take; negative after a long one
 	kept   uint64        // waste that the last release could not return
 	age    time.Duration // of the last collection, by whoever
 	churn  uint64        // bytes allocated since
@@ -113,7 +115,11 @@ func (w *watcher) due(s state, elapsed time.Duration) action {
 		w.age, w.churn = 0, 0
 	}
 	w.before, w.seen, w.rate = s, true, float64(allocated)/elapsed.Seconds()
-	if w.pause -= elapsed; w.pause > 0 || first {
+	if first {
+		w.credit = maxCredit
+		return wait
+	}
+	if w.credit = min(w.credit+elapsed/maxShare, maxCredit); w.credit <= 0 {
 		return wait
 	}
 	if w.wasteful(s) {
@@ -148,7 +154,8 @@ func (w *watcher) released(s state, took time.Duration) {
 
 // collected takes the state after a collection that took a time.
 func (w *watcher) collected(s state, took time.Duration) {
-	w.before, w.pause = s, maxShare*took
+	w.before = s
+	w.credit -= took
 	w.age, w.churn = 0, 0
 }
 
