@@ -280,7 +280,7 @@ func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateR
 		if r.size += proto.Size(out); r.size > maxHeld {
 			return cause
 		}
-		r.held = append(r.held, proto.CloneOf(out)) // out is valid until the next item
+		r.held = append(r.held, proto.CloneOf(out)) // out is valid until deliver returns
 		return rpc.ErrUndelivered
 	}
 	for _, late := range r.held {

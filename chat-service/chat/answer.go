@@ -124,8 +124,12 @@ func (a *answerRun) begin(started *llmv1.Started) bool {
 // send yields a delta and an end, either of which may be nil. It returns false after an end, or if
 // the reader has left.
 func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
-	if delta != nil && !a.yield(delta, nil) {
-		return false
+	if delta != nil {
+		more := a.yield(delta, nil)
+		a.post.Sent()
+		if !more {
+			return false
+		}
 	}
 	if end != nil {
 		a.yield(end, nil)

@@ -41,7 +41,7 @@ type KVEvents interface {
 	Recv() (*workerv1.KVEventsResponse, error)
 }
 
-// An Engine answers token ids. An item is valid until the next item.
+// An Engine answers token ids. An item is valid until yield returns.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Starter is an Engine that needs no goroutine while a link carries the stream.

@@ -2,6 +2,7 @@ package postprocess
 
 import (
 	"slices"
+	"sync"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -27,8 +28,12 @@ type delta struct {
 	remainder       bool
 	byLogprobs      bool // tokens and ids do not include the tokens of logprobs
 
-	last *message // is used again; nil if messages are kept
+	reuse bool     // messages are used again
+	last  *message // valid until recycle; nil without reuse
 }
+
+// messages has the messages of deltas with reuse.
+var messages = sync.Pool{New: func() any { return new(message) }}
 
 // A message is a message with a delta, in one piece of memory.
 type message struct {
@@ -60,8 +65,12 @@ func (d *delta) arguments(index uint32, piece string) {
 // message returns the delta as a message, and resets it.
 func (d *delta) message() *chatv1.GenerateResponse {
 	m := d.last
-	if m == nil {
+	switch {
+	case !d.reuse:
 		m = new(message)
+	case m == nil:
+		m = messages.Get().(*message) //nolint:forcetypeassert // the pool has nothing else
+		d.last = m
 	}
 	m.delta.Choice = 0
 	m.delta.Text, m.delta.Reasoning, m.delta.Tokens = d.text, d.reasoning, d.counted()
@@ -74,6 +83,15 @@ func (d *delta) message() *chatv1.GenerateResponse {
 	m.delta.Remainder = d.remainder
 	m.oneof.Delta = &m.delta
 	m.resp.Message = &m.oneof
-	*d = delta{byLogprobs: d.byLogprobs, last: d.last}
+	*d = delta{byLogprobs: d.byLogprobs, reuse: d.reuse, last: d.last}
 	return &m.resp
+}
+
+// recycle ends the use of the last message.
+func (d *delta) recycle() {
+	if m := d.last; m != nil {
+		m.delta.Text, m.delta.Reasoning, m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = "", "", nil, nil, nil
+		d.last = nil
+		messages.Put(m)
+	}
 }

@@ -46,7 +46,7 @@ type Options struct {
 	// TellIDs puts the token ids into each delta.
 	TellIDs bool
 
-	// Reuse makes a delta valid only until the next one.
+	// Reuse makes a delta valid only until the next one, or until Sent.
 	Reuse bool
 }
 
@@ -99,15 +99,17 @@ func New(opts Options) *Processor {
 	if c := opts.Calls; c != nil {
 		p.calls = toolcall.New(c.Format, c.Known, c.Takes, c.Hidden, p.event)
 	}
-	if opts.Reuse {
-		p.delta.last = new(message)
-	}
+	p.delta.reuse = opts.Reuse
 	p.singly = p.stop != nil || p.reason != nil || opts.Calls != nil && opts.Calls.Single
 	return p
 }
 
 // Started sets the number of prompt tokens that the worker reported.
 func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
+
+// Sent reports that the last delta has been sent. With Reuse, its memory then serves other answers:
+// an answer that waits for its next token holds no delta.
+func (p *Processor) Sent() { p.delta.recycle() }
 
 // Replay takes tokens that another chat-service has delivered. Its deltas repeat their text but do
 // not count the tokens.

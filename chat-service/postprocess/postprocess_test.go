@@ -77,6 +77,9 @@ func TestTokenCostsAtMostOneAllocation(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() { out, _ = p.Tokens(tokens) }); n != want || out.GetDelta().GetTokens() != 1 {
 			t.Errorf("reuse %v: %v allocations for %v", reuse, n, out)
 		}
+		if n := testing.AllocsPerRun(1000, func() { p.Tokens(tokens); p.Sent() }); n != want {
+			t.Errorf("reuse %v: %v allocations for a delta that is sent", reuse, n)
+		}
 	}
 }
 
@@ -97,6 +100,9 @@ func TestReusedDeltasAreAsNewOnes(t *testing.T) {
 			t.Errorf("delta %d: %v, want %v", i, got, want)
 		}
 		got.GetDelta().Choice = 3
+		if i > 0 {
+			reused.Sent() // the next delta may have the memory of another answer's
+		}
 	}
 }
 

@@ -24,9 +24,6 @@ func (p *Pool) unavailable(model string) error {
 // request returns the request to continue the answer so far, if possible in a way that lets other
 // workers continue it exactly. A nil info gives the part that is the same for all workers.
 func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
-	if info == nil && d.answer.Len() == 0 {
-		return d.req
-	}
 	req := &workerv1.TokenRequest{
 		StreamId: d.req.GetStreamId(), Model: d.req.GetModel(), Sampling: d.req.GetSampling(), Prompt: d.req.GetPrompt(), Generated: d.req.GetGenerated(),
 		Session: d.req.GetSession(), Claim: d.req.GetClaim(), Adapter: d.req.GetAdapter(),

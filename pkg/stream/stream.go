@@ -28,7 +28,7 @@ import (
 type Engine[Req, Item any] func(ctx context.Context, req Req) iter.Seq2[Item, error]
 
 // A Stage builds an engine on the engine below it: it rewrites the request on the way down and the
-// items on the way up. An item is valid until the next item. A Stage must not block while it has an
+// items on the way up. An item is valid until yield returns. A Stage must not block while it has an
 // item, because the goroutine that runs it may read other streams of the same connection.
 type Stage[Req, Item, DownReq, DownItem any] func(next Engine[DownReq, DownItem]) Engine[Req, Item]
 

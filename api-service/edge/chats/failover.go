@@ -235,7 +235,7 @@ func (c *failover) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRes
 		switch {
 		case !c.tellsIDs:
 		case m.Delta.GetRemainder():
-			c.remainders = append(c.remainders, out)
+			c.remainders = append(c.remainders, proto.CloneOf(out)) // out is valid until deliver returns
 			return true
 		case !c.choice(m.Delta.GetChoice()).add(m.Delta, c.original.GetTellIds()):
 			return true

@@ -175,14 +175,18 @@ func TestRepeatedRemainderIsNotDeliveredTwice(t *testing.T) {
 		started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}
 		gone := streamerr.New(streamerr.Draining, "it goes")
 		first, second := f.all()[0], f.all()[1]
+		deliver := func(from *peer, out *chatv1.GenerateResponse) {
+			c.deliver(t.Context(), from, out)
+			proto.Reset(out) // its memory serves other streams
+		}
 		c.deliver(t.Context(), first, started)
-		c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "abc", Ids: []uint32{1, 2, 3}}))
-		c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "d", Remainder: true}))
+		deliver(first, delta(&chatv1.Delta{Text: "abc", Ids: []uint32{1, 2, 3}}))
+		deliver(first, delta(&chatv1.Delta{Text: "d", Remainder: true}))
 		c.failed = gone
 		c.lost(t.Context(), first)
 		c.deliver(t.Context(), second, started)
-		c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: again}))
-		c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "abcd"[len(again) : len(again)+1], Remainder: true}))
+		deliver(second, delta(&chatv1.Delta{Text: again}))
+		deliver(second, delta(&chatv1.Delta{Text: "abcd"[len(again) : len(again)+1], Remainder: true}))
 		c.failed = gone
 		c.lost(t.Context(), second)
 		if c.end(); said != want {

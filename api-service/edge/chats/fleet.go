@@ -34,7 +34,7 @@ const (
 	maxTries = 3
 )
 
-// An Engine answers conversations. An item is valid until the next one.
+// An Engine answers conversations. An item is valid until yield returns.
 type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // A Starter is an Engine whose streams need no goroutine over links.

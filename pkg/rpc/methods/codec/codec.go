@@ -6,16 +6,20 @@
 // all other messages: Started, End, log-probabilities, tool calls, fields of later versions,
 // invalid messages.
 //
-// A caller's end decodes into memory of the stream, so that a token needs no allocation. Therefore
-// a message that Recv returns is valid until the next Recv; its strings remain valid. The caller's
-// end also merges messages: if further messages with tokens have arrived when a message with tokens
-// is received, Recv returns one message with the tokens of all. So a stream whose reader is slower
-// than its writer costs less per token, and a lone token is not delayed. Messages with
+// A caller's end decodes into a decoder's memory, so that a token needs no allocation. Therefore a
+// message that Recv returns is valid until the next Recv; its strings remain valid. If Loops carry the
+// call, a message is valid until the function that takes it returns: the decoder then serves other
+// calls, so that a stream between two messages needs no memory for it.
+//
+// The caller's end also merges messages: if further messages with tokens have arrived when a message
+// with tokens is received, Recv returns one message with the tokens of all. So a stream whose reader
+// is slower than its writer costs less per token, and a lone token is not delayed. Messages with
 // log-probabilities or tool calls are never merged.
 package codec
 
 import (
 	"context"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -35,19 +39,27 @@ const maxMerged = 64
 // An Open opens a call, such as the method of a stub generated for grpc-go.
 type Open[In, Out any] = func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error)
 
-// A decoder decodes the messages of one call. RecvMsg gets it instead of a message. It holds at
-// most one message with tokens, and after that one message that package proto has decoded.
+// A decoder decodes the messages of one call at a time. RecvMsg gets it instead of a message. It holds
+// at most one message with tokens, and after that one message that package proto has decoded.
 type decoder[Out any] interface {
 	proto.Message
 	// take returns the next decoded message, or nil.
 	take() *Out
 	// merges reports whether the tokens of the next message may be added to the decoded message.
 	merges() bool
-	prefetch.Toucher
 	// merged reports whether the last message was decoded as tokens, and so is part of the current
 	// message.
 	merged() bool
+	// recycle ends the use of the message that take has returned. It reports whether the decoder may
+	// decode another call's messages, which a large one may not.
+	recycle() bool
 }
+
+// The memory that a decoder may hold between two messages.
+const (
+	keptIDs  = 1 << 10 // number of ids
+	keptText = 4 << 10 // bytes
+)
 
 // A peeker is a call whose transport knows whether RecvMsg would return at once.
 type peeker interface{ More() bool }
@@ -57,16 +69,18 @@ type caller[In, Out any] struct {
 	grpc.BidiStreamingClient[In, Out]
 	peek peeker
 	flow observer.Flow
-	in   decoder[Out]
-	err  error // of RecvMsg; follows the decoded messages
+	free *sync.Pool   // of decoders
+	in   decoder[Out] // nil while no message is decoded
+	err  error        // of RecvMsg; follows the decoded messages
 }
 
-// open returns next with a decoder for each call whose transport is a peeker.
+// open returns next with decoders for calls whose transport is a peeker.
 func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[In, Out] {
+	free := &sync.Pool{New: func() any { return newDecoder() }}
 	return func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error) {
-		c := &caller[In, Out]{flow: observer.Of(ctx), in: newDecoder()}
+		c := &caller[In, Out]{flow: observer.Of(ctx), free: free}
 		carried := &carriedCaller[In, Out]{caller: c}
-		st, err := next(prefetch.With(prefetch.WithTouched(ctx, c.in), prefetch.Of(c), prefetch.Of(carried)), opts...)
+		st, err := next(prefetch.With(ctx, prefetch.Of(c), prefetch.Of(carried)), opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -86,16 +100,26 @@ func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[
 	}
 }
 
+// decoder returns the call's decoder.
+func (c *caller[In, Out]) decoder() decoder[Out] {
+	if c.in == nil {
+		c.in = c.free.Get().(decoder[Out]) //nolint:forcetypeassert // the pool has nothing else
+	}
+	return c.in
+}
+
 // Recv implements grpc.BidiStreamingClient.
 func (c *caller[In, Out]) Recv() (*Out, error) {
-	if m := c.in.take(); m != nil { // package proto has decoded it, after tokens
-		return m, nil
+	if c.in != nil {
+		if m := c.in.take(); m != nil { // package proto has decoded it, after tokens
+			return m, nil
+		}
 	}
 	if err := c.err; err != nil {
 		c.err = nil
 		return nil, err
 	}
-	if err := c.RecvMsg(c.in); err != nil {
+	if err := c.RecvMsg(c.decoder()); err != nil {
 		return nil, err
 	}
 	c.merge()
@@ -113,7 +137,7 @@ type carriedCaller[In, Out any] struct {
 // Attend implements loop.Source. It does not use fresh.
 func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func(m any) bool, ended func(err error)) {
 	c.take = take
-	c.source.Attend(k, func() any { return c.in }, c.decoded, func(err error) {
+	c.source.Attend(k, func() any { return c.decoder() }, c.decoded, func(err error) {
 		if err != nil { // Recv returns it, after the tokens that came before
 			c.tell(c.messages - 1)
 			c.err = err
@@ -138,6 +162,10 @@ func (c *carriedCaller[In, Out]) decoded(any) (more bool) {
 			return false
 		}
 	}
+	if c.in.recycle() {
+		c.free.Put(c.in)
+	}
+	c.in = nil
 	return true
 }
 
@@ -193,10 +221,10 @@ func encoded[In, Out any](st grpc.BidiStreamingServer[In, Out], out encoder[Out]
 func (c *callee[Out]) Unwrap() grpc.ServerStream { return c.ServerStream }
 
 // Touched implements prefetch.Toucher.
-func (c *callee[Out]) Touched(by *prefetch.List) {
-	prefetch.Touched(c.ServerStream, by)
-	c.out.Touched(by)
-	by.Add(prefetch.Of(c))
+func (c *callee[Out]) Touched(to *prefetch.List) {
+	prefetch.Touched(c.ServerStream, to)
+	c.out.Touched(to)
+	to.Add(prefetch.Of(c))
 }
 
 // SendMsg implements grpc.ServerStream.

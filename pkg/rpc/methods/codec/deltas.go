@@ -34,7 +34,7 @@ func SendDeltas(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.Gener
 	return encoded(st, encoder[chatv1.GenerateResponse](&deltaEncoder{}))
 }
 
-// A deltaDecoder decodes the messages of one call of Chat/Generate.
+// A deltaDecoder decodes the messages of calls of Chat/Generate.
 type deltaDecoder struct {
 	protoreflect.Message // an empty message, which names the type
 
@@ -67,9 +67,6 @@ var deltaDecoding = &protoiface.Methods{
 		return out, d.decode(in.Buf)
 	},
 }
-
-// Touched implements prefetch.Toucher.
-func (d *deltaDecoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(d)) }
 
 // ProtoReflect implements proto.Message.
 func (d *deltaDecoder) ProtoReflect() protoreflect.Message { return d }
@@ -104,6 +101,11 @@ func (d *deltaDecoder) take() *chatv1.GenerateResponse {
 func (d *deltaDecoder) merges() bool { return d.some && d.other == nil && d.last.tokens < maxMerged }
 
 func (d *deltaDecoder) merged() bool { return d.other == nil }
+
+func (d *deltaDecoder) recycle() bool {
+	d.delta.Text, d.delta.Reasoning, d.delta.Ids = "", "", nil
+	return cap(d.ids) <= keptIDs && d.texts.all.Cap() <= keptText
+}
 
 func (d *deltaDecoder) decode(b []byte) error {
 	if d.add(b) {
@@ -182,8 +184,8 @@ func parsePiece(b []byte, ids []uint32) (p piece, _ []uint32, ok bool) {
 	return p, ids, true
 }
 
-// The numbers of bytes per allocation of texts. The first allocation of a stream is small, and each
-// following one twice as large: most answers are short, or come slowly.
+// The numbers of bytes per allocation of texts. The first allocation of a decoder is small, and each
+// following one twice as large: without Loops, a decoder serves one call, and most answers are short.
 const (
 	firstTexts = 1 << 6
 	mostTexts  = 1 << 9
@@ -235,7 +237,7 @@ var deltaEncoding = &protoiface.Methods{
 }
 
 // Touched implements prefetch.Toucher.
-func (e *deltaEncoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(e)) }
+func (e *deltaEncoder) Touched(to *prefetch.List) { to.Add(prefetch.Of(e)) }
 
 // ProtoReflect implements proto.Message.
 func (e *deltaEncoder) ProtoReflect() protoreflect.Message { return e }

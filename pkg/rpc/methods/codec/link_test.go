@@ -2,11 +2,13 @@ package codec_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net"
 	"testing"
 	"testing/synctest"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -15,9 +17,11 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A worker sends as many tokens as the prompt says, one per message, and waits.
@@ -111,7 +115,8 @@ func TestLinkMergesTokens(t *testing.T) {
 	})
 }
 
-// A flood is a worker that sends as many tokens as the prompt says, and the End.
+// A flood is a worker that sends as many tokens as the prompt says, each of them the second token of
+// the prompt, and the End.
 type flood struct {
 	workerv1.UnimplementedWorkerServer
 	hop *rpc.Hop
@@ -119,8 +124,8 @@ type flood struct {
 
 // Generate implements workerv1.WorkerServer.
 func (w flood) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	token := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{70000}}}}
 	return rpc.Serve(w.hop, codec.SendTokens(st), methods.Worker, func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		token := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: req.GetPrompt()[1:]}}}
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range req.GetPrompt()[0] {
 				if !yield(token, nil) {
@@ -132,8 +137,8 @@ func (w flood) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, wo
 	})
 }
 
-// flooded reads n tokens over a link, from the callee's engine to the caller's reader.
-func flooded(t testing.TB, n int) {
+// flooded calls f with an engine that reads from a flood over a link.
+func flooded(t testing.TB, f func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse])) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,32 +156,74 @@ func flooded(t testing.TB, n int) {
 			t.Error(err)
 		}
 	}()
-	read := func(n int) {
-		got := 0
-		for m, err := range rpc.Dial("caller", "worker", codec.Tokens(workerv1.NewWorkerClient(cc).Generate), methods.Worker)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{uint32(n)}}) {
-			if err != nil {
-				t.Fatal(err)
+	f(rpc.Dial("caller", "worker", codec.Tokens(workerv1.NewWorkerClient(cc).Generate), methods.Worker))
+}
+
+// reads reads n tokens, which must be id.
+func reads(ctx context.Context, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], n int, id uint32) error {
+	got := 0
+	for m, err := range engine(ctx, &workerv1.TokenRequest{Prompt: []uint32{uint32(n), id}}) {
+		if err != nil {
+			return err
+		}
+		for _, other := range m.GetTokens().GetIds() {
+			if other != id {
+				return fmt.Errorf("token %d, want %d", other, id)
 			}
-			got += len(m.GetTokens().GetIds())
-		}
-		if got != n {
-			t.Fatalf("%d tokens, want %d", got, n)
+			got++
 		}
 	}
-	read(1000) // until the buffers have reached their sizes
-	if b, ok := t.(*testing.B); ok {
-		b.ReportAllocs()
-		b.ResetTimer()
+	if got != n {
+		return fmt.Errorf("%d tokens, want %d", got, n)
 	}
-	read(n)
+	return nil
 }
 
 // BenchmarkLink measures the cost of a token between two hops, including package rpc and the link.
-func BenchmarkLink(b *testing.B) { flooded(b, b.N) }
+func BenchmarkLink(b *testing.B) {
+	for name, ctx := range map[string]context.Context{"read by a goroutine": b.Context(), "carried": loop.With(b.Context(), &loop.Carrier{})} {
+		b.Run(name, func(b *testing.B) {
+			flooded(b, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+				if err := reads(ctx, engine, 1000, 70000); err != nil { // until the buffers have reached their sizes
+					b.Fatal(err)
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				if err := reads(ctx, engine, b.N, 70000); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// TestStreamsThatShareDecodersKeepTheirTokens: the streams of a link are carried by one goroutine, and
+// decoded into the same memory.
+func TestStreamsThatShareDecodersKeepTheirTokens(t *testing.T) {
+	flooded(t, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+		var streams errgroup.Group
+		for id := range uint32(20) {
+			streams.Go(func() error { return reads(loop.With(t.Context(), &loop.Carrier{}), engine, 300, id) })
+		}
+		if err := streams.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
 
 // TestTokensOverALinkAllocateNothing covers both ends: package rpc, this package and the link.
 func TestTokensOverALinkAllocateNothing(t *testing.T) {
-	if r := testing.Benchmark(BenchmarkLink); r.AllocsPerOp() != 0 {
-		t.Errorf("%d allocations per token: %v %v", r.AllocsPerOp(), r, r.MemString())
-	}
+	flooded(t, func(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) {
+		for name, ctx := range map[string]context.Context{"read by a goroutine": t.Context(), "carried": loop.With(t.Context(), &loop.Carrier{})} {
+			r := testing.Benchmark(func(b *testing.B) {
+				b.ReportAllocs()
+				if err := reads(ctx, engine, b.N, 70000); err != nil {
+					b.Fatal(err)
+				}
+			})
+			if r.AllocsPerOp() != 0 {
+				t.Errorf("%s: %d allocations per token: %v %v", name, r.AllocsPerOp(), r, r.MemString())
+			}
+		}
+	})
 }

@@ -27,7 +27,7 @@ func SendTokens(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.G
 	return encoded(st, encoder[workerv1.GenerateResponse](&tokensEncoder{}))
 }
 
-// A tokensDecoder decodes the messages of one call of Worker/Generate.
+// A tokensDecoder decodes the messages of calls of Worker/Generate.
 type tokensDecoder struct {
 	protoreflect.Message // an empty message, which names the type
 
@@ -51,9 +51,6 @@ var tokensDecoding = &protoiface.Methods{
 		return out, d.decode(in.Buf)
 	},
 }
-
-// Touched implements prefetch.Toucher.
-func (d *tokensDecoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(d)) }
 
 // ProtoReflect implements proto.Message.
 func (d *tokensDecoder) ProtoReflect() protoreflect.Message { return d }
@@ -83,6 +80,11 @@ func (d *tokensDecoder) take() *workerv1.GenerateResponse {
 func (d *tokensDecoder) merges() bool { return d.some && d.other == nil && len(d.ids) < maxMerged }
 
 func (d *tokensDecoder) merged() bool { return d.other == nil }
+
+func (d *tokensDecoder) recycle() bool {
+	d.tokens.Ids = nil
+	return cap(d.ids) <= keptIDs
+}
 
 func (d *tokensDecoder) decode(b []byte) error {
 	if d.add(b) {
@@ -145,7 +147,7 @@ var tokensEncoding = &protoiface.Methods{
 }
 
 // Touched implements prefetch.Toucher.
-func (e *tokensEncoder) Touched(by *prefetch.List) { by.Add(prefetch.Of(e)) }
+func (e *tokensEncoder) Touched(to *prefetch.List) { to.Add(prefetch.Of(e)) }
 
 // ProtoReflect implements proto.Message.
 func (e *tokensEncoder) ProtoReflect() protoreflect.Message { return e }
