@@ -109,9 +109,31 @@ func (c *caller[Req, In, Out]) receive(open func() error, resume func(rest func(
 	}
 	c.step(protocol.Event{Kind: protocol.Opened})
 	if run := c.meeting.Await(c.callCtx); run != nil {
-		run(c.take)
-		c.repeat()
+		return c.join(func(resume func(func() bool)) bool { return run(c.take, resume) }, resume)
 	}
+	return c.attend(resume)
+}
+
+// join calls part, which passes messages of a callee in this process to take, and then goes on with
+// other messages. It returns true if other goroutines pass the messages from now on.
+func (c *caller[Req, In, Out]) join(part func(resume func(rest func() bool)) (over bool), resume func(func() bool)) (carried bool) {
+	var later func(rest func() bool)
+	if resume != nil {
+		later = func(rest func() bool) {
+			resume(func() bool {
+				return c.run(func() bool { return c.join(func(func(func() bool)) bool { return rest() }, resume) })
+			})
+		}
+	}
+	if !part(later) {
+		return true
+	}
+	c.repeat()
+	return c.attend(resume)
+}
+
+// attend makes Loops pass the messages to the reader, or else passes them itself.
+func (c *caller[Req, In, Out]) attend(resume func(rest func() bool)) (carried bool) {
 	if k, src := loop.Of(c.ctx), loop.SourceOf(c.st); k != nil && src != nil && !c.over && !c.gone {
 		src.Attend(k, func() any { return new(Out) }, c.carried, func(err error) {
 			resume(func() bool { return c.run(func() bool { return c.rest(err) }) })

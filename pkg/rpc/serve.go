@@ -29,11 +29,11 @@ import (
 // Stop gets the ending in the trailers. A caller that resets the call or vanishes stops the engine
 // with PEER_RESET.
 //
-// The engine runs on a goroutine of its own, or, if the caller is a Dial in this process, on the
-// goroutine of the caller's reader (package inprocess). Send blocks while the caller does not read,
-// and only the return of the handler unblocks Send, so the handler's goroutine must not be the
-// sender. On links, the engine runs on the handler's goroutine, and the Loop that reads an item
-// from below also sends it.
+// The engine runs on a goroutine of its own. Send blocks while the caller does not read, and only the
+// return of the handler unblocks Send, so the handler's goroutine must not be the sender. On links,
+// the engine runs on the handler's goroutine, and the Loop that reads an item from below also sends
+// it. If the caller is a Dial in this process (package inprocess), the engine runs on the goroutine of
+// the caller's reader, and Loops carry items as if the two were one hop.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	return ServeStarter(h, st, m, engine.Starter())
 }
@@ -44,29 +44,6 @@ func ServeStarter[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out]
 	answer := func(Outcome) error { return nil } // the messages were the answer
 	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
 }
-
-// ServeGather is Serve for a client-streaming method. It passes each item to collect. When the
-// stream has completed, it sends the result of done as the answer.
-func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
-	send := func(out *Out) error { collect(out); return nil }
-	answer := func(o Outcome) error {
-		if o.Err == nil {
-			resp := done()
-			return delivery.Fault(resp, st.SendAndClose(resp))
-		}
-		return nil // the status carries the error
-	}
-	gathered := gatherStream[In, Out, Resp]{ClientStreamingServer: st}
-	return serve(h, gathered, m, engine.Starter(), protocol.CalleeConfig{Whole: true}, send, answer)
-}
-
-// A gatherStream drops its messages: the gathered answer is sent once, when it is complete.
-type gatherStream[In, Out, Resp any] struct {
-	grpc.ClientStreamingServer[In, Resp]
-}
-
-// Send implements grpc.BidiStreamingServer.
-func (gatherStream[In, Out, Resp]) Send(*Out) error { return nil }
 
 func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Starter[Req, *Out],
 	config protocol.CalleeConfig, send func(*Out) error, answer func(Outcome) error) error {
@@ -144,7 +121,14 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		}
 	case config.Whole:
 		bigstack.Go(func() { run(k, send) })
-	case !direct.Give(incoming, func(pass func(*Out)) { run(loop.Of(incoming), func(out *Out) error { pass(out); return nil }) }):
+	case !direct.Give(incoming, func(pass func(*Out), resume func(func() bool)) (over bool) {
+		k, send := loop.Of(incoming), func(out *Out) error { pass(out); return nil }
+		if k == nil || resume == nil {
+			run(k, send)
+			return true
+		}
+		return start(k, send, engine, func(rest func() (Outcome, bool)) { resume(func() bool { return conclude(true, rest) }) })
+	}):
 		bigstack.Go(func() { run(nil, send) })
 	}
 	ended.Wait()

@@ -15,12 +15,17 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
+// A Run runs a callee's engine, and calls pass with each message. It returns true when there are no more
+// messages. If resume is not nil, it may return false: then other goroutines call pass, and call resume
+// once, which must not block, and has another goroutine call rest. rest returns what a Run returns.
+type Run[Out any] func(pass func(*Out), resume func(rest func() (over bool))) (over bool)
+
 // A Meeting joins the two ends of one call. Out is the type of the callee's messages. All methods
 // are safe for concurrent use.
 type Meeting[Out any] struct {
 	carried atomic.Bool
 	// run receives the callee's function once, or is closed. It has capacity 1. claim makes it.
-	run chan func(pass func(*Out))
+	run chan Run[Out]
 
 	mu   sync.Mutex // guards over
 	over bool       // the function was given, or will not be given
@@ -55,9 +60,8 @@ func Carry(caller, callee context.Context) (ctx context.Context, decline func())
 }
 
 // Give gives run to the caller in this process. It returns true if the caller will call run, which
-// the caller does once, with the function that takes the callee's messages. run returns when the
-// callee has no more messages.
-func Give[Out any](call context.Context, run func(pass func(*Out))) bool {
+// the caller does once.
+func Give[Out any](call context.Context, run Run[Out]) bool {
 	m, ok := call.Value(key{}).(*Meeting[Out])
 	if !ok {
 		return false
@@ -74,12 +78,12 @@ func Give[Out any](call context.Context, run func(pass func(*Out))) bool {
 
 // Await returns the callee's function, which the caller must call. It returns nil if the callee
 // sends messages instead, has ended the call, or is in another process, or if ctx is done.
-func (m *Meeting[Out]) Await(ctx context.Context) (run func(pass func(*Out))) {
+func (m *Meeting[Out]) Await(ctx context.Context) Run[Out] {
 	if !m.carried.Load() {
 		return nil
 	}
 	select {
-	case run = <-m.run:
+	case run := <-m.run:
 		return run
 	case <-ctx.Done():
 		m.decline()
@@ -93,7 +97,7 @@ func (m *Meeting[Out]) claim() bool {
 	if m.carried.Load() {
 		return false
 	}
-	m.run = make(chan func(pass func(*Out)), 1)
+	m.run = make(chan Run[Out], 1)
 	m.carried.Store(true)
 	return true
 }
