@@ -43,7 +43,7 @@ type Call struct {
 	Events func() Writer
 	Whole  func() Gatherer
 	// Touched adds the memory that the last encoder of Events touches with each item; it may be nil.
-	Touched func(by *prefetch.List)
+	Touched func(to *prefetch.List)
 	// Failure and Done, if not nil, replace those of the API's Form, for an API whose last event
 	// depends on the events that the encoder of Events has encoded.
 	Failure func(err *streamerr.Error, id string, lines Lines)

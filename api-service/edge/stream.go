@@ -110,11 +110,11 @@ func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
 }
 
 // Touched implements prefetch.Toucher: write touches these objects.
-func (a *answer) Touched(by *prefetch.List) {
-	a.client.Touched(by)
-	by.Add(prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))
+func (a *answer) Touched(to *prefetch.List) {
+	a.client.Touched(to)
+	to.Add(prefetch.Of(a), prefetch.Of(a.delivery), prefetch.Func(a.encode))
 	if a.call.Touched != nil {
-		a.call.Touched(by)
+		a.call.Touched(to)
 	}
 }
 

@@ -29,7 +29,7 @@ func (c *Chat) Call() *call.Call {
 }
 
 // touched adds the memory that the last encoder of events touches with each item.
-func (c *Chat) touched(by *prefetch.List) { c.chunks.Touched(by) }
+func (c *Chat) touched(to *prefetch.List) { c.chunks.Touched(to) }
 
 // events encodes the chunks of a chat.
 func (c *Chat) events() call.Writer {

@@ -57,7 +57,7 @@ func (c *Chunks) init(id, object, model string, usage bool) {
 }
 
 // Touched implements prefetch.Toucher.
-func (c *Chunks) Touched(by *prefetch.List) { by.Add(prefetch.Of(c)) }
+func (c *Chunks) Touched(to *prefetch.List) { to.Add(prefetch.Of(c)) }
 
 // AppendRole appends the first chunk of a choice.
 func (c *Chunks) AppendRole(b []byte, choice uint32) []byte {

@@ -54,6 +54,7 @@ func ParseCompletion(body []byte, lenient ...string) (*Chat, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer strict.Recycle(fields)
 	return parseCompletion(fields, false, lenient)
 }
 

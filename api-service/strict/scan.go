@@ -43,7 +43,7 @@ const maxSpare = 64
 // Recycle keeps a map of Fields or Object for a later call. The caller must not use it any more; it may
 // use its values.
 func Recycle(fields map[string]json.RawMessage) {
-	if n := len(fields); n > 0 && n <= maxSpare {
+	if len(fields) <= maxSpare {
 		clear(fields)
 		spare.Put(fields)
 	}

@@ -32,7 +32,7 @@ const (
 	// in that time keeps its old count.
 	maxAge   = 20 * time.Second
 	minChurn = 1 << 20
-	// Collections take at most one part in maxShare of the time, and maxCredit besides: two bursts may
+	// Collections take about one part in maxShare of the time, and maxCredit besides: two bursts may
 	// follow each other closely, as at the start of a process.
 	maxShare  = 50
 	maxCredit = 300 * time.Millisecond
@@ -67,9 +67,10 @@ func Return(ctx context.Context) {
 			action = w.recounted(heap.read(), last.Sub(now))
 		}
 		if action == release {
+			begun := last
 			debug.FreeOSMemory()
 			last = time.Now()
-			w.released(heap.read(), last.Sub(now))
+			w.released(heap.read(), last.Sub(begun))
 		}
 	}
 }
@@ -146,7 +147,7 @@ func (w *watcher) recounted(s state, took time.Duration) action {
 	return wait
 }
 
-// released takes the state after a release. took is its time, and that of a recount before.
+// released takes the state after a release that took a time.
 func (w *watcher) released(s state, took time.Duration) {
 	w.collected(s, took)
 	w.kept = s.waste()

@@ -105,7 +105,10 @@ func TestOldCountOfLiveBytesIsRenewed(t *testing.T) {
 		t.Error("the waste that the recount found is not released")
 	}
 	s.held = 12 * mib
-	w.released(s, 0)
+	w.released(s, 50*time.Millisecond)
+	if want := maxCredit - 50*time.Millisecond; w.credit != want {
+		t.Errorf("further collections may take %v, want %v", w.credit, want)
+	}
 	for range 2 * maxAge / time.Second {
 		if w.due(s, time.Second) != wait {
 			t.Fatal("the heap of an idle process is collected")

@@ -61,13 +61,14 @@ func Func[F any](f F) Memory {
 	return Memory{at: *(*unsafe.Pointer)(unsafe.Pointer(&f)), size: captured} //nolint:gosec // a function value is a pointer
 }
 
-// A Toucher names the objects that its methods touch with each message.
-type Toucher interface{ Touched(by *List) }
+// A Toucher adds the objects that its methods touch with each message to a List. It must not call
+// functions of this package that use the List of a context.
+type Toucher interface{ Touched(to *List) }
 
-// Touched adds the objects of v to by if v is a Toucher.
-func Touched(v any, by *List) {
+// Touched adds the objects of v to a List if v is a Toucher.
+func Touched(v any, to *List) {
 	if t, ok := v.(Toucher); ok {
-		t.Touched(by)
+		t.Touched(to)
 	}
 }
 
@@ -102,45 +103,45 @@ type scratch [maxLines]uintptr
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func of(ctx context.Context) *List {
-	o, _ := ctx.Value(key{}).(*List)
-	return o
+	l, _ := ctx.Value(key{}).(*List)
+	return l
 }
 
 // With adds objects that the stream of ctx touches with each message. The stream is that of the
 // first call of With or Fork above. All contexts of one stream share its objects.
 func With(ctx context.Context, more ...Memory) context.Context {
-	ctx, o := list(ctx)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.Add(more...)
+	ctx, l := list(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Add(more...)
 	return ctx
 }
 
 // WithTouched is With for the objects of v, if v is a Toucher.
 func WithTouched(ctx context.Context, v any) context.Context {
-	ctx, o := list(ctx)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	Touched(v, o)
+	ctx, l := list(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	Touched(v, l)
 	return ctx
 }
 
 // list returns the List of ctx's stream, and a context that has it.
 func list(ctx context.Context) (context.Context, *List) {
-	if o := of(ctx); o != nil {
-		return ctx, o
+	if l := of(ctx); l != nil {
+		return ctx, l
 	}
-	o := new(List)
-	return &layer{ctx, o}, o
+	l := new(List)
+	return &layer{ctx, l}, l
 }
 
 // Settle makes the list of a stream's objects small, once the layers have added theirs. Collect does
 // so, too.
 func Settle(ctx context.Context) {
-	if o := of(ctx); o != nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.settle()
+	if l := of(ctx); l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.settle()
 	}
 }
 
@@ -148,18 +149,18 @@ func Settle(ctx context.Context) {
 // loaded for the other calls.
 func Fork(ctx context.Context) context.Context {
 	fork := new(List)
-	if o := of(ctx); o != nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		fork.set = o.settle()
+	if l := of(ctx); l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		fork.set = l.settle()
 	}
 	return &layer{ctx, fork}
 }
 
 // Carry returns to with the objects of from's stream, for a call within this process.
 func Carry(from, to context.Context) context.Context {
-	if o := of(from); o != nil {
-		return &layer{to, o}
+	if l := of(from); l != nil {
+		return &layer{to, l}
 	}
 	return to
 }
@@ -167,33 +168,33 @@ func Carry(from, to context.Context) context.Context {
 // Collect adds objects to those of ctx's stream, and returns all of them. A caller collects them
 // once per call.
 func Collect(ctx context.Context, more ...Memory) Set {
-	o := of(ctx)
-	if o == nil {
-		o = new(List)
+	l := of(ctx)
+	if l == nil {
+		l = new(List)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.Add(more...)
-	return o.settle()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Add(more...)
+	return l.settle()
 }
 
-// Add adds objects, as far as there is room. Only a Toucher calls it, before it returns.
-func (o *List) Add(more ...Memory) {
-	if o.lines == nil {
-		o.lines = scratches.Get().(*scratch) //nolint:forcetypeassert // the pool has nothing else
-		o.n = len(o.set.appendTo(o.lines[:0]))
+// Add adds objects, as far as there is room. The caller holds mu, or is a Toucher.
+func (l *List) Add(more ...Memory) {
+	if l.lines == nil {
+		l.lines = scratches.Get().(*scratch) //nolint:forcetypeassert // the pool has nothing else
+		l.n = len(l.set.appendTo(l.lines[:0]))
 	}
-	o.n = len(appendLines(o.lines[:o.n], more))
+	l.n = len(appendLines(l.lines[:l.n], more))
 }
 
 // settle returns the set of all objects. The caller holds mu.
-func (o *List) settle() Set {
-	if o.lines != nil {
-		o.set = newSet(o.lines[:o.n])
-		scratches.Put(o.lines)
-		o.lines = nil
+func (l *List) settle() Set {
+	if l.lines != nil {
+		l.set = newSet(l.lines[:l.n])
+		scratches.Put(l.lines)
+		l.lines = nil
 	}
-	return o.set
+	return l.set
 }
 
 // A Set is a list of cache lines. The zero value is empty. A Set does not keep the objects alive:

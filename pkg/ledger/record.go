@@ -90,12 +90,12 @@ func (r *Record) Events() *streamtrace.Trace {
 }
 
 // Touched implements prefetch.Toucher.
-func (r *Record) Touched(by *prefetch.List) {
+func (r *Record) Touched(to *prefetch.List) {
 	if r == nil {
 		return
 	}
-	r.tally.Touched(by)
-	by.Add(prefetch.Of(&r.tally))
+	r.tally.Touched(to)
+	to.Add(prefetch.Of(&r.tally))
 }
 
 // Read records what a message about the beginning or the end of a stream says about language

@@ -49,8 +49,8 @@ type Tally struct {
 func New(began time.Time) *Tally { return &Tally{began: began} }
 
 // Touched implements prefetch.Toucher.
-func (t *Tally) Touched(by *prefetch.List) {
-	by.Add(prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps),
+func (t *Tally) Touched(to *prefetch.List) {
+	to.Add(prefetch.Of(t), prefetch.Of(t.received.gaps), prefetch.Of(t.sent.gaps),
 		prefetch.Slice(t.received.kept.ring()), prefetch.Slice(t.sent.kept.ring()))
 }
 

@@ -3,8 +3,8 @@ package clientconn
 import "github.com/whence-dev/whence/internal/prefetch"
 
 // Touched implements prefetch.Toucher.
-func (c *Conn) Touched(by *prefetch.List) {
+func (c *Conn) Touched(to *prefetch.List) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	by.Add(prefetch.Of(c), prefetch.Of(c.socket), prefetch.Func(c.sent))
+	to.Add(prefetch.Of(c), prefetch.Of(c.socket), prefetch.Func(c.sent))
 }

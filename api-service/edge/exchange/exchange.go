@@ -194,12 +194,12 @@ func read(c *app.RequestContext, limit int64) ([]byte, error) {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
-		case err == io.EOF: //nolint:errorlint // a Reader returns io.EOF itself
+		case err == io.EOF:
 			return body, nil
 		case err != nil:
 			return body, err
 		case len(body) == cap(body):
-			body = slices.Grow(body, 1)
+			body = slices.Grow(body, len(body))
 		}
 	}
 }

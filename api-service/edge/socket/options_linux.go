@@ -28,7 +28,7 @@ func tune(fd, unsent int) error {
 // acknowledged reports whether the peer of fd has acknowledged all data sent to it, and how long
 // ago it last acknowledged any. A peer that does not read still acknowledges.
 func acknowledged(fd int) (all bool, ago time.Duration, err error) {
-	var info unix.TCPInfo // GetsockoptTCPInfo would put it on the heap: 288 bytes per stream and look
+	var info unix.TCPInfo // GetsockoptTCPInfo would put it on the heap: 288 bytes for each look at a stream
 	size := uint32(unsafe.Sizeof(info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0) //nolint:gosec // the kernel needs the addresses

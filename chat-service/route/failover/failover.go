@@ -160,8 +160,8 @@ func New[W comparable](limits Limits) *Machine[W] {
 }
 
 // Touched implements prefetch.Toucher.
-func (m *Machine[W]) Touched(by *prefetch.List) {
-	by.Add(prefetch.Before(m, &m.moves), prefetch.Slice(m.out))
+func (m *Machine[W]) Touched(to *prefetch.List) {
+	to.Add(prefetch.Before(m, &m.moves), prefetch.Slice(m.out))
 }
 
 // Wake returns when the machine needs a Tick, as a time since Begin, or 0 if it needs none.

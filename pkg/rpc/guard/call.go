@@ -17,7 +17,7 @@ type call struct {
 	guard *guard
 	from  string // the connection
 
-	closed  atomic.Bool
+	closing sync.Once
 	begun   atomic.Bool                     // the first message has arrived
 	expired atomic.Pointer[streamerr.Error] // set if the first message did not arrive in time
 }
@@ -26,17 +26,17 @@ type call struct {
 func (c *call) Unwrap() grpc.ServerStream { return c.ServerStream }
 
 // Touched implements prefetch.Toucher.
-func (c *call) Touched(by *prefetch.List) {
-	prefetch.Touched(c.ServerStream, by)
-	by.Add(prefetch.Of(c))
+func (c *call) Touched(to *prefetch.List) {
+	prefetch.Touched(c.ServerStream, to)
+	to.Add(prefetch.Of(c))
 }
 
 // close counts the call as closed, once.
 func (c *call) close() {
-	if c.closed.CompareAndSwap(false, true) {
+	c.closing.Do(func() {
 		c.guard.calls.close(c.from)
 		c.guard.Observer.CallClosed(c.begun.Load())
-	}
+	})
 }
 
 // RecvMsg implements grpc.ServerStream.

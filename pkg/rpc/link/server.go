@@ -352,9 +352,9 @@ func (st *serverStream) Attend(fresh func() any, take func(m any, err error) boo
 func (st *serverStream) More() bool { return st.s.More() }
 
 // Touched implements prefetch.Toucher.
-func (st *serverStream) Touched(by *prefetch.List) {
-	st.s.Touched(by)
-	by.Add(prefetch.Of(st))
+func (st *serverStream) Touched(to *prefetch.List) {
+	st.s.Touched(to)
+	to.Add(prefetch.Of(st))
 }
 
 // SendMsg implements grpc.ServerStream.

@@ -53,9 +53,9 @@ func (s *shield) noted() {
 }
 
 // Touched implements prefetch.Toucher.
-func (s *shield) Touched(by *prefetch.List) {
-	prefetch.Touched(s.Flow, by)
-	by.Add(prefetch.Of(s))
+func (s *shield) Touched(to *prefetch.List) {
+	prefetch.Touched(s.Flow, to)
+	to.Add(prefetch.Of(s))
 }
 
 // Close implements Flow.

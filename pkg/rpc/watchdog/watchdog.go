@@ -82,9 +82,9 @@ func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *W
 }
 
 // Touched implements prefetch.Toucher. w may be nil.
-func (w *Watch) Touched(by *prefetch.List) {
+func (w *Watch) Touched(to *prefetch.List) {
 	if w != nil {
-		by.Add(prefetch.Before(w, &w.name))
+		to.Add(prefetch.Before(w, &w.name))
 	}
 }
 
