@@ -73,10 +73,13 @@ func (l *listener) all() []string {
 	return slices.Clone(l.found)
 }
 
-func (l *listener) logged(line string) int {
+func (l *listener) logged(line string) int { return strings.Count(l.text(), line) }
+
+// text returns the log.
+func (l *listener) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.log.String(), line)
+	return l.log.String()
 }
 
 // follow watches a source until the test ends.
