@@ -65,6 +65,7 @@ func (l *Ledger) add(r *Record) {
 	l.byID[r.id] = r
 }
 
+// close adds r, whose mutex the caller holds, to the ended streams.
 func (l *Ledger) close(r *Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -122,6 +122,22 @@ func TestEndedAreNewestFirst(t *testing.T) {
 	}
 }
 
+// TestStreamsThatAreNotLiveHaveEnded checks that no stream is missing from both lists while it ends.
+func TestStreamsThatAreNotLiveHaveEnded(t *testing.T) {
+	for i := range 2000 {
+		var l ledger.Ledger
+		r := l.Open("a", "hop", "")
+		var wg sync.WaitGroup
+		wg.Go(func() { r.End(streamerr.Completed, nil, "") })
+		for len(l.Live()) > 0 {
+		}
+		if len(l.Ended(1, func(*streamv1.Record) bool { return true })) == 0 {
+			t.Fatalf("stream %d is neither live nor ended", i)
+		}
+		wg.Wait()
+	}
+}
+
 func TestReusedIDRefersToTheNewStream(t *testing.T) {
 	l := ledger.Ledger{Max: 1}
 	l.Open("a", "hop", "first").End(streamerr.Completed, nil, "")

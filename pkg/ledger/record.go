@@ -295,12 +295,12 @@ func (r *Record) End(reason streamerr.Reason, path streamerr.Path, message strin
 	if first {
 		r.ended = time.Now()
 		r.reason, r.path, r.message = reason, path, message
+		r.ledger.close(r) // locked, so that a stream which is not live is among the ended ones
 	}
 	ending := metrics.Ending{At: r.ended, Reason: reason, Origin: path.Origin(), Prompt: r.prompt}
 	r.mu.Unlock()
 	if first {
 		r.seen.End(ending)
-		r.ledger.close(r)
 	}
 }
 
