@@ -22,10 +22,9 @@ var chaosRequests = flag.Int("chaos", 1000, "number of `requests` that TestChaos
 
 // Outcomes of a request for its client. Other outcomes are the codes of errors.
 const (
-	done    = "completed"
-	cut     = "cut"  // the connection broke
-	left    = "left" // the client closed the connection
-	stopped = "user_stop"
+	done = "completed"
+	cut  = "cut"  // the connection broke
+	left = "left" // the client closed the connection
 )
 
 // workers are the workers of a chaosPath.
@@ -252,15 +251,29 @@ func (v *chaosClient) stop(id string) {
 	}
 }
 
+// A loggedEnding is the ending of a stream in the log of a hop.
+type loggedEnding struct {
+	reason string
+	path   []string
+}
+
+func (e loggedEnding) String() string { return fmt.Sprint(e.reason, e.path) }
+
+// fromAbove reports whether the ending came down to its hop, so that none of the given hops, which
+// are below it, is on its path. It may have crossed the end of the answer on the way.
+func (e loggedEnding) fromAbove(hops ...string) bool {
+	return !slices.ContainsFunc(e.path, func(hop string) bool { return slices.Contains(hops, hop) })
+}
+
 // loggedEndings are all logged endings, by hop and stream.
-type loggedEndings map[string]map[string][]string
+type loggedEndings map[string]map[string][]loggedEnding
 
 // endings waits until all processes have ended, and reads their logs.
 func (m *chaosPath) endings() loggedEndings {
 	m.t.Helper()
 	all := loggedEndings{}
 	for hop, procs := range m.procs {
-		all[hop] = map[string][]string{}
+		all[hop] = map[string][]loggedEnding{}
 		for _, p := range procs {
 			if !p.ended {
 				p.terminate(m.t)
@@ -269,7 +282,7 @@ func (m *chaosPath) endings() loggedEndings {
 			lines, _ := p.logs.since(0)
 			for _, line := range lines {
 				if r := (record{}); json.Unmarshal([]byte(line), &r) == nil && (r.Msg == "stream ended" || r.Msg == "request refused") && strings.HasPrefix(r.Stream, "chaos-") {
-					all[hop][r.Stream] = append(all[hop][r.Stream], r.Reason)
+					all[hop][r.Stream] = append(all[hop][r.Stream], loggedEnding{r.Reason, strings.Split(r.Path, " > ")})
 				}
 			}
 		}
@@ -308,9 +321,9 @@ func (b loggedEndings) audit(t *testing.T, views []clientView, faults []processF
 		case len(ends) == 0:
 			t.Errorf("%s: %s logged nothing although it was not killed; the client saw %s", v.id, v.api, v.outcome)
 		case v.outcome == left: // the stream may have ended before the client left, with any ending
-		case v.outcome == cut && ends[0] == done:
+		case v.outcome == cut && ends[0].reason == done:
 			t.Errorf("%s: %s logged a success; the client saw its connection break", v.id, v.api)
-		case v.outcome != cut && ends[0] != v.outcome:
+		case v.outcome != cut && ends[0].reason != v.outcome:
 			t.Errorf("%s: %s logged %s; the client saw %s", v.id, v.api, ends[0], v.outcome)
 		}
 		b.auditBelow(t, v, killed)
@@ -325,11 +338,12 @@ func (b loggedEndings) audit(t *testing.T, views []clientView, faults []processF
 }
 
 // auditBelow compares the outcome for a client with the logs of chat-service and workers. A moved
-// stream has ended on each of its workers, and was a success only on the last one.
+// stream has ended on each of its workers, and was a success only on the last one. An ending that
+// goes down the path may cross the end of the answer: then hops below record a success.
 func (b loggedEndings) auditBelow(t *testing.T, v clientView, killed func(hop string) bool) {
 	t.Helper()
-	chat := b[chatService][v.id]
-	var work []string
+	api, chat := b[v.api][v.id], b[chatService][v.id]
+	var work []loggedEnding
 	lost := killed(chatService)
 	for _, hop := range workers {
 		work = append(work, b[hop][v.id]...)
@@ -337,20 +351,23 @@ func (b loggedEndings) auditBelow(t *testing.T, v clientView, killed func(hop st
 	}
 	successes := 0
 	for _, end := range work {
-		if end == done {
+		if end.reason == done {
 			successes++
 		}
 	}
-	seen := v.outcome == done || v.outcome == left || v.outcome == cut
+	answered := len(chat) > 0 && chat[0].reason == done
+	failed := v.outcome != done && v.outcome != left && v.outcome != cut
 	switch {
 	case len(chat) > 1:
 		t.Errorf("%s: chat-service logged %v", v.id, chat)
 	case successes > 1:
 		t.Errorf("%s: workers logged %v", v.id, work)
-	case v.outcome == done && !lost && (len(chat) == 0 || chat[0] != done || successes == 0):
+	case lost:
+	case v.outcome == done && (!answered || successes == 0):
 		t.Errorf("%s: chat-service logged %v, workers %v; the client saw a success", v.id, chat, work)
-	case v.outcome == stopped && len(chat) == 1 && chat[0] == stopped && successes == 1: // the answer was complete before the stop reached the worker
-	case !seen && !lost && (len(chat) == 1 && chat[0] == done || successes > 0):
-		t.Errorf("%s: chat-service logged %v, workers %v; the client saw %s", v.id, chat, work, v.outcome)
+	case failed && answered && (len(api) == 0 || !api[0].fromAbove(chatService)):
+		t.Errorf("%s: chat-service logged %v, %s %v; the client saw %s", v.id, chat, v.api, api, v.outcome)
+	case failed && !answered && successes > 0 && (len(chat) == 0 || !chat[0].fromAbove(workers...)):
+		t.Errorf("%s: workers logged %v, chat-service %v; the client saw %s", v.id, work, chat, v.outcome)
 	}
 }

@@ -115,7 +115,7 @@ func TestNetworkChaos(t *testing.T) {
 	w.idle(t)
 	b := m.endings()
 	for id, outcome := range ids {
-		if ends := b[api0][id]; len(ends) != 1 || ends[0] != outcome {
+		if ends := b[api0][id]; len(ends) != 1 || ends[0].reason != outcome {
 			t.Errorf("%s: the client saw %s, the edge logged %v", id, outcome, ends)
 		}
 	}

@@ -175,7 +175,7 @@ func (w *whence) soakRead(ctx context.Context, l *live, kind string, after int, 
 	switch {
 	case kind == "left at once":
 		return nil
-	case kind == "stopped" && l.err.reason() == stopped, l.done && l.text.String() == want:
+	case kind == "stopped" && l.err.reason() == "user_stop", l.done && l.text.String() == want:
 		return nil
 	default:
 		return fmt.Errorf("the stream ended with %q, [DONE] %t, error %+v", l.text.String(), l.done, l.err)
