@@ -96,15 +96,16 @@ func Take(c *app.RequestContext) *Conn {
 // handler may leave (package socket). GiveBack is then called when the answer has ended. The answer
 // has the headers that the RequestContext has now.
 func (c *Conn) Detach(from *app.RequestContext) {
-	own := protocol.AcquireResponse()
-	from.Response.Header.CopyTo(&own.Header)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.response != nil { // the timer may have sent the headers already
+		c.response, c.own = protocol.AcquireResponse(), true
+		from.Response.Header.CopyTo(&c.response.Header)
+	}
 	from.Response.HijackWriter(closedWriter{})
 	if c.last {
 		from.SetConnectionClose()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.response, c.own = own, true
 }
 
 // Bounds are how long the Conn waits for a client; 0 means no bound.

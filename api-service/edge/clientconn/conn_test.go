@@ -130,6 +130,25 @@ func TestTimerWritesNothingAfterGiveBack(t *testing.T) {
 	})
 }
 
+// TestHeadersMayBeDueBeforeDetach: the timer sends the headers while the handler detaches the Conn.
+func TestHeadersMayBeDueBeforeDetach(t *testing.T) {
+	for range 100 {
+		f, c := newFakeConn(0), app.NewContext(0)
+		c.SetConn(f)
+		client := Take(c)
+		client.Bound(Bounds{}, func(cause *streamerr.Error) { t.Error(cause) })
+		client.Begin(Events{})
+		client.Detach(c)
+		if err := client.Send([]byte("last"), 1); err != nil {
+			t.Fatal(err)
+		}
+		client.GiveBack()
+		if got := f.got(); strings.Count(got, "text/event-stream") != 1 || !strings.HasSuffix(got, "last") {
+			t.Fatalf("the client has %q", got)
+		}
+	}
+}
+
 // TestClientLeavesWhileAWriteSucceeds: the client reads the last bytes and closes its connection
 // before Flush returns.
 func TestClientLeavesWhileAWriteSucceeds(t *testing.T) {
