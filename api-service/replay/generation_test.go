@@ -1,7 +1,9 @@
 package replay_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -76,6 +78,46 @@ func TestResumedStreamContinuesInANewGeneration(t *testing.T) {
 		if _, err := r.Read(t.Context(), lost); !errors.Is(err, replay.ErrAhead) {
 			t.Errorf("the cursor %d gets %v", lost, err)
 		}
+	}
+}
+
+// TestReaderMayBeAheadOfTheOutbox checks a reader that has got the last event at another instance,
+// before this one knows that the server has the event.
+func TestReaderMayBeAheadOfTheOutbox(t *testing.T) {
+	m := replay.NewMemory(replay.Limits{})
+	defer m.Close()
+	w, err := m.Add(replay.Head{ID: "s", Epoch: "e"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := w.Outbox()
+	if err := w.Append(replay.Event{Kind: replay.Ending, Data: "{}"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.Open(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Read(t.Context(), 2); !errors.Is(err, replay.ErrAhead) {
+		t.Errorf("an event that does not exist: %v", err)
+	}
+	gone, cancel := context.WithCancelCause(t.Context())
+	cancel(io.EOF)
+	if _, err := r.Read(gone, 1); !errors.Is(err, io.EOF) {
+		t.Errorf("a reader that has left gets %v", err)
+	}
+	pages := make(chan replay.Page)
+	go func() {
+		p, err := r.Read(t.Context(), 1)
+		if err != nil {
+			t.Error(err)
+		}
+		pages <- p
+	}()
+	out.Show(1)
+	if p := <-pages; !p.Ended || len(p.Events) != 0 {
+		t.Errorf("%+v", p)
 	}
 }
 

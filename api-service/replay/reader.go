@@ -58,7 +58,24 @@ func (r *memoryReader) wait() <-chan struct{} {
 }
 
 // Read implements Reader. It holds the lock of the stream only while it takes a view of the log.
-func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
+func (r *memoryReader) Read(ctx context.Context, after uint64) (Page, error) {
+	for {
+		p, held, err := r.read(after)
+		if held == nil {
+			return p, err
+		}
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return Page{}, context.Cause(ctx)
+		}
+	}
+}
+
+// read is one attempt to Read. A reader at another instance may have the event at the cursor from the
+// server before the outbox knows that the event is written. Then read returns a channel that receives a
+// value when it must be called again.
+func (r *memoryReader) read(after uint64) (p Page, held <-chan struct{}, err error) {
 	s := r.stream
 	s.mu.Lock()
 	last := s.last()
@@ -70,12 +87,16 @@ func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
 	switch {
 	case s.phase == phaseForgotten:
 		s.mu.Unlock()
-		return Page{}, ErrUnknown
-	case !ok || position > to:
+		return Page{}, nil, ErrUnknown
+	case !ok || position > last:
 		s.mu.Unlock()
-		return Page{}, ErrAhead
+		return Page{}, nil, ErrAhead
+	case position > to:
+		held = r.wait()
+		s.mu.Unlock()
+		return Page{}, held, nil
 	}
-	p := Page{Ended: s.phase == phaseEnded && to == last}
+	p.Ended = s.phase == phaseEnded && to == last
 	if !p.Ended {
 		p.More = r.wait()
 	}
@@ -84,5 +105,5 @@ func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
 	clear(r.events) // a waiting reader must not keep old text alive
 	r.events = v.merged(r.events[:0], position, to, MaxMerged)
 	p.Events = r.events
-	return p, nil
+	return p, nil, nil
 }
