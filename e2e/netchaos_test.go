@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	hosts "github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/wire"
 )
 
@@ -130,10 +129,7 @@ func TestNetworkChaos(t *testing.T) {
 // startWired starts a hop behind a wire, on both of its ports.
 func (m *chaosPath) startWired(hop string, args ...string) *wire.Wire {
 	m.t.Helper()
-	links, err := hosts.FreeAddr()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	links := freeAddr(m.t)
 	m.startHop(hop, append([]string{"--link-port", links[strings.LastIndexByte(links, ':')+1:]}, args...)...)
 	w, err := wire.New(m.addrs[hop], links)
 	if err != nil {

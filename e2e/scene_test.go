@@ -14,6 +14,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -96,12 +97,11 @@ func (s *scene) healthy(hop string) {
 // freeAddr returns a free address.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return addr
 }
 
 func (s *scene) start(service, hop, listen string, args ...[]string) {

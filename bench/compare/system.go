@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // A system is a path between the clients and the engine.
@@ -71,7 +72,7 @@ func (r *deployment) addService(b *bench, name, file string, args ...string) err
 	if b.options.profiles == "" {
 		return r.add(b, name, file, args...)
 	}
-	admin, err := process.FreeAddr()
+	admin, err := loopback.FreeAddr()
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func addresses(n int) ([]string, error) {
 	all := make([]string, n)
 	for i := range all {
 		var err error
-		if all[i], err = process.FreeAddr(); err != nil {
+		if all[i], err = loopback.FreeAddr(); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +142,7 @@ func startNginx(b *bench) (*deployment, error) {
 		return nil, err
 	}
 	r := &deployment{}
-	if r.addr, err = process.FreeAddr(); err != nil {
+	if r.addr, err = loopback.FreeAddr(); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(b.dir, "nginx-")
@@ -184,7 +185,7 @@ func startHAProxy(b *bench) (*deployment, error) {
 		return nil, err
 	}
 	r := &deployment{}
-	if r.addr, err = process.FreeAddr(); err != nil {
+	if r.addr, err = loopback.FreeAddr(); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(b.dir, "haproxy.cfg")
@@ -241,7 +242,7 @@ func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 
 // startGateway starts api-service and chat-service as one process, like startWhence.
 func startGateway(b *bench) (*deployment, error) {
-	addr, err := process.FreeAddr()
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // A stand holds the processes of a row: servers, and a Whence with a worker beside each of them.
@@ -127,7 +128,7 @@ func (s *stand) listed(ctx context.Context, l *launch) bool {
 
 // add starts a service of Whence.
 func (s *stand) add(kind string, n int, args ...string) (*service, error) {
-	addr, err := process.FreeAddr()
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (s *stand) await(ctx context.Context, what string, ok func() bool) error {
 }
 
 func freePort() (int, error) {
-	addr, err := process.FreeAddr()
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		return 0, err
 	}

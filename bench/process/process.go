@@ -3,10 +3,8 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -14,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -216,38 +213,6 @@ func (p *Process) RSS() (total int64, err error) {
 		total += pages * int64(os.Getpagesize())
 	}
 	return total, err
-}
-
-// FreeAddr picks ports below the range from which Linux takes the ports of outgoing connections.
-const (
-	firstPort = 10_000
-	endPort   = 32_000
-	maxTries  = 1000
-)
-
-var (
-	givenMu sync.Mutex
-	given   = map[int]bool{} // ports that FreeAddr has returned
-)
-
-// FreeAddr returns a free loopback address, and never the same one again.
-func FreeAddr() (string, error) {
-	givenMu.Lock()
-	defer givenMu.Unlock()
-	var err error
-	for range maxTries {
-		port := firstPort + rand.IntN(endPort-firstPort)
-		if given[port] {
-			continue
-		}
-		var ln net.Listener
-		if ln, err = new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
-			continue
-		}
-		given[port] = true
-		return ln.Addr().String(), ln.Close()
-	}
-	return "", fmt.Errorf("no free port after %d tries: %w", maxTries, err)
 }
 
 // RaiseFileLimit lets this process and its children open as many files as the system allows. Go

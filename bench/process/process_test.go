@@ -41,16 +41,3 @@ func TestEndedProcessHasNoCPU(t *testing.T) {
 		t.Error("an ended process has a CPU time")
 	}
 }
-
-// TestAddressesAreDistinct: an address that was returned is not free for another process of the same
-// measurement, although nothing listens on it yet.
-func TestAddressesAreDistinct(t *testing.T) {
-	seen := map[string]bool{}
-	for range 500 {
-		addr, err := process.FreeAddr()
-		if err != nil || seen[addr] {
-			t.Fatalf("%s, %v", addr, err)
-		}
-		seen[addr] = true
-	}
-}

@@ -3,9 +3,7 @@ package discover
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 )
 
@@ -47,19 +46,13 @@ func serveTLS(t *testing.T, pair mtlstest.Pair) *server {
 	return s
 }
 
-// freeAddr returns a free address below the ports of outgoing connections, which could take its port
-// while an etcd is restarted.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
-		if err == nil {
-			_ = ln.Close()
-			return ln.Addr().String()
-		}
+	addr, err := loopback.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return addr
 }
 
 // start starts the etcd with the data in its directory.

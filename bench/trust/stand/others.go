@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // other starts a server that the services depend on, and waits until it listens on addr.
@@ -20,11 +21,11 @@ func (s *Stand) other(addr, name, file string, args ...string) error {
 
 // Etcd starts an etcd server, and returns the URL under which the services of the row register.
 func (s *Stand) Etcd() (string, error) {
-	addr, err := process.FreeAddr()
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		return "", err
 	}
-	peer, err := process.FreeAddr()
+	peer, err := loopback.FreeAddr()
 	if err != nil {
 		return "", err
 	}
@@ -35,7 +36,7 @@ func (s *Stand) Etcd() (string, error) {
 
 // Redis starts a Redis server, and returns its URL.
 func (s *Stand) Redis() (string, error) {
-	addr, err := process.FreeAddr()
+	addr, err := loopback.FreeAddr()
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/wire"
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // Pace is the number of tokens a second of a stream.
@@ -115,7 +116,7 @@ func (s *Stand) all(to *[]*Service, kind string, each [][]string, wired bool, et
 func (s *Stand) add(to *[]*Service, kind string, args ...string) (*Service, error) {
 	p := &Service{kind: kind}
 	for _, addr := range []*string{&p.Addr, &p.metrics, &p.links} {
-		free, err := process.FreeAddr()
+		free, err := loopback.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
