@@ -260,7 +260,7 @@ type loggedEnding struct {
 func (e loggedEnding) String() string { return fmt.Sprint(e.reason, e.path) }
 
 // fromAbove reports whether the ending came down to its hop, so that none of the given hops, which
-// are below it, is on its path. It may have crossed the end of the answer on the way.
+// are below it, is on its path.
 func (e loggedEnding) fromAbove(hops ...string) bool {
 	return !slices.ContainsFunc(e.path, func(hop string) bool { return slices.Contains(hops, hop) })
 }
@@ -338,8 +338,8 @@ func (b loggedEndings) audit(t *testing.T, views []clientView, faults []processF
 }
 
 // auditBelow compares the outcome for a client with the logs of chat-service and workers. A moved
-// stream has ended on each of its workers, and was a success only on the last one. An ending that
-// goes down the path may cross the end of the answer: then hops below record a success.
+// stream has ended on each of its workers, and was a success only on the last one. A stop may cross the
+// end of an answer: a hop that hangs for longer than its caller waits records a success then.
 func (b loggedEndings) auditBelow(t *testing.T, v clientView, killed func(hop string) bool) {
 	t.Helper()
 	api, chat := b[v.api][v.id], b[chatService][v.id]
