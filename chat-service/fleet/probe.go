@@ -12,6 +12,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 )
 
 // ProbeEvery is the time between probes of a worker. A probe is late after probeTimeout.
@@ -137,5 +138,6 @@ func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 	if err := w.check(w, info); err != nil {
 		return nil, refusal{err, info.GetInstance()}
 	}
+	link.Await(ctx, w.conn)
 	return info, nil
 }

@@ -190,6 +190,7 @@ func (p *peer) problem(ctx context.Context) *streamerr.Error {
 		return e
 	}
 	if resp.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+		link.Await(ctx, p.conn)
 		return nil
 	}
 	return streamerr.New(streamerr.Unavailable, "%s takes no streams: %s", Hop, p.problemBelow(ctx))

@@ -62,12 +62,14 @@ func TestStreamsWaitForTheFirstLink(t *testing.T) {
 		then   *status.Status // of calls after that
 		linked bool           // the stream is opened after half a second, too
 		waits  time.Duration
+		awaits bool // Await is called before the stream is opened
 	}{
 		"the callee answers":                 {after: 20 * time.Millisecond, linked: true},
 		"the callee was away":                {after: 20 * time.Millisecond, before: unavailable, linked: true, waits: 20 * time.Millisecond},
 		"the callee is away":                 {after: 20 * time.Millisecond, before: unavailable, then: unavailable, waits: 20 * time.Millisecond},
 		"the callee has no links":            {after: 20 * time.Millisecond, before: unimplemented, then: unimplemented},
 		"the callee does not answer in time": {after: time.Hour, waits: 100 * time.Millisecond},
+		"the hop awaits a slow callee":       {after: 300 * time.Millisecond, before: unavailable, linked: true, awaits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -86,6 +88,9 @@ func TestStreamsWaitForTheFirstLink(t *testing.T) {
 
 				time.Sleep(500 * time.Millisecond)
 				cc.answer.Store(c.then)
+				if c.awaits {
+					link.Await(t.Context(), u)
+				}
 				begun := time.Now()
 				_, err := workerv1.NewWorkerClient(u).Generate(t.Context())
 				const hellos = 10 * time.Millisecond // a HELLO takes at most 3 ms

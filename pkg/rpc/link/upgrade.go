@@ -95,7 +95,7 @@ func (u *UpgradedConn) Linked() bool {
 // NewStream implements grpc.ClientConnInterface.
 func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if desc.ClientStreams && desc.ServerStreams {
-		u.await(ctx)
+		u.await(ctx, patience)
 		if cc := u.over.Load(); cc != nil {
 			if c, _, _ := cc.choose(false); c != nil {
 				if st, ok, err := cc.begin(ctx, c, method); ok {
@@ -107,8 +107,17 @@ func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, met
 	return u.Conn.NewStream(ctx, desc, method, opts...)
 }
 
+// Await waits until it is known whether the streams of cc, a connection that answers, use links: for a
+// second at most, and not after ctx is done. A hop that is ready only after that opens its first
+// streams over links, however busy they make it. Await does nothing if cc is not an UpgradedConn.
+func Await(ctx context.Context, cc any) {
+	if u, ok := cc.(*UpgradedConn); ok {
+		u.await(ctx, askTimeout)
+	}
+}
+
 // await waits for the end of an attempt to make a link, unless the callee has answered.
-func (u *UpgradedConn) await(ctx context.Context) {
+func (u *UpgradedConn) await(ctx context.Context, atMost time.Duration) {
 	u.mu.Lock()
 	answered, tried := u.answered, u.tried
 	u.mu.Unlock()
@@ -119,7 +128,7 @@ func (u *UpgradedConn) await(ctx context.Context) {
 	case u.wanted <- struct{}{}:
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
 	case <-tried:
