@@ -260,9 +260,9 @@ type loggedEnding struct {
 func (e loggedEnding) String() string { return fmt.Sprint(e.reason, e.path) }
 
 // fromAbove reports whether the ending came down to its hop, so that none of the given hops, which
-// are below it, is on its path.
+// are below it, is on its path. A refused request has no path, and did not come down.
 func (e loggedEnding) fromAbove(hops ...string) bool {
-	return !slices.ContainsFunc(e.path, func(hop string) bool { return slices.Contains(hops, hop) })
+	return e.path[0] != "" && !slices.ContainsFunc(e.path, func(hop string) bool { return slices.Contains(hops, hop) })
 }
 
 // loggedEndings are all logged endings, by hop and stream.
