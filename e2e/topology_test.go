@@ -221,14 +221,12 @@ func (w *whence) ready(t *testing.T) {
 	eventually(t, "/readyz says ok", func() bool { return w.readiness() == http.StatusOK })
 }
 
-// idle waits until the worker has neither running nor waiting streams, and checks that it reserves
-// no KV cache.
+// idle waits until the worker has neither running nor waiting streams and reserves no KV cache. With a
+// server beside the worker, the KV cache is that of the last probe, which may have met a stream.
 func (w *whence) idle(t *testing.T) {
 	t.Helper()
 	w.busy(t, 0, 0)
-	if kv := w.load(t).GetKvUsedTokens(); kv != 0 {
-		t.Errorf("an idle worker reserves %d tokens of KV cache", kv)
-	}
+	eventually(t, "the idle worker reserves no KV cache", func() bool { return w.load(t).GetKvUsedTokens() == 0 })
 }
 
 // busy waits until the worker runs and queues the given numbers of streams.
