@@ -138,6 +138,8 @@ func (w *whence) completeStreams(t *testing.T) tally {
 			{"whence_workers_known", []string{"hop=chat-service"}, 1},
 			{"whence_kv_used", nil, 0},
 			{"whence_streams_running", nil, 0},
+			{"whence_streams_carried_total", []string{"hop=api-service", "transport=link"}, total.streams},
+			{"whence_streams_carried_total", []string{"hop=chat-service", "transport=link"}, total.streams},
 		},
 	} {
 		wants = append(wants, same...)

@@ -255,7 +255,7 @@ func (c *Config) Validate() error {
 }
 
 // connect returns the Connect of c. several tells whether there may be several chat-services.
-func (c *Config) connect(several bool, log *slog.Logger) (chats.Connect, error) {
+func (c *Config) connect(several bool, measured *metrics.Hop, log *slog.Logger) (chats.Connect, error) {
 	if c.Connect != nil {
 		return c.Connect, nil
 	}
@@ -264,7 +264,7 @@ func (c *Config) connect(several bool, log *slog.Logger) (chats.Connect, error) 
 		return nil, err
 	}
 	if c.Link {
-		return chats.OverLinks(identity, log, several), nil
+		return chats.OverLinks(identity, log, several, measured.Carried()), nil
 	}
 	return chats.OverKitex(identity), nil
 }

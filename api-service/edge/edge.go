@@ -126,7 +126,8 @@ func newEdge(c Config, ring *keys.Ring, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
-	connect, err := c.connect(len(source.Static()) != 1, log)
+	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces, Usage: c.Usage}
+	connect, err := c.connect(len(source.Static()) != 1, records.Metrics, log)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
@@ -134,7 +135,6 @@ func newEdge(c Config, ring *keys.Ring, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
-	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces, Usage: c.Usage}
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Observer: records}
 	keyring := follow.NewKeyring(c.TokenKey)
 	e.config, e.log, e.chats, e.hop = c, log, fleet, hop

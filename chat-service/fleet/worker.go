@@ -115,14 +115,15 @@ func overGRPC(identity *mtls.Identity, target string) (*grpc.ClientConn, error) 
 }
 
 // OverLinks returns a Connect whose streams use links if the worker serves links. log gets a line
-// when the connection switches to links. A nil identity means plain TCP.
-func OverLinks(identity *mtls.Identity, log *slog.Logger) Connect {
+// when the connection switches to links, and opened is called for each stream, as in link.Options. A
+// nil identity means plain TCP.
+func OverLinks(identity *mtls.Identity, log *slog.Logger, opened func(linked bool)) Connect {
 	return func(target string) (Conn, error) {
 		cc, err := overGRPC(identity, target)
 		if err != nil {
 			return nil, err
 		}
-		return link.Upgrade(cc, target, link.Options{TLS: identity.ClientTLS(target)}, log), nil
+		return link.Upgrade(cc, target, link.Options{TLS: identity.ClientTLS(target), Opened: opened}, log), nil
 	}
 }
 

@@ -208,7 +208,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	registry.Metrics = records.Metrics
 	registry.Connect = fleet.OverGRPC(identity)
 	if c.Link {
-		registry.Connect = fleet.OverLinks(identity, log)
+		registry.Connect = fleet.OverLinks(identity, log, records.Metrics.Carried())
 	}
 	defer registry.Close()
 	follow, err := load(c, registry, hop)

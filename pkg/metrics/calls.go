@@ -49,3 +49,22 @@ func (h *Hop) CallRefused(limit string) {
 		h.refusedCalls.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("limit", limit)))
 	}
 }
+
+// Carried returns a function that counts a stream which was opened to the hop below, over a link or over
+// gRPC. It returns nil if h is nil.
+func (h *Hop) Carried() func(linked bool) {
+	if h == nil {
+		return nil
+	}
+	over := func(transport string) metric.AddOption {
+		return metric.WithAttributeSet(attribute.NewSet(h.name, attribute.String("transport", transport)))
+	}
+	link, grpc := []metric.AddOption{over("link")}, []metric.AddOption{over("grpc")}
+	return func(linked bool) {
+		if linked {
+			h.carried.Add(context.Background(), 1, link...)
+		} else {
+			h.carried.Add(context.Background(), 1, grpc...)
+		}
+	}
+}

@@ -44,6 +44,7 @@ type instruments struct {
 	chosen, expected, cached, dropped         metric.Int64Counter
 	refusedCalls, refusedConnections          metric.Int64Counter
 	retried, unretried, cooled                metric.Int64Counter
+	carried                                   metric.Int64Counter
 	recorded                                  metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
@@ -66,6 +67,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by reason."),
 		refusedCalls:       m.counter("whence.calls.refused", rpcs, "gRPC calls that exceeded a limit: the time to the first message, or the open calls of one connection or of all."),
 		refusedConnections: m.counter("whence.connections.refused", sockets, "Client connections that were closed because of a limit: connections from one address, or all connections."),
+
+		carried: m.counter("whence.streams.carried", streams, "Streams that were opened to the hop below, by transport: a link, or gRPC while there is no link."),
 
 		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below but not passed on."),
 		judged: m.counter("whence.streams.judged", streams, "Streams whose client has reported how they arrived, by the verdict."),

@@ -22,6 +22,7 @@ func scrapeAllMetrics(t *testing.T) string {
 	h.Refused(streamerr.Invalid)
 	h.CallOpened()
 	h.CallRefused("total")
+	h.Carried()(true)
 	h.ConnectionOpened()
 	h.ConnectionRefused("total")
 	h.Judged("flowing")

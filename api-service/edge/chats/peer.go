@@ -71,10 +71,11 @@ func overKitex(identity *mtls.Identity, addr string) (*kitexrpc.ClientConn, erro
 }
 
 // OverLinks returns a Connect whose streams go over links if the chat-service serves links. log
-// gets a line when streams begin to use links. With several chat-services, a frozen chat-service is
+// gets a line when streams begin to use links, and opened is called for each stream, as in
+// link.Options. With several chat-services, a frozen chat-service is
 // detected within about 3 s; a single chat-service is given more time. A nil identity means plain
 // TCP.
-func OverLinks(identity *mtls.Identity, log *slog.Logger, several bool) Connect {
+func OverLinks(identity *mtls.Identity, log *slog.Logger, several bool, opened func(linked bool)) Connect {
 	var options link.Options
 	if several {
 		options = link.Watchful()
@@ -85,7 +86,7 @@ func OverLinks(identity *mtls.Identity, log *slog.Logger, several bool) Connect 
 			return nil, err
 		}
 		own := options
-		own.TLS = identity.ClientTLS(addr)
+		own.TLS, own.Opened = identity.ClientTLS(addr), opened
 		return link.Upgrade(cc, addr, own, log), nil
 	}
 }

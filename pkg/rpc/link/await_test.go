@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -80,11 +81,15 @@ func TestStreamsWaitForTheFirstLink(t *testing.T) {
 				go func() { defer close(served); _ = server.Serve(p) }()
 				cc := &answering{after: c.after}
 				cc.answer.Store(c.before)
-				u := link.Upgrade(cc, "callee:1", link.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
-					near, far := newPipe(delays), newPipe(delays)
-					p.accepted <- end{in: far, out: near}
-					return end{in: near, out: far}, nil
-				}}, slog.New(slog.DiscardHandler))
+				var opened []bool
+				u := link.Upgrade(cc, "callee:1", link.Options{
+					Dial: func(context.Context, string, string) (net.Conn, error) {
+						near, far := newPipe(delays), newPipe(delays)
+						p.accepted <- end{in: far, out: near}
+						return end{in: near, out: far}, nil
+					},
+					Opened: func(linked bool) { opened = append(opened, linked) },
+				}, slog.New(slog.DiscardHandler))
 
 				time.Sleep(500 * time.Millisecond)
 				cc.answer.Store(c.then)
@@ -99,6 +104,9 @@ func TestStreamsWaitForTheFirstLink(t *testing.T) {
 				}
 				if linked := err == nil; linked != c.linked || err != nil && !errors.Is(err, errOverGRPC) {
 					t.Errorf("over a link: %v, want %v; %v", linked, c.linked, err)
+				}
+				if !slices.Equal(opened, []bool{c.linked}) {
+					t.Errorf("Opened got %v, want %v once", opened, c.linked)
 				}
 				_ = u.Close()
 				server.Stop()

@@ -99,12 +99,20 @@ func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, met
 		if cc := u.over.Load(); cc != nil {
 			if c, _, _ := cc.choose(false); c != nil {
 				if st, ok, err := cc.begin(ctx, c, method); ok {
+					u.opened(true)
 					return st, err
 				}
 			}
 		}
+		u.opened(false)
 	}
 	return u.Conn.NewStream(ctx, desc, method, opts...)
+}
+
+func (u *UpgradedConn) opened(linked bool) {
+	if u.opts.Opened != nil {
+		u.opts.Opened(linked)
+	}
 }
 
 // Await waits until it is known whether the streams of cc, a connection that answers, use links: for a
