@@ -164,7 +164,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 
 func TestPlainCancelOfAUnaryCallNamesTheHopThatCanceled(t *testing.T) {
 	leaf := newCounter()
-	worker := newEmbedder("worker", stream.Unary(leaf.vectors))
+	worker := newEmbedder("worker", leaf.embed)
 	chat := newEmbedder("chat", embedAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
 	edge := embedAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 	"time"
 
@@ -79,6 +80,12 @@ func (c *counter) vectors(ctx context.Context, req *workerv1.EmbedRequest) (*wor
 		Embeddings: []*llmv1.Embedding{{Values: []float32{1}}},
 		End:        &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Usage: &llmv1.Usage{PromptTokens: 1}},
 	}, nil
+}
+
+// embed is vectors without the check of stream.Unary, which does not call vectors for a stream that was
+// stopped between its entry and its engine: the cause of each stop reaches causes.
+func (c *counter) embed(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
+	return func(yield func(*workerv1.EmbedResponse, error) bool) { yield(c.vectors(ctx, req)) }
 }
 
 func text(n uint32) func() *workerv1.EmbedRequest {
@@ -168,7 +175,7 @@ func awaitNoLive(t *testing.T, hops ...*rpc.Hop) {
 // the call that it stops.
 func TestStopIsRepeatedUntilThePeerKnowsTheStream(t *testing.T) {
 	leaf := newCounter()
-	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
+	svc := newEmbedder("worker", leaf.embed)
 	svc.late = 30 * time.Millisecond
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -219,7 +226,7 @@ func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
 
 func TestPeerThatCannotBeStoppedIsReset(t *testing.T) {
 	leaf := newCounter()
-	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
+	svc := newEmbedder("worker", leaf.embed)
 	svc.deaf = true
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
