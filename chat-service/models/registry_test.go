@@ -95,14 +95,16 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	wrong := work(t, "w/wrong", "n", nil)
 	r, j := open(t)
 	set(t, r, card("m", same, unknown, newer, other, silent, small, wrong))
-	eventually(t, "all were asked", func() bool { return j.logged("worker is refused") == 4 && j.logged("worker is healthy") == 3 })
+	eventually(t, "all were asked", func() bool {
+		return j.logged("worker is refused") == 4 && j.logged("worker is healthy") == 3 && j.logged("worker does not report its tokenizer") > 0
+	})
 	for _, line := range []string{"w/other has another tokenizer", "w/silent does not report the length of its context", "w/small has a vocabulary of 7", `w/wrong serves the model \"n\"`} {
 		if j.logged(line) != 1 {
-			t.Error(line, "is missing:", j.text.String())
+			t.Error(line, "is missing:", j)
 		}
 	}
 	if j.logged("worker does not report its tokenizer") != 1 {
-		t.Error(j.text.String())
+		t.Error(j)
 	}
 }
 
@@ -158,7 +160,7 @@ func TestRemovedModelFinishesItsStreams(t *testing.T) {
 	}
 	eventually(t, "the removed model is gone", func() bool { return len(r.Workers()) == 1 })
 	if j.logged("model was removed or replaced") != 1 {
-		t.Error(j.text.String())
+		t.Error(j)
 	}
 }
 
@@ -173,8 +175,9 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	c.Aliases, c.Workers = []string{"new"}, a.addr+","+b.addr
 	set(t, r, c)
 	healthy(t, r, 2)
+	eventually(t, "both workers have been found healthy", func() bool { return j.logged("worker is healthy") >= 2 }) // the log comes after the state
 	if r.find("copy") != before || j.logged("worker is healthy") != 2 {
-		t.Error("the model was replaced:", j.text.String())
+		t.Error("the model was replaced:", j)
 	}
 	if _, err := ask(t, r, "new", 3, nil); err != nil {
 		t.Error(err)
