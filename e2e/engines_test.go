@@ -67,7 +67,7 @@ func TestClientThatLeavesIsAnAbortAtTheEngine(t *testing.T) {
 				t.Errorf("%+v", story)
 			}
 			eventually(t, "the engine is idle", func() bool { return server.Live.Load() == 0 })
-			w.idle(t)
+			w.probedIdle(t)
 		})
 	}
 }

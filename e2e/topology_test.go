@@ -221,12 +221,22 @@ func (w *whence) ready(t *testing.T) {
 	eventually(t, "/readyz says ok", func() bool { return w.readiness() == http.StatusOK })
 }
 
-// idle waits until the worker has neither running nor waiting streams and reserves no KV cache. With a
-// server beside the worker, the KV cache is that of the last probe, which may have met a stream.
+// idle waits until the worker has neither running nor waiting streams, and checks that it reserves
+// no KV cache.
 func (w *whence) idle(t *testing.T) {
 	t.Helper()
 	w.busy(t, 0, 0)
-	eventually(t, "the idle worker reserves no KV cache", func() bool { return w.load(t).GetKvUsedTokens() == 0 })
+	if kv := w.load(t).GetKvUsedTokens(); kv != 0 {
+		t.Errorf("an idle worker reserves %d tokens of KV cache", kv)
+	}
+}
+
+// probedIdle is idle for a worker with a server beside it. It waits for an empty KV cache, because
+// the worker reports the cache as of its last probe, which may have counted a stream that has ended.
+func (w *whence) probedIdle(t *testing.T) {
+	t.Helper()
+	w.busy(t, 0, 0)
+	eventually(t, "a probe reports an empty KV cache", func() bool { return w.load(t).GetKvUsedTokens() == 0 })
 }
 
 // busy waits until the worker runs and queues the given numbers of streams.
