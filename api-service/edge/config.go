@@ -254,8 +254,9 @@ func (c *Config) Validate() error {
 	return c.Timers.Validate()
 }
 
-// connect returns the Connect of c. several tells whether there may be several chat-services.
-func (c *Config) connect(several bool, measured *metrics.Hop, log *slog.Logger) (chats.Connect, error) {
+// connect returns the Connect of c. several reports whether there may be several chat-services. hop
+// counts the streams of each transport.
+func (c *Config) connect(several bool, hop *metrics.Hop, log *slog.Logger) (chats.Connect, error) {
 	if c.Connect != nil {
 		return c.Connect, nil
 	}
@@ -264,7 +265,7 @@ func (c *Config) connect(several bool, measured *metrics.Hop, log *slog.Logger) 
 		return nil, err
 	}
 	if c.Link {
-		return chats.OverLinks(identity, log, several, measured.Carried()), nil
+		return chats.OverLinks(identity, log, several, hop.Carried()), nil
 	}
 	return chats.OverKitex(identity), nil
 }

@@ -114,9 +114,9 @@ func overGRPC(identity *mtls.Identity, target string) (*grpc.ClientConn, error) 
 	)
 }
 
-// OverLinks returns a Connect whose streams use links if the worker serves links. log gets a line
-// when the connection switches to links, and opened is called for each stream, as in link.Options. A
-// nil identity means plain TCP.
+// OverLinks returns a Connect whose streams use links if the worker serves links. The connection
+// logs when it switches to links, and calls opened for each stream (see link.Options). A nil
+// identity means plain TCP.
 func OverLinks(identity *mtls.Identity, log *slog.Logger, opened func(linked bool)) Connect {
 	return func(target string) (Conn, error) {
 		cc, err := overGRPC(identity, target)

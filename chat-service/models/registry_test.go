@@ -175,7 +175,7 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	c.Aliases, c.Workers = []string{"new"}, a.addr+","+b.addr
 	set(t, r, c)
 	healthy(t, r, 2)
-	eventually(t, "both workers have been found healthy", func() bool { return j.logged("worker is healthy") >= 2 }) // the log comes after the state
+	eventually(t, "both workers are logged", func() bool { return j.logged("worker is healthy") >= 2 }) // a worker is healthy before its log line
 	if r.find("copy") != before || j.logged("worker is healthy") != 2 {
 		t.Error("the model was replaced:", j)
 	}

@@ -50,8 +50,8 @@ func (h *Hop) CallRefused(limit string) {
 	}
 }
 
-// Carried returns a function that counts a stream which was opened to the hop below, over a link or over
-// gRPC. It returns nil if h is nil.
+// Carried returns a function that counts the streams that h opens to the hop below, by transport. It
+// returns nil if h is nil.
 func (h *Hop) Carried() func(linked bool) {
 	if h == nil {
 		return nil
@@ -61,10 +61,10 @@ func (h *Hop) Carried() func(linked bool) {
 	}
 	link, grpc := []metric.AddOption{over("link")}, []metric.AddOption{over("grpc")}
 	return func(linked bool) {
+		transport := grpc
 		if linked {
-			h.carried.Add(context.Background(), 1, link...)
-		} else {
-			h.carried.Add(context.Background(), 1, grpc...)
+			transport = link
 		}
+		h.carried.Add(context.Background(), 1, transport...)
 	}
 }

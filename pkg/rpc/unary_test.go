@@ -82,8 +82,8 @@ func (c *counter) vectors(ctx context.Context, req *workerv1.EmbedRequest) (*wor
 	}, nil
 }
 
-// embed is vectors without the check of stream.Unary, which does not call vectors for a stream that was
-// stopped between its entry and its engine: the cause of each stop reaches causes.
+// embed is an engine that always calls vectors, so that causes receives the cause of every stop.
+// stream.Unary does not call vectors if the stream was stopped before the engine runs.
 func (c *counter) embed(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 	return func(yield func(*workerv1.EmbedResponse, error) bool) { yield(c.vectors(ctx, req)) }
 }

@@ -70,11 +70,10 @@ func overKitex(identity *mtls.Identity, addr string) (*kitexrpc.ClientConn, erro
 	return kitexrpc.Dial(addr, descs...)
 }
 
-// OverLinks returns a Connect whose streams go over links if the chat-service serves links. log
-// gets a line when streams begin to use links, and opened is called for each stream, as in
-// link.Options. With several chat-services, a frozen chat-service is
-// detected within about 3 s; a single chat-service is given more time. A nil identity means plain
-// TCP.
+// OverLinks returns a Connect whose streams go over links if the chat-service serves links. The
+// connection logs when streams begin to use links, and calls opened for each stream (see
+// link.Options). With several chat-services, a frozen chat-service is detected within about 3 s; a
+// single chat-service is given more time. A nil identity means plain TCP.
 func OverLinks(identity *mtls.Identity, log *slog.Logger, several bool, opened func(linked bool)) Connect {
 	var options link.Options
 	if several {

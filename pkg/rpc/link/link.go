@@ -50,8 +50,8 @@ type Options struct {
 	TLS *tls.Config
 	// Refused is called with the address of a caller whose TLS handshake failed; nil for none.
 	Refused func(caller net.Addr, err error)
-	// Opened is called for each stream that an UpgradedConn opens, or fails to open, with whether it is
-	// on a link; nil for none.
+	// Opened is called when an UpgradedConn opens a stream, also if that fails. linked reports whether
+	// the stream uses a link rather than gRPC. nil means no call.
 	Opened func(linked bool)
 	// Dial opens network connections; nil means package net's dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
