@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,15 +34,19 @@ func nodeTest(t *testing.T, dir string, env ...string) {
 	}
 }
 
-// runNode runs the Node tests of a directory whose packages are installed.
+// runNode runs the Node tests of a directory whose packages are installed. If tests fail, it returns
+// only what Node prints of these.
 func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, node, "--test")
+	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=spec")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	endsWithChildren(cmd)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%v: %w", cmd, err)
+	}
+	if _, failed, found := bytes.Cut(out, []byte("failing tests:")); found {
+		out = bytes.TrimSpace(failed)
 	}
 	return out, err
 }

@@ -41,7 +41,7 @@ inBrowser('axe finds no violation', (at) => {
       await check('an answer in Markdown');
     });
   }
-});
+}, { opened: false });
 
 let source;
 

@@ -13,19 +13,20 @@ import { executable, flags } from './chromium.mjs';
 export const base = process.env.WHENCE_URL;
 export const story = 'Tell me a long story about a fox in the harbor.';
 
-// inBrowser describes tests. Each test has its own page in at.page, opened at the chat. A test
-// fails if its page logs an error to its console, throws, loses a request or contacts another host.
-export function inBrowser(name, define) {
+// inBrowser describes tests. Each test has its own page in at.page, opened at the chat, or, if opened
+// is false, opened by the test with at.open. A test fails if its page logs an error to its console,
+// throws, loses a request or contacts another host.
+export function inBrowser(name, define, { opened = true } = {}) {
   describe(name, { skip: !base && 'WHENCE_URL is not set' }, () => {
     const at = {};
-    let browser, context, complaints;
+    let browser, context, complaints = [];
 
     before(async () => {
       browser = await chromium.launch({ executablePath: executable(), args: flags });
     });
     after(() => browser?.close());
 
-    // open replaces the page by one with these context options.
+    // open opens a page with these context options, in place of the page that was open.
     at.open = async (options = {}) => {
       await context?.close();
       context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
@@ -48,9 +49,9 @@ export function inBrowser(name, define) {
       await at.page.goto(base);
       await at.page.waitForFunction(() => document.getElementById('model').value !== '');
     };
-    beforeEach(() => at.open());
+    if (opened) beforeEach(() => at.open());
     afterEach(async () => {
-      await context.close();
+      await context?.close();
       context = undefined;
       assert.deepEqual(complaints, []);
     });

@@ -53,4 +53,4 @@ inBrowser('the layout of the chat', (at) => {
     await at.page.waitForFunction(textIsInSight);
     await at.fits('with the settings');
   });
-});
+}, { opened: false });

@@ -58,7 +58,7 @@ inBrowser('the looks', (at) => {
     }
     return result;
   }
-});
+}, { opened: false });
 
 // compareInPage returns the means of the squares of a screenshot as a PNG, and how they differ from a
 // golden. It runs in the page.
