@@ -314,9 +314,9 @@ func (c *caller[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Durati
 	c.events.Resetting(observer.StopSent, told)
 	stop := c.m.control(wire.ToStop(told, grace))
 	if src := loop.SourceOf(c.st); src != nil {
-		_ = src.SendNow(stop)
-	} else {
-		_ = c.st.Send(stop)
+		_ = src.SendLast(stop)
+		return
 	}
+	_ = c.st.Send(stop)
 	_ = c.st.CloseSend()
 }

@@ -59,8 +59,8 @@ func (l *starvedLink) Recv() (*chatv1.ConverseResponse, error) {
 // Attend implements loop.Source. The conversation of the test has no Carrier.
 func (l *starvedLink) Attend(*loop.Carrier, func() any, func(any) bool, func(error)) {}
 
-// SendNow implements loop.Source.
-func (l *starvedLink) SendNow(m any) error {
+// SendLast implements loop.Source.
+func (l *starvedLink) SendLast(m any) error {
 	l.stops <- m.(*chatv1.ConverseRequest)
 	close(l.answers) // the callee ends the call
 	return nil

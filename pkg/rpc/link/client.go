@@ -197,13 +197,13 @@ func (st *clientStream) SendMsg(m any) error {
 	}
 }
 
-// SendNow implements loop.Source.
-func (st *clientStream) SendNow(m any) error {
+// SendLast implements loop.Source.
+func (st *clientStream) SendLast(m any) error {
 	msg, ok := m.(proto.Message)
 	if !ok {
 		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
 	}
-	return st.s.SendNow(msg)
+	return st.s.SendLast(msg)
 }
 
 // RecvMsg implements grpc.ClientStream.

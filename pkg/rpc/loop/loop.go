@@ -169,9 +169,9 @@ type Source interface {
 	// returns at once, and may call take and ended itself. fresh makes the messages. ended must not
 	// block. RecvMsg returns the messages that take did not get.
 	Attend(c *Carrier, fresh func() any, take func(m any) bool, ended func(err error))
-	// SendNow sends a short last message without waiting for credit. A message above 16 KiB may
-	// block.
-	SendNow(m any) error
+	// SendLast sends a short last message without waiting for credit, and half-closes. A message
+	// above 16 KiB may block.
+	SendLast(m any) error
 }
 
 // SourceOf returns the Source of a call, or nil if its connection has none.

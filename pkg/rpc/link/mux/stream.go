@@ -54,7 +54,7 @@ type Stream struct {
 
 func newStream(c *Conn, id uint32) *Stream {
 	s := &Stream{conn: c, id: id, credit: c.peer.Window}
-	s.in.Init(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage) // the last term is for SendNow
+	s.in.Init(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage) // the last term is for SendLast
 	return s
 }
 
@@ -75,11 +75,15 @@ func (s *Stream) Trailer() metadata.MD {
 
 // CloseSend tells the callee that the caller sends no more messages.
 func (s *Stream) CloseSend() {
-	c := s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.streams[s.id] == s && s.sent == nil {
-		c.follow(s, func(b []byte) []byte { return frame.AppendStream(b, frame.Close, s.id) })
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.closeSend()
+}
+
+// closeSend is CloseSend; the caller holds the connection's mu.
+func (s *Stream) closeSend() {
+	if s.conn.streams[s.id] == s && s.sent == nil {
+		s.conn.follow(s, func(b []byte) []byte { return frame.AppendStream(b, frame.Close, s.id) })
 	}
 }
 
@@ -102,22 +106,33 @@ func (s *Stream) Send(m proto.Message) error {
 	if err := s.wait(false); err != nil {
 		return err
 	}
-	return s.send(m)
+	if err := s.add(m); err != nil {
+		return err
+	}
+	c.flushBy(s.carrier, s.first < hasty)
+	s.first = min(s.first+1, hasty)
+	return nil
 }
 
-// SendNow sends a short last message without waiting for credit. A message in parts may block.
-func (s *Stream) SendNow(m proto.Message) error {
+// SendLast sends a short last message without waiting for credit or for other messages, and
+// half-closes in the same write. A message in parts may block.
+func (s *Stream) SendLast(m proto.Message) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.sent != nil {
 		return s.sent
 	}
-	return s.send(m)
+	err := s.add(m)
+	c.out.haste = true
+	s.closeSend() // flushes, unless a large message comes first
+	c.flush()
+	return err
 }
 
-// send sends a message that may be sent now. The caller holds the connection's mu.
-func (s *Stream) send(m proto.Message) error {
+// add adds a message that may be sent now to the output, which the caller flushes. The caller holds
+// the connection's mu.
+func (s *Stream) add(m proto.Message) error {
 	c := s.conn
 	size := proto.Size(m) // computed late, because the message may have changed during the wait
 	var err error
@@ -144,8 +159,6 @@ func (s *Stream) send(m proto.Message) error {
 		return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
 	}
 	s.credit -= inbox.Cost(size)
-	c.flushBy(s.carrier, s.first < hasty)
-	s.first = min(s.first+1, hasty)
 	return nil
 }
 

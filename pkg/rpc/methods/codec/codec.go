@@ -169,8 +169,8 @@ func (c *carriedCaller[In, Out]) decoded(any) (more bool) {
 	return true
 }
 
-// SendNow implements loop.Source.
-func (c *carriedCaller[In, Out]) SendNow(m any) error { return c.source.SendNow(m) }
+// SendLast implements loop.Source.
+func (c *carriedCaller[In, Out]) SendLast(m any) error { return c.source.SendLast(m) }
 
 // merge adds the messages that have arrived to the current message. An error follows that message.
 func (c *caller[In, Out]) merge() {
