@@ -1,49 +1,30 @@
 package edge_test
 
 import (
-	"bytes"
 	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/metrics"
 )
-
-// A logBuffer collects log lines. It is safe for concurrent use.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 var operatorsAt = regexp.MustCompile(`msg="serving operators" addr=\S+:(\d+)`)
 
 // startWithAdmin starts an edge with an admin listener on listen, and returns the port of that listener.
 func startWithAdmin(t *testing.T, listen string, change func(*edge.Config)) (url, port string) {
 	t.Helper()
-	return startWithAdminLogging(t, &logBuffer{}, listen, change)
+	return startWithAdminLogging(t, new(logtest.Log), listen, change)
 }
 
 // startWithAdminLogging is startWithAdmin with a log.
-func startWithAdminLogging(t *testing.T, logs *logBuffer, listen string, change func(*edge.Config)) (url, port string) {
+func startWithAdminLogging(t *testing.T, logs *logtest.Log, listen string, change func(*edge.Config)) (url, port string) {
 	t.Helper()
 	m, err := metrics.New("api-service")
 	if err != nil {
@@ -237,7 +218,7 @@ func TestAdminListenerBoundsConnections(t *testing.T) {
 		"over TLS":        {"0.0.0.0:0", func(c *edge.Config) { c.TLS.Cert, c.TLS.Key, c.OperatorKey = cert, key, "op" }, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logs := &logBuffer{}
+			logs := new(logtest.Log)
 			_, port := startWithAdminLogging(t, logs, c.listen, c.change)
 			open, most := 0, 300
 			for open < most {

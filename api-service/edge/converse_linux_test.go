@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // TestHalfOpenConversationIsFoundByTCP covers a conversation without pings whose client's machine
 // does not acknowledge the answer.
 func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout, c.MaxBody = 0, 300*time.Millisecond, 1<<20 })
 	c := converse(t, url, "start m say hi"+strings.Repeat(" wait 100ms say lost", 600))
 	c.Until("delta")
@@ -21,7 +22,7 @@ func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
 	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 		t.Error(cause)
 	}
-	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "the client's machine has not answered for 300ms")
+	log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", "the client's machine has not answered for 300ms")
 }
 
 // TestHalfOpenConversationIsFoundByPings: between turns TCP alone notices nothing, because there is
@@ -30,7 +31,7 @@ func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
 // TestClientThatDoesNotAnswerPingsHasGone checks that a missing pong is enough: there the client's
 // machine acknowledges everything.
 func TestHalfOpenConversationIsFoundByPings(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 50*time.Millisecond, 300*time.Millisecond })
 	c := converse(t, url, "start m say hi end x")
 	c.Until("turn_end")
@@ -38,7 +39,7 @@ func TestHalfOpenConversationIsFoundByPings(t *testing.T) {
 	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 		t.Error(cause)
 	}
-	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "has not answered")
+	log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", "has not answered")
 }
 
 // TestConversationOverTLSThatIsNotRead checks that the front resets the client when the edge has

@@ -23,6 +23,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -150,7 +151,7 @@ func wantEnd(t *testing.T, e wstest.Ending, reason, path string, code int) {
 }
 
 func TestConversationOverAWebSocket(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	url, _ := startLogging(t, &log, nil)
 	c := converse(t, url, "start m say one end x")
 	c.Until("turn_end")
@@ -161,7 +162,7 @@ func TestConversationOverAWebSocket(t *testing.T) {
 	c.Say("{}")
 	e := c.End()
 	wantEnd(t, e, "completed", "engine > chat-service > api-service", 1000)
-	log.line(t, "stream ended", "hop=api-service", "stream=talk", "reason=completed")
+	log.Await(t, "stream ended", "hop=api-service", "stream=talk", "reason=completed")
 	story := whole(t, ask(t, "GET", url+"/v1/streams/talk", ""))
 	for _, want := range []string{`"reason":"completed"`, `"delivered":3`, `"leave":"cancel"`} {
 		if !strings.Contains(story, want) {
@@ -228,7 +229,7 @@ func TestClientThatLeavesAConversation(t *testing.T) {
 	for name, how := range leaving {
 		for when, script := range map[string]string{"in an answer": "start m say hi wait 1m", "between turns": "start m say hi end x"} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				var log logbook
+				var log logtest.Log
 				url, chat := startLogging(t, &log, nil)
 				c := converse(t, url, script)
 				if when == "in an answer" {
@@ -241,14 +242,14 @@ func TestClientThatLeavesAConversation(t *testing.T) {
 				if cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 					t.Error(cause)
 				}
-				log.line(t, "stream ended", "hop=api-service", "reason=client_gone", how.says)
+				log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", how.says)
 			})
 		}
 	}
 }
 
 func TestClientThatDoesNotAnswerPingsHasGone(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 20*time.Millisecond, 2*time.Second })
 	c := converse(t, url, "start m say hi wait 1m")
 	pings := 0
@@ -265,7 +266,7 @@ func TestClientThatDoesNotAnswerPingsHasGone(t *testing.T) {
 	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 		t.Error(cause)
 	}
-	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "not answered a ping for 2s")
+	log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", "not answered a ping for 2s")
 }
 
 func TestPingsOfAClientAreAnswered(t *testing.T) {
@@ -506,7 +507,7 @@ func TestMessageJustBeforeTheEndCounts(t *testing.T) {
 		"a close frame": {wstest.CloseFrame(1001), "client_gone", "with the code 1001"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logbook
+			var log logtest.Log
 			url, _ := startLogging(t, &log, nil)
 			for i := range 20 {
 				id := fmt.Sprintf("talk-%d", i)
@@ -517,7 +518,7 @@ func TestMessageJustBeforeTheEndCounts(t *testing.T) {
 				say(t, client, chatOf("start m say hi wait 1m"))
 				client.Until("delta")
 				client.RawEnd(c.last)
-				log.line(t, "stream ended", "hop=api-service", "stream="+id+" ", "reason="+c.reason, c.says)
+				log.Await(t, "stream ended", "hop=api-service", "stream="+id+" ", "reason="+c.reason, c.says)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -90,7 +91,7 @@ func wantText(t *testing.T, c *wstest.Client, text string) storedResponse {
 func previous(id string) string { return `,"previous_response_id":"` + id + `"` }
 
 func TestADialogueContinuesResponsesThatAreNotStored(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	url, chat := startLogging(t, &log, nil)
 	c := dialogue(t, url, "X-Request-Id", "mine")
 	create(c, "start m say one end x", `,"store":false,"stream":true`)
@@ -120,7 +121,7 @@ func TestADialogueContinuesResponsesThatAreNotStored(t *testing.T) {
 	wantText(t, c, "four")
 	for _, r := range []storedResponse{first, second, third} {
 		id := strings.TrimPrefix(r.ID, "resp_")
-		log.line(t, "stream ended", "hop=api-service", "stream="+id, "reason=completed")
+		log.Await(t, "stream ended", "hop=api-service", "stream="+id, "reason=completed")
 	}
 	other := dialogue(t, url)
 	create(other, "x", previous(third.ID))
@@ -236,7 +237,7 @@ func TestAClientThatClosesItsDialogueEndsTheResponse(t *testing.T) {
 		"without":            func(c *wstest.Client) { c.Reset() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logbook
+			var log logtest.Log
 			url, chat := startLogging(t, &log, nil)
 			c := dialogue(t, url)
 			create(c, "start m say hi wait 1m", "")
@@ -247,7 +248,7 @@ func TestAClientThatClosesItsDialogueEndsTheResponse(t *testing.T) {
 			if cause := <-chat.causes; streamerr.As(cause).Reason != streamerr.ClientGone {
 				t.Error(cause)
 			}
-			log.line(t, "stream ended", "hop=api-service", "stream="+strings.TrimPrefix(m.Response.ID, "resp_"), "reason=client_gone")
+			log.Await(t, "stream ended", "hop=api-service", "stream="+strings.TrimPrefix(m.Response.ID, "resp_"), "reason=client_gone")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -75,7 +76,7 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 		"tool_call of a message": {"start m call {} hold x", `input_json_delta`, messagesRoute},
 	} {
 		t.Run(want, func(t *testing.T) {
-			var log logbook
+			var log logtest.Log
 			url, chat := startLogging(t, &log, nil)
 			path, body := test.route(test.script)
 			leave := readUntil(t, url, path, "s", body, test.until, 1)
@@ -87,7 +88,7 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 			if got := awaitStory(t, url, "s", func(s streamStory) bool { return s.State == "ended" }); got.Extent != extent || got.Reason != "client_gone" {
 				t.Errorf("%+v, want %s", got, extent)
 			}
-			log.line(t, "stream ended", "hop=api-service", "extent="+extent)
+			log.Await(t, "stream ended", "hop=api-service", "extent="+extent)
 		})
 	}
 }
@@ -103,7 +104,7 @@ func messagesRoute(script string) (path, body string) {
 // TestClientThatLeavesWithTheWholeAnswerHasCompleted covers a client that waits neither for the
 // usage nor for the terminator.
 func TestClientThatLeavesWithTheWholeAnswerHasCompleted(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	url, chat := startLogging(t, &log, nil)
 	body := strings.TrimSuffix(asking("start m say one finish 0 finish 1 hold x end x"), "}") + `,"n":2,"stream":true}`
 	leave := readUntil(t, url, "/v1/chat/completions", "s", body, `"finish_reason":"stop"`, 2)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -513,7 +513,7 @@ func TestSilenceIsFilledWithComments(t *testing.T) {
 }
 
 func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
-	var log lines
+	var log logtest.Log
 	url, chat := startLogging(t, &log, func(c *edge.Config) {
 		c.WriteTimeout, c.MaxUnsent = time.Second, 1<<16
 		c.Replay = replay.Limits{StreamBytes: 1 << 26, Bytes: 1 << 26}
@@ -542,7 +542,7 @@ func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
 	if text != poured*1000 {
 		t.Errorf("%d bytes, in %d events", text, n)
 	}
-	log.await(t, "slow_reader")
+	log.Await(t, "reader left", "reason=slow_reader")
 	select {
 	case cause := <-chat.causes:
 		t.Fatal("the stream ended:", cause)
@@ -552,36 +552,6 @@ func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
 		t.Error(resp.StatusCode)
 	}
 	<-chat.causes
-}
-
-// lines collects log lines.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// await waits for the log line of a reader that has left for this reason.
-func (l *lines) await(t *testing.T, reason string) {
-	t.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		l.mu.Lock()
-		text := l.text.String()
-		l.mu.Unlock()
-		for line := range strings.Lines(text) {
-			if strings.Contains(line, "reader left") && strings.Contains(line, "reason="+reason) {
-				return
-			}
-		}
-		if time.Since(begun) > 10*time.Second {
-			t.Fatalf("no reader left for %s:\n%s", reason, text)
-		}
-	}
 }
 
 // TestItemsInFlightAtAStopCompleteTheStream stops a stream after its whole answer has been sent. If the

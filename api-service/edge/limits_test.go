@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // TestKeysHaveLimits checks that a request over a limit gets 429 with the time to wait, and that
@@ -149,7 +150,7 @@ func TestKeysAreReloaded(t *testing.T) {
 		}
 	}
 	write("keys: [{key: one, tenant: a}]")
-	logs := &logLines{}
+	logs := new(logtest.Log)
 	url, _ := startLogging(t, logs, func(c *edge.Config) { c.Keys = path })
 	status := func(key string) int {
 		resp := ask(t, "GET", url+"/v1/models", "", bearer(key)...)
@@ -173,7 +174,7 @@ func TestKeysAreReloaded(t *testing.T) {
 		t.Error("a removed key is still valid")
 	}
 	write("keys: [")
-	until("the file is refused", func() bool { return len(logs.about("the key file is refused")) > 0 })
+	until("the file is refused", func() bool { return len(logs.Lines("the key file is refused")) > 0 })
 	if status("two") != 200 {
 		t.Error("the key is not valid any more")
 	}

@@ -5,38 +5,14 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // libraries is the log of the libraries, shared by all tests: their output cannot be redirected
 // while they run.
-var libraries logLines
-
-// logLines collects log lines.
-type logLines struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (h *logLines) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lines = append(h.lines, string(b))
-	return len(b), nil
-}
-
-// about returns the lines that contain word.
-func (h *logLines) about(word string) (lines []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, line := range h.lines {
-		if strings.Contains(line, word) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
+var libraries logtest.Log
 
 // TestStrangersCannotFillTheLog: port scanners and clients that hang up must not concern an
 // operator.
@@ -54,7 +30,7 @@ func TestStrangersCannotFillTheLog(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	if lines := libraries.about("remoteAddr="); len(lines) > 0 {
+	if lines := libraries.Lines("remoteAddr="); len(lines) > 0 {
 		t.Errorf("%d lines, such as %q", len(lines), lines[0])
 	}
 }

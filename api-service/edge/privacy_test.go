@@ -4,13 +4,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // TestPromptsAnswersAndKeysStayOutOfLogs: of streams that complete, fail, panic and are refused, the log, the metrics, the lists and
 // the stories have no part of a prompt, an answer or a key.
 func TestPromptsAnswersAndKeysStayOutOfLogs(t *testing.T) {
 	keyed := keyFile(t, "keys: [{key: sk-canary, tenant: mine}]")
-	logs := &logBuffer{}
+	logs := new(logtest.Log)
 	url, port := startWithAdminLogging(t, logs, "127.0.0.1:0", keyed)
 	seen := ""
 	for name, script := range map[string]string{

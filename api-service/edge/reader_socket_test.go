@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/wstest"
 )
 
@@ -143,13 +144,13 @@ func TestReadersOverWebSocketsReadADrain(t *testing.T) {
 
 // TestCloseFrameJustBeforeTheEndCounts: the log says that the reader left with a close frame.
 func TestCloseFrameJustBeforeTheEndCounts(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	base, _ := startLogging(t, &log, nil)
 	for range 20 {
 		m := makeStream(t, base, "start m say one wait 1m", "X-Leave", "cancel")
 		c := readOver(t, base, m, "")
 		c.Until("data")
 		c.RawEnd(wstest.CloseFrame(1001))
-		log.line(t, "reader left", "stream="+m.ID+" ", "reason=client_gone", "with the code 1001")
+		log.Await(t, "reader left", "stream="+m.ID+" ", "reason=client_gone", "with the code 1001")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 const (
@@ -42,7 +43,7 @@ func tell(t *testing.T, url, id, report string, headers ...string) (status int, 
 }
 
 func TestBufferingProxyIsLoggedOnceAMinute(t *testing.T) {
-	var log lines
+	var log logtest.Log
 	url, _ := startLogging(t, &log, nil)
 	for range 2 {
 		id := read(t, url, paced)
@@ -58,9 +59,7 @@ func TestBufferingProxyIsLoggedOnceAMinute(t *testing.T) {
 			t.Errorf("a second report: %d", status)
 		}
 	}
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	if text := log.text.String(); strings.Count(text, "a proxy collects tokens") != 1 || !strings.Contains(text, "proxy=nginx/1.22.1") {
+	if text := log.String(); strings.Count(text, "a proxy collects tokens") != 1 || !strings.Contains(text, "proxy=nginx/1.22.1") {
 		t.Error(text)
 	}
 }

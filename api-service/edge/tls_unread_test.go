@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // writeCertificate writes a certificate for 127.0.0.1 and its key to files.
@@ -145,7 +146,7 @@ func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 		for reason, timeout := range map[string]string{"user_stop": "3600", "deadline": "2", "drain": "3600"} {
 			t.Run(proto+" "+reason, func(t *testing.T) {
 				t.Parallel()
-				var log logbook
+				var log logtest.Log
 				url, _ := startLogging(t, &log, func(c *edge.Config) {
 					unboundedWrites(c)
 					c.TLS.Cert, c.TLS.Key = cert, key
@@ -161,7 +162,7 @@ func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 					send(t, operator, http.MethodDelete, url+"/v1/streams/unread")
 				}
 				begun := time.Now()
-				log.line(t, "stream ended", "hop=api-service", "stream=unread", "reason="+reason)
+				log.Await(t, "stream ended", "hop=api-service", "stream=unread", "reason="+reason)
 				for send(t, operator, http.MethodGet, url+"/v1/streams") != `{"streams":[]}` {
 					time.Sleep(5 * time.Millisecond)
 					if time.Since(begun) > 20*time.Second {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/api-service/issuer/issuertest"
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // trusting has an edge accept the tokens of an issuer, beside the key of a tenant. more are further fields of the issuer.
@@ -64,7 +65,7 @@ func TestTokensIdentifyTenants(t *testing.T) {
 // the log.
 func TestBadTokensAreRefused(t *testing.T) {
 	at := issuertest.New(t)
-	logs := &logBuffer{}
+	logs := new(logtest.Log)
 	url, _ := startLogging(t, logs, trusting(t, at, ""))
 	good := at.Token(t, nil)
 	awaitListStatus(t, url, good, http.StatusOK)

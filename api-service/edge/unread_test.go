@@ -1,52 +1,18 @@
 package edge_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/logtest"
 )
-
-// A logbook is a log that can be read while it is written.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// line waits for a line that contains all words.
-func (l *logbook) line(t *testing.T, words ...string) string {
-	t.Helper()
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
-		l.mu.Lock()
-		text := l.text.String()
-		l.mu.Unlock()
-	lines:
-		for line := range strings.Lines(text) {
-			for _, word := range words {
-				if !strings.Contains(line, word) {
-					continue lines
-				}
-			}
-			return line
-		}
-	}
-	t.Fatalf("the log has no line with %q", words)
-	return ""
-}
 
 // openUnread sends a request on a connection that is never read, and returns once the edge has
 // stopped writing to it.
@@ -103,7 +69,7 @@ func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log logbook
+			var log logtest.Log
 			url, _ := startLogging(t, &log, unboundedWrites) // the edge drains at the end of the test
 			openUnread(t, url, c.script, c.streamed, c.headers)
 			if c.stop != nil {
@@ -112,7 +78,7 @@ func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
 			if c.reason == "" {
 				return
 			}
-			log.line(t, "stream ended", "hop=api-service", "stream=unread", "reason="+c.reason)
+			log.Await(t, "stream ended", "hop=api-service", "stream=unread", "reason="+c.reason)
 			for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 				if got := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "")); got == `{"streams":[]}` {
 					return
@@ -141,7 +107,7 @@ func TestUnreadStreamDelaysNoOtherStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log logbook
+			var log logtest.Log
 			url, _ := startLogging(t, &log, unboundedWrites)
 			openUnread(t, url, script, true, "X-Leave: detach\r\n")
 			all, text := events(t, ask(t, http.MethodGet, url+"/v1/streams/unread/events", ""))
@@ -149,7 +115,7 @@ func TestUnreadStreamDelaysNoOtherStream(t *testing.T) {
 				t.Errorf("the other reader has %d bytes, and %s at last", len(text), all[len(all)-1].name)
 			}
 			if len(text) > maxUnread {
-				log.line(t, "reader left", "stream=unread", "reason=slow_reader")
+				log.Await(t, "reader left", "stream=unread", "reason=slow_reader")
 			}
 		})
 	}

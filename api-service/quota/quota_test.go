@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -353,7 +354,7 @@ func await(t *testing.T, what string, ok func() bool) {
 
 func TestServerThatDoesNotAnswer(t *testing.T) {
 	addr, stop := serve(t)
-	var lines lockedLines
+	var lines logtest.Log
 	log := slog.New(slog.NewTextHandler(&lines, nil))
 	fallible := open(t, Config{Redis: "redis://" + addr + "/0", Log: log})
 	closed := open(t, Config{Redis: "redis://" + addr + "/0", Closed: true, Log: log})
@@ -385,23 +386,6 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	if n := strings.Count(lines.String(), "redis does not answer"); n != 2 {
 		t.Errorf("%d log lines: %s", n, lines.String())
 	}
-}
-
-type lockedLines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // TestWindow checks that there is room after the wait, and not before.

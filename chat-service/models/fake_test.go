@@ -20,6 +20,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -110,43 +111,17 @@ func work(t *testing.T, name, model string, change func(*llmv1.WorkerInfo)) *wor
 	return w
 }
 
-// A journal is a log that tests can read while it is written. It also records whether the registry
-// is healthy.
+// A journal is the log of a registry, and records whether the registry is healthy.
 type journal struct {
-	mu      sync.Mutex
-	text    strings.Builder
-	healthy bool
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) logged(text string) int { return strings.Count(j.String(), text) }
-
-func (j *journal) saysHealthy() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.healthy
+	logtest.Log
+	healthy atomic.Bool
 }
 
 // open returns a registry, closed with the test.
 func open(t *testing.T) (*Registry, *journal) {
 	t.Helper()
 	j := new(journal)
-	r := New("chat", slog.New(slog.NewTextHandler(j, nil)), func(healthy bool) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.healthy = healthy
-	})
+	r := New("chat", slog.New(slog.NewTextHandler(j, nil)), j.healthy.Store)
 	t.Cleanup(r.Close)
 	return r, j
 }

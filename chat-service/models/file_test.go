@@ -157,7 +157,7 @@ func TestFileIsFollowed(t *testing.T) {
 	write(t, path, "models: [{nom: a}]")
 	eventually(t, "it is refused", func() bool { return results() == "true false" })
 	time.Sleep(2 * readEvery)
-	if results() != "true false" || j.logged("models are refused") != 1 || j.logged("field nom not found") != 1 || len(r.Models()) != 2 {
+	if results() != "true false" || j.Count("models are refused") != 1 || j.Count("field nom not found") != 1 || len(r.Models()) != 2 {
 		t.Error(results(), j)
 	}
 	if err := os.Remove(path); err != nil {

@@ -24,7 +24,7 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 	first.Aliases = []string{"default", "bee"}
 	set(t, r, first, second)
 	healthy(t, r, 2)
-	eventually(t, "the registry is healthy", j.saysHealthy)
+	eventually(t, "the registry is healthy", j.healthy.Load)
 	for name, of := range map[string]*worker{"a": a, "b": b, "bee": b, "default": b} {
 		if n, err := ask(t, r, name, 3, nil); err != nil || n != 3 || of.last().GetModel() != of.info.GetModel() {
 			t.Errorf("%s: %d tokens, %v", name, n, err)
@@ -96,14 +96,14 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	r, j := open(t)
 	set(t, r, card("m", same, unknown, newer, other, silent, small, wrong))
 	eventually(t, "all were asked", func() bool {
-		return j.logged("worker is refused") == 4 && j.logged("worker is healthy") == 3 && j.logged("worker does not report its tokenizer") > 0
+		return j.Count("worker is refused") == 4 && j.Count("worker is healthy") == 3 && j.Count("worker does not report its tokenizer") > 0
 	})
 	for _, line := range []string{"w/other has another tokenizer", "w/silent does not report the length of its context", "w/small has a vocabulary of 7", `w/wrong serves the model \"n\"`} {
-		if j.logged(line) != 1 {
+		if j.Count(line) != 1 {
 			t.Error(line, "is missing:", j)
 		}
 	}
-	if j.logged("worker does not report its tokenizer") != 1 {
+	if j.Count("worker does not report its tokenizer") != 1 {
 		t.Error(j)
 	}
 }
@@ -159,7 +159,7 @@ func TestRemovedModelFinishesItsStreams(t *testing.T) {
 		t.Error(n, err)
 	}
 	eventually(t, "the removed model is gone", func() bool { return len(r.Workers()) == 1 })
-	if j.logged("model was removed or replaced") != 1 {
+	if j.Count("model was removed or replaced") != 1 {
 		t.Error(j)
 	}
 }
@@ -175,8 +175,8 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	c.Aliases, c.Workers = []string{"new"}, a.addr+","+b.addr
 	set(t, r, c)
 	healthy(t, r, 2)
-	eventually(t, "both workers are logged", func() bool { return j.logged("worker is healthy") >= 2 }) // a worker is healthy before its log line
-	if r.find("copy") != before || j.logged("worker is healthy") != 2 {
+	eventually(t, "both workers are logged", func() bool { return j.Count("worker is healthy") >= 2 }) // a worker is healthy before its log line
+	if r.find("copy") != before || j.Count("worker is healthy") != 2 {
 		t.Error("the model was replaced:", j)
 	}
 	if _, err := ask(t, r, "new", 3, nil); err != nil {

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestRemovedWorkerFinishesItsStreams(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
-	p, _ := dialAll(t, Options{Policy: inOrder}, new(journal), a)
+	p, _ := dialAll(t, Options{Policy: inOrder}, new(logtest.Log), a)
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
 	got := read(t.Context(), p, ask(40), func(tokens int) {
 		if tokens != 10 {
@@ -41,7 +42,7 @@ func TestRemovedWorkerFinishesItsStreams(t *testing.T) {
 
 func TestStreamOfARemovedWorkerThatDiesMoves(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
-	p, _ := dialAll(t, Options{Policy: inOrder, Migrations: 1}, new(journal), a, b)
+	p, _ := dialAll(t, Options{Policy: inOrder, Migrations: 1}, new(logtest.Log), a, b)
 	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
 	read(t.Context(), p, ask(40), func(tokens int) {
@@ -56,7 +57,7 @@ func TestStreamOfARemovedWorkerThatDiesMoves(t *testing.T) {
 
 func TestMembersComeAndGoUnderStreams(t *testing.T) {
 	services := []*service{serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, ""), serve(t, &fake{name: "w/2"}, "")}
-	p, _ := dialAll(t, Options{Policy: named(policy.RoundRobin)}, new(journal), services...)
+	p, _ := dialAll(t, Options{Policy: named(policy.RoundRobin)}, new(logtest.Log), services...)
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
 	over := make(chan struct{})
 	var changing sync.WaitGroup
@@ -123,7 +124,7 @@ func TestStreamsGoToWorkersWithEnoughContext(t *testing.T) {
 func TestWorkerThatStartsLateIsUsed(t *testing.T) {
 	a, dead := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	dead.grpc.Stop()
-	p, healthy := dialAll(t, Options{Policy: inOrder}, new(journal), dead, a)
+	p, healthy := dialAll(t, Options{Policy: inOrder}, new(logtest.Log), dead, a)
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(a.fake.asked) != 1 || !healthy() {
 		t.Error(got.err)
 	}
@@ -136,14 +137,14 @@ func TestWorkerThatStartsLateIsUsed(t *testing.T) {
 
 func TestWorkerWithANewNameStartsAfresh(t *testing.T) {
 	a := serve(t, &fake{name: "w/0"}, "")
-	var log journal
+	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, a)
 	w := p.Members()[0]
 	a.other.Store(info("w/7"))
 	w.Probe()
 	eventually(t, "the worker has its new name", func() bool { return w.Name() == "w/7" && good(w) })
 	eventually(t, "each name is logged once", func() bool {
-		return log.count("worker is healthy") == 2 && log.count(`"worker is healthy" worker=w/7`) == 1
+		return log.Count("worker is healthy") == 2 && log.Count(`"worker is healthy" worker=w/7`) == 1
 	})
 	b := serve(t, &fake{name: "w/0"}, "")
 	if err := p.Set(a.addr, b.addr); err != nil {

@@ -18,6 +18,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
@@ -80,27 +81,9 @@ func serve(t *testing.T, f *fake, addr string) *service {
 	return s
 }
 
-// A journal is a log that tests can read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) count(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Count(j.text.String(), text)
-}
-
 // dialAll returns a watched pool of services, which starts healthy. healthy reports whether the
 // pool still is.
-func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p *Pool, healthy func() bool) {
+func dialAll(t *testing.T, opts Options, log *logtest.Log, services ...*service) (p *Pool, healthy func() bool) {
 	t.Helper()
 	var targets []string
 	for _, s := range services {
@@ -163,7 +146,7 @@ func usable(p *Pool) (n int) {
 
 func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
-	var log journal
+	var log logtest.Log
 	p, healthy := dialAll(t, Options{Policy: inOrder, Migrations: 1}, &log, a, b)
 	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
@@ -199,7 +182,7 @@ func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
 
 func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
-	var log journal
+	var log logtest.Log
 	p, _ := dialAll(t, Options{Policy: inOrder}, &log, a, b)
 	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	a.up.Shutdown() // drains
@@ -207,15 +190,15 @@ func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(a.fake.asked) != 0 || len(b.fake.asked) != 1 {
 		t.Error(got.err, len(a.fake.asked), len(b.fake.asked))
 	}
-	if log.count("worker is healthy") != 2 || log.count("worker is not healthy") != 1 {
-		t.Error(log.text.String())
+	if log.Count("worker is healthy") != 2 || log.Count("worker is not healthy") != 1 {
+		t.Error(log.String())
 	}
 }
 
 func TestLoadIncludesOtherCallers(t *testing.T) {
 	a := serve(t, &fake{name: "w/0"}, "")
 	a.info.Load = &llmv1.Load{Running: 4, Queued: 3}
-	var log journal
+	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, a)
 	eventually(t, "7 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken := take(p, ask(1))
@@ -229,9 +212,9 @@ func TestLoadIncludesOtherCallers(t *testing.T) {
 
 func TestSecondWorkerOfANameIsRefused(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/0"}, "")
-	var log journal
+	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, a, b)
-	eventually(t, "the log names both", func() bool { return log.count("are both called w/0: give each its own --name") == 1 })
+	eventually(t, "the log names both", func() bool { return log.Count("are both called w/0: give each its own --name") == 1 })
 	if usable(p) != 1 {
 		t.Error("both are used")
 	}
@@ -245,19 +228,19 @@ func TestSecondWorkerOfANameIsRefused(t *testing.T) {
 
 func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
-	var log journal
+	var log logtest.Log
 	p, _ := dialAll(t, Options{Check: func(info *llmv1.WorkerInfo) error {
 		if info.GetInstance() == "w/1" {
 			return errors.New("another model")
 		}
 		return nil
 	}}, &log, a, b)
-	eventually(t, "the worker is refused", func() bool { return log.count("another model") == 1 })
+	eventually(t, "the worker is refused", func() bool { return log.Count("another model") == 1 })
 	p.Members()[1].Probe()
 	asked := b.probes.Load()
 	eventually(t, "the worker was probed again", func() bool { return b.probes.Load() > asked })
-	if usable(p) != 1 || log.count("another model") != 1 {
-		t.Error(log.text.String())
+	if usable(p) != 1 || log.Count("another model") != 1 {
+		t.Error(log.String())
 	}
 }
 
@@ -267,7 +250,7 @@ func TestWhyAsksTheWorkersOfAStream(t *testing.T) {
 	for _, name := range names {
 		services = append(services, serve(t, &fake{name: name}, ""))
 	}
-	var log journal
+	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, services...)
 	eventually(t, "all are healthy", func() bool { return usable(p) == 3 })
 	for _, i := range []int{0, 2} {

@@ -16,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -155,7 +156,7 @@ func TestPanicOfAnAbandonedCallIsLogged(t *testing.T) {
 			}
 		})
 		left.Say(info("w/0"))
-		var log journal
+		var log logtest.Log
 		p := poolOf(t, Options{Policy: inOrder, Log: slog.New(slog.NewTextHandler(&log, nil))}, &fake{name: "w/1"})
 		p.Pretend(append([]*fleet.Worker{left}, p.Members()...)...)
 		time.AfterFunc(time.Second, func() { left.Say(nil) })
@@ -165,8 +166,8 @@ func TestPanicOfAnAbandonedCallIsLogged(t *testing.T) {
 			}
 		})
 		p.calls.Wait()
-		if got.err != nil || len(got.tokens) != 9 || log.count("the call of a worker that was left panicked") != 1 || log.count("receive_test.go") == 0 || log.count("the left call's bug") != 0 || log.count("level=ERROR") != 1 {
-			t.Error(len(got.tokens), got.err, log.text.String())
+		if got.err != nil || len(got.tokens) != 9 || log.Count("the call of a worker that was left panicked") != 1 || log.Count("receive_test.go") == 0 || log.Count("the left call's bug") != 0 || log.Count("level=ERROR") != 1 {
+			t.Error(len(got.tokens), got.err, log.String())
 		}
 	})
 }

@@ -8,12 +8,13 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 func TestWorkersReportTheirState(t *testing.T) {
 	one, two := serve(t, &fake{name: "worker/1"}, ""), serve(t, &fake{name: "worker/2"}, "")
 	one.info.Load = &llmv1.Load{Running: 2, MaxRunning: 8}
-	p, _ := dialAll(t, Options{}, new(journal), one, two)
+	p, _ := dialAll(t, Options{}, new(logtest.Log), one, two)
 	told := func(at int) *chatv1.Worker { return p.Workers()[at] }
 	eventually(t, "both are healthy", func() bool {
 		return told(0).GetState() == chatv1.WorkerState_WORKER_STATE_HEALTHY && told(1).GetState() == chatv1.WorkerState_WORKER_STATE_HEALTHY

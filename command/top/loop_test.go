@@ -1,19 +1,18 @@
 package top
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/whence-dev/whence/command/remote"
 	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // serveFunc serves requests for which answer returns false like a healthy api-service.
@@ -100,18 +99,6 @@ func TestResultsOfKeysAreShown(t *testing.T) {
 	}
 }
 
-// A lockedBuffer is a buffer for several goroutines.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
 // TestTopRepeatsWithoutATerminal: with --every, also while the service is away for a time.
 func TestTopRepeatsWithoutATerminal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,9 +117,9 @@ func TestTopRepeatsWithoutATerminal(t *testing.T) {
 		}
 		return look == 2
 	})
-	var out, errs lockedBuffer
+	var out, errs logtest.Log
 	status := cli.Execute(ctx, New(), []string{"--url", api.URL, "--every", "1ms"}, &out, &errs)
-	if n := strings.Count(out.text.String(), "2 live at "); status != 0 || n != 2 || !strings.Contains(errs.text.String(), "retrying: ") {
-		t.Errorf("status %d, %d samples, %s", status, n, &errs.text)
+	if n := strings.Count(out.String(), "2 live at "); status != 0 || n != 2 || !strings.Contains(errs.String(), "retrying: ") {
+		t.Errorf("status %d, %d samples, %s", status, n, &errs)
 	}
 }

@@ -59,23 +59,23 @@ func TestReadme(t *testing.T) {
 		t.Errorf("line %d: %s", request.line, out)
 	}
 	r.leave(request)
-	r.want(r.first.output, log)
+	r.want(r.first.output.String, log)
 	r.first.interrupt()
 }
 
 func TestTutorial(t *testing.T) {
 	r := &reading{user: newUser(t), t: t, rest: blocks(t, tutorial)}
 	r.serve(r.next("go run . --pace 10"))
-	r.want(r.first.output, block{text: "Whence streams whence-tiny on http://"})
+	r.want(r.first.output.String, block{text: "Whence streams whence-tiny on http://"})
 	r.next("Whence streams whence-tiny on")
 
 	if out := r.run(r.next("curl -N")); !strings.HasSuffix(strings.TrimSpace(out), "data: [DONE]") {
 		t.Errorf("the stream did not complete: %s", out)
 	}
-	r.want(r.first.output, r.next("reason=completed"))
+	r.want(r.first.output.String, r.next("reason=completed"))
 
 	r.leave(r.next("X-Request-Id: first"))
-	r.want(r.first.output, r.next("stream=first"))
+	r.want(r.first.output.String, r.next("stream=first"))
 	r.want(printed(r.run(r.next("why first"))), r.next("client_gone by client"))
 
 	stopped := printed(r.run(r.next("stop second")))
@@ -109,8 +109,8 @@ func (r *reading) apart() {
 		kill.text = "kill -9 %1\n" // the page explains the numbers
 	}
 	r.paste(r.first, kill)
-	if err := s.cmd.Wait(); err != nil || !strings.HasSuffix(strings.TrimSpace(s.output()), "data: [DONE]") {
-		t.Errorf("the stream did not survive: %v\n%s", err, s.output())
+	if err := s.cmd.Wait(); err != nil || !strings.HasSuffix(strings.TrimSpace(s.output.String()), "data: [DONE]") {
+		t.Errorf("the stream did not survive: %v\n%s", err, s.output.String())
 	}
 	r.want(printed(r.paste(r.first, r.next("why survivor"))), r.next("survivor  ended"))
 	r.want(printed(r.paste(r.first, r.next("grep moved"))), r.next(`msg="stream moved"`))

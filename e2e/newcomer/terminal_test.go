@@ -1,7 +1,6 @@
 package newcomer
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 // patience bounds each wait; go run may have to build.
@@ -63,30 +63,16 @@ func newUser(t *testing.T) *user {
 
 // A terminal is a shell whose user reads its output.
 type terminal struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (s *terminal) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *terminal) output() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	output logtest.Log
 }
 
 // start runs a script in a process group of its own, until the test ends.
 func (u *user) start(script string) *terminal {
 	u.t.Helper()
 	s := &terminal{cmd: exec.CommandContext(u.t.Context(), "bash", "-c", script)}
-	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = "../..", u.env, s, s
+	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = "../..", u.env, &s.output, &s.output
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.cmd.Cancel = func() error { return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) }
 	var err error
@@ -105,14 +91,14 @@ func (u *user) open() *terminal { return u.start("exec bash -m") }
 // paste runs commands of a page in the shell, and returns their output.
 func (u *user) paste(s *terminal, b block) string {
 	u.t.Helper()
-	before := len(s.output())
+	before := len(s.output.String())
 	end := fmt.Sprintf("end of line %d", b.line)
 	if _, err := io.WriteString(s.in, u.adapt.Replace(b.text)+"echo "+end+"\n"); err != nil {
 		u.t.Fatal(err)
 	}
 	u.await(s, end)
-	u.t.Logf("$ %s%s", b.text, s.output()[before:])
-	return s.output()[before:]
+	u.t.Logf("$ %s%s", b.text, s.output.String()[before:])
+	return s.output.String()[before:]
 }
 
 // await waits until the terminal shows a text.
@@ -122,11 +108,11 @@ func (u *user) await(s *terminal, text string) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !strings.Contains(s.output(), text) {
+	for !strings.Contains(s.output.String(), text) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			u.t.Fatalf("no %q in %s", text, s.output())
+			u.t.Fatalf("no %q in %s", text, s.output.String())
 		}
 	}
 }
@@ -136,9 +122,9 @@ func (u *user) run(b block) string {
 	u.t.Helper()
 	s := u.start(u.adapt.Replace(b.text) + "wait\n")
 	if err := s.cmd.Wait(); err != nil {
-		u.t.Fatalf("line %d: %v\n%s", b.line, err, s.output())
+		u.t.Fatalf("line %d: %v\n%s", b.line, err, s.output.String())
 	}
-	return s.output()
+	return s.output.String()
 }
 
 // interrupt presses Ctrl-C, and waits until the commands have ended.

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
@@ -16,24 +15,12 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// A buffer that several loggers write to.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
 func TestEveryHopReportsWhoEndedEachStream(t *testing.T) {
-	var out buffer
+	var out logtest.Log
 	if err := run(&out); err != nil {
 		t.Fatal(err)
 	}
-	said := out.b.String()
+	said := out.String()
 	for _, want := range []string{"front: got number 5\n", "front: got status SERVING\n", "front: got status NOT_SERVING\n"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is missing:\n%s", want, said)

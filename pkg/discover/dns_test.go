@@ -115,8 +115,8 @@ func TestNameIsResolvedPeriodically(t *testing.T) {
 		}
 		z.becomes(false, "10.0.0.4")
 		time.Sleep(resolveEvery)
-		if l.last() != "10.0.0.4:8082" || !s.Answers() || l.logged("discovery does not answer") != 1 {
-			t.Error(l.found, l.log.String())
+		if l.last() != "10.0.0.4:8082" || !s.Answers() || l.Count("discovery does not answer") != 1 {
+			t.Error(l.found, l.String())
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestServerOfAName(t *testing.T) {
 	l := follow(t, parse(t, "dns://"+ln.LocalAddr().String()+"/workers.test.:1"))
 	for until := time.Now().Add(10 * time.Second); l.last() != "10.0.0.1:1"; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatal("the server's answer is not in use:", l.last(), l.log.String())
+			t.Fatal("the server's answer is not in use:", l.last(), l.String())
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/loopback"
 	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 )
@@ -103,13 +104,13 @@ func eventually(t *testing.T, what string, ok func() bool) time.Duration {
 }
 
 // keep registers addr until the test ends, or the returned function is called.
-func keep(t *testing.T, s *server, addr string, l *listener) (leave func()) {
+func keep(t *testing.T, s *server, addr string, log *logtest.Log) (leave func()) {
 	t.Helper()
 	r := Registration{Register: s.url(), Advertise: addr}
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	hold, err := r.Keeper("w", "m", nil, slog.New(slog.NewTextHandler(l, nil)))
+	hold, err := r.Keeper("w", "m", nil, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func keep(t *testing.T, s *server, addr string, l *listener) (leave func()) {
 	t.Cleanup(func() {
 		leave()
 		if t.Failed() {
-			t.Logf("%s logged:\n%s", addr, l.text())
+			t.Logf("%s logged:\n%s", addr, log)
 		}
 	})
 	return leave
@@ -133,16 +134,16 @@ func TestServicesComeAndGo(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	source := parse(t, s.url())
-	l, log := follow(t, source), new(listener)
-	eventually(t, "an empty list", func() bool { return l.logged("found=0") == 1 })
+	l, log := follow(t, source), new(logtest.Log)
+	eventually(t, "an empty list", func() bool { return l.Count("found=0") == 1 })
 	leave := keep(t, s, "a:1", log)
 	t.Log("found after", eventually(t, "it is found", func() bool { return l.last() == "a:1" }))
 	keep(t, s, "b:2", log)
 	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })
 	leave()
 	t.Log("gone after", eventually(t, "it is gone", func() bool { return l.last() == "b:2" }))
-	if log.logged("msg=registered") != 2 || log.logged("not registered") != 0 {
-		t.Error(log.log.String())
+	if log.Count("msg=registered") != 2 || log.Count("not registered") != 0 {
+		t.Error(log.String())
 	}
 }
 
@@ -174,13 +175,13 @@ func TestFleetOutlivesEtcd(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	source := parse(t, s.url())
-	l, log := follow(t, source), new(listener)
+	l, log := follow(t, source), new(logtest.Log)
 	keep(t, s, "a:1", log)
 	keep(t, s, "b:2", log)
 	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })
 	s.kill(t)
 	t.Log("noticed after", eventually(t, "that is noticed", func() bool { return !source.Answers() }))
-	eventually(t, "the registered services notice it, too", func() bool { return log.logged("not registered") == 2 })
+	eventually(t, "the registered services notice it, too", func() bool { return log.Count("not registered") == 2 })
 	if l.last() != "a:1 b:2" {
 		t.Error(l.all())
 	}
@@ -188,9 +189,9 @@ func TestFleetOutlivesEtcd(t *testing.T) {
 	s.dir = t.TempDir() // loses all data
 	s.start(t)
 	eventually(t, "etcd answers again", source.Answers)
-	eventually(t, "they are registered again", func() bool { return log.logged("msg=registered") == 4 })
-	if len(l.all()) != lists || l.logged("discovery does not answer") != 1 || l.logged("discovery answers again") != 1 {
-		t.Error(l.all(), l.logged("msg="))
+	eventually(t, "they are registered again", func() bool { return log.Count("msg=registered") == 4 })
+	if len(l.all()) != lists || l.Count("discovery does not answer") != 1 || l.Count("discovery answers again") != 1 {
+		t.Error(l.all(), l.Count("msg="))
 	}
 	keep(t, s, "c:3", log)
 	eventually(t, "a new service is found", func() bool { return l.last() == "a:1 b:2 c:3" })
@@ -199,14 +200,14 @@ func TestFleetOutlivesEtcd(t *testing.T) {
 func TestEtcdThatHasLostItsDataRemovesNoTargets(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	l, log := follow(t, parse(t, s.url())), new(listener)
+	l, log := follow(t, parse(t, s.url())), new(logtest.Log)
 	keep(t, s, "a:1", log)
 	eventually(t, "it is found", func() bool { return l.last() == "a:1" })
 	s.kill(t)
-	before := log.logged("msg=registered") // a starved process may have lost its lease, and have a new one
+	before := log.Count("msg=registered") // a starved process may have lost its lease, and have a new one
 	s.dir = t.TempDir()
 	s.start(t) // before the processes notice
-	eventually(t, "it is registered again", func() bool { return log.logged("msg=registered") > before })
+	eventually(t, "it is registered again", func() bool { return log.Count("msg=registered") > before })
 	again := follow(t, parse(t, s.url()))
 	eventually(t, "a new watcher finds the service", func() bool { return again.last() == "a:1" })
 	if got := strings.TrimSpace(strings.Join(l.all(), ",")); got != "a:1" && got != ",a:1" { // the list may be empty at first
@@ -218,7 +219,7 @@ func TestServiceThatEndsDuringAnOutageIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	source := parse(t, s.url())
-	l, log := follow(t, source), new(listener)
+	l, log := follow(t, source), new(logtest.Log)
 	keep(t, s, "a:1", log)
 	leave := keep(t, s, "b:2", log)
 	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })

@@ -34,7 +34,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	t.Setenv(userVariable, "root")
 	t.Setenv(passwordVariable, "secret")
 	l := follow(t, source)
-	keep(t, s, "a:1", l)
+	keep(t, s, "a:1", &l.Log)
 	eventually(t, "the registered service is found", func() bool { return l.last() == "a:1" })
 }
 

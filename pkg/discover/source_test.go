@@ -1,7 +1,6 @@
 package discover
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/whence-dev/whence/internal/logtest"
 )
 
 func TestInvalidSourcesAreRefused(t *testing.T) {
@@ -34,17 +35,11 @@ func TestInvalidSourcesAreRefused(t *testing.T) {
 	}
 }
 
-// A listener keeps the targets that a source has found.
+// A listener keeps the targets that a source has found, and its log.
 type listener struct {
+	logtest.Log
 	mu    sync.Mutex
 	found []string
-	log   bytes.Buffer
-}
-
-func (l *listener) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.log.Write(b)
 }
 
 func (l *listener) add(all []Target) {
@@ -71,15 +66,6 @@ func (l *listener) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.found)
-}
-
-func (l *listener) logged(line string) int { return strings.Count(l.text(), line) }
-
-// text returns the log.
-func (l *listener) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.log.String()
 }
 
 // follow watches a source until the test ends.
@@ -143,13 +129,13 @@ func TestLastTargetsRemainWhileTheSourceDoesNotAnswer(t *testing.T) {
 			answers <- nil
 			time.Sleep(2 * retryEvery)
 		}
-		if s.Answers() || l.last() != "a:1" || l.logged("nobody there") != 1 {
-			t.Error(l.found, l.log.String())
+		if s.Answers() || l.last() != "a:1" || l.Count("nobody there") != 1 {
+			t.Error(l.found, l.String())
 		}
 		answers <- targets([]string{"a:1"})
 		synctest.Wait()
-		if !s.Answers() || len(l.found) != 1 || l.logged("discovery answers again") != 1 {
-			t.Error(l.found, l.log.String())
+		if !s.Answers() || len(l.found) != 1 || l.Count("discovery answers again") != 1 {
+			t.Error(l.found, l.String())
 		}
 	})
 }

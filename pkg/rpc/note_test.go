@@ -15,6 +15,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -55,7 +56,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 						yield(nil, stream.Cause(ctx))
 					}
 				})
-				var logs sharedBuffer
+				var logs logtest.Log
 				log := slog.New(slog.NewTextHandler(&logs, nil))
 				svc.hop = &rpc.Hop{Name: "worker", Log: log, Observer: panicker{at: at}}
 				caller := &rpc.Hop{Name: "caller", Log: log, Observer: panicker{at: at}}

@@ -1,14 +1,13 @@
 package rpc_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -50,24 +49,6 @@ type panickingLog struct{ slog.Handler }
 func (panickingLog) Enabled(context.Context, slog.Level) bool  { return true }
 func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log handler panics") }
 
-// A sharedBuffer is a buffer for several writers.
-type sharedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *sharedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *sharedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // TestPanicOfAnObserverEndsNothingElse checks that callers get their answers, that the panic is
 // logged, and that no stream remains in the set of live streams.
 func TestPanicOfAnObserverEndsNothingElse(t *testing.T) {
@@ -84,7 +65,7 @@ func TestPanicOfAnObserverEndsNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			svc := newEmbedder("worker", stream.Unary(newCounter().vectors))
 			svc.engine = newCounter().generate
-			var logs sharedBuffer
+			var logs logtest.Log
 			if test.log == nil {
 				test.log = slog.NewTextHandler(&logs, nil)
 			}

@@ -1,7 +1,6 @@
 package chats
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -12,27 +11,10 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// A journal is a log that the test reads while the fleet writes it.
-type journal struct {
-	mu    sync.Mutex
-	lines bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lines.Write(b)
-}
-
-func (j *journal) count(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Count(j.lines.String(), text)
-}
 
 // TestOnlyChatServiceThatCannotBeReachedIsLogged covers a single chat-service: there is no other
 // choice, but an operator must learn that the chat-service is unreachable.
@@ -47,7 +29,7 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(journal)
+	log := new(logtest.Log)
 	f, err := New("api", source, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +39,9 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	running.Go(func() { f.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait(); f.Close() })
 
-	eventually(t, "it is logged", func() bool { return log.count("a chat-service cannot be used") > 0 })
-	if n := log.count("target=" + addr); n != 1 || log.count("chat-service cannot be reached: connection refused") != 1 || log.count("start chat-service at this address") != 1 {
-		t.Errorf("%d lines: %s", n, &log.lines)
+	eventually(t, "it is logged", func() bool { return log.Count("a chat-service cannot be used") > 0 })
+	if n := log.Count("target=" + addr); n != 1 || log.Count("chat-service cannot be reached: connection refused") != 1 || log.Count("start chat-service at this address") != 1 {
+		t.Errorf("%d lines: %s", n, log)
 	}
 	if err := f.Ready(t.Context()); streamerr.As(err).Reason != streamerr.PeerLost || strings.Contains(err.Error(), addr) {
 		t.Error(err)
@@ -67,9 +49,9 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	s := serve(t, "chat-service", addr, func(s *service) {
 		s.models = []*chatv1.Model{{Id: "good"}, {Id: "m", Problem: "llm-worker/0: the server refuses the key"}}
 	})
-	eventually(t, "that it answers is logged, too", func() bool { return log.count("chat-service answers") == 1 })
+	eventually(t, "that it answers is logged, too", func() bool { return log.Count("chat-service answers") == 1 })
 	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
-	eventually(t, "the reason of its workers is logged", func() bool { return log.count("llm-worker/0: the server refuses the key") == 1 })
+	eventually(t, "the reason of its workers is logged", func() bool { return log.Count("llm-worker/0: the server refuses the key") == 1 })
 	if err := f.Ready(t.Context()); streamerr.As(err).Text() != `chat-service takes no streams: no healthy worker for "m": llm-worker/0: the server refuses the key` {
 		t.Error(err)
 	}

@@ -1,34 +1,15 @@
 package redislog_test
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/internal/logtest"
 )
-
-// A logbook is the log of an instance, which the test reads while the instance writes.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logbook) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Contains(l.text.Bytes(), []byte(text))
-}
 
 // TestStreamWhoseIDIsTakenOnTheServerContinuesLocally: the server loses a stream, and another
 // instance begins a stream under the same id. The first stream continues on its own instance only,
@@ -36,7 +17,7 @@ func (l *logbook) has(text string) bool {
 func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	var logs logbook
+	var logs logtest.Log
 	a, b := openLogging(t, s.addr, replay.Limits{}, slog.NewTextHandler(&logs, nil)), s.open(t, replay.Limits{})
 	defer closeLog(t, a)
 	defer closeLog(t, b)
@@ -55,7 +36,7 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	if err := a.Append("s", "first", delta("one")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first stream gives the server up", func() bool { return logs.has("another stream has the id") })
+	eventually(t, "the first stream gives the server up", func() bool { return logs.Count("another stream has the id") > 0 })
 	if text, _, _ := readText(t, read(t, a, "s"), 0); text != "one" {
 		t.Errorf("the first stream says %q at its own instance", text)
 	}

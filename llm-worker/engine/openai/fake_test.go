@@ -1,7 +1,6 @@
 package openai_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -23,6 +22,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
@@ -218,14 +218,14 @@ func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*ope
 }
 
 // watched starts an engine, and returns the changes of its health, and its log.
-func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
+func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logtest.Log) {
 	t.Helper()
 	return watchedModel(t, tinyModel(t), trusted, url, change...)
 }
 
-func watchedModel(t testing.TB, model *lexicon.Model, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
+func watchedModel(t testing.TB, model *lexicon.Model, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logtest.Log) {
 	t.Helper()
-	lines := new(logBuffer)
+	lines := new(logtest.Log)
 	opts := openai.Options{
 		Options: beside.Options{Upstream: url, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}, Prompt: openai.PromptAuto,
 	}
@@ -245,24 +245,6 @@ func watchedModel(t testing.TB, model *lexicon.Model, trusted *x509.CertPool, ur
 	wg.Go(func() { e.Watch(ctx, func(healthy bool) { health <- healthy }) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return e, health, lines
-}
-
-// A logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func request(limit uint32) *workerv1.TokenRequest {

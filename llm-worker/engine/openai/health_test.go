@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -58,7 +59,7 @@ type patient struct {
 	tokens   atomic.Int32 // that trials have requested
 	probes   atomic.Int32
 	health   chan bool
-	log      logBuffer
+	log      logtest.Log
 	end      func()
 }
 

@@ -1,7 +1,6 @@
 package guard_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -29,6 +28,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -243,7 +243,7 @@ func TestOpenCallsAreBoundedPerConnectionAndInAll(t *testing.T) {
 	for _, srv := range servers {
 		t.Run(srv.name, func(t *testing.T) {
 			seen := newCounter()
-			var log buffer
+			var log logtest.Log
 			addr := srv.serve(t, guard.Options{Name: "hop", Limits: guard.Limits{PerConnection: each, Total: all}, Observer: seen, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			refused := func(cc *grpc.ClientConn, limit guard.Limit, words string) {
 				t.Helper()
@@ -279,24 +279,6 @@ func TestOpenCallsAreBoundedPerConnectionAndInAll(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A buffer is safe for calls that write while the test reads.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestPanicEndsOneCallAlone(t *testing.T) {

@@ -1,7 +1,6 @@
 package mtls_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
@@ -30,30 +30,6 @@ const (
 	chatName   = "spiffe://example.org/ns/prod/sa/chat-service"
 	workerName = "spiffe://example.org/ns/prod/sa/llm-worker"
 )
-
-// A syncBuffer is a log that tests read while servers write.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// awaitText waits until the log has a text.
-func (b *syncBuffer) awaitText(t *testing.T, text string) {
-	t.Helper()
-	await(t, "the log has "+text, func() bool { return strings.Contains(b.String(), text) })
-}
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -153,7 +129,7 @@ func own(t *testing.T, serve func() error, stop func()) {
 }
 
 // identity returns an identity with a new certificate for names.
-func identity(t *testing.T, a *mtlstest.Authority, log *syncBuffer, c mtls.Config, names ...string) (*mtls.Identity, mtlstest.Pair) {
+func identity(t *testing.T, a *mtlstest.Authority, log *logtest.Log, c mtls.Config, names ...string) (*mtls.Identity, mtlstest.Pair) {
 	t.Helper()
 	p := mtlstest.NewPair(t)
 	a.Issue(t, p, names...)
@@ -166,9 +142,9 @@ func identity(t *testing.T, a *mtlstest.Authority, log *syncBuffer, c mtls.Confi
 }
 
 // serving starts a server of kind k that accepts chatName and chat.internal.
-func serving(t *testing.T, k kind, a *mtlstest.Authority) (target string, w *worker, log *syncBuffer, p mtlstest.Pair) {
+func serving(t *testing.T, k kind, a *mtlstest.Authority) (target string, w *worker, log *logtest.Log, p mtlstest.Pair) {
 	t.Helper()
-	log, w = &syncBuffer{}, &worker{}
+	log, w = new(logtest.Log), &worker{}
 	i, p := identity(t, a, log, mtls.Config{Callers: mtls.Names{chatName, "chat.internal"}}, workerName)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,22 +192,22 @@ func TestOthersCannotStopStreams(t *testing.T) {
 			}{
 				{"a plain caller", "TLS", func(string) *tls.Config { return nil }},
 				{"a caller without a certificate", "certificate", func(target string) *tls.Config {
-					i, _ := identity(t, a, &syncBuffer{}, mtls.Config{}, chatName)
+					i, _ := identity(t, a, new(logtest.Log), mtls.Config{}, chatName)
 					c := i.ClientTLS(target)
 					c.GetClientCertificate = nil
 					return c
 				}},
 				{"a caller with another name", "ns/prod/sa/intruder", func(target string) *tls.Config {
-					i, _ := identity(t, a, &syncBuffer{}, mtls.Config{}, "spiffe://example.org/ns/prod/sa/intruder")
+					i, _ := identity(t, a, new(logtest.Log), mtls.Config{}, "spiffe://example.org/ns/prod/sa/intruder")
 					return i.ClientTLS(target)
 				}},
 				{"a caller with two URIs", "must have at most one", func(target string) *tls.Config {
-					i, _ := identity(t, a, &syncBuffer{}, mtls.Config{}, chatName, "spiffe://example.org/ns/prod/sa/intruder")
+					i, _ := identity(t, a, new(logtest.Log), mtls.Config{}, chatName, "spiffe://example.org/ns/prod/sa/intruder")
 					return i.ClientTLS(target)
 				}},
 				{"a caller of another authority", "unknown authority", func(target string) *tls.Config {
-					own, _ := identity(t, a, &syncBuffer{}, mtls.Config{}, chatName)
-					foreign, _ := identity(t, mtlstest.NewAuthority(t), &syncBuffer{}, mtls.Config{}, chatName)
+					own, _ := identity(t, a, new(logtest.Log), mtls.Config{}, chatName)
+					foreign, _ := identity(t, mtlstest.NewAuthority(t), new(logtest.Log), mtls.Config{}, chatName)
 					c := own.ClientTLS(target)
 					c.GetClientCertificate = foreign.ClientTLS(target).GetClientCertificate
 					return c
@@ -242,7 +218,7 @@ func TestOthersCannotStopStreams(t *testing.T) {
 				if err := stop(t, k.dial(t, target, caller.config(target))); err == nil || status.Code(err) == codes.DeadlineExceeded {
 					t.Errorf("%s: %v", caller.name, err)
 				}
-				log.awaitText(t, "a caller was refused")
+				log.Await(t, "a caller was refused")
 				if text := log.String(); !strings.Contains(text, caller.logged) || !strings.Contains(text, "peer=127.0.0.1:") {
 					t.Errorf("%s: the log is\n%s", caller.name, text)
 				}
@@ -268,12 +244,12 @@ func TestCallersRefuseOtherCallees(t *testing.T) {
 				"another host":      {a, mtls.Config{}, "worker.internal:1"},
 				"another authority": {mtlstest.NewAuthority(t), mtls.Config{Callees: mtls.Names{workerName}}, target},
 			} {
-				log := &syncBuffer{}
+				log := new(logtest.Log)
 				i, _ := identity(t, c.authority, log, c.config, chatName)
 				if err := stop(t, k.dial(t, target, i.ClientTLS(c.target))); err == nil {
 					t.Errorf("%s: the call succeeded", name)
 				}
-				log.awaitText(t, "a callee was refused")
+				log.Await(t, "a callee was refused")
 			}
 			if n := w.stops.Load(); n != 0 {
 				t.Errorf("%d Stops reached the method", n)

@@ -1,7 +1,6 @@
 package ttrpc_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 
 	twin "github.com/whence-dev/whence/idl/gen/thrift/chatv1"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
@@ -30,28 +30,10 @@ func (buggyService) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.Mode
 	panic("the secret of the service")
 }
 
-// A logbook collects the log lines of Kitex.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // TestPanicOfAHandlerIsLoggedButNotSent: the log has the stack, and the caller receives neither the
 // stack nor the panic's text.
 func TestPanicOfAHandlerIsLoggedButNotSent(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	kitexrpc.LogTo(&log)
 	t.Cleanup(func() { kitexrpc.LogTo(io.Discard) })
 	srv := kitexrpc.NewServer()
@@ -94,7 +76,7 @@ func TestPanicOfAHandlerIsLoggedButNotSent(t *testing.T) {
 
 // TestPanicThatKitexHasCaughtIsLogged: a panic of a middleware, whose stack Kitex logs.
 func TestPanicThatKitexHasCaughtIsLogged(t *testing.T) {
-	var log logbook
+	var log logtest.Log
 	kitexrpc.LogTo(&log)
 	t.Cleanup(func() { kitexrpc.LogTo(io.Discard) })
 	klog.Errorf("KITEX: processing ttstream request error, remoteAddr=x, error=draining")
