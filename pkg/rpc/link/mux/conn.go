@@ -3,6 +3,7 @@ package mux
 import (
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -195,7 +196,7 @@ func (c *Conn) takeCredit(payload []byte) error {
 func (c *Conn) Open(call frame.Call) (s *Stream, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || c.leaving || c.last+1 == 0 {
+	if c.err != nil || c.leaving {
 		return nil, false, nil
 	}
 	call.Stream = c.last + 1
@@ -205,6 +206,7 @@ func (c *Conn) Open(call frame.Call) (s *Stream, ok bool, err error) {
 		return nil, true, errHeaders
 	}
 	c.out.bytes, c.last = bytes, call.Stream
+	c.leaving = c.leaving || c.last == math.MaxUint32 // no number is left; the pool dials another connection
 	s = newStream(c, call.Stream)
 	c.streams[call.Stream] = s
 	return s, true, nil // the request follows at once, and shares the write
@@ -217,6 +219,7 @@ func (c *Conn) forget(s *Stream) {
 		delete(c.streams, s.id)
 	}
 	c.out.forget(s)
+	c.unblock() // senders may wait for the large message that was dropped
 	idle := c.idleNow()
 	c.mu.Unlock()
 	if idle != nil {
@@ -248,5 +251,5 @@ func (c *Conn) leave() {
 func (c *Conn) Load() (streams int, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.streams), c.err == nil && !c.leaving && c.last+1 != 0
+	return len(c.streams), c.err == nil && !c.leaving
 }

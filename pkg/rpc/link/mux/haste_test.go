@@ -34,15 +34,7 @@ func TestFirstMessagesDoNotWait(t *testing.T) {
 			synctest.Wait()
 			return read.Load() > before
 		}
-		open := func() *Stream {
-			t.Helper()
-			s, ok, err := c.Open(frame.Call{Method: "/a.B/C"})
-			if !ok || err != nil {
-				t.Fatal(ok, err)
-			}
-			return s
-		}
-		old := open()
+		old := opened(t, c)
 		for range hasty {
 			if busy(c); !sends(old) {
 				t.Error("one of the first messages waits")
@@ -51,7 +43,7 @@ func TestFirstMessagesDoNotWait(t *testing.T) {
 		if busy(c); sends(old) {
 			t.Error("a later message does not wait for others")
 		}
-		if !sends(open()) {
+		if !sends(opened(t, c)) {
 			t.Error("the first message of another stream waits although it is due at once")
 		}
 		if busy(c); sends(old) {
@@ -75,10 +67,7 @@ func TestLastMessageIsWrittenAtOnce(t *testing.T) {
 				c, far := newPatient(time.Minute)
 				defer far.Close()
 				defer c.Close(ErrClosed)
-				s, ok, err := c.Open(frame.Call{Method: "/a.B/C"})
-				if !ok || err != nil {
-					t.Fatal(ok, err)
-				}
+				s := opened(t, c)
 				writes := make(chan []byte, 10)
 				go func() {
 					b := make([]byte, 1<<20)
@@ -127,9 +116,19 @@ func TestLastMessageIsWrittenAtOnce(t *testing.T) {
 // of the network connection.
 func newPatient(wait time.Duration) (*Conn, net.Conn) {
 	near, far := net.Pipe()
-	c := New(near, frame.Greeting{Version: frame.Version, Window: 1 << 20, MaxMessage: 1 << 20}, nil, Options{PingEvery: time.Hour, FlushEvery: wait}.WithDefaults())
+	c := New(near, frame.Greeting{Version: frame.Version, Window: 1 << 30, MaxMessage: 1 << 30}, nil, Options{PingEvery: time.Hour, FlushEvery: wait}.WithDefaults())
 	c.Start(nil)
 	return c, far
+}
+
+// opened opens a stream.
+func opened(t *testing.T, c *Conn) *Stream {
+	t.Helper()
+	s, ok, err := c.Open(frame.Call{Method: "/a.B/C"})
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	return s
 }
 
 // busy pretends that the connection would write a thousand times a second.

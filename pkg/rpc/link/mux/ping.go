@@ -20,6 +20,7 @@ func (c *Conn) ping() {
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	var doubted <-chan time.Time // fires when the answer to Doubt's PING is due; nil if there is no such PING
+	answered := false            // the peer has sent something since that PING
 	silent, last := 0, time.Now()
 	for {
 		select {
@@ -29,12 +30,15 @@ func (c *Conn) ping() {
 			if doubted != nil {
 				continue // the peer has not answered yet
 			}
-			c.heard.Store(false)
+			if c.heard.Swap(false) {
+				silent = 0
+			}
+			answered = false
 			c.askPeer()
 			doubted = time.After(doubtTimeout)
 			continue
 		case <-doubted:
-			if doubted = nil; !c.heard.Load() {
+			if doubted = nil; !answered && !c.heard.Load() {
 				c.Fail(ErrSilent)
 				return
 			}
@@ -47,7 +51,7 @@ func (c *Conn) ping() {
 		last = now
 		switch {
 		case c.heard.Swap(false):
-			silent = 0
+			silent, answered = 0, true
 			continue
 		case paused:
 			continue

@@ -103,6 +103,7 @@ func (o *output) item(id uint32, m proto.Message, size int) error {
 // take returns the bytes of the next write: the waiting frames, and one part of one large message.
 func (o *output) take() []byte {
 	o.closeItems()
+	o.haste = false
 	if len(o.large) > 0 {
 		l := o.large[0]
 		o.large = o.large[1:]
@@ -210,7 +211,7 @@ func (c *Conn) flushLate() {
 // The caller holds mu, which is released during a write.
 func (c *Conn) write() {
 	o := &c.out
-	o.writing, o.haste = true, false
+	o.writing = true
 	for !o.empty() && c.err == nil {
 		b := o.take()
 		c.mu.Unlock()
