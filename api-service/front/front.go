@@ -21,13 +21,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/whence-dev/whence/api-service/connlimit"
+	"github.com/whence-dev/whence/internal/certfiles"
 	"github.com/whence-dev/whence/pkg/drain"
 )
 
@@ -77,9 +76,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	if !c.On() {
 		return serve(ctx, ln)
 	}
-	pair := &pair{config: &c}
-	if _, err := pair.get(nil); err != nil {
-		return err
+	files := &certfiles.Files{Cert: c.Cert, Key: c.Key, Use: "HTTPS", Log: logger}
+	if err := files.Load(); err != nil {
+		return fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,8 +92,10 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	}
 	defer transport.CloseIdleConnections()
 	srv := &http.Server{
-		Handler:           handler(ctx, &c, inner.Addr(), transport, logger),
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get},
+		Handler: handler(ctx, &c, inner.Addr(), transport, logger),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return files.Get().Cert, nil
+		}},
 		ReadHeaderTimeout: c.ReadTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
@@ -125,52 +126,6 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		return nil
 	})
 	return group.Wait()
-}
-
-// A pair is the certificate and its key, as read from the files.
-type pair struct {
-	config *Config
-
-	mu      sync.Mutex // guards the following fields
-	cert    *tls.Certificate
-	read    time.Time // when cert was read
-	checked time.Time
-}
-
-// checkEvery is the minimum time between checks of the files; only handshakes check them.
-const checkEvery = time.Second
-
-// get implements tls.Config.GetCertificate. If the files cannot be read, or do not match, the old
-// certificate stays in use.
-func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if p.cert != nil && now.Sub(p.checked) < checkEvery {
-		return p.cert, nil
-	}
-	p.checked = now
-	if p.cert != nil && !p.changed() {
-		return p.cert, nil
-	}
-	cert, err := tls.LoadX509KeyPair(p.config.Cert, p.config.Key)
-	switch {
-	case err == nil:
-		p.cert, p.read = &cert, now
-	case p.cert == nil:
-		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
-	}
-	return p.cert, nil
-}
-
-// changed reports whether a file is newer than cert.
-func (p *pair) changed() bool {
-	for _, file := range []string{p.config.Cert, p.config.Key} {
-		if info, err := os.Stat(file); err == nil && info.ModTime().After(p.read) {
-			return true
-		}
-	}
-	return false
 }
 
 // lines receives the log lines of net/http: failed handshakes and departed clients, which do not

@@ -15,6 +15,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/whence-dev/whence/internal/certfiles"
 )
 
 // An Identity is the identity of this process, and its rules for peers. A nil Identity stands for
@@ -22,7 +24,7 @@ import (
 type Identity struct {
 	config Config
 	log    *slog.Logger
-	files  files
+	files  certfiles.Files
 	quiet  quiet
 }
 
@@ -34,7 +36,7 @@ func (i *Identity) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return i.files.get(&i.config, i.log).cert, nil
+			return i.files.Get().Cert, nil
 		},
 		ClientAuth: tls.RequireAnyClientCert, // VerifyConnection verifies the certificate, with the current authorities
 		VerifyConnection: func(s tls.ConnectionState) error {
@@ -58,7 +60,7 @@ func (i *Identity) ClientTLS(target string) *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		ServerName: host,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return i.files.get(&i.config, i.log).cert, nil
+			return i.files.Get().Cert, nil
 		},
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate, with the current authorities
 		VerifyConnection: func(s tls.ConnectionState) error {
@@ -116,7 +118,7 @@ func (i *Identity) verify(s tls.ConnectionState, usage x509.ExtKeyUsage, flag st
 		intermediates.AddCert(cert)
 	}
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: i.files.get(&i.config, i.log).roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage},
+		Roots: i.files.Get().Roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage},
 	})
 	if err != nil {
 		return fmt.Errorf("the certificate of %s is not valid: %w", names, err)

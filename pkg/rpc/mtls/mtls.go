@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+
+	"github.com/whence-dev/whence/internal/certfiles"
 )
 
 // A Config configures one service. The zero value disables mutual TLS.
@@ -90,8 +92,8 @@ func (c *Config) Open(log *slog.Logger) (*Identity, error) {
 	if !c.On() {
 		return nil, nil //nolint:nilnil // a nil Identity is plain TCP
 	}
-	i := &Identity{config: *c, log: log}
-	if err := i.files.load(c); err != nil {
+	i := &Identity{config: *c, log: log, files: certfiles.Files{Cert: c.Cert, Key: c.Key, CA: c.CA, Use: "mutual TLS", Log: log}}
+	if err := i.files.Load(); err != nil {
 		return nil, fmt.Errorf("mutual TLS: %w", err)
 	}
 	return i, nil
