@@ -316,7 +316,13 @@ func TestConversationsEndWithTheReasonOfTheirStream(t *testing.T) {
 				say(t, c, turnWith("x"))
 			}
 		}, "invalid", "api-service", 4012},
-		"another id":    {"", "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say(`{"chat":{"stream_id":"other"}}`) }, "invalid", "api-service", 4012},
+		"another id": {"", "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say(`{"chat":{"stream_id":"other"}}`) }, "invalid", "api-service", 4012},
+		"an answer to continue": {"", "", func(_ *testing.T, _ string, c *wstest.Client) {
+			c.Say(`{"chat":{"tell_ids":true,"answered":{"ids":[1,2]}}}`)
+		}, "invalid", "api-service", 4012},
+		"choices to continue": {"", "", func(_ *testing.T, _ string, c *wstest.Client) {
+			c.Say(`{"chat":{"tell_ids":true,"answered_choices":[{"ids":[1,2]}]}}`)
+		}, "invalid", "api-service", 4012},
 		"no JSON":       {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say("hello") }, "invalid", "api-service", 4012},
 		"unknown field": {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say(`{"audio":{}}`) }, "invalid", "api-service", 4012},
 		"unknown field within a message": {long, "", func(_ *testing.T, _ string, c *wstest.Client) {

@@ -217,12 +217,20 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 		return nil, err
 	case req.GetStreamId() != "" && t.caller.StreamID(req.GetStreamId()) != t.id:
 		return nil, streamerr.InvalidParam("chat.stream_id", "the id of the stream is %q, as the header %s of the handshake says", t.id, exchange.IDHeader)
+	case req.GetAnswered() != nil: // the worker would read these tokens, and no limit would count them
+		return nil, notResumed("chat.answered")
+	case len(req.GetAnsweredChoices()) > 0:
+		return nil, notResumed("chat.answered_choices")
 	}
 	req.StreamId = t.id
 	if req.Claim, err = t.caller.Claim(req.GetClaim().GetTier()); err != nil {
 		return nil, err
 	}
 	return req, t.caller.Bound(req, &t.timeout, false)
+}
+
+func notResumed(param string) *streamerr.Error {
+	return streamerr.InvalidParam(param, "%s is for services: a client cannot continue an answer over a WebSocket", param).WithCode(streamerr.CodeUnsupportedValue)
 }
 
 // send writes a message. It waits for a slow client, which slows the stream down.
