@@ -77,7 +77,7 @@ func TestOperatorsHaveAListenerOfTheirOwn(t *testing.T) {
 	wantListed(t, "me", list, yours, false)
 
 	for _, p := range []probe{
-		{"GET", "/healthz", "", 200}, {"GET", "/readyz", "", 503}, {"GET", "/", "", 200}, {"GET", "/assets/app.js", "", 200},
+		{"GET", "/healthz", "", 200}, {"GET", "/readyz", "", 503}, {"HEAD", "/healthz", "", 200}, {"GET", "/", "", 200}, {"GET", "/assets/app.js", "", 200},
 		{"GET", "/debug/pprof/heap", "", 200}, {"GET", "/debug/pprof/", "", 200}, {"GET", "/debug/pprof/cmdline", "", 404},
 		{"GET", "/v1/workers", "", 200}, {"GET", "/v1/models", "", 200}, {"GET", "/v1/streams/" + yours, "", 200},
 		{"GET", "/v1/streams", "stranger", 401},                                                // no key is needed, but a wrong one is a mistake

@@ -27,7 +27,7 @@ keys:
 		method, path, key string
 		want              int
 	}{
-		{"GET", "/", "", 200}, {"GET", "/healthz", "", 200}, {"GET", "/readyz", "", 503},
+		{"GET", "/", "", 200}, {"GET", "/healthz", "", 200}, {"GET", "/readyz", "", 503}, {"HEAD", "/healthz", "", 200}, {"HEAD", "/readyz", "", 503},
 		{"GET", "/v1/models", "", 401}, {"GET", "/v1/models", "four", 401}, {"GET", "/v1/models", "one", 200},
 		{"GET", "/v1/workers", "", 401}, {"GET", "/v1/streams", "", 401}, {"GET", "/v1/streams/x?token=x", "", 401},
 		{"DELETE", "/v1/streams/x/events?token=x", "", 405}, {"POST", "/abort_request", "", 401}, {"GET", "/nowhere", "", 401},

@@ -3,6 +3,8 @@
 package operate
 
 import (
+	"net/http"
+
 	"github.com/cloudwego/hertz/pkg/app/server"
 
 	"github.com/whence-dev/whence/api-service/edge/chats"
@@ -36,6 +38,8 @@ func (o *Operator) Routes(h *server.Hertz) {
 	h.POST("/v1/messages/count_tokens", o.Version, o.countTokens)
 	h.GET("/v1/models", o.models)
 	h.GET("/v1/models/*id", o.model)
-	h.GET("/healthz", o.healthz)
-	h.GET("/readyz", o.readyz)
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // probes may use either
+		h.Handle(method, "/healthz", o.healthz)
+		h.Handle(method, "/readyz", o.readyz)
+	}
 }
