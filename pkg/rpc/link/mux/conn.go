@@ -54,7 +54,7 @@ func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 		net: nc, sock: nowait.New(nc), opts: o, peer: peer, serve: serve,
 		done: make(chan struct{}), writer: make(chan struct{}, 1), doubt: make(chan struct{}, 1), streams: map[uint32]*Stream{},
 	}
-	c.out.reset()
+	c.out.closeItems()
 	return c
 }
 
@@ -109,7 +109,9 @@ func (c *Conn) Fail(err error) {
 	c.streams = nil
 	blocked := c.out.blocked
 	c.out.blocked = nil
-	c.out.stopTimer()
+	if c.out.timer != nil {
+		c.out.timer.Stop()
+	}
 	for _, s := range blocked {
 		s.room.open()
 	}

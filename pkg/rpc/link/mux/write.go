@@ -55,23 +55,12 @@ type large struct {
 	behind []byte // frames that follow the message
 }
 
-func (o *output) reset() { o.items = -1 }
-
 // closeItems ends the open ITEMS frame, so that another frame can follow.
 func (o *output) closeItems() { o.items = -1 }
 
-func (o *output) stopTimer() {
-	if o.timer != nil {
-		o.timer.Stop()
-	}
-}
-
 // forget drops the rest of a large message if its stream was dropped.
 func (o *output) forget(s *Stream) {
-	if s.large == nil {
-		return
-	}
-	if s.dropped {
+	if s.large != nil && s.dropped {
 		o.large = slices.DeleteFunc(o.large, func(l *large) bool { return l == s.large })
 		s.large = nil
 	}
@@ -316,7 +305,9 @@ func (c *Conn) add(frames func([]byte) []byte) {
 	}
 	c.out.closeItems()
 	c.out.bytes = frames(c.out.bytes)
-	c.bounded()
+	if len(c.out.bytes) > maxControl { // frames accumulate, and the peer does not read
+		c.failLater(ErrNotRead)
+	}
 	c.flush()
 }
 
@@ -328,14 +319,6 @@ func (c *Conn) follow(s *Stream, add func([]byte) []byte) {
 		return
 	}
 	c.add(add)
-}
-
-// bounded ends the connection of a peer that does not read while frames accumulate. The caller
-// holds mu.
-func (c *Conn) bounded() {
-	if len(c.out.bytes) > maxControl {
-		c.failLater(ErrNotRead)
-	}
 }
 
 // appendItem appends an ITEMS frame of one encoded message.
