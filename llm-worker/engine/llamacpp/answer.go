@@ -19,13 +19,14 @@ type answer struct {
 	ids    beside.Answer
 	likely *likely.Queue // nil unless the request asks for log-probabilities
 	seen   int           // tokens received, lost ones among them
+	ahead  bool          // the server counts tokens before it sends them
 }
 
 // An event is the data of one event of /completion.
 type event struct {
 	Text      string   `json:"content"`
 	IDs       []uint32 `json:"tokens"`
-	Predicted int      `json:"tokens_predicted"` // of the answer so far
+	Predicted int      `json:"tokens_predicted"` // of the answer so far, see take
 	Evaluated uint32   `json:"tokens_evaluated"` // of the prompt
 	Stop      bool     `json:"stop"`             // the last event
 	StopType  string   `json:"stop_type"`
@@ -99,7 +100,10 @@ func (e *event) cached() uint32 {
 	}
 }
 
-// take returns the new tokens of an event.
+// take returns the new tokens of an event, and the lost tokens before them. The count of an event is
+// exact on most servers. On older ones with a draft model it is an upper bound: they count all the
+// drafted tokens that they accept together before they send the first. So the text decides how many
+// tokens were lost.
 func (a *answer) take(e *event) ([]uint32, error) {
 	if len(e.IDs) == 0 {
 		if e.Text != "" {
@@ -108,18 +112,20 @@ func (a *answer) take(e *event) ([]uint32, error) {
 		return nil, nil
 	}
 	ids := e.IDs
-	switch lost := e.Predicted - a.seen - len(ids); {
-	case lost < 0:
+	lost := e.Predicted - a.seen - len(ids)
+	if lost < 0 {
 		return nil, beside.Broken(fmt.Errorf("an event has %d tokens of %d, and %d had come before", len(ids), e.Predicted, a.seen))
-	case lost > 0:
-		found, err := a.pieces.lostIDs(e.Text, ids, lost)
+	}
+	if lost > 0 {
+		found, err := a.pieces.lostIDs(e.Text, ids, lost, a.ahead)
 		if err != nil {
 			return nil, beside.Broken(err)
 		}
+		a.ahead = a.ahead || len(found) < lost
 		a.likely.Unknown(found)
 		ids = slices.Concat(found, ids)
 	}
-	a.seen = e.Predicted
+	a.seen += len(ids)
 	if err := a.likely.Add(e.IDs, positions(e.Probabilities)); err != nil {
 		return nil, beside.Broken(err)
 	}

@@ -3,8 +3,8 @@
 //
 // The server sends no event for a token that ends within a character, and so never reports its id.
 // The next event counts such a token, and has the text of the whole character. The engine finds the
-// ids from that text: see lostIDs. Their log-probabilities cannot be found, so they are reported as
-// impossible.
+// ids from that text: see lostIDs. If the text is not valid UTF-8, the engine guesses them. The
+// log-probabilities of these tokens cannot be found, so they are reported as impossible.
 //
 // A stopped stream closes its connection, which makes the server abort; that confirms the stop. An
 // answer is complete when the event with "stop" has come. Package features lists the honoured
