@@ -71,16 +71,19 @@ func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, eng
 	defer r.close()
 	r.absent.Store(true)
 	if o.Stop != "" {
-		r.control.Stop(heir.StopCause(o.Stop))
+		r.control.Stop(heir.StopCause(e.hop.Name, o.Stop))
 	}
 	r.drive(ctx, in, nil)
 	return nil
 }
 
-// stopped stops a stream on behalf of another instance. fenced ends a stream that another instance
-// has taken over.
-func (e *Edge) stopped(h replay.Head, cause string) { e.stopRun(h, heir.StopCause(cause)) }
-func (e *Edge) fenced(h replay.Head)                { e.stopRun(h, heir.Fenced(e.hop.Name)) }
+// stopped stops a stream on behalf of another instance.
+func (e *Edge) stopped(h replay.Head, cause string) {
+	e.stopRun(h, heir.StopCause(e.hop.Name, cause))
+}
+
+// fenced ends a stream that another instance has taken over.
+func (e *Edge) fenced(h replay.Head) { e.stopRun(h, heir.Fenced(e.hop.Name)) }
 
 func (e *Edge) stopRun(h replay.Head, cause *streamerr.Error) {
 	if r := e.runs.find(h.ID); r != nil && r.epoch == h.Epoch {

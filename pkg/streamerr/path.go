@@ -34,6 +34,14 @@ func (p Path) Append(hop string) Path {
 	return make(Path, 0, len(p)+1).add(p...).add(hop).bounded()
 }
 
+// TrimHop returns p without its last hop, if that is named hop.
+func (p Path) TrimHop(hop string) Path {
+	if n := len(p); n > 0 && p[n-1] == cleanHop(hop) {
+		return p[: n-1 : n-1].bounded()
+	}
+	return p
+}
+
 // NewPath returns a path of hops, cleaned so that ParsePath(p.String()) equals p: the names keep
 // only printable ASCII without ">", at most 128 bytes per hop, and the path has at most 32 hops.
 func NewPath(hops ...string) Path {

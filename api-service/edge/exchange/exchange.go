@@ -123,10 +123,7 @@ func WithStatus(status int, cause error) error { return &refusal{cause, status} 
 func NotKept(hop, id string, record *streamv1.Record) error {
 	e := streamerr.New(streamerr.NotFound, "the events of the stream %q were not kept, or have been dropped", id)
 	if reason := streamerr.Reason(record.GetReason()); reason != streamerr.Unspecified && reason != streamerr.Completed {
-		e.Reason, e.Path = reason, streamerr.NewPath(record.GetPath()...)
-		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself again, as to each refusal
-			e.Path = e.Path[:n-1]
-		}
+		e.Reason, e.Path = reason, streamerr.NewPath(record.GetPath()...).TrimHop(hop) // the hop adds itself again, as to each refusal
 		e.Message = fmt.Sprintf("the stream %q has ended, and its events are not kept: %s", id, record.GetMessage())
 	}
 	return WithStatus(http.StatusGone, e)

@@ -131,10 +131,15 @@ func Fenced(name string) *streamerr.Error {
 	}
 }
 
-// StopCause returns the cause with which another instance stops a stream.
-func StopCause(text string) *streamerr.Error {
-	if cause, ok := streamerr.ParseJSON([]byte(text)); ok {
-		return cause
+// StopCause returns the cause with which an instance has asked, through the replay log, for a stream of
+// the hop named name to stop. The instance that asked may be this one, if it has taken the stream over
+// since. Then the path ends with this hop, which adds itself again to the ending of the stream, so
+// StopCause removes it.
+func StopCause(name, text string) *streamerr.Error {
+	cause, ok := streamerr.ParseJSON([]byte(text))
+	if !ok {
+		return streamerr.New(streamerr.UserStop, "another instance asked for the stream to stop")
 	}
-	return streamerr.New(streamerr.UserStop, "another instance asked for the stream to stop")
+	cause.Path = cause.Path.TrimHop(name)
+	return cause
 }

@@ -1,0 +1,134 @@
+package edge_test
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/api-service/edge/heir"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// testKey signs the read tokens of edges that share a Redis.
+const testKey = "a secret of the tests"
+
+// startRedis runs a redis-server until the test ends, and returns its address.
+func startRedis(t *testing.T) (addr string) {
+	t.Helper()
+	file, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("redis-server is not installed")
+	}
+	ln := listen(t)
+	addr = ln.Addr().String()
+	_ = ln.Close()
+	host, port, _ := net.SplitHostPort(addr)
+	server := exec.Command(file, "--bind", host, "--port", port, "--save", "", "--dir", t.TempDir())
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	until(t, "redis-server listens", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return addr
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+// sharing configures an edge for a Redis.
+func sharing(redis, name string) func(*edge.Config) {
+	return func(c *edge.Config) {
+		c.Name, c.Redis, c.TokenKey, c.TakeoverBytes = name, "redis://"+redis+"/0", testKey, edge.DefaultTakeoverBytes
+	}
+}
+
+// abandonedStream is a stream of an instance named api-a, whose log has one delta. die ends the
+// instance. Then another instance takes the stream over.
+func abandonedStream(t *testing.T, redis string) (m keptStream, die func()) {
+	t.Helper()
+	a, err := redislog.New(redislog.Config{URL: "redis://" + redis + "/0", Name: "api-a", Log: slog.New(slog.DiscardHandler), Lost: heir.Lost("api-a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &call.Call{Request: &chatv1.ChatRequest{StreamId: stream.NewID(), Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: "start m wait 1m"}}}}
+	head := replay.Head{ID: in.Request.GetStreamId(), Epoch: replay.NewEpoch(), Edge: "api-a", Began: time.Now()}
+	heir.Bequeath(&head, in, leave.Policy{Kind: leave.Detach}, streamtrace.Parent{}, edge.DefaultTakeoverBytes)
+	if head, err = a.Begin(t.Context(), head); err != nil {
+		t.Fatal(err)
+	}
+	w, err := a.Writer(head.ID, head.Epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: "one", Tokens: 1, Ids: []uint32{1}}}}
+	if _, err := follow.NewRecorder(w, false, nil).Record(one); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "Redis has the stream", w.Shipped)
+	token := follow.NewKeyring(testKey).Token(head.ID, head.Epoch, time.Now().Add(time.Hour))
+	m = keptStream{ID: head.ID, Events: "/v1/streams/" + head.ID + "/events", Token: token}
+	return m, func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// stopAbandonedStream has an edge stop an abandoned stream, and then take it over. It returns the
+// events after the takeover.
+func stopAbandonedStream(t *testing.T, base, redis string) (keptStream, []event) {
+	t.Helper()
+	m, die := abandonedStream(t, redis)
+	if resp := ask(t, http.MethodDelete, base+"/v1/streams/"+m.ID, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusAccepted {
+		t.Fatal(resp.Status)
+	}
+	die()
+	all, _ := events(t, ask(t, http.MethodGet, base+m.Events+"?token="+m.Token, ""))
+	if len(all) == 0 {
+		t.Fatal("the stream has no events")
+	}
+	return m, all
+}
+
+// TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce: the instance that the client
+// asks to stop the stream runs the stream later.
+func TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce(t *testing.T) {
+	redis := startRedis(t)
+	base, _ := start(t, sharing(redis, "api-b"))
+	_, all := stopAbandonedStream(t, base, redis)
+	if last := all[len(all)-1]; last.name != "error" || !strings.Contains(last.data, `"reason":"user_stop"`) || !strings.Contains(last.data, `"path":["client","api-b"]`) {
+		t.Errorf("%+v", last)
+	}
+}
