@@ -132,3 +132,18 @@ func TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce(t *testin
 		t.Errorf("%+v", last)
 	}
 }
+
+// TestReaderOverAWebSocketReadsTheFailureOfAnHeir: the closing event is the first event of the
+// heir, so no event has the number before its number. The reader has the closing event already.
+func TestReaderOverAWebSocketReadsTheFailureOfAnHeir(t *testing.T) {
+	redis := startRedis(t)
+	base, _ := start(t, sharing(redis, "api-b"))
+	m, all := stopAbandonedStream(t, base, redis)
+	last := all[len(all)-1]
+	if last.name != "error" || !strings.HasSuffix(last.id, ".1000000002") {
+		t.Fatalf("%+v", last)
+	}
+	if e := readOver(t, base, m, "&last_event_id="+last.id).End(); len(e.Messages) > 0 || e.Code != 4003 || e.Text != "user_stop" {
+		t.Errorf("a reader that reconnects gets %+v", e)
+	}
+}

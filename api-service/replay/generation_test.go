@@ -81,6 +81,36 @@ func TestResumedStreamContinuesInANewGeneration(t *testing.T) {
 	}
 }
 
+// TestClosingEventThatBeginsAGenerationIsRead: the number before the number of the closing event
+// names no event.
+func TestClosingEventThatBeginsAGenerationIsRead(t *testing.T) {
+	m := replay.NewMemory(replay.Limits{})
+	defer m.Close()
+	w, err := m.Resume(replay.Head{ID: "s", Epoch: "e"}, replay.Seams{1}, []replay.Event{{Seq: 1, Kind: replay.Delta, Data: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := w.Outbox()
+	if err := w.Append(replay.Event{Kind: replay.Failure, Data: "{}"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.Open(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if e, err := r.Closing(t.Context()); !errors.Is(err, replay.ErrOpen) {
+		t.Errorf("before the server has the event: %+v, %v", e, err)
+	}
+	out.Show(1_000_000_002)
+	if _, err := r.Read(t.Context(), 1_000_000_001); !errors.Is(err, replay.ErrAhead) {
+		t.Error("the number before the closing event:", err)
+	}
+	if e, err := r.Closing(t.Context()); err != nil || e != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "{}"}) {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // TestReaderMayBeAheadOfTheOutbox checks a reader that has got the last event at another instance,
 // before this one knows that the server has the event.
 func TestReaderMayBeAheadOfTheOutbox(t *testing.T) {

@@ -109,6 +109,7 @@ var (
 	ErrTaken   = errors.New("replay: a stream with this id is kept")
 	ErrFull    = errors.New("replay: the log has no room for the stream")
 	ErrAhead   = errors.New("replay: the cursor is ahead of the stream")
+	ErrOpen    = errors.New("replay: the stream has no closing event yet")
 	ErrClosed  = errors.New("replay: the stream has its closing event")
 )
 
@@ -156,6 +157,9 @@ type Reader interface {
 	Head() Head
 	// Read returns the events after the event with number after. It does not wait.
 	Read(ctx context.Context, after uint64) (Page, error)
+	// Closing returns the closing event. It fails with ErrOpen if no Read of the stream can have
+	// returned that event yet.
+	Closing(ctx context.Context) (Event, error)
 	Close()
 }
 

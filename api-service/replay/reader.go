@@ -107,3 +107,18 @@ func (r *memoryReader) read(after uint64) (p Page, held <-chan struct{}, err err
 	p.Events = r.events
 	return p, nil, nil
 }
+
+// Closing implements Reader.
+func (r *memoryReader) Closing(context.Context) (Event, error) {
+	s := r.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.phase == phaseForgotten:
+		return Event{}, ErrUnknown
+	case s.phase != phaseEnded, s.held && s.shown < s.last():
+		return Event{}, ErrOpen
+	default:
+		return s.rest[len(s.rest)-1], nil
+	}
+}

@@ -39,8 +39,8 @@ type socketForm struct {
 	failure []byte // data of the closing event of a stream that failed
 }
 
-// lastEventWithin bounds the wait for the log of a stream whose ending the reader already has.
-const lastEventWithin = time.Second
+// closingWithin bounds the wait for a closing event that the reader already has.
+const closingWithin = time.Second
 
 // noMessage bounds the messages of a reader, in bytes. Readers send no messages.
 const noMessage = 1 << 10
@@ -69,32 +69,31 @@ func (f *socketForm) event(id, name string, data []byte) error {
 	b := append(append(f.out.Begin(), `{"id":"`...), id...)
 	b = append(append(b, `","event":"`...), name...)
 	b = append(append(append(b, `","data":`...), data...), '}')
-	f.note(name, data)
+	if name == string(replay.Failure) {
+		f.failure = append([]byte(nil), data...)
+	}
 	frame, _ := f.out.End(websocket.Text, b)
 	return f.client.Send(frame, deltaCount(name))
 }
 
-// note stores the data of the closing event of a stream that failed.
-func (f *socketForm) note(name string, data []byte) {
-	if name == string(replay.Failure) {
-		f.failure = append([]byte(nil), data...)
-	}
-}
-
-// again reads the closing event for a reader that has it already, because the WebSocket must end
-// with the ending of the stream.
-func (f *socketForm) again() {
-	ctx, cancel := context.WithTimeout(context.Background(), lastEventWithin)
+// readClosing reads the closing event for a reader that has the event already, because the close
+// frame must have the ending of the stream. An error means that the log cannot say how the stream
+// ended.
+func (f *socketForm) readClosing() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closingWithin)
 	defer cancel()
-	_, _ = follow.Follow(ctx, f.in, f.after-1, func(_, name string, data []byte) error { // after an error the reader gets its own ending
-		f.note(name, data)
-		return nil
-	})
+	closing, err := f.in.Closing(ctx)
+	if err == nil && closing.Kind == replay.Failure {
+		f.failure = []byte(closing.Data)
+	}
+	return err
 }
 
 func (f *socketForm) end(cause *streamerr.Error, _ bool) {
 	if cause.Reason == streamerr.Completed && f.after > 0 {
-		f.again()
+		if err := f.readClosing(); err != nil {
+			cause = streamerr.As(Lost(f.in.Head().ID, err)) // never a completion, because the stream may have failed
+		}
 	}
 	reason := cause.Reason
 	if failed, ok := streamerr.ParseJSON(f.failure); ok {

@@ -207,6 +207,32 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	return p, nil
 }
 
+// Closing implements replay.Reader.
+func (r *remoteReader) Closing(ctx context.Context) (replay.Event, error) {
+	var entries *redis.XMessageSliceCmd
+	var fields *redis.SliceCmd
+	_, err := r.log.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		fields = p.HMGet(ctx, headKey(r.head.ID), "epoch", "state")
+		entries = p.XRevRangeN(ctx, logKey(r.head.ID), "+", "-", 1)
+		return nil
+	})
+	r.log.answered(err)
+	if err != nil {
+		return replay.Event{}, unavailable(err)
+	}
+	events, err := entry.Parse(entries.Val())
+	switch known := fields.Val(); {
+	case err != nil:
+		return replay.Event{}, err
+	case known[0] != r.head.Epoch, known[1] == script.Forgotten, known[1] == script.Ended && len(events) == 0:
+		return replay.Event{}, replay.ErrUnknown
+	case known[1] != script.Ended:
+		return replay.Event{}, replay.ErrOpen
+	default:
+		return events[0], nil
+	}
+}
+
 // lost reports whether the cursor names an event that an earlier owner of the stream has shown
 // without writing it.
 func (r *remoteReader) lost(field any, after uint64) bool {

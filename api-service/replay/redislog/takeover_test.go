@@ -130,6 +130,35 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 	closeLog(t, a)
 }
 
+// TestEveryReaderReadsAClosingEventThatBeginsAGeneration: the number before the number of the
+// closing event names no event.
+func TestEveryReaderReadsAClosingEventThatBeginsAGeneration(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	own, there := read(t, a, "s"), read(t, b, "s")
+	eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
+	way.cut()
+	b.takes(t)
+	if err := b.Append("s", "e", replay.Event{Kind: replay.Failure, Data: "{}"}); err != nil {
+		t.Fatal(err)
+	}
+	way.mend(t)
+	a.isFenced(t, "s")
+	heir := read(t, b, "s")
+	eventually(t, "the server has the closing event", func() bool { _, _, ended := readText(t, there, 1); return ended })
+	for name, r := range map[string]replay.Reader{"of the earlier instance": own, "before the takeover": there, "of the heir": heir, "a new one": read(t, a, "s")} {
+		if e, err := r.Closing(t.Context()); err != nil || e != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "{}"}) {
+			t.Errorf("reader %s: %+v, %v", name, e, err)
+		}
+	}
+	closeLog(t, a)
+}
+
 func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -23,6 +23,7 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 		"ReadersWakeUp":                   readersWakeUp,
 		"ReadersDoNotDisturbEachOther":    readersDoNotDisturbEachOther,
 		"NothingFollowsTheEnd":            nothingFollowsTheEnd,
+		"TheClosingEventIsReadAlone":      theClosingEventIsReadAlone,
 		"UnknownStreamsAreErrors":         unknownStreamsAreErrors,
 		"AKeyHasOneStream":                aKeyHasOneStream,
 		"ForgottenStreamsLeaveTheirKey":   forgottenStreamsLeaveTheirKey,
