@@ -46,8 +46,8 @@ import (
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/quota"
+	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/internal/coarse"
@@ -345,5 +345,5 @@ func LogTo(w io.Writer) {
 	hlog.SetLevel(hlog.LevelInfo)
 	hlog.SetOutput(w)
 	kitexrpc.LogTo(w)
-	redislog.LogTo(w)
+	redisclient.LogTo(w)
 }

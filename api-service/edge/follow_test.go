@@ -189,13 +189,19 @@ func TestForgottenStreamIsGone(t *testing.T) {
 func TestRefusedRequestMakesNoStream(t *testing.T) {
 	url, _ := start(t, nil)
 	for script, want := range map[string]int{"fail invalid": 400, "fail overloaded": 429, "wait 20ms fail not_found": 404} {
-		for range 2 { // the idempotency key is free again
-			resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), "Idempotency-Key", script)
+		for _, key := range []string{script, script, ""} { // the idempotency key is free again
+			resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), "Idempotency-Key", key)
 			if body := whole(t, resp); resp.StatusCode != want || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
 				t.Errorf("%s: %d %s", script, resp.StatusCode, body)
 			}
-			if resp := ask(t, http.MethodGet, url+"/v1/streams/"+resp.Header.Get("X-Request-Id")+"/events", ""); whole(t, resp) != "" && resp.StatusCode != http.StatusGone {
-				t.Errorf("%s: its events are %d", script, resp.StatusCode)
+			after := ask(t, http.MethodGet, url+"/v1/streams/"+resp.Header.Get("X-Request-Id")+"/events", "")
+			reason := `"reason":"` + script[strings.LastIndex(script, " ")+1:] + `"`
+			if key == "" { // nobody else has the id
+				if body := whole(t, after); after.StatusCode != http.StatusGone || !strings.Contains(body, reason) {
+					t.Errorf("%s: its events are %d %s", script, after.StatusCode, body)
+				}
+			} else if all, _ := events(t, after); len(all) != 1 || all[0].name != "error" || !strings.Contains(all[0].data, reason) {
+				t.Errorf("%s: a retry that has got its id reads %+v", script, all)
 			}
 		}
 	}

@@ -1,11 +1,13 @@
 package edge_test
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -145,5 +147,54 @@ func TestReaderOverAWebSocketReadsTheFailureOfAnHeir(t *testing.T) {
 	}
 	if e := readOver(t, base, m, "&last_event_id="+last.id).End(); len(e.Messages) > 0 || e.Code != 4003 || e.Text != "user_stop" {
 		t.Errorf("a reader that reconnects gets %+v", e)
+	}
+}
+
+// TestRetryGetsTheRefusalOfAStreamThatWasNotAdmitted: a client retries its request, at the same
+// edge and at another edge, while the first request still waits for a chat-service. Both retries get
+// the stream of the first request. Then that stream is refused.
+func TestRetryGetsTheRefusalOfAStreamThatWasNotAdmitted(t *testing.T) {
+	redis, chats := startRedis(t), ""
+	first, chat := start(t, func(c *edge.Config) {
+		sharing(redis, "api-a")(c)
+		chats = c.Chat
+	})
+	second, _ := start(t, func(c *edge.Config) {
+		sharing(redis, "api-b")(c)
+		c.Chat = chats
+	})
+	try := func(base string) (status int, body string) {
+		resp := ask(t, http.MethodPost, base+"/v1/streams", asking("hold x fail overloaded"), "Idempotency-Key", "k")
+		return resp.StatusCode, whole(t, resp)
+	}
+	refused := make(chan string, 1)
+	go func() {
+		status, body := try(first)
+		refused <- strconv.Itoa(status) + body
+	}()
+	<-chat.begun
+	var receipts []keptStream
+	for _, base := range []string{first, second} {
+		status, body := try(base)
+		var m keptStream
+		if err := json.Unmarshal([]byte(body), &m); err != nil || status != http.StatusOK {
+			t.Fatal(status, body, err)
+		}
+		receipts = append(receipts, m)
+	}
+	close(chat.release)
+	if got := <-refused; !strings.HasPrefix(got, "429") {
+		t.Error(got)
+	}
+	for _, base := range []string{first, second} {
+		for _, m := range receipts {
+			all, _ := events(t, ask(t, http.MethodGet, base+m.Events+"?token="+m.Token, ""))
+			if len(all) != 1 || all[0].name != "error" || !strings.Contains(all[0].data, `"reason":"overloaded"`) || !strings.Contains(all[0].data, `"path":["chat-service","api-a"]`) {
+				t.Errorf("a reader of the refused stream gets %+v", all)
+			}
+		}
+	}
+	if status, body := try(second); status != http.StatusTooManyRequests || !strings.Contains(body, `"path":["chat-service","api-b"]`) {
+		t.Errorf("the next retry does not begin a stream of its own: %d %s", status, body)
 	}
 }

@@ -146,7 +146,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	if refused := e.background(ctx, in, r); refused != nil {
-		e.replay.Forget(conn, id, head.Epoch)
+		e.refuse(conn, in, *head, refused)
 		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))
 		return
 	}
@@ -188,9 +188,20 @@ func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call
 		ctx, r, err = e.begin(traced, c, grant, in, p, head)
 	}
 	if err != nil {
-		e.replay.Forget(conn, id, head.Epoch)
+		e.refuse(conn, in, *head, streamerr.Via(e.hop.Name, err))
 	}
 	return ctx, r, head, err
+}
+
+// refuse ends the log of a stream that is refused with an error. If the stream has an idempotency
+// key, a retry may have got the receipt of the stream already, from any instance. So readers get the
+// error, and the key is free for the next retry. Without a key nobody has the receipt.
+func (e *Edge) refuse(ctx context.Context, in *call.Call, h replay.Head, err *streamerr.Error) {
+	if h.Key == "" {
+		e.replay.Forget(ctx, h.ID, h.Epoch)
+		return
+	}
+	e.replay.Refuse(ctx, h.ID, h.Epoch, follow.Failed(exchange.Outward(in.Param, err)))
 }
 
 // background runs a stream in a goroutine of the edge, which Drain waits for, and returns when the

@@ -1,8 +1,11 @@
-// Package redisclient has the options that all Redis clients of api-service share.
+// Package redisclient has the options and the log that all Redis clients of api-service share.
 package redisclient
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,4 +27,14 @@ func Options(url string, timeout time.Duration) (*redis.Options, error) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.DisableIdentity = true
 	return o, nil
+}
+
+// LogTo sends the log lines of the Redis library, in the whole process, to w.
+func LogTo(w io.Writer) { redis.SetLogger(printer{w}) }
+
+type printer struct{ w io.Writer }
+
+// Printf is the method that the library calls.
+func (p printer) Printf(_ context.Context, format string, args ...any) {
+	_, _ = fmt.Fprintf(p.w, format, args...) // there is nowhere left to report the error
 }

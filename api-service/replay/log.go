@@ -127,6 +127,11 @@ type Log interface {
 	// Forget drops the log and the Key of a stream that began here under this epoch. Its readers
 	// get ErrUnknown. Forget does not affect a later stream with the same id.
 	Forget(ctx context.Context, id, epoch string)
+	// Refuse ends a stream that began here under this epoch, and that no hop below has admitted. It
+	// appends failure, unless the stream has a closing event, and frees the Key. A Begin with the Key
+	// may have returned the head before, on any instance, so readers get the closing event for
+	// RefusedTTL. After that the stream is forgotten.
+	Refuse(ctx context.Context, id, epoch string, failure Event)
 	// Erase drops the log of a stream that has ended, on whichever instance it ran. It returns
 	// false if the stream has not ended. A stream that is not kept counts as erased.
 	Erase(ctx context.Context, id, epoch string) (bool, error)
@@ -174,6 +179,10 @@ type Page struct {
 	// More receives one value when there may be more to read. It is nil if Ended is true.
 	More <-chan struct{}
 }
+
+// RefusedTTL is how long the log of a refused stream is kept. It is short, because a client whose
+// requests are refused may retry often.
+const RefusedTTL = 10 * time.Second
 
 // MaxMerged bounds the data of one event that holds several deltas, in bytes.
 const MaxMerged = 64 << 10

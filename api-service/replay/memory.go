@@ -158,6 +158,34 @@ func (m *Memory) Drop(id, epoch string) (h Head, ok bool) {
 	return s.head, true
 }
 
+// Refuse implements Log.
+func (m *Memory) Refuse(_ context.Context, id, epoch string, failure Event) {
+	m.EndRefused(id, epoch, failure)
+}
+
+// EndRefused is Refuse, and returns the head of the stream, without its memo, and the closing event.
+// ok is false if there is no such stream.
+func (m *Memory) EndRefused(id, epoch string, failure Event) (h Head, closing Event, ok bool) {
+	w, err := m.Writer(id, epoch)
+	if err != nil {
+		return Head{}, Event{}, false
+	}
+	_ = w.Append(failure) // fails if the stream has its closing event already
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := w.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != phaseEnded { // it was forgotten in the meantime
+		return Head{}, Event{}, false
+	}
+	if m.keys[s.head.Key] == s {
+		delete(m.keys, s.head.Key)
+	}
+	time.AfterFunc(RefusedTTL, func() { m.Drop(id, epoch) })
+	return s.head, s.rest[len(s.rest)-1], true
+}
+
 // Erase implements Log.
 func (m *Memory) Erase(_ context.Context, id, epoch string) (bool, error) {
 	m.mu.Lock()

@@ -37,6 +37,15 @@ func (l *Log) forgetEvicted() {
 	}
 }
 
+// Refuse implements replay.Log.
+func (l *Log) Refuse(ctx context.Context, id, epoch string, failure replay.Event) {
+	if h, e, ok := l.local.EndRefused(id, epoch, failure); ok && h.Shared {
+		ctx = context.WithoutCancel(ctx) // the caller may have left
+		ttl := min(replay.RefusedTTL, l.config.Limits.TTL).Milliseconds()
+		l.answered(script.Refuse.Run(ctx, l.db, keysOf(h, l.run), id, epoch, l.run, ttl, wakeName(id), e.Seq, string(e.Kind), e.Data).Err())
+	}
+}
+
 // Erase implements replay.Log. A stream that only this instance has is erased here, even while the
 // server is down.
 func (l *Log) Erase(ctx context.Context, id, epoch string) (bool, error) {

@@ -58,6 +58,10 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		return fmt.Sprint(answer, err)
 	case "forget":
 		l.forget(ctx, h)
+	case "refuse":
+		if err := script.Refuse.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, l.run, replay.RefusedTTL.Milliseconds(), wakeName(h.ID), 9, string(replay.Failure), "{}").Err(); err != nil {
+			return err.Error()
+		}
 	case "erase":
 		n, err := script.Erase.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), l.config.Limits.TTL.Milliseconds()).Int()
 		if err != nil {

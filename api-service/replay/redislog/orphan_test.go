@@ -1,9 +1,11 @@
 package redislog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +65,30 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 				t.Errorf("%s: %q", name, text)
 			}
 		}
+	}
+}
+
+// TestBeginTriesAgainIfTheStreamOfItsKeyIsForgottenMeanwhile: the key of the forgotten stream is
+// free, so the other instance must get a stream.
+func TestBeginTriesAgainIfTheStreamOfItsKeyIsForgottenMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b := openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient)
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	for i := range 200 {
+		key, first, retry := fmt.Sprint("k", i), fmt.Sprint("first", i), fmt.Sprint("retry", i)
+		if _, err := a.Begin(t.Context(), replay.Head{ID: first, Epoch: "e", Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		var forgetting sync.WaitGroup
+		forgetting.Go(func() { a.Forget(context.Background(), first, "e") })
+		h, err := b.Begin(t.Context(), replay.Head{ID: retry, Epoch: "e", Key: key})
+		forgetting.Wait()
+		if err != nil || h.ID != first && h.ID != retry {
+			t.Fatalf("try %d: %+v, %v", i, h, err)
+		}
+		b.Forget(t.Context(), retry, "e")
 	}
 }
 

@@ -29,6 +29,8 @@
 //	live       owner: HandOver                    live       has no owner; another instance takes it over
 //	live       earlier owner: write, Forget       live       nothing is changed: the earlier owner is fenced, and its readers continue on the server
 //	live       any: Stop                          live       the owner gets the cause with its next write, or when it takes the stream over
+//	beginning  owner: Refuse                      ended      appends the refusal, and frees the key; expires after replay.RefusedTTL
+//	live       owner: Refuse                      ended      as above; a stream that has ended keeps its ending
 //	ended      any: Begin with the same key       ended      returns the head of this stream
 //	ended      owner: write, owner has ended it   ended      nothing is left to write
 //	ended      owner: write, other has ended it   ended      the owner is fenced
@@ -55,7 +57,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -193,16 +194,6 @@ func New(c Config) (*Log, error) {
 	return l, nil
 }
 
-// LogTo sends the log lines of the Redis library, in the whole process, to w.
-func LogTo(w io.Writer) { redis.SetLogger(printer{w}) }
-
-type printer struct{ w io.Writer }
-
-// Printf is the method that the library calls.
-func (p printer) Printf(_ context.Context, format string, args ...any) {
-	_, _ = fmt.Fprintf(p.w, format, args...) // there is nowhere left to report the error
-}
-
 // answered records whether the server has answered, and logs a change.
 func (l *Log) answered(err error) {
 	switch {
@@ -228,20 +219,17 @@ func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
 		return known, nil
 	}
 	h.Shared = true
-	id, err := l.beginShared(ctx, h)
+	begun, err := l.beginShared(ctx, h)
 	switch {
-	case errors.Is(err, errOrphan):
+	case errors.Is(err, errOrphan), errors.Is(err, replay.ErrTaken):
 		return replay.Head{}, err
 	case err != nil && h.Key != "":
 		return replay.Head{}, unavailable(err)
 	case err != nil:
 		h.Shared, h.Form, h.Request = false, "", ""
 		return headOf(l.local.Add(h))
-	case id == "":
-		return replay.Head{}, replay.ErrTaken
-	case id != h.ID:
-		known, err := l.head(ctx, id)
-		return known, err
+	case begun.ID != h.ID:
+		return begun, nil
 	}
 	h.Request = "" // only the server keeps the request: prompts are large
 	w, err := l.local.Add(h)
@@ -270,23 +258,34 @@ func headOf(w *replay.Writer, err error) (replay.Head, error) {
 // errOrphan refuses a key whose stream remains in state beginning.
 var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an earlier request with this Idempotency-Key has not begun its stream; try again", RetryAfter: time.Second}
 
-// beginShared creates a head on the server and returns its id, or the id of the stream with the
-// same key, or "" if the id is taken. It waits for at most serverTimeout for a stream with the same
-// key in state beginning: either that stream becomes live, or it is an orphan, which will expire.
-func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err error) {
+// beginShared creates a head on the server and returns it, or returns the head of the stream with
+// the same key. It fails with replay.ErrTaken if the id is taken. While a stream with the same key
+// is in state beginning, beginShared tries again, for at most serverTimeout: either that stream
+// becomes live, or it is an orphan, which will expire. It also tries again if the stream with the
+// same key was forgotten before its head was read.
+func (l *Log) beginShared(ctx context.Context, h replay.Head) (replay.Head, error) {
 	late := time.NewTimer(serverTimeout)
 	defer late.Stop()
 	for {
 		id, state, err := l.makeHead(ctx, h)
-		if err != nil || state != script.Beginning || id == h.ID {
-			return id, err
+		switch {
+		case err != nil:
+			return replay.Head{}, err
+		case id == "":
+			return replay.Head{}, replay.ErrTaken
+		case id == h.ID:
+			return h, nil
+		case state != script.Beginning:
+			if known, err := l.head(ctx, id); !errors.Is(err, replay.ErrUnknown) {
+				return known, err
+			}
 		}
 		select {
 		case <-time.After(beginInterval):
 		case <-late.C:
-			return "", errOrphan
+			return replay.Head{}, errOrphan
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return replay.Head{}, context.Cause(ctx)
 		}
 	}
 }

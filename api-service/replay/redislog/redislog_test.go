@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/replay/replaytest"
@@ -23,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redislog.LogTo(io.Discard)
+	redisclient.LogTo(io.Discard)
 	leaktest.Main(m)
 }
 

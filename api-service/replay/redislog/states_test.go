@@ -43,6 +43,16 @@ ended by owner | erase other           | erased 1    | erased    | 0
 ended by owner | erase same id         | erased 1    | ended     | 2
 ended by other | erase owner           | erased 1    | erased    | 0
 forgotten      | erase other           | erased 1    | forgotten | 0
+absent         | refuse owner          |             | absent    | 0
+beginning      | refuse owner          |             | refused   | 1
+beginning      | refuse same id        |             | beginning | 0
+live           | refuse owner          |             | refused   | 2
+live           | refuse same id        |             | live      | 1
+taken          | refuse owner          |             | live      | 1
+ended by owner | refuse owner          |             | refused   | 2
+ended by owner | refuse same id        |             | ended     | 2
+ended by other | refuse owner          |             | refused   | 2
+forgotten      | refuse owner          |             | forgotten | 0
 beginning      | begin owner           | s beginning | beginning | 0
 beginning      | begin same key        | s beginning | beginning | 0
 beginning      | begin same id         | taken       | beginning | 0
@@ -118,7 +128,8 @@ var lifetimes = map[string][2]time.Duration{
 	"live":      {30 * time.Minute, time.Hour},
 	"ended":     {time.Minute, 2 * time.Minute},
 	"forgotten": {time.Second, 6 * time.Second},
-	"erased":    {time.Minute, 2 * time.Minute}, // forgotten, for as long as the owner may have a copy
+	"refused":   {time.Second, 10 * time.Second}, // ended, without its key
+	"erased":    {time.Minute, 2 * time.Minute},  // forgotten, for as long as the owner may have a copy
 }
 
 func TestEachScriptInEachState(t *testing.T) {
@@ -165,8 +176,11 @@ func TestEachScriptInEachState(t *testing.T) {
 		if now == "" {
 			now = "absent"
 		}
-		if to == "erased" {
+		switch to {
+		case "erased":
 			now = strings.ReplaceAll(now, "forgotten", to)
+		case "refused":
+			now = strings.ReplaceAll(now, "ended", to)
 		}
 		if now != to {
 			t.Errorf("%s, %s: the stream is %s, want %s", from, script, now, to)
@@ -179,7 +193,7 @@ func TestEachScriptInEachState(t *testing.T) {
 		if bounds := lifetimes[to]; left > bounds[1] || left < bounds[0] && to != "absent" {
 			t.Errorf("%s, %s: the server keeps the head for %v, want %v", from, script, left, bounds)
 		}
-		if keyed := to != "absent" && to != "forgotten" && to != "erased"; keyed && (keyLeft-left).Abs() > time.Second || !keyed && keyLeft > 0 {
+		if keyed := to != "absent" && to != "forgotten" && to != "erased" && to != "refused"; keyed && (keyLeft-left).Abs() > time.Second || !keyed && keyLeft > 0 {
 			t.Errorf("%s, %s: the server keeps the key for %v and the head for %v", from, script, keyLeft, left)
 		}
 	}

@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 		"UnknownStreamsAreErrors":         unknownStreamsAreErrors,
 		"AKeyHasOneStream":                aKeyHasOneStream,
 		"ForgottenStreamsLeaveTheirKey":   forgottenStreamsLeaveTheirKey,
+		"RefusedStreamsLeaveTheirKey":     refusedStreamsLeaveTheirKey,
 		"AnEpochIsForOneLog":              anEpochIsForOneLog,
 		"AFullStreamTakesOnlyItsEnding":   aFullStreamTakesOnlyItsEnding,
 		"EndedStreamsExpire":              endedStreamsExpire,

@@ -134,6 +134,26 @@ redis.call('PEXPIRE', head, ttl)
 redis.call('PUBLISH', wake, '')
 return 1`)
 
+	// Refuse ends a beginning or live stream of the instance run with the closing event that has the
+	// number seq, unless the stream has ended, and frees its key. The events expire after ttl.
+	// Refuse changes nothing if another instance has the stream, or if it was forgotten.
+	Refuse = redis.NewScript(`
+local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, epoch, run, ttl, wake, seq, kind, data = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local known = redis.call('HMGET', head, 'epoch', 'state', 'run')
+if known[1] ~= epoch or known[2] == 'forgotten' or known[3] ~= run then return 0 end
+if known[2] ~= 'ended' then
+  redis.call('XADD', log, seq .. '-0', 'kind', kind, 'data', data, 'note', '')
+  redis.call('HSET', head, 'last', seq, 'state', 'ended', 'closer', run)
+end
+redis.call('DEL', request)
+redis.call('SREM', streams, id)
+if key ~= head and redis.call('GET', key) == id then redis.call('DEL', key) end
+redis.call('PEXPIRE', head, ttl)
+redis.call('PEXPIRE', log, ttl)
+redis.call('PUBLISH', wake, '')
+return 1`)
+
 	// Erase is Forget for an ended stream of any instance. It returns 0 if the stream has not
 	// ended.
 	Erase = redis.NewScript(`
