@@ -58,9 +58,9 @@ func (f *Files) Get() Content {
 	switch {
 	case err != nil && err.Error() != f.failure:
 		f.failure = err.Error()
-		f.Log.Error("the new files of "+f.Use+" cannot be used; the old certificate stays in use", "err", err)
+		f.Log.Error("the new certificate files cannot be used; the old ones stay in use", "use", f.Use, "err", err)
 	case err == nil && f.current.Cert != before:
-		f.Log.Info(f.Use+" uses new files for new connections", "not_after", f.current.Cert.Leaf.NotAfter)
+		f.Log.Info("new connections use the new certificate files", "use", f.Use, "not_after", f.current.Cert.Leaf.NotAfter)
 	}
 	if err == nil {
 		f.failure = ""

@@ -60,12 +60,12 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 		}
 		replace(cert, second.Cert)
 		serves("first") // the key does not match yet
-		if n := log.Count("the new files of a test cannot be used; the old certificate stays in use"); n != 1 || !strings.Contains(log.String(), "key.pem") {
+		if n := log.Count("the new certificate files cannot be used; the old ones stay in use"); n != 1 || !strings.Contains(log.String(), "key.pem") {
 			t.Errorf("it logs %d times:\n%s", n, &log)
 		}
 		replace(key, second.Key)
 		serves("second")
-		if n := log.Count("a test uses new files for new connections"); n != 1 {
+		if n := log.Count(`msg="new connections use the new certificate files" use="a test"`); n != 1 {
 			t.Errorf("it logs %d times:\n%s", n, &log)
 		}
 	})
