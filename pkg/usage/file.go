@@ -33,8 +33,24 @@ func (f *file) open() (err error) {
 	} else {
 		f.to, err = os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	}
-	f.torn = false
+	f.torn = err == nil && f.path != standardOutput && endsTorn(f.path)
 	return err
+}
+
+// endsTorn reports whether a file ends within a line, as a full disk or a crash leaves it.
+func endsTorn(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	last := make([]byte, 1)
+	_, err = in.ReadAt(last, info.Size()-1)
+	return err == nil && last[0] != '\n'
 }
 
 // Name implements Sink.

@@ -76,7 +76,15 @@ func Join(records []Record) []Record {
 	orphans := map[string][]Record{}
 	var ids []string
 	for _, r := range records {
-		if r.Kind != Orphan || slices.ContainsFunc(finals[r.ID], r.overlaps) {
+		if r.Kind != Orphan {
+			continue
+		}
+		for _, f := range finals[r.ID] { // a takeover has none of the tokens before it
+			if f.Resumed && r.Received.Before(f.Received) && r.overlaps(f) {
+				r.Ended = f.Received.Add(-1)
+			}
+		}
+		if slices.ContainsFunc(finals[r.ID], r.overlaps) {
 			continue
 		}
 		if orphans[r.ID] == nil {

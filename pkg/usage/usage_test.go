@@ -215,6 +215,34 @@ func (s *limitedWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
+// TestTornEndOfAnEarlierProcessSpoilsNoRecord: a full disk or a crash can leave a part of a line.
+func TestTornEndOfAnEarlierProcessSpoilsNoRecord(t *testing.T) {
+	for before, want := range map[string]string{
+		"": "", "{}\n": "{}\n", "{}\n{\"id\":\"b": "{}\n{\"id\":\"b\n",
+	} {
+		path := filepath.Join(t.TempDir(), "usage.jsonl")
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := openFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := f.Write(t.Context(), []Record{at(Final, "c", 0, 1, 5)}); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		if err := f.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		got, err := os.ReadFile(path)
+		line, ok := strings.CutPrefix(string(got), want)
+		var r Record
+		if err != nil || !ok || json.Unmarshal([]byte(line), &r) != nil || r.ID != "c" {
+			t.Errorf("after %q the file has %q: %v", before, got, err)
+		}
+	}
+}
+
 // TestTornLineSpoilsNoOther: after a write that failed within a line, the next write begins with a
 // line end.
 func TestTornLineSpoilsNoOther(t *testing.T) {
@@ -347,17 +375,19 @@ func TestJoinCountsNoStreamTwice(t *testing.T) {
 		records []Record
 		want    []uint32 // generated tokens of each record that counts
 	}{
-		"final alone":                  {[]Record{at(Final, "a", 0, 2, 3)}, []uint32{3}},
-		"final and what a worker lost": {[]Record{at(Orphan, "a", 0, 1, 9), at(Final, "a", 0, 2, 3)}, []uint32{3}},
-		"orphan alone":                 {[]Record{at(Orphan, "a", 0, 1, 9)}, []uint32{9}},
-		"two choices without an edge":  {[]Record{at(Orphan, "a", 0, 1, 9), at(Orphan, "a", 0, 2, 4)}, []uint32{13}},
-		"an id that is used again":     {[]Record{at(Final, "a", 0, 2, 3), at(Final, "a", 5, 6, 4)}, []uint32{3, 4}},
-		"a retry after a crash":        {[]Record{at(Orphan, "a", 0, 2, 9), at(Final, "a", 5, 6, 4)}, []uint32{9, 4}},
-		"a takeover after a drain":     {[]Record{at(Final, "a", 0, 2, 3), at(Final, "b", 0, 4, 1), resumed(at(Final, "a", 2, 6, 4))}, []uint32{1, 7}},
-		"a takeover after a crash":     {[]Record{at(Orphan, "a", 0, 2, 3), resumed(at(Final, "a", 3, 6, 4))}, []uint32{7}},
-		"two takeovers":                {[]Record{at(Final, "a", 0, 2, 3), resumed(at(Final, "a", 3, 6, 4)), resumed(at(Final, "a", 7, 9, 1))}, []uint32{8}},
-		"only the takeover is known":   {[]Record{resumed(at(Final, "a", 3, 6, 4))}, []uint32{4}},
-		"other ids":                    {[]Record{at(Final, "a", 0, 2, 3), at(Orphan, "b", 0, 1, 9)}, []uint32{9, 3}},
+		"final alone":                                  {[]Record{at(Final, "a", 0, 2, 3)}, []uint32{3}},
+		"final and what a worker lost":                 {[]Record{at(Orphan, "a", 0, 1, 9), at(Final, "a", 0, 2, 3)}, []uint32{3}},
+		"orphan alone":                                 {[]Record{at(Orphan, "a", 0, 1, 9)}, []uint32{9}},
+		"two choices without an edge":                  {[]Record{at(Orphan, "a", 0, 1, 9), at(Orphan, "a", 0, 2, 4)}, []uint32{13}},
+		"an id that is used again":                     {[]Record{at(Final, "a", 0, 2, 3), at(Final, "a", 5, 6, 4)}, []uint32{3, 4}},
+		"a retry after a crash":                        {[]Record{at(Orphan, "a", 0, 2, 9), at(Final, "a", 5, 6, 4)}, []uint32{9, 4}},
+		"a takeover after a drain":                     {[]Record{at(Final, "a", 0, 2, 3), at(Final, "b", 0, 4, 1), resumed(at(Final, "a", 2, 6, 4))}, []uint32{1, 7}},
+		"a takeover after a crash":                     {[]Record{at(Orphan, "a", 0, 2, 3), resumed(at(Final, "a", 3, 6, 4))}, []uint32{7}},
+		"a takeover before the loss is noticed":        {[]Record{at(Orphan, "a", 0, 15, 3), resumed(at(Final, "a", 5, 20, 4))}, []uint32{7}},
+		"the loss is noticed after the takeover's end": {[]Record{at(Orphan, "a", 0, 25, 3), resumed(at(Final, "a", 5, 20, 4))}, []uint32{7}},
+		"two takeovers":                                {[]Record{at(Final, "a", 0, 2, 3), resumed(at(Final, "a", 3, 6, 4)), resumed(at(Final, "a", 7, 9, 1))}, []uint32{8}},
+		"only the takeover is known":                   {[]Record{resumed(at(Final, "a", 3, 6, 4))}, []uint32{4}},
+		"other ids":                                    {[]Record{at(Final, "a", 0, 2, 3), at(Orphan, "b", 0, 1, 9)}, []uint32{9, 3}},
 	} {
 		var got []uint32
 		for _, r := range Join(test.records) {
