@@ -93,6 +93,7 @@ export class Stream {
       if (opened !== undefined) patience.held(performance.now() - opened);
       await patience.wait(err, this.#source.signal);
     } catch (last) {
+      this.#source.signal?.throwIfAborted(); // the reader itself has left, whatever its reason
       const failure = foreign(last);
       if (!(failure instanceof WhenceError)) throw failure;
       this.#fail(failure);

@@ -224,6 +224,22 @@ test('abort leaves at once: while a stream is created, read, awaited, and yielde
   assert.deepEqual(read, ['a']);
 });
 
+test('the reason of an abort is not the ending of the stream', bound, async (t) => {
+  const service = await serve(t, sendAndWait(delta(1, 'a')), refusal(404, 'not_found'));
+  const control = new AbortController();
+  const client = new Whence({ baseURL: service.baseURL });
+  const stream = client.resume('x', { signal: control.signal });
+  let other;
+  await assert.rejects(async () => {
+    for await (const _ of stream) {
+      other = await client.resume('y').text().catch((err) => err);
+      control.abort(other);
+    }
+  }, (err) => err === other);
+  assert.ok(other instanceof WhenceError);
+  assert.equal(stream.ending, undefined);
+});
+
 test('stop is retried, and succeeds if the stream has already ended', bound, async (t) => {
   const service = await serve(t, abort, json(202, '{}'));
   await new Whence({ baseURL: service.baseURL, key: 'k' }).resume('str/1').stop();
