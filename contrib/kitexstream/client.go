@@ -236,6 +236,9 @@ func (c *clientCall) ending(err error, trailer func(key string) string) *streame
 	if biz {
 		c.stream.Answered(code)
 	}
+	if e != nil && !done && !biz && e.Reason == streamerr.Completed { // the callee has completed, and this hop could not read it
+		e = nil
+	}
 	switch {
 	case e != nil && biz:
 	case e != nil:

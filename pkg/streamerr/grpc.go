@@ -106,7 +106,9 @@ func fromStatus(st *status.Status) (e *Error, ours bool) {
 				continue
 			}
 			ours = true
-			e.Reason = ParseReason(d.GetReason())
+			if e.Reason = ParseReason(d.GetReason()); e.Reason == Completed { // a failure has not completed
+				e.Reason = Unspecified
+			}
 			if path := d.GetMetadata()[pathKey]; path != "" {
 				e.Path = ParsePath(path)
 			}

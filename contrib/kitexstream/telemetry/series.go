@@ -13,7 +13,8 @@ import (
 // files and routes, but a generic client accepts any name.
 const maxMethods = 200
 
-// Other is the label method of the methods past the first 200.
+// Other is the label method of the methods past the first 200, and the label reason of unknown
+// reasons.
 const Other = "other"
 
 // BizStatus is the label reason of a stream that the application answered with a BizStatusError of

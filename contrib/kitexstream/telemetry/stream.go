@@ -241,6 +241,9 @@ func (s *Stream) End(e *streamerr.Error) {
 		return r
 	})
 	reason := e.Reason.String()
+	if _, known := streamv1.Reason_name[int32(e.Reason)]; !known { // a peer may send any number
+		reason = Other
+	}
 	if biz != nil {
 		reason = BizStatus
 	}

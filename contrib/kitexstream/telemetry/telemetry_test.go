@@ -74,7 +74,7 @@ func scrape(registry *prometheus.Registry) string {
 	return w.Body.String()
 }
 
-func TestMethodsPastTheBoundShareALabel(t *testing.T) {
+func TestUnboundedNamesShareALabel(t *testing.T) {
 	r := telemetry.New(telemetry.Config{Name: "exchange"})
 	registry := prometheus.NewPedanticRegistry()
 	if err := r.Register(registry); err != nil {
@@ -85,7 +85,13 @@ func TestMethodsPastTheBoundShareALabel(t *testing.T) {
 		m.Name = fmt.Sprint("made up ", n)
 		r.Begin(t.Context(), telemetry.Call{Method: m}).End(telemetry.Completed())
 	}
+	for n := range 100 { // peers may send reasons of a later version, or any number
+		r.Begin(t.Context(), telemetry.Call{Method: served}).End(&streamerr.Error{Reason: streamerr.Reason(1000 + n)})
+	}
 	got := scrape(registry)
+	if n := strings.Count(got, `reason="other"`); n != 1 || strings.Contains(got, "reason_10") {
+		t.Errorf("%d series have unknown reasons, not one", n)
+	}
 	if n := strings.Count(got, "\nstream_live{"); n != 201 {
 		t.Errorf("%d methods have series, not 200 and the series of all other methods", n)
 	}

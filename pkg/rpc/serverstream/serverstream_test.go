@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -206,6 +207,42 @@ func TestFailureHasItsReasonAndPath(t *testing.T) {
 		if e := streamerr.As(last); e.Reason != streamerr.EngineFailed || e.Path.String() != "callee" || e.Message != "out of luck" {
 			t.Errorf("%s: %v", name, e)
 		}
+	}
+}
+
+// contradictory ends calls with INTERNAL, and says that they have completed.
+type contradictory struct {
+	healthpb.UnimplementedHealthServer
+}
+
+// Watch implements healthpb.HealthServer.
+func (contradictory) Watch(_ *healthpb.HealthCheckRequest, st grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	if err := st.Send(&healthpb.HealthCheckResponse{}); err != nil {
+		return err
+	}
+	s, err := status.New(codes.Internal, "the disk is gone").WithDetails(&errdetails.ErrorInfo{Domain: streamerr.Domain, Reason: "COMPLETED", Metadata: map[string]string{"path": "callee"}})
+	return errors.Join(err, s.Err())
+}
+
+// TestFailureIsNotCompleted: a stream that fails has not completed, whatever its callee says.
+func TestFailureIsNotCompleted(t *testing.T) {
+	srv := grpc.NewServer()
+	healthpb.RegisterHealthServer(srv, contradictory{})
+	ln := listen(t)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(ln) })
+	t.Cleanup(func() { srv.Stop(); serving.Wait() })
+	cc, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	var last error
+	for _, err := range dial("caller", "callee", cc)(t.Context(), ask("")()) {
+		last = err
+	}
+	if e := streamerr.As(last); last == nil || e.Reason != streamerr.Internal || e.Path.String() != "callee" {
+		t.Errorf("the caller got %v", last)
 	}
 }
 

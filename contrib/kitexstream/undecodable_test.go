@@ -1,0 +1,49 @@
+package kitexstream_test
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/kitex/client"
+
+	"github.com/whence-dev/whence/contrib/kitexstream"
+	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// TestAMessageThatCannotBeReadIsNotACompletion: the callee's trailer says that the stream has
+// completed, but this hop cannot decode the last message.
+func TestAMessageThatCannotBeReadIsNotACompletion(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan struct{})
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(sent)
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status, Whence-End-Reason, Whence-End-Path")
+		_, _ = w.Write([]byte{0, 0, 0, 0, 3, 0xff, 0xff, 0xff}) // no protobuf
+		w.Header().Set("Grpc-Status", "0")
+		w.Header().Set("Whence-End-Reason", "completed")
+		w.Header().Set("Whence-End-Path", "callee")
+	})}
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(ln) })
+	defer serving.Wait()
+	defer srv.Close()
+	caller := newHop(t, "caller", func(c *telemetry.Config) { c.Ratio = 1 })
+	st, err := dialGRPC(t, ln.Addr().String(), client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
+	<-sent
+	time.Sleep(200 * time.Millisecond) // the trailer arrives before the reader reads
+	if err := readAll(t.Context(), st, err); err == nil {
+		t.Error("the reader got no error")
+	}
+	if s := only(t, caller.ended(t), "client"); attr(s, "whence.reason") == streamerr.Completed.String() {
+		t.Errorf("the ending is %s, path %s", attr(s, "whence.reason"), attr(s, "whence.path"))
+	}
+}
