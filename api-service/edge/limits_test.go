@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -133,6 +134,18 @@ func TestKeysBoundRequests(t *testing.T) {
 	}
 	if resp := ask(t, "POST", url+"/generate", `{"text":"x"}`, bearer("one")...); resp.StatusCode != http.StatusForbidden || !strings.Contains(whole(t, resp), `"param":"model"`) {
 		t.Error("a request without a model is served:", resp.StatusCode)
+	}
+	for path, body := range map[string]string{
+		"/tokenize":                 `{"model":%q,"prompt":"x"}`,
+		"/detokenize":               `{"model":%q,"tokens":[1]}`,
+		"/v1/messages/count_tokens": `{"model":%q,"messages":[{"role":"user","content":"x"}]}`,
+	} {
+		if resp := ask(t, "POST", url+path, fmt.Sprintf(body, "m3"), bearer("one")...); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s with a model of others: status %d: %s", path, resp.StatusCode, whole(t, resp))
+		}
+		if resp := ask(t, "POST", url+path, fmt.Sprintf(body, "m"), bearer("one")...); resp.StatusCode == http.StatusForbidden {
+			t.Errorf("%s with the key's model: %s", path, whole(t, resp))
+		}
 	}
 	if resp := ask(t, "GET", url+"/v1/models", "", bearer("old")...); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(whole(t, resp), "has expired") {
 		t.Error("an expired key is accepted:", resp.StatusCode)

@@ -331,8 +331,12 @@ func (r *Ring) Find(ctx context.Context, header string) (Holder, error) {
 }
 
 // Claim returns the claim of a stream in a tier. A request without a tier gets the default tier, or
-// the key's tier if that is less urgent. A nil Entry allows any tier, without a tenant.
+// the key's tier if that is less urgent. An unknown tier is INVALID. A nil Entry allows any tier,
+// without a tenant.
 func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
+	if _, known := llmv1.Tier_name[int32(tier)]; !known { // clients of WebSockets may send any number
+		return nil, streamerr.InvalidParam("service_tier", "there is no tier %d", tier)
+	}
 	if e == nil {
 		return &llmv1.Claim{Tier: tier}, nil
 	}

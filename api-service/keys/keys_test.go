@@ -57,6 +57,11 @@ keys:
 				t.Errorf("%q may claim %v: %v", header, tier, err)
 			}
 		}
+		for _, tier := range []llmv1.Tier{-1, llmv1.Tier_TIER_PRIORITY + 1} {
+			if claim, err := e.Claim(tier); streamerr.As(err).Reason != streamerr.Invalid {
+				t.Errorf("%q may claim the unknown tier %d: %v, %v", header, tier, claim, err)
+			}
+		}
 		if want.tier == llmv1.Tier_TIER_PRIORITY && (e.Leave == nil || *e.Leave != leave.Policy{Kind: leave.Linger, For: 5 * time.Second}) {
 			t.Errorf("leave is %v", e.Leave)
 		}

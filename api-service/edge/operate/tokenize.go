@@ -16,6 +16,9 @@ import (
 func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := tokens.ParseTokenize(body)
+		if err == nil {
+			err = exchange.Caller(ctx).Entry.Model(req.GetModel())
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -33,6 +36,9 @@ func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := tokens.ParseDetokenize(body)
+		if err == nil {
+			err = exchange.Caller(ctx).Entry.Model(req.GetModel())
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -50,6 +56,9 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := strict.Lenient(body, o.Lenient, func(body []byte) (*anthropic.Count, error) { return anthropic.ParseCount(body, o.Lenient...) })
+		if err == nil {
+			err = exchange.Caller(ctx).Entry.Model(req.Request.GetModel())
+		}
 		if err != nil {
 			return nil, err
 		}
