@@ -310,7 +310,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{
-		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Log: e.log, Admit: e.count,
+		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Images: e.images, Log: e.log, Admit: e.count,
 		Bounds: e.bounds(), KeepAlive: e.config.KeepAlive, ReadTimeout: e.config.ReadTimeout, MaxMessage: e.config.MaxBody,
 	}
 	h.GET("/v1/converse", conversations.Handle)

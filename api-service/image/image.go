@@ -1,11 +1,12 @@
 // Package image gets the images that requests name: from the request itself, or from https URLs.
 //
 // Parsers return a Source for each image, and a Fetcher fills in the images. A Fetcher bounds the
-// number of images, their total bytes, the pixels of each, and the time. It connects only to public
-// addresses: it checks the address of each connection, after the name was resolved, so neither a
-// redirect nor a name that resolves differently the second time circumvents the check. The type of
-// an image is detected from its bytes. Errors name the field, and never contain a URL or a part of
-// one.
+// number of images, their total bytes, the pixels of each, and the time. A Checker of the Fetcher
+// has the same bounds for images that arrive as bytes, without a Source. A Fetcher connects only to
+// public addresses: it checks the address of each connection, after the name was resolved, so
+// neither a redirect nor a name that resolves differently the second time circumvents the check.
+// The type of an image is detected from its bytes. Errors name the field, and never contain a URL
+// or a part of one.
 package image
 
 import (
@@ -145,10 +146,7 @@ func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 		if err != nil {
 			return err
 		}
-		if s.To.MediaType, err = mediaType(s.Param, data); err != nil {
-			return err
-		}
-		if err := checkPixels(s.Param, s.To.MediaType, data); err != nil {
+		if s.To.MediaType, err = checkData(s.Param, data); err != nil {
 			return err
 		}
 		s.To.Data = data
@@ -193,12 +191,21 @@ func (s *Source) fetched() bool { return s.URL != "" && !strings.HasPrefix(s.URL
 
 // count refuses more images than the limit.
 func (f *Fetcher) count(all []Source) error {
-	switch n := len(all); {
-	case n > 0 && f.limits.Count == 0:
-		return streamerr.InvalidParam(all[0].Param, "%s is an image, and images are turned off here (--max-images)", all[0].Param).WithCode(streamerr.CodeUnsupportedValue)
-	case n > f.limits.Count:
-		at := all[f.limits.Count].Param
-		return streamerr.InvalidParam(at, "%s: too many images: at most %d are allowed", at, f.limits.Count)
+	for i := range all {
+		if err := f.countAfter(i, all[i].Param); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countAfter refuses an image that follows n images if that is more than the limit.
+func (f *Fetcher) countAfter(n int, param string) error {
+	switch {
+	case f.limits.Count == 0:
+		return streamerr.InvalidParam(param, "%s is an image, and images are turned off here (--max-images)", param).WithCode(streamerr.CodeUnsupportedValue)
+	case n >= f.limits.Count:
+		return streamerr.InvalidParam(param, "%s: too many images: at most %d are allowed", param, f.limits.Count)
 	default:
 		return nil
 	}
@@ -218,21 +225,21 @@ func (f *Fetcher) get(ctx context.Context, s *Source, limit int64) ([]byte, erro
 		text = data
 	}
 	if int64(base64.StdEncoding.DecodedLen(len(text)))-2 > limit { // padding stands for up to two bytes
-		return nil, f.tooLarge(s)
+		return nil, f.tooLarge(s.Param)
 	}
 	data, err := base64.StdEncoding.DecodeString(text)
 	switch {
 	case err != nil:
 		return nil, streamerr.InvalidParam(s.Param, "%s is not valid base64", s.Param)
 	case int64(len(data)) > limit:
-		return nil, f.tooLarge(s)
+		return nil, f.tooLarge(s.Param)
 	default:
 		return data, nil
 	}
 }
 
-func (f *Fetcher) tooLarge(s *Source) error {
-	return streamerr.InvalidParam(s.Param, "%s is too large: the images of a request may have %d bytes together", s.Param, f.limits.Bytes)
+func (f *Fetcher) tooLarge(param string) error {
+	return streamerr.InvalidParam(param, "%s is too large: the images of a request may have %d bytes together", param, f.limits.Bytes)
 }
 
 // fetch gets an image from its URL, which check has passed.
@@ -252,7 +259,7 @@ func (f *Fetcher) fetch(ctx context.Context, s *Source, limit int64) ([]byte, er
 	case resp.StatusCode != http.StatusOK:
 		return nil, streamerr.InvalidParam(s.Param, "%s cannot be fetched: its server answered with status %d", s.Param, resp.StatusCode)
 	case resp.ContentLength > limit:
-		return nil, f.tooLarge(s)
+		return nil, f.tooLarge(s.Param)
 	}
 	var data bytes.Buffer
 	n, err := data.ReadFrom(io.LimitReader(resp.Body, limit+1))
@@ -260,7 +267,7 @@ func (f *Fetcher) fetch(ctx context.Context, s *Source, limit int64) ([]byte, er
 	case err != nil:
 		return nil, f.failed(ctx, s, err)
 	case n > limit:
-		return nil, f.tooLarge(s)
+		return nil, f.tooLarge(s.Param)
 	default:
 		return data.Bytes(), nil
 	}
@@ -314,6 +321,14 @@ func (f *Fetcher) failed(ctx context.Context, s *Source, err error) error {
 		why = fmt.Sprintf("it did not arrive within %v", f.limits.Timeout)
 	}
 	return streamerr.InvalidParam(s.Param, "%s cannot be fetched: %s", s.Param, why)
+}
+
+// checkData checks the type and the pixels of an image. It returns the media type.
+func checkData(param string, data []byte) (kind string, err error) {
+	if kind, err = mediaType(param, data); err != nil {
+		return "", err
+	}
+	return kind, checkPixels(param, kind, data)
 }
 
 // mediaType returns the type of an image by its first bytes.

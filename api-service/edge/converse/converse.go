@@ -33,6 +33,7 @@ import (
 	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -56,6 +57,7 @@ type Service struct {
 	Hop    *rpc.Hop
 	Engine chats.ConverseEngine
 	Gate   *gate.Gate
+	Images *image.Fetcher // has the limits of the images of a conversation
 	Log    *slog.Logger
 	// Admit admits a stream under its id, with the claim of its caller. The caller calls end.
 	Admit func(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error)
@@ -68,7 +70,10 @@ type Service struct {
 
 // Handle handles GET /v1/converse.
 func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
-	t := &talk{service: s, id: exchange.StreamID(conn, c), later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, maxBytes)}
+	t := &talk{
+		service: s, id: exchange.StreamID(conn, c), images: s.Images.Checker(),
+		later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, maxBytes),
+	}
 	shake, err := t.check(conn, c)
 	if err != nil {
 		s.Desk.Refuse(c, err)
@@ -113,8 +118,11 @@ type talk struct {
 	record *ledger.Record
 	client *clientconn.Conn
 
-	kind     atomic.Uint32 // websocket.Opcode of the client's first message; 0 before it
-	complete bool          // no more turns follow; owned by the goroutine of take
+	kind atomic.Uint32 // websocket.Opcode of the client's first message; 0 before it
+
+	// Owned by the goroutine of take.
+	complete bool           // no more turns follow
+	images   *image.Checker // of the images of all messages
 
 	// Owned by the goroutine of the handler.
 	carrier loop.Carrier
@@ -174,6 +182,9 @@ func (t *talk) take(m websocket.Message) *streamerr.Error {
 		t.complete = true
 		t.later.Close()
 	default:
+		if err := t.checkImages(in); err != nil {
+			return err
+		}
 		if full := t.later.Put(in, proto.Size(in)); full != nil {
 			return streamerr.New(streamerr.Invalid, "%v: wait for answers", full)
 		}
