@@ -125,6 +125,38 @@ func TestConversationsAnswerLikeHTTPAndReadOnlyNewTokens(t *testing.T) {
 	w.idle(t)
 }
 
+// TestStoppedConversationCountsAllItsTurns: chat-service counts the prompts of both turns, once
+// each, whether the conversation completes or is stopped.
+func TestStoppedConversationCountsAllItsTurns(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{})
+	conn := dialGRPC(t, w.chat)
+	for id, end := range map[string]func(conversation) error{
+		"talk-completed": func(talk conversation) error { return talk.st.CloseSend() },
+		"talk-stopped": func(talk conversation) error {
+			return talk.st.Send(&chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Stop{Stop: &streamv1.Stop{}}})
+		},
+	} {
+		talk := converse(t, chatv1.NewChatClient(conn), firstTurn(short, id))
+		_, one := talk.hear()
+		talk.say(nextTurn(then))
+		_, two := talk.hear()
+		if err := end(talk); err != nil {
+			t.Fatal(err)
+		}
+		talk.over()
+		w.ended(t, chatService, id)
+		resp, err := streamv1.NewStreamsClient(conn).Why(t.Context(), &streamv1.WhyRequest{StreamId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := resp.GetHops()[0], one.GetUsage().GetPromptTokens()+two.GetUsage().GetPromptTokens()
+		if got.GetHop() != chatService || got.GetPromptTokens() != want || got.GetCachedTokens() != one.GetUsage().GetCachedTokens()+two.GetUsage().GetCachedTokens() {
+			t.Errorf("%s: %v, want %d prompt tokens of %v and %v", id, got, want, one, two)
+		}
+	}
+}
+
 func TestGRPCurlConversesAndComposes(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{})

@@ -42,12 +42,13 @@ var scriptedConverse = &rpc.Method[*scriptedTalk, chatv1.ConverseRequest, chatv1
 	Opened: func(in *chatv1.ConverseRequest) (*scriptedTalk, bool) {
 		return &scriptedTalk{in.GetChat(), stream.NewInbox[*chatv1.ConverseRequest](100, 1<<20)}, in.GetChat() != nil
 	},
-	Stopped: func(in *chatv1.ConverseRequest) (*streamv1.Stop, bool) { return in.GetStop(), in.GetStop() != nil },
-	Inbox:   func(s *scriptedTalk) *stream.Inbox[*chatv1.ConverseRequest] { return s.later },
-	ID:      func(s *scriptedTalk) *string { return &s.first.StreamId },
-	Started: func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
-	Tokens:  func(out *chatv1.ConverseResponse) int { return int(out.GetDelta().GetTokens()) },
-	End:     func(out *chatv1.ConverseResponse) *streamerr.Ending { return methods.Ending(out.GetEnd()) },
+	Stopped:   func(in *chatv1.ConverseRequest) (*streamv1.Stop, bool) { return in.GetStop(), in.GetStop() != nil },
+	Inbox:     func(s *scriptedTalk) *stream.Inbox[*chatv1.ConverseRequest] { return s.later },
+	ID:        func(s *scriptedTalk) *string { return &s.first.StreamId },
+	Started:   func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
+	TurnEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
+	Tokens:    func(out *chatv1.ConverseResponse) int { return int(out.GetDelta().GetTokens()) },
+	End:       func(out *chatv1.ConverseResponse) *streamerr.Ending { return methods.Ending(out.GetEnd()) },
 }
 
 func (s *scriptedChat) Converse(st grpc.BidiStreamingServer[chatv1.ConverseRequest, chatv1.ConverseResponse]) error {
@@ -56,8 +57,11 @@ func (s *scriptedChat) Converse(st grpc.BidiStreamingServer[chatv1.ConverseReque
 
 func (s *scriptedChat) talk(ctx context.Context, c *scriptedTalk) iter.Seq2[*chatv1.ConverseResponse, error] {
 	return func(yield func(*chatv1.ConverseResponse, error) bool) {
+		used := &llmv1.Usage{}
 		for req := c.first; ; {
 			for out, err := range s.play(ctx, req) {
+				used.PromptTokens += out.GetEnd().GetUsage().GetPromptTokens()
+				used.CachedTokens += out.GetEnd().GetUsage().GetCachedTokens()
 				if err != nil {
 					yield(nil, err)
 					return
@@ -70,7 +74,7 @@ func (s *scriptedChat) talk(ctx context.Context, c *scriptedTalk) iter.Seq2[*cha
 			switch {
 			case errors.Is(err, io.EOF):
 				yield(&chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_End{End: &llmv1.End{
-					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Finish: llmv1.Finish_FINISH_STOP,
+					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Finish: llmv1.Finish_FINISH_STOP, Usage: used,
 				}}}, nil)
 				return
 			case err != nil:
@@ -90,7 +94,7 @@ func turnOf(out *chatv1.GenerateResponse) *chatv1.ConverseResponse {
 	case *chatv1.GenerateResponse_Delta:
 		return &chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_Delta{Delta: m.Delta}}
 	default:
-		return &chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_TurnEnd{TurnEnd: &chatv1.TurnEnd{Finish: llmv1.Finish_FINISH_STOP}}}
+		return &chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_TurnEnd{TurnEnd: &chatv1.TurnEnd{Finish: llmv1.Finish_FINISH_STOP, Usage: out.GetEnd().GetUsage()}}}
 	}
 }
 

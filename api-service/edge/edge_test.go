@@ -129,7 +129,9 @@ func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.S
 			case "panic":
 				panic(arg)
 			case "end":
-				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP}}}, nil)
+				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+					Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP, Usage: scriptedUsage(arg),
+				}}}, nil)
 				return
 			}
 		}
@@ -140,7 +142,9 @@ func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.S
 func item(req *chatv1.ChatRequest, word, arg string) *chatv1.GenerateResponse {
 	switch word {
 	case "start":
-		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: arg}}}
+		model, prompt, _ := strings.Cut(arg, "/")
+		n, _ := strconv.Atoi(prompt)
+		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: model, PromptTokens: uint32(n)}}}
 	case "call":
 		call := &chatv1.ToolCallDelta{Id: "c", Name: "f", Arguments: arg}
 		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{call}, Tokens: 1}}}
@@ -150,6 +154,18 @@ func item(req *chatv1.ChatRequest, word, arg string) *chatv1.GenerateResponse {
 	default:
 		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: arg, Tokens: 1}}}
 	}
+}
+
+// scriptedUsage returns the usage that the argument of the word "end" names, such as "9/4" for a
+// prompt of 9 tokens with 4 cached tokens, or nil.
+func scriptedUsage(arg string) *llmv1.Usage {
+	prompt, cached, ok := strings.Cut(arg, "/")
+	if !ok {
+		return nil
+	}
+	n, _ := strconv.Atoi(prompt)
+	of, _ := strconv.Atoi(cached)
+	return &llmv1.Usage{PromptTokens: uint32(n), CachedTokens: uint32(of)}
 }
 
 // script returns the first message of a request. A request with a prompt has no messages, and gets

@@ -33,10 +33,11 @@ var converse = &rpc.Method[*chat.Conversation, chatv1.ConverseRequest, chatv1.Co
 	Stopped: func(in *chatv1.ConverseRequest) (*streamv1.Stop, bool) {
 		return in.GetStop(), in.GetStop() != nil
 	},
-	Inbox:   func(c *chat.Conversation) *stream.Inbox[*chatv1.ConverseRequest] { return c.Later },
-	ID:      func(c *chat.Conversation) *string { return &c.First.StreamId },
-	Owner:   func(c *chat.Conversation) string { return c.First.GetClaim().GetOwner() },
-	Started: func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
+	Inbox:     func(c *chat.Conversation) *stream.Inbox[*chatv1.ConverseRequest] { return c.Later },
+	ID:        func(c *chat.Conversation) *string { return &c.First.StreamId },
+	Owner:     func(c *chat.Conversation) string { return c.First.GetClaim().GetOwner() },
+	Started:   func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
+	TurnEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
 	Tokens: func(out *chatv1.ConverseResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetTurnEnd().GetTokens() + out.GetEnd().GetTokens())
 	},

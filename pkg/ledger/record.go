@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/prefetch"
@@ -38,7 +39,8 @@ type Record struct {
 	leave          string
 	owner          *string // nil while unknown
 	prompt         uint32
-	cached         *uint32 // cached tokens of the prompt; nil until the answer is complete
+	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
+	turnsPrompt    uint32  // prompt tokens of the complete turns of a conversation
 	stopHeard      time.Time
 	confirmed      time.Time
 	ended          time.Time
@@ -98,11 +100,14 @@ func (r *Record) Touched(to *prefetch.List) {
 	to.Add(prefetch.Of(&r.tally))
 }
 
-// Read records what a message about the beginning or the end of a stream says about language
-// models: the model, the tokens of the prompt and the usage. It ignores other messages.
+// Read records what a message about the beginning or the end of a stream or a turn says about
+// language models: the model, the tokens of the prompt and the usage. It ignores other messages.
 func (r *Record) Read(msg any) {
 	if admission, ok := msg.(interface{ GetStarted() *llmv1.Started }); ok && admission.GetStarted() != nil {
 		r.Started(admission.GetStarted())
+	}
+	if turn, ok := msg.(interface{ GetTurnEnd() *chatv1.TurnEnd }); ok && turn.GetTurnEnd() != nil {
+		r.turnUsed(turn.GetTurnEnd().GetUsage())
 	}
 	ending, ok := msg.(interface{ GetEnd() *llmv1.End })
 	if !ok {
@@ -115,7 +120,8 @@ func (r *Record) Read(msg any) {
 	r.Used(usage)
 }
 
-// Started records the admission of a request.
+// Started records the admission of a request, or of the next turn of a conversation. A second
+// admission of the same turn replaces the first.
 func (r *Record) Started(s *llmv1.Started) {
 	if r == nil {
 		return
@@ -123,7 +129,7 @@ func (r *Record) Started(s *llmv1.Started) {
 	r.seen.Started(s.GetModel())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
+	r.model, r.prompt = s.GetModel(), r.turnsPrompt+s.GetPromptTokens()
 	r.answeredBy(s.GetWorker())
 }
 
@@ -136,8 +142,7 @@ func (r *Record) Used(u *llmv1.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.prompt = max(r.prompt, u.GetPromptTokens())
-	r.cached = new(min(u.GetCachedTokens(), r.prompt))
-	r.seen.Cached(*r.cached)
+	r.cachedInAll(u.GetCachedTokens())
 }
 
 // Leaves records the policy for the stream when its last reader leaves.

@@ -15,10 +15,12 @@ import streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 type Tokens struct {
 	// Prompt is the length of the prompt, as counted by the worker that began the answer. For a
 	// stream with several prompts it is their sum; a prompt shared by several choices counts once.
-	// A move does not change it.
+	// For a conversation it is the sum over its turns, the open turn included. A move does not
+	// change it.
 	Prompt uint32
 	// Cached is the number of tokens of Prompt that the engine that completed the answer found in
-	// its KV cache. It is nil until the answer is complete.
+	// its KV cache. It is nil until an answer is complete. For a conversation it is the sum over
+	// its complete turns.
 	Cached *uint32
 	// Generated is the number of tokens that engines generated for the answer, over all choices,
 	// turns and workers. The tokens from which a worker resumes are not counted again. A hop knows

@@ -81,7 +81,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		cooled:    m.counter("whence.workers.cooldowns", workers, "Cool-downs of workers that failed repeatedly or were full, by reason."),
 
 		expected: m.counter("whence.tokens.cached.expected", tokens, "Tokens of prompts that were expected in the KV cache of the worker chosen."),
-		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of streams that completed."),
+		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of answers that completed."),
 		dropped:  m.counter("whence.kv.blocks.dropped", blocks, "Blocks in the engine's KV cache that could not be named, by reason; policy kv does not see them."),
 
 		duration: m.timer("gen_ai.server.request.duration", "Time from a stream's request to its ending.", requestBuckets),

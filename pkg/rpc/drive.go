@@ -147,7 +147,7 @@ func (d *driver[Req, In, Out]) take(out *Out, err error) (more bool) {
 	if end != nil {
 		end.Cross(name)
 	}
-	if end != nil || d.m.started(out) {
+	if d.m.announces(out, end) {
 		d.flow.Note(observer.Event{Kind: observer.Announced, Message: out})
 	}
 	err = d.send(out)

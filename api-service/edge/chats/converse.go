@@ -37,9 +37,10 @@ var Converse = &rpc.Method[*chatv1.ChatRequest, chatv1.ConverseRequest, chatv1.C
 	Stop: func(stop *streamv1.Stop) *chatv1.ConverseRequest {
 		return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Stop{Stop: stop}}
 	},
-	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
-	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
-	Started: func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
+	ID:        func(req *chatv1.ChatRequest) *string { return &req.StreamId },
+	Owner:     func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
+	Started:   func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
+	TurnEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
 	Tokens: func(out *chatv1.ConverseResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetTurnEnd().GetTokens() + out.GetEnd().GetTokens())
 	},

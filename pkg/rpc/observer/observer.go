@@ -86,8 +86,8 @@ const (
 	Calling
 	// CalleeAnswered: the first message of the callee has arrived. Path has the callee's name.
 	CalleeAnswered
-	// Announced: the engine has admitted the stream, or has ended it with an ending. Message says
-	// so.
+	// Announced: the engine has admitted the stream or a turn of it, or has ended it with an
+	// ending, or has ended a turn. Message says so.
 	Announced
 	// Answering: the first message is sent to the caller.
 	Answering
