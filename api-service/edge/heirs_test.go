@@ -3,10 +3,7 @@ package edge_test
 import (
 	"encoding/json"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,44 +17,13 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/redistest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // testKey signs the read tokens of edges that share a Redis.
 const testKey = "a secret of the tests"
-
-// startRedis runs a redis-server until the test ends, and returns its address.
-func startRedis(t *testing.T) (addr string) {
-	t.Helper()
-	file, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("redis-server is not installed")
-	}
-	ln := listen(t)
-	addr = ln.Addr().String()
-	_ = ln.Close()
-	host, port, _ := net.SplitHostPort(addr)
-	server := exec.Command(file, "--bind", host, "--port", port, "--save", "", "--dir", t.TempDir())
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
-	until(t, "redis-server listens", func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-	return addr
-}
 
 // until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
@@ -127,7 +93,7 @@ func stopAbandonedStream(t *testing.T, base, redis string) (keptStream, []event)
 // TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce: the instance that the client
 // asks to stop the stream runs the stream later.
 func TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce(t *testing.T) {
-	redis := startRedis(t)
+	redis := redistest.New(t).Addr
 	base, _ := start(t, sharing(redis, "api-b"))
 	_, all := stopAbandonedStream(t, base, redis)
 	if last := all[len(all)-1]; last.name != "error" || !strings.Contains(last.data, `"reason":"user_stop"`) || !strings.Contains(last.data, `"path":["client","api-b"]`) {
@@ -138,7 +104,7 @@ func TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce(t *testin
 // TestReaderOverAWebSocketReadsTheFailureOfAnHeir: the closing event is the first event of the
 // heir, so no event has the number before its number. The reader has the closing event already.
 func TestReaderOverAWebSocketReadsTheFailureOfAnHeir(t *testing.T) {
-	redis := startRedis(t)
+	redis := redistest.New(t).Addr
 	base, _ := start(t, sharing(redis, "api-b"))
 	m, all := stopAbandonedStream(t, base, redis)
 	last := all[len(all)-1]
@@ -154,7 +120,7 @@ func TestReaderOverAWebSocketReadsTheFailureOfAnHeir(t *testing.T) {
 // edge and at another edge, while the first request still waits for a chat-service. Both retries get
 // the stream of the first request. Then that stream is refused.
 func TestRetryGetsTheRefusalOfAStreamThatWasNotAdmitted(t *testing.T) {
-	redis, chats := startRedis(t), ""
+	redis, chats := redistest.New(t).Addr, ""
 	first, chat := start(t, func(c *edge.Config) {
 		sharing(redis, "api-a")(c)
 		chats = c.Chat

@@ -3,9 +3,6 @@ package quota
 import (
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,42 +13,12 @@ import (
 
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/redistest"
 	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// serve starts a redis-server, and returns its address and a function that stops it.
-func serve(t *testing.T) (addr string, stop func()) {
-	t.Helper()
-	file, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("there is no redis-server")
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = ln.Addr().String()
-	_ = ln.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command(file, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	t.Cleanup(stop)
-	db := redis.NewClient(&redis.Options{Addr: addr})
-	defer db.Close()
-	for db.Ping(t.Context()).Err() != nil {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return addr, stop
-}
 
 func open(t *testing.T, c Config) *Book {
 	t.Helper()
@@ -89,7 +56,7 @@ func refusedFor(t *testing.T, err error) string {
 
 // books returns two instances that share a server, and one instance without a server, twice.
 func books(t *testing.T) map[string][2]*Book {
-	addr, _ := serve(t)
+	addr := redistest.New(t).Addr
 	shared := Config{Redis: "redis://" + addr + "/0"}
 	alone := open(t, Config{})
 	return map[string][2]*Book{"in memory": {alone, alone}, "shared": {open(t, shared), open(t, shared)}}
@@ -214,7 +181,7 @@ func TestNoLimits(t *testing.T) {
 // TestServerRollsTheWindow: the use of the previous minute counts in part, and earlier use does not
 // count.
 func TestServerRollsTheWindow(t *testing.T) {
-	addr, _ := serve(t)
+	addr := redistest.New(t).Addr
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	defer db.Close()
@@ -240,7 +207,7 @@ func TestServerRollsTheWindow(t *testing.T) {
 // TestStreamsOfADeadInstanceStopCounting checks that streams stop counting when their lease has
 // expired.
 func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
-	addr, _ := serve(t)
+	addr := redistest.New(t).Addr
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	defer db.Close()
@@ -262,7 +229,7 @@ func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
 // TestBeatRestoresStreams: a Redis server without persistence has lost the streams of more accounts
 // and streams than fit into one call. A stream that ends during the beat does not count again.
 func TestBeatRestoresStreams(t *testing.T) {
-	addr, _ := serve(t)
+	addr := redistest.New(t).Addr
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	defer db.Close()
@@ -298,7 +265,7 @@ func TestBeatRestoresStreams(t *testing.T) {
 // TestMissedDeparturesAreSent: streams that end while the server does not answer are charged once,
 // when the server answers again.
 func TestMissedDeparturesAreSent(t *testing.T) {
-	addr, _ := serve(t)
+	addr := redistest.New(t).Addr
 	b := open(t, Config{Redis: "redis://" + addr + "/0"})
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	defer db.Close()
@@ -353,7 +320,8 @@ func await(t *testing.T, what string, ok func() bool) {
 }
 
 func TestServerThatDoesNotAnswer(t *testing.T) {
-	addr, stop := serve(t)
+	server := redistest.New(t)
+	addr := server.Addr
 	var lines logtest.Log
 	log := slog.New(slog.NewTextHandler(&lines, nil))
 	fallible := open(t, Config{Redis: "redis://" + addr + "/0", Log: log})
@@ -363,7 +331,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop()
+	server.Kill(t)
 	g.End(0)
 	admitted := 1
 	for range 10 {

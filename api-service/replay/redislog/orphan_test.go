@@ -22,11 +22,11 @@ import (
 func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	slow, other := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient)
+	way := newProxy(t, s.Addr)
+	slow, other := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
 	defer closeLog(t, slow)
 	defer closeLog(t, other)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	for _, l := range []*redislog.Log{slow, other} { // loads the scripts into the server
 		id := replay.NewEpoch()
@@ -73,7 +73,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 func TestBeginTriesAgainIfTheStreamOfItsKeyIsForgottenMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	a, b := openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient)
+	a, b := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
 	defer closeLog(t, a)
 	defer closeLog(t, b)
 	for i := range 200 {
@@ -102,7 +102,7 @@ func TestStreamWithoutTokensOutlivesBeginTTL(t *testing.T) {
 	if _, err := l.Begin(t.Context(), replay.Head{ID: "quiet", Epoch: "e", Key: "k"}); err != nil {
 		t.Fatal(err)
 	}
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	for _, name := range []string{"whence:4:head:quiet", "whence:4:key:k"} {
 		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })

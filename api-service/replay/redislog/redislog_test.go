@@ -5,9 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/replay/replaytest"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/redistest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -31,55 +29,11 @@ func TestMain(m *testing.M) {
 var closing = replay.Event{Kind: replay.Ending, Data: "{}"}
 
 // A server is a redis-server for one test.
-type server struct {
-	addr string
-	cmd  *exec.Cmd
-}
+type server struct{ *redistest.Server }
 
-// serve starts a server, or skips the test if redis-server is not installed. The server keeps
-// nothing on disk.
-func serve(t testing.TB) *server {
+func serve(t testing.TB) server {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("redis-server is not installed")
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{addr: ln.Addr().String()}
-	_ = ln.Close()
-	s.start(t)
-	t.Cleanup(func() { s.kill(t) })
-	return s
-}
-
-func (s *server) start(t testing.TB) {
-	t.Helper()
-	host, port, _ := net.SplitHostPort(s.addr)
-	s.cmd = exec.Command("redis-server", "--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the server listens", func() bool {
-		conn, err := net.Dial("tcp", s.addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-}
-
-// kill ends the server, which loses all data.
-func (s *server) kill(t testing.TB) {
-	t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Error(err)
-	}
-	_ = s.cmd.Wait()
+	return server{redistest.New(t)}
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -91,7 +45,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func (s *server) open(t testing.TB, l replay.Limits) *redislog.Log { return open(t, s.addr, l) }
+func (s server) open(t testing.TB, l replay.Limits) *redislog.Log { return open(t, s.Addr, l) }
 
 func open(t testing.TB, addr string, l replay.Limits) *redislog.Log {
 	t.Helper()
@@ -181,7 +135,7 @@ func TestTheServerForgetsEvictedStreams(t *testing.T) {
 	owner, other := s.open(t, replay.Limits{Bytes: 100_000}), s.open(t, replay.Limits{})
 	defer closeLog(t, owner)
 	defer closeLog(t, other)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	for _, id := range []string{"0", "1", "2"} {
 		if _, err := owner.Begin(t.Context(), replay.Head{ID: id, Epoch: "e", Key: "key of " + id, Memo: strings.Repeat("m", 40_000), Began: time.Now()}); err != nil {
@@ -255,7 +209,7 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 	here, there := read(t, a, "s"), read(t, b, "s")
 	eventually(t, "the other instance has it", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
 
-	s.kill(t)
+	s.Kill(t)
 	if err := a.Append("s", "e", delta("two ")); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +242,7 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 		t.Error("Seen reports a reader while the server is down", ago, ok)
 	}
 
-	s.start(t) // the server has lost all data
+	s.Start(t) // the server has lost all data
 	if err := a.Append("s", "e", delta("three")); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +269,7 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
+	way := newProxy(t, s.Addr)
 	a, b, c := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
 	defer closeLog(t, b)
 	defer closeLog(t, c)
@@ -385,7 +339,7 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s"}); err != nil {
 		t.Fatal(err)
 	}
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	open := func() replay.Reader {
 		r, err := b.Open(t.Context(), "s")

@@ -18,10 +18,10 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	var logs logtest.Log
-	a, b := openLogging(t, s.addr, replay.Limits{}, slog.NewTextHandler(&logs, nil)), s.open(t, replay.Limits{})
+	a, b := openLogging(t, s.Addr, replay.Limits{}, slog.NewTextHandler(&logs, nil)), s.open(t, replay.Limits{})
 	defer closeLog(t, a)
 	defer closeLog(t, b)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
 	defer closeLog(t, a)
 	defer closeLog(t, b)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	if err := db.XAdd(t.Context(), &redis.XAddArgs{Stream: "whence:4:log:s", ID: "7-0", Values: []string{"kind", string(replay.Delta), "data", "secret"}}).Err(); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 	defer closeLog(t, a)
 	defer closeLog(t, b)
 	defer closeLog(t, c)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
 		t.Fatal(err)

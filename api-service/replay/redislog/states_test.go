@@ -139,7 +139,7 @@ func TestEachScriptInEachState(t *testing.T) {
 	owner, other := s.open(t, limits), s.open(t, limits)
 	defer closeLog(t, owner)
 	defer closeLog(t, other)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	run := func(script string) string {
 		h, by := replay.Head{ID: "s", Epoch: "e", Key: "k", Form: "f", Request: "prompt"}, owner
@@ -214,10 +214,10 @@ func cutAny(text string, suffixes ...string) (before, suffix string) {
 func TestKeyOfALostStreamIsFreeWhenTheStreamExpires(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
+	way := newProxy(t, s.Addr)
 	dead, b := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{TTL: time.Second})
 	defer closeLog(t, b)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	if _, err := dead.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e", Key: "k"}); err != nil {
 		t.Fatal(err)
@@ -247,10 +247,10 @@ func TestKeyOfALostStreamIsFreeWhenTheStreamExpires(t *testing.T) {
 func TestReaderOfAStreamThatNoInstanceRestoresGivesUp(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
+	way := newProxy(t, s.Addr)
 	dead, b := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{})
 	defer closeLog(t, b)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	if _, err := dead.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
 		t.Fatal(err)
@@ -278,8 +278,8 @@ func TestReaderOfAStreamThatNoInstanceRestoresGivesUp(t *testing.T) {
 func TestSlowServerGetsEachEventOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	slow, b := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient)
+	way := newProxy(t, s.Addr)
+	slow, b := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
 	defer closeLog(t, slow)
 	defer closeLog(t, b)
 	if _, err := slow.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {

@@ -87,8 +87,8 @@ func (h *heir) takes(t *testing.T) replay.Orphan {
 func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
@@ -135,8 +135,8 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 func TestEveryReaderReadsAClosingEventThatBeginsAGeneration(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
@@ -162,8 +162,8 @@ func TestEveryReaderReadsAClosingEventThatBeginsAGeneration(t *testing.T) {
 func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.addr, "b"), inherit(t, s.addr, "c")
+	way := newProxy(t, s.Addr)
+	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b"), inherit(t, s.Addr, "c")
 	defer closeLog(t, b)
 	defer closeLog(t, c)
 	const streams = 90 // more than the batches of one instance at a time
@@ -171,7 +171,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 		a.begin(t, fmt.Sprint("s", i))
 		a.say(t, fmt.Sprint("s", i), "one ")
 	}
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	eventually(t, "the server has all", func() bool {
 		return state(t, db, "s0") == "live" && db.XLen(t.Context(), fmt.Sprint("whence:4:log:s", streams-1)).Val() == 1
@@ -211,7 +211,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 func TestStreamIsTakenOverAgain(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
+	way := newProxy(t, s.Addr)
 	owner := inherit(t, way.addr, "0")
 	owner.begin(t, "s")
 	want := ""
@@ -219,7 +219,7 @@ func TestStreamIsTakenOverAgain(t *testing.T) {
 		text := fmt.Sprint(n, " ")
 		owner.say(t, "s", text)
 		want += text
-		next := newProxy(t, s.addr)
+		next := newProxy(t, s.Addr)
 		heir := inherit(t, next.addr, fmt.Sprint(n+1))
 		r := read(t, heir, "s")
 		eventually(t, "the server has it", func() bool { got, _, _ := readText(t, r, 0); return got == want })
@@ -244,7 +244,7 @@ func TestStreamIsTakenOverAgain(t *testing.T) {
 func TestStreamIsHandedOver(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	a := inherit(t, s.addr, "a")
+	a := inherit(t, s.Addr, "a")
 	defer closeLog(t, a)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
@@ -253,7 +253,7 @@ func TestStreamIsHandedOver(t *testing.T) {
 		t.Fatal("the stream is handed over, and there is no other instance")
 	}
 	own := read(t, a, "s")
-	b := inherit(t, s.addr, "b")
+	b := inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.say(t, "s", "two ")
 	eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
@@ -277,8 +277,8 @@ func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
-			way := newProxy(t, s.addr)
-			a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+			way := newProxy(t, s.Addr)
+			a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 			defer closeLog(t, b)
 			a.begin(t, "s")
 			a.say(t, "s", "one ")
@@ -293,7 +293,7 @@ func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 			if o := b.takes(t); o.HandedOver != hands || o.Head.Edge != "a" {
 				t.Errorf("%+v", o)
 			}
-			c := inherit(t, s.addr, "c")
+			c := inherit(t, s.Addr, "c")
 			defer closeLog(t, c)
 			b.full.Store(true)
 			eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
@@ -315,8 +315,8 @@ func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	all := func(replay.Head) bool { return true }
 	for _, id := range []string{"live", "gap"} {
@@ -359,8 +359,8 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 func TestOwnerLearnsOfAStopFromAnotherInstance(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
@@ -391,13 +391,13 @@ func TestOwnerLearnsOfAStopFromAnotherInstance(t *testing.T) {
 func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.addr, "b"), inherit(t, s.addr, "c")
-	never := openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, 400*time.Millisecond)
+	way := newProxy(t, s.Addr)
+	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b"), inherit(t, s.Addr, "c")
+	never := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, 400*time.Millisecond)
 	defer closeLog(t, never)
 	defer closeLog(t, b)
 	defer closeLog(t, c)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	b.full.Store(true)
 	a.begin(t, "s")
@@ -422,8 +422,8 @@ func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	b.full.Store(true)
 	a.begin(t, "s")
@@ -441,12 +441,12 @@ func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
 func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	const request = "whence:4:request:s"
@@ -475,12 +475,12 @@ func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 func TestARetiredInstanceRepeatsNoTakeover(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	way := newProxy(t, s.addr)
-	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	way := newProxy(t, s.Addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	const request = "whence:4:request:s"
@@ -508,7 +508,7 @@ func TestARetiredInstanceRepeatsNoTakeover(t *testing.T) {
 func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	for name, spoil := range map[string]func(id string){
 		"its request is not kept": func(id string) { db.HSet(t.Context(), "whence:4:head:"+id, "form", "") },
@@ -516,8 +516,8 @@ func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 		"an event is gone":        func(id string) { db.XDel(t.Context(), "whence:4:log:"+id, "1-0") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			way := newProxy(t, s.addr)
-			a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+			way := newProxy(t, s.Addr)
+			a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 			defer closeLog(t, b)
 			id := strings.ReplaceAll(name, " ", "-")
 			a.begin(t, id)
@@ -542,11 +542,11 @@ func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	wayA, wayB := newProxy(t, s.addr), newProxy(t, s.addr)
+	wayA, wayB := newProxy(t, s.Addr), newProxy(t, s.Addr)
 	a, b := inherit(t, wayA.addr, "a"), inherit(t, wayB.addr, "b")
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
-	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	wayA.cut()

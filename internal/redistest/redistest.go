@@ -1,0 +1,67 @@
+// Package redistest runs a redis-server for tests.
+package redistest
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// A Server is a redis-server that keeps nothing on disk.
+type Server struct {
+	Addr string // host:port
+	cmd  *exec.Cmd
+}
+
+// New starts a server, which ends with the test. It skips the test if redis-server is not installed,
+// and fails it under CI.
+func New(t testing.TB) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("redis-server is not installed")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: ln.Addr().String()}
+	_ = ln.Close()
+	s.Start(t)
+	t.Cleanup(func() { s.Kill(t) })
+	return s
+}
+
+// Start starts the server again after Kill, and waits until it listens.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(s.Addr)
+	s.cmd = exec.Command("redis-server", "--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("tcp", s.Addr)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("redis-server does not listen: ", err)
+		}
+	}
+}
+
+// Kill ends the server, which loses all data.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	_ = s.cmd.Wait()
+}
