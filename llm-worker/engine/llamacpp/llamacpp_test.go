@@ -186,7 +186,7 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 	subject(t).Misdeeds(t, map[string]besidetest.Misdeed{
 		"closes at once":               {Script: func(a *besidetest.Answer) error { a.Send(besidetest.Message(": ping\n\n")); return nil }, Reason: streamerr.PeerLost, Says: "without an ending"},
 		"closes in mid-answer":         {Script: func(a *besidetest.Answer) error { a.Count(1); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "without an ending"},
-		"breaks the connection":        {Script: func(a *besidetest.Answer) error { a.Count(1); a.Server.Cut(); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "broke the connection"},
+		"breaks the connection":        {Script: func(a *besidetest.Answer) error { a.Count(1); a.Server.CutOnceRead(); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "broke the connection"},
 		"breaks it before it answers":  {Script: func(a *besidetest.Answer) error { a.Server.Cut(); return nil }, Reason: streamerr.Unavailable, Says: "broke the connection before it answered"},
 		"[DONE] without an ending":     {Script: event("[DONE]"), Reason: streamerr.PeerLost, Tokens: 1, Says: "last event"},
 		"stops without saying why":     {Script: finish("none"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"none"`},

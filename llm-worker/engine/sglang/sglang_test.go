@@ -148,7 +148,7 @@ func TestEveryFailureOverHTTPHasItsEnding(t *testing.T) {
 		"closes at once":                 {Script: func(a *besidetest.Answer) error { a.Send(besidetest.Message(": ping\n\n")); return nil }, Reason: streamerr.PeerLost, Says: "without an ending"},
 		"closes in mid-answer":           {Script: func(a *besidetest.Answer) error { a.Count(1); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "without an ending"},
 		"[DONE] without a finish":        {Script: event("[DONE]"), Reason: streamerr.PeerLost, Tokens: 1, Says: "finish_reason"},
-		"breaks the connection":          {Script: func(a *besidetest.Answer) error { a.Count(1); a.Server.Cut(); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "broke the connection"},
+		"breaks the connection":          {Script: func(a *besidetest.Answer) error { a.Count(1); a.Server.CutOnceRead(); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "broke the connection"},
 		"breaks it before it answers":    {Script: func(a *besidetest.Answer) error { a.Server.Cut(); return nil }, Reason: streamerr.Unavailable, Says: "broke the connection before it answered"},
 		"aborts":                         {Script: complete("abort"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "aborted the request"},
 		"aborts with a reason":           {Script: meta("[1]", `{"type":"abort","message":"Input is too long","status_code":400}`, "1"), Reason: streamerr.Invalid, Tokens: 1, Says: "too long"},

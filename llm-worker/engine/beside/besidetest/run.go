@@ -166,8 +166,13 @@ func (s *Subject) Misdeeds(t *testing.T, misdeeds map[string]Misdeed) {
 	for name, test := range misdeeds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, _ := s.Start(t, test.Script)
-			r := Read(t.Context(), e, Ask(50), nil)
+			e, server := s.Start(t, test.Script)
+			read := sync.OnceFunc(func() { close(server.read) })
+			r := Read(t.Context(), e, Ask(50), func(r *Result) {
+				if len(r.Tokens) > 0 {
+					read()
+				}
+			})
 			got := streamerr.As(r.Err)
 			if r.Err == nil || got.Reason != test.Reason || got.Path.String() != "engine" || !strings.Contains(got.Message, test.Says) {
 				t.Errorf("got %v, want %s with %q", r.Err, test.Reason, test.Says)

@@ -47,7 +47,7 @@ func after(do func(a *Answer)) Script {
 var misdeeds = map[string]Misdeed{
 	"closes at once":                     {func(*Answer) error { return nil }, streamerr.PeerLost, 0, "without an ending"},
 	"closes in mid-answer":               {after(func(*Answer) {}), streamerr.PeerLost, 1, "without an ending"},
-	"breaks the connection":              {after(func(a *Answer) { a.Server.Cut() }), streamerr.PeerLost, 1, "broke the connection"},
+	"breaks the connection":              {after(func(a *Answer) { a.Server.CutOnceRead() }), streamerr.PeerLost, 1, "broke the connection"},
 	"breaks it before it answers":        {func(a *Answer) error { a.Server.Cut(); return nil }, streamerr.Unavailable, 0, "cannot be reached"},
 	"is aborted by somebody else":        {after(func(a *Answer) { a.Complete("abort") }), streamerr.EngineFailed, 1, `"abort"`},
 	"says that it has failed, in band":   {after(func(a *Answer) { a.Complete("error") }), streamerr.EngineFailed, 1, `"error"`},

@@ -112,6 +112,7 @@ type Server struct {
 	dialect Dialect
 	script  Script
 	stop    func()
+	read    chan struct{} // closed when a test of Misdeeds has read a token
 
 	mu      sync.Mutex // guards the following fields
 	asked   []Request
@@ -142,7 +143,7 @@ func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Addr: ln.Addr().String(), Hang: make(chan struct{}), dialect: dialect, script: script, answers: make(map[string]context.CancelFunc)}
+	s := &Server{Addr: ln.Addr().String(), Hang: make(chan struct{}), read: make(chan struct{}), dialect: dialect, script: script, answers: make(map[string]context.CancelFunc)}
 	var wg sync.WaitGroup
 	if dialect.HTTP != nil {
 		web := &http.Server{Handler: dialect.HTTP(s), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
@@ -185,6 +186,16 @@ func (s *Server) Cut() {
 		_ = conn.Close()
 	}
 	s.conns = nil
+}
+
+// CutOnceRead breaks all connections once a test of Misdeeds has read a token: before that, a token
+// may not have been written yet.
+func (s *Server) CutOnceRead() {
+	select {
+	case <-s.read:
+	case <-s.Hang:
+	}
+	s.Cut()
 }
 
 // Stop ends the server before the test is over.
