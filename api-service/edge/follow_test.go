@@ -196,7 +196,7 @@ func TestRefusedRequestMakesNoStream(t *testing.T) {
 			}
 			after := ask(t, http.MethodGet, url+"/v1/streams/"+resp.Header.Get("X-Request-Id")+"/events", "")
 			reason := `"reason":"` + script[strings.LastIndex(script, " ")+1:] + `"`
-			if key == "" { // nobody else has the id
+			if key == "" { // no retry can have got the id
 				if body := whole(t, after); after.StatusCode != http.StatusGone || !strings.Contains(body, reason) {
 					t.Errorf("%s: its events are %d %s", script, after.StatusCode, body)
 				}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
@@ -170,24 +169,16 @@ func TestKeysAreReloaded(t *testing.T) {
 		whole(t, resp)
 		return resp.StatusCode
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
-			if time.Since(begun) > 20*time.Second {
-				t.Fatal("timeout: this did not happen:", what)
-			}
-		}
-	}
 	if status("one") != 200 || status("two") != 401 {
 		t.Fatal("the keys are not those of the file")
 	}
 	write("keys: [{key: two, tenant: a}]")
-	until("the new key is valid", func() bool { return status("two") == 200 })
+	until(t, "the new key is valid", func() bool { return status("two") == 200 })
 	if status("one") != 401 {
 		t.Error("a removed key is still valid")
 	}
 	write("keys: [")
-	until("the file is refused", func() bool { return len(logs.Lines("the key file is refused")) > 0 })
+	until(t, "the file is refused", func() bool { return len(logs.Lines("the key file is refused")) > 0 })
 	if status("two") != 200 {
 		t.Error("the key is not valid any more")
 	}

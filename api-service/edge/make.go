@@ -195,7 +195,7 @@ func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call
 
 // refuse ends the log of a stream that is refused with an error. If the stream has an idempotency
 // key, a retry may have got the receipt of the stream already, from any instance. So readers get the
-// error, and the key is free for the next retry. Without a key nobody has the receipt.
+// error, and the next retry can use the key. Without a key, no client has the receipt.
 func (e *Edge) refuse(ctx context.Context, in *call.Call, h replay.Head, err *streamerr.Error) {
 	if h.Key == "" {
 		e.replay.Forget(ctx, h.ID, h.Epoch)

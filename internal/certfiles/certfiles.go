@@ -17,14 +17,14 @@ import (
 // service does not.
 const checkEvery = time.Second
 
-// Content is what the files have at one time.
+// Content is the content of the files at one time.
 type Content struct {
 	Cert  *tls.Certificate
 	Roots *x509.CertPool // nil without a file of authorities
 }
 
-// Files are PEM files. What they have counts, not their times of modification: a tool may keep the
-// times of files that it copies.
+// Files are PEM files. Files compares their content, not their modification times, because a tool
+// may keep the times of files that it copies.
 type Files struct {
 	Cert, Key string // the chain and its key
 	CA        string // the authorities; empty for none
