@@ -10,9 +10,9 @@ require (
 	github.com/cloudwego/dynamicgo v0.8.0
 	github.com/cloudwego/frugal v0.3.1
 	github.com/cloudwego/gopkg v0.2.0
-	github.com/cloudwego/hertz v0.10.5
+	github.com/cloudwego/hertz v0.10.6
 	github.com/cloudwego/kitex v0.16.3
-	github.com/cloudwego/netpoll v0.7.3
+	github.com/cloudwego/netpoll v0.7.5
 	github.com/cloudwego/prutal v0.1.3
 	github.com/cloudwego/thriftgo v0.4.5
 	github.com/cockroachdb/datadriven v1.0.2
