@@ -71,10 +71,31 @@ func (b both) Set(s string) error {
 	return b.chat.Set(s)
 }
 
+// Get implements flag.Getter.
+func (b both) Get() any {
+	v, ok := b.api.(flag.Getter)
+	if !ok {
+		return nil
+	}
+	return v.Get()
+}
+
 // IsBoolFlag reports whether the flag needs no value.
 func (b both) IsBoolFlag() bool {
 	v, ok := b.api.(interface{ IsBoolFlag() bool })
 	return ok && v.IsBoolFlag()
+}
+
+// separate makes the default name of one service yield to an equal name of the other, because paths
+// show both.
+func (c *Config) separate() {
+	switch {
+	case c.Edge.Name != c.Chat.Name:
+	case c.Chat.Name == server.DefaultName:
+		c.Chat.Name += "/0"
+	case c.Edge.Name == edge.DefaultName:
+		c.Edge.Name += "/0"
+	}
 }
 
 // Validate reports what is wrong with c.
@@ -82,7 +103,8 @@ func (c *Config) Validate() error {
 	if c.ChatListen == "" && c.Chat.Registered.Register != "" {
 		return errors.New("--register needs --chat-listen: api-services elsewhere must be able to call this chat-service")
 	}
-	if c.Edge.Name == c.Chat.Name {
+	named := *c
+	if named.separate(); named.Edge.Name == named.Chat.Name {
 		return fmt.Errorf("--name and --chat-name are both %q; give them different names, because paths show both", c.Edge.Name)
 	}
 	if err := c.Chat.Validate(); err != nil {

@@ -31,6 +31,7 @@ func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) er
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	c.separate()
 	var back net.Listener // nil without gRPC callers
 	if c.ChatListen != "" {
 		var err error

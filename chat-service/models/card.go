@@ -114,15 +114,48 @@ func (c *Card) Validate() error {
 		return fmt.Errorf("--worker: there are %d workers; at most %d are allowed", n, fleet.MaxWorkers)
 	}
 	if len(source.Static()) != 1 { // a lone worker is never left, so any timers are valid
+		settled := c.settle()
 		switch {
-		case c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall:
+		case isLate(settled.MigrateAfter, settled.Timers.Stall):
 			return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
-		case c.Timers.FirstToken > 0 && c.FirstTokenMove >= c.Timers.FirstToken:
+		case isLate(settled.FirstTokenMove, settled.Timers.FirstToken):
 			return fmt.Errorf("--first-token-move is %v; it must be less than --first-token-timeout, which is %v", c.FirstTokenMove, c.Timers.FirstToken)
 		}
 	}
 	return c.Timers.Validate()
 }
+
+// Defaults of the times after which a stream moves to another worker, and of the timers that end it.
+// The timers are longer than the worker's and shorter than the edge's.
+const (
+	DefaultMigrateAfter   = 10 * time.Second
+	DefaultFirstTokenMove = 10 * time.Second
+	DefaultFirstToken     = 150 * time.Second
+	DefaultStall          = 40 * time.Second
+)
+
+// settle returns c with timers that leave a stream time to move before they end it. A time that has
+// its default yields to one that was set: a move comes after half of the timer, or the timer after
+// twice the move. If both were set, both stay.
+func (c *Card) settle() Card {
+	settled := *c
+	yield(&settled.MigrateAfter, DefaultMigrateAfter, &settled.Timers.Stall, DefaultStall)
+	yield(&settled.FirstTokenMove, DefaultFirstTokenMove, &settled.Timers.FirstToken, DefaultFirstToken)
+	return settled
+}
+
+func yield(move *time.Duration, defaultMove time.Duration, timer *time.Duration, defaultTimer time.Duration) {
+	switch {
+	case !isLate(*move, *timer):
+	case *move == defaultMove:
+		*move = *timer / 2
+	case *timer == defaultTimer:
+		*timer = 2 * *move
+	}
+}
+
+// isLate reports whether a timer ends a stream before the stream would move; 0 means no limit.
+func isLate(move, timer time.Duration) bool { return timer > 0 && move >= timer }
 
 // files returns the model's directory, with the card's template if it has one, and the owner of the
 // model.

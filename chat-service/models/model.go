@@ -90,9 +90,10 @@ func (r *Registry) prepare(c Card) (*model, error) {
 		}
 	}
 	loaded.EOS, loaded.Adapters = c.EOS, c.Adapters
+	times := c.settle()
 	pool := route.New(route.Options{
 		Self: self, Connect: r.Connect, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
-		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, HandoverAbove: c.HandoverAbove,
+		Migrations: c.Migrations, MigrateAfter: times.MigrateAfter, FirstTokenMove: times.FirstTokenMove, HandoverAbove: c.HandoverAbove,
 		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context
@@ -105,8 +106,8 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
-		chat:  watchdog.BoundStarter(self, c.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
-		embed: watchdog.Bound(self, c.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
+		chat:  watchdog.BoundStarter(self, times.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
+		embed: watchdog.Bound(self, times.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
 	}, nil
 }
 

@@ -87,8 +87,8 @@ const (
 	DefaultGrace      = 30 * time.Second
 
 	DefaultMigrations     = 3
-	DefaultMigrateAfter   = 10 * time.Second
-	DefaultFirstTokenMove = 10 * time.Second
+	DefaultMigrateAfter   = models.DefaultMigrateAfter
+	DefaultFirstTokenMove = models.DefaultFirstTokenMove
 
 	DefaultQueueTokens = 1 << 20
 	DefaultQueueOutage = 30 * time.Second
@@ -99,7 +99,7 @@ const (
 )
 
 // DefaultTimers are longer than the worker's and shorter than the edge's.
-var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second, Idle: 2 * time.Minute}
+var DefaultTimers = rpc.Timers{FirstToken: models.DefaultFirstToken, Stall: models.DefaultStall, Idle: 2 * time.Minute}
 
 // Flags adds flags for the fields of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {

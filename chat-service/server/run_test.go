@@ -31,11 +31,13 @@ func TestInvalidConfigurationIsRefusedByFlag(t *testing.T) {
 		"--policy: there is no policy \"best\"":                                      func(c *Config) { c.Policy = "best" },
 		"--migrations":                                                               func(c *Config) { c.Migrations = -1 },
 		"--migrate-after and --first-token-move must not be negative":                func(c *Config) { c.MigrateAfter = -1 },
-		"--migrate-after is 40s; it must be less than --stall-timeout, which is 40s": func(c *Config) { c.Worker, c.MigrateAfter = "h:1,h:2", DefaultTimers.Stall },
-		"--first-token-move is 2m30s":                                                func(c *Config) { c.Worker, c.FirstTokenMove = "h:1,h:2", DefaultTimers.FirstToken },
-		"--migrate-after is 40s; it must be":                                         func(c *Config) { c.Worker, c.MigrateAfter = "dns:///h:1", DefaultTimers.Stall },
-		"--models names all models":                                                  func(c *Config) { c.Models, c.ModelName = "models.yaml", "m" },
-		"--stall-timeout":                                                            func(c *Config) { c.Timers.Stall = -1 },
+		"--migrate-after is 41s; it must be less than --stall-timeout, which is 41s": func(c *Config) { c.Worker, c.MigrateAfter, c.Timers.Stall = "h:1,h:2", 41*time.Second, 41*time.Second },
+		"--first-token-move is 3m0s": func(c *Config) {
+			c.Worker, c.FirstTokenMove, c.Timers.FirstToken = "h:1,h:2", 3*time.Minute, time.Minute
+		},
+		"--migrate-after is 41s; it must be": func(c *Config) { c.Worker, c.MigrateAfter, c.Timers.Stall = "dns:///h:1", 41*time.Second, time.Second },
+		"--models names all models":          func(c *Config) { c.Models, c.ModelName = "models.yaml", "m" },
+		"--stall-timeout":                    func(c *Config) { c.Timers.Stall = -1 },
 	} {
 		c := valid()
 		change(&c)

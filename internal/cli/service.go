@@ -48,6 +48,7 @@ func (s *Service) Attach(cmd *cobra.Command) {
 		if err := s.Check(); err != nil {
 			return &configError{err}
 		}
+		watched.Metrics.Elsewhere = s.Pages != nil && s.Pages()
 		if err := watched.Validate(); err != nil {
 			return &configError{err}
 		}
@@ -75,7 +76,6 @@ func (s *Service) serve(addr string, l *process.Log, watched *observe.Config) er
 	if s.LibraryLog != nil {
 		s.LibraryLog(process.Lines(log, "cloudwego"))
 	}
-	watched.Metrics.Elsewhere = s.Pages != nil && s.Pages()
 	err = watched.Run(s.Name, log, func(out observe.Outputs) error {
 		if !l.JSON && l.Level <= slog.LevelInfo && term.IsTerminal(int(os.Stderr.Fd())) { //nolint:gosec // a descriptor is small
 			out.Progress = os.Stderr

@@ -35,7 +35,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 // Validate returns an error if c is invalid.
 func (c *Config) Validate() error {
 	if c.Listen == "" {
-		if c.Pprof {
+		if c.Pprof && !c.Elsewhere { // such a listener serves the profiles
 			return errors.New("--pprof needs --metrics-listen, the address that serves the profiles")
 		}
 		return nil
