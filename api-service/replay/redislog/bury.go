@@ -124,7 +124,7 @@ func (l *Log) settle(run string, ids []string) (done bool, err error) {
 	l.taking.RLock()
 	defer l.taking.RUnlock()
 	inherits := l.inherits()
-	leaves := !inherits && (l.retired.Load() || l.heirs.Load() > 0)
+	leaves := l.retired.Load()
 	var claims []claim
 	var failed error
 	for i, id := range ids {
@@ -140,8 +140,8 @@ func (l *Log) settle(run string, ids []string) (done bool, err error) {
 		case inherits:
 			claims = append(claims, claim{h, run == abandoned && fields["handed"] != ""})
 		case leaves:
-		default:
-			settled, err = l.lose(h, run)
+		default: // this process has no room, or takes over no streams
+			settled, err = l.loseUnclaimed(h, run)
 		}
 		done, failed = done || settled, errors.Join(failed, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay/coroner"
@@ -57,21 +56,15 @@ func (l *Log) keepLease() {
 	}
 }
 
-// beatOnce extends the lease of this process, and returns the runs without a lease. It records the
-// number of other instances that take over streams.
+// beatOnce extends the lease of this process, and returns the runs without a lease.
 func (l *Log) beatOnce() (without []string, err error) {
 	heir := ""
 	if l.inherits() {
 		heir = "1"
 	}
-	answer, err := script.Beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
+	without, err = script.Beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
 	l.answered(err)
-	if err != nil || len(answer) == 0 {
-		return nil, err
-	}
-	others, err := strconv.Atoi(answer[0])
-	l.heirs.Store(int64(others))
-	return answer[1:], err
+	return without, err
 }
 
 // leave ends the lease of this process. If the server is down, the lease expires by itself.

@@ -25,7 +25,7 @@
 //	live       owner: write of the closing event  ended      expires after Limits.TTL
 //	live       liveTTL passes                     absent     the next write restores the stream
 //	beginning  other: the owner is dead           ended      appends the closing event of Config.Lost; expires after Limits.TTL
-//	live       other: the owner is dead           live       the first other is the owner; a stream that cannot be continued ends as above
+//	live       other: the owner is dead           live       the first other with room is the owner; a stream that cannot be continued, or that none has room for, ends as above
 //	live       owner: HandOver                    live       has no owner; another instance takes it over
 //	live       earlier owner: write, Forget       live       nothing is changed: the earlier owner is fenced, and its readers continue on the server
 //	live       any: Stop                          live       the owner gets the cause with its next write, or when it takes the stream over
@@ -106,7 +106,6 @@ type Log struct {
 
 	dead    chan []string // runs whose streams must be taken over; capacity 1
 	retired atomic.Bool   // this process takes over no more streams
-	heirs   atomic.Int64  // number of other instances that take over streams, as of the last beat
 	taking  sync.RWMutex  // read-locked during a takeover
 
 	subscribing sync.Mutex // held while a subscription changes, which depends on remote; taken before mu

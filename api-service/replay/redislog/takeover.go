@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
@@ -49,11 +50,22 @@ func (l *Log) give(h replay.Head, err error) {
 }
 
 // lose ends a stream with the closing event of Config.Lost. owner is the dead instance, or this
-// one.
+// one. lose returns false if the owner is alive or the stream has ended.
 func (l *Log) lose(h replay.Head, owner string) (done bool, err error) {
+	return l.loseAfter(h, owner, "")
+}
+
+// loseUnclaimed is lose for a stream that another instance can take over. It returns false if there
+// is such an instance. Only the server knows that: since the last beat of this process, an instance
+// may have come or may have got room.
+func (l *Log) loseUnclaimed(h replay.Head, owner string) (done bool, err error) {
+	return l.loseAfter(h, owner, strconv.FormatInt(l.config.Lease.Milliseconds(), 10))
+}
+
+func (l *Log) loseAfter(h replay.Head, owner, grace string) (done bool, err error) {
 	e := l.config.Lost(h)
-	n, err := script.Lose.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey),
-		h.ID, h.Epoch, l.run, l.config.Limits.TTL.Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data, owner).Int()
+	n, err := script.Lose.Run(l.closing, l.db, append(keysOf(h, owner), leasesKey, heirsKey),
+		h.ID, h.Epoch, l.run, l.config.Limits.TTL.Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data, owner, grace).Int()
 	l.answered(err)
 	return n == 1, err
 }

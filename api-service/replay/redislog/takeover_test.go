@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,19 +25,30 @@ type heir struct {
 	fenced  chan replay.Head
 	stopped chan string
 	full    atomic.Bool // the instance has no room for streams of others
+	busy    sync.Mutex  // held while the instance's TakeOver must not return
 }
 
 // inherit opens an instance that takes streams over.
 func inherit(t *testing.T, addr, name string) *heir {
 	t.Helper()
+	return inheritLeased(t, addr, name, 400*time.Millisecond)
+}
+
+// inheritLeased is inherit with a lease.
+func inheritLeased(t *testing.T, addr, name string, lease time.Duration) *heir {
+	t.Helper()
 	h := &heir{name: name, orphans: make(chan replay.Orphan, 100), fenced: make(chan replay.Head, 100), stopped: make(chan string, 100)}
 	l, err := redislog.New(redislog.Config{
-		URL: "redis://" + addr + "/0", Name: name, Log: slog.New(slog.DiscardHandler), Lease: 400 * time.Millisecond,
-		Lost:     func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
-		TakeOver: func(o replay.Orphan) { h.orphans <- o },
-		Room:     func() bool { return !h.full.Load() },
-		Fenced:   func(head replay.Head) { h.fenced <- head },
-		Stopped:  func(_ replay.Head, cause string) { h.stopped <- cause },
+		URL: "redis://" + addr + "/0", Name: name, Log: slog.New(slog.DiscardHandler), Lease: lease,
+		Lost: func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
+		TakeOver: func(o replay.Orphan) {
+			h.orphans <- o
+			h.busy.Lock()
+			defer h.busy.Unlock()
+		},
+		Room:    func() bool { return !h.full.Load() },
+		Fenced:  func(head replay.Head) { h.fenced <- head },
+		Stopped: func(_ replay.Head, cause string) { h.stopped <- cause },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -310,6 +323,56 @@ func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 			closeLog(t, a)
 		})
 	}
+}
+
+// TestAnInstanceWithoutRoomAsksTheServerForOtherHeirs: an instance gives a stream back to an heir
+// that is newer than its last beat, and finds the stream among the streams without an owner.
+func TestAnInstanceWithoutRoomAsksTheServerForOtherHeirs(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
+	b := inheritLeased(t, s.Addr, "b", 8*time.Second) // beats once a second
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	db := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer db.Close()
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e", Edge: "a", Form: "form", Request: "prompt"}); err != nil {
+		t.Fatal(err)
+	}
+	b.busy.Lock()
+	lookAgain := sync.OnceFunc(b.busy.Unlock)
+	defer lookAgain()
+	eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
+	b.takes(t)
+	if err := db.ZAdd(t.Context(), "whence:4:heirs", redis.Z{Score: 1e15, Member: "new"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.full.Store(true)
+	eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
+	before := calls(t, db, "srandmember")
+	lookAgain()
+	eventually(t, "the instance has looked for more streams", func() bool { return calls(t, db, "srandmember") > before })
+	c := inherit(t, s.Addr, "c")
+	defer closeLog(t, c)
+	if o := c.takes(t); !o.HandedOver || o.Head.Edge != "a" {
+		t.Errorf("the next heir gets %+v", o)
+	}
+	if err := c.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls returns how often the server has executed a command.
+func calls(t *testing.T, db *redis.Client, command string) int {
+	t.Helper()
+	stats, err := db.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(stats, "cmdstat_"+command+":calls=")
+	digits, _, _ := strings.Cut(after, ",")
+	n, _ := strconv.Atoi(digits)
+	return n
 }
 
 func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {

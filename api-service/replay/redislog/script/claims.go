@@ -7,8 +7,7 @@ import "github.com/redis/go-redis/v9"
 // the instances that take over streams. A set "streams:" has the streams of each instance; the set
 // of the instance "" has the streams that were handed over.
 var (
-	// Beat extends the lease of an instance. It returns the number of other instances that take
-	// over streams, followed by the instances without a lease.
+	// Beat extends the lease of an instance, and returns the instances without a lease.
 	Beat = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run, lease, heir, ttl = ARGV[1], ARGV[2], ARGV[3] ~= '', ARGV[4]
@@ -19,9 +18,7 @@ if heir then redis.call('ZADD', heirs, now + lease, run) else redis.call('ZREM',
 redis.call('PEXPIRE', streams, ttl)
 redis.call('PEXPIRE', leases, ttl)
 redis.call('PEXPIRE', heirs, ttl)
-local others = redis.call('ZCOUNT', heirs, string.format('%.0f', now), '+inf')
-if heir then others = others - 1 end
-return {tostring(others), unpack(redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64))}`)
+return redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64)`)
 
 	// Leave ends the lease of an instance. Its remaining streams are taken over at once.
 	Leave = redis.NewScript(`

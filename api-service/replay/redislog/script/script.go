@@ -97,12 +97,22 @@ return {last, stop}`)
 	// dead instance may have shown its readers more events than it has written, so the closing
 	// event begins a generation, as after a takeover: its number is higher than that of any event
 	// of the stream. owner is the dead instance, or the instance that calls Lose. Lose changes
-	// nothing if the owner has a lease.
+	// nothing if the owner has a lease, or if grace is not empty and another instance can take the
+	// stream over. An instance that takes over streams counts for the time grace after the end of
+	// its lease: it may only have been without CPU.
 	Lose = redis.NewScript(`
-local head, log, key, request, streams, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local head, log, key, request, streams, leases, heirs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, epoch, run, ttl, wake, kind, data, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local grace = tonumber(ARGV[9])
 ` + leased + `
 if owner ~= run and leased(leases, owner) then return 0 end
+if grace then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  for _, heir in ipairs(redis.call('ZRANGEBYSCORE', heirs, string.format('%.0f', now - grace), '+inf')) do
+    if heir ~= run and heir ~= owner then return 0 end
+  end
+end
 local known = redis.call('HMGET', head, 'epoch', 'state', 'last', 'run')
 local state = known[2]
 if known[4] ~= owner or (state ~= 'beginning' and state ~= 'live') then redis.call('SREM', streams, id) end
