@@ -57,16 +57,25 @@ func llamaDir(t *testing.T, npm string) string {
 	return dir
 }
 
+// onServer returns the flags of a worker whose engine is a server that runs whence-tiny.
+func onServer(engine, url string) []string {
+	return []string{"--engine", engine, "--upstream", url, "--model", filepath.Join("..", "internal", "whencetiny", "model"), "--model-name", model}
+}
+
 // llamaServer starts the server, and returns its URL.
 func llamaServer(t *testing.T, kind string, contextLength int) (p *process, url string) {
 	t.Helper()
-	node, npm := tool(t, "node"), tool(t, "npm")
-	dir := llamaDir(t, npm)
 	gguf, err := filepath.Abs(filepath.Join("..", "internal", "whencetiny", "testdata", "model-f32.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = startFile(t, "llama.cpp", node, filepath.Join(dir, "server.mjs"), gguf, kind, strconv.Itoa(contextLength))
+	if python := os.Getenv("WHENCE_LLAMACPP"); python != "" { // scripts/llamacpp: the server itself
+		p = startFile(t, "llama.cpp", python, filepath.Join("upstream", "llamacpp.py"), gguf, strconv.Itoa(contextLength))
+	} else {
+		node, npm := tool(t, "node"), tool(t, "npm")
+		dir := llamaDir(t, npm)
+		p = startFile(t, "llama.cpp", node, filepath.Join(dir, "server.mjs"), gguf, kind, strconv.Itoa(contextLength))
+	}
 	const says = "listening on "
 	line := p.await(t, p.out, "where it listens", func(line string) bool { return strings.HasPrefix(line, says) })
 	return p, strings.TrimPrefix(line, says)
@@ -84,9 +93,13 @@ func TestServerBesideTheWorkerAnswersLikeTheEmbeddedEngine(t *testing.T) {
 	t.Parallel()
 	tool(t, "node")
 	embedded := run(t, allInOne, flags{})
-	for kind, engine := range map[string]string{"vllm": "openai", "llamacpp": "openai", "library": "openai", "native": "llamacpp"} {
+	kinds := map[string]string{"vllm": "openai", "llamacpp": "openai", "library": "openai", "native": "llamacpp"}
+	if os.Getenv("WHENCE_LLAMACPP") != "" {
+		kinds = map[string]string{"llamacpp": "openai", "native": "llamacpp"}
+	}
+	for kind, engine := range kinds {
 		_, url := llamaServer(t, kind, 4*1024) // shared by four
-		beside := run(t, separate, flags{worker: []string{"--engine", engine, "--upstream", url}})
+		beside := run(t, separate, flags{worker: onServer(engine, url)})
 		for _, prompt := range askedOfBoth {
 			want := embedded.post(t, greedy(prompt, "max_tokens", 150)).completion(t)
 			got := beside.post(t, greedy(prompt, "max_tokens", 150)).completion(t)

@@ -27,9 +27,22 @@ const refuse = (res, status, message) => {
   res.end(JSON.stringify({ error: { message, type: 'invalid_request_error' } }))
 }
 
+// penalties returns what a request says of the tokens before the next one, which are in tokens.
+const penalties = (asked, tokens) => {
+  const { repeat_penalty: penalty = 1, frequency_penalty: frequencyPenalty = 0, presence_penalty: presencePenalty = 0 } = asked
+  if (penalty === 1 && !frequencyPenalty && !presencePenalty) return undefined
+  return { punishTokens: () => tokens.slice(-asked.repeat_last_n), maxPunishTokens: asked.repeat_last_n, penalty, frequencyPenalty, presencePenalty }
+}
+
+// unfit returns why a newer llama.cpp, or this one, refuses a request.
+const unfit = (asked) => {
+  if (asked.temperature !== 0) return 'this server only decodes greedily'
+  if (asked.repeat_last_n < 0) return `Field 'repeat_last_n': Value must be between 0 <= value <= 2147483647, but got ${asked.repeat_last_n}`
+}
+
 // native answers POST /completion as llama.cpp's server does.
 async function native(asked, res) {
-  if (asked.temperature !== 0 || asked.repeat_penalty !== 1) return refuse(res, 400, 'this server only decodes greedily')
+  if (unfit(asked)) return refuse(res, 400, unfit(asked))
   const bias = new TokenBias(model.tokenizer)
   if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
   const grammar = asked.grammar
@@ -43,14 +56,17 @@ async function native(asked, res) {
     let told = ''
     let type = 'limit'
     await sequence.clearHistory()
-    for await (const token of sequence.evaluate([...asked.prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias, grammarEvaluationState })) {
+    const all = [...asked.prompt]
+    const options = { temperature: 0, yieldEogToken: true, tokenBias: bias, grammarEvaluationState, repeatPenalty: penalties(asked, all) }
+    for await (const token of sequence.evaluate([...asked.prompt], options)) {
       if (gone()) return
       answer.push(token)
+      all.push(token)
       const ends = model.isEogToken(token)
-      const all = ends ? told : model.detokenize(answer, false)
-      if (!all.endsWith('\uFFFD')) {
-        event({ content: all.slice(told.length), tokens: [token], tokens_predicted: answer.length })
-        told = all
+      const text = ends ? told : model.detokenize(answer, false)
+      if (!text.endsWith('\uFFFD')) {
+        event({ content: text.slice(told.length), tokens: [token], tokens_predicted: answer.length })
+        told = text
       }
       if (ends) type = 'eos'
       if (ends || answer.length >= asked.n_predict) break
@@ -82,7 +98,7 @@ async function bodyOf(req) {
 
 async function complete(asked, res) {
   if (kind === 'library' && typeof asked.prompt !== 'string') return refuse(res, 400, 'prompt must be a string')
-  if (asked.temperature !== 0) return refuse(res, 400, 'this server only decodes greedily')
+  if (unfit(asked)) return refuse(res, 400, unfit(asked))
   const prompt = typeof asked.prompt === 'string' ? model.tokenize(asked.prompt, true) : asked.prompt
   const bias = new TokenBias(model.tokenizer)
   if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
@@ -95,9 +111,12 @@ async function complete(asked, res) {
     let told = ''
     let finish = 'length'
     await sequence.clearHistory()
-    for await (const token of sequence.evaluate([...prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias })) {
+    const all = [...prompt]
+    const options = { temperature: 0, yieldEogToken: true, tokenBias: bias, repeatPenalty: penalties(asked, all) }
+    for await (const token of sequence.evaluate([...prompt], options)) {
       if (gone()) return
       answer.push(token)
+      all.push(token)
       if (model.isEogToken(token)) {
         finish = 'stop'
         if (asked.return_token_ids) send({ token_ids: [token] })
@@ -106,10 +125,10 @@ async function complete(asked, res) {
       if (asked.return_token_ids) {
         send({ token_ids: [token] })
       } else {
-        const all = model.detokenize(answer, false)
-        if (!all.endsWith('\uFFFD')) { // like llama.cpp's server: an incomplete character waits for the rest
-          send({ text: all.slice(told.length) })
-          told = all
+        const text = model.detokenize(answer, false)
+        if (!text.endsWith('\uFFFD')) { // like llama.cpp's server: an incomplete character waits for the rest
+          send({ text: text.slice(told.length) })
+          told = text
         }
       }
       if (answer.length >= asked.max_tokens) break

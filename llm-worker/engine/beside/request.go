@@ -94,6 +94,20 @@ func (u *Upstream) Limit(req *workerv1.TokenRequest, rest *llmv1.Sampling) uint3
 	return rest.GetMaxTokens()
 }
 
+// PenaltyWindow returns repeat_last_n for llama.cpp and Ollama: the number of last tokens that count for
+// penalties. All tokens of the context count, and the servers' own default is 64. The window is nil without
+// penalties, which then have no effect.
+func (u *Upstream) PenaltyWindow(s *llmv1.Sampling) *int {
+	repetition := s.GetRepetitionPenalty()
+	if s.RepetitionPenalty == nil {
+		repetition = 1
+	}
+	if repetition == 1 && s.GetFrequencyPenalty() == 0 && s.GetPresencePenalty() == 0 {
+		return nil
+	}
+	return new(u.Context)
+}
+
 // NewID returns a new request id for the server. The id begins with the id of ctx's stream, so that
 // logs can be searched for it. No id is a prefix of another, because SGLang's abort matches
 // prefixes.

@@ -1,8 +1,16 @@
 package beside
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const (
@@ -41,3 +49,75 @@ func (t *Trial) Do(try func() error) error {
 
 // Reset makes the next trial due, because the server was away or was replaced.
 func (t *Trial) Reset() { *t = Trial{} }
+
+// TrialPrompt is the prompt of a trial. Any text works whose tokens are those of its characters.
+const TrialPrompt = "Hi"
+
+// TrialRequest returns the request of a trial: one token, the likeliest one.
+func TrialRequest(prompt []uint32) *workerv1.TokenRequest {
+	return &workerv1.TokenRequest{Prompt: prompt, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(1), Temperature: proto.Float32(0)}}
+}
+
+// PenalizedTrialRequest is TrialRequest with penalties, for servers that get fields of their own only with
+// penalties: a server that refuses such a field would refuse the requests of clients.
+func PenalizedTrialRequest(prompt []uint32) *workerv1.TokenRequest {
+	req := TrialRequest(prompt)
+	req.Sampling.RepetitionPenalty = proto.Float32(1.1)
+	req.Sampling.FrequencyPenalty, req.Sampling.PresencePenalty = proto.Float32(0.1), proto.Float32(0.1)
+	return req
+}
+
+// Trials are the state of a Look that tries the server with one token when the server's listing, its
+// description of its model, is new, or when the server may have been replaced.
+type Trials[Listing any] struct {
+	// Same reports whether two listings describe the same server.
+	Same func(a, b *Listing) bool
+
+	trial Trial
+	seen  *Listing  // the last listing; nil before the first one, and after a failure
+	last  *Listing  // the listing of the server that was usable last
+	full  *Upstream // of a server that has refused its last trial because it was full
+	doubt bool      // the server may have been replaced, and no trial has shown yet whether it was
+}
+
+// Unlisted records why the server did not send its listing, and returns the reason.
+func (t *Trials[Listing]) Unlisted(err error) (*Upstream, error) {
+	if !Late(err) { // when the server answers again, it is tried at once
+		t.seen = nil
+	}
+	return nil, err
+}
+
+// Look returns the result of a Look that has read a listing; was and doubt are those of the Look. try tries
+// the server. A server that refuses its trial because it is full works: try then returns the error together
+// with the Upstream, as far as it is known.
+func (t *Trials[Listing]) Look(listed *Listing, was *Upstream, doubt bool, try func() (*Upstream, error)) (*Upstream, error) {
+	if t.seen == nil || !t.Same(listed, t.seen) {
+		t.trial.Reset()
+	}
+	t.seen = listed
+	t.doubt = t.doubt || doubt
+	same := t.last != nil && t.Same(listed, t.last)
+	if was != nil && !t.doubt && same {
+		return was, nil
+	}
+	var up *Upstream
+	err := t.trial.Do(func() (err error) {
+		up, err = try()
+		t.full = up
+		return err
+	})
+	full := errors.Is(err, streamerr.Overloaded)
+	switch {
+	case full && t.full != nil && (was == nil || !same):
+		return t.full, nil
+	case was != nil && (full || errors.Is(err, context.DeadlineExceeded)):
+		return was, nil // too busy to be tried; keep the old description until the next probe
+	}
+	t.doubt = false
+	if err != nil {
+		return nil, err
+	}
+	t.last = listed
+	return up, nil
+}

@@ -37,12 +37,13 @@ type Engine struct {
 	client *overhttp.Client
 	pieces pieces
 
-	last props // owned by look
+	trials beside.Trials[props] // owned by look
 }
 
 // New returns an engine of model; the options must be valid.
 func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, client: overhttp.New(opts.Upstream, opts.Key), pieces: newPieces(model.Tokenizer)}
+	e.trials.Same = func(a, b *props) bool { return *a == *b }
 	e.Engine = beside.New(opts.Options, e.look)
 	e.ReadLoad(e.load)
 	return e
@@ -66,14 +67,17 @@ func (p *props) name() string {
 }
 
 // look is a beside.Look. The server answers /props only while its model is loaded.
-func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*beside.Upstream, error) {
-	var now props
-	if err := e.client.Get(ctx, "/props", &now); err != nil {
-		return nil, err
+func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
+	now := new(props)
+	if err := e.client.Get(ctx, "/props", now); err != nil {
+		return e.trials.Unlisted(err)
 	}
-	if was != nil && now == e.last {
-		return was, nil
-	}
+	return e.trials.Look(now, was, doubt, func() (*beside.Upstream, error) { return e.try(ctx, now) })
+}
+
+// try makes the server answer with one token, to a request with all fields that a request may have from
+// every client: versions of the server differ in the values that they take.
+func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) {
 	model := beside.Model{Name: now.name(), Context: now.Default.Context, Generation: true}
 	up, err := model.Upstream(e.model.Config())
 	if err != nil {
@@ -81,8 +85,13 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 	}
 	up.Resumes, up.Capabilities = true, features.LlamaCPP.Capabilities()
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, req) }
-	e.last = now
-	return up, nil
+	c, err := e.ask(up, beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true)))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
+	defer cancel()
+	return up, beside.Drain(ctx, c)
 }
 
 // load is a beside.LoadReader. Only the server's metrics, which it has with --metrics, tell how many

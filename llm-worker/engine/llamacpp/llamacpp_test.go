@@ -1,9 +1,12 @@
 package llamacpp_test
 
 import (
+	"io"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -53,14 +56,14 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 	e, server := subject(t).Start(t, besidetest.Count)
 	everything := besidetest.Everything(features.LlamaCPP.Sampling())
 	everything.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"null"}`}}}
-	always := map[string]any{"return_tokens": true, "timings_per_token": true, "cache_prompt": true, "repeat_last_n": -1.0}
+	always := map[string]any{"return_tokens": true, "timings_per_token": true, "cache_prompt": true}
 	for name, test := range map[string]struct {
 		asked *llmv1.Sampling
 		want  map[string]any
 	}{
 		"everything": {everything, map[string]any{
 			"temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
-			"logit_bias": []any{[]any{7.0, -1.5}}, "seed": float64((1<<40 + 5) % (1<<31 - 1)), "max_tokens": uint64(9), "ignore_eos": true,
+			"repeat_last_n": float64(besidetest.Context), "logit_bias": []any{[]any{7.0, -1.5}}, "seed": float64((1<<40 + 5) % (1<<31 - 1)), "max_tokens": uint64(9), "ignore_eos": true,
 			"json_schema": map[string]any{"type": "null"},
 		}},
 		"a guide with text around its schema": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"null"}`, After: "."}}}}, map[string]any{
@@ -84,6 +87,71 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 				t.Errorf("got  %v\nwant %v", got, test.want)
 			}
 		})
+	}
+}
+
+// TestPenaltiesCountTheWholeContext: without a window, the server counts the last 64 tokens, and versions
+// differ in how they write the whole text.
+func TestPenaltiesCountTheWholeContext(t *testing.T) {
+	e, server := subject(t).Start(t, besidetest.Count)
+	for name, test := range map[string]struct {
+		asked  *llmv1.Sampling
+		window any
+	}{
+		"repetition": {&llmv1.Sampling{RepetitionPenalty: proto.Float32(1.1)}, float64(besidetest.Context)},
+		"frequency":  {&llmv1.Sampling{FrequencyPenalty: proto.Float32(-0.5)}, float64(besidetest.Context)},
+		"presence":   {&llmv1.Sampling{PresencePenalty: proto.Float32(0.5)}, float64(besidetest.Context)},
+		"without effect": {&llmv1.Sampling{
+			RepetitionPenalty: proto.Float32(1), FrequencyPenalty: proto.Float32(0), PresencePenalty: proto.Float32(0),
+		}, nil},
+		"none": {nil, nil},
+	} {
+		before := len(server.Asked())
+		if test.asked != nil {
+			test.asked.MaxTokens = proto.Uint32(2)
+		} else {
+			test.asked = &llmv1.Sampling{MaxTokens: proto.Uint32(2)}
+		}
+		if r := besidetest.Read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: test.asked}, nil); r.Err != nil {
+			t.Fatalf("%s: %v", name, r.Err)
+		}
+		if got := server.Asked()[before].Sampling["repeat_last_n"]; got != test.window {
+			t.Errorf("%s: the window is %v, want %v", name, got, test.window)
+		}
+	}
+}
+
+// TestServerThatRefusesOurRequestsIsNotHealthy: a server that answers /props and refuses a field of
+// every request must not get streams.
+func TestServerThatRefusesOurRequestsIsNotHealthy(t *testing.T) {
+	const refusal = `{"error":{"code":400,"message":"Field 'repeat_last_n': the server is of another time","type":"invalid_request_error"}}`
+	dialect := llamacpptest.Dialect()
+	serve := dialect.HTTP
+	var refuses atomic.Bool
+	refuses.Store(true)
+	dialect.HTTP = func(s *besidetest.Server) http.Handler {
+		working := serve(s)
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/completion" && refuses.Load() {
+				rw.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(rw, refusal)
+				return
+			}
+			working.ServeHTTP(rw, r)
+		})
+	}
+	s := subject(t)
+	s.Dialect = dialect
+	server := besidetest.Start(t, s.Dialect, besidetest.Count, "")
+	e, health := s.Watched(t, server.Addr)
+	problem := func() string { return e.(*llamacpp.Engine).Problem() } //nolint:forcetypeassert // subject's
+	besidetest.Eventually(t, "the problem is the server's reason", func() bool { return strings.Contains(problem(), "the server is of another time") })
+	if len(health) != 0 || e.Upstream() != nil {
+		t.Error("a server that refuses every request is healthy")
+	}
+	refuses.Store(false)
+	if !<-health || problem() != "" {
+		t.Error(problem())
 	}
 }
 

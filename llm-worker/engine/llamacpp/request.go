@@ -26,7 +26,7 @@ type completion struct {
 	TopK             uint32          `json:"top_k"` // 0 keeps all
 	MinP             float32         `json:"min_p"`
 	RepeatPenalty    float32         `json:"repeat_penalty"`
-	RepeatLastN      int             `json:"repeat_last_n"` // the window of the penalties, in tokens; -1 means the whole text
+	RepeatLastN      *int            `json:"repeat_last_n,omitempty"` // see beside.PenaltyWindow
 	FrequencyPenalty float32         `json:"frequency_penalty"`
 	PresencePenalty  float32         `json:"presence_penalty"`
 	LogitBias        []tokenBias     `json:"logit_bias,omitempty"`
@@ -49,7 +49,7 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 	c := completion{
 		Prompt: req.GetPrompt(), MaxTokens: s.GetMaxTokens(), Stream: true, ReturnTokens: true, TimingsPerToken: true, CachePrompt: true,
 		Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: s.GetTopK(), MinP: s.GetMinP(),
-		RepeatPenalty: orOne(s.RepetitionPenalty), RepeatLastN: -1, FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(),
+		RepeatPenalty: orOne(s.RepetitionPenalty), RepeatLastN: up.PenaltyWindow(s), FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(),
 		LogitBias: biases(s), IgnoreEOS: s.GetIgnoreEos(),
 	}
 	if s.Seed != nil {

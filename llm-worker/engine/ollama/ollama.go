@@ -39,17 +39,15 @@ type Engine struct {
 	client *overhttp.Client
 
 	// Owned by look.
-	last  listing // of the description that was usable last
-	seen  listing // the last answer of the list; zero after a failure
-	trial beside.Trial
-	doubt bool     // the server may have been replaced, and no trial has shown yet whether it was
-	stops []string // the stop strings of the Modelfile that were logged
+	trials beside.Trials[listing]
+	stops  []string // the stop strings of the Modelfile that were logged
 }
 
 // New returns an engine of model; the options must be valid.
 func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, opts: opts, client: overhttp.New(opts.Upstream, opts.Key)}
 	e.client.Understand(beside.Ollama)
+	e.trials.Same = func(a, b *listing) bool { return *a == *b }
 	e.Engine = beside.New(opts.Options, e.look)
 	return e
 }
@@ -66,32 +64,9 @@ type listing struct {
 func (e *Engine) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	now, err := e.find(ctx, "/api/tags", e.opts.Model)
 	if err != nil {
-		if !beside.Late(err) { // when the server answers again, it is tried at once
-			e.seen = listing{}
-		}
-		return nil, err
+		return e.trials.Unlisted(err)
 	}
-	if now != e.seen {
-		e.trial.Reset()
-	}
-	e.doubt = e.doubt || doubt
-	if e.seen = now; was != nil && !e.doubt && now == e.last {
-		return was, nil
-	}
-	var up *beside.Upstream
-	err = e.trial.Do(func() error {
-		up, err = e.try(ctx, now.Name)
-		return err
-	})
-	if was != nil && (errors.Is(err, streamerr.Overloaded) || errors.Is(err, context.DeadlineExceeded)) {
-		return was, nil // too busy to be tried; keep the old description until the next probe
-	}
-	e.doubt = false
-	if err != nil {
-		return nil, err
-	}
-	e.last = now
-	return up, nil
+	return e.trials.Look(&now, was, doubt, func() (*beside.Upstream, error) { return e.try(ctx, now.Name) })
 }
 
 // find returns the model of a name, or the first model for "", in one of Ollama's lists.
@@ -113,9 +88,6 @@ func (e *Engine) find(ctx context.Context, list, name string) (listing, error) {
 	return listing{}, beside.Fail(streamerr.NotFound, nil, "the server that generates has no model %.128q; --upstream-model says which model to ask for", name)
 }
 
-// trialPrompt is the prompt of a trial. Any text works whose tokens are those of its characters.
-const trialPrompt = "Hi"
-
 // try makes the server answer with one token, and returns its description.
 func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error) {
 	model := beside.Model{Name: name, Generation: true}
@@ -126,16 +98,17 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 	up.Name = strings.TrimSuffix(name, ":latest")
 	up.Capabilities = features.Ollama.Capabilities()
 	up.Capabilities.Prompt, up.Capabilities.Answer = llmv1.Form_FORM_TEXT, llmv1.Form_FORM_TEXT
+	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
 	tryCtx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
 	defer cancel()
-	one, cold := uint32(1), float32(0)
-	req := &workerv1.TokenRequest{Prompt: e.model.Tokenizer.Encode(trialPrompt, true), Sampling: &llmv1.Sampling{MaxTokens: &one, Temperature: &cold}}
+	req := beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true))
 	c, err := e.ask(up, name, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := beside.Drain(tryCtx, c); err != nil {
-		return nil, err
+	failed := beside.Drain(tryCtx, c)
+	if failed != nil && !errors.Is(failed, streamerr.Overloaded) {
+		return nil, failed
 	}
 	if read := c.answer.promptTokens; int64(read) > int64(len(req.GetPrompt())) {
 		return nil, beside.Fail(streamerr.Invalid, nil, "the server counted %d tokens of a prompt of %d: its model has another tokenizer than --model", read, len(req.GetPrompt()))
@@ -144,6 +117,5 @@ func (e *Engine) try(ctx context.Context, name string) (*beside.Upstream, error)
 		up.Context = min(up.Context, loaded.Context)
 	}
 	e.logStops(ctx, name)
-	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, name, req) }
-	return up, nil
+	return up, failed
 }

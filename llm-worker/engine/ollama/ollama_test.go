@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/llm-worker/engine/llamacpp/llamacpptest"
 	"github.com/whence-dev/whence/llm-worker/engine/ollama"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -99,6 +100,13 @@ func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *fak
 		var asked map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 			http.Error(rw, `{"error":"no JSON"}`, http.StatusBadRequest)
+			return
+		}
+		// Ollama's runner is llama.cpp's server, and Ollama passes its refusals on as text.
+		options, _ := asked["options"].(map[string]any)
+		if message := llamacpptest.Refusal(options); message != "" {
+			rw.WriteHeader(http.StatusBadRequest)
+			_ = json.NewEncoder(rw).Encode(map[string]string{"error": fmt.Sprintf(`{"error":{"code":400,"message":%q,"type":"invalid_request_error"}}`, message)})
 			return
 		}
 		if asked["prompt"] == "Hi" {
@@ -187,11 +195,11 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 	always := map[string]any{"model": "tiny:latest", "prompt": "What is Whence?", "raw": true, "stream": true, "truncate": false, "shift": false}
 	for i, want := range []map[string]any{
 		{"format": map[string]any{"type": "object"}, "options": map[string]any{
-			"num_predict": 9.0, "temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0,
+			"num_predict": 9.0, "temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": 512.0,
 			"frequency_penalty": 0.2, "presence_penalty": 0.3, "seed": float64((1<<40 + 5) % (1<<31 - 1)),
 		}},
 		{"options": map[string]any{
-			"num_predict": 3.0, "temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "repeat_last_n": -1.0,
+			"num_predict": 3.0, "temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0,
 			"frequency_penalty": 0.0, "presence_penalty": 0.0,
 		}},
 	} {

@@ -33,7 +33,7 @@ type options struct {
 	TopK             uint32  `json:"top_k"` // 0 keeps all
 	MinP             float32 `json:"min_p"`
 	RepeatPenalty    float32 `json:"repeat_penalty"`
-	RepeatLastN      int     `json:"repeat_last_n"` // the window of the penalties, in tokens; -1 means the whole text
+	RepeatLastN      *int    `json:"repeat_last_n,omitempty"` // see beside.PenaltyWindow
 	FrequencyPenalty float32 `json:"frequency_penalty"`
 	PresencePenalty  float32 `json:"presence_penalty"`
 	Seed             *uint64 `json:"seed,omitempty"`
@@ -57,7 +57,7 @@ func (e *Engine) ask(up *beside.Upstream, name string, req *workerv1.TokenReques
 	s := up.Rest(req)
 	g := generate{Model: name, Prompt: text, Raw: true, Stream: true, Options: options{
 		MaxTokens: s.GetMaxTokens(), Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: s.GetTopK(), MinP: s.GetMinP(),
-		RepeatPenalty: orOne(s.RepetitionPenalty), RepeatLastN: -1, FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(),
+		RepeatPenalty: orOne(s.RepetitionPenalty), RepeatLastN: up.PenaltyWindow(s), FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(),
 	}}
 	if s.Seed != nil {
 		g.Options.Seed = new(beside.Seed(*s.Seed))

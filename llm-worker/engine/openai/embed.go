@@ -144,7 +144,7 @@ func unit(v []float32) ([]float32, error) {
 func (e *Engine) tryEmbed(ctx context.Context, up *upstream) {
 	ctx, cancel := context.WithTimeout(ctx, tryEmbedTimeout)
 	defer cancel()
-	req := &workerv1.EmbedRequest{Inputs: []*workerv1.TokenIds{{Ids: e.model.Tokenizer.Encode(trial, true)}}}
+	req := &workerv1.EmbedRequest{Inputs: []*workerv1.TokenIds{{Ids: e.model.Tokenizer.Encode(beside.TrialPrompt, true)}}}
 	for _, form := range slices.Compact([]llmv1.Form{up.prompt, llmv1.Form_FORM_TEXT}) {
 		up.embeds = form
 		c, err := e.askEmbed(up, req)

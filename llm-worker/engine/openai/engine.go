@@ -84,8 +84,7 @@ func New(model *lexicon.Model, opts Options) *Engine {
 	e.client.Pin(opts.Rank)
 	e.kind.Store(unseen)
 	e.client.Understand(func(c *beside.Complaint, inAnswer bool) { e.kind.Load().dialect.Complete(c, inAnswer) })
-	l := &look{engine: e}
-	e.Engine = beside.New(opts.Options, l.look)
+	e.Engine = beside.New(opts.Options, newLook(e).look)
 	e.ReadLoad(e.load)
 	return e
 }

@@ -45,7 +45,7 @@ func Answer(m *lexicon.Model, req *workerv1.TokenRequest, body io.Reader) (ids [
 
 // Try lists the models of the upstream and makes it answer with one token.
 func (e *Engine) Try(ctx context.Context) error {
-	_, err := (&look{engine: e}).look(ctx, nil, false)
+	_, err := newLook(e).look(ctx, nil, false)
 	return err
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
+	"github.com/whence-dev/whence/llm-worker/engine/llamacpp/llamacpptest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
@@ -117,6 +118,11 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 	if _, isText := asked["prompt"].(string); f.plain && !isText {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, `{"error":{"message":"cannot unmarshal array into prompt of type string","type":"invalid_request_error"}}`)
+		return
+	}
+	if message := llamacpptest.Refusal(asked); f.owner == "llamacpp" && message != "" {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `{"error":{"code":400,"message":%q,"type":"invalid_request_error"}}`, message)
 		return
 	}
 	if asked["max_tokens"] == 1.0 && asked["kv_transfer_params"] == nil {

@@ -37,8 +37,7 @@ type completion struct {
 
 	RepetitionPenalty *float32 `json:"repetition_penalty,omitempty"`
 	RepeatPenalty     *float32 `json:"repeat_penalty,omitempty"` // llama.cpp's name for it
-	// RepeatLastN is the window of llama.cpp's penalties, in tokens; -1 means the whole text.
-	RepeatLastN *int `json:"repeat_last_n,omitempty"`
+	RepeatLastN       *int     `json:"repeat_last_n,omitempty"`  // of llama.cpp: see beside.PenaltyWindow
 
 	guideFields
 }
@@ -115,10 +114,7 @@ func (c *completion) sample(up *upstream, s *llmv1.Sampling) {
 	c.Logprobs, c.TokensAsIDs = s.Logprobs, s.Logprobs != nil
 	switch {
 	case up.kind == llamacpp:
-		c.RepeatPenalty = s.RepetitionPenalty
-		if all := -1; s.RepetitionPenalty != nil || s.FrequencyPenalty != nil || s.PresencePenalty != nil {
-			c.RepeatLastN = &all
-		}
+		c.RepeatPenalty, c.RepeatLastN = s.RepetitionPenalty, up.PenaltyWindow(s)
 	case up.has("repetition_penalty"):
 		c.RepetitionPenalty = s.RepetitionPenalty
 	}

@@ -37,10 +37,12 @@ func (u *upstream) sameList(other *upstream) bool {
 // A look is the state of the probe between two calls.
 type look struct {
 	engine *Engine
-	trial  beside.Trial
-	seen   *upstream // the last answer of /v1/models; nil before the first answer, and after a failure
-	last   *upstream // the last usable description; nil until there was one
-	doubt  bool      // the server may have been replaced
+	trials beside.Trials[upstream]
+	last   *upstream // the description that is in use, or was last; nil until there was one
+}
+
+func newLook(e *Engine) *look {
+	return &look{engine: e, trials: beside.Trials[upstream]{Same: (*upstream).sameList}}
 }
 
 // look is a beside.Look. It always requests the list of models, which costs the server nothing. It
@@ -48,47 +50,38 @@ type look struct {
 func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	listed, err := l.engine.list(ctx)
 	if err != nil {
-		if !beside.Late(err) { // when the server answers again, it is tried at once
-			l.seen = nil
-		}
-		return nil, err
+		return l.trials.Unlisted(err)
 	}
 	l.engine.kind.Store(listed.kind) // the trial may fail, in the server's own words
-	if l.seen == nil || !listed.sameList(l.seen) {
-		l.trial.Reset()
-	}
-	l.seen = listed
-	l.doubt = l.doubt || doubt
 	if l.engine.opts.HandsOver && listed.kind != vllm {
 		return nil, errNoHandover // any other server would ignore the handover and read every prompt again
 	}
 	if l.engine.opts.Rank != (beside.Rank{}) && listed.kind != vllm && listed.kind != sglang {
 		return nil, errNoRanks // any other server would ignore the rank
 	}
-	if was != nil && !l.doubt && listed.sameList(l.last) {
-		if slices.Equal(listed.others, l.last.others) {
-			return was, nil
+	var tried *upstream
+	up, err := l.trials.Look(listed, was, doubt, func() (_ *beside.Upstream, err error) {
+		if tried, err = l.engine.try(ctx, listed); tried == nil {
+			return nil, err
 		}
-		up := *l.last // an adapter was loaded or unloaded, which needs no trial
-		up.others = listed.others
-		return l.use(&up), nil
-	}
-	var up *upstream
-	err = l.trial.Do(func() (err error) {
-		up, err = l.engine.try(ctx, listed)
-		return err
+		return l.use(tried), err
 	})
-	if was != nil && (errors.Is(err, streamerr.Overloaded) || errors.Is(err, context.DeadlineExceeded)) {
-		return was, nil // too busy to be tried; keep the old description until the next probe
-	}
-	l.doubt = false
-	if errors.Is(err, streamerr.NotFound) && !listed.listed {
+	switch {
+	case errors.Is(err, streamerr.NotFound) && !listed.listed:
 		return nil, beside.Fail(streamerr.NotFound, err, "the server that generates has no model %.128q; %s. --upstream-model says which model to ask for", listed.model, listed.instead)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
+	case tried != nil && up == &tried.Upstream:
+		l.last = tried
+	case was != nil && listed.sameList(l.last) && !slices.Equal(listed.others, l.last.others):
+		with := *l.last // an adapter was loaded or unloaded, which needs no trial
+		with.others = listed.others
+		l.last = &with
+		return l.use(&with), nil
+	case was != nil:
+		return was, nil
 	}
-	return l.use(up), nil
+	return up, nil
 }
 
 // load is a beside.LoadReader.
@@ -106,7 +99,7 @@ var errNoRanks = errors.New("--upstream-rank requires a server with data-paralle
 // errNoLoad is why the load of a server is unknown.
 var errNoLoad = errors.New("the server has no metrics of its load")
 
-// use returns the description of a server that has passed its trial.
+// use returns the description of a server that can be used.
 func (l *look) use(up *upstream) *beside.Upstream {
 	if up.kind.adapters != noAdapters && !up.kind.refuses {
 		up.Upstream = up.WithAdapters(up.others, up.started)
@@ -120,7 +113,6 @@ func (l *look) use(up *upstream) *beside.Upstream {
 	if up.embeds != llmv1.Form_FORM_UNSPECIFIED {
 		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
 	}
-	l.last = up
 	return &up.Upstream
 }
 
@@ -201,11 +193,9 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	return up, nil
 }
 
-// trial is the prompt of a trial. Any text works whose tokens are those of its characters.
-const trial = "Hi"
-
 // try makes the upstream answer with one token, in each form of prompt that it might accept, the
-// best form first.
+// best form first. An upstream that refuses its trial because it is full has taken this form; its
+// description is returned with the error.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
 	switch e.opts.Prompt {
@@ -225,12 +215,15 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			as.Capabilities = up.kind.Capabilities(up.reported...)
 			as.Capabilities.Prompt, as.Capabilities.Adapters = form, up.kind.adapters != noAdapters
 			err := e.tryAs(ctx, &as)
-			if err == nil {
+			switch {
+			case err == nil:
 				e.tryEmbed(ctx, &as)
 				e.readAdapters(ctx, &as)
 				return &as, nil
-			}
-			if !errors.Is(err, streamerr.Invalid) {
+			case errors.Is(err, streamerr.Overloaded) && up.kind != unknown:
+				e.readAdapters(ctx, &as)
+				return &as, err
+			case !errors.Is(err, streamerr.Invalid):
 				return nil, err // another form would not help
 			}
 			if first == nil {
@@ -259,24 +252,23 @@ func (e *Engine) readAdapters(ctx context.Context, up *upstream) {
 func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
 	defer cancel()
-	one, cold := uint32(1), float32(0)
-	req := &workerv1.TokenRequest{
-		Prompt:   e.model.Tokenizer.Encode(trial, true),
-		Sampling: &llmv1.Sampling{MaxTokens: &one, Temperature: &cold},
+	req := beside.TrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true))
+	if up.kind == llamacpp {
+		req = beside.PenalizedTrialRequest(req.GetPrompt())
 	}
 	c, err := e.ask(up, req)
 	if err != nil {
 		return err
 	}
-	if err := beside.Drain(ctx, c); err != nil {
-		return err
-	}
-	if u := c.answer.usage; u != nil && int64(u.Prompt) > int64(len(req.GetPrompt())) {
-		return streamerr.New(streamerr.Invalid, "the server counted %d tokens of a prompt of %d: it adds a template of its own to prompts, or has another tokenizer",
-			u.Prompt, len(req.GetPrompt()))
+	err = beside.Drain(ctx, c)
+	if err == nil {
+		if u := c.answer.usage; u != nil && int64(u.Prompt) > int64(len(req.GetPrompt())) {
+			return streamerr.New(streamerr.Invalid, "the server counted %d tokens of a prompt of %d: it adds a template of its own to prompts, or has another tokenizer",
+				u.Prompt, len(req.GetPrompt()))
+		}
 	}
 	can := up.Capabilities
-	if can.Answer = c.answer.form; can.Answer == llmv1.Form_FORM_UNSPECIFIED { // an empty answer shows nothing
+	if can.Answer = c.answer.form; can.Answer == llmv1.Form_FORM_UNSPECIFIED { // an empty answer, or none, shows nothing
 		can.Answer = llmv1.Form_FORM_TEXT
 	}
 	if can.Answer == llmv1.Form_FORM_TEXT { // the token ids are unknown, and so are their probabilities
@@ -286,5 +278,5 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 		can.Images = llmv1.ImageInput_IMAGE_INPUT_CONVERSATION
 	}
 	up.Resumes = can.Prompt == llmv1.Form_FORM_TOKEN_IDS && can.Answer == llmv1.Form_FORM_TOKEN_IDS
-	return nil
+	return err
 }

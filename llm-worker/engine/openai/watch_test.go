@@ -111,7 +111,7 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 		})},
 		"sglang": {func(*llmv1.Sampling) {}, with("json_schema", `{"type":"object"}`)},
 		"llamacpp": {func(s *llmv1.Sampling) { s.MinTokens, s.StopTokenIds = proto.Uint32(0), nil },
-			map[string]any{"top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0, "logit_bias": map[string]any{"7": -1.5}, "ignore_eos": true,
+			map[string]any{"top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": float64(tinyModel(t).ContextLength), "logit_bias": map[string]any{"7": -1.5}, "ignore_eos": true,
 				"json_schema": map[string]any{"type": "object"}}},
 		"library": {func(s *llmv1.Sampling) {
 			*s = llmv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,

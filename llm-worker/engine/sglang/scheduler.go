@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -74,7 +75,8 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if was != nil && !doubt && proto.Equal(info, s.last) {
 		return s.same(was, adapters), nil
 	}
-	if err := s.trial.Do(func() error { return overgrpc.Ask(ctx, beside.TryTimeout, s.check) }); err != nil {
+	err = s.trial.Do(func() error { return overgrpc.Ask(ctx, beside.TryTimeout, s.check) })
+	if err != nil && !errors.Is(err, streamerr.Overloaded) { // a full server works
 		return nil, err
 	}
 	if was != nil && proto.Equal(info, s.last) {

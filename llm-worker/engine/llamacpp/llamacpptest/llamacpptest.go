@@ -5,6 +5,7 @@ package llamacpptest
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 
 	"google.golang.org/grpc/metadata"
@@ -96,6 +97,39 @@ func refuse(rw http.ResponseWriter, status int, message, kind string) {
 	_, _ = fmt.Fprintf(rw, `{"error":{"code":%d,"message":%q,"type":%q}}`, status, message, kind)
 }
 
+// Refusal returns the message with which the server, since its requests have a schema (b10434 and b11549
+// were tried), refuses a field whose value is out of range; "" if it takes all fields. It clamps the other
+// numbers in silence.
+func Refusal(fields map[string]any) string {
+	for _, limit := range []struct {
+		field string
+		least float64
+	}{{"n_predict", -1}, {"repeat_last_n", 0}, {"dry_penalty_last_n", 0}, {"dry_allowed_length", 0}, {"min_keep", 0}} {
+		if n, ok := fields[limit.field].(float64); ok && (n < limit.least || n > math.MaxInt32) {
+			return fmt.Sprintf("Field '%s': Value must be between %.0f <= value <= %d, but got %.0f", limit.field, limit.least, math.MaxInt32, n)
+		}
+	}
+	if penalty, ok := fields["repeat_penalty"].(float64); ok && penalty <= 0 {
+		return "Failed to initialize samplers: penalty_repeat must be finite and greater than 0"
+	}
+	return ""
+}
+
+// isTrial reports whether a request for one token is the trial of an engine, which is the only one for the
+// likeliest token.
+func isTrial(asked map[string]any) bool {
+	return asked["n_predict"] == 1.0 && asked["temperature"] == 0.0
+}
+
+// try answers a trial.
+func try(rw http.ResponseWriter, req besidetest.Request) {
+	rw.Header().Set("Content-Type", "text/event-stream")
+	e := partial(req, []uint32{7}, 1)
+	_, _ = rw.Write(Event(e))
+	e["tokens"], e["stop"], e["stop_type"] = []uint32{}, true, "limit"
+	_, _ = rw.Write(Event(e))
+}
+
 // complete answers a request. An error is an HTTP status, or an event if the answer has begun.
 func complete(s *besidetest.Server, rw http.ResponseWriter, r *http.Request) {
 	var asked map[string]any
@@ -109,6 +143,14 @@ func complete(s *besidetest.Server, rw http.ResponseWriter, r *http.Request) {
 	req.Metadata.Set("traceparent", r.Header.Values("traceparent")...)
 	if n, ok := asked["n_probs"].(float64); ok {
 		req.Logprobs = int(n)
+	}
+	if message := Refusal(asked); message != "" {
+		refuse(rw, http.StatusBadRequest, message, "invalid_request_error")
+		return
+	}
+	if isTrial(asked) {
+		try(rw, req)
+		return
 	}
 	limit, _ := asked["n_predict"].(float64)
 	asked["max_tokens"] = uint64(limit)
