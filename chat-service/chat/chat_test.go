@@ -175,9 +175,9 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 func TestChoicesShareOnePromptAndHaveTheirOwnSeeds(t *testing.T) {
 	m := model(t)
 	render, rendered := m.Render, 0
-	m.Render = func(in prompt.Input) (string, error) {
+	m.Render = func(ctx context.Context, in prompt.Input) (string, error) {
 		rendered++
-		return render(in)
+		return render(ctx, in)
 	}
 	var mu sync.Mutex
 	asked := map[string]*workerv1.TokenRequest{}

@@ -85,7 +85,7 @@ func NewStarter(m *Model, worker TokenStarter) Starter {
 			yield(nil, err)
 			return true
 		}
-		prompts, err := m.prepare(req)
+		prompts, err := m.prepare(ctx, req)
 		if err != nil {
 			yield(nil, err)
 			return true

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,9 +35,9 @@ type tokenPrompt struct {
 }
 
 // prepare tokenises a request's prompts or its conversation.
-func (m *Model) prepare(req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
+func (m *Model) prepare(ctx context.Context, req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
 	if len(req.GetPrompts()) == 0 {
-		p, err := m.prepareMessages(req)
+		p, err := m.prepareMessages(ctx, req)
 		return []*tokenPrompt{p}, err
 	}
 	all := make([]*tokenPrompt, len(req.GetPrompts()))
@@ -71,13 +72,13 @@ func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*to
 }
 
 // prepareMessages renders a conversation with the model's chat template.
-func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*tokenPrompt, error) {
+func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*tokenPrompt, error) {
 	tools, err := m.Offered(req)
 	if err != nil {
 		return nil, err
 	}
 	in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()}
-	text, err := m.Render(in)
+	text, err := m.Render(ctx, in)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func templates(t testing.TB) map[string]*Template {
 // compare renders g and compares the output.
 func compare(t *testing.T, template *Template, g golden) {
 	t.Helper()
-	got, err := template.Render(g.input)
+	got, err := template.Render(t.Context(), g.input)
 	switch {
 	case g.Text != nil && (err != nil || got != *g.Text):
 		t.Errorf("%s, %s:\n got %q, %v\nwant %q", g.Template, g.Conversation, got, err, *g.Text)
@@ -130,7 +130,7 @@ func FuzzContentsAreVerbatim(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, system, user string) {
-		got, err := template.Render(Input{Messages: []*chatv1.Message{{Role: "system", Content: system}, {Role: "user", Content: user}}, AddGenerationPrompt: true})
+		got, err := template.Render(t.Context(), Input{Messages: []*chatv1.Message{{Role: "system", Content: system}, {Role: "user", Content: user}}, AddGenerationPrompt: true})
 		if both := system + user; !utf8.ValidString(system) || !utf8.ValidString(user) || strings.Contains(both, "\x00") {
 			if !errors.Is(err, streamerr.Invalid) {
 				t.Errorf("got %q, %v, want it refused", got, err)
@@ -159,7 +159,7 @@ func BenchmarkRender(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(*g.Text)))
 			for b.Loop() {
-				if _, err := byName[g.Template].Render(g.input); err != nil {
+				if _, err := byName[g.Template].Render(b.Context(), g.input); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -43,7 +43,7 @@ func TestImagesHaveTheirPlacesInThePrompt(t *testing.T) {
 		image + "ä" + image + "b" + image: seen("äb", 0, 2, 3),
 		"äb":                              seen("äb"),
 	} {
-		got, err := template.Render(Input{Messages: messages, AddGenerationPrompt: true})
+		got, err := template.Render(t.Context(), Input{Messages: messages, AddGenerationPrompt: true})
 		if want = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n" + want + "<|im_end|>\n<|im_start|>assistant\n"; got != want || err != nil {
 			t.Errorf("got  %q, %v\nwant %q", got, err, want)
 		}
@@ -55,7 +55,7 @@ func TestImagesHaveTheirPlacesInThePrompt(t *testing.T) {
 		"messages[0].images[0]": {{Role: "user", Content: "a", Images: placed(2)}},
 		"messages[2].images[0]": append(seen("a"), &chatv1.Message{Role: "user", Images: []*chatv1.PlacedImage{{}}}),
 	} {
-		_, err := template.Render(Input{Messages: messages})
+		_, err := template.Render(t.Context(), Input{Messages: messages})
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param {
 			t.Errorf("%v, want %s refused", err, param)
 		}
@@ -67,11 +67,11 @@ func TestTemplateWithoutAPlaceForImagesRefusesThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = template.Render(Input{Messages: seen("a", 0)})
+	_, err = template.Render(t.Context(), Input{Messages: seen("a", 0)})
 	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "messages" {
 		t.Error(err)
 	}
-	if got, err := template.Render(Input{Messages: seen("a")}); got != "Be kind.a" {
+	if got, err := template.Render(t.Context(), Input{Messages: seen("a")}); got != "Be kind.a" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

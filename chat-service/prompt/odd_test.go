@@ -23,7 +23,7 @@ func TestConversationThatTheTemplateFailsOnIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = template.Render(Input{Messages: user("secret")})
+		_, err = template.Render(t.Context(), Input{Messages: user("secret")})
 		e, ok := errors.AsType[*streamerr.Error](err)
 		if !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || !strings.HasSuffix(e.Message, want) {
 			t.Errorf("%s: got %v, want %q", source, err, want)
@@ -52,7 +52,7 @@ func FuzzOddConversations(f *testing.F) {
 			messages = append(messages, &chatv1.Message{Role: role, Content: content, Name: name})
 		}
 		for name, template := range all {
-			got, err := template.Render(Input{Messages: messages, AddGenerationPrompt: prompted})
+			got, err := template.Render(t.Context(), Input{Messages: messages, AddGenerationPrompt: prompted})
 			switch {
 			case err == nil && !utf8.ValidString(got):
 				t.Errorf("%s made %q of %q", name, got, text)

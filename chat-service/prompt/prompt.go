@@ -14,7 +14,11 @@
 // template are Internal.
 package prompt
 
-import chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+import (
+	"context"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
 
 // Input is the input of a template.
 type Input struct {
@@ -32,4 +36,4 @@ type Input struct {
 
 // A Renderer turns a conversation into a prompt. It is safe for concurrent use, and its errors are
 // *streamerr.Error. Template.Render is the Renderer for models with a chat template.
-type Renderer func(Input) (string, error)
+type Renderer func(context.Context, Input) (string, error)

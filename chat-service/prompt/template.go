@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -60,8 +62,9 @@ func (t *Template) Source() string { return t.source }
 // ShowsTools reports whether prompts can describe tools, by the template or in the Hermes format.
 func (t *Template) ShowsTools() bool { return t.knowsTools || t.chatML() }
 
-// Render checks the conversation and returns the prompt. Its errors are *streamerr.Error.
-func (t *Template) Render(in Input) (string, error) {
+// Render checks the conversation and returns the prompt. Its errors are *streamerr.Error. When ctx's
+// stream is stopped, Render soon returns the cause.
+func (t *Template) Render(ctx context.Context, in Input) (string, error) {
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
 		return "", err
 	}
@@ -86,11 +89,14 @@ func (t *Template) Render(in Input) (string, error) {
 	}
 	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
 	vars["messages"] = t.messages(in.Messages, false)
-	text, err := t.compiled.Render(vars)
+	text, err := t.compiled.Render(ctx, vars)
 	if _, unusable := errors.AsType[*hfjinja.ValueError](err); unusable && called(in.Messages) {
 		// some templates, such as DeepSeek's, concatenate arguments and text
 		vars["messages"] = t.messages(in.Messages, true)
-		text, err = t.compiled.Render(vars)
+		text, err = t.compiled.Render(ctx, vars)
+	}
+	if cause := stream.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		return "", streamerr.As(cause)
 	}
 	if err != nil {
 		return "", refusal(err)

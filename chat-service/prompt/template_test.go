@@ -37,7 +37,7 @@ func TestBadConversationIsRefusedWithItsPlace(t *testing.T) {
 		{"a bad name", []*chatv1.Message{{Role: "user", Name: "\xff"}}, "messages[0].name"},
 		{"too much", user(strings.Repeat("x", hfjinja.MaxOutput+1)), "messages"},
 	} {
-		_, err := template.Render(Input{Messages: tc.messages})
+		_, err := template.Render(t.Context(), Input{Messages: tc.messages})
 		e, ok := errors.AsType[*streamerr.Error](err)
 		if !ok || e.Reason != streamerr.Invalid || e.Param != tc.param || e.Message == "" {
 			t.Errorf("%s: got %v, want param %q", tc.name, err, tc.param)
@@ -47,14 +47,14 @@ func TestBadConversationIsRefusedWithItsPlace(t *testing.T) {
 
 func TestFailureOfTemplateIsInternalAndHidesThePrompt(t *testing.T) {
 	for _, source := range []string{
-		"{{ messages[0].content() }}", "{{ 'a' | nosuchfilter }}", "{{ 'a' * -1 }}",
+		"{{ messages[0].content() }}", "{{ 'a' | nosuchfilter }}", "{{ [1] | select() | list }}",
 		"{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}",
 	} {
 		template, err := New(source, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = template.Render(Input{Messages: user(strings.Repeat("secret", 1000))})
+		_, err = template.Render(t.Context(), Input{Messages: user(strings.Repeat("secret", 1000))})
 		e, ok := errors.AsType[*streamerr.Error](err)
 		if !ok || e.Reason != streamerr.Internal || !strings.HasPrefix(e.Message, "chat template: ") || strings.Contains(e.Message, "secret") {
 			t.Errorf("%s: got %v", source, err)
@@ -74,7 +74,7 @@ func TestDeveloperIsSystemUnlessTemplateKnowsIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := template.Render(Input{Messages: messages}); got != want || err != nil {
+		if got, err := template.Render(t.Context(), Input{Messages: messages}); got != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)
 		}
 	}
@@ -110,7 +110,7 @@ func TestLoadFindsTemplateAndTokens(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		if got, err := template.Render(Input{Messages: user("x")}); got != tc.want || err != nil {
+		if got, err := template.Render(t.Context(), Input{Messages: user("x")}); got != tc.want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", tc.name, got, err, tc.want)
 		}
 	}

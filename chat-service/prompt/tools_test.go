@@ -31,7 +31,7 @@ func render(t *testing.T, source string, in Input) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := template.Render(in)
+	text, err := template.Render(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestVariablesAreNotFunctionsOfTheTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"raise_exception", "namespace", "range", "_hf_known", "_hf_out"} {
-		_, err := template.Render(Input{Messages: user("y"), Variables: `{"` + name + `":1}`})
+		_, err := template.Render(t.Context(), Input{Messages: user("y"), Variables: `{"` + name + `":1}`})
 		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.Invalid || e.Param != "template_variables" {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -95,7 +95,7 @@ func TestTemplateWithoutToolsGetsHermesFormat(t *testing.T) {
 	}
 	messages := append([]*chatv1.Message{{Role: "system", Content: "Be kind."}}, asked()...)
 	messages = append(messages, &chatv1.Message{Role: "tool", ToolCallId: "call_2", Content: "not yet"})
-	got, err := template.Render(Input{Messages: messages, Tools: []*chatv1.Tool{weather}, AddGenerationPrompt: true})
+	got, err := template.Render(t.Context(), Input{Messages: messages, Tools: []*chatv1.Tool{weather}, AddGenerationPrompt: true})
 	want := "<|im_start|>system\nBe kind.\n\n" + toolsBefore + `{"name": "get_weather", "description": "What the sky does", "parameters": ` +
 		weather.GetParameters() + "}\n" + toolsAfter + "<|im_end|>\n" +
 		"<|im_start|>user\nRain?<|im_end|>\n" +
@@ -153,7 +153,7 @@ func TestBadToolsAreRefusedByName(t *testing.T) {
 		"messages[1].tool_calls[0].id":        call("assistant", &chatv1.ToolCall{Id: "\x00", Name: "a", Arguments: "{}"}),
 		"template_variables":                  {Messages: user("x"), Variables: `{"messages":[]}`},
 	} {
-		_, err := template.Render(in)
+		_, err := template.Render(t.Context(), in)
 		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.Invalid || e.Param != param {
 			t.Errorf("%s: got %v", param, err)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // Tokenize implements chatv1.ChatServer.
-func (s *Server) Tokenize(_ context.Context, req *chatv1.TokenizeRequest) (*chatv1.TokenizeResponse, error) {
+func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*chatv1.TokenizeResponse, error) {
 	m, err := s.models.Model(req.GetModel())
 	if err != nil {
 		return nil, streamerr.Via(s.hop.Name, err)
@@ -24,7 +24,7 @@ func (s *Server) Tokenize(_ context.Context, req *chatv1.TokenizeRequest) (*chat
 	case len(req.GetMessages()) > 0:
 		in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: req.GetAddGenerationPrompt(), Variables: req.GetTemplateVariables()}
 		if in.Tools, err = m.Offered(req); err == nil {
-			text, err = m.Render(in)
+			text, err = m.Render(ctx, in)
 		}
 		if err != nil {
 			return nil, streamerr.Via(s.hop.Name, err)

@@ -59,7 +59,7 @@ func TestToolsOfAConversationAreTokenized(t *testing.T) {
 		Tools: []*chatv1.Tool{{Name: "get_weather", Description: "the weather", Parameters: `{"type":"object"}`}},
 	}
 	m, _ := s.models.Model("")
-	text, err := m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: req.GetTools()})
+	text, err := m.Render(t.Context(), prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: req.GetTools()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func compareTemplates(ctx context.Context, s subject, n int, seed uint64) (*temp
 
 // answers reports whether a client's conversation is rendered, or refused as the client's error.
 func answers(t *prompt.Template, messages []*chatv1.Message) bool {
-	text, err := t.Render(prompt.Input{Messages: messages, AddGenerationPrompt: true})
+	text, err := t.Render(context.Background(), prompt.Input{Messages: messages, AddGenerationPrompt: true})
 	return err == nil && utf8.ValidString(text) || errors.Is(err, streamerr.Invalid)
 }
 
@@ -163,7 +163,7 @@ func render(t *hfjinja.Template, vars object) rendering {
 	for _, m := range vars {
 		values[m.key] = jinjaValue(m.value)
 	}
-	text, err := t.Render(values)
+	text, err := t.Render(context.Background(), values)
 	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
 		return rendering{Raised: &raised.Message}
 	}

@@ -19,12 +19,14 @@ func (t *translator) replace(toks []token) []token {
 		switch {
 		case tok.kind == str && len(out) > 0 && out[len(out)-1].kind == str && toks[i-1].kind == str:
 			out[len(out)-1].text += tok.text // 'a' 'b' is 'ab'
-		case tok.is(operator, ".") && next(1).kind == name && next(2).is(operator, "(") && method(next(1).text) != nil:
+		case tok.is(operator, ".") && next(1).kind == name && next(2).is(operator, "(") && (*budget)(nil).method(next(1).text) != nil:
 			out = append(out, token{operator, "|"}, token{name, t.helper("_hf_method_" + next(1).text)})
 			i++
 		case tok.is(operator, "|") && replaced(toks[i+1:]):
 			out = append(out, tok, token{name, t.helper("_hf_filter_" + next(1).text)})
 			i++
+		case tok.is(operator, "|") && counters[next(1).text] != "":
+			out = append(out, tok, token{name, t.helper(counters[next(1).text])}, tok)
 		case tok.is(name, "is"):
 			n := 1
 			negated := next(1).is(name, "not")
@@ -35,7 +37,7 @@ func (t *translator) replace(toks []token) []token {
 			if test.is(name, "sequence") || test.is(name, "iterable") {
 				// In Jinja2 strings, mappings and undefined values pass both tests; in the library
 				// some do not.
-				out = append(out, token{operator, "|"}, token{name, t.helper("_hf_filter_many")})
+				out = append(out, token{operator, "|"}, token{name, t.helper("_hf_many")})
 				test.text = "true"
 			}
 			if out = append(out, tok); negated {

@@ -1,6 +1,7 @@
 package hfjinja
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -10,43 +11,88 @@ import (
 
 // filter returns this package's filter called name, or nil if the library's filter matches Jinja2.
 // The first argument of a filter is the filtered value.
-func filter(name string) function {
+func (b *budget) filter(name string) function {
 	switch name {
 	case "trim":
-		return trim
+		return b.trim
 	case "tojson":
-		return toJSON
+		return b.toJSON
 	case "default", "d":
 		return orDefault // the library accepts "boolean" only by name
 	case "string":
-		return toString
+		return b.toString
 	case "list":
-		return toList // the library converts a mapping to a list of one mapping
+		return b.toList // the library converts a mapping to a list of one mapping
 	case "length", "count":
 		return length // the library returns 0 for values without a length
 	case "map":
-		return mapFilter
+		return b.mapFilter
 	case "select", "selectattr":
-		return truthy(true)
+		return b.truthy(true)
 	case "reject", "rejectattr":
-		return truthy(false)
-	case "many": // not a filter of templates: inserted by the translation
-		return many
+		return b.truthy(false)
+	case "join":
+		return b.joinFilter // the library's results of these three have no bound
+	case "replace":
+		return b.replaceFilter
+	case "indent":
+		return b.indentFilter
 	}
 	return nil
 }
 
+// counters are the library's filters that make values in proportion to their input, and the filters
+// that count the input before.
+var counters = map[string]string{
+	"upper": "_hf_counted", "lower": "_hf_counted", "title": "_hf_counted", "capitalize": "_hf_counted", "escape": "_hf_counted",
+	"e": "_hf_counted", "wordcount": "_hf_counted", "unique": "_hf_counted",
+	"sort": "_hf_listed", "reverse": "_hf_listed", "batch": "_hf_listed", "items": "_hf_listed", "dictsort": "_hf_listed",
+	"map": "_hf_listed", "select": "_hf_listed", "reject": "_hf_listed", "selectattr": "_hf_listed", "rejectattr": "_hf_listed",
+	"from_json": "_hf_parsed", "fromjson": "_hf_parsed",
+}
+
 // many reports whether a value is iterable.
 func many(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
-	_, err := iterable(args, nil)
-	return jinja.NewBool(err == nil), nil
+	v := args[0]
+	return jinja.NewBool(v.IsList() || v.IsDict() || v.IsString() || v.IsUndefined()), nil
+}
+
+// counted counts a value with all that it contains.
+func (b *budget) counted(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	weight, err := b.weigh(args[0])
+	if err == nil {
+		err = b.make(weight)
+	}
+	return args[0], err
+}
+
+// listed counts a value without the contents of its elements.
+func (b *budget) listed(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	v := args[0]
+	switch {
+	case v.IsList():
+		return v, b.make(valueSize * v.AsList().Len())
+	case v.IsDict():
+		return v, b.make(2 * valueSize * v.AsDict().Len())
+	case v.IsString():
+		return v, b.make(len(v.AsString()))
+	}
+	return v, b.tick()
+}
+
+// parsed counts a text with JSON. The values of "[[],[]]" take much more memory than the text.
+func (b *budget) parsed(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if !args[0].IsString() {
+		return args[0], b.tick()
+	}
+	return args[0], b.make(valueSize * len(args[0].AsString()))
 }
 
 // replaced reports whether the filter at the start of toks must be replaced by this package's
 // filter. Some filters are replaced only in one form: map('filter'), which the library ignores, and
 // select or selectattr('name') without a test, on which it panics.
 func replaced(toks []token) bool {
-	if len(toks) == 0 || toks[0].kind != name || toks[0].text == "many" || filter(toks[0].text) == nil {
+	if len(toks) == 0 || toks[0].kind != name || (*budget)(nil).filter(toks[0].text) == nil {
 		return false
 	}
 	calls := len(toks) > 3 && toks[1].is(operator, "(")
@@ -61,7 +107,7 @@ func replaced(toks []token) bool {
 	return true
 }
 
-func trim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+func (b *budget) trim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 	s, err := text(args[0])
 	if err != nil {
 		return jinja.Undefined(), err
@@ -70,7 +116,7 @@ func trim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error
 	if chars := bind(args[1:], kwargs, "chars")[0]; !chars.IsUndefined() {
 		strip = append(strip, chars)
 	}
-	return method("strip")(strip, nil)
+	return b.method("strip")(strip, nil)
 }
 
 func orDefault(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
@@ -81,14 +127,20 @@ func orDefault(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, 
 	return opts[0], nil // undefined if there is no default, which is written as nothing too
 }
 
-func toString(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+func (b *budget) toString(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	s, err := text(args[0])
-	return jinja.NewString(s), err
+	if err != nil || args[0].IsString() {
+		return jinja.NewString(s), err
+	}
+	return b.text(s)
 }
 
-func toList(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+func (b *budget) toList(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	items, err := elements(args[0])
-	return jinja.NewList(items), err
+	if err != nil {
+		return jinja.Undefined(), err
+	}
+	return b.list(items)
 }
 
 func length(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
@@ -99,12 +151,12 @@ func length(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	return jinja.NewInt(int64(len(items))), err
 }
 
-func mapFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+func (b *budget) mapFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 	items, err := elements(args[0])
 	if err != nil {
 		return jinja.Undefined(), err
 	}
-	fn := mappable(args[1].AsString())
+	fn := b.mappable(args[1].AsString())
 	if fn == nil {
 		return jinja.Undefined(), fmt.Errorf("map: filter %q is not supported", args[1].AsString())
 	}
@@ -114,16 +166,19 @@ func mapFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, 
 			return jinja.Undefined(), err
 		}
 	}
-	return jinja.NewList(out), nil
+	return b.list(out)
 }
 
 // mappable returns the filter called name if map can apply it. The library does not expose its own
 // filters.
-func mappable(name string) function {
+func (b *budget) mappable(name string) function {
 	change := func(fn func(string) string) function {
 		return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 			s, err := text(args[0])
-			return jinja.NewString(fn(s)), err
+			if err != nil {
+				return jinja.Undefined(), err
+			}
+			return b.text(fn(s))
 		}
 	}
 	switch name {
@@ -132,14 +187,14 @@ func mappable(name string) function {
 	case "lower":
 		return change(strings.ToLower)
 	case "trim", "tojson", "default", "d", "string", "list":
-		return filter(name)
+		return b.filter(name)
 	}
 	return nil
 }
 
 // truthy keeps the elements whose truth value, or the truth value of their named attribute, is
 // want.
-func truthy(want bool) function {
+func (b *budget) truthy(want bool) function {
 	return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 		items, err := elements(args[0])
 		if err != nil {
@@ -157,6 +212,84 @@ func truthy(want bool) function {
 				out = append(out, item)
 			}
 		}
-		return jinja.NewList(out), nil
+		return b.list(out)
 	}
+}
+
+// written returns the text of v as the library's filters write it.
+func written(v jinja.Value) string {
+	switch {
+	case v.IsString():
+		return v.AsString()
+	case v.IsNone(), v.IsUndefined(), v.IsCallable():
+		return ""
+	}
+	return v.String()
+}
+
+// joinFilter is the filter join(list, d="", attribute=name).
+func (b *budget) joinFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	if !args[0].IsList() {
+		return b.text(written(args[0]))
+	}
+	separator := written(bind(args[1:], kwargs, "d")[0])
+	attribute, selects := kwargs["attribute"]
+	items := args[0].AsList().Items
+	parts, size := make([]string, len(items)), 0
+	for i, item := range items {
+		if selects && item.IsDict() {
+			if v, ok := item.AsDict().Get(written(attribute)); ok {
+				item = v
+			}
+		}
+		parts[i] = written(item)
+		if size += len(parts[i]) + len(separator); size > MaxOutput+len(separator) {
+			break
+		}
+	}
+	if err := b.makeText(max(0, size-len(separator))); err != nil {
+		return jinja.Undefined(), err
+	}
+	return jinja.NewString(strings.Join(parts, separator)), nil
+}
+
+// replaceFilter is the filter replace(text, old, new, count=-1).
+func (b *budget) replaceFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	if len(args) < 3 {
+		return jinja.Undefined(), errors.New("replace takes two texts")
+	}
+	return b.replace(written(args[0]), written(args[1]), written(args[2]), bind(args[3:], kwargs, "count")[0])
+}
+
+func (b *budget) replace(s, before, after string, count jinja.Value) (jinja.Value, error) {
+	n := strings.Count(s, before)
+	if count.IsInt() && count.AsInt() >= 0 {
+		n = int(min(int64(n), count.AsInt()))
+	}
+	if grows := len(after) - len(before); grows > 0 && n > MaxOutput/grows {
+		return jinja.Undefined(), b.makeText(MaxOutput + 1)
+	} else if err := b.makeText(len(s) + n*grows); err != nil {
+		return jinja.Undefined(), err
+	}
+	return jinja.NewString(strings.Replace(s, before, after, n)), nil
+}
+
+// indentFilter is the filter indent(text, width=4, first=false).
+func (b *budget) indentFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	s, opts := written(args[0]), bind(args[1:], kwargs, "width", "first")
+	width := 4
+	if opts[0].IsInt() {
+		width = int(max(0, min(opts[0].AsInt(), MaxOutput+1)))
+	}
+	lines := strings.Split(s, "\n")
+	if err := b.makeText(min(width*len(lines), MaxOutput) + len(s)); err != nil {
+		return jinja.Undefined(), err
+	}
+	pad := strings.Repeat(" ", width)
+	for i, line := range lines {
+		if line != "" && (i > 0 || opts[1].IsTruthy()) {
+			lines[i] = pad + line
+		}
+	}
+	return jinja.NewString(strings.Join(lines, "\n")), nil
 }

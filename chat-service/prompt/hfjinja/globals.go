@@ -3,6 +3,7 @@ package hfjinja
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ardanlabs/jinja"
@@ -12,26 +13,31 @@ import (
 type function = func(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error)
 
 // globals returns the global functions that the library lacks or gets wrong.
-func globals(now func() time.Time) map[string]jinja.Value {
-	vars := map[string]jinja.Value{}
-	for name, fn := range map[string]function{
+func (b *budget) globals(now func() time.Time) map[string]function {
+	return map[string]function{
 		"raise_exception": raise,
-		"range":           boundedRange,
+		"range":           b.boundedRange,
+		"namespace":       b.namespace,
+		"dict":            b.dict,
+		"cycler":          b.cycler,
 		"strftime_now": func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 			if len(args) != 1 || !args[0].IsString() {
 				return jinja.Undefined(), errors.New("strftime_now takes one format")
 			}
 			text, err := strftime(now(), args[0].AsString())
-			return jinja.NewString(text), err
+			if err != nil {
+				return jinja.Undefined(), err
+			}
+			return b.text(text)
 		},
 		"_hf_unsupported": func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 			return jinja.Undefined(), fmt.Errorf("%s is not supported", args[0].AsString())
 		},
-	} {
-		vars[name] = jinja.NewCallable(name, fn)
 	}
-	return vars
 }
+
+// maxRaised bounds the message of a refusal, in bytes.
+const maxRaised = 4 << 10
 
 func raise(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 {
@@ -41,10 +47,13 @@ func raise(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if err != nil {
 		return jinja.Undefined(), err
 	}
+	if len(message) > maxRaised {
+		message = strings.ToValidUTF8(message[:maxRaised], "") + "…"
+	}
 	return jinja.Undefined(), &RaisedError{Message: message}
 }
 
-func boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+func (b *budget) boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	bounds := []int64{0, 0, 1}
 	if len(args) < 1 || len(args) > 3 {
 		return jinja.Undefined(), errors.New("range takes one to three numbers")
@@ -69,5 +78,5 @@ func boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, er
 		}
 		items = append(items, jinja.NewInt(n))
 	}
-	return jinja.NewList(items), nil
+	return b.list(items)
 }

@@ -2,6 +2,7 @@ package hfjinja
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ type encoder struct {
 
 // toJSON is the filter tojson(value, ensure_ascii=False, indent=None, separators=None,
 // sort_keys=False).
-func toJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+func (b *budget) toJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 	opts := bind(args[1:], kwargs, "ensure_ascii", "indent", "separators", "sort_keys")
 	e := encoder{item: ", ", key: ": ", ascii: opts[0].IsTruthy(), sorted: opts[3].IsTruthy()}
 	switch indent := opts[1]; {
@@ -42,8 +43,11 @@ func toJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, err
 	if err := e.value(args[0], 0); err != nil {
 		return jinja.Undefined(), err
 	}
-	return jinja.NewString(e.String()), nil
+	return b.text(e.String())
 }
+
+// errTooLong ends an encoding. A separator or an indent may be long.
+var errTooLong = fmt.Errorf("%w: JSON of more than %d bytes", ErrLimit, MaxOutput)
 
 func (e *encoder) value(v jinja.Value, depth int) error {
 	if depth > maxNesting {
@@ -88,6 +92,9 @@ func (e *encoder) members(open, close string, n, depth int, member func(i int) e
 	for i := range n {
 		if i > 0 {
 			e.WriteString(e.item)
+		}
+		if e.Len() > MaxOutput || len(e.indent)*(depth+1) > MaxOutput {
+			return errTooLong
 		}
 		e.line(depth + 1)
 		if err := member(i); err != nil {

@@ -34,11 +34,25 @@ type lexer struct {
 	pos      int
 	newLine  bool // the last consumed text ended with a newline, or nothing was consumed yet
 	segments []segment
+
+	lines, counted int // newlines in src[:counted]
 }
+
+// Bounds of a source. The templates of well-known models have less than 40 KB, tags of less than a
+// hundred tokens, and ten levels of nesting.
+const (
+	maxSource  = 1 << 20
+	maxTokens  = 1 << 12 // of a tag
+	maxLevels  = 64      // of brackets in a tag, and of blocks
+	maxTargets = 1 << 10 // variables that one loop sets
+)
 
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 func lex(source string) ([]segment, error) {
+	if len(source) > maxSource {
+		return nil, fmt.Errorf("%w: a source of more than %d bytes", ErrLimit, maxSource)
+	}
 	lx := &lexer{src: strings.TrimSuffix(newlines.Replace(source), "\n"), newLine: true}
 	for lx.pos < len(lx.src) {
 		if err := lx.next(); err != nil {
@@ -48,7 +62,12 @@ func lex(source string) ([]segment, error) {
 	return lx.segments, nil
 }
 
-func (lx *lexer) line() int { return 1 + strings.Count(lx.src[:lx.pos], "\n") }
+// line returns the number of the current line.
+func (lx *lexer) line() int {
+	lx.lines += strings.Count(lx.src[lx.counted:lx.pos], "\n")
+	lx.counted = lx.pos
+	return 1 + lx.lines
+}
 
 func (lx *lexer) rest() string { return lx.src[lx.pos:] }
 
@@ -206,23 +225,27 @@ func (lx *lexer) tag(kind segmentKind, closer string) error {
 		if open, err = balance(open, tok); err != nil {
 			return err
 		}
+		if len(seg.tokens) == maxTokens {
+			return fmt.Errorf("%w: more than %d tokens in a tag", ErrLimit, maxTokens)
+		}
 		seg.tokens = append(seg.tokens, tok)
 		lx.pos += n
 	}
 	return fmt.Errorf("tag without %q", closer)
 }
 
+var closers = map[string]byte{"(": ')', "[": ']', "{": '}'}
+
 func balance(open []byte, tok token) ([]byte, error) {
 	if tok.kind != operator {
 		return open, nil
 	}
 	switch tok.text {
-	case "(":
-		return append(open, ')'), nil
-	case "[":
-		return append(open, ']'), nil
-	case "{":
-		return append(open, '}'), nil
+	case "(", "[", "{":
+		if len(open) == maxLevels {
+			return nil, fmt.Errorf("%w: more than %d nested brackets", ErrLimit, maxLevels)
+		}
+		return append(open, closers[tok.text]), nil
 	case ")", "]", "}":
 		if len(open) == 0 || open[len(open)-1] != tok.text[0] {
 			return nil, fmt.Errorf("unexpected %q", tok.text)

@@ -4,19 +4,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ardanlabs/jinja"
 )
 
 // helpers are the functions that the translation inserts for operators and accessors, by name.
 var helpers = map[string]function{
-	"_hf_in":     contains(true),
-	"_hf_not_in": contains(false),
-	"_hf_known":  known,
-	"_hf_iter":   iterable,
-	"_hf_keep":   keep,
-	"_hf_part":   part,
-	"_hf_call":   call,
+	"_hf_known": known,
+	"_hf_keep":  keep,
+	"_hf_many":  many,
+	"_hf_part":  part,
+	"_hf_call":  call,
 }
 
 // typeName returns Python's name for the type of v.
@@ -52,7 +51,7 @@ func (b *budget) add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value,
 		}
 		size += len(v.AsString())
 	}
-	if err := b.join(size); err != nil {
+	if err := b.makeText(size); err != nil {
 		return jinja.Undefined(), err
 	}
 	var text strings.Builder
@@ -84,15 +83,17 @@ func (b *budget) addEach(args []jinja.Value, strings int) (sum jinja.Value, err 
 func (b *budget) plus(left, right jinja.Value) (jinja.Value, error) {
 	switch {
 	case left.IsString() && right.IsString():
-		if err := b.join(len(left.AsString()) + len(right.AsString())); err != nil {
+		if err := b.makeText(len(left.AsString()) + len(right.AsString())); err != nil {
 			return jinja.Undefined(), err
 		}
 		return jinja.NewString(left.AsString() + right.AsString()), nil
 	case left.IsList() && right.IsList():
-		if err := b.join(valueSize * (left.AsList().Len() + right.AsList().Len())); err != nil {
+		if err := b.make(valueSize * (left.AsList().Len() + right.AsList().Len())); err != nil {
 			return jinja.Undefined(), err
 		}
-		return jinja.NewList(slices.Concat(left.AsList().Items, right.AsList().Items)), nil
+		sum := jinja.NewList(slices.Concat(left.AsList().Items, right.AsList().Items))
+		_, err := b.weigh(sum)
+		return sum, err
 	case left.IsFloat() && isNumber(right), isNumber(left) && right.IsFloat():
 		return jinja.NewFloat(float(left) + float(right)), nil
 	case isNumber(left) && isNumber(right):
@@ -130,19 +131,135 @@ func (b *budget) concat(args []jinja.Value, _ map[string]jinja.Value) (jinja.Val
 		}
 		size += len(parts[i])
 	}
-	if err := b.join(size); err != nil {
+	if err := b.makeText(size); err != nil {
 		return jinja.Undefined(), err
 	}
 	return jinja.NewString(strings.Join(parts, "")), nil
 }
 
+// multiply is the operator "*".
+func (b *budget) multiply(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	left, right := args[0], args[1]
+	switch {
+	case left.IsString() && right.IsInt(), left.IsInt() && right.IsString():
+		if left.IsInt() {
+			left, right = right, left
+		}
+		s, n := left.AsString(), max(0, right.AsInt())
+		if len(s) == 0 || n == 0 {
+			return nothing, nil
+		}
+		if n > MaxOutput {
+			n = MaxOutput + 1
+		}
+		if err := b.makeText(len(s) * int(n)); err != nil {
+			return jinja.Undefined(), err
+		}
+		return jinja.NewString(strings.Repeat(s, int(n))), nil
+	case left.IsFloat() && isNumber(right), isNumber(left) && right.IsFloat():
+		return jinja.NewFloat(float(left) * float(right)), nil
+	case isNumber(left) && isNumber(right):
+		return jinja.NewInt(integer(left) * integer(right)), nil
+	}
+	return jinja.Undefined(), unusable("%s and %s cannot be multiplied", typeName(left), typeName(right))
+}
+
+// slice is args[0][args[1]:args[2]:args[3]].
+func (b *budget) slice(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	of := args[0]
+	switch {
+	case of.IsString() && isASCII(of.AsString()) && args[3].IsNone():
+		s := of.AsString()
+		from, _, n, err := sliceBounds(args[1:], len(s))
+		return jinja.NewString(s[from : from+n]), err
+	case of.IsString():
+		runes := []rune(of.AsString())
+		from, step, n, err := sliceBounds(args[1:], len(runes))
+		out := make([]rune, n)
+		for i := range out {
+			out[i] = runes[from+i*step]
+		}
+		if err != nil {
+			return jinja.Undefined(), err
+		}
+		return b.text(string(out))
+	case of.IsList():
+		items := of.AsList().Items
+		from, step, n, err := sliceBounds(args[1:], len(items))
+		if err != nil {
+			return jinja.Undefined(), err
+		}
+		out := make([]jinja.Value, n)
+		for i := range out {
+			out[i] = items[from+i*step]
+		}
+		return b.list(out)
+	}
+	return jinja.Undefined(), nil // as in the library
+}
+
+// sliceBounds returns the first index, the distance and the number of the elements of a slice of a
+// sequence of length size.
+func sliceBounds(bounds []jinja.Value, size int) (from, step, n int, err error) {
+	for _, bound := range bounds {
+		if !bound.IsNone() && !bound.IsInt() && !bound.IsBool() {
+			return 0, 1, 0, unusable("%s is not a bound of a slice", typeName(bound))
+		}
+	}
+	step = 1
+	if !bounds[2].IsNone() {
+		step = int(integer(bounds[2]))
+	}
+	if step == 0 {
+		return 0, 1, 0, unusable("a slice cannot step by 0")
+	}
+	step = min(max(step, -size-1), size+1)
+	low, high := 0, size // of a bound
+	if step < 0 {
+		low, high = -1, size-1
+	}
+	at := func(bound jinja.Value, otherwise int) int {
+		if bound.IsNone() {
+			return otherwise
+		}
+		i := int(integer(bound))
+		if i < 0 {
+			i += size
+		}
+		return min(max(i, low), high)
+	}
+	if step > 0 {
+		from = at(bounds[0], low)
+		to := at(bounds[1], high)
+		return from, step, (max(to, from) - from + step - 1) / step, nil
+	}
+	from = at(bounds[0], high)
+	to := at(bounds[1], low)
+	return from, step, (from - min(to, from) - step - 1) / -step, nil
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// searchedPerMade is the number of bytes that are searched in the time that it takes to make one.
+const searchedPerMade = 64
+
 // contains returns the operator "in", or "not in".
-func contains(want bool) function {
+func (b *budget) contains(want bool) function {
 	return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 		item, in := args[0], args[1]
 		var found bool
 		switch {
 		case in.IsString() && item.IsString():
+			if err := b.make(len(in.AsString()) / searchedPerMade); err != nil {
+				return jinja.Undefined(), err
+			}
 			found = strings.Contains(in.AsString(), item.AsString())
 		case in.IsList():
 			found = slices.ContainsFunc(in.AsList().Items, func(v jinja.Value) bool { return equal(v, item) })
@@ -172,10 +289,15 @@ func known(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 }
 
 // iterable wraps the value that a loop iterates over.
-func iterable(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
-	switch v := args[0]; {
-	case v.IsList(), v.IsDict(), v.IsString(), v.IsUndefined():
-		return v, nil
+func (b *budget) iterable(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	v := args[0]
+	switch {
+	case v.IsList(), v.IsUndefined():
+		return v, b.tick()
+	case v.IsDict(): // the library makes lists of these two
+		return v, b.make(valueSize * v.AsDict().Len())
+	case v.IsString():
+		return v, b.make(valueSize * utf8.RuneCountInString(v.AsString()))
 	default:
 		return v, unusable("%s is not iterable", typeName(v))
 	}

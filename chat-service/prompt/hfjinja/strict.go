@@ -11,6 +11,9 @@ import (
 //
 //	_hf_add(a, b, c)       for a + b + c
 //	_hf_concat(a, b)       for a ~ b
+//	_hf_mul(a, b)          for a * b
+//	_hf_slice(a, 1, none, none)  for a[1:]
+//	_hf_made([a, b])       for [a, b], unless it has only literals
 //	_hf_in(a, b)           for a in b, and _hf_not_in
 //	_hf_known(a.b).c       for a.b.c
 //	_hf_call(f, [a], xs)   for f(a, *xs)
@@ -61,6 +64,14 @@ func (t *translator) operands(toks []token) []token {
 			switch {
 			case start < 0 || tok.text == "{":
 				start, accessed = len(out), tok.text == "("
+				if !accessed && !constant(inner) {
+					out, i = append(out, t.apply("_hf_made", slices.Concat([]token{tok}, t.strict(inner), toks[end:end+1]))...), end
+					continue
+				}
+			case tok.text == "[" && topLevel(inner, operator, ":") >= 0:
+				known()
+				out, i = append(out[:start:start], t.sliced(out[start:], inner)...), end
+				continue
 			case tok.text == "(" && slices.ContainsFunc(cutAt(inner, ","), isSplat):
 				out = append(out[:start:start], t.splat(out[start:], inner)...)
 				i = end
@@ -83,6 +94,26 @@ func (t *translator) operands(toks []token) []token {
 		}
 	}
 	return out
+}
+
+// constant reports whether toks has only literals.
+func constant(toks []token) bool {
+	return !slices.ContainsFunc(toks, func(tok token) bool {
+		return tok.kind == name && !slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, tok.text)
+	})
+}
+
+// sliced returns the call for a slice.
+func (t *translator) sliced(of, bounds []token) []token {
+	parts := append(cutAt(bounds, ":"), nil, nil)[:3]
+	args := [][]token{of}
+	for _, part := range parts {
+		if part = t.strict(part); len(part) == 0 {
+			part = []token{{name, "none"}}
+		}
+		args = append(args, part)
+	}
+	return t.apply("_hf_slice", args...)
 }
 
 func isSplat(arg []token) bool { return len(arg) > 0 && arg[0].is(operator, "*") }
@@ -192,10 +223,40 @@ func endsOperand(tok token) bool {
 
 func (t *translator) concat(toks []token) []token {
 	parts := cutAt(toks, "~")
+	for i := range parts {
+		parts[i] = t.product(parts[i])
+	}
 	if len(parts) == 1 {
-		return toks
+		return parts[0]
 	}
 	return t.apply("_hf_concat", parts...)
+}
+
+// product rewrites multiplications.
+func (t *translator) product(toks []token) []token {
+	if !slices.ContainsFunc(toks, func(tok token) bool { return tok.is(operator, "*") }) {
+		return toks
+	}
+	var out []token
+	start, sign := 0, ""
+	take := func(end int) {
+		switch factor := toks[start:end]; sign {
+		case "":
+			out = factor
+		case "*":
+			out = t.apply("_hf_mul", out, factor)
+		default:
+			out = append(append(slices.Clone(out), token{operator, sign}), factor...)
+		}
+	}
+	for i := range outside(toks) {
+		if i > start && toks[i].kind == operator && slices.Contains([]string{"*", "/", "//", "%"}, toks[i].text) {
+			take(i)
+			start, sign = i+1, toks[i].text
+		}
+	}
+	take(len(toks))
+	return out
 }
 
 // apply returns a call of a helper.

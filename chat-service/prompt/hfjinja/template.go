@@ -9,6 +9,7 @@
 //
 // Remaining differences:
 //
+//   - A namespace cannot be an element of a list, a mapping or a namespace.
 //   - Where Jinja2 fails on an undefined variable, such as nope.x, or on a value of the wrong type
 //     outside of +, in and loops, such as 1 < "a", this package continues with nothing, or with the
 //     value's text. A division by zero is 0.
@@ -23,15 +24,20 @@
 //     sort, unique and dictsort, .capitalize() and .title() of anything but lower case, and
 //     variables set in a loop's else, which outlive it.
 //
-// A template comes with the model, so it is as trusted as the weights. Limits stop runaway
-// templates: at 16 MiB of output, 256 MiB of concatenated values, a million loop steps, or 200
-// nested macro calls a render fails with ErrLimit. A panic in the library becomes an error.
+// A template comes with the model, and is not trusted. Compile refuses a source of more than 1 MiB,
+// tags of more than 4,096 tokens, and more than 64 nested brackets or blocks. A render fails with
+// ErrLimit at 16 MiB of output or of one text, 256 MiB of made values, 64 MiB in one value with all
+// that it contains, a million loop steps, 200 nested macro calls, or 10 seconds, and it ends with its
+// context. Only namespaces can change, and no value can contain one, so no value contains itself. A
+// panic in the library becomes an error.
 package hfjinja
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ardanlabs/jinja"
@@ -57,9 +63,19 @@ func unusable(format string, args ...any) error { return &ValueError{fmt.Sprintf
 // A Template is a compiled template. It is safe for concurrent use.
 type Template struct {
 	compiled *jinja.Template
-	globals  map[string]jinja.Value // the stateless variables of all renders; not modified after Compile
-	used     map[string]bool
+	consts   map[string]string // by variable
+	used     map[string]bool   // the functions that the translation calls
+	costs    []cost
 	dialect  string
+	now      func() time.Time
+
+	runs sync.Pool // of *run
+}
+
+// A run is the budget of one render, and the functions that report to it, which are reused.
+type run struct {
+	budget
+	vars map[string]jinja.Value
 }
 
 // Own is the prefix of the translation's own variables and functions. Templates and requests must
@@ -76,27 +92,31 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("after translation: %w", err)
 	}
-	t := &Template{compiled: compiled, globals: map[string]jinja.Value{}, used: translation.used, dialect: dialect}
-	for name, value := range globals(now) {
+	return &Template{
+		compiled: compiled, consts: translation.consts, used: translation.used, costs: translation.costs, dialect: dialect, now: now,
+	}, nil
+}
+
+func (t *Template) newRun() *run {
+	r := &run{vars: map[string]jinja.Value{}}
+	r.costs = t.costs
+	add := func(name string, fn function) {
+		if fn != nil {
+			r.vars[name] = jinja.NewCallable(name, fn)
+		}
+	}
+	for name, fn := range r.globals(t.now) {
 		if t.Mentions(name) { // each variable slows down every render
-			t.globals[name] = value
+			add(name, fn)
 		}
 	}
-	for id, text := range translation.consts {
-		t.globals[id] = jinja.NewString(text)
+	for name := range t.used {
+		add(name, r.function(name))
 	}
-	for helper := range t.used {
-		if fn, ok := helpers[helper]; ok {
-			t.globals[helper] = jinja.NewCallable(helper, fn)
-		}
-		if m, ok := strings.CutPrefix(helper, "_hf_method_"); ok {
-			t.globals[helper] = jinja.NewCallable(m, method(m))
-		}
-		if f, ok := strings.CutPrefix(helper, "_hf_filter_"); ok {
-			t.globals[helper] = jinja.NewCallable(f, filter(f))
-		}
+	for id, text := range t.consts {
+		r.vars[id] = jinja.NewString(text)
 	}
-	return t, nil
+	return r
 }
 
 // Mentions reports whether the template may use a variable of this name. Other variables have no
@@ -104,18 +124,27 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 func (t *Template) Mentions(name string) bool { return strings.Contains(t.dialect, name) }
 
 // Render renders the template with vars, and adds variables of its own to vars. Concurrent renders
-// must not share lists or mappings in vars.
-func (t *Template) Render(vars map[string]jinja.Value) (text string, err error) {
+// must not share lists or mappings in vars. When ctx's stream is stopped, Render soon returns
+// the cause.
+func (t *Template) Render(ctx context.Context, vars map[string]jinja.Value) (text string, err error) {
+	r, _ := t.runs.Get().(*run)
+	if r == nil {
+		r = t.newRun()
+	}
+	r.budget = budget{ctx: ctx, began: time.Now(), costs: t.costs}
+	defer func() {
+		r.budget = budget{}
+		t.runs.Put(r)
+	}()
 	defer func() {
 		if p := recover(); p != nil { // the library indexes without bounds checks in places
 			err = fmt.Errorf("template engine: %v", p)
 		}
 	}()
-	for name, value := range t.globals {
+	for name, value := range r.vars {
 		if _, ok := vars[name]; !ok {
 			vars[name] = value
 		}
 	}
-	new(budget).register(vars, t.used)
 	return t.compiled.RenderValues(vars)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,15 +21,21 @@ type translator struct {
 	out    []string
 	blocks []block
 	used   map[string]bool   // helpers that the template needs
+	costs  []cost            // of bodies
+	unseen int               // tokens since the last look
 	consts map[string]string // string literals that cannot stay in the source
 }
+
+// tokensPerLook is the number of tokens after which the budget looks at its context again.
+const tokensPerLook = 1 << 10
 
 // A block is an open block statement.
 type block struct {
 	kind    string // the keyword that opens it
 	line    int
 	opening int // index in out of its first tag
-	text    int // bytes of literal text in its body, for the budget
+	body    cost
+	filter  []token // of a filter block
 	// Only for loops.
 	targets []string
 	sets    []string
@@ -39,6 +46,9 @@ type block struct {
 // completed. Jinja2 runs a loop's else if no iteration has completed, even if break or continue
 // left each of them; the library only if there was no iteration.
 func (b *block) completed() string { return fmt.Sprintf("_hf_completed%d", b.opening) }
+
+// filtered returns the name of the variable with the text of a filter block.
+func (b *block) filtered() string { return fmt.Sprintf("_hf_filtered%d", b.opening) }
 
 // translate returns source in the library's dialect.
 func translate(source string) (*translator, string, error) {
@@ -60,6 +70,17 @@ func translate(source string) (*translator, string, error) {
 }
 
 func (t *translator) segment(seg segment) error {
+	if t.unseen += len(seg.tokens); t.unseen > tokensPerLook {
+		t.unseen = 0
+		t.emit("{{%s()}}", t.helper("_hf_look"))
+	}
+	if b := t.body(); b != nil {
+		for _, tok := range seg.tokens {
+			if tok.kind == operator && slices.Contains([]string{"[", "{", ",", ":", "="}, tok.text) { // an element of a list, mapping or namespace
+				b.body.made += valueSize
+			}
+		}
+	}
 	switch seg.kind {
 	case literal:
 		t.literal(seg.text)
@@ -90,12 +111,25 @@ func (t *translator) helper(name string) string {
 
 func (t *translator) literal(text string) {
 	t.emit("{{%s}}", quote(text))
+	if b := t.body(); b != nil {
+		b.body.text += len(text)
+	}
+}
+
+// body returns the innermost open loop, macro or call block, or nil.
+func (t *translator) body() *block {
 	for i, b := range slices.Backward(t.blocks) {
 		if b.kind == "for" || b.kind == "macro" || b.kind == "call" {
-			t.blocks[i].text += len(text)
-			return
+			return &t.blocks[i]
 		}
 	}
+	return nil
+}
+
+// cost returns the index of a new cost.
+func (t *translator) cost(c cost) int {
+	t.costs = append(t.costs, c)
+	return len(t.costs) - 1
 }
 
 // statement handles {% keyword … %}.
@@ -105,11 +139,17 @@ func (t *translator) statement(seg segment) error {
 	}
 	keyword, rest := seg.tokens[0].text, seg.tokens[1:]
 	switch keyword {
-	case "if", "call", "filter", "generation":
-		t.open(keyword, seg.line)
-		if keyword == "filter" {
-			t.emit("{%%filter %s%%}", join(rest))
-			return nil
+	case "filter": // becomes a text and an output, which are counted
+		if err := t.open(keyword, seg.line); err != nil {
+			return err
+		}
+		b := &t.blocks[len(t.blocks)-1]
+		b.filter = rest
+		t.emit("{%%set %s%%}", b.filtered())
+		return nil
+	case "if", "call", "generation":
+		if err := t.open(keyword, seg.line); err != nil {
+			return err
 		}
 		t.emit("{%%%s %s%%}", keyword, t.expression(rest))
 		return nil
@@ -118,7 +158,9 @@ func (t *translator) statement(seg segment) error {
 	case "set":
 		return t.set(seg)
 	case "macro":
-		t.open(keyword, seg.line)
+		if err := t.open(keyword, seg.line); err != nil {
+			return err
+		}
 		t.emit("{%%macro %s%%}", t.signature(rest))
 		return nil
 	case "elif":
@@ -143,9 +185,12 @@ func (t *translator) statement(seg segment) error {
 	}
 }
 
-func (t *translator) open(kind string, line int) *block {
+func (t *translator) open(kind string, line int) error {
+	if len(t.blocks) == maxLevels {
+		return fmt.Errorf("%w: more than %d nested blocks", ErrLimit, maxLevels)
+	}
 	t.blocks = append(t.blocks, block{kind: kind, line: line, opening: len(t.out)})
-	return &t.blocks[len(t.blocks)-1]
+	return nil
 }
 
 // end closes a block. Only now is the information complete for its start: the amount of text that a
@@ -160,7 +205,7 @@ func (t *translator) end(kind string) error {
 	opening := &t.out[b.opening]
 	switch kind {
 	case "for":
-		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_step"), b.text)
+		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_step"), t.cost(b.body))
 		if b.inElse {
 			*opening = fmt.Sprintf("{%%set %s = namespace(any=false)%%}", b.completed()) + *opening
 			kind = "if"
@@ -172,11 +217,13 @@ func (t *translator) end(kind string) error {
 			saved := fmt.Sprintf("_hf_outer%d_%s", b.opening, v)
 			*opening = fmt.Sprintf("{%%set %s = %s%%}", saved, v) + *opening + fmt.Sprintf("{%%set %s = %s%%}", v, saved)
 		}
-	case "macro":
-		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_enter"), b.text)
+	case "filter":
+		text := append([]token{{name, b.filtered()}, {operator, "|"}}, b.filter...)
+		t.emit("{%%endset%%}{{%s(%s)}}", t.helper("_hf_out"), t.expression(text))
+		return nil
+	case "macro", "call":
+		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_enter"), t.cost(b.body))
 		t.emit("{{%s()}}", t.helper("_hf_leave"))
-	case "call":
-		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_step"), b.text)
 	}
 	t.emit("{%%end%s%%}", kind)
 	return nil
@@ -206,7 +253,10 @@ func (t *translator) loop(seg segment) error {
 		over, filter = over[:i], t.expression(over[i+1:])
 	}
 	iterable := fmt.Sprintf("%s(%s)", t.helper("_hf_iter"), t.expression(over))
-	b := t.open("for", seg.line)
+	if err := t.open("for", seg.line); err != nil {
+		return err
+	}
+	b := &t.blocks[len(t.blocks)-1]
 	b.targets = targets
 	switch variables := strings.Join(targets, ","); {
 	case filter == "" && len(targets) <= 2:
@@ -243,33 +293,55 @@ func (t *translator) set(seg segment) error {
 	attribute := len(target) == 3 && target[0].kind == name && target[1].is(operator, ".") && target[2].kind == name
 	switch {
 	case len(target) == 1 && target[0].kind == name:
-		t.assigned(target[0].text)
+		if err := t.assigned(target[0].text); err != nil {
+			return err
+		}
 	case !attribute || eq < 0:
 		return fmt.Errorf("unsupported assignment to %q", join(target))
 	}
 	to := strings.ReplaceAll(join(target), " ", "")
-	if eq < 0 {
-		t.open("set", seg.line)
+	value := t.expression(toks[min(eq+1, len(toks)):])
+	switch {
+	case eq < 0:
+		err := t.open("set", seg.line)
 		t.emit("{%%set %s%%}", to)
-		return nil
+		return err
+	case attribute && !isNumeric(toks[eq+1:]):
+		value = fmt.Sprintf("%s(%s, %s, %s)", t.helper("_hf_stored"), target[0].text, quote(target[2].text), value)
 	}
-	t.emit("{%%set %s = %s%%}", to, t.expression(toks[eq+1:]))
+	t.emit("{%%set %s = %s%%}", to, value)
 	return nil
 }
 
+// isNumeric reports whether toks is a constant without a size, or a sum such as "ns.turns + 1".
+func isNumeric(toks []token) bool {
+	n := len(toks)
+	if n == 1 {
+		return toks[0].kind != str && constant(toks)
+	}
+	return n > 2 && toks[n-1].kind == number && (toks[n-2].is(operator, "+") || toks[n-2].is(operator, "-")) &&
+		!slices.ContainsFunc(toks[:n-2], func(tok token) bool {
+			return tok.kind != name && !tok.is(operator, ".") || slices.Contains(keywords, tok.text)
+		})
+}
+
 // assigned records that the innermost loop sets v, if the assignment is in its body.
-func (t *translator) assigned(v string) {
+func (t *translator) assigned(v string) error {
 	for i, b := range slices.Backward(t.blocks) {
 		switch {
 		case b.kind == "macro" || b.kind == "call":
-			return
+			return nil
 		case b.kind == "for" && !b.inElse:
 			if !slices.Contains(b.sets, v) {
 				t.blocks[i].sets = append(b.sets, v)
 			}
-			return
+			if len(b.sets) > maxTargets {
+				return fmt.Errorf("%w: a loop sets more than %d variables", ErrLimit, maxTargets)
+			}
+			return nil
 		}
 	}
+	return nil
 }
 
 // signature handles the name and parameters of a macro. The library splits parameters at every
@@ -302,10 +374,17 @@ func (t *translator) macroDefault(value []token) []token {
 		t.consts[id] = value[0].text
 		return []token{{name, id}}
 	}
+	calls := false
 	for _, tok := range value {
-		if tok.is(operator, ",") || tok.kind == str && strings.Contains(tok.text, ",") {
-			return []token{{name, t.helper("_hf_unsupported")}, {operator, "("}, {str, "a macro default with a comma"}, {operator, ")"}}
+		calls = calls || tok.is(operator, "(")
+		if tok.is(operator, ",") || tok.kind == str && strings.Contains(tok.text, ",") || tok.is(operator, "*") || tok.is(operator, ":") {
+			return []token{{name, t.helper("_hf_unsupported")}, {operator, "("}, {str, "a macro default with a comma, a product or a slice"}, {operator, ")"}}
 		}
+	}
+	if calls { // a default that calls its own macro has no end
+		return slices.Concat([]token{{name, t.helper("_hf_leave")}, {operator, "("}}, value,
+			[]token{{name, "if"}, {name, t.helper("_hf_enter")}, {operator, "("}, {number, strconv.Itoa(t.cost(cost{}))}, {operator, ")"},
+				{name, "is"}, {name, "string"}, {operator, ")"}})
 	}
 	return value
 }

@@ -1,7 +1,7 @@
 package hfjinja
 
 import (
-	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -13,7 +13,7 @@ import (
 // maxNesting bounds the depth of a value that is written, because a namespace can contain itself.
 const maxNesting = 100
 
-var errNesting = errors.New("value is nested too deeply")
+var errNesting = fmt.Errorf("%w: a value is nested more than %d levels deep", ErrLimit, maxNesting)
 
 // text returns Python's str of v.
 func text(v jinja.Value) (string, error) {
