@@ -11,10 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cloudwego/kitex/server"
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/idl/gen/example/grpc/prices"
+	pricesservice "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
 const guide = "../docs/explanation/streaming-guide.md"
@@ -110,51 +112,71 @@ func (c *waitingChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateReques
 	return st.Context().Err()
 }
 
+// waitingPrices is waitingChat for a plain Kitex server.
+type waitingPrices struct {
+	prices.Prices
+	begun, ended chan error
+}
+
+func (p *waitingPrices) Watch(ctx context.Context, _ *prices.Symbol, _ prices.Prices_WatchServer) error {
+	p.begun <- nil
+	<-ctx.Done()
+	p.ended <- errors.Join(ctx.Err(), context.Cause(ctx))
+	return ctx.Err()
+}
+
 // TestTheGuideOnCancelsAtServers: a server sees no reason, and on Kitex a text.
 func TestTheGuideOnCancelsAtServers(t *testing.T) {
 	t.Parallel()
-	for name, server := range map[string]interface {
-		grpc.ServiceRegistrar
-		Serve(ln net.Listener) error
-		Stop()
-	}{"grpc-go": grpc.NewServer(), "kitex": kitexrpc.NewServer()} {
+	chat := &waitingChat{begun: make(chan error, 1), ended: make(chan error, 1)}
+	grpcServer := grpc.NewServer()
+	chatv1.RegisterChatServer(grpcServer, chat)
+	ln := listenLocal(t)
+	go func() { _ = grpcServer.Serve(ln) }()
+	t.Cleanup(grpcServer.Stop)
+
+	watched := &waitingPrices{begun: make(chan error, 1), ended: make(chan error, 1)}
+	kitexAt, exit, served := listenLocal(t), make(chan error), make(chan error, 1)
+	kitexServer := pricesservice.NewServer(watched, server.WithListener(kitexAt), server.WithExitSignal(func() <-chan error { return exit }))
+	go func() { served <- kitexServer.Run() }()
+	t.Cleanup(func() {
+		close(exit)
+		<-served
+	})
+	for name, c := range map[string]struct {
+		addr, method string
+		begun, ended chan error
+		want         string
+	}{
+		"grpc-go": {ln.Addr().String(), chatv1.Chat_Generate_FullMethodName, chat.begun, chat.ended, "context canceled\ncontext canceled"},
+		"kitex":   {kitexAt.Addr().String(), "/prices.Prices/Watch", watched.begun, watched.ended, "RSTStream Frame received with error code: CANCEL"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			chat := &waitingChat{begun: make(chan error, 1), ended: make(chan error, 1)}
-			chatv1.RegisterChatServer(server, chat)
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			served := make(chan error, 1)
-			go func() { served <- server.Serve(ln) }()
-			t.Cleanup(func() {
-				server.Stop()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
-			})
-			addr := ln.Addr().String()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			st, err := chatv1.NewChatClient(dialGRPC(t, addr)).Generate(ctx)
+			st, err := dialGRPC(t, c.addr).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, c.method)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := st.Send(&chatv1.GenerateRequest{}); err != nil {
+			if err := errors.Join(st.SendMsg(&chatv1.GenerateRequest{}), st.CloseSend()); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-chat.begun; err != nil {
+			if err := <-c.begun; err != nil {
 				t.Fatal(err)
 			}
 			cancel()
-			seen := (<-chat.ended).Error()
-			want := "context canceled\ncontext canceled"
-			if name == "kitex" {
-				want = "RSTStream Frame received with error code: CANCEL"
-			}
-			if !strings.Contains(seen, want) || !strings.HasSuffix(seen, "context canceled") {
-				t.Errorf("the handler sees %q, want %q", seen, want)
+			if seen := (<-c.ended).Error(); !strings.Contains(seen, c.want) || !strings.HasSuffix(seen, "context canceled") {
+				t.Errorf("the handler sees %q, want %q", seen, c.want)
 			}
 		})
 	}
+}
+
+func listenLocal(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
 }

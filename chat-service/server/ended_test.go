@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 )
 
-// Serve waits for a Kitex server whose callers keep their connections open, but only until the
+// Serve waits for a server whose callers keep their connections open, but only until the
 // second signal.
 func TestSecondSignalEndsTheWaitForCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

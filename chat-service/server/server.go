@@ -1,4 +1,4 @@
-// Package server is chat-service: whence.chat.v1.Chat on a Kitex gRPC server and on links.
+// Package server is chat-service: whence.chat.v1.Chat over gRPC, TTHeader Streaming and links.
 package server
 
 import (
@@ -124,7 +124,7 @@ const stopWait = time.Second
 // grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
-	srv.TLS, srv.Refused = s.identity.ServerTLS(), s.identity.Refused
+	srv.Creds = s.identity.ServerCredentials()
 	srv.MaxStreams, srv.Flooded = s.limits.Transport(), guard.Flooded(s.guarded())
 	registrar := guard.Server(srv)
 	if s.linked {
@@ -151,7 +151,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	return ended(ctx, failed)
 }
 
-// ended waits for a stopped Kitex server, which waits up to a second for its callers to close their
+// ended waits for a stopped server, which waits up to a second for its callers to close their
 // connections. After the second signal the wait is shorter, because the process must still export
 // its last spans.
 func ended(ctx context.Context, failed <-chan error) error {
@@ -182,7 +182,7 @@ func (s *Server) Register(srv guard.Server) {
 	if s.links != nil {
 		s.links.Advertise(guarded)
 	}
-	reflection.RegisterV1(guarded)
+	reflection.Register(guarded)
 }
 
 // Drain refuses new streams, lets live streams finish for grace, and ends the rest with DRAINING.

@@ -80,7 +80,7 @@ func (p *path) start(log *slog.Logger) error {
 		return err
 	}
 	middle := kitexrpc.NewServer()
-	middle.TLS = servers
+	middle.Creds = credentials.NewTLS(servers)
 	register(middle, &rpc.Hop{Name: "middle", Log: log}, below("middle", "leaf", toLeaf))
 	p.serving.Go(func() error { return middle.Serve(middleAt) })
 	p.stops = append(p.stops, middle.Stop)

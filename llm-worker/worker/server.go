@@ -4,7 +4,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -24,9 +22,8 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/grpcserver"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
-	"github.com/whence-dev/whence/pkg/rpc/guard/flood"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -164,29 +161,16 @@ func (s *Server) Stop(ctx context.Context, req *workerv1.StopRequest) (*workerv1
 	return &workerv1.StopResponse{Stream: resp}, nil
 }
 
-const (
-	// These two detect a peer that vanished without closing its connections.
-	pingEvery   = 10 * time.Second
-	pingTimeout = 5 * time.Second
-	// stopWait bounds the graceful close of connections whose streams have all ended, and of those
-	// that are still in their handshake.
-	stopWait = time.Second
-	// handshakeTimeout bounds the handshake of a new connection; grpc-go's default is two minutes.
-	handshakeTimeout = 10 * time.Second
-)
+// stopWait bounds the graceful close of connections whose streams have all ended, and of those that
+// are still in their handshake.
+const stopWait = time.Second
 
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
 // for grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
-	creds := flood.Credentials(s.identity.ServerCredentials(), s.limits.Transport(), guard.Flooded(s.guarded()))
-	gs := grpc.NewServer(
-		grpc.Creds(connloss.Sense(creds)),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.MaxHeaderListSize(guard.MaxHeaderBytes),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(s.limits.Transport()),
-	)
+	gs := grpcserver.New(grpcserver.Options{
+		Creds: s.identity.ServerCredentials(), MaxStreams: s.limits.Transport(), Flooded: guard.Flooded(s.guarded()),
+	})
 	srv := guard.Server(gs)
 	if s.linked {
 		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused})
@@ -202,24 +186,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	}
 
 	failed := make(chan error, 1)
-	conns := newListener(ln)
-	go func() { failed <- gs.Serve(conns) }()
+	go func() { failed <- gs.Serve(ln) }()
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
 	s.Drain(ctx, grace)
-	watchdog := time.AfterFunc(drain.Goodbye(ctx, stopWait), func() {
-		conns.closeAll()
-		gs.Stop()
-	})
-	gs.GracefulStop()
-	watchdog.Stop()
-	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve had begun
-		return err
-	}
-	return nil
+	gs.Close(drain.Goodbye(ctx, stopWait))
+	return <-failed
 }
 
 // guarded returns the options of the guard between the server and the services.

@@ -172,7 +172,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 		if len(ended) == 0 {
 			c.t.Fatal("the stream continues")
 		}
-		grpcs := strings.HasSuffix(c.t.Name(), "to_grpc") // grpc-go ends the call by itself, and callers then reset it
+		grpcs := strings.HasSuffix(c.t.Name(), "to_grpc") // this test's server is grpc-go's own, which ends the call by itself
 		if r := ended[0]; !grpcs && (r.GetReason() != streamv1.Reason_REASON_INVALID || !strings.Contains(r.GetMessage(), "could not be read")) {
 			c.t.Error(r)
 		}

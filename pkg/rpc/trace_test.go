@@ -32,17 +32,26 @@ type tracedPath struct {
 
 // newTracedPath connects the edge with transport above, and the worker with transport below, which
 // uses sockets.
-func newTracedPath(t *testing.T, above, below transport, leaf engine) *tracedPath {
+func newTracedPath(t *testing.T, above, below transport, leaf engine, timers func(*tracedPath)) *tracedPath {
 	t.Helper()
 	tracer := &streamtrace.Tracer{Messages: 2}
-	worker := newService("worker", leaf)
-	at, kill := relayTo(t, below.serve(t, worker))
-	chat := newService("chat", engineAt(below.dial(t, at), "chat", "worker"))
-	edge := newService("edge", nil)
+	var toWorker engine
+	worker, edge := newService("worker", leaf), newService("edge", nil)
+	chat := newService("chat", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return toWorker(ctx, req)
+	})
 	for _, svc := range []*service{worker, chat, edge} {
 		ledger.At(svc.hop).Traces = tracer
 	}
-	return &tracedPath{edge.hop, chat.hop, worker.hop, engineAt(above.dial(t, above.serve(t, chat)), "edge", "chat"), kill}
+	p := &tracedPath{edge: edge.hop, chat: chat.hop, worker: worker.hop}
+	if timers != nil {
+		timers(p)
+	}
+	at, kill := relayTo(t, below.serve(t, worker))
+	p.kill = kill
+	toWorker = engineAt(below.dial(t, at), "chat", "worker")
+	p.below = engineAt(above.dial(t, above.serve(t, chat)), "edge", "chat")
+	return p
 }
 
 // relayTo forwards bytes to addr until kill is called.
@@ -228,10 +237,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 				var id string
 				again := true
 				for tries := 0; again && tries < 20; tries++ {
-					p = newTracedPath(t, tr.above, tr.below, c.engine)
-					if c.timers != nil {
-						c.timers(p)
-					}
+					p = newTracedPath(t, tr.above, tr.below, c.engine, c.timers)
 					id = p.play(t, c.n, func(ctl *stream.Control) {
 						if c.during != nil {
 							c.during(p, ctl)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cloudwego/kitex/client"
 	knetpoll "github.com/cloudwego/kitex/pkg/remote/trans/netpoll"
@@ -19,6 +20,13 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+)
+
+// A connection whose peer vanishes silently is noticed after clientPing and pingTimeout. Servers of
+// others may end connections with more pings.
+const (
+	clientPing  = 20 * time.Second
+	pingTimeout = 5 * time.Second
 )
 
 // A ClientConn calls the services of one address through Kitex clients. Stubs generated for grpc-go

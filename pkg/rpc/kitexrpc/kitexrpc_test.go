@@ -83,7 +83,7 @@ func serve(t *testing.T) (addr string) {
 	workerv1.RegisterWorkerServer(s, echo{})
 	hs := health.NewServer()
 	healthpb.RegisterHealthServer(s, hs)
-	reflection.RegisterV1(s)
+	reflection.Register(s)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestHealthAndReflectionWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		list, err := st.Recv()
-		if err != nil || len(list.GetListServicesResponse().GetService()) != 3 {
+		if err != nil || len(list.GetListServicesResponse().GetService()) != 4 {
 			t.Errorf("%v, %v", list, err)
 		}
 		if err := st.CloseSend(); err != nil {
@@ -166,29 +166,49 @@ func TestHealthAndReflectionWork(t *testing.T) {
 	}
 }
 
-// TestResponsesAreNotCompressedUnasked: linking gzip makes grpc-go accept it, and Kitex would use
-// it.
-func TestResponsesAreNotCompressedUnasked(t *testing.T) {
+// TestCompressionIsTheCallersChoice: linking gzip makes grpc-go's clients accept it, but only a caller
+// that compresses its messages gets compressed answers.
+func TestCompressionIsTheCallersChoice(t *testing.T) {
 	addr := serve(t)
-	for name, cc := range clients(t, addr) {
-		if _, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
-			t.Errorf("%s: %v", name, err)
+	for name, opts := range map[string][]grpc.DialOption{
+		"":        nil,
+		gzip.Name: {grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name))},
+	} {
+		for client, cc := range clients(t, addr, opts...) {
+			var head metadata.MD
+			st, err := workerv1.NewWorkerClient(cc).Generate(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{Prompt: make([]uint32, 1000)}}})
+			if out, err := st.Recv(); err != nil || len(out.GetTokens().GetIds()) != 1000 {
+				t.Errorf("%s with %q: %v", client, name, err)
+			}
+			if client == "grpc" {
+				head, _ = st.Header()
+			}
+			if got := head.Get("grpc-encoding"); len(got) > 0 {
+				t.Errorf("%s with %q: grpc-encoding is %q", client, name, got)
+			}
+			_ = st.CloseSend()
+			if _, err := st.Recv(); !errors.Is(err, io.EOF) {
+				t.Errorf("%s with %q: %v", client, name, err)
+			}
 		}
-	}
-	sending := clients(t, addr, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))["grpc"]
-	st, err := workerv1.NewWorkerClient(sending).Generate(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{Prompt: make([]uint32, 1000)}}})
-	if _, err := st.Recv(); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a compressed request: %v", err)
 	}
 }
 
-// TestClaimedLengthIsNotAllocated sends the five bytes that announce a message of 1 GiB.
-func TestClaimedLengthIsNotAllocated(t *testing.T) {
-	addr := serve(t)
+func TestUnknownEncodingIsUnimplemented(t *testing.T) {
+	resp := post(t, serve(t), "zstd", []byte{1, 0, 0, 0, 1, 0})
+	if code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); code != strconv.Itoa(int(codes.Unimplemented)) {
+		t.Errorf("code %q", code)
+	}
+}
+
+// post calls Generate with the given bytes, and returns the answer with its trailers. The call stays
+// open until it is answered.
+func post(t *testing.T, addr, encoding string, bytes []byte) *http.Response {
+	t.Helper()
 	h2c := &http.Transport{Protocols: new(http.Protocols)}
 	h2c.Protocols.SetUnencryptedHTTP2(true)
 	defer h2c.CloseIdleConnections()
@@ -200,15 +220,25 @@ func TestClaimedLengthIsNotAllocated(t *testing.T) {
 	}
 	req.Header.Set("Content-Type", "application/grpc")
 	req.Header.Set("Te", "trailers")
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	go func() { _, _ = send.Write([]byte{0, 0x40, 0, 0, 0}) }() // returns when the pipe is closed
+	if encoding != "" {
+		req.Header.Set("Grpc-Encoding", encoding)
+	}
+	go func() { _, _ = send.Write(bytes) }() // returns when the pipe is closed
 	resp, err := h2c.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp
+}
+
+// TestClaimedLengthIsNotAllocated sends the five bytes that announce a message of 1 GiB.
+func TestClaimedLengthIsNotAllocated(t *testing.T) {
+	addr := serve(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	resp := post(t, addr, "", []byte{0, 0x40, 0, 0, 0})
 	code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
 	if code != strconv.Itoa(int(codes.ResourceExhausted)) {
 		t.Errorf("code %q", code)
@@ -235,9 +265,13 @@ func TestEveryClientSeesTheCancelAtOnce(t *testing.T) {
 	}
 }
 
+// A twice is a service whose short name another service has.
+var twice = grpc.ServiceDesc{ServiceName: "other.v2.Worker", HandlerType: (*any)(nil)}
+
 func TestServicesMustHaveDistinctShortNames(t *testing.T) {
 	s := kitexrpc.NewServer()
-	reflection.Register(s) // v1 and v1alpha are both called ServerReflection
+	workerv1.RegisterWorkerServer(s, echo{})
+	s.RegisterService(&twice, struct{}{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func mutual(t *testing.T) (server, client *tls.Config) {
 func serveTLS(t *testing.T, config *tls.Config) (addr string) {
 	t.Helper()
 	s := kitexrpc.NewServer()
-	s.TLS = config
+	s.Creds = credentials.NewTLS(config)
 	workerv1.RegisterWorkerServer(s, echo{})
 	healthpb.RegisterHealthServer(s, health.NewServer())
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

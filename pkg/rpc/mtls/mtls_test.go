@@ -114,7 +114,7 @@ var kinds = []kind{
 func serveKitex(t *testing.T, ln net.Listener, i *mtls.Identity, w *worker) {
 	t.Helper()
 	s := kitexrpc.NewServer()
-	s.TLS, s.Refused = i.ServerTLS(), i.Refused
+	s.Creds = i.ServerCredentials()
 	workerv1.RegisterWorkerServer(s, w)
 	own(t, func() error { return s.Serve(ln) }, s.Stop)
 	<-s.Ready()

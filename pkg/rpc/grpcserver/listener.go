@@ -1,8 +1,10 @@
-package worker
+package grpcserver
 
 import (
+	"fmt"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // A listener remembers the connections that it has accepted. grpc-go's Stop closes the connections
@@ -52,4 +54,12 @@ func (c *acceptedConn) Close() error {
 	delete(c.listener.open, c)
 	c.listener.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// SyscallConn implements syscall.Conn.
+func (c *acceptedConn) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := c.Conn.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, fmt.Errorf("grpcserver: %T has no descriptor", c.Conn)
 }
