@@ -73,7 +73,9 @@ func (r *Record) claimed(request any) {
 	}
 }
 
-// settle changes the account, and writes the usage record when the account is complete.
+// settle changes the account, and writes the usage record when the account is complete. It tells the
+// ledger while it holds mu: two calls at the same time must tell it in their order, or the ledger
+// keeps a record that waits for nothing.
 func (r *Record) settle(change func(*account)) {
 	r.mu.Lock()
 	a := r.account
@@ -85,14 +87,14 @@ func (r *Record) settle(change func(*account)) {
 	waits := a.closed && a.left > 0 && !a.settled
 	due := a.closed && a.left <= 0 && !a.settled
 	a.settled = a.settled || due
-	r.mu.Unlock()
 	r.ledger.owes(r, waits)
+	r.mu.Unlock()
 	if due {
 		r.account.write(r)
 	}
 }
 
-// owes adds r to the records to be written later, or removes it.
+// owes adds r, whose mutex the caller holds, to the records to be written later, or removes it.
 func (l *Ledger) owes(r *Record, waits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -91,6 +92,36 @@ func TestRecordIsWrittenByTheAccountableHop(t *testing.T) {
 
 // TestRecordOfOneOfSeveralChoicesNamesTheWholeStream: and the tenant and key of the request's
 // claim.
+// TestNoRecordWaitsForACallThatIsOver: the end of a stream and the end of its abandoned call meet, while
+// others use the ledger.
+func TestNoRecordWaitsForACallThatIsOver(t *testing.T) {
+	out := usage.NewLog(slog.New(slog.DiscardHandler), func(string, bool, int) {}, new(sink))
+	l := &ledger.Ledger{Usage: out, Max: 10}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				r := l.Begin(t.Context(), observer.Beginning{ID: "a", First: true})
+				note(r, observer.Calling, observer.CalleeLeft, observer.Ended)
+				var both sync.WaitGroup
+				both.Go(r.Close)
+				both.Go(func() { note(r, observer.CalleeGone) })
+				for range 20 {
+					l.Owed()
+				}
+				both.Wait()
+			}
+		})
+	}
+	all.Wait()
+	if n := l.Owed(); n > 0 {
+		t.Errorf("%d records wait", n)
+	}
+	if err := out.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRecordOfOneOfSeveralChoicesNamesTheWholeStream(t *testing.T) {
 	got := usageRecords(t, func(l *ledger.Ledger) {
 		r := l.Begin(context.Background(), observer.Beginning{ID: "a.1", Hop: "llm-worker/0"})
