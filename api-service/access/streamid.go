@@ -10,10 +10,11 @@ import (
 const tagLength = 8
 
 // StreamID returns the id of the stream that the caller names id. With a key file the id ends in
-// the tag of the caller's tenant, so that two tenants may use the same names. A generated id has
-// no tag, and neither have the streams of callers without a tenant.
+// the tag of the caller's tenant, so that two tenants may use the same names. That includes names
+// that look like generated ids: otherwise a tenant that knows the id of another tenant's stream
+// could take its place in the records. The streams of callers without a tenant have no tag.
 func (c Caller) StreamID(id string) string {
-	if c.Entry == nil || stream.Generated(id) {
+	if c.Entry == nil {
 		return id
 	}
 	tag := "." + c.Owner[:tagLength]
@@ -24,9 +25,9 @@ func (c Caller) StreamID(id string) string {
 }
 
 // Refers returns the id of an existing stream that the caller refers to as id. An operator uses
-// the whole ids.
+// the whole ids, and so does everybody for generated ids, which have no tag.
 func (c Caller) Refers(id string) string {
-	if c.Operates {
+	if c.Operates || stream.Generated(id) {
 		return id
 	}
 	return c.StreamID(id)

@@ -76,6 +76,39 @@ func TestTenantsUseTheSameNames(t *testing.T) {
 	}
 }
 
+// TestStrangersUseOfAGeneratedIDHidesNothing: a tenant that knows the id of another tenant's stream uses
+// it for a stream of its own, while the other runs and after it has ended. The owner still finds its own
+// stream by the id, and the other tenant learns nothing of it.
+func TestStrangersUseOfAGeneratedIDHidesNothing(t *testing.T) {
+	url, _ := start(t, keyFile(t, twoTenants))
+	mine := plainStream(t, url, bearer("me")...)
+	story := func(key string) (told streamstory.Story) {
+		t.Helper()
+		body := whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+mine, "", bearer(key)...))
+		_ = json.Unmarshal([]byte(body), &told) // another tenant gets an error
+		return told
+	}
+	for _, state := range []string{"live", "ended"} {
+		resp := ask(t, http.MethodPost, url+"/v1/chat/completions", asking("start m say x end x"), append(bearer("you"), "X-Request-Id", mine)...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusOK || resp.Header.Get("X-Request-Id") == mine {
+			t.Errorf("the other tenant's stream: %d %s, with the id %s", resp.StatusCode, body, resp.Header.Get("X-Request-Id"))
+		}
+		if got := story("me"); got.ID != mine || got.State != state {
+			t.Errorf("the owner finds %q, %q; want %q, %q", got.ID, got.State, mine, state)
+		}
+		if got := story("you"); got.ID != "" {
+			t.Errorf("the other tenant finds %q", got.ID)
+		}
+		wantStatus(t, http.MethodDelete, url+"/v1/streams/"+mine, "", "you", http.StatusNotFound)
+		if state == "live" {
+			wantStatus(t, http.MethodDelete, url+"/v1/streams/"+mine, "", "me", http.StatusAccepted)
+			for len(listed(t, url, "me")) > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
 // TestOperatorFindsTheStreamsOfAName: an operator asks for a client's name, and the error lists the ids of all
 // tenants' streams with that name.
 func TestOperatorFindsTheStreamsOfAName(t *testing.T) {
@@ -107,10 +140,10 @@ func TestIDsWithATag(t *testing.T) {
 	mine, yours := id("me", "a"), id("you", "a")
 	tag := strings.TrimPrefix(mine, "a")
 	for name, want := range map[string]string{
-		mine:                     mine,        // sent again
-		yours:                    yours + tag, // another tenant's whole id is a name like any other
-		generated:                generated,   // has no tag
-		strings.Repeat("x", 120): "",          // too long with a tag
+		mine:                     mine,            // sent again
+		yours:                    yours + tag,     // another tenant's whole id is a name like any other
+		generated:                generated + tag, // a name like any other
+		strings.Repeat("x", 120): "",              // too long with a tag
 		strings.Repeat("x", 119): strings.Repeat("x", 119) + tag,
 	} {
 		if got := id("me", name); got != want && (want != "" || !strings.HasPrefix(got, "str-")) {

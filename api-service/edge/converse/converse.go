@@ -226,7 +226,7 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 		return nil, streamerr.InvalidParam("chat", "the first message must be the request")
 	case err != nil:
 		return nil, err
-	case req.GetStreamId() != "" && t.caller.StreamID(req.GetStreamId()) != t.id:
+	case req.GetStreamId() != "" && req.GetStreamId() != t.id && t.caller.StreamID(req.GetStreamId()) != t.id:
 		return nil, streamerr.InvalidParam("chat.stream_id", "the id of the stream is %q, as the header %s of the handshake says", t.id, exchange.IDHeader)
 	case req.GetAnswered() != nil: // the worker would read these tokens, and no limit would count them
 		return nil, notResumed("chat.answered")
