@@ -151,6 +151,12 @@ func (f *Fleet) Count() (healthy, known int) {
 	return healthy, len(members)
 }
 
+// Healthy reports whether the worker at target is a healthy member.
+func (f *Fleet) Healthy(target string) bool {
+	w := at(f.Members(), target)
+	return w != nil && w.info.Load() != nil
+}
+
 // Context returns the longest context of a healthy worker in tokens, or 0 if no worker is healthy.
 func (f *Fleet) Context() int {
 	longest := 0

@@ -148,7 +148,7 @@ func (m *model) follow(source *discover.Source) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
-	following.Go(func() { source.Watch(ctx, m.log, m.found) })
+	following.Go(func() { source.Watch(ctx, m.log, m.pool.Healthy, m.found) })
 	m.source.Store(source)
 	m.card.Workers = source.String()
 	m.unfollow = func() {

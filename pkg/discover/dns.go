@@ -40,7 +40,7 @@ func resolver(server string) *net.Resolver {
 	}}
 }
 
-func (d dns) watch(ctx context.Context, _ []Target, found func([]Target)) error {
+func (d dns) watch(ctx context.Context, _ []Target, _ func(string) bool, found func([]Target)) error {
 	for {
 		addrs, err := d.resolve(ctx)
 		if err != nil {

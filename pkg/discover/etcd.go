@@ -12,8 +12,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -42,6 +44,8 @@ type entry struct {
 	Addr  string `json:"address"`
 	Name  string `json:"name,omitempty"` // for people
 	Model string `json:"model,omitempty"`
+	// Leaving says that the service ends: the entry goes next.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // The schemes of etcd without and with TLS.
@@ -79,12 +83,18 @@ func (e etcd) client() (*clientv3.Client, error) {
 	}
 	return clientv3.New(clientv3.Config{
 		TLS: secure, Username: os.Getenv(userVariable), Password: os.Getenv(passwordVariable),
-		Endpoints: e.endpoints, DialKeepAliveTime: leaseFor, DialKeepAliveTimeout: askTimeout,
+		Endpoints: e.endpoints, DialKeepAliveTime: leaseFor, DialKeepAliveTimeout: askTimeout, MaxCallRecvMsgSize: maxAnswer,
 		Logger: zap.NewNop(), // important failures are returned as errors, and logged once
 	})
 }
 
-func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) error {
+// maxAnswer bounds an answer of etcd, and maxEntry the value of a key, in bytes. A larger value is no entry.
+const (
+	maxAnswer = 16 << 20
+	maxEntry  = 4 << 10
+)
+
+func (e etcd) watch(ctx context.Context, last []Target, alive func(addr string) bool, found func([]Target)) error {
 	client, err := e.client()
 	if err != nil {
 		return err
@@ -94,38 +104,54 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 	if err != nil {
 		return err
 	}
+	lost := map[string]Target{}    // in use although their leases have ended: the services answer
 	missing := map[string]Target{} // in use although they are no longer listed
 	for _, t := range last {
 		missing[e.prefix+t.Addr] = t
 	}
 	forgiven := time.NewTimer(forgiveness)
 	defer forgiven.Stop()
-	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	changes, failed := make(chan []*mvccpb.Event), make(chan error, 1)
+	var following sync.WaitGroup
+	defer following.Wait()
+	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes := client.Watch(watching, e.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.revision+1))
+	following.Go(func() {
+		failed <- watchKeys(watching, client, e.prefix, clientv3.GetPrefixRangeEnd(e.prefix), r.revision+1, func(events []*mvccpb.Event) bool {
+			select {
+			case changes <- events:
+				return true
+			case <-watching.Done():
+				return false
+			}
+		})
+	})
 	refresh := time.NewTicker(refreshEvery)
 	defer refresh.Stop()
 	for {
 		all := maps.Clone(missing)
+		maps.Copy(all, lost)
 		maps.Copy(all, r.targets)
 		found(slices.SortedFunc(maps.Values(all), func(a, b Target) int { return cmp.Compare(a.Addr, b.Addr) }))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case change, ok := <-changes:
-			if !ok {
-				return errors.New("etcd ended the watch")
-			}
-			if err := change.Err(); err != nil {
-				return err
-			}
-			for _, event := range change.Events {
-				r.apply(event)
-				if event.Type == clientv3.EventTypeDelete {
-					delete(missing, string(event.Kv.Key)) // deleted, or expired with its lease
+		case err := <-failed:
+			return err
+		case events := <-changes:
+			for _, event := range events {
+				key := string(event.Kv.Key)
+				delete(lost, key)
+				if event.Type == mvccpb.DELETE {
+					delete(missing, key) // deleted, or expired with its lease
+					if t, ok := lostLease(event); ok && alive(t.Addr) {
+						lost[key] = t
+					}
 				}
+				r.apply(event)
 			}
 		case <-refresh.C:
+			maps.DeleteFunc(lost, func(_ string, t Target) bool { return !alive(t.Addr) })
 			before := r.targets
 			if r, err = e.list(ctx, client); err != nil {
 				return err
@@ -149,15 +175,58 @@ type register struct {
 }
 
 // apply applies an event of a watch, which may be older than the content.
-func (r register) apply(event *clientv3.Event) {
+func (r register) apply(event *mvccpb.Event) {
 	if event.Kv.ModRevision <= r.revision {
 		return
 	}
 	key := string(event.Kv.Key)
-	if event.Type == clientv3.EventTypeDelete {
-		delete(r.targets, key)
-	} else if t, ok := read(event.Kv); ok {
+	delete(r.targets, key)
+	if t, ok := read(event.Kv); ok && event.Type == mvccpb.PUT && len(r.targets) < maxEntries {
 		r.targets[key] = t
+	}
+}
+
+// lostLease returns the target of an entry that was deleted with its lease. The service has not
+// left: its lease was revoked, or it did not reach etcd in time. A service restores an entry that
+// somebody deletes, so a deletion in place of the lease means no more.
+func lostLease(event *mvccpb.Event) (Target, bool) {
+	if event.PrevKv == nil || event.PrevKv.Lease == 0 {
+		return Target{}, false
+	}
+	return read(event.PrevKv)
+}
+
+// errWatch is the error of a watch that etcd has ended.
+var errWatch = errors.New("etcd ended the watch")
+
+// watchKeys calls changed with the changes of the keys from key until before end, or of one key if end
+// is "", since a revision. It returns when changed returns false, ctx is done, or the watch fails.
+//
+// It reads the stream itself, because the watcher of etcd's client can end the process: see
+// docs/upstream/etcd-watch-panics.md.
+func watchKeys(ctx context.Context, client *clientv3.Client, key, end string, revision int64, changed func([]*mvccpb.Event) bool) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	watch, err := etcdserverpb.NewWatchClient(client.ActiveConnection()).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	create := &etcdserverpb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte(end), StartRevision: revision, PrevKv: true}
+	if err := watch.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+		return err
+	}
+	for {
+		answer, err := watch.Recv()
+		switch {
+		case err != nil:
+			return err
+		case answer.GetCanceled(), answer.GetCompactRevision() != 0:
+			return errWatch
+		case slices.ContainsFunc(answer.GetEvents(), func(e *mvccpb.Event) bool { return e.Kv == nil }):
+			return errors.New("etcd has sent a change without a key")
+		case len(answer.GetEvents()) > 0 && !changed(answer.GetEvents()):
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -169,7 +238,7 @@ func (e etcd) list(ctx context.Context, client *clientv3.Client) (register, erro
 		return register{}, fmt.Errorf("etcd at %s: %w", strings.Join(e.endpoints, ", "), err)
 	}
 	r := register{map[string]Target{}, resp.Header.GetRevision()}
-	for _, kv := range resp.Kvs {
+	for _, kv := range resp.Kvs[:min(len(resp.Kvs), maxEntries)] {
 		if t, ok := read(kv); ok {
 			r.targets[string(kv.Key)] = t
 		}
@@ -180,10 +249,13 @@ func (e etcd) list(ctx context.Context, client *clientv3.Client) (register, erro
 // maxEntries bounds the entries read of a prefix.
 const maxEntries = 1024
 
-// read parses an entry; ok is false for foreign keys under the prefix.
+// read parses an entry; ok is false for foreign keys under the prefix, and for services that leave.
 func read(kv *mvccpb.KeyValue) (Target, bool) {
 	var e entry
-	if err := json.Unmarshal(kv.Value, &e); err != nil {
+	if len(kv.Value) > maxEntry {
+		return Target{}, false
+	}
+	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Leaving {
 		return Target{}, false
 	}
 	if _, _, err := net.SplitHostPort(e.Addr); err != nil {

@@ -28,7 +28,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	refused := etcd{endpoints: []string{s.addr}, prefix: "whence/test/", secure: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := refused.watch(ctx, nil, func([]Target) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if err := refused.watch(ctx, nil, nil, func([]Target) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without a password: %v", err)
 	}
 	t.Setenv(userVariable, "root")

@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -75,6 +79,11 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	if err != nil {
 		return nil, err
 	}
+	e.Leaving = true
+	leaving, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
 	client, err := where.client()
 	if err != nil {
 		return nil, err
@@ -83,13 +92,17 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	return func(ctx context.Context) {
 		defer client.Close() //nolint:errcheck // the entry is deleted, or expires with its lease
 		for lost := false; ; {
-			err := lease(ctx, client, where.prefix+e.Addr, string(value), func() { log.Info("registered"); lost = false })
+			begun := time.Now()
+			err := lease(ctx, client, where.prefix+e.Addr, string(value), string(leaving), func() { log.Info("registered"); lost = false })
 			if ctx.Err() != nil {
 				return
 			}
 			if !lost {
 				lost = true
 				log.Warn("not registered: new callers may not find this process", "err", err)
+			}
+			if time.Since(begun) > retryEvery { // callers wait for the entry
+				continue
 			}
 			if !pause(ctx, retryEvery) {
 				return
@@ -98,8 +111,9 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	}, nil
 }
 
-// lease holds a key until ctx is done or the lease is lost. It calls held when it holds the key.
-func lease(ctx context.Context, client *clientv3.Client, key, value string, held func()) error {
+// lease holds a key until ctx is done, the lease is lost, or the key is deleted. It calls held when it
+// holds the key. When ctx is done, leaving is the key's last value.
+func lease(ctx context.Context, client *clientv3.Client, key, value, leaving string, held func()) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	granted, err := client.Grant(asking, int64(leaseFor.Seconds()))
@@ -111,9 +125,13 @@ func lease(ctx context.Context, client *clientv3.Client, key, value string, held
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout/3)
 		defer cancel()
+		if ctx.Err() != nil {
+			_, _ = client.Put(ending, key, leaving, clientv3.WithLease(granted.ID)) // otherwise callers keep the service while it answers
+		}
 		_, _ = client.Revoke(ending, granted.ID) // otherwise the lease expires
 	}()
-	if _, err := client.Put(asking, key, value, clientv3.WithLease(granted.ID)); err != nil {
+	put, err := client.Put(asking, key, value, clientv3.WithLease(granted.ID))
+	if err != nil {
 		return err
 	}
 	alive, err := client.KeepAlive(keeping, granted.ID)
@@ -121,7 +139,35 @@ func lease(ctx context.Context, client *clientv3.Client, key, value string, held
 		return err
 	}
 	held()
-	for range alive {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	deleted := make(chan struct{})
+	watching.Go(func() { awaitDeletion(keeping, client, key, put.Header.GetRevision(), deleted) })
+	for {
+		select {
+		case <-deleted:
+			return errors.New("the entry was deleted, or its lease was revoked")
+		case _, ok := <-alive:
+			if !ok {
+				return errors.New("the lease has ended")
+			}
+		}
 	}
-	return errors.New("the lease has ended")
+}
+
+// awaitDeletion closes deleted when a key is deleted after a revision. Without it, the end of a
+// lease is noticed when the lease is next extended.
+func awaitDeletion(ctx context.Context, client *clientv3.Client, key string, revision int64, deleted chan<- struct{}) {
+	gone := false
+	for !gone {
+		_ = watchKeys(ctx, client, key, "", revision+1, func(events []*mvccpb.Event) bool { // after an error the lease tells, too
+			gone = slices.ContainsFunc(events, func(e *mvccpb.Event) bool { return e.Type == mvccpb.DELETE })
+			return !gone
+		})
+		if !gone && !pause(ctx, retryEvery) {
+			return
+		}
+	}
+	close(deleted)
 }

@@ -5,7 +5,8 @@
 // which services register themselves. A Registration is the other side of that prefix: an entry
 // that lives as long as its process.
 //
-// Deliberately absent: health checks, because the users of an address know more about its health.
+// Deliberately absent: health checks, because the users of an address know more about its health. They say
+// whether a service answers whose lease has ended.
 package discover
 
 import (
@@ -30,8 +31,8 @@ type Source struct {
 	static []string
 	// watch calls found with all targets, first when they are known and then when they change,
 	// until ctx is done or the source fails. It returns the error. After a failure it is called
-	// again, with the last targets.
-	watch func(ctx context.Context, last []Target, found func([]Target)) error
+	// again, with the last targets. alive is that of Watch.
+	watch func(ctx context.Context, last []Target, alive func(addr string) bool, found func([]Target)) error
 
 	unanswered atomic.Bool
 }
@@ -97,8 +98,9 @@ func (s *Source) String() string { return s.text }
 
 // Watch calls found with all targets, first when they are known and then whenever they change,
 // until ctx is done. While the source does not answer, its last targets remain; log gets a line
-// when that begins and when it ends.
-func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Target)) {
+// when that begins and when it ends. A target also remains if its lease in etcd has ended, as long as
+// alive reports that the service answers.
+func (s *Source) Watch(ctx context.Context, log *slog.Logger, alive func(addr string) bool, found func([]Target)) {
 	if s.static != nil {
 		found(targets(s.static))
 		<-ctx.Done()
@@ -108,7 +110,7 @@ func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Targe
 	var last []Target
 	known := false
 	for {
-		err := s.watch(ctx, last, func(all []Target) {
+		err := s.watch(ctx, last, alive, func(all []Target) {
 			if s.unanswered.Swap(false) {
 				log.Info("discovery answers again", "found", len(all))
 			}

@@ -68,13 +68,19 @@ func (l *listener) all() []string {
 	return slices.Clone(l.found)
 }
 
-// follow watches a source until the test ends.
+// follow watches a source of services that answer no probe until the test ends.
 func follow(t *testing.T, s *Source) *listener {
+	t.Helper()
+	return followAlive(t, s, func(string) bool { return false })
+}
+
+// followAlive watches a source until the test ends. alive reports whether a service answers.
+func followAlive(t *testing.T, s *Source, alive func(addr string) bool) *listener {
 	t.Helper()
 	l := new(listener)
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
-	watching.Go(func() { s.Watch(ctx, slog.New(slog.NewTextHandler(l, nil)), l.add) })
+	watching.Go(func() { s.Watch(ctx, slog.New(slog.NewTextHandler(l, nil)), alive, l.add) })
 	t.Cleanup(func() {
 		cancel()
 		watching.Wait()
@@ -105,7 +111,7 @@ func TestListIsFoundUnchanged(t *testing.T) {
 func TestLastTargetsRemainWhileTheSourceDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan []Target) // nil means a failure
-		s := &Source{text: "test", watch: func(ctx context.Context, _ []Target, found func([]Target)) error {
+		s := &Source{text: "test", watch: func(ctx context.Context, _ []Target, _ func(string) bool, found func([]Target)) error {
 			for {
 				select {
 				case all := <-answers:

@@ -100,7 +100,7 @@ func (f *Fleet) Run(ctx context.Context) {
 		f.probe(p)
 	}
 	f.mu.Unlock()
-	f.source.Watch(ctx, f.log, func(found []discover.Target) {
+	f.source.Watch(ctx, f.log, f.healthy, func(found []discover.Target) {
 		var addrs []string
 		for _, t := range found {
 			addrs = append(addrs, t.Addr)
@@ -167,6 +167,11 @@ func (f *Fleet) set(addrs []string) error {
 }
 
 func (f *Fleet) all() []*peer { return *f.peers.Load() }
+
+// healthy reports whether a chat-service of the fleet has answered its last probe.
+func (f *Fleet) healthy(addr string) bool {
+	return slices.ContainsFunc(f.all(), func(p *peer) bool { return p.addr == addr && !p.ill.Load() })
+}
 
 // well returns the healthy chat-services, or all if none is healthy: they may have been busy for a
 // moment.
