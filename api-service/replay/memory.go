@@ -182,8 +182,10 @@ func (m *Memory) EndRefused(id, epoch string, failure Event) (h Head, closing Ev
 	if m.keys[s.head.Key] == s {
 		delete(m.keys, s.head.Key)
 	}
+	h = s.head
+	s.head.Key = "" // whoever writes the stream to a server again must not take the key again
 	time.AfterFunc(RefusedTTL, func() { m.Drop(id, epoch) })
-	return s.head, s.rest[len(s.rest)-1], true
+	return h, s.rest[len(s.rest)-1], true
 }
 
 // Erase implements Log.

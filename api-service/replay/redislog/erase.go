@@ -37,13 +37,29 @@ func (l *Log) forgetEvicted() {
 	}
 }
 
-// Refuse implements replay.Log.
+// Refuse implements replay.Log. While the server does not answer, Refuse is repeated until the log is
+// closed: the server must not keep the key for a stream that its client may only try again.
 func (l *Log) Refuse(ctx context.Context, id, epoch string, failure replay.Event) {
-	if h, e, ok := l.local.EndRefused(id, epoch, failure); ok && h.Shared {
-		ctx = context.WithoutCancel(ctx) // the caller may have left
-		ttl := min(replay.RefusedTTL, l.config.Limits.TTL).Milliseconds()
-		l.answered(script.Refuse.Run(ctx, l.db, keysOf(h, l.run), id, epoch, l.run, ttl, wakeName(id), e.Seq, string(e.Kind), e.Data).Err())
+	h, e, ok := l.local.EndRefused(id, epoch, failure)
+	if !ok || !h.Shared {
+		return
 	}
+	refuse := func(ctx context.Context) error {
+		ttl := min(replay.RefusedTTL, l.config.Limits.TTL).Milliseconds()
+		err := script.Refuse.Run(ctx, l.db, keysOf(h, l.run), id, epoch, l.run, ttl, wakeName(id), e.Seq, string(e.Kind), e.Data).Err()
+		l.answered(err)
+		return err
+	}
+	if err := refuse(context.WithoutCancel(ctx)); err == nil || h.Key == "" { // the caller may have left
+		return
+	}
+	l.others.Go(func() { // at most one for each stream that had begun when the server went away: without it, no stream with a key begins
+		for l.pause() {
+			if refuse(l.closing) == nil {
+				return
+			}
+		}
+	})
 }
 
 // Erase implements replay.Log. A stream that only this instance has is erased here, even while the
@@ -78,5 +94,5 @@ func (l *Log) erased(ctx context.Context, h replay.Head) bool {
 	}
 	known, err := l.db.HMGet(ctx, headKey(h.ID), "epoch", "state").Result()
 	l.answered(err)
-	return err == nil && known[0] == h.Epoch && known[1] == script.Forgotten
+	return err == nil && len(known) == 2 && known[0] == h.Epoch && known[1] == script.Forgotten
 }
