@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -220,7 +221,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--chat: %w", err)
 	}
 	if c.Redis != "" {
-		if err := redislog.CheckURL(c.Redis); err != nil {
+		if err := redisclient.CheckURL(c.Redis); err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}
 		if err := redislog.CheckLease(c.RedisLease); c.RedisLease != 0 && err != nil {

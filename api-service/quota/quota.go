@@ -78,7 +78,7 @@ func New(c Config) (*Book, error) {
 	if c.Redis == "" {
 		return b, nil
 	}
-	shared, err := newServer(c.Redis)
+	shared, err := newServer(c.Redis, c.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package quota
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,9 +20,13 @@ const keyPrefix = "whence:quota:1:"
 // its lease ends.
 type server struct{ db *redis.Client }
 
+// maxReplies bounds the replies that all connections receive at a time, in bytes: a reply is a few
+// numbers for each account.
+const maxReplies = 4 << 20
+
 // newServer returns the server at a redis:// URL.
-func newServer(url string) (*server, error) {
-	o, err := redisclient.Options(url, serverTimeout)
+func newServer(url string, log *slog.Logger) (*server, error) {
+	o, err := redisclient.Options(redisclient.Config{URL: url, Timeout: serverTimeout, MaxBytes: maxReplies, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +133,25 @@ func (s *server) enter(ctx context.Context, accounts []Account, stream string) (
 	if err != nil {
 		return nil, granted, err
 	}
-	if len(n) != 3+5*len(accounts) {
-		return nil, granted, fmt.Errorf("quota: the server answered with %v", n)
+	return parse(n, len(accounts))
+}
+
+// errAnswer is the error of an answer that the script enter cannot have given.
+var errAnswer = errors.New("quota: the answer of redis is not that of the script")
+
+// parse reads the answer of the script enter about a number of accounts.
+func parse(n []int64, accounts int) (states []state, refused refusal, err error) {
+	if len(n) != 3+5*accounts || n[0] < 0 || n[0] > int64(accounts) || n[2] < 0 || n[2] >= time.Minute.Milliseconds() {
+		return nil, granted, errAnswer
+	}
+	if kind := limit(n[1]); n[0] > 0 && kind != requests && kind != tokens && kind != streams {
+		return nil, granted, errAnswer
 	}
 	at := time.Duration(n[2]) * time.Millisecond
-	for i := range accounts {
-		u := n[3+5*i:]
+	for u := range slices.Chunk(n[3:], 5) {
+		if slices.Min(u) < 0 {
+			return nil, granted, errAnswer
+		}
 		states = append(states, state{
 			at: at, requests: window{float64(u[0]), float64(u[1])}, tokens: window{float64(u[2]), float64(u[3])}, streams: int(u[4]),
 		})

@@ -51,6 +51,7 @@ func (o *Outbox) Unwritten(events []Event, after uint64, n int) (unwritten []Eve
 	s.mu.Lock()
 	last := s.last()
 	position, _ := s.seams.position(after)
+	position = min(position, last)
 	over = s.phase == phaseForgotten || s.phase == phaseEnded && position == last
 	if over {
 		s.mu.Unlock()
@@ -82,6 +83,7 @@ func (o *Outbox) Show(upto uint64) {
 		return
 	}
 	position, _ := s.seams.position(upto)
+	position = min(position, s.last())
 	if s.held || position == s.last() {
 		s.held, s.shown = true, position
 	}

@@ -25,6 +25,11 @@ const (
 	// and events that are loaded and not yet charged to an owner.
 	batchSize     = 32
 	batchesAtOnce = 2
+	// repeatSize is batchSize for takeovers that have failed once: a batch may have been larger than
+	// the replies that the log receives at a time.
+	repeatSize = 1
+	// maxAge bounds the age of a stream that is taken over.
+	maxAge = 365 * 24 * time.Hour
 )
 
 // buryAll takes over, or ends, the streams of dead instances, until the log is closed.
@@ -77,7 +82,7 @@ func (l *Log) repeatTakeovers() error {
 		return err == nil // a later beat has found the stream with the dead instance, and it runs here now
 	})
 	var failed error
-	for batch := range slices.Chunk(unsure, batchSize) {
+	for batch := range slices.Chunk(unsure, repeatSize) {
 		if _, err := l.takeOver(batch, l.run); err != nil {
 			failed = errors.Join(failed, err) // takeOver has put the claims on the list again
 		}
@@ -203,7 +208,7 @@ func (l *Log) finish(t *takeover) (done bool, err error) {
 	h := t.claim.head
 	o := replay.Orphan{Head: h, HandedOver: t.claim.handedOver, Stop: answer[2]}
 	age, _ := strconv.ParseInt(answer[0], 10, 64)
-	o.Age = time.Duration(age) * time.Millisecond
+	o.Age = time.Duration(min(max(0, age), maxAge.Milliseconds())) * time.Millisecond
 	seams, err := replay.ParseSeams(answer[1])
 	if err != nil {
 		l.give(h, err)
@@ -247,14 +252,21 @@ func (l *Log) load(t *takeover) (request string, deltas []replay.Event, err erro
 	case err != nil:
 		return "", nil, err
 	}
+	bytes, after := 0, uint64(0)
 	for page := t.log; ; {
 		entries, err := page.Result()
 		if err != nil {
 			return "", nil, err
 		}
-		events, err := entry.Parse(entries)
+		events, err := entry.Parse(entries, after)
 		if err != nil {
 			return "", nil, fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		for _, e := range events {
+			bytes, after = bytes+len(e.Data)+len(e.Note), e.Seq
+		}
+		if bytes > l.config.Limits.Bytes {
+			return "", nil, fmt.Errorf("%w: it has more than %d bytes", errUnreadable, l.config.Limits.Bytes)
 		}
 		deltas = append(deltas, events...)
 		if len(entries) < maxBatch {

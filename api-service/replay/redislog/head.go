@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,10 @@ func (l *Log) head(ctx context.Context, id string) (replay.Head, error) {
 		return replay.Head{}, unavailable(err)
 	}
 	h, _, err := parseHead(id, fields)
+	if errors.Is(err, errAnswer) {
+		l.config.Log.Warn("redis has something else in place of a stream", "stream", id, "err", err)
+		return replay.Head{}, unavailable(err)
+	}
 	return h, err
 }
 
@@ -30,10 +35,12 @@ func parseHead(id string, fields map[string]string) (h replay.Head, seams replay
 		Form: fields["form"], Memo: fields["memo"], Shared: true,
 	}
 	if h.Began, err = time.Parse(time.RFC3339Nano, fields["began"]); err != nil {
-		return replay.Head{}, nil, fmt.Errorf("replay: head of a stream: %w", err)
+		return replay.Head{}, nil, fmt.Errorf("%w: head of a stream: %w", errAnswer, err)
 	}
-	seams, err = replay.ParseSeams(fields["seams"])
-	return h, seams, err
+	if seams, err = replay.ParseSeams(fields["seams"]); err != nil {
+		return replay.Head{}, nil, fmt.Errorf("%w: head of a stream: %w", errAnswer, err)
+	}
+	return h, seams, nil
 }
 
 // fields returns the fields of a head that the method head reads, except for the epoch.

@@ -56,7 +56,6 @@ package redislog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -68,6 +67,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 	"github.com/whence-dev/whence/internal/uptime"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -86,19 +86,27 @@ const (
 	closeTimeout   = 2 * time.Second        // for the remaining writes when the log is closed
 )
 
+// Bounds of the replies that a log receives at a time, in bytes. The replies about streams have as much room
+// as the streams (Limits.Bytes), and at least minReplies: a page of one stream, and its request, must fit.
+const (
+	minReplies = 64 << 20
+	maxBeat    = 1 << 20 // of a beat, which names at most 64 instances
+)
+
 // A Log is a replay.Log on a Redis server.
 type Log struct {
-	config  Config
-	db      *redis.Client
-	leases  *redis.Client // has one connection, for the lease of this process
-	claims  *redis.Client // has a connection for each batch of takeovers, so that takeovers do not wait behind the streams that run
-	pubsub  *redis.PubSub
-	local   *replay.Memory
-	run     string          // identifies this process uniquely
-	closing context.Context //nolint:containedctx // it ends with the log, not with a call
-	close   context.CancelFunc
-	shipped sync.WaitGroup // the goroutines that write streams
-	others  sync.WaitGroup // the goroutines that stop when closing is done
+	config   Config
+	db       *redis.Client
+	leases   *redis.Client // has one connection, for the lease of this process
+	claims   *redis.Client // has a connection for each batch of takeovers, so that takeovers do not wait behind the streams that run
+	messages *redis.Client // only for pubsub
+	pubsub   *redis.PubSub
+	local    *replay.Memory
+	run      string          // identifies this process uniquely
+	closing  context.Context //nolint:containedctx // it ends with the log, not with a call
+	close    context.CancelFunc
+	shipped  sync.WaitGroup // the goroutines that write streams
+	others   sync.WaitGroup // the goroutines that stop when closing is done
 
 	downSince atomic.Int64 // on the clock of package uptime; 0 while the server answers
 
@@ -143,40 +151,38 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// CheckURL returns an error if the URL of a server is not valid.
-func CheckURL(url string) error {
-	_, err := redisclient.Options(url, serverTimeout)
-	return err
-}
-
 // New returns a log on a server. The server need not be up.
 func New(c Config) (*Log, error) {
-	o, err := redisclient.Options(c.URL, serverTimeout)
+	c.Limits = c.Limits.WithDefaults()
+	o, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: serverTimeout, MaxBytes: max(minReplies, int64(c.Limits.Bytes)), Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
-	c.Limits = c.Limits.WithDefaults()
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
 	}
 	if err := CheckLease(c.Lease); err != nil {
 		return nil, err
 	}
-	short, err := redisclient.Options(c.URL, c.Lease/2)
+	short, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: c.Lease / 2, MaxBytes: maxBeat, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	subscribes, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: serverTimeout, Messages: true, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
 	short.PoolSize = 1000 // the client pauses for a second after this many failed dials; it never has more than one connection
 	few := *o
 	few.PoolSize = batchesAtOnce
-	l := &Log{config: c, db: redis.NewClient(o), claims: redis.NewClient(&few), leases: redis.NewClient(short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
+	l := &Log{config: c, db: redis.NewClient(o), claims: redis.NewClient(&few), leases: redis.NewClient(short), messages: redis.NewClient(subscribes), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}, evicted: make(chan replay.Head, maxEvicted)}
 	l.local.Evicted = l.evict
 	l.closing, l.close = context.WithCancel(context.Background())
 	_, _ = l.beatOnce() // before the first stream; if the server is down, a later beat creates the lease
 	l.others.Go(l.keepLease)
 	l.others.Go(l.buryAll)
 	l.others.Go(l.forgetEvicted)
-	l.pubsub = l.db.Subscribe(l.closing)
+	l.pubsub = l.messages.Subscribe(l.closing)
 	l.others.Go(l.listen)
 	l.others.Go(func() {
 		tick := time.NewTicker(heartbeat)
@@ -207,6 +213,12 @@ func (l *Log) answered(err error) {
 	}
 }
 
+// errAnswer is the error of an answer that no script of ours and no command gives, or of what the server
+// keeps in place of a stream.
+var errAnswer = errors.New("replay: the answer of redis is not that of a log of streams")
+
+// unavailable returns the error for callers when the server has failed with err. Callers are not told err,
+// which has the server's address and text.
 func unavailable(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Unavailable, Message: "the events of streams cannot be read now, because redis does not answer", RetryAfter: time.Second, Cause: err}
 }
@@ -301,8 +313,8 @@ func (l *Log) makeHead(ctx context.Context, h replay.Head, more ...any) (id, sta
 	switch {
 	case err != nil:
 		return "", "", err
-	case len(made) != 2:
-		return "", "", fmt.Errorf("replay: the server answered a begin with %v", made)
+	case len(made) != 2 || made[0] != "" && !stream.ValidID(made[0]):
+		return "", "", errAnswer
 	}
 	return made[0], made[1], nil
 }
@@ -356,7 +368,7 @@ func (l *Log) Seen(ctx context.Context, id string) (ago time.Duration, ok bool) 
 	if since := l.downSince.Load(); err != nil && since != 0 {
 		return uptime.Now() - time.Duration(since), true
 	}
-	return seenTTL - left, left > 0
+	return seenTTL - min(left, seenTTL), left > 0
 }
 
 // Close implements replay.Log. It waits for the remaining writes, for at most closeTimeout.
@@ -371,5 +383,5 @@ func (l *Log) Close() error {
 		err = nil // expected if the server is down
 	}
 	l.others.Wait()
-	return errors.Join(err, l.local.Close(), l.db.Close(), l.leases.Close(), l.claims.Close())
+	return errors.Join(err, l.local.Close(), l.db.Close(), l.leases.Close(), l.claims.Close(), l.messages.Close())
 }

@@ -375,11 +375,11 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 
 func TestURLsAreChecked(t *testing.T) {
 	for _, url := range []string{"", "localhost:6379", "http://x", "redis://h:port"} {
-		if redislog.CheckURL(url) == nil {
+		if redisclient.CheckURL(url) == nil {
 			t.Errorf("%q is accepted", url)
 		}
 	}
-	if err := redislog.CheckURL("rediss://user:pw@h:6380/2"); err != nil {
+	if err := redisclient.CheckURL("rediss://user:pw@h:6380/2"); err != nil {
 		t.Error(err)
 	}
 }

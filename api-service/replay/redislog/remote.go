@@ -170,6 +170,9 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	if err != nil {
 		return replay.Page{More: more, Missed: unavailable(err)}, nil // answered has logged the error, and the heartbeat wakes the reader
 	}
+	if len(fields.Val()) != 4 {
+		return replay.Page{More: more, Missed: unavailable(errAnswer)}, nil
+	}
 	epoch, state := fields.Val()[0], fields.Val()[1]
 	digits, _ := fields.Val()[2].(string)
 	last, _ := strconv.ParseUint(digits, 10, 64)
@@ -188,9 +191,9 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 		return r.absent(more)
 	}
 	r.known = true
-	events, err := entry.Parse(entries.Val())
+	events, err := entry.Parse(entries.Val(), after)
 	if err != nil {
-		return replay.Page{}, err
+		return replay.Page{}, unavailable(err)
 	}
 	p := replay.Page{Events: entry.Merge(events)}
 	upto := after
@@ -220,10 +223,12 @@ func (r *remoteReader) Closing(ctx context.Context) (replay.Event, error) {
 	if err != nil {
 		return replay.Event{}, unavailable(err)
 	}
-	events, err := entry.Parse(entries.Val())
+	events, err := entry.Parse(entries.Val(), 0)
 	switch known := fields.Val(); {
 	case err != nil:
-		return replay.Event{}, err
+		return replay.Event{}, unavailable(err)
+	case len(known) != 2:
+		return replay.Event{}, unavailable(errAnswer)
 	case known[0] != r.head.Epoch, known[1] == script.Forgotten, known[1] == script.Ended && len(events) == 0:
 		return replay.Event{}, replay.ErrUnknown
 	case known[1] != script.Ended:

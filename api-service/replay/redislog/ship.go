@@ -23,7 +23,7 @@ var (
 // already has the events up to number written. Readers see an event once it is written.
 func (l *Log) ship(out *replay.Outbox, written uint64) {
 	var events []replay.Event
-	live, head := false, out.Head()
+	live, restored, head := false, false, out.Head()
 	for {
 		var closing, over bool
 		clear(events)
@@ -42,13 +42,17 @@ func (l *Log) ship(out *replay.Outbox, written uint64) {
 		last, err := l.write(head, events, closing)
 		switch {
 		case err == nil:
-			written, live = last, true
+			written, live, restored = last, true, false
 			out.Show(written)
 		case errors.Is(err, errForgotten):
 			return
 		case errors.Is(err, errLost): // the server has restarted without data, and gets all events again
 			written, live = 0, false
 			out.Release()
+			if restored && !l.pause() { // it loses the stream each time
+				return
+			}
+			restored = true
 			switch err := l.restore(out); {
 			case errors.Is(err, errFenced):
 				l.fenced(head)
@@ -96,21 +100,23 @@ func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64,
 	if err != nil {
 		return 0, err
 	}
-	last, cause := int64(0), ""
-	if len(answer) == 2 {
-		last, _ = answer[0].(int64)
-		cause, _ = answer[1].(string)
+	if len(answer) != 2 {
+		return 0, errAnswer
 	}
+	last, _ := answer[0].(int64)
+	cause, _ := answer[1].(string)
 	if cause != "" && l.config.Stopped != nil {
 		l.config.Stopped(h, cause)
 	}
-	switch last {
-	case -1:
+	switch {
+	case last == -1:
 		return 0, errLost
-	case -2:
+	case last == -2:
 		return 0, errFenced
-	case -3:
+	case last == -3:
 		return 0, errForgotten
+	case last < 0 || len(events) > 0 && uint64(last) < events[len(events)-1].Seq:
+		return 0, errAnswer
 	default:
 		return uint64(last), nil
 	}

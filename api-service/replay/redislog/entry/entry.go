@@ -2,6 +2,7 @@
 package entry
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// Parse returns the events in entries of a Redis Stream.
-func Parse(entries []redis.XMessage) ([]replay.Event, error) {
+// errOrder is the error of a page whose events do not follow each other.
+var errOrder = errors.New("the events of a stream are not in their order")
+
+// Parse returns the events in entries of a Redis Stream. Their numbers grow, and are above after.
+func Parse(entries []redis.XMessage, after uint64) ([]replay.Event, error) {
 	events := make([]replay.Event, 0, len(entries))
 	for _, e := range entries {
 		digits, _, _ := strings.Cut(e.ID, "-")
@@ -19,6 +23,10 @@ func Parse(entries []redis.XMessage) ([]replay.Event, error) {
 		if err != nil {
 			return nil, err
 		}
+		if seq <= after {
+			return nil, errOrder
+		}
+		after = seq
 		kind, _ := e.Values["kind"].(string)
 		data, _ := e.Values["data"].(string)
 		note, _ := e.Values["note"].(string)
