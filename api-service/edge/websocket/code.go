@@ -7,6 +7,7 @@ const (
 	normal       = 1000
 	brokenFrames = 1002
 	badText      = 1007
+	brokenRules  = 1008
 	tooBig       = 1009
 	internal     = 1011
 	restart      = 1012

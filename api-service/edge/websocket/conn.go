@@ -44,13 +44,17 @@ type inbound struct {
 	code  int           // code of the close frame that the library tried to send; 0 if none
 	text  string        // of that frame
 	heard atomic.Uint64 // number of bytes received from the client
+	scanner
 }
 
 // Read implements net.Conn. It counts bytes, because a client that sends a long message slowly is
-// alive.
+// alive, and frames without data.
 func (i *inbound) Read(b []byte) (int, error) {
 	n, err := i.Conn.Read(b)
 	i.heard.Add(uint64(n))
+	if flood := i.scan(b[:n], time.Now()); flood != nil {
+		return 0, flood
+	}
 	return n, err
 }
 
@@ -104,6 +108,8 @@ func (c *Conn) fault(err error) *Fault {
 	gone := clientconn.Gone()
 	closed, isClose := errors.AsType[*hertzws.CloseError](err)
 	switch {
+	case errors.Is(err, errIdleFrames):
+		return &Fault{Cause: streamerr.New(streamerr.Invalid, "the client sends too many frames without data"), Code: brokenRules}
 	case c.in.code == tooBig || errors.Is(err, hertzws.ErrReadLimit):
 		return &Fault{Cause: streamerr.New(streamerr.Invalid, "a message has more than %d bytes", c.maxMessage), Code: tooBig}
 	case c.in.code != 0:
