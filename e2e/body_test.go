@@ -55,7 +55,7 @@ func TestSlowSendersTimeOut(t *testing.T) {
 		for sent, want := range map[string]string{
 			// Hertz's own response, which cannot be changed.
 			"POST /v1/chat/completions HTTP/1.1\r\nHost":                           "HTTP/1.1 400 ",
-			header + "Content-Length: 100\r\n\r\n{":                                "HTTP/1.1 400 ",
+			header + "Content-Length: 100\r\n\r\n{":                                "HTTP/1.1 408 Request Timeout\r\n",
 			header + "Transfer-Encoding: chunked\r\n\r\n5\r\n{":                    "HTTP/1.1 408 Request Timeout\r\n",
 			header + "Content-Length: 100000\r\n\r\n" + strings.Repeat(" ", 50000): "HTTP/1.1 408 Request Timeout\r\n",
 		} {

@@ -134,7 +134,7 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run, le
 	})
 	client.Bound(e.bounds(), r.leave)
 	client.EndWith(ctx)
-	undo := socket.AfterLeft(conn, func() { r.leave(clientconn.Gone()) })
+	undo := socket.AfterLeft(conn, func() { r.leave(clientconn.Left(conn)) })
 	return client, func() {
 		undo()
 		client.GiveBack()

@@ -245,8 +245,8 @@ func (e *Edge) public(addr net.Addr, transport ...hertzconfig.Option) *server.He
 // bound.
 func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.Limiter, transport ...hertzconfig.Option) (*server.Hertz, *gate.Gate) {
 	guard.Loopback = gate.Loopback(reached)
-	arrival := httpd.Arrival{Within: e.config.ReadTimeout, MaxBody: e.config.MaxBody}
-	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Clock: &e.clock}
+	arrival := httpd.Arrival{Within: e.config.ReadTimeout}
+	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Body: int(e.config.MaxBody), Clock: &e.clock}
 	if limiter != nil {
 		accepted.Enter = limiter.Enter
 	}
@@ -261,8 +261,7 @@ func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.
 		}),
 		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
 		server.WithKeepAliveTimeout(socket.ProbeEvery),
-		server.WithStreamBody(true), // so that the edge itself refuses bodies over the limit
-		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
+		server.WithStreamBody(true), // handlers read the body themselves, through an httpd.Body
 		server.WithMaxKeepBodySize(maxKeptBody),
 		server.WithMaxHeaderBytes(httpd.MaxHeader),
 		// Without this, Hertz writes multipart bodies to files before a handler sees the request.

@@ -42,7 +42,7 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	defer client.GiveBack()
 	client.Bound(e.bounds(), leave)
 	client.EndWith(ctx)
-	defer context.AfterFunc(conn, func() { leave(clientconn.Gone()) })()
+	defer context.AfterFunc(conn, func() { leave(clientconn.Left(conn)) })()
 	var body []byte
 	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, methods.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
 		body = in.Answer(out)

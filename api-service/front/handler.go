@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"io"
 	"log"
 	"log/slog"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/connlimit"
@@ -59,6 +61,7 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 			out.timeout = c.WriteTimeout // the server bounds writes over HTTP/2 itself
 		}
 		defer out.end()
+		r.Body = &clientBody{ReadCloser: r.Body, failed: &out.unread}
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { out.follow(info.Conn) }}
 		proxy.ServeHTTP(out, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	})
@@ -76,6 +79,21 @@ func (c *Config) behindProxy(r *http.Request) string {
 	return connlimit.Forwarded(r.Header.Values("X-Forwarded-For"))
 }
 
+// A clientBody is the body of a client's request.
+type clientBody struct {
+	io.ReadCloser
+	failed *atomic.Bool // set when the body cannot be read
+}
+
+// Read implements io.Reader.
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // net/http returns it unwrapped
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
 // refuse answers a request that the edge did not answer.
 func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Request, err error, logger *slog.Logger) {
 	if r.Context().Err() != nil {
@@ -85,6 +103,10 @@ func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Reque
 		Message: c.Name + " cannot be reached behind its TLS listener; try again"}
 	if ctx.Err() != nil {
 		out.Reason, out.Message = streamerr.Draining, c.Name+" is shutting down"
+	}
+	if o, ok := w.(*writer); ok && o.unread.Load() {
+		out = streamerr.New(streamerr.Invalid, "the body could not be read: it is malformed or too long")
+		out.Path = streamerr.NewPath(c.Name)
 	}
 	id := r.Header.Get("X-Request-Id")
 	if !stream.ValidID(id) {
@@ -97,7 +119,9 @@ func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Reque
 	if shape.IDHeader != "" {
 		w.Header().Set(shape.IDHeader, id)
 	}
-	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(out.RetryAfter.Seconds()))))
+	if out.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(out.RetryAfter.Seconds()))))
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // fails only if the client has gone
@@ -110,6 +134,7 @@ type writer struct {
 	http.ResponseWriter
 	rc      *http.ResponseController
 	timeout time.Duration // 0 means no bound
+	unread  atomic.Bool   // the body of the request could not be read
 
 	mu     sync.Mutex // guards the following fields
 	edge   net.Conn   // to the edge; nil until connected

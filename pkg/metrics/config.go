@@ -104,6 +104,9 @@ func pushed(to otlp.Collector) func(sdk.Producer) (sdk.Reader, error) {
 	}
 }
 
+// maxSymbols bounds a request for the names of functions, in bytes.
+const maxSymbols = 1 << 20
+
 // Pages returns a handler of scrapes, and with profiles also of requests for Go's profiles.
 func (m *Metrics) Pages(profiles bool) http.Handler {
 	mux := http.NewServeMux()
@@ -113,7 +116,7 @@ func (m *Metrics) Pages(profiles bool) http.Handler {
 		mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+		mux.Handle("POST /debug/pprof/symbol", http.MaxBytesHandler(http.HandlerFunc(pprof.Symbol), maxSymbols))
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return mux
@@ -122,7 +125,7 @@ func (m *Metrics) Pages(profiles bool) http.Handler {
 // serve serves the Pages on ln until stop is called.
 func (m *Metrics) serve(ln net.Listener, profiles bool, log *slog.Logger) (stop func() error) {
 	srv := &http.Server{
-		Handler: m.Pages(profiles), ReadHeaderTimeout: headerTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: scrapeTimeout,
+		Handler: m.Pages(profiles), ReadTimeout: headerTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: scrapeTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)

@@ -3,14 +3,17 @@
 package admin
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net"
 	"strings"
 
+	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/common/adaptor"
 
+	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/pkg/metrics"
 )
@@ -66,5 +69,8 @@ func Routes(h *server.Hertz, m *metrics.Metrics) {
 	serve := adaptor.HertzHandler(m.Pages(true))
 	h.GET("/metrics", serve)
 	h.GET("/debug/pprof/*profile", serve)
-	h.POST("/debug/pprof/symbol", serve)
+	h.POST("/debug/pprof/symbol", func(ctx context.Context, c *app.RequestContext) {
+		c.Request.SetBodyStream(httpd.Of(c), -1) // Hertz does not know the body
+		serve(ctx, c)
+	})
 }

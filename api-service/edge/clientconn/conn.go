@@ -320,6 +320,15 @@ func Gone() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(Client), Message: "the client closed its connection"}
 }
 
+// Left returns the ending of a stream whose client has left conn, the context of its connection.
+func Left(conn context.Context) *streamerr.Error {
+	gone := Gone()
+	if socket.Flooded(conn) {
+		gone.Message = fmt.Sprintf("the client sent more than %d bytes before its answer had ended, so its connection was closed", socket.MaxAhead)
+	}
+	return gone
+}
+
 // broken returns the ending of a stream when a write to its client has failed with err.
 func broken(err error) *streamerr.Error {
 	gone := Gone()

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol/http1/ext"
-	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/connlimit"
@@ -147,23 +147,19 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc))
 	}
-	limit := d.MaxBody
-	if int64(c.Request.Header.ContentLength()) <= limit {
-		body, err := read(c, limit+1)
-		if errors.Is(err, netpoll.ErrReadTimeout) {
-			c.SetConnectionClose()
-			return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not arrive in time (--read-timeout)"))
-		}
-		if err != nil {
-			c.SetConnectionClose()
-			return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
-		}
-		if int64(len(body)) <= limit {
-			release(c)
-			return body, nil
-		}
+	body, err := read(httpd.Of(c), d.MaxBody+1)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not arrive in time (--read-timeout)"))
+	case httpd.TrailerTooLarge(err):
+		return nil, WithStatus(http.StatusRequestHeaderFieldsTooLarge, streamerr.New(streamerr.Invalid, "%v", err))
+	case err != nil:
+		return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
+	case int64(len(body)) > d.MaxBody:
+		return nil, d.TooLarge(c)
 	}
-	return nil, d.TooLarge(c)
+	release(c)
+	return body, nil
 }
 
 // isJSON reports whether a content type is JSON's.
@@ -183,10 +179,10 @@ const trusted = 64 << 10
 // minBody is the smallest buffer for a body, in bytes.
 const minBody = 64
 
-// read reads the body of a request, at most limit bytes of it.
-func read(c *app.RequestContext, limit int64) ([]byte, error) {
-	from := io.LimitReader(c.RequestBodyStream(), limit)
-	body := make([]byte, 0, min(max(c.Request.Header.ContentLength(), minBody), trusted)+1) // one byte is free when the end arrives
+// read reads a body, at most limit bytes of it.
+func read(all *httpd.Body, limit int64) ([]byte, error) {
+	from := io.LimitReader(all, limit)
+	body := make([]byte, 0, min(max(all.Length(), minBody), trusted)+1) // one byte is free when the end arrives
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -248,16 +244,33 @@ func (d *Desk) refused(id string, status int, out *streamerr.Error) {
 		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
 }
 
-// Bound is middleware that refuses requests whose announced body is too large, before reading any
-// of the body.
+// Bound is middleware that refuses requests whose header is refused, and those whose announced body
+// is too large, before reading any of the body.
 func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
-	if httpd.TooLarge(c) {
+	defer httpd.End(c)
+	if err := d.bound(c); err != nil {
+		c.SetConnectionClose()
 		ID(c)
 		c.Abort()
-		d.Refuse(c, d.TooLarge(c))
+		d.Refuse(c, err)
 		return
 	}
 	c.Next(ctx)
+}
+
+// bound returns the reason to refuse a request for its header, or nil.
+func (d *Desk) bound(c *app.RequestContext) error {
+	switch httpd.Check(c) {
+	case httpd.NotHTTP1:
+		return WithStatus(http.StatusHTTPVersionNotSupported, streamerr.New(streamerr.Invalid, "this port speaks HTTP/1.1; HTTP/2 needs TLS (--tls-cert)"))
+	case httpd.TooMany:
+		return WithStatus(http.StatusRequestHeaderFieldsTooLarge, streamerr.New(streamerr.Invalid, "the header has more than %d fields", httpd.MaxFields))
+	case httpd.Accepted:
+	}
+	if httpd.Of(c).Length() > d.MaxBody {
+		return d.TooLarge(c)
+	}
+	return nil
 }
 
 // Recover is middleware that answers a panic outside of a stream. Package rpc recovers only panics

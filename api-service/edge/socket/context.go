@@ -84,6 +84,17 @@ func AfterLeft(conn context.Context, f func()) (undo func() bool) {
 	return s.afterLeft(f)
 }
 
+// Flooded reports whether the client of a connection was cut off because it sent too much ahead.
+func Flooded(conn context.Context) bool {
+	s := socketOf(conn)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flooded
+}
+
 func (s *Socket) afterLeft(f func()) (undo func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

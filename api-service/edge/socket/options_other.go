@@ -4,6 +4,7 @@ package socket
 
 import (
 	"errors"
+	"syscall"
 	"time"
 )
 
@@ -20,3 +21,8 @@ func send(int, []byte) (int, error) { return 0, nil }
 
 // reset does nothing: the connection is closed.
 func reset(int) {}
+
+// cutOff closes a connection that may still be used: both sides find it closed.
+func cutOff(fd int) {
+	_ = syscall.Shutdown(fd, syscall.SHUT_RDWR) // fails only if the client has closed the connection
+}

@@ -30,6 +30,17 @@ import (
 // that waits for its first token. It is also the timeout of a probe.
 const ProbeEvery = 10 * time.Second
 
+const (
+	// MaxAhead bounds the bytes that a client may send ahead, besides a body, while its request is
+	// answered. netpoll reads and keeps whatever arrives, so a client that is further ahead is cut off.
+	MaxAhead = 1 << 20
+	// maxRefused bounds the part of a refused body that may be here before it is dropped, in bytes.
+	maxRefused = 16 << 20
+	// lookEvery is the time between looks at a connection that may have bytes ahead. The bound is
+	// exceeded by what the network delivers in this time.
+	lookEvery = 20 * time.Millisecond
+)
+
 // errClosed is the error of using a closed connection.
 var errClosed = errors.New("socket: the connection is closed")
 
@@ -38,6 +49,7 @@ type Options struct {
 	Silence time.Duration // how long a new connection may send nothing
 	Idle    time.Duration // how long a connection may be without a request after an answer
 	Unsent  int           // bytes that may wait in the kernel for a slow client before writes block; 0 means the system's limit
+	Body    int           // bytes of the largest body, or message of a WebSocket, which may arrive before the handler reads it
 	Clock   *coarse.Clock // of the timers
 	// Enter counts a connection of a client, or returns false if it must be closed. leave is called when it is closed. nil
 	// admits every connection.
@@ -50,7 +62,8 @@ type Socket struct {
 	conn  network.Conn
 	poll  *hertznetpoll.Conn // conn, if netpoll has accepted it; nil otherwise
 	idle  time.Duration
-	timer *coarse.Timer // closes the connection. It runs only while there is no request. nil if poll is nil
+	body  int           // of Options
+	timer *coarse.Timer // calls expire. nil if poll is nil
 	leave func()        // of Options.Enter; nil without one
 
 	mu      sync.Mutex      // guards the following fields
@@ -59,6 +72,10 @@ type Socket struct {
 	running bool            // a handler runs
 	busy    bool            // a request is being answered
 	last    bool            // no further request is answered
+	waits   bool            // a further request waits for the end of the answer
+	watched bool            // a handler runs that may not read what arrives
+	room    int             // bytes that the handler, or a refusal, may still read or drop
+	flooded bool            // the client was cut off, because it was too far ahead
 	freed   chan struct{}   // closed when busy ends; nil if no request waits for that
 	left    bool            // the client has closed the connection
 	hooks   []*func()       // called when left becomes true
@@ -81,7 +98,7 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	if !ok {
 		return ctx, nil
 	}
-	s := &Socket{conn: outer, poll: outer, idle: o.Idle, fd: inner.Fd(), open: true}
+	s := &Socket{conn: outer, poll: outer, idle: o.Idle, body: o.Body, fd: inner.Fd(), open: true}
 	if o.Enter != nil {
 		leave, admitted := o.Enter(conn.RemoteAddr())
 		if !admitted {
@@ -97,16 +114,36 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	return &connContext{ctx, s}, tune(s.fd, o.Unsent)
 }
 
-// expire closes a connection that has no request. A request that arrives at the same time is not
-// served.
+// expire is called by the timer. It closes a connection that has no request; a request that arrives
+// at the same time is not served. It cuts off a client that is too far ahead.
 func (s *Socket) expire() {
 	s.mu.Lock()
 	expired := !s.running && !s.busy
 	s.last = s.last || expired
+	if !expired && s.open {
+		s.look()
+	}
 	s.mu.Unlock()
 	if expired {
 		_ = s.conn.Close() // netpoll's Close never fails
 	}
+}
+
+// look looks at the bytes that the client has sent ahead. mu is held.
+func (s *Socket) look() {
+	allowed := MaxAhead
+	switch {
+	case s.watched:
+		allowed += s.room
+	case !s.waits:
+		return
+	}
+	if s.conn.Len() <= allowed {
+		s.timer.Reset(lookEvery)
+		return
+	}
+	s.flooded, s.last = true, true
+	cutOff(s.fd) // for netpoll, the client has then closed the connection
 }
 
 // closed is called before netpoll closes the descriptor.
@@ -184,10 +221,15 @@ func (s *Socket) Reset() {
 
 // Close closes the connection.
 func (s *Socket) Close() {
-	s.mu.Lock()
-	s.last = true
-	s.mu.Unlock()
+	s.finish()
 	_ = s.conn.Close() // netpoll's Close never fails
+}
+
+// finish makes the current request the last one.
+func (s *Socket) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = true
 }
 
 // Take records that an answer begins.
@@ -207,7 +249,7 @@ func (s *Socket) Free(last bool) {
 		s.freed = nil
 	}
 	s.last = s.last || last
-	ends := last && !s.running && s.poll != nil
+	ends := s.last && !s.running && s.poll != nil
 	s.rest()
 	s.mu.Unlock()
 	if ends {

@@ -8,6 +8,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
+
+	"github.com/whence-dev/whence/api-service/edge/httpd"
 )
 
 // Transport returns netpoll's transport for Hertz, with handlers that may leave their requests.
@@ -52,6 +54,9 @@ func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
 func (s *Socket) begin(ctx context.Context) bool {
 	s.mu.Lock()
 	waited := s.busy
+	if s.waits = waited; waited {
+		s.timer.Reset(lookEvery)
+	}
 	for s.busy && !s.left {
 		if s.freed == nil {
 			s.freed = make(chan struct{})
@@ -69,7 +74,7 @@ func (s *Socket) begin(ctx context.Context) bool {
 		return false
 	}
 	s.timer.Stop()
-	s.running = !s.last
+	s.waits, s.running = false, !s.last
 	return s.running
 }
 
@@ -77,7 +82,8 @@ func (s *Socket) begin(ctx context.Context) bool {
 // again.
 func (s *Socket) end() {
 	s.mu.Lock()
-	s.running = false
+	s.running, s.watched = false, false
+	s.timer.Stop()
 	ends := s.last && !s.busy
 	s.rest()
 	s.mu.Unlock()
@@ -101,9 +107,33 @@ func Leave(c *app.RequestContext) bool {
 	h, ok := c.GetConn().(*hertzConn)
 	if ok {
 		h.left = true
+		if httpd.Of(c).Unread() { // the rest of the body would be taken for the next request
+			h.socket.finish()
+		}
 		c.SetConnectionClose() // makes Hertz serve no further request, and call Close
 	}
 	return ok
+}
+
+// Left implements httpd.Watched.
+func (h *hertzConn) Left() bool { return h.left }
+
+// Watch implements httpd.Watched.
+func (h *hertzConn) Watch(body int64) {
+	s := h.socket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched, s.room = true, max(s.body, int(min(body, maxRefused)))
+	s.look()
+}
+
+// Unwatch implements httpd.Watched.
+func (h *hertzConn) Unwatch() {
+	s := h.socket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched = false
+	s.timer.Stop()
 }
 
 // Close implements net.Conn.

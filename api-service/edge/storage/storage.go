@@ -17,6 +17,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/jsontext"
@@ -144,15 +145,15 @@ const maxBody = 1 << 10
 // its GET.
 func (q *request) streams() (bool, error) {
 	word := q.c.Query("stream")
-	if size := q.c.Request.Header.ContentLength(); word == "" && size > 0 && size <= maxBody {
-		body, err := io.ReadAll(io.LimitReader(q.c.RequestBodyStream(), maxBody))
+	if body := httpd.Of(q.c); word == "" && body.Length() > 0 && body.Length() <= maxBody {
+		text, err := io.ReadAll(body)
 		if err != nil {
 			return false, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
 		}
 		var fields struct {
 			Stream json.RawMessage `json:"stream"`
 		}
-		_ = json.Unmarshal(body, &fields) // a GET needs no body
+		_ = json.Unmarshal(text, &fields) // a GET needs no body
 		word = string(fields.Stream)
 	}
 	switch word {
