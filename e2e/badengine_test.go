@@ -73,6 +73,24 @@ func breaksOff(then string) http.HandlerFunc {
 	}
 }
 
+// breaksOffOnce ends the response after some tokens, and continues the answer when it is asked for the
+// rest.
+func breaksOffOnce(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		MaxTokens int `json:"max_tokens"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.MaxTokens == movedTokens {
+		breaksOff("")(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for range asked.MaxTokens - 1 {
+		event(w, "a", "")
+	}
+	event(w, "a", "length")
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
 // isSilent accepts a request and sends nothing until its caller leaves.
 func isSilent(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")

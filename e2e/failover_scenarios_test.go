@@ -29,6 +29,7 @@ type scenario struct {
 	faults   func(c *providerCall)
 	requests int // one after another; 0 means 1
 	chat     []string
+	alone    bool // there is only the first provider
 	expect   func(variant, mode string) outcome
 }
 
@@ -53,10 +54,26 @@ func survives(reason string) func(variant, mode string) outcome {
 	}
 }
 
-// refusedElsewhere is the outcome of an answer that is lost in mid-stream and that the other
-// provider refuses: the loss is the ending.
+// continues is the outcome of an answer that is lost once in mid-stream, while no other provider
+// continues it: the first provider does, once its worker's probe has succeeded. others bounds the
+// calls of the other provider, and whole is the outcome of a whole answer that is restarted.
+func continues(others [2]int, whole outcome) func(variant, mode string) outcome {
+	return func(variant, mode string) outcome {
+		switch {
+		case variant == resumable:
+			return outcome{full: true, first: [2]int{2, 2}, second: others, moves: -1}
+		case mode == modeStreamed:
+			return outcome{reason: "peer_lost", part: true, first: [2]int{1, 1}}
+		default:
+			return whole
+		}
+	}
+}
+
+// refusedElsewhere is the outcome of an answer that is lost in mid-stream again and again, and that
+// the other provider refuses: a loss is the ending.
 func refusedElsewhere(variant, mode string) outcome {
-	o := outcome{reason: "peer_lost", status: http.StatusBadGateway, part: mode == modeStreamed, first: [2]int{1, 3}, second: [2]int{1, 3}, moves: -1}
+	o := outcome{reason: "peer_lost", status: http.StatusBadGateway, part: mode == modeStreamed, first: [2]int{1, 12}, second: [2]int{1, 12}, moves: -1}
 	if variant == plain && mode == modeStreamed {
 		o.first, o.second = [2]int{1, 1}, [2]int{}
 	}
@@ -68,7 +85,7 @@ func refusedElsewhere(variant, mode string) outcome {
 func fullElsewhere(variant, mode string) outcome {
 	o := refusedElsewhere(variant, mode)
 	if o.second[1] > 0 {
-		o.second[1] = 20
+		o.second[1] = 40
 	}
 	return o
 }
@@ -109,6 +126,18 @@ func cutThen(refusal func(*providerCall)) func(*providerCall) {
 	}
 }
 
+// cutOnceThen cuts the first provider's first answer, and makes the other provider refuse.
+func cutOnceThen(refusal func(*providerCall)) func(*providerCall) {
+	first := midway((*providerCall).cut)
+	return func(c *providerCall) {
+		if !c.first {
+			refusal(c)
+			return
+		}
+		first(c)
+	}
+}
+
 // scenarios are the faults that retries and failovers must handle.
 var scenarios = []scenario{
 	{name: "429 with Retry-After, once", faults: firstOnly(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: always(retried)},
@@ -142,6 +171,9 @@ var scenarios = []scenario{
 	},
 	{name: "cut in mid-stream, and the other provider answers 400", faults: cutThen(refusing(http.StatusBadRequest, "too long", "context_length_exceeded", "")), expect: refusedElsewhere},
 	{name: "cut in mid-stream, and the other provider answers 429", faults: cutThen(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: fullElsewhere},
+	{name: "cut in mid-stream once, and the other provider answers 400", faults: cutOnceThen(refusing(http.StatusBadRequest, "too long", "context_length_exceeded", "")), expect: continues([2]int{1, 1}, refusedElsewhere(plain, modeWhole))},
+	{name: "cut in mid-stream once, and the other provider answers 429", faults: cutOnceThen(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: continues([2]int{1, 3}, outcome{full: true, first: [2]int{2, 2}, second: [2]int{1, 3}, moves: -1})},
+	{name: "cut in mid-stream once, and there is no other provider", faults: midway((*providerCall).cut), alone: true, expect: continues([2]int{}, outcome{full: true, first: [2]int{2, 2}, moves: -1})},
 	{
 		name: "flapping provider", requests: 8, faults: func(c *providerCall) {
 			if c.first && c.before%2 == 0 {

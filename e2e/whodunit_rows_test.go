@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -188,6 +189,12 @@ var rows = []row{
 	{name: "upstream engine fails in mid-stream, another worker continues", flags: flags{beside: true, worker: slow.worker}, left: breaksOff(`data: {"error":{"message":"the engine is dead","code":500}}` + "\n\n"), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("engine_failed", 5)
 	}},
+	{name: "upstream engine closes once in mid-answer, another worker refuses the move", flags: flags{beside: true}, left: breaksOffOnce, upstream: answers(400), path: chain[:2], reason: "completed", origin: []string{"engine", lost, chatService}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.answeredAfter(lost+" > "+work+": peer_lost at 5", work+" > "+lost+": invalid at 5")
+	}},
+	{name: "upstream engine of the only worker closes once in mid-answer", upstream: breaksOffOnce, path: chain[:2], reason: "completed", origin: []string{"engine", work, chatService}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.answeredAfter(work + " > " + work + ": peer_lost at 5")
+	}},
 	{name: "llm-worker is killed, another one refuses the move", flags: flags{beside: true, left: slow.worker}, upstream: answers(400), path: chain[:2], reason: "peer_lost", origin: []string{lost, chatService}, still: true, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.procs[lost].kill(s.t) })
@@ -206,7 +213,7 @@ var rows = []row{
 	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).builtInFault},
 	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).builtInFault},
 	{name: "engine stalls and ignores stops", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).builtInFault},
-	{name: "upstream engine closes in mid-answer", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
+	{name: "upstream engine of the only worker closes in mid-answer again and again", upstream: breaksOff(""), path: chain[:2], reason: "peer_lost", origin: []string{"engine", work, chatService}, still: true, act: (*scene).engineFailed},
 	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
 	{name: "upstream engine answers 400", upstream: answers(400), reason: "invalid", origin: []string{"engine", work}, still: true, act: (*scene).refused},
 	{name: "upstream engine answers 404", upstream: answers(404), reason: "not_found", origin: []string{"engine", work}, still: true, act: (*scene).refused},
@@ -320,18 +327,29 @@ func (s *scene) moved(why string, lose func()) *refusal {
 
 // answeredElsewhere runs a stream whose first worker fails while another worker is healthy: its
 // client must not notice.
-func (s *scene) answeredElsewhere(why string, tokens uint32) *refusal {
+func (s *scene) answeredElsewhere(why string, tokens int) *refusal {
+	return s.answeredAfter(fmt.Sprintf("%s > %s: %s at %d", lost, work, why, tokens))
+}
+
+// movedTokens is max_tokens of a stream that is answered after moves.
+const movedTokens = 20
+
+// answeredAfter runs a stream that must be answered after these moves: its client must not notice.
+func (s *scene) answeredAfter(moves ...string) *refusal {
 	s.at = time.Now()
-	resp, err := s.send(s.t, greedy(long, "max_tokens", 20, "stream", true), s.id)
+	resp, err := s.send(s.t, greedy(long, "max_tokens", movedTokens, "stream", true), s.id)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	l := newLive(resp)
 	s.t.Cleanup(l.close)
 	l.completed(s.t)
-	moves := s.record(chatService).GetMoves()
-	if len(moves) != 1 || moves[0].GetFrom() != lost || moves[0].GetTo() != work || streamerr.Reason(moves[0].GetReason()).String() != why || moves[0].GetTokens() != tokens {
-		s.t.Errorf("the ledger has the moves %v", moves)
+	var got []string
+	for _, m := range s.record(chatService).GetMoves() {
+		got = append(got, fmt.Sprintf("%s > %s: %s at %d", m.GetFrom(), m.GetTo(), streamerr.Reason(m.GetReason()).String(), m.GetTokens()))
+	}
+	if !slices.Equal(got, moves) {
+		s.t.Errorf("the ledger has the moves %q, want %q", got, moves)
 	}
 	return nil
 }

@@ -38,15 +38,30 @@ func (w *Worker) PretendStarter(starter Starter) {
 
 // Say sets the result of a worker's probe: its info, or nil if it is unhealthy.
 func (w *Worker) Say(info *llmv1.WorkerInfo) {
+	defer w.hooks.take()()
+	now := report{began: time.Now()}
 	if info != nil {
-		w.probed.Store(&report{info: info, said: time.Now()})
+		now = report{info: info, said: now.began, began: now.began, answers: true}
 		w.breaker.reset()
+	} else if last := w.probed.Load(); last != nil {
+		now.info, now.said = last.info, last.said
 	}
+	w.probed.Store(&now)
 	w.setInfo(info)
 }
 
 // Answer simulates a successful probe of a healthy worker.
-func (w *Worker) Answer() { w.breaker.answered() }
+func (w *Worker) Answer() {
+	defer w.hooks.take()()
+	w.breaker.answered()
+}
+
+// AnswerNotReady simulates a probe that a worker has answered although it takes no streams.
+func (w *Worker) AnswerNotReady() {
+	defer w.hooks.take()()
+	w.report(time.Now(), nil, notReadyError{w.Name(), "it is loading"})
+	w.setInfo(nil)
+}
 
 // PretendEmbeds gives a pretended worker an embedding engine.
 func (w *Worker) PretendEmbeds(engine EmbedEngine) {

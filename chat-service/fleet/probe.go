@@ -43,6 +43,8 @@ func (w *Worker) watch(ctx context.Context, changed func()) {
 func (w *Worker) probe(ctx context.Context, changed func()) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	began := time.Now()
+	defer w.hooks.take()()
 	ours := w.ours.Load()
 	w.alive.Store(false)
 	info, err := w.ask(ctx)
@@ -58,7 +60,7 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		w.breaker.late()
 		return
 	}
-	w.report(info, err)
+	w.report(began, info, err)
 	if info != nil {
 		// The worker's number includes our own streams. Which of them it had counted when they came
 		// or went is unknown.

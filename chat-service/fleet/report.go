@@ -20,17 +20,19 @@ type report struct {
 	name    string            // the worker's name; "" before its first answer
 	info    *llmv1.WorkerInfo // the last info; nil until the worker was usable once
 	said    time.Time         // time of info
+	began   time.Time         // when the probe began
+	answers bool              // the worker has answered, with its info or that it takes no streams now
 	problem string            // why the worker gets no streams; "" if it does
 	public  string            // problem without addresses, for clients and /readyz
 }
 
-// report stores the result of a probe. Only the probing goroutine calls it.
-func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
+// report stores the result of a probe that began at a time. Only the probing goroutine calls it.
+func (w *Worker) report(began time.Time, info *llmv1.WorkerInfo, err error) {
 	var now report
 	if last := w.probed.Load(); last != nil {
 		now = *last
 	}
-	now.problem, now.public = "", ""
+	now.problem, now.public, now.began, now.answers = "", "", began, info != nil
 	if info != nil {
 		now.info, now.said, now.name = info, time.Now(), info.GetInstance()
 	}
@@ -40,7 +42,7 @@ func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
 	}
 	switch e := err.(type) { //nolint:errorlint // ask returns these as they are
 	case notReadyError:
-		now.name, now.problem, now.public = e.instance, e.problem, e.problem
+		now.name, now.problem, now.public, now.answers = e.instance, e.problem, e.problem, true
 	case refusal:
 		now.name, now.problem, now.public = e.instance, e.Error(), e.Error()
 		if _, ok := e.error.(sameName); ok { //nolint:errorlint // check returns it as it is

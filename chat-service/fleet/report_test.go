@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,7 +24,7 @@ func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN || got.GetMessage() == "" || got.GetInfo() != nil {
 		t.Errorf("before it was asked: %v", got)
 	}
-	w.report(info("worker/1"), nil)
+	w.report(time.Now(), info("worker/1"), nil)
 	w.ours.Store(3)
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY || got.GetStreams() != 3 {
 		t.Error(got)

@@ -85,6 +85,7 @@ type Worker struct {
 	alive   atomic.Bool                      // one of our streams has received a message since the last probe began
 	breaker breaker
 	down    downSignal
+	hooks   probeHooks
 }
 
 // A Conn is a connection to one worker.

@@ -29,6 +29,7 @@ type wish struct {
 	without    []*fleet.Worker
 	accepts    func(*llmv1.WorkerInfo) bool
 	idle       bool    // only workers in good standing with a free place
+	well       bool    // only workers that are not in poor standing
 	waiter     *waiter // the queue entry of a stream that moves; nil for others
 	usesBudget bool    // choosing a worker in poor standing spends one retry of the budget
 }
@@ -39,8 +40,9 @@ type outcome int
 const (
 	found outcome = iota
 	noWorker
-	busy   // eligible workers exist, but they are reading enough moved streams, or an older stream goes first
-	unpaid // the budget has no retry left for the chosen worker
+	recovering // no worker fits the wish, but one in poor standing may do so after its next probe
+	busy       // eligible workers exist, but they are reading enough moved streams, or an older stream goes first
+	unpaid     // the budget has no retry left for the chosen worker
 )
 
 // choose picks a worker by a snapshot of each, and charges the stream to it. Workers in poor
@@ -106,6 +108,7 @@ func (p *Pool) usable(wish *wish, now time.Time) []fleet.Snapshot {
 		switch {
 		case s.Info == nil || slices.Contains(wish.without, w) || !wish.accepts(s.Info):
 		case wish.idle && (s.Standing != fleet.Good || s.Full()):
+		case s.Standing == fleet.Poor && wish.well:
 		case s.Standing == fleet.Poor:
 			poor = append(poor, s)
 		default:

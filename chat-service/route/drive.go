@@ -246,12 +246,18 @@ func (d *drive) find(a action) event {
 	if d.machine.Sent() > 0 {
 		positions = len(req.GetPrompt()) + d.machine.Room()
 	}
-	w := wish{req: req, without: append(d.stopping(), a.Without...), idle: a.Idle, usesBudget: a.Retry && !a.Move}
+	w := wish{req: req, without: append(d.stopping(), a.Without...), idle: a.Idle, well: a.Again, usesBudget: a.Retry && !a.Move}
 	if a.Move {
 		w.waiter = &d.waiter
 	}
 	found, outcome := d.pool.take(w, positions)
+	if outcome == noWorker && a.Again {
+		w.without = a.Without // the worker of an abandoned call may take the stream later
+		outcome = d.pool.awaitProbes(w, positions, d.began.Add(a.Since), d.takeTurn)
+	}
 	switch outcome {
+	case recovering:
+		return event{Kind: failover.Recovering}
 	case busy:
 		return event{Kind: failover.Busy}
 	case noWorker:

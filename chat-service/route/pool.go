@@ -13,6 +13,7 @@ package route
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -137,10 +138,28 @@ func (p *Pool) Close() {
 // take chooses a worker for a stream.
 func (p *Pool) take(wish wish, positions int) (*attempt, outcome) {
 	wish.by = p.policy
-	wish.accepts = func(info *llmv1.WorkerInfo) bool {
-		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fit.Takes(info, wish.req)
-	}
+	wish.accepts = accepts(wish.req, positions)
 	return p.choose(wish)
+}
+
+// accepts returns a function that reports whether a worker's capabilities and context suffice for
+// a request.
+func accepts(req *workerv1.TokenRequest, positions int) func(*llmv1.WorkerInfo) bool {
+	return func(info *llmv1.WorkerInfo) bool {
+		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fit.Takes(info, req)
+	}
+}
+
+// awaitProbes has probed called after the next probe of each worker that fits the wish and may
+// recover from a failure after since. The outcome is recovering, or noWorker if there is none.
+func (p *Pool) awaitProbes(wish wish, positions int, since time.Time, probed func()) outcome {
+	outcome, fits := noWorker, accepts(wish.req, positions)
+	for _, w := range p.Members() {
+		if !slices.Contains(wish.without, w) && fits(w.Last()) && w.AwaitRecovery(since, probed) {
+			outcome = recovering
+		}
+	}
+	return outcome
 }
 
 // takeReader chooses a prefill worker for a prompt, or returns nil if there is none.

@@ -31,15 +31,17 @@ type Choice[W comparable] struct {
 // A Kind is the kind of an event.
 type Kind int
 
-// The events. Found and NotFound answer Ask and Swap. ReaderFound and Read answer ReadFor. Busy and
+// The events. Found, NotFound and Recovering answer Ask and Swap. ReaderFound and Read answer ReadFor. Busy and
 // Turn control the order in which streams move.
 const (
 	Begin    Kind = iota // the stream begins
 	Found                // Choice is the chosen worker
 	NotFound             // no worker is available; Err says why, if no worker was called before
+	// no worker is available for an Ask with Again, but one of those that failed may be soon
+	Recovering
 	// all workers that could take the stream are reading the prompts of other moved streams
 	Busy
-	Turn        // a worker may have time for a moved stream again
+	Turn        // a worker may have time for a moved stream again, or was probed
 	ReaderFound // Choice is the worker that reads the prompt for the current worker
 	Read        // the prompt was read by the other worker, or no other worker reads it
 	Started     // the worker has admitted the stream
@@ -89,11 +91,15 @@ type Action[W comparable] struct {
 	Without []W
 	Worker  W // the subject of Blamed
 	As      Blame
-	Idle    bool   // of Swap
-	Move    bool   // of Ask and Swap: the stream has tokens already, so the move waits for its turn
-	Retry   bool   // of Ask: an additional attempt, which the retry budget pays for
-	From    string // of Moved
-	Exact   bool   // of Moved
+	Idle    bool // of Swap
+	Move    bool // of Ask and Swap: the stream has tokens already, so the move waits for its turn
+	Retry   bool // of Ask: an additional attempt, which the retry budget pays for
+	// Again, of Ask: the workers that are not in Without have failed this stream. Only workers whose
+	// probe has succeeded since then are asked again.
+	Again bool
+	Since time.Duration // of Ask with Again: when the last attempt failed
+	From  string        // of Moved
+	Exact bool          // of Moved
 }
 
 type phase int
@@ -133,6 +139,7 @@ type Machine[W comparable] struct {
 	// The search for a worker, since the last token.
 	latest *streamerr.Error // why the last attempt failed
 	since  time.Duration    // when the search began
+	noted  time.Duration    // when the last attempt failed
 	later  []string         // refusals since then
 	// why another worker is wanted while the current attempt continues; nil if none is wanted
 	swap *streamerr.Error
@@ -145,13 +152,18 @@ type Machine[W comparable] struct {
 	// it, or were already asked twice
 	barred []W
 	// the workers in tried that were left because of a late first token or failing probes
-	left     []W
-	once     int         // failures with the response Once
-	deaths   int         // attempts that were lost or left between Started and the first token
-	suspects []Action[W] // withheld blames of workers whose failure may be the request's fault
-	slow     bool        // a worker was left because its first token took too long
-	pauses   int
-	pause    time.Duration // the Retry-After of the last full worker
+	left []W
+	// the workers in tried that ended the stream themselves, because they drain or because their
+	// timer expired
+	ended      []W
+	askedAgain bool          // the current Ask is one with Again
+	until      time.Duration // when the workers in full and left are asked again; 0 if not
+	once       int           // failures with the response Once
+	deaths     int           // attempts that were lost or left between Started and the first token
+	suspects   []Action[W]   // withheld blames of workers whose failure may be the request's fault
+	slow       bool          // a worker was left because its first token took too long
+	pauses     int
+	pause      time.Duration // the Retry-After of the last full worker
 }
 
 // New returns the machine of a stream. The first event must be Begin.
@@ -194,6 +206,8 @@ func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
 		m.found(now, e.Choice)
 	case NotFound:
 		m.notFound(now, e.Err)
+	case Recovering:
+		m.recovering(now)
 	case Busy:
 		m.busy(now)
 	case Turn:
@@ -277,8 +291,8 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 // recover ends the search for a worker, because a token has arrived.
 func (m *Machine[W]) recover() {
 	m.first, m.later, m.swap = nil, nil, nil
-	m.tried, m.full, m.left, m.barred = m.tried[:0], m.full[:0], m.left[:0], m.barred[:0]
-	m.once, m.deaths, m.slow, m.pauses, m.pause = 0, 0, false, 0, 0
+	m.tried, m.full, m.left, m.barred, m.ended = m.tried[:0], m.full[:0], m.left[:0], m.barred[:0], m.ended[:0]
+	m.once, m.deaths, m.slow, m.pauses, m.pause, m.until = 0, 0, false, 0, 0, 0
 }
 
 // read continues with the worker that answers, whether or not another worker has read its prompt.

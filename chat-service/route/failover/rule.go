@@ -12,7 +12,9 @@ type Response int
 // The responses. All but Tell continue with another worker. Before the next token, a worker that
 // was tried may be tried once more, but only while the current worker is silent (not merely slow
 // with its first token), only if the tried worker is in good standing, and only if it did not fail
-// because of the request itself.
+// because of the request itself. After the first token, a worker that lost the stream is also asked
+// again if no other worker is left, as soon as its probe has succeeded: neither a refusal by another
+// worker nor the lack of one says that it cannot continue.
 const (
 	// Tell ends the stream with the failure.
 	Tell Response = iota
@@ -95,7 +97,8 @@ const (
 	// read about 1,000 tokens per second.
 	TokensPerPatience = 8192
 	// Within bounds the search for a worker that continues an answer, counted from the failure. The
-	// search waits only for full workers and for the stream's turn to move.
+	// search waits only for full workers, for the stream's turn to move, and for the probe of a
+	// worker that has failed the stream.
 	Within = 20 * time.Second
 	// maxDeaths is the number of workers that a stream may lose (PEER_LOST, PEER_RESET), or leave
 	// because they hang, between Started and the first token. Then the stream ends, because the

@@ -16,7 +16,7 @@ const RetryAfter = time.Second
 
 // ask requests a worker. The current attempt is over, or there was none.
 func (m *Machine[W]) ask() {
-	m.phase, m.wake = asking, 0
+	m.phase, m.wake, m.askedAgain = asking, 0, false
 	m.do(Action[W]{Verb: Ask, Without: m.tried, Move: m.sent > 0, Retry: m.first != nil})
 }
 
@@ -86,16 +86,52 @@ func (m *Machine[W]) notFound(now time.Duration, refused error) {
 		m.done(Action[W]{Verb: End, Err: refused})
 		return
 	}
-	if m.sent > 0 && len(m.full) > 0 || len(m.left) > 0 {
-		pause := max(min(m.pause, Within), min(firstPause<<min(m.pauses, 10), maxPause))
-		if m.sent == 0 || now+pause < m.since+Within {
-			m.pauses++
-			m.phase, m.wake = waiting, now+pause
-			m.do(Action[W]{Verb: Wait})
-			return
-		}
+	if without, some := m.failedForGood(); some && !m.askedAgain {
+		m.askedAgain = true
+		m.do(Action[W]{Verb: Ask, Without: without, Move: true, Retry: true, Again: true, Since: m.noted})
+		return
+	}
+	if at := m.retryFull(now); at > 0 {
+		m.phase, m.wake = waiting, at
+		m.do(Action[W]{Verb: Wait})
+		return
 	}
 	m.end()
+}
+
+// recovering waits for the probe of a worker that has failed this stream.
+func (m *Machine[W]) recovering(now time.Duration) {
+	m.phase, m.wake = waiting, m.since+Within
+	if at := m.retryFull(now); at > 0 {
+		m.wake = at
+	}
+	m.do(Action[W]{Verb: Wait})
+}
+
+// failedForGood returns the workers that are not asked to continue the answer once all workers were
+// tried. some reports whether that leaves any: a worker that lost the stream may continue it,
+// because a refusal by another worker, or the lack of one, says nothing about it.
+func (m *Machine[W]) failedForGood() (without []W, some bool) {
+	without = slices.Concat(m.barred, m.full, m.left, m.ended)
+	return without, m.sent > 0 && slices.ContainsFunc(m.tried, func(w W) bool { return !slices.Contains(without, w) })
+}
+
+// retryFull returns when full and slow workers are asked again, or 0 if there are none or if the
+// search would take too long.
+func (m *Machine[W]) retryFull(now time.Duration) time.Duration {
+	if (m.sent == 0 || len(m.full) == 0) && len(m.left) == 0 {
+		return 0
+	}
+	if m.until > now {
+		return m.until // a turn came during the pause
+	}
+	pause := max(min(m.pause, Within), min(firstPause<<min(m.pauses, 10), maxPause))
+	if m.sent > 0 && now+pause >= m.since+Within {
+		return 0
+	}
+	m.pauses++
+	m.until = now + pause
+	return m.until
 }
 
 // again schedules another search for when the current attempt has been silent for the same time
@@ -162,6 +198,8 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 		m.barred = append(m.barred, m.cur.Worker)
 	case refusal:
 		m.barred = append(m.barred, m.cur.Worker)
+	case why.Reason == streamerr.Draining || why.Reason == streamerr.Deadline:
+		m.ended = append(m.ended, m.cur.Worker)
 	}
 	m.continueSearch(refusal)
 }
@@ -197,7 +235,7 @@ func wanted(reason streamerr.Reason) bool {
 
 // note records a failure. The first failure of a search becomes the stream's ending.
 func (m *Machine[W]) note(now time.Duration, why *streamerr.Error) {
-	m.latest = why
+	m.latest, m.noted = why, now
 	if m.first == nil {
 		m.first, m.since = why, now
 		return
@@ -299,7 +337,7 @@ func (m *Machine[W]) tick(now time.Duration) {
 			return
 		}
 		m.tried = slices.DeleteFunc(m.tried, func(w W) bool { return slices.Contains(m.full, w) || slices.Contains(m.left, w) })
-		m.full, m.left = m.full[:0], m.left[:0]
+		m.full, m.left, m.until = m.full[:0], m.left[:0], 0
 		m.ask()
 	case reading:
 		// a reader that admitted the prompt may have long prompts ahead of it

@@ -66,7 +66,7 @@ func (s *story) play(t *testing.T, line string) (actions []string) {
 func event(t *testing.T, verb string, args []string) Event[string] {
 	t.Helper()
 	kinds := map[string]Kind{
-		"begin": Begin, "found": Found, "not-found": NotFound, "busy": Busy, "turn": Turn, "reads": ReaderFound, "read": Read, "started": Started, "tokens": Tokens,
+		"begin": Begin, "found": Found, "not-found": NotFound, "recovering": Recovering, "busy": Busy, "turn": Turn, "reads": ReaderFound, "read": Read, "started": Started, "tokens": Tokens,
 		"ended": Ended, "fail": Fail, "down": Down, "tick": Tick, "stop": Stop,
 	}
 	kind, ok := kinds[verb]
@@ -135,6 +135,7 @@ func (a *Action[W]) text() string {
 	add(a.N > 0, a.N)
 	add(len(a.Without) > 0, "without", a.Without)
 	add(a.Idle, "idle")
+	add(a.Again, "again since", a.Since)
 	add(a.Move, "paced")
 	add(a.Retry && !a.Move, "retry")
 	if a.Err != nil {
