@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,8 +38,17 @@ var served = []struct {
 	}},
 	{"chat", func() *cli.Service { return chat.New(&server.Config{}) }, [][]string{nil, {"--worker", "dns:///workers:8082", "--queue-streams", "10"}}},
 	{"worker", func() *cli.Service { return llmcommand.New(&llm.Config{}) }, [][]string{
-		nil, {"--engine", "sim"}, {"--engine", "vllm", "--upstream", "127.0.0.1:1"}, {"--engine", "openai", "--upstream", "http://127.0.0.1:1"},
+		nil, {"--engine", "sim"}, {"--engine", "vllm", "--upstream", "127.0.0.1:1"}, {"--engine", "openai", "--upstream", "http://127.0.0.1:1", "--model", tinyDirectory()},
 	}},
+}
+
+// tinyDirectory returns the directory of whence-tiny.
+func tinyDirectory() string {
+	dir, err := filepath.Abs(filepath.Join("internal", "whencetiny", "model"))
+	if err != nil {
+		panic(err)
+	}
+	return dir
 }
 
 // words are values of flags that are not numbers, besides the defaults of the other flags.
@@ -149,4 +159,20 @@ func starting(t *testing.T, s *cli.Service, args []string) (refusal string) {
 		return ""
 	}
 	return errs.String()
+}
+
+// TestServersNeedTheFilesOfTheirModel: with the tokenizer of another model, a server answers nonsense that
+// looks like success.
+func TestServersNeedTheFilesOfTheirModel(t *testing.T) {
+	for engine, upstream := range map[string]string{
+		"openai": "http://127.0.0.1:1", "llamacpp": "http://127.0.0.1:1", "ollama": "http://127.0.0.1:1", "vllm": "127.0.0.1:1", "sglang": "127.0.0.1:1",
+	} {
+		args := []string{"--engine", engine, "--upstream", upstream}
+		if refusal := starting(t, allInOne(), args); !strings.Contains(refusal, "--engine "+engine+" needs --model") {
+			t.Errorf("whence serve %s: %q", strings.Join(args, " "), refusal)
+		}
+		if refusal := starting(t, allInOne(), append(args, "--model", tinyDirectory())); refusal != "" {
+			t.Errorf("whence serve %s --model: %q", strings.Join(args, " "), refusal)
+		}
+	}
 }

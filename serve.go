@@ -92,7 +92,10 @@ func (c *config) check() error {
 	if err := c.server.Check(); err != nil {
 		return err
 	}
-	return llm.Check(&c.engine)
+	if err := llm.Check(&c.engine); err != nil {
+		return err
+	}
+	return c.engine.NeedsModel() // chat-service is in this process, too
 }
 
 // runAll serves all three until ctx is done. They drain in the order in which requests come in, so

@@ -19,7 +19,7 @@ func runChain(t *testing.T, pace, spare string) whenceChain {
 	t.Helper()
 	lower := run(t, separate, flags{worker: []string{"--pace", pace}})
 	upper := &whence{topology: separate, processes: map[string]*process{}}
-	upper.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", []string{"--engine", "openai", "--upstream", "http://" + lower.api})
+	upper.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", onServer("openai", "http://"+lower.api))
 	upper.worker = upper.processes[llmWorker].listening(t)
 	workers := upper.worker
 	if spare != "" {

@@ -35,12 +35,12 @@ func saysAll(text string) http.HandlerFunc {
 // client has exactly that part.
 func TestLeavingReportsTheExtent(t *testing.T) {
 	t.Parallel()
-	w := run(t, separate, flags{all: measured, worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
+	w := run(t, separate, flags{all: measured, worker: onServer("openai", scripted(t, map[int]http.HandlerFunc{
 		20:  saysAndWaits(""),
 		21:  saysAndWaits("The fox"),
 		600: saysAndWaits(`<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call> And`),
 		23:  saysAll("The fox."),
-	})}})
+	}))})
 	tool := map[string]any{"type": "function", "function": map[string]any{"name": "get_weather", "parameters": map[string]any{"type": "object"}}}
 	for _, row := range []struct {
 		extent string

@@ -79,7 +79,7 @@ func TestFailover(t *testing.T) {
 		for i := range 2 {
 			name := fmt.Sprintf("%s/%d", variant, i)
 			p := newProvider(t, variant, name, &s.plays)
-			w := service(t, llmWorker, "127.0.0.1:0", []string{"--name", name, "--engine", "openai", "--upstream", p.URL, "--stall-timeout", "8s"})
+			w := service(t, llmWorker, "127.0.0.1:0", []string{"--name", name, "--stall-timeout", "8s"}, onServer("openai", p.URL))
 			addrs = append(addrs, w.listening(t))
 		}
 		s.workers[variant] = addrs

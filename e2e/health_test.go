@@ -33,7 +33,7 @@ func TestEveryHopReportsTheProblemOfAnEngine(t *testing.T) {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	w := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", server.URL, "--upstream-key", "sk-secret"}})
+	w := run(t, separate, flags{worker: append(onServer("openai", server.URL), "--upstream-key", "sk-secret")})
 	w.answer(t, greedy(short, "max_tokens", 1))
 
 	refusing.Store(http.StatusUnauthorized)

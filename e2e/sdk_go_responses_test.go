@@ -140,7 +140,7 @@ func TestOpenAIGoReadsTheErrorsOfResponses(t *testing.T) {
 
 func TestOpenAIGoReadsTheFailureOfAResponse(t *testing.T) {
 	t.Parallel()
-	w := run(t, allInOne, flags{worker: []string{"--engine", "openai", "--upstream", badEngine(t, breaksOff(""))}})
+	w := run(t, allInOne, flags{worker: onServer("openai", badEngine(t, breaksOff("")))})
 	c := w.sdk()
 	stream := c.Responses.NewStreaming(t.Context(), responded(short))
 	var last responses.ResponseStreamEventUnion

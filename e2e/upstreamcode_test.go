@@ -42,11 +42,11 @@ func refuses(status int, code string) http.HandlerFunc {
 func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
 	t.Parallel()
 	inStream := `data: {"error":{"message":"no, says the engine","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}` + "\n\n"
-	w := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
+	w := run(t, separate, flags{worker: onServer("openai", scripted(t, map[int]http.HandlerFunc{
 		20: refuses(http.StatusBadRequest, "context_length_exceeded"),
 		21: refuses(http.StatusBadRequest, "no word, and <b>no code</b>"),
 		22: breaksOff(inStream),
-	})}})
+	}))})
 	for n, code := range map[int]string{20: "context_length_exceeded", 21: ""} {
 		r := w.post(t, greedy(short, "max_tokens", n))
 		e := r.completion(t).Error
@@ -72,11 +72,11 @@ func TestAnswerWithoutDoneIsComplete(t *testing.T) {
 			then(w)
 		}
 	}
-	w := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
+	w := run(t, separate, flags{worker: onServer("openai", scripted(t, map[int]http.HandlerFunc{
 		20: says(func(http.ResponseWriter) {}),
 		21: says(func(http.ResponseWriter) { panic(http.ErrAbortHandler) }),
 		5:  breaksOff("data: [DONE]\n\n"), // all five tokens, but no finish_reason
-	})}})
+	}))})
 	for n, tokens := range map[int]int{20: 2, 21: 2, 5: 5} {
 		l := w.open(t, greedy(short, "max_tokens", n))
 		if text := l.completed(t); len([]rune(text)) != tokens || l.finish != "length" {

@@ -184,10 +184,10 @@ func (r *row) withUpstream(t *testing.T) flags {
 	t.Helper()
 	f := r.flags
 	if r.upstream != nil {
-		f.worker = append([]string{"--engine", "openai", "--upstream", badEngine(t, r.upstream)}, f.worker...)
+		f.worker = append(onServer("openai", badEngine(t, r.upstream)), f.worker...)
 	}
 	if r.left != nil {
-		f.left = append([]string{"--engine", "openai", "--upstream", badEngine(t, r.left)}, f.left...)
+		f.left = append(onServer("openai", badEngine(t, r.left)), f.left...)
 	}
 	return f
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/reader"
@@ -10,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/bench/trust/server"
 	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 var refusalRows = []trial.Row{
@@ -25,7 +27,15 @@ func refusing(name string, status int) trial.Row {
 			return err
 		}
 		t.Closers = append(t.Closers, p)
-		l.OtherWorkers = [][]string{{"--engine", "openai", "--upstream", p.URL}}
+		dir, err := os.MkdirTemp("", "trust-model")
+		if err != nil {
+			return err
+		}
+		t.Closers = append(t.Closers, directory(dir))
+		if err := os.CopyFS(dir, whencetiny.FS()); err != nil {
+			return err
+		}
+		l.OtherWorkers = [][]string{{"--engine", "openai", "--upstream", p.URL, "--model", dir, "--model-name", whencetiny.Name}}
 		return nil
 	}
 	return trial.Row{Name: name, Layout: one, Prepare: prepare, Play: func(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
@@ -38,3 +48,8 @@ func refusing(name string, status int) trial.Row {
 		}, nil
 	}}
 }
+
+// A directory is removed by Close.
+type directory string
+
+func (dir directory) Close() error { return os.RemoveAll(string(dir)) }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -95,7 +97,7 @@ func TestUpstreamKeepsTheContract(t *testing.T) {
 	upstream := completions(t, "127.0.0.1:0", -1)
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		cc, _ := start(t, func(c *worker.Config) {
-			c.Engine, c.Upstream.Upstream, c.MaxRunning = worker.OpenAI, upstream.URL, 32
+			c.Engine, c.Upstream.Upstream, c.MaxRunning, c.Model, c.ModelName = worker.OpenAI, upstream.URL, 32, tinyDirectory, whencetiny.Name
 		})
 		awaitHealth(t, healthpb.NewHealthClient(cc), healthpb.HealthCheckResponse_SERVING)
 		client := workerv1.NewWorkerClient(cc)
@@ -122,7 +124,9 @@ func TestWorkerIsHealthyWhileItsUpstreamIs(t *testing.T) {
 	}
 	addr := ln.Addr().String()
 	_ = ln.Close()
-	cc, _ := start(t, func(c *worker.Config) { c.Engine, c.Upstream.Upstream = worker.OpenAI, "http://"+addr })
+	cc, _ := start(t, func(c *worker.Config) {
+		c.Engine, c.Upstream.Upstream, c.Model, c.ModelName = worker.OpenAI, "http://"+addr, tinyDirectory, whencetiny.Name
+	})
 	client, health := workerv1.NewWorkerClient(cc), healthpb.NewHealthClient(cc)
 	awaitHealth(t, health, healthpb.HealthCheckResponse_NOT_SERVING)
 	if info, err := client.Info(t.Context(), &workerv1.InfoRequest{}); err != nil || info.GetCapabilities() != nil || info.GetEngine() != "openai" || info.GetVocabSize() != 1536 {
@@ -196,6 +200,9 @@ func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 	}
 }
 
+// tinyDirectory is the directory of the embedded model.
+var tinyDirectory = filepath.Join("..", "..", "internal", "whencetiny", "model")
+
 func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 	var first beside.Rank
 	if err := first.Set("0"); err != nil || first == (beside.Rank{}) {
@@ -207,7 +214,10 @@ func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 		"--upstream is \"h":       {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:50051"}}},
 		"--upstream is \"":        {Engine: worker.SGLang},
 		"--upstream is \"1":       {Engine: worker.LlamaCPP, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:8080"}}},
-		"--upstream is S":         {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:30000"}}},
+		"--engine sglang needs":   {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:30000"}}},
+		"--engine openai needs":   {Engine: worker.OpenAI, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
+		"--engine llamacpp needs": {Engine: worker.LlamaCPP, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8090"}}},
+		"--engine ollama needs":   {Engine: worker.Ollama, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:11434"}}},
 		"--upstream-model":        {Engine: worker.VLLM, Upstream: openai.Options{Model: "m"}},
 		"--upstream-key":          {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000"}, Key: "k"}},
 		"--upstream is o":         {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},

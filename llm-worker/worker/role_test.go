@@ -85,7 +85,7 @@ func TestUnsupportedRolesAreRefused(t *testing.T) {
 		"as always":  {worker.Config{Role: worker.Both, Engine: worker.OpenAI, Upstream: upstream}, ""},
 		"never said": {worker.Config{}, ""},
 	} {
-		c.config.MaxRunning = 1
+		c.config.MaxRunning, c.config.Model = 1, "directory"
 		if err := c.config.Validate(); (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want %q", name, err, c.wrong)
 		}

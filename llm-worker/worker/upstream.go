@@ -74,7 +74,10 @@ func (c *Config) validateEngine() error {
 		}
 		return c.Sim.Validate()
 	case OpenAI:
-		return up.Validate()
+		if err := up.Validate(); err != nil {
+			return err
+		}
+		return c.NeedsModel()
 	case VLLM, SGLang, LlamaCPP, Ollama:
 		return c.validateOwnAPI()
 	default:
@@ -100,13 +103,24 @@ func (c *Config) validateOwnAPI() error {
 		return fmt.Errorf("--upstream-prompt is of use only with --engine %s", OpenAI)
 	case up.Key != "" && !http:
 		return errors.New("--upstream-key is of use only over HTTP")
-	case c.Engine == SGLang && http && c.Model == "":
-		return errors.New("--upstream is SGLang's HTTP API, which does not say how large the vocabulary is: --model names the directory that does")
 	case http:
-		return overhttp.Validate(up.Upstream, up.Key)
+		if err := overhttp.Validate(up.Upstream, up.Key); err != nil {
+			return err
+		}
+		return c.NeedsModel()
 	default:
 		return overgrpc.Validate(up.Upstream)
 	}
+}
+
+// NeedsModel refuses a worker on a server without the files of the server's model. Those of the embedded model
+// would take their place, and the server would be asked, and read, in another vocabulary. Only the worker of
+// vllm or sglang, over gRPC, needs no files, if its chat-service has them.
+func (c *Config) NeedsModel() error {
+	if c.Upstream.Upstream == "" || c.Model != "" {
+		return nil
+	}
+	return fmt.Errorf("--engine %s needs --model: the Hugging Face directory (weights are not needed) or the GGUF file of the model that the server of --upstream runs", c.Engine)
 }
 
 // overOpenAI returns an engine on a server with OpenAI's API. The worker has only the model's

@@ -123,8 +123,7 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 
-// finishes maps the finish reasons of complete answers, in every server's spelling. An aborted
-// answer is not complete. A filtered answer is complete, because another server would have to apply
+// finishes maps the finish reasons of complete answers, in every server's spelling. A filtered answer is complete, because another server would have to apply
 // the same rule.
 var finishes = map[string]llmv1.Finish{
 	"stop":           llmv1.Finish_FINISH_STOP,
@@ -132,8 +131,16 @@ var finishes = map[string]llmv1.Finish{
 	"content_filter": llmv1.Finish_FINISH_CONTENT_FILTER,
 }
 
+// aborted is the finish reason of an answer that the server has aborted. We read no answer after we have
+// aborted it ourselves. So the server shuts down (vLLM ends its answers like this on SIGTERM), or its operator
+// has aborted the request: another server can go on.
+const aborted = "abort"
+
 // Finish converts the server's finish reason. An unknown finish reason is a failure.
 func Finish(said string) (llmv1.Finish, error) {
+	if said == aborted {
+		return llmv1.Finish_FINISH_UNSPECIFIED, Lost(nil, `ended the answer with finish reason "abort": it shuts down, or others have aborted the request`)
+	}
 	finish := finishes[said]
 	if finish == llmv1.Finish_FINISH_UNSPECIFIED {
 		return finish, Fail(streamerr.EngineFailed, nil, "the server that generates ended the answer with finish reason %q", Clip(said, 64))

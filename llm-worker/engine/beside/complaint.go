@@ -110,9 +110,22 @@ var keyWords = map[string]bool{
 	"authentication": true, "invalidapikey": true, "permission": true, "permissiondenied": true, "unauthorized": true,
 }
 
-// fullQueue is the text with which Ollama refuses a request because its queue is full. The status is 503,
-// although the server works.
-const fullQueue = "maximum pending requests exceeded"
+// fullQueues are texts with which servers refuse a request because their queue is full: Ollama, vLLM (twice:
+// requests, and tokens of prompts), and SGLang (the second text if requests have priorities). The status is
+// 503, although the server works.
+var fullQueues = []string{
+	"maximum pending requests exceeded",
+	"The engine is currently busy and cannot accept new requests",
+	"The engine has reached its prefill token backlog limit",
+	"The request queue is full",
+	"The request is aborted by a higher priority request",
+}
+
+// hasFullQueue reports whether the complaint is that of a server whose queue is full.
+func (c *Complaint) hasFullQueue() bool {
+	return c.Status == http.StatusServiceUnavailable &&
+		slices.ContainsFunc(fullQueues, func(text string) bool { return strings.Contains(c.Message, text) })
+}
 
 // plain returns a code or a type in the spelling of reasons.
 func plain(said string) string {
@@ -129,7 +142,7 @@ func (c *Complaint) Reason() streamerr.Reason {
 	if c.Died {
 		return streamerr.PeerLost
 	}
-	if c.Status == http.StatusServiceUnavailable && strings.Contains(c.Message, fullQueue) {
+	if c.hasFullQueue() {
 		return streamerr.Overloaded
 	}
 	if c.Status != 0 {

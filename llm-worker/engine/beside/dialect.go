@@ -2,6 +2,7 @@ package beside
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -33,12 +34,16 @@ func VLLM(c *Complaint, inAnswer bool) {
 	c.Died = c.Status == http.StatusInternalServerError || inAnswer && (c.Status == 0 || c.Status == http.StatusBadRequest)
 }
 
+// deadRunner begin the texts with which Ollama reports that its runner has ended: before an answer, and
+// within one.
+var deadRunner = []string{"model runner has unexpectedly stopped", "an error was encountered while running the model"}
+
 // Ollama is the dialect of Ollama, whose errors are a text alone. Its runner is the process that
 // generates.
 func Ollama(c *Complaint, inAnswer bool) {
 	message := strings.TrimSpace(c.Message)
 	failed := c.Status == http.StatusInternalServerError || inAnswer && c.Status == 0
-	c.Died = failed && strings.HasPrefix(message, "model runner has unexpectedly stopped")
+	c.Died = failed && slices.ContainsFunc(deadRunner, func(text string) bool { return strings.HasPrefix(message, text) })
 	switch {
 	case c.Code != "":
 	case c.Status == http.StatusNotFound && strings.HasPrefix(message, "model "):

@@ -17,6 +17,8 @@ import (
 // A refusal that only quotes such a text is a refusal.
 func TestDialectsTellDeathsAndCodes(t *testing.T) {
 	const dead = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+	const busy = "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance."
+	const backlog = "The engine has reached its prefill token backlog limit. Please try again later or on a different instance."
 	const stopped = "model runner has unexpectedly stopped, this may be due to resource limitations or an internal error"
 	for name, test := range map[string]struct {
 		dialect  beside.Dialect
@@ -35,6 +37,14 @@ func TestDialectsTellDeathsAndCodes(t *testing.T) {
 		"vLLM fails otherwise":           {beside.VLLM, beside.Complaint{Message: "CUDA out of memory", Status: 500}, true, streamerr.EngineFailed, ""},
 		"vLLM's words, from another":     {nil, beside.Complaint{Message: dead, Status: 500}, true, streamerr.EngineFailed, ""},
 		"Ollama, by its status":          {beside.Ollama, beside.Complaint{Message: stopped, Status: 500}, false, streamerr.PeerLost, ""},
+		"a runner killed in the answer":  {beside.Ollama, beside.Complaint{Message: "an error was encountered while running the model: unexpected EOF"}, true, streamerr.PeerLost, ""},
+		"vLLM's queue is full":           {beside.VLLM, beside.Complaint{Message: busy, Status: 503}, false, streamerr.Overloaded, ""},
+		"vLLM's queue, in the answer":    {beside.VLLM, beside.Complaint{Message: busy, Status: 503, Type: "Service Unavailable"}, true, streamerr.Overloaded, ""},
+		"vLLM's prompts wait":            {beside.VLLM, beside.Complaint{Message: backlog, Status: 503}, true, streamerr.Overloaded, ""},
+		"SGLang's queue is full":         {nil, beside.Complaint{Message: "The request queue is full.", Status: 503}, true, streamerr.Overloaded, ""},
+		"SGLang prefers another request": {nil, beside.Complaint{Message: "The request is aborted by a higher priority request.", Status: 503}, true, streamerr.Overloaded, ""},
+		"a refusal that quotes it":       {beside.VLLM, beside.Complaint{Message: busy, Status: 400}, false, streamerr.Invalid, ""},
+		"vLLM drains":                    {beside.VLLM, beside.Complaint{Message: "shutting down", Status: 503}, false, streamerr.Unavailable, ""},
 		"Ollama, in the answer":          {beside.Ollama, beside.Complaint{Message: stopped}, true, streamerr.PeerLost, ""},
 		"vLLM's words, from Ollama":      {beside.Ollama, beside.Complaint{Message: dead, Status: 500}, true, streamerr.EngineFailed, ""},
 		"Ollama lacks the model":         {beside.Ollama, beside.Complaint{Message: "model 'big' not found", Status: 404}, false, streamerr.NotFound, streamerr.CodeModelNotFound},

@@ -241,6 +241,7 @@ func TestEveryMisdeedHasItsEnding(t *testing.T) {
 		"closes in mid-line":      {func(rw http.ResponseWriter, _ *http.Request) { say(rw, one); _, _ = fmt.Fprint(rw, `{"response":"b"`) }, streamerr.PeerLost, "without an ending"},
 		"breaks the connection":   {func(rw http.ResponseWriter, _ *http.Request) { say(rw, one); panic(http.ErrAbortHandler) }, streamerr.PeerLost, "broke the connection"},
 		"error in the stream":     {says(one, `{"error":"unexpected EOF"}`), streamerr.EngineFailed, "EOF"},
+		"its runner is killed":    {says(one, `{"error":"an error was encountered while running the model: unexpected EOF"}`), streamerr.PeerLost, "running the model"},
 		"its runner dies":         {says(one, `{"error":"model runner has unexpectedly stopped, check ollama server logs for details"}`), streamerr.PeerLost, "runner"},
 		"unloads the model":       {says(one, `{"response":"","done":true,"done_reason":"unload"}`), streamerr.EngineFailed, "unload"},
 		"no JSON":                 {says(one, "hello"), streamerr.EngineFailed, "an invalid answer"},

@@ -92,7 +92,7 @@ func TestEveryFailureOfAServerHasItsEnding(t *testing.T) {
 		"error text":                        {events(`{"error":"no slot"}`), streamerr.EngineFailed, 0, "no slot"},
 		"error of older servers":            {events(`{"object":"error","message":"too bad","code":400}`), streamerr.Invalid, 0, "too bad"},
 		"error in a field of its own":       {raw("error: {\"code\":500,\"error\":\"dead\"}\n\n"), streamerr.EngineFailed, 0, "dead"},
-		"aborted":                           {events(ids(100), finish("abort"), "[DONE]"), streamerr.EngineFailed, 1, `"abort"`},
+		"aborted":                           {events(ids(100), finish("abort"), "[DONE]"), streamerr.PeerLost, 1, `"abort"`},
 		"unknown finish_reason":             {events(ids(100), finish("function_call"), "[DONE]"), streamerr.EngineFailed, 1, `"function_call"`},
 		"goes on behind its finish_reason":  {events(ids(100), finish("stop"), ids(101)), streamerr.EngineFailed, 1, "continues"},
 		"a page":                            {status(200, html, "Content-Type", "text/html"), streamerr.EngineFailed, 0, "It works!"},

@@ -2,7 +2,9 @@ package openai_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -206,6 +209,63 @@ func TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy(t *testing.T) {
 				wait(31 * time.Second)
 				if len(p.health) != 1 || !<-p.health {
 					t.Error("it is well again, and", p.Problem())
+				}
+			})
+		})
+	}
+}
+
+// full refuses as a vLLM whose queue is full: within a stream.
+func full(w http.ResponseWriter, _ *http.Request) {
+	say(w, `{"error":{"message":"The engine is currently busy and cannot accept new requests. Please try again later.","type":"Service Unavailable","param":null,"code":503}}`, "[DONE]")
+}
+
+// TestServerWithAFullQueueIsInService: a full queue says that the server works, to the first trial, to a
+// trial in doubt, and to streams.
+func TestServerWithAFullQueueIsInService(t *testing.T) {
+	for name, refuse := range map[string]http.HandlerFunc{
+		"in a stream": full,
+		"by a status": refuses(http.StatusServiceUnavailable, "The engine has reached its prefill token backlog limit. Please try again later."),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := admit(t, refuse)
+				defer p.end()
+				wait(0)
+				if len(p.health) != 1 || !<-p.health {
+					t.Fatalf("a full server is not in service: %q", p.Problem())
+				}
+				if _, can := p.Info(); p.Upstream().Resumes || can.GetAnswer() != llmv1.Form_FORM_TEXT {
+					t.Error("no trial has shown token ids, and the engine counts on them:", can)
+				}
+				for range 20 {
+					if r := read(t.Context(), p.Engine, request(2), nil); !errors.Is(r.err, streamerr.Overloaded) {
+						t.Fatal(r.err)
+					}
+					wait(time.Second)
+				}
+				if n := p.tokens.Load(); n > 20+7 {
+					t.Errorf("the full server got %d trials in 20 s", n-20)
+				}
+				p.complete.Store(new(http.HandlerFunc(answers)))
+				wait(31 * time.Second)
+				if _, can := p.Info(); !p.Upstream().Resumes || can.GetAnswer() != llmv1.Form_FORM_TOKEN_IDS {
+					t.Error("a trial has shown token ids, and the engine does not count on them:", can)
+				}
+				cut := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // streams, and refuses trials
+					if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"max_tokens":1,`) {
+						refuse(w, r)
+						return
+					}
+					say(w, ids(10))
+				})
+				p.complete.Store(&cut)
+				if r := read(t.Context(), p.Engine, request(2), nil); !errors.Is(r.err, streamerr.PeerLost) { // puts the server in doubt
+					t.Error(r.err)
+				}
+				wait(time.Minute)
+				if len(p.health) != 0 || p.Problem() != "" || !p.Upstream().Resumes {
+					t.Errorf("a full queue took the server out of service: %q", p.Problem())
 				}
 			})
 		})

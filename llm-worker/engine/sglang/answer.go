@@ -141,8 +141,12 @@ func (a *answer) failed(c *beside.Complaint) error {
 	return c.Ending(beside.InAnswer)
 }
 
-// aborted returns the ending of a request that SGLang has aborted by itself.
+// aborted returns the ending of a request that SGLang has aborted by itself, with its reason, or that others
+// have aborted, without one.
 func aborted(message string, status int) error {
+	if message == "" && status == 0 {
+		return beside.Lost(nil, "has aborted the request, without a reason")
+	}
 	c := beside.Complaint{Message: message, Status: status}
 	return c.Ending("has aborted the request")
 }

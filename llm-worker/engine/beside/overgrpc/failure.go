@@ -46,6 +46,8 @@ func failure(err error, said, begun bool, dialect beside.Dialect) *streamerr.Err
 	}
 	reason, ok := reasons[st.Code()]
 	switch {
+	case st.Code() == codes.Unavailable:
+		reason = (&beside.Complaint{Message: st.Message(), Status: http.StatusServiceUnavailable}).Reason()
 	case st.Code() == codes.Internal && dialect.Complete(&beside.Complaint{Message: st.Message(), Status: http.StatusInternalServerError}, begun).Died:
 		reason = streamerr.PeerLost
 	case !ok:
