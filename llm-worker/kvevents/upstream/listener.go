@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -72,7 +73,9 @@ type Listener struct {
 	// Owned by Run.
 	names names
 	next  uint64 // the number of the next batch
-	drops dropLog
+	// published is the number after that of the last batch that came without a replay; 0 if there was none.
+	published uint64
+	drops     dropLog
 }
 
 // New returns a listener that reports blocks to held. The options must be valid, and name a socket.
@@ -139,7 +142,7 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 		return err
 	}
 	l.log.Info("listening to the engine's KV events", "events", l.opts.Events, "engine", c.RemoteAddr().String())
-	l.next = 0
+	l.next, l.published = 0, 0
 	l.names.reset()
 	l.catchUp(ctx, math.MaxUint64) // the blocks that the engine holds already
 	for {
@@ -150,35 +153,50 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 		if len(frames) != 3 || len(frames[1]) != 8 {
 			return fmt.Errorf("a message of %d frames is not a batch of events", len(frames))
 		}
-		number := binary.BigEndian.Uint64(frames[1])
-		if number > l.next {
-			l.catchUp(ctx, number)
-		}
-		if number > l.next && l.next > 0 {
-			l.log.Warn("lost batches of the engine's KV events, so its blocks are unknown until they are stored again", "from", l.next, "to", number-1)
-			l.names.clear()
-		}
-		if number < l.next {
-			continue // the replay has included it
-		}
-		if err := l.take(number, frames[2]); err != nil {
+		if err := l.receive(ctx, binary.BigEndian.Uint64(frames[1]), frames[2]); err != nil {
 			return err
 		}
 	}
 }
 
-// take applies a batch.
-func (l *Listener) take(number uint64, payload []byte) error {
+// receive applies a batch that the engine has published. A socket's numbers only rise, so a number that does
+// not is of another engine, or of one that has restarted behind a proxy of its socket. The batches that were
+// published during a replay come twice, and the second time is skipped, unless it clears the cache: then that
+// batch and those after it are applied again, with the same result.
+func (l *Listener) receive(ctx context.Context, number uint64, payload []byte) error {
+	if number < l.published || l.published == 0 && number == 0 && l.next > 1 {
+		l.log.Warn("the engine's KV events are numbered anew, so it has restarted: its blocks are unknown until they are stored again", "from", l.next, "to", number)
+		l.next = 0
+		l.names.clear()
+		l.names.reset()
+	}
+	l.published = number + 1
+	if number > l.next {
+		l.catchUp(ctx, number)
+	}
+	if number > l.next && l.next > 0 {
+		l.log.Warn("lost batches of the engine's KV events, so its blocks are unknown until they are stored again", "from", l.next, "to", number-1)
+		l.names.clear()
+	}
 	events, err := parse(payload)
 	if err != nil {
 		return fmt.Errorf("batch %d: %w", number, err)
 	}
+	clears := func(e event) bool { return e.kind == allCleared }
+	if number < l.next && !slices.ContainsFunc(events, clears) {
+		return nil // the replay has included it
+	}
+	l.apply(number, events)
+	return nil
+}
+
+// apply applies the events of a batch.
+func (l *Listener) apply(number uint64, events []event) {
 	for i := range events {
 		l.names.apply(&events[i])
 	}
 	l.next = number + 1
 	l.block.Store(int64(l.names.size))
-	return nil
 }
 
 // replayTimeout bounds a replay, while newer batches wait in the connection.
@@ -228,9 +246,11 @@ func (l *Listener) replayed(ctx context.Context, below uint64) error {
 		case number > l.next && l.next > 0:
 			return fmt.Errorf("the oldest batch that the engine replays is %d, and %d is needed", number, l.next)
 		}
-		if err := l.take(number, frames[len(frames)-1]); err != nil {
-			return err
+		events, err := parse(frames[len(frames)-1])
+		if err != nil {
+			return fmt.Errorf("batch %d: %w", number, err)
 		}
+		l.apply(number, events)
 	}
 	return nil
 }

@@ -100,6 +100,13 @@ func (e *engine) say(t *testing.T, lost bool, events ...any) {
 	}
 }
 
+// restart numbers the batches anew, on the same connection.
+func (e *engine) restart() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.batch = nil
+}
+
 // stored returns an event of one block that begins a prompt.
 func stored(hash int) any { return list{blockStored, list{hash}, nil, list{hash, hash}, 2, nil} }
 
@@ -168,6 +175,69 @@ func TestBlocksOfLostBatchesAreForgotten(t *testing.T) {
 	e.say(t, true, list{blockRemoved, list{1}})
 	e.say(t, false, stored(3))
 	eventually(t, "one alone is certain", func() bool { return held.Held() == 1 })
+}
+
+// TestNumbersThatBeginAgainAreARestart: a proxy of the engine's socket keeps the connection while the engine
+// restarts.
+func TestNumbersThatBeginAgainAreARestart(t *testing.T) {
+	for name, o := range map[string]func(*engine) Options{
+		"with replay":    func(e *engine) Options { return Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay} },
+		"without replay": func(e *engine) Options { return Options{Events: "tcp://" + e.addr} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := publish(t, "")
+			_, held := follow(t, o(e))
+			e.awaitSubscriber(t)
+			e.say(t, false, stored(1), stored(2))
+			e.say(t, false, stored(3))
+			eventually(t, "three are known", func() bool { return held.Held() == 3 })
+			e.restart()
+			e.say(t, false, stored(4))
+			eventually(t, "the blocks of the engine that was are forgotten", func() bool { return held.Held() == 1 })
+			e.say(t, false, stored(5), stored(6))
+			eventually(t, "it is followed on", func() bool { return held.Held() == 3 })
+			e.restart()
+			e.say(t, true, stored(7)) // lost on the way
+			e.say(t, false, stored(8))
+			want := 1
+			if o(e).Replay != "" {
+				want = 2
+			}
+			eventually(t, "so is the next one", func() bool { return held.Held() == want })
+		})
+	}
+}
+
+// TestRestartBeforeTheFirstBatchIsFound: the replay was of the engine that was.
+func TestRestartBeforeTheFirstBatchIsFound(t *testing.T) {
+	e := publish(t, "")
+	e.say(t, true, stored(1))
+	e.say(t, true, stored(2))
+	_, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay})
+	e.awaitSubscriber(t)
+	eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
+	e.restart()
+	e.say(t, false, stored(3))
+	eventually(t, "only the new engine's block is known", func() bool { return held.Held() == 1 })
+}
+
+// TestClearedBlocksAreForgottenWhateverTheNumber: a batch whose number was replayed already, and that clears
+// the cache.
+func TestClearedBlocksAreForgottenWhateverTheNumber(t *testing.T) {
+	e := publish(t, "")
+	for hash := range 5 {
+		e.say(t, true, stored(hash+1))
+	}
+	_, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay})
+	e.awaitSubscriber(t)
+	eventually(t, "what was held is known", func() bool { return held.Held() == 5 })
+	e.mu.Lock()
+	e.batch = e.batch[:3]
+	e.mu.Unlock()
+	e.say(t, false, list{allCleared}, stored(7))
+	eventually(t, "only the block after the clearing is known", func() bool { return held.Held() == 1 })
+	e.say(t, false, stored(8)) // its number was replayed, too
+	eventually(t, "the batches after it are applied", func() bool { return held.Held() == 2 })
 }
 
 func TestListenerReconnectsToAnEngine(t *testing.T) {
