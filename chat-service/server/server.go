@@ -128,7 +128,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	srv.MaxStreams, srv.Flooded = s.limits.Transport(), guard.Flooded(s.guarded())
 	registrar := guard.Server(srv)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused})
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused}, s.hop.Log)
 		if err != nil {
 			return err
 		}

@@ -25,5 +25,5 @@ func LinkFlag(fs *flag.FlagSet, links *bool) {
 
 // LinkPortFlag adds the flag for the port of the links of a service.
 func LinkPortFlag(fs *flag.FlagSet, port *int) {
-	fs.IntVar(port, "link-port", 0, "`port` for links, at the address of --listen; 0 takes any free port. Callers find it by themselves")
+	fs.IntVar(port, "link-port", 0, "`port` for links, at the address of --listen; 0 takes the port of --listen plus 10, or any free port if that one is taken. Callers find it by themselves")
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Name       string // in paths and logs
 	Model      string // Hugging Face directory or GGUF file; "" means the embedded model
 	ModelName  string // the model's name in requests; "" means the directory's name
-	MaxRunning int
+	MaxRunning int    // 0 means batch.DefaultMaxRunning, or maxBeside on a server
 	MaxQueued  int
 	Pace       float64          // tokens per second per stream; 0 means no limit
 	KVTokens   int              // size of the KV cache, in tokens; 0 means the engine's default
@@ -104,7 +104,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // EngineFlags adds only the flags of the engine.
 func (c *Config) EngineFlags(fs *flag.FlagSet) {
-	fs.IntVar(&c.MaxRunning, "max-running", batch.DefaultMaxRunning, "maximum streams in the batch")
+	fs.IntVar(&c.MaxRunning, "max-running", 0, fmt.Sprintf("maximum streams in the batch, or at the server beside the worker, which decides which of them wait; 0 for %d, or %d at a server", batch.DefaultMaxRunning, maxBeside))
 	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "maximum streams that wait for a place in the batch; further streams are refused")
 	fs.Float64Var(&c.Pace, "pace", 0, "maximum tokens per second per stream, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
@@ -119,8 +119,8 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 // Validate checks c.
 func (c *Config) Validate() error {
 	switch {
-	case c.MaxRunning < 1:
-		return fmt.Errorf("--max-running is %d; it must be at least 1", c.MaxRunning)
+	case c.MaxRunning < 0:
+		return fmt.Errorf("--max-running is %d; it must not be negative", c.MaxRunning)
 	case c.MaxQueued < 0:
 		return fmt.Errorf("--max-queued is %d; it must not be negative", c.MaxQueued)
 	case c.Pace < 0 || c.Pace > 1e6:

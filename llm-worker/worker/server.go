@@ -173,7 +173,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	})
 	srv := guard.Server(gs)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused})
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused}, s.hop.Log)
 		if err != nil {
 			return err
 		}

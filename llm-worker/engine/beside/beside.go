@@ -44,6 +44,8 @@ type Upstream struct {
 	Vocab        int    // token ids are below Vocab
 	EOS          []uint32
 	Capabilities *llmv1.Capabilities
+	// Slots is the number of requests that the server runs at a time; 0 if the server does not report it.
+	Slots int
 	// Resumes reports that the server can continue answers that another server began; see
 	// whence.llm.v1.WorkerInfo.
 	Resumes bool

@@ -55,11 +55,15 @@ func (e *Engine) updateLoad(ctx context.Context) {
 }
 
 // Load returns the load of the engine: the streams of this engine as of now and, if the server reports
-// its load, the requests of other clients and the KV cache as of the last probe.
+// its load, the requests of other clients and the KV cache as of the last probe. The limits are the server's
+// slots and the streams that may wait for one there, or MaxRunning if the server does not report its slots.
 func (e *Engine) Load() *llmv1.Load {
 	load := &llmv1.Load{Running: uint32(e.running.Load()), MaxRunning: uint32(e.opts.MaxRunning)}
-	reported := e.reported.Load()
-	if reported == nil || e.upstream.Load() == nil {
+	up, reported := e.upstream.Load(), e.reported.Load()
+	if up != nil && up.Slots > 0 && up.Slots < e.opts.MaxRunning {
+		load.MaxRunning, load.MaxQueued = uint32(up.Slots), uint32(e.opts.MaxRunning-up.Slots)
+	}
+	if reported == nil || up == nil {
 		return load
 	}
 	all := load.GetRunning() + uint32(reported.others)

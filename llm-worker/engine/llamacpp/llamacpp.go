@@ -53,6 +53,7 @@ func New(model *lexicon.Model, opts Options) *Engine {
 type props struct {
 	Alias   string `json:"model_alias"`
 	Path    string `json:"model_path"`
+	Slots   int    `json:"total_slots"`
 	Default struct {
 		Context int `json:"n_ctx"` // of one slot
 	} `json:"default_generation_settings"`
@@ -83,7 +84,7 @@ func (e *Engine) try(ctx context.Context, now *props) (*beside.Upstream, error) 
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes, up.Capabilities = true, features.LlamaCPP.Capabilities()
+	up.Resumes, up.Slots, up.Capabilities = true, now.Slots, features.LlamaCPP.Capabilities()
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(up, req) }
 	c, err := e.ask(up, beside.PenalizedTrialRequest(e.model.Tokenizer.Encode(beside.TrialPrompt, true)))
 	if err != nil {

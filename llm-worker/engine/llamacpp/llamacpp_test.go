@@ -121,6 +121,23 @@ func TestPenaltiesCountTheWholeContext(t *testing.T) {
 	}
 }
 
+// TestSlotsOfTheServerAreThePlacesOfTheWorker: the server runs no more requests at a time, and queues the rest.
+func TestSlotsOfTheServerAreThePlacesOfTheWorker(t *testing.T) {
+	e, _ := subject(t).Start(t, besidetest.Count)
+	if load := e.Load(); load.GetMaxRunning() != 4 || load.GetMaxQueued() != 28 { // of the fake's slots, and of 32 streams
+		t.Error(load)
+	}
+	results := make(chan error, 10)
+	for range cap(results) {
+		go func() { results <- besidetest.Read(t.Context(), e, besidetest.Ask(3), nil).Err }()
+	}
+	for range cap(results) {
+		if err := <-results; err != nil {
+			t.Error("a stream that can wait at the server is refused:", err)
+		}
+	}
+}
+
 // TestServerThatRefusesOurRequestsIsNotHealthy: a server that answers /props and refuses a field of
 // every request must not get streams.
 func TestServerThatRefusesOurRequestsIsNotHealthy(t *testing.T) {

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -25,16 +26,34 @@ type Port struct {
 	served sync.WaitGroup
 }
 
-// OpenPort listens on a port at the address of ln, the listener of the gRPC server. Port 0 means
-// any free port. The service Links of the gRPC server names the port to callers.
-func OpenPort(ln net.Listener, port int, o Options) (*Port, error) {
+// offset is the distance from a server's port to its default port for links, so that firewalls can name it.
+const offset = 10
+
+// OpenPort listens on a port at the address of ln, the listener of the gRPC server. Port 0 means the port of
+// ln plus 10 or, if that port is taken, any free port, which log reports. The service Links of the gRPC server
+// names the port to callers.
+func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, error) {
 	addr, ok := ln.Addr().(*net.TCPAddr)
 	if !ok {
 		return nil, errors.New("link: only a server that listens on TCP can have links")
 	}
-	own, err := net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Port: port, Zone: addr.Zone})
-	if err != nil {
-		return nil, err
+	at := func(port int) (*net.TCPListener, error) {
+		return net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Port: port, Zone: addr.Zone})
+	}
+	if port != 0 {
+		own, err := at(port)
+		if err != nil {
+			return nil, err
+		}
+		return &Port{server: NewServer(o), ln: own}, nil
+	}
+	own, err := at(addr.Port + offset)
+	if err != nil { // taken, or above 65535
+		reason := err
+		if own, err = at(0); err != nil {
+			return nil, err
+		}
+		log.Warn("the default port for links is taken, so links have another one; --link-port sets it", "taken", addr.Port+offset, "port", own.Addr().String(), "err", reason)
 	}
 	return &Port{server: NewServer(o), ln: own}, nil
 }

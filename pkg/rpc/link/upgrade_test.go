@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +20,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
@@ -55,7 +58,7 @@ func servePorts(t *testing.T, addr string, linked bool) (w *twoPorts, stop func(
 	srv := link.Registrar(gs)
 	var port *link.Port
 	if linked {
-		if port, err = link.OpenPort(ln, 0, link.Options{}); err != nil {
+		if port, err = link.OpenPort(ln, 0, link.Options{}, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 		srv = port.Beside(gs)
@@ -219,6 +222,50 @@ func TestCloseCancelsTheDial(t *testing.T) {
 }
 
 // TestPortMayBeFixed: a firewall admits only known ports.
+// TestDefaultPortIsThatOfTheServerPlusTen, so that firewalls can name it, unless it is taken.
+func TestDefaultPortIsThatOfTheServerPlusTen(t *testing.T) {
+	lines := new(logtest.Log)
+	log := slog.New(slog.NewTextHandler(lines, nil))
+	dial := func(port int) bool {
+		nc, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = nc.Close()
+		}
+		return err == nil
+	}
+	for range 100 { // other programs take ports, too
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		said := len(lines.String())
+		first, err := link.OpenPort(ln, 0, link.Options{}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close(time.Minute)
+		first.Serve()
+		if len(lines.String()) > said {
+			continue
+		}
+		if port := ln.Addr().(*net.TCPAddr).Port + 10; !dial(port) {
+			t.Errorf("links are not at port %d", port)
+		}
+		second, err := link.OpenPort(ln, 0, link.Options{}, log)
+		if err != nil {
+			t.Fatalf("the default port is taken: %v", err)
+		}
+		defer second.Close(time.Minute)
+		second.Serve()
+		if !strings.Contains(lines.String()[said:], "--link-port") {
+			t.Error("nobody is told that links have another port")
+		}
+		return
+	}
+	t.Error("the port of a server plus 10 is never free")
+}
+
 func TestPortMayBeFixed(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -230,11 +277,11 @@ func TestPortMayBeFixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := taken.Addr().(*net.TCPAddr).Port
-	if _, err := link.OpenPort(ln, port, link.Options{}); err == nil {
+	if _, err := link.OpenPort(ln, port, link.Options{}, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("OpenPort opened a port that is in use")
 	}
 	_ = taken.Close()
-	p, err := link.OpenPort(ln, port, link.Options{})
+	p, err := link.OpenPort(ln, port, link.Options{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
