@@ -88,7 +88,7 @@ type clientBody struct {
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // net/http returns it unwrapped
+	if err != nil && err != io.EOF {
 		b.failed.Store(true)
 	}
 	return n, err

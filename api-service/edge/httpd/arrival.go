@@ -31,7 +31,9 @@ type Arrival struct {
 // A Watched connection can close itself when its client sends too much while a handler runs, which
 // may not read.
 type Watched interface {
-	Watch(body int64) // with the announced length of the body
+	// Watch starts, with the announced length of the request's body: -1 for a body in chunks.
+	Watch(body int64)
+	BodyRead()
 	Unwatch()
 	Left() bool // the handler has left
 }
@@ -79,6 +81,7 @@ func (a Arrival) Finish(_ context.Context, c *app.RequestContext) {
 // A Refusal is the reason why the header of a request is refused, before a handler sees the request.
 type Refusal int
 
+// The Refusals. Accepted is none.
 const (
 	Accepted Refusal = iota
 	TooMany          // the header has more than 200 fields
@@ -157,10 +160,13 @@ func (h *header) Record(event stats.Event, status stats.Status, info string) {
 	}
 	request := &h.c.Request.Header
 	length := request.ContentLength()
+	if length == noBody {
+		length = 0
+	}
 	if w, ok := h.c.GetConn().(Watched); ok {
 		w.Watch(int64(length))
 	}
-	if length == noBody || length == 0 {
+	if length == 0 {
 		return
 	}
 	h.body = newBody(h.c.GetConn(), int64(length), h.c.Request.MayContinue())

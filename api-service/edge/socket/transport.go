@@ -123,8 +123,18 @@ func (h *hertzConn) Watch(body int64) {
 	s := h.socket
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watched, s.room = true, max(s.body, int(min(body, maxRefused)))
+	if body < 0 || body > maxRefused {
+		body = maxRefused
+	}
+	s.watched, s.room = true, max(s.body, int(body))
 	s.look()
+}
+
+// BodyRead implements httpd.Watched.
+func (h *hertzConn) BodyRead() {
+	h.socket.mu.Lock()
+	defer h.socket.mu.Unlock()
+	h.socket.room = h.socket.body
 }
 
 // Unwatch implements httpd.Watched.
