@@ -20,6 +20,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
 // A connection whose peer vanishes silently is noticed after clientPing and pingTimeout. Servers of
@@ -56,7 +60,7 @@ func dial(target string, descs []*grpc.ServiceDesc, options ...client.Option) (*
 		}
 		kc, err := client.NewClient(info, append(slices.Clip(options),
 			client.WithDestService(desc.ServiceName),
-			client.WithHostPorts(target),
+			ttrpc.Direct(target),
 			client.WithTransportProtocol(transport.GRPC),
 			client.WithGRPCConnPoolSize(1),
 			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: clientPing, Timeout: pingTimeout}),
@@ -133,7 +137,9 @@ func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 	if !ok || getter.GetGRPCStream() == nil {
 		return nil, status.Errorf(codes.Internal, "%T is not a gRPC stream", st)
 	}
-	return &clientStream{ctx: ctx, st: st, grpc: getter.GetGRPCStream()}, nil
+	s := &clientStream{ctx: ctx, st: st, grpc: getter.GetGRPCStream()}
+	s.end = ttrpc.NewAbandon(ctx, func() error { return st.RecvMsg(ctx, &emptypb.Empty{}) })
+	return s, nil
 }
 
 // A clientStream is grpc-go's view of a stream on a Kitex client.
@@ -141,6 +147,7 @@ type clientStream struct {
 	ctx  context.Context
 	st   streaming.ClientStream
 	grpc streaming.Stream // the same stream, for metadata with several values
+	end  *ttrpc.Abandon
 }
 
 var _ grpc.ClientStream = (*clientStream)(nil)
@@ -148,9 +155,20 @@ var _ grpc.ClientStream = (*clientStream)(nil)
 func (s *clientStream) Context() context.Context { return s.ctx }
 func (s *clientStream) CloseSend() error         { return fromKitex(s.st.CloseSend(s.ctx)) }
 func (s *clientStream) SendMsg(m any) error      { return fromKitex(s.st.SendMsg(s.ctx, m)) }
-func (s *clientStream) RecvMsg(m any) error      { return fromKitex(s.st.RecvMsg(s.ctx, m)) }
 func (s *clientStream) Trailer() metadata.MD     { return metadata.MD(s.grpc.Trailer()) }
 
+// RecvMsg implements grpc.ClientStream.
+func (s *clientStream) RecvMsg(m any) error {
+	return fromKitex(s.end.Receive(func() error { return s.st.RecvMsg(s.ctx, m) }, s.ended))
+}
+
+// ended reports whether the stream is over after an error of RecvMsg: a message that cannot be decoded
+// does not end it.
+func (s *clientStream) ended(err error) bool {
+	return errors.Is(err, io.EOF) || s.ctx.Err() != nil || kitexerr.HasStatus(err)
+}
+
+// Header implements grpc.ClientStream.
 func (s *clientStream) Header() (metadata.MD, error) {
 	md, err := s.grpc.Header()
 	return metadata.MD(md), fromKitex(err)

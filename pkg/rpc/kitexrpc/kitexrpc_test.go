@@ -28,6 +28,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
 func TestMain(m *testing.M) {
@@ -84,6 +85,11 @@ func serve(t *testing.T) (addr string) {
 	hs := health.NewServer()
 	healthpb.RegisterHealthServer(s, hs)
 	reflection.Register(s)
+	return serveOn(t, s)
+}
+
+func serveOn(t *testing.T, s *kitexrpc.Server) (addr string) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -278,5 +284,96 @@ func TestServicesMustHaveDistinctShortNames(t *testing.T) {
 	}
 	if err := s.Serve(ln); err == nil {
 		t.Error("Serve accepted two services with the same short name")
+	}
+}
+
+// TestCallerThatDoesNotReceiveIsNoticedAtOnce: Kitex itself notices the end of a context within 5 s.
+func TestCallerThatDoesNotReceiveIsNoticedAtOnce(t *testing.T) {
+	const calls = 60
+	ended := make(chan struct{})
+	s := kitexrpc.NewServer()
+	workerv1.RegisterWorkerServer(s, &waiting{ended: ended})
+	addr := serveOn(t, s)
+	kitex, err := kitexrpc.Dial(addr, &workerv1.Worker_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tt, err := ttrpc.Dial("", addr, &workerv1.Worker_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = kitex.Close(), tt.Close() })
+	for name, cc := range map[string]grpc.ClientConnInterface{"gRPC": kitex, "TTHeader Streaming": tt} {
+		t.Run(name, func(t *testing.T) {
+			late := time.NewTimer(time.Minute) // with Kitex's timer, all calls take minutes
+			defer late.Stop()
+			for i := range calls {
+				ctx, cancel := context.WithCancel(t.Context())
+				st, err := workerv1.NewWorkerClient(cc).Generate(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := st.Send(&workerv1.GenerateRequest{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := st.Recv(); err != nil {
+					t.Fatal(err)
+				}
+				cancel()
+				select {
+				case <-ended:
+				case <-late.C:
+					t.Fatalf("%d calls of %d have ended", i, calls)
+				}
+				if _, err := st.Recv(); status.Code(err) != codes.Canceled {
+					t.Fatalf("a canceled call: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// waiting answers with one message, and reports when its caller has gone.
+type waiting struct {
+	workerv1.UnimplementedWorkerServer
+	ended chan struct{}
+}
+
+func (w *waiting) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	if _, err := st.Recv(); err != nil {
+		return err
+	}
+	if err := st.Send(&workerv1.GenerateResponse{}); err != nil {
+		return err
+	}
+	<-st.Context().Done()
+	w.ended <- struct{}{}
+	return st.Context().Err()
+}
+
+// TestClosedClientsLeaveNoGoroutines: the goroutines of many clients are those of one.
+func TestClosedClientsLeaveNoGoroutines(t *testing.T) {
+	addr := serve(t)
+	use := func() {
+		cc, err := kitexrpc.Dial(addr, &workerv1.Worker_ServiceDesc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		if _, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use() // starts what Kitex keeps for the process
+	const clients = 50
+	before := runtime.NumGoroutine()
+	for range clients {
+		use()
+	}
+	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+clients/5; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines after one client, %d after %d more\n%.4000s", before, runtime.NumGoroutine(), clients, stacks[:runtime.Stack(stacks, true)])
+		}
 	}
 }

@@ -53,12 +53,12 @@ func Dial(self, target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) 
 	for _, desc := range descs {
 		kc, err := client.NewClient(clientInfo(desc),
 			client.WithDestService(desc.ServiceName),
-			client.WithHostPorts(target),
+			Direct(target),
 			client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: self}),
 			client.WithTransportProtocol(transport.TTHeader|transport.TTHeaderStreaming),
 			client.WithMetaHandler(transmeta.ClientTTHeaderHandler),
 			client.WithTTHeaderStreamingOptions(client.WithTTHeaderStreamingTransportOptions(
-				ttstream.WithClientLongConnPool(ttstream.LongConnConfig{MaxIdleTimeout: idleConnection}),
+				ttstream.WithClientLongConnPool(ttstream.LongConnConfig{MaxIdleTimeout: idleConnection}), // short connections are closed before a reset is sent
 				ttstream.WithClientHeaderFrameHandler(headerWriter{}),
 			)),
 		)
@@ -89,7 +89,7 @@ func clientInfo(desc *grpc.ServiceDesc) *serviceinfo.ServiceInfo {
 }
 
 // Close closes the clients. Their streams must have ended. Kitex keeps idle connections for a
-// minute.
+// minute, and for each service one goroutine that closes them.
 func (c *ClientConn) Close() error {
 	var errs []error
 	for _, kc := range c.clients {
@@ -183,6 +183,7 @@ func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 	if err := context.Cause(ctx); err != nil {
 		return nil, fromKitex(err)
 	}
+	callers := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	ctx = WithCause(ctx)
 	st, err := opener.StreamX(ctx, name)
@@ -193,7 +194,9 @@ func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 		}
 		return nil, fromKitex(err)
 	}
-	return &clientStream{ctx: ctx, cancel: cancel, st: st, header: sync.OnceValues(st.Header), trailer: sync.OnceValues(st.Trailer)}, nil
+	s := &clientStream{ctx: ctx, cancel: cancel, st: st, header: sync.OnceValues(st.Header), trailer: sync.OnceValues(st.Trailer)}
+	s.end = NewAbandon(callers, s.drop)
+	return s, nil
 }
 
 // A clientStream is grpc-go's view of a stream on a Kitex client.
@@ -205,7 +208,8 @@ type clientStream struct {
 	header  func() (streaming.Header, error)
 	trailer func() (streaming.Trailer, error)
 
-	over bool // RecvMsg has returned an error; owned by the receiver
+	end  *Abandon
+	over bool // the stream has ended; owned by the receiver, or by end's hook
 }
 
 var _ grpc.ClientStream = (*clientStream)(nil)
@@ -224,7 +228,12 @@ func (s *clientStream) SendMsg(m any) error {
 	return nil
 }
 
+// RecvMsg implements grpc.ClientStream.
 func (s *clientStream) RecvMsg(m any) error {
+	return s.end.Receive(func() error { return s.receive(m) }, func(error) bool { return true })
+}
+
+func (s *clientStream) receive(m any) error {
 	err := s.st.RecvMsg(s.ctx, incoming{m, maxReceived})
 	if err == nil {
 		return nil
@@ -246,13 +255,19 @@ func (s *clientStream) RecvMsg(m any) error {
 // stream is read, or some seconds later.
 func (s *clientStream) reset(why error) {
 	s.cancel(streamerr.New(streamerr.Internal, "a message could not be decoded: %s", status.Convert(why).Message()))
-	for {
-		err := s.st.RecvMsg(s.ctx, incoming{nil, -1})
-		if _, unreadable := status.FromError(err); err != nil && !unreadable {
-			s.over = true
-			return
-		}
+	for s.drop() == nil {
 	}
+}
+
+// drop receives a message of a canceled stream, or returns why the stream has ended.
+func (s *clientStream) drop() error {
+	err := s.st.RecvMsg(s.ctx, incoming{nil, -1})
+	if _, unreadable := status.FromError(err); err == nil || unreadable {
+		return nil
+	}
+	s.over = true
+	s.cancel(nil)
+	return fromKitex(err)
 }
 
 // Header implements grpc.ClientStream.

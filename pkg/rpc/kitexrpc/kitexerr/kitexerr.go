@@ -55,6 +55,12 @@ func FromKitex(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
+// HasStatus reports whether err has a status of Kitex's gRPC.
+func HasStatus(err error) bool {
+	var withStatus interface{ GRPCStatus() *kstatus.Status }
+	return errors.As(err, &withStatus)
+}
+
 // gracefulShutdown is Kitex's message for a call that a shutdown has ended, both in the error of
 // the call's context and in the status of a call that was reset with Kitex's own code 1000.
 const gracefulShutdown = "graceful shutdown"
