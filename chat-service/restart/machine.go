@@ -61,6 +61,8 @@ type Machine struct {
 	firstAt   time.Duration
 	lost      *streamerr.Error // the last loss; nil once its tokens are taken back
 	from      string           // the worker of the last loss
+	last      *streamerr.Error // the last loss
+	lastAt    int              // the tokens before it
 	failed    Event            // waits for Paid or Unpaid
 	over      bool
 }
@@ -82,9 +84,11 @@ func (m *Machine) Step(now time.Duration, e Event) (a Action, ok bool) {
 			return a, false
 		}
 	case Fail:
-		if m.failed = e; !e.Flowing || !restarts(streamerr.As(e.Err)) || m.restarts >= Max || m.first != nil && now-m.firstAt > Window {
+		m.failed = e
+		switch {
+		case !e.Flowing || !restarts(streamerr.As(e.Err)) || m.restarts >= Max || m.first != nil && now-m.firstAt > Window, m.repeats(streamerr.As(e.Err)):
 			a = m.end(e.Err)
-		} else {
+		default:
 			a = Action{Verb: Pay}
 		}
 	case Paid:
@@ -117,11 +121,18 @@ func (m *Machine) item(e Event) (a Action, ok bool) {
 // restart runs the engine below again.
 func (m *Machine) restart(now time.Duration) Action {
 	m.lost, m.from = streamerr.As(m.failed.Err), m.failed.Worker
+	m.last, m.lastAt = m.lost, m.delivered
 	if m.first == nil {
 		m.first, m.firstAt = m.lost, now
 	}
 	m.restarts++
 	return Action{Verb: Ask, Anew: true}
+}
+
+// repeats reports whether a restart has failed like the attempt before it, at the same token: then the answer
+// itself is the cause, such as a limit of the engine, and another attempt would cost another answer.
+func (m *Machine) repeats(e *streamerr.Error) bool {
+	return m.last != nil && m.delivered == m.lastAt && e.Reason == m.last.Reason && e.Text() == m.last.Text()
 }
 
 // end ends the answer with the first loss, or with err if there was no loss.

@@ -220,10 +220,28 @@ func TestFirstLossIsTheEnding(t *testing.T) {
 }
 
 func TestRestartsAreBounded(t *testing.T) {
+	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3, fails: lost}, {words: 4, fails: lost}}}
+	got := ask(t.Context(), restart.Options{}, p, gathered)
+	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 1+restart.Max || len(got.record.GetMoves()) != restart.Max || got.record.GetTokensOut() != 4 {
+		t.Errorf("asked %d times: %+v", len(p.asked), got)
+	}
+}
+
+// TestCutThatRepeatsIsRestartedOnce: an engine that cuts the same answer at the same token has a limit of its
+// own.
+func TestCutThatRepeatsIsRestartedOnce(t *testing.T) {
 	p := &pipeline{tries: []try{{words: 2, fails: lost}}}
 	got := ask(t.Context(), restart.Options{}, p, gathered)
-	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 1+restart.Max || len(got.record.GetMoves()) != restart.Max || got.record.GetTokensOut() != 2 {
+	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 2 || len(got.record.GetMoves()) != 1 {
 		t.Errorf("asked %d times: %+v", len(p.asked), got)
+	}
+	// Another token, or another reason, is another loss.
+	other := &streamerr.Error{Reason: streamerr.EngineFailed, Path: lost.Path, Message: lost.Message}
+	for _, second := range []try{{words: 3, fails: lost}, {words: 2, fails: other}} {
+		p := &pipeline{tries: []try{{words: 2, fails: lost}, second, {words: 5}}}
+		if got := ask(t.Context(), restart.Options{}, p, gathered); got.err != nil || len(p.asked) != 3 {
+			t.Errorf("asked %d times: %+v", len(p.asked), got)
+		}
 	}
 }
 
@@ -231,7 +249,7 @@ func TestRestartsAreBounded(t *testing.T) {
 func TestRestartsHaveATimeLimit(t *testing.T) {
 	for took, want := range map[time.Duration]int{time.Second: 1 + restart.Max, restart.Window + time.Second: 2} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &pipeline{tries: []try{{words: 2, takes: took, fails: lost}}}
+			p := &pipeline{tries: []try{{words: 2, takes: took, fails: lost}, {words: 3, takes: took, fails: lost}, {words: 4, takes: took, fails: lost}}}
 			if got := ask(t.Context(), restart.Options{}, p, gathered); !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != want {
 				t.Errorf("%v: asked %d times, want %d: %v", took, len(p.asked), want, got.err)
 			}
@@ -242,7 +260,7 @@ func TestRestartsHaveATimeLimit(t *testing.T) {
 func TestRestartsHaveABudget(t *testing.T) {
 	left := 1
 	o := restart.Options{Allow: func() bool { left--; return left >= 0 }}
-	p := &pipeline{tries: []try{{words: 2, fails: lost}}}
+	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3, fails: lost}}}
 	if got := ask(t.Context(), o, p, gathered); !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 2 {
 		t.Errorf("asked %d times: %+v", len(p.asked), got)
 	}

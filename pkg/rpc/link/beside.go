@@ -30,7 +30,7 @@ type Port struct {
 const offset = 10
 
 // OpenPort listens on a port at the address of ln, the listener of the gRPC server. Port 0 means the port of
-// ln plus 10 or, if that port is taken, any free port, which log reports. The service Links of the gRPC server
+// ln plus 10 or, if that port is taken, any free port, which log reports unless it is nil. The service Links of the gRPC server
 // names the port to callers.
 func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, error) {
 	addr, ok := ln.Addr().(*net.TCPAddr)
@@ -53,7 +53,9 @@ func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, er
 		if own, err = at(0); err != nil {
 			return nil, err
 		}
-		log.Warn("the default port for links is taken, so links have another one; --link-port sets it", "taken", addr.Port+offset, "port", own.Addr().String(), "err", reason)
+		if log != nil {
+			log.Warn("the default port for links is taken, so links have another one; --link-port sets it", "taken", addr.Port+offset, "port", own.Addr().String(), "err", reason)
+		}
 	}
 	return &Port{server: NewServer(o), ln: own}, nil
 }
