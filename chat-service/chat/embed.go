@@ -93,7 +93,10 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 			if in.GetText() == "" {
 				return nil, streamerr.InvalidParam(param, "%s is empty", param)
 			}
-			ids = m.Tokenizer.Encode(in.GetText(), true)
+			var err error
+			if ids, err = m.EncodeText(in.GetText(), true); err != nil {
+				return nil, err
+			}
 		}
 		if len(ids) > length {
 			return nil, streamerr.InvalidParam(param, "%s is %d tokens long; %s has a context of %d tokens", param, len(ids), m.Name, length).WithCode(streamerr.CodeContextLength)

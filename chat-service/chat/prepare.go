@@ -58,7 +58,11 @@ func (m *Model) prepare(ctx context.Context, req *chatv1.ChatRequest) ([]*tokenP
 func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*tokenPrompt, error) {
 	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText(), images: text.GetImages()}
 	if p.ids == nil {
-		p.ids = m.Tokenizer.Encode(text.GetText(), true)
+		ids, err := m.EncodeText(text.GetText(), true)
+		if err != nil {
+			return nil, err
+		}
+		p.ids = ids
 	} else if req.GetEcho() {
 		p.echo = m.Tokenizer.Decode(p.ids, !req.GetKeepSpecial())
 	}
@@ -93,11 +97,22 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 	if p.sampling, err = m.guide(p); err != nil {
 		return nil, err
 	}
-	p.ids = m.Tokenizer.Encode(text, false) // the template has written the tokens that begin a text
+	if p.ids, err = m.EncodeText(text, false); err != nil { // the template has written the tokens that begin a text
+		return nil, err
+	}
 	if err := p.checkSize(); err != nil {
 		return nil, err
 	}
 	return p, p.fit()
+}
+
+// EncodeText returns the ids of a text. Its error says that the model's tokenizer is at fault.
+func (m *Model) EncodeText(text string, addSpecial bool) ([]uint32, error) {
+	ids, err := m.Tokenizer.EncodeText(text, addSpecial)
+	if err != nil {
+		return nil, &streamerr.Error{Reason: streamerr.Internal, Message: "the tokenizer of the model cannot encode this text: " + err.Error(), Cause: err}
+	}
+	return ids, nil
 }
 
 // maxShown bounds the size of a prompt with images in a request to a worker, in bytes, below the

@@ -32,7 +32,11 @@ func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*ch
 	case !utf8.ValidString(text):
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "prompt must be UTF-8"))
 	}
-	resp := &chatv1.TokenizeResponse{Ids: m.Tokenizer.Encode(text, req.GetAddSpecial()), ContextLength: uint32(m.Context())}
+	ids, err := m.EncodeText(text, req.GetAddSpecial())
+	if err != nil {
+		return nil, streamerr.Via(s.hop.Name, err)
+	}
+	resp := &chatv1.TokenizeResponse{Ids: ids, ContextLength: uint32(m.Context())}
 	if req.GetStrings() {
 		for i, id := range resp.GetIds() {
 			resp.Strings = append(resp.Strings, strings.ToValidUTF8(string(m.Tokenizer.Bytes(id, i == 0)), "\uFFFD"))

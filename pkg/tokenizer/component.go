@@ -37,9 +37,18 @@ func (c *component) fail(err error) error { return fmt.Errorf("%s: %w", c.Type, 
 // unsupported returns the error for a component of an unknown type.
 func (c *component) unsupported() error { return fmt.Errorf("type %q is not supported", c.Type) }
 
+// Bounds of the JSON of a Sequence, in bytes and levels, because each level is read again. Those of
+// models have less than 10 KB and one level.
+const (
+	maxSequence = 1 << 20
+	maxNested   = 8
+)
+
 // steps returns the steps of c: none if c is nil, the steps of its list if c is a Sequence,
 // otherwise c itself.
-func (c *component) steps(list string) ([]component, error) {
+func (c *component) steps(list string) ([]component, error) { return c.stepsAt(list, 0) }
+
+func (c *component) stepsAt(list string, depth int) ([]component, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -50,6 +59,9 @@ func (c *component) steps(list string) ([]component, error) {
 	if err := c.options(&lists); err != nil {
 		return nil, err
 	}
+	if len(c.raw) > maxSequence || depth == maxNested {
+		return nil, c.fail(fmt.Errorf("the steps have more than %d bytes or %d levels", maxSequence, maxNested))
+	}
 	var inner, flat []component
 	if lists[list] == nil {
 		return nil, c.fail(errors.New("no " + list))
@@ -58,11 +70,13 @@ func (c *component) steps(list string) ([]component, error) {
 		return nil, c.fail(err)
 	}
 	for i := range inner {
-		steps, err := inner[i].steps(list)
+		steps, err := inner[i].stepsAt(list, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		flat = append(flat, steps...)
+		if flat = append(flat, steps...); len(flat) > maxSteps {
+			return nil, c.fail(fmt.Errorf("there are more than %d steps", maxSteps))
+		}
 	}
 	return flat, nil
 }

@@ -15,7 +15,7 @@ import (
 // marks. The Rust library does not, so texts with long runs of marks take a separate path. Also,
 // the Rust library normalizes with the tables of Unicode 9.0: it treats later characters as
 // unassigned, and does not change them.
-func compose(form, decomposed norm.Form) normalizer {
+func compose(form, decomposed norm.Form) func(piece) piece {
 	known := func(s string) string {
 		if longMarks(s) {
 			return composeLong(s, decomposed)

@@ -160,13 +160,20 @@ func (t *Tokenizer) matchAdded(added []addedToken) error {
 			if token.Special != special || token.Content == "" {
 				continue
 			}
+			if len(token.Content) > maxLiteral { // a search compares this many bytes at each byte of a text
+				return fmt.Errorf("token %.100q has %d bytes; at most %d are allowed", token.Content, len(token.Content), maxLiteral)
+			}
 			if id, twice := t.added[token.Content]; twice && id != *token.ID {
 				return fmt.Errorf("token %q has the ids %d and %d", token.Content, id, *token.ID)
 			}
 			t.added[token.Content] = *token.ID
 			matcher, pattern := t.raw, token.Content
 			if token.Normalized {
-				matcher, pattern = t.normal, t.normalize(piece{token.Content, true}).text
+				p, err := t.normalize(piece{token.Content, true})
+				if err != nil {
+					return fmt.Errorf("token %.100q: %w", token.Content, err)
+				}
+				matcher, pattern = t.normal, p.text
 			}
 			if err := matcher.add(pattern, token); err != nil {
 				return fmt.Errorf("token %q: %w", token.Content, err)

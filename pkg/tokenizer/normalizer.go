@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,7 +21,19 @@ type piece struct {
 }
 
 // A normalizer rewrites text before it is split into words.
-type normalizer func(piece) piece
+type normalizer func(piece) (piece, error)
+
+// Bounds of a file's pipelines. Those of models have at most five steps, and literals of one
+// character. Replacements could double a text again and again.
+const (
+	maxSteps   = 32
+	maxLiteral = 256      // bytes of a pattern, of a replacement and of an added token
+	maxText    = 64 << 20 // bytes of a normalized text
+	maxSpelled = 1 << 16  // bytes of a token that a decoder writes
+)
+
+// errLong is the error of a text that normalization makes too long.
+var errLong = fmt.Errorf("%w: the normalized text has more than %d bytes", ErrLimit, maxText)
 
 func newNormalizer(c *component) (normalizer, error) {
 	list, err := c.steps("normalizers")
@@ -32,33 +46,43 @@ func newNormalizer(c *component) (normalizer, error) {
 			return nil, err
 		}
 	}
-	return func(p piece) piece {
+	return func(p piece) (piece, error) {
 		for _, step := range steps {
-			p = step(p)
+			if p, err = step(p); err != nil || len(p.text) > maxText {
+				return p, cmp.Or(err, errLong)
+			}
 		}
-		return p
+		return p, nil
 	}, nil
+}
+
+// always returns a normalizer that cannot fail.
+func always(step func(piece) piece) normalizer {
+	return func(p piece) (piece, error) { return step(p), nil }
 }
 
 func newNormalizerStep(c *component) (normalizer, error) {
 	switch c.Type {
 	case "NFC":
-		return compose(norm.NFC, norm.NFD), nil
+		return always(compose(norm.NFC, norm.NFD)), nil
 	case "NFKC":
-		return compose(norm.NFKC, norm.NFKD), nil
+		return always(compose(norm.NFKC, norm.NFKD)), nil
 	case "Lowercase":
-		return func(p piece) piece { return piece{lower(p.text), p.first} }, nil
+		return always(func(p piece) piece { return piece{lower(p.text), p.first} }), nil
 	case "Prepend":
 		var opt struct{ Prepend string }
 		if err := c.options(&opt); err != nil {
 			return nil, err
 		}
-		return func(p piece) piece {
+		if len(opt.Prepend) > maxLiteral {
+			return nil, c.fail(fmt.Errorf("the text has %d bytes; at most %d are allowed", len(opt.Prepend), maxLiteral))
+		}
+		return always(func(p piece) piece {
 			if p.text != "" {
 				p.text = opt.Prepend + p.text
 			}
 			return p
-		}, nil
+		}), nil
 	case "Strip":
 		var opt struct {
 			Left  bool `json:"strip_left"`
@@ -67,7 +91,7 @@ func newNormalizerStep(c *component) (normalizer, error) {
 		if err := c.options(&opt); err != nil {
 			return nil, err
 		}
-		return func(p piece) piece { return strip(p, opt.Left, opt.Right) }, nil
+		return always(func(p piece) piece { return strip(p, opt.Left, opt.Right) }), nil
 	case "Replace":
 		return newReplace(c)
 	}
@@ -79,10 +103,13 @@ func newReplace(c *component) (normalizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(p piece) piece {
-		spans := re.pattern.Matches(nil, p.text)
-		if len(spans) == 0 {
-			return p
+	return func(p piece) (piece, error) {
+		spans, err := re.pattern.Matches(nil, p.text)
+		if err == nil && len(p.text)+len(spans)*len(re.content) > maxText {
+			err = errLong
+		}
+		if err != nil || len(spans) == 0 {
+			return p, err
 		}
 		// In the Rust library, a replacement of several characters has the position of the last of
 		// them.
@@ -90,7 +117,7 @@ func newReplace(c *component) (normalizer, error) {
 			p.first = false
 		}
 		p.text = re.apply(p.text, spans)
-		return p
+		return p, nil
 	}, nil
 }
 
@@ -112,10 +139,21 @@ func readReplacement(c *component) (*replacement, error) {
 	if err != nil {
 		return nil, c.fail(err)
 	}
+	if len(opt.Content) > maxLiteral {
+		return nil, c.fail(fmt.Errorf("the replacement has %d bytes; at most %d are allowed", len(opt.Content), maxLiteral))
+	}
 	return &replacement{pattern: p, content: opt.Content}, nil
 }
 
-func (re *replacement) replace(s string) string { return re.apply(s, re.pattern.Matches(nil, s)) }
+// replace is a step of a decoder. An expression that takes too long, or would make the token too
+// long, matches nothing.
+func (re *replacement) replace(s string) string {
+	spans, err := re.pattern.Matches(nil, s)
+	if err != nil || len(s)+len(spans)*len(re.content) > maxSpelled {
+		return s
+	}
+	return re.apply(s, spans)
+}
 
 func (re *replacement) apply(s string, spans []pattern.Span) string {
 	if len(spans) == 0 {

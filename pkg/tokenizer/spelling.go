@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
@@ -115,8 +116,12 @@ func newSpelling(c *component, tokens map[uint32]string, size int) (spelling, er
 	if firstDiffers {
 		s.first = make([]string, size)
 	}
+	began := time.Now()
 	for id, content := range tokens {
 		s.tokens[id] = s.spell(content, false)
+		if time.Since(began) > maxTime {
+			return s, fmt.Errorf("%w: the decoder takes too long for the vocabulary", ErrLimit)
+		}
 		if firstDiffers {
 			s.first[id] = content
 		}

@@ -56,7 +56,11 @@ func newSplitter(c *component) (s splitter, err error) {
 }
 
 func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
-	sc.spans = s.pattern.Matches(sc.spans[:0], p.text)
+	var err error
+	if sc.spans, err = s.pattern.Matches(sc.spans[:0], p.text); err != nil {
+		sc.fail(err)
+		return dst
+	}
 	if s.behavior == isolated { // invert makes no difference here
 		done := 0
 		for _, m := range sc.spans {
@@ -135,6 +139,8 @@ func newPattern(f *patternFile) (pattern.Pattern, error) {
 		return nil, errors.New("no pattern")
 	case f.String != nil && *f.String == "" || f.Regex != nil && *f.Regex == "":
 		return nil, errors.New("the pattern is empty")
+	case f.String != nil && len(*f.String) > maxLiteral:
+		return nil, fmt.Errorf("a pattern has %d bytes; at most %d are allowed", len(*f.String), maxLiteral)
 	case f.String != nil:
 		return pattern.Literal(*f.String), nil
 	case f.Regex != nil:

@@ -54,9 +54,16 @@ func readTemplate(c *component, size int) (template, error) {
 		return nil, err
 	}
 	t := template{}
+	if len(opt.Single) > maxSteps {
+		return nil, fmt.Errorf("the template has %d parts; at most %d are allowed", len(opt.Single), maxSteps)
+	}
+	texts := 0
 	for _, part := range opt.Single {
 		switch {
 		case part.Sequence != nil && part.Sequence.ID == "A":
+			if texts++; texts > 1 {
+				return nil, errors.New("the template has the text more than once")
+			}
 			t = append(t, templatePart{text: true})
 		case part.Sequence != nil:
 			return nil, fmt.Errorf("the template for one text has a sequence %q", part.Sequence.ID)
@@ -64,6 +71,9 @@ func readTemplate(c *component, size int) (template, error) {
 			token, ok := opt.Tokens[part.Special.ID]
 			if !ok {
 				return nil, fmt.Errorf("%q is not among the special_tokens", part.Special.ID)
+			}
+			if len(token.IDs) > maxSteps {
+				return nil, fmt.Errorf("%.100q has %d ids; at most %d are allowed", part.Special.ID, len(token.IDs), maxSteps)
 			}
 			for _, id := range token.IDs {
 				if int64(id) >= int64(size) {

@@ -11,19 +11,23 @@
 // sequences, truncation and padding are deliberately absent: Whence does not need them, and limits
 // are the caller's. So the "truncation" and "padding" sections of a file are ignored.
 //
-// Errors: only Load fails. It refuses, by name, every unknown component and every inconsistent
-// table, because an almost correct tokenizer makes a model wrong without any sign of it. After
-// Load, any text can be encoded and any ids can be decoded.
+// Errors: Load refuses, by name, every unknown component and every inconsistent table, because an
+// almost correct tokenizer makes a model wrong without any sign of it. After Load, any ids can be
+// decoded. EncodeText fails, with ErrLimit, only if the file's expressions take too long on a text,
+// or its normalizers make the text too long: files come from strangers, too.
 //
 // Cost: encoding takes O(n log n) time in the length of any text if the file's expressions have
-// scanners (see package pattern). Other expressions run on a backtracking engine, with a time limit
-// for each match. Incremental decoding takes O(1) amortized time per token.
+// scanners (see package pattern). Other expressions run on a backtracking engine, with a time
+// limit. Incremental decoding takes O(1) amortized time per token.
 //
 // Source: github.com/huggingface/tokenizers.
 package tokenizer
 
 import (
+	"errors"
+	"fmt"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
@@ -57,7 +61,26 @@ type scratch struct {
 	spans        []pattern.Span
 	parts        []part
 	merger       bpe.Merger
+
+	began time.Time
+	err   error // why the text cannot be encoded
 }
+
+// fail records the first error.
+func (sc *scratch) fail(err error) {
+	if sc.err == nil {
+		sc.err = fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+}
+
+// ErrLimit is wrapped by the error of a text that cannot be encoded within the limits of this package.
+var ErrLimit = errors.New("tokenizer limit exceeded")
+
+// maxTime bounds the time of EncodeText with expressions that have no scanner.
+const maxTime = 10 * time.Second
+
+// piecesPerLook is the number of pieces after which EncodeText looks at the clock.
+const piecesPerLook = 32
 
 // maxScratch is the maximum capacity, in pieces and symbols, of a scratch that is reused. A larger
 // scratch, after a very long text, is dropped to free its memory.
@@ -66,8 +89,18 @@ const maxScratch = 1 << 16
 // Encode returns the ids of text. With addSpecial, the file's post-processor adds its tokens, such
 // as the token that begins every text. Text that equals an added token becomes that token wherever
 // it occurs. Chat templates need this, so callers must remove such text from users' input. Invalid
-// UTF-8 becomes U+FFFD, one for each maximal subpart.
+// UTF-8 becomes U+FFFD, one for each maximal subpart. A text that EncodeText refuses has no ids:
+// Encode is for texts of our own.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
+	ids, err := t.EncodeText(text, addSpecial)
+	if err != nil {
+		return nil
+	}
+	return ids
+}
+
+// EncodeText is Encode for the texts of others. Its error wraps ErrLimit.
+func (t *Tokenizer) EncodeText(text string, addSpecial bool) ([]uint32, error) {
 	if !utf8.ValidString(text) {
 		text = string(appendLossy(nil, []byte(text)))
 	}
@@ -75,6 +108,7 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
 	if sc == nil {
 		sc = new(scratch)
 	}
+	sc.began, sc.err = time.Now(), nil
 	ids := make([]uint32, 0, len(text)/4+8)
 	for _, part := range t.template {
 		switch {
@@ -84,10 +118,11 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
 			ids = append(ids, part.ids...)
 		}
 	}
+	err := sc.err
 	if cap(sc.pieces)+cap(sc.next)+sc.merger.Size() < maxScratch {
 		t.scratch.Put(sc)
 	}
-	return ids
+	return ids, err
 }
 
 // encode splits text at its added tokens: first at tokens that match before normalization, and
@@ -99,7 +134,11 @@ func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 			ids = append(ids, seg.id)
 			continue
 		}
-		p := t.normalize(piece{text: text[seg.start:seg.end], first: seg.start == 0})
+		p, err := t.normalize(piece{text: text[seg.start:seg.end], first: seg.start == 0})
+		if err != nil {
+			sc.fail(err)
+			return ids
+		}
 		sc.inner = t.normal.split(sc.inner[:0], p.text)
 		for _, in := range sc.inner {
 			if in.id != bpe.None {
@@ -117,7 +156,13 @@ func (t *Tokenizer) encodePlain(ids []uint32, p piece, sc *scratch) []uint32 {
 	sc.pieces = append(sc.pieces[:0], p)
 	for _, stage := range t.stages {
 		sc.next = sc.next[:0]
-		for _, p := range sc.pieces {
+		for i, p := range sc.pieces {
+			if i%piecesPerLook == 0 && time.Since(sc.began) > maxTime {
+				sc.fail(pattern.ErrSlow)
+			}
+			if sc.err != nil {
+				return ids
+			}
 			if p.text != "" {
 				sc.next = stage.split(sc.next, p, sc)
 			}

@@ -10,7 +10,7 @@ import (
 // takes linear time and does not convert the text to runes.
 type scanner func(s string, i int) int
 
-func (scan scanner) Matches(dst []Span, s string) []Span {
+func (scan scanner) Matches(dst []Span, s string) ([]Span, error) {
 	for i := 0; i < len(s); {
 		if end := scan(s, i); end > i {
 			dst = append(dst, Span{i, end})
@@ -20,7 +20,7 @@ func (scan scanner) Matches(dst []Span, s string) []Span {
 		_, n := utf8.DecodeRuneInString(s[i:])
 		i += n
 	}
-	return dst
+	return dst, nil
 }
 
 // The expressions that have a scanner, and parts of them.
