@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
@@ -31,7 +32,7 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 		imageConfig
 		Text textConfig `json:"text_config"`
 	}
-	b, err := fs.ReadFile(fsys, "config.json")
+	b, err := modelfile.Read(fsys, "config.json", modelfile.MaxOther)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if context < 0 {
 		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must be the context length in tokens", context)
 	}
-	b, err = fs.ReadFile(fsys, "tokenizer.json")
+	b, err = modelfile.Read(fsys, "tokenizer.json", modelfile.MaxTokenizer)
 	if err != nil {
 		return nil, err
 	}

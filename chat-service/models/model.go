@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/watchdog"
@@ -115,7 +116,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 func fingerprint(dir fs.FS) (print [sha256.Size]byte) {
 	all := sha256.New()
 	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", templateFile} {
-		b, err := fs.ReadFile(dir, name)
+		b, err := modelfile.Read(dir, name, modelfile.MaxTokenizer)
 		all.Write(fmt.Appendf(nil, "%s %v %d ", name, err == nil, len(b)))
 		all.Write(b)
 	}

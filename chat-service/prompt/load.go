@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/whence-dev/whence/internal/modelfile"
 )
 
 // The files of a Hugging Face model directory that define prompts. The second is the newer place
@@ -21,7 +23,7 @@ var ErrNoTemplate = errors.New("model has no chat template")
 // Load compiles the chat template of the Hugging Face model directory fsys. If there are several
 // templates, it takes the one named "default".
 func Load(fsys fs.FS) (*Template, error) {
-	text, err := fs.ReadFile(fsys, configFile)
+	text, err := modelfile.Read(fsys, configFile, modelfile.MaxOther)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +38,7 @@ func Load(fsys fs.FS) (*Template, error) {
 		return nil, fmt.Errorf("%s: %w", configFile, err)
 	}
 	source, from := string(config.ChatTemplate), configFile
-	switch file, err := fs.ReadFile(fsys, templateFile); {
+	switch file, err := modelfile.Read(fsys, templateFile, modelfile.MaxOther); {
 	case err == nil:
 		source, from = string(file), templateFile
 	case !errors.Is(err, fs.ErrNotExist):

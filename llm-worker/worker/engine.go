@@ -10,6 +10,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/gguf"
+	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
@@ -92,7 +93,7 @@ func checksum(dir fs.FS) (string, error) {
 	if dir == nil {
 		return "", nil
 	}
-	data, err := fs.ReadFile(dir, "tokenizer.json")
+	data, err := modelfile.Read(dir, "tokenizer.json", modelfile.MaxTokenizer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -152,7 +153,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 // vocabularyOf returns the vocabulary for guides, or nil if the directory has no tokenizer, or one
 // that cannot spell every answer.
 func vocabularyOf(dir fs.FS) (*guide.Vocabulary, error) {
-	b, err := fs.ReadFile(dir, "tokenizer.json")
+	b, err := modelfile.Read(dir, "tokenizer.json", modelfile.MaxTokenizer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

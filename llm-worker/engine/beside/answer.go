@@ -101,8 +101,8 @@ func (a *Answer) FinishAt(limit, count int) llmv1.Finish {
 	}
 }
 
-// End returns the last tokens and the ending. The server's usage counts if there is one. Otherwise
-// the token that ended the answer is counted, as the embedded engine does.
+// End returns the last tokens and the ending. The server's usage counts if there is one that is
+// possible. Otherwise the token that ended the answer is counted, as the embedded engine does.
 func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	var last []uint32
 	if finish != llmv1.Finish_FINISH_STOP { // the held token did not end the answer
@@ -113,18 +113,31 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	if finish == llmv1.Finish_FINISH_STOP {
 		u.CompletionTokens++
 	}
-	if said.Completion > 0 {
+	if said.Completion > 0 && int64(said.Completion) <= a.mostTokens() {
 		u.CompletionTokens = uint32(a.begun) + said.Completion
 	}
-	if begun := uint32(a.begun); said.Prompt > begun {
+	if begun := uint32(a.begun); said.Prompt > begun && said.Prompt <= maxCounted {
 		u.PromptTokens = said.Prompt - begun
 	}
 	u.CachedTokens = min(said.Cached, u.PromptTokens) // the server counts the part of the answer that it was given as prompt, too
 	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 
-// finishes maps the finish reasons of complete answers, in every server's spelling. A filtered answer is complete, because another server would have to apply
-// the same rule.
+// maxCounted is the largest number of tokens that a server is believed to have counted. It is far above
+// any context. Tenants are charged for what is counted.
+const maxCounted = 1 << 24
+
+// mostTokens returns the largest number of tokens that the server can have made of this answer: a
+// server may count the token that ended the answer beyond the limit.
+func (a *Answer) mostTokens() int64 {
+	if a.limit > 0 {
+		return int64(a.limit) + 1
+	}
+	return maxCounted
+}
+
+// finishes maps the finish reasons of complete answers, in every server's spelling. A filtered answer
+// is complete, because another server would have to apply the same rule.
 var finishes = map[string]llmv1.Finish{
 	"stop":           llmv1.Finish_FINISH_STOP,
 	"length":         llmv1.Finish_FINISH_LENGTH,

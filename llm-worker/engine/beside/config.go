@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+
+	"github.com/whence-dev/whence/internal/modelfile"
 )
 
 // A Config is the part of a Hugging Face directory that describes the model, for any architecture:
@@ -67,7 +69,7 @@ func LoadConfig(fsys fs.FS) (*Config, error) {
 }
 
 func readJSON(fsys fs.FS, name string, into any) error {
-	b, err := fs.ReadFile(fsys, name)
+	b, err := modelfile.Read(fsys, name, modelfile.MaxOther)
 	if err != nil {
 		return err
 	}

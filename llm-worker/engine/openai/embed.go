@@ -130,7 +130,7 @@ func unit(v []float32) ([]float32, error) {
 	for _, x := range v {
 		length += float64(x) * float64(x)
 	}
-	if !(length > 0) {
+	if !(length > 0) || math.IsInf(length, 0) {
 		return nil, fmt.Errorf("a vector of %d numbers without a direction", len(v))
 	}
 	for i, x := range v {

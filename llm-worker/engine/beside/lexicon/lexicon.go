@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -27,7 +28,7 @@ func Load(fsys fs.FS) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := fs.ReadFile(fsys, "tokenizer.json")
+	data, err := modelfile.Read(fsys, "tokenizer.json", modelfile.MaxTokenizer)
 	if err != nil {
 		return nil, err
 	}

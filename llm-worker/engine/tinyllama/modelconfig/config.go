@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
@@ -90,7 +91,7 @@ func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
 // Read reads config.json.
 func Read(fsys fs.FS) (*Config, error) {
 	const name = "config.json"
-	b, err := fs.ReadFile(fsys, name)
+	b, err := modelfile.Read(fsys, name, modelfile.MaxOther)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +188,7 @@ func (j *configJSON) supported() error {
 func ReadEOS(fsys fs.FS, c *Config) ([]uint32, error) {
 	const name = "generation_config.json"
 	ids := c.eos
-	b, err := fs.ReadFile(fsys, name)
+	b, err := modelfile.Read(fsys, name, modelfile.MaxOther)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

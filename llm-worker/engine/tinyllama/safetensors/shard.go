@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/whence-dev/whence/internal/modelfile"
 )
 
 // A Shard is one file of the weights of a Hugging Face model.
@@ -29,7 +31,7 @@ func FindShards(fsys fs.FS) ([]Shard, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	b, err := fs.ReadFile(fsys, index)
+	b, err := modelfile.Read(fsys, index, modelfile.MaxOther)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is neither %s nor %s", whole, index)
 	}

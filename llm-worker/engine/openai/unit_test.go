@@ -1,0 +1,18 @@
+package openai
+
+import (
+	"math"
+	"testing"
+)
+
+func TestVectorsWithoutADirectionAreRefused(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, v := range [][]float32{nil, {0, 0}, {1, inf}, {nan}, {-inf, inf}} {
+		if values, err := unit(v); err == nil {
+			t.Errorf("%v became %v", v, values)
+		}
+	}
+	if values, err := unit([]float32{math.MaxFloat32, 0}); err != nil || values[0] != 1 {
+		t.Error(values, err)
+	}
+}
