@@ -29,7 +29,15 @@ type event struct {
 	layers string
 
 	adapterID bool     // the event has a number for an adapter
-	extra     []string // further keys of the blocks
+	extra     []string // further keys of the blocks; see addExtra
+}
+
+// addExtra adds a further key. Two that differ make the event foreign, whatever the adapter is called, so no
+// more are kept.
+func (e *event) addExtra(key string) {
+	if len(e.extra) == 0 || len(e.extra) == 1 && e.extra[0] != key {
+		e.extra = append(e.extra, key)
+	}
 }
 
 // close sets foreign where it depends on several fields. vLLM repeats the name of the adapter among
@@ -134,11 +142,17 @@ func (d decoder) namedBatch() (events []event, err error) {
 	return events, nil
 }
 
+// maxEvents bounds the events of a batch. An event of two bytes takes some hundred bytes of memory.
+const maxEvents = 64 << 10
+
 // events reads the events of a batch.
 func (d decoder) events() (events []event, err error) {
 	n, err := d.DecodeArrayLen()
 	if err != nil {
 		return nil, err
+	}
+	if n > maxEvents {
+		return nil, fmt.Errorf("a batch has %d events; at most %d are read", n, maxEvents)
 	}
 	for range n {
 		e, err := d.event()
@@ -268,7 +282,7 @@ func (d decoder) keys(e *event) error {
 		return d.DecodeNil()
 	case msgpcode.IsString(code):
 		key, err := d.DecodeString()
-		e.extra = append(e.extra, key)
+		e.addExtra(key)
 		return err
 	case isArray(code):
 		return d.each(func() error { return d.key(e) })
@@ -289,7 +303,7 @@ func (d decoder) key(e *event) error {
 		return d.skip()
 	}
 	key, err := d.DecodeString()
-	e.extra = append(e.extra, key)
+	e.addExtra(key)
 	return err
 }
 

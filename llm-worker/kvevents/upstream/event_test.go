@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
@@ -120,6 +121,29 @@ func TestInvalidBatchesAreRefused(t *testing.T) {
 	deep = append([]byte{0x92}, bytes.Repeat([]byte{0x91}, 1<<20)...)
 	if _, err := parse(deep); err == nil {
 		t.Error("a batch without an end")
+	}
+}
+
+// TestBatchesTakeBoundedMemory: the memory of a batch is a small multiple of its bytes.
+func TestBatchesTakeBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures what the process allocates
+	const size = 4 << 20
+	stored := append([]byte{0x82, 0xa4}, "type"...)
+	stored = append(append(append(stored, 0xab), blockStored...), 0xaa)
+	stored = append(append(stored, "extra_keys"...), 0xdd, 0, 0x40, 0, 0)
+	for name, test := range map[string]struct{ head, part []byte }{
+		"events without a kind": {[]byte{0x92, 0x00, 0xdd, 0, 0x7f, 0, 0}, []byte{0x91, 0xa0}},
+		"events that are maps":  {[]byte{0x92, 0x00, 0xdd, 0, 0x7f, 0, 0}, []byte{0x80}},
+		"keys":                  {append([]byte{0x92, 0x00, 0x91}, stored...), []byte{0xa1, 'a', 0xa1, 'b'}},
+		"nesting":               {[]byte{0x92}, []byte{0x91}},
+	} {
+		payload := append(bytes.Clone(test.head), bytes.Repeat(test.part, size/len(test.part))...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = parse(payload) // an error is as good
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 16*size {
+			t.Errorf("%s: %d bytes of a batch took %d bytes", name, len(payload), got)
+		}
 	}
 }
 
