@@ -215,7 +215,7 @@ func (d *Desk) TooLarge(c *app.RequestContext) error {
 // Refuse answers a request that did not become a stream.
 func (d *Desk) Refuse(c *app.RequestContext, err error) {
 	out, status := d.refusal(err)
-	status = Error(c, status, out)
+	status = Error(c, status, d.told(out))
 	d.refused(string(c.Response.Header.Peek(IDHeader)), status, out)
 }
 
@@ -223,7 +223,7 @@ func (d *Desk) Refuse(c *app.RequestContext, err error) {
 // returns the status and the body that an HTTP request would have got.
 func (d *Desk) Refusal(form *call.Form, id string, err error) (status int, body []byte) {
 	out, status := d.refusal(err)
-	status, body = form.Refusal(status, out, id)
+	status, body = form.Refusal(status, d.told(out), id)
 	d.refused(id, status, out)
 	return status, body
 }
@@ -235,6 +235,17 @@ func (d *Desk) refusal(err error) (*streamerr.Error, int) {
 		return out, r.status
 	}
 	return out, out.Reason.HTTPStatus()
+}
+
+// told returns what a client is told of an error. An error that nobody has classified is in the words of a
+// library or of a server behind this process, such as Redis: only the log has them.
+func (d *Desk) told(out *streamerr.Error) *streamerr.Error {
+	if out.Reason != streamerr.Internal || out.Message != "" || out.Cause == nil {
+		return out
+	}
+	hidden := *out
+	hidden.Message = "an unexpected error; the log of " + d.Name + " says more"
+	return &hidden
 }
 
 // refused counts and logs a refusal.

@@ -112,12 +112,16 @@ func (h *Heir) stopBelow(head replay.Head, why *streamerr.Error) {
 // hands the stream over to another instance instead.
 func (h *Heir) end(o replay.Orphan, err error) {
 	id, epoch := o.Head.ID, o.Head.Epoch
-	reason := streamerr.As(err).Reason
+	failure := streamerr.As(err)
+	reason := failure.Reason
 	if (reason == streamerr.Draining || reason == streamerr.Overloaded) && h.Replay.HandOver(context.Background(), id, epoch) {
 		return
 	}
 	why := cause(o)
-	why.Message += ", and " + h.Hop.Name + " cannot continue it: " + streamerr.As(err).Text()
+	why.Message += ", and " + h.Hop.Name + " cannot continue it"
+	if reason != streamerr.Internal || failure.Message != "" { // otherwise only the log has it: it is in the words of a library
+		why.Message += ": " + failure.Text()
+	}
 	h.Log.Warn("a kept stream ends with its api-service", "stream", id, "hop", h.Hop.Name, "from", o.Head.Edge, "err", err)
 	_ = h.Replay.Append(id, epoch, follow.Failed(streamerr.Via(h.Hop.Name, why))) // fails if the stream was forgotten
 }
