@@ -15,6 +15,7 @@ import (
 const (
 	fetchTimeout = 5 * time.Second
 	maxDocument  = 1 << 20 // bytes of metadata, or of keys
+	maxHeaders   = 64 << 10
 	maxRedirects = 5
 )
 
@@ -34,6 +35,7 @@ type Fetcher struct {
 func NewFetcher(log *slog.Logger) *Fetcher {
 	f := &Fetcher{log: log, http: http.DefaultTransport.(*http.Transport).Clone()}
 	f.http.DisableKeepAlives = true // fetches are minutes apart
+	f.http.MaxResponseHeaderBytes = maxHeaders
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }

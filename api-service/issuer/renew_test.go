@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/issuer/issuertest"
+	"github.com/whence-dev/whence/internal/endlesstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -128,6 +129,8 @@ func TestAnswersWithoutKeysChangeNothing(t *testing.T) {
 		"null":                        text(200, "null"),
 		"an object without keys":      text(200, `{"error":"try again"}`),
 		"keys that are not a list":    text(200, `{"keys":{}}`),
+		"too many keys":               text(200, `{"keys":[`+strings.TrimSuffix(strings.Repeat(`{"kty":"new"},`, maxKeys+1), ",")+`]}`),
+		"a key of a megabit":          text(200, `{"keys":[{"kty":"RSA","e":"AQAB","n":"`+strings.Repeat("_", 170_000)+`"}]}`),
 		"keys of unknown kinds":       text(200, `{"keys":[{"kty":"new"},{"kty":"oct","k":"AAAA"}]}`),
 		"an error":                    text(500, `{"keys":[]}`),
 		"another success":             text(202, `{"keys":[]}`),
@@ -153,6 +156,25 @@ func TestAnswersWithoutKeysChangeNothing(t *testing.T) {
 	}
 	if _, err := i.Verify(t.Context(), token); streamerr.As(err).Reason != streamerr.Unauthenticated {
 		t.Errorf("the issuer has withdrawn all keys: %v", err)
+	}
+}
+
+// TestEndlessAnswersChangeNothing: they cost no more than the document that is expected.
+func TestEndlessAnswersChangeNothing(t *testing.T) {
+	at := issuertest.New(t)
+	i, token := known(t, at)
+	for what, answer := range endlesstest.Answers {
+		at.AnswerKeys(answer.ServeHTTP)
+		if got := endlesstest.Allocated(t, func() {
+			if err := i.source.renewNow(t); err == nil {
+				t.Errorf("%s: the renewal succeeds", what)
+			}
+		}); got > 16*maxDocument {
+			t.Errorf("%s: the renewal allocated %d bytes", what, got)
+		}
+		if _, err := i.Verify(t.Context(), token); err != nil {
+			t.Errorf("%s: a token of a known key: %v", what, err)
+		}
 	}
 }
 

@@ -213,6 +213,9 @@ func parseKeys(document []byte) (*oidc.StaticKeySet, error) {
 	if err := json.Unmarshal(document, &listed); err != nil || listed.Keys == nil {
 		return nil, fmt.Errorf("the answer of %d bytes is not a JWK Set", len(document))
 	}
+	if n := len(*listed.Keys); n > maxKeys {
+		return nil, fmt.Errorf("the JWK Set has %d keys; at most %d are used", n, maxKeys)
+	}
 	set := &oidc.StaticKeySet{}
 	for _, text := range *listed.Keys {
 		var key jose.JSONWebKey
@@ -229,10 +232,18 @@ func parseKeys(document []byte) (*oidc.StaticKeySet, error) {
 	return set, nil
 }
 
-// verifies reports whether a key is of a kind that checks signatures.
+// The signature of a token may be checked with each key, so the keys bound the time that a token costs.
+const (
+	maxKeys = 64
+	maxRSA  = 8192 // bits, as in crypto/tls
+)
+
+// verifies reports whether a key is of a kind that checks signatures, in bounded time.
 func verifies(key crypto.PublicKey) bool {
-	switch key.(type) {
-	case *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey:
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return k.N.BitLen() <= maxRSA
+	case *ecdsa.PublicKey, ed25519.PublicKey:
 		return true
 	default:
 		return false
