@@ -264,6 +264,7 @@ var rows = []row{
 	{name: "prompt is too long", path: chain[:2], reason: "invalid", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		return s.whole(greedy(strings.Repeat("the fox in the harbor ", 2000)))
 	}},
+	{name: "api-service is out of file descriptors", path: chain[:1], reason: "overloaded", origin: []string{api0}, still: true, act: (*scene).outOfDescriptors},
 	{name: "llm-worker is full", flags: flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "0"}}, reason: "overloaded", origin: []string{work}, still: true, act: func(s *scene) *refusal {
 		s.occupy()
 		return s.whole(greedy(short))

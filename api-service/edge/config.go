@@ -23,6 +23,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -271,10 +272,25 @@ func (c *Config) connect(several bool, hop *metrics.Hop, log *slog.Logger) (chat
 	return chats.OverKitex(identity), nil
 }
 
+// connectable returns how many clients can be connected at the process's limit of file descriptors. A
+// client over TLS takes three: one here, and both ends of the connection from the front to the edge.
+func (c *Config) connectable() int {
+	_, room := descriptors.Limit()
+	if c.TLS.On() {
+		return room / 3
+	}
+	return room
+}
+
 // Run serves on ln until ctx is done and the streams have drained.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if c.TrustForwarded { // all connections come from proxies
 		c.Connections.PerAddress = 0
+	}
+	if allowed := c.connectable(); c.Connections.Total > allowed {
+		limit, _ := descriptors.Limit()
+		log.Warn("--max-connections is more than the limit of file descriptors allows; raise the limit (ulimit -n) or lower --max-connections",
+			"max_connections", c.Connections.Total, "limit", limit, "allowed", allowed)
 	}
 	c.TLS.Proxies, c.TLS.TrustForwarded = c.Connections.Proxies, c.TrustForwarded
 	c.TrustForwarded = c.TrustForwarded || c.TLS.On()

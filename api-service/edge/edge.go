@@ -51,6 +51,7 @@ import (
 	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/internal/coarse"
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/drain"
@@ -246,7 +247,7 @@ func (e *Edge) public(addr net.Addr, transport ...hertzconfig.Option) *server.He
 func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.Limiter, transport ...hertzconfig.Option) (*server.Hertz, *gate.Gate) {
 	guard.Loopback = gate.Loopback(reached)
 	arrival := httpd.Arrival{Within: e.config.ReadTimeout}
-	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Body: int(e.config.MaxBody), Clock: &e.clock}
+	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Body: int(e.config.MaxBody), Clock: &e.clock, Late: new(descriptors.Brief)}
 	if limiter != nil {
 		accepted.Enter = limiter.Enter
 	}
@@ -280,8 +281,27 @@ func (e *Edge) server(reached net.Addr, guard *access.Guard, limiter *connlimit.
 		origins = nil
 	}
 	pages := gate.New(reached, origins, e.config.Hosts)
-	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(pages, exposed), e.authenticate(guard))
+	h.Use(e.desk.Recover, e.desk.Bound, e.spare, e.desk.Pass(pages, exposed), e.authenticate(guard))
 	return h, pages
+}
+
+// spare is middleware that answers only probes on a connection that has one of the last file
+// descriptors, and closes it.
+func (e *Edge) spare(ctx context.Context, c *app.RequestContext) {
+	if !socket.Of(c).Late() {
+		c.Next(ctx)
+		return
+	}
+	c.SetConnectionClose()
+	switch string(c.Path()) {
+	case "/healthz", "/readyz", "/metrics":
+		c.Next(ctx)
+		return
+	}
+	descriptors.Refuse()
+	exchange.ID(c)
+	c.Abort()
+	e.desk.Refuse(c, &streamerr.Error{Reason: streamerr.Overloaded, Message: "this instance has no file descriptor left for a connection", RetryAfter: time.Second})
 }
 
 // dismiss gives readers half of the goodbye to read endings. Then it ends the remaining readers,

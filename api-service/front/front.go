@@ -27,6 +27,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/connlimit"
 	"github.com/whence-dev/whence/internal/certfiles"
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/pkg/drain"
 )
 
@@ -116,7 +117,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		return nil
 	})
 	group.Go(func() error {
-		var accepting net.Listener = listener{ln, c.ClientTimeout}
+		var accepting net.Listener = listener{descriptors.BriefListener(ln), c.ClientTimeout}
 		if c.Connections != nil {
 			accepting = c.Connections.Listener(accepting)
 		}

@@ -1,6 +1,6 @@
 // Package observe sets up the metrics, traces and usage records of a process for its main function:
 // their flags, and exporters that start before the services and stop after them. It also has the
-// memory of bursts returned to the system.
+// memory of bursts returned to the system, and logs when file descriptors run out.
 package observe
 
 import (
@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/memory"
 	"github.com/whence-dev/whence/internal/otlp"
@@ -65,6 +66,7 @@ func (c *Config) Run(name string, log *slog.Logger, services func(Outputs) error
 	defer returning.Wait()
 	defer stop()
 	returning.Go(func() { memory.Return(ctx) })
+	returning.Go(func() { descriptors.Watch(ctx, log) })
 	return c.Metrics.Run(name, c.OTLP, log, func(m *metrics.Metrics) error {
 		return c.Usage.Run(name, c.OTLP, log, m.Recorded, func(u *usage.Log) error {
 			return c.Traces.Run(name, c.OTLP, log, func(t *streamtrace.Tracer) error { return services(Outputs{Metrics: m, Traces: t, Usage: u}) })

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"net"
 	"syscall"
+
+	"github.com/whence-dev/whence/internal/descriptors"
 )
 
 // A listener is a netpoll.Listener on the descriptor of a net.TCPListener itself.
@@ -64,6 +66,12 @@ func (l *listener) Accept() (net.Conn, error) {
 			syscall.CloseOnExec(fd)
 		}
 	})
+	if closed == nil && descriptors.IsExhausted(err) {
+		closed = l.raw.Control(func(ln uintptr) { err = descriptors.Drop(int(ln)) })
+		if closed == nil && err == nil {
+			return nil, nil //nolint:nilnil // refused: netpoll asks for the next one
+		}
+	}
 	switch {
 	case closed != nil:
 		return nil, closed

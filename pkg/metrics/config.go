@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/internal/otlp"
 )
 
@@ -129,7 +130,7 @@ func (m *Metrics) serve(ln net.Listener, profiles bool, log *slog.Logger) (stop 
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(ln) }()
+	go func() { failed <- srv.Serve(descriptors.BriefListener(ln)) }()
 	log.Info("serving metrics", "addr", ln.Addr().String())
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

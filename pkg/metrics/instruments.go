@@ -1,9 +1,12 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/whence-dev/whence/internal/descriptors"
 )
 
 // Units of OpenTelemetry. The metric names in a scrape end with the units, spelled out.
@@ -56,6 +59,8 @@ type instruments struct {
 	running, queued, kvUsed, kvLimit, kvCached metric.Int64ObservableGauge
 	healthy, known, unanswered                 metric.Int64ObservableGauge
 
+	exhausted metric.Int64ObservableCounter // of the process, not of a hop
+
 	meter metric.Meter
 }
 
@@ -67,6 +72,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by reason."),
 		refusedCalls:       m.counter("whence.calls.refused", rpcs, "gRPC calls that exceeded a limit: the time to the first message, or the open calls of one connection or of all."),
 		refusedConnections: m.counter("whence.connections.refused", sockets, "Client connections that were closed because of a limit: connections from one address, or all connections."),
+
+		exhausted: m.observed("whence.descriptors.refused", sockets, "Connections that the process refused because it was out of file descriptors, and requests on such connections.", descriptors.Refused),
 
 		carried: m.counter("whence.streams.carried", streams, "Streams that were opened to the hop below, by transport: a link, or gRPC while there is no link."),
 
@@ -126,6 +133,16 @@ func (m *maker) check(err error) {
 
 func (m *maker) counter(name, unit, help string) metric.Int64Counter {
 	i, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
+	m.check(err)
+	return i
+}
+
+// observed returns a counter whose value is another's.
+func (m *maker) observed(name, unit, help string, value func() int64) metric.Int64ObservableCounter {
+	i, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+		o.Observe(value())
+		return nil
+	}))
 	m.check(err)
 	return i
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -62,11 +63,15 @@ func (o *Operator) healthz(_ context.Context, c *app.RequestContext) {
 	c.String(http.StatusOK, "ok\n")
 }
 
-// readyz reports whether a request would be answered: this instance takes streams, and a
-// chat-service has a worker. Some workers may be down meanwhile, so the body counts them.
+// readyz reports whether a request would be answered: this instance takes streams and connections,
+// and a chat-service has a worker. Some workers may be down meanwhile, so the body counts them.
 func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 	if o.Hop.Live.Closed() {
 		c.String(http.StatusServiceUnavailable, "draining\n")
+		return
+	}
+	if descriptors.Low() {
+		c.String(http.StatusServiceUnavailable, "out of file descriptors\n")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

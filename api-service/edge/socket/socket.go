@@ -24,6 +24,7 @@ import (
 	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/internal/coarse"
+	"github.com/whence-dev/whence/internal/descriptors"
 )
 
 // ProbeEvery is the time between probes of an idle connection, such as the connection of a request
@@ -54,6 +55,7 @@ type Options struct {
 	// Enter counts a connection of a client, or returns false if it must be closed. leave is called when it is closed. nil
 	// admits every connection.
 	Enter func(client net.Addr) (leave func(), ok bool)
+	Late  *descriptors.Brief // the connections that have one of the last file descriptors; nil treats them like others
 }
 
 // A Socket is the connection of one client. All methods are safe for concurrent use.
@@ -65,6 +67,7 @@ type Socket struct {
 	body  int           // of Options
 	timer *coarse.Timer // calls expire. nil if poll is nil
 	leave func()        // of Options.Enter; nil without one
+	yield func()        // called when a late connection is closed; nil if the connection is not late
 
 	mu      sync.Mutex      // guards the following fields
 	fd      int             // valid while open
@@ -107,6 +110,9 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 		s.leave = leave
 	}
 	s.timer = o.Clock.NewTimer(s.expire)
+	if o.Late != nil && descriptors.Late(s.fd) {
+		s.yield = o.Late.Enter(s.Close)
+	}
 	// These never fail.
 	_ = inner.AddCloseCallback(s.closed)
 	_ = inner.SetOnDisconnect(s.disconnected)
@@ -155,8 +161,14 @@ func (s *Socket) closed(netpoll.Connection) error {
 	if s.leave != nil {
 		s.leave()
 	}
+	if s.yield != nil {
+		s.yield()
+	}
 	return nil
 }
+
+// Late reports whether the connection has one of the last file descriptors: only probes are answered.
+func (s *Socket) Late() bool { return s.yield != nil }
 
 // Of returns the Socket of the connection of c. For a connection without Accept, the Socket has no
 // descriptor, and its handlers cannot leave.

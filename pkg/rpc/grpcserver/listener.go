@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/whence-dev/whence/internal/descriptors"
 )
 
 // A listener remembers the connections that it has accepted. grpc-go's Stop closes the connections
@@ -17,7 +19,7 @@ type listener struct {
 }
 
 func newListener(ln net.Listener) *listener {
-	return &listener{Listener: ln, open: map[*acceptedConn]bool{}}
+	return &listener{Listener: descriptors.Listener(ln), open: map[*acceptedConn]bool{}}
 }
 
 // Accept implements net.Listener.

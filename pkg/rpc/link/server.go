@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/callctx"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
@@ -95,6 +96,7 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 
 // Serve accepts connections until Stop or Drain is called, or the listener is closed.
 func (s *Server) Serve(ln net.Listener) error {
+	ln = descriptors.Listener(ln)
 	if s.opts.TLS != nil {
 		ln = tls.NewListener(ln, s.opts.TLS)
 	}
