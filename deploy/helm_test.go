@@ -28,6 +28,7 @@ func TestHelmChart(t *testing.T) {
 	t.Run("roles", func(t *testing.T) { checkRoles(t, tool) })
 	t.Run("options", func(t *testing.T) { checkOptions(t, tool) })
 	t.Run("mutual TLS", func(t *testing.T) { checkMutualTLS(t, tool) })
+	t.Run("engines", checkEngines)
 	t.Run("wrong values", func(t *testing.T) { checkRefusals(t, tool) })
 }
 
@@ -98,6 +99,9 @@ func checkRole(t *testing.T, role string, objects map[string]object) {
 		t.Fatalf("%s has %d containers", role, len(pod.Containers))
 	}
 	c := pod.Containers[0]
+	if !strings.HasPrefix(c.Image, registry+"/"+role+":") {
+		t.Errorf("%s has the image %s", role, c.Image)
+	}
 	values := parse(c.Args)
 	known := flagsOf(t)[role]
 	for name := range values {
@@ -155,6 +159,11 @@ func checkOptions(t *testing.T, tool string) {
 			t.Errorf("values %q: %s is there, but switched off", where, key)
 		}
 	}
+	for _, role := range []string{"api-service", "chat-service", "llm-worker"} {
+		if image := render(t, tool, "")["Deployment "+role].Spec.Template.Spec.Containers[0].Image; image != registry+"/"+role+":"+version(t) {
+			t.Errorf("%s has the image %s, which is not the base's", role, image)
+		}
+	}
 	// Autoscalers use a metric that the services have.
 	template, err := os.ReadFile(chartDir + "/templates/autoscalers.yaml")
 	if err != nil {
@@ -208,6 +217,31 @@ func checkMutualTLS(t *testing.T, tool string) {
 	}
 	if c := render(t, tool, "")["Deployment chat-service"].Spec.Template.Spec.Containers[0]; c.ReadinessProbe["grpc"] == nil || parse(c.Args)["mtls-cert"] != "" {
 		t.Errorf("without mutual TLS, chat-service has %+v", c)
+	}
+}
+
+var engineNames = regexp.MustCompile(`(?m)^\t[A-Z]\w+ += "([a-z]+)" +// `)
+
+// checkEngines compares the engines of the schema with those of the worker.
+func checkEngines(t *testing.T) {
+	source, err := os.ReadFile("../llm-worker/worker/upstream.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, m := range engineNames.FindAllStringSubmatch(string(source), -1) {
+		known = append(known, m[1])
+	}
+	type schema struct {
+		Properties map[string]struct {
+			Properties map[string]struct{ Enum []string }
+		}
+	}
+	listed := decode[schema](t, chartDir+"/values.schema.json")[0].Properties["llmWorker"].Properties["engine"].Enum
+	slices.Sort(known)
+	slices.Sort(listed)
+	if len(known) < 5 || !slices.Equal(known, listed) {
+		t.Errorf("the schema has the engines %v; the worker has %v", listed, known)
 	}
 }
 

@@ -52,6 +52,52 @@ type object struct {
 	}
 }
 
+// registry is the prefix of the images that the manifests and the chart name.
+const registry = "ghcr.io/whence-dev"
+
+// version returns the version of the chart's images.
+func version(t *testing.T) string {
+	t.Helper()
+	return decode[struct{ AppVersion string }](t, chartDir+"/Chart.yaml")[0].AppVersion
+}
+
+// TestOneNameForEachImage: the manifests and the chart name the images that the commands of the guide
+// build and load.
+func TestOneNameForEachImage(t *testing.T) {
+	base := decode[struct {
+		Images []struct{ Name, NewName, NewTag string }
+	}](t, "kubernetes/base/kustomization.yaml")[0].Images
+	var named []string
+	for _, image := range base {
+		named = append(named, image.Name)
+		if image.NewName != "" || image.NewTag != version(t) {
+			t.Errorf("the base has %+v; the chart has the version %s", image, version(t))
+		}
+	}
+	for service := range ports {
+		if !slices.Contains(named, registry+"/"+service) {
+			t.Errorf("the base sets no tag of %s/%s", registry, service)
+		}
+	}
+	values := decode[struct {
+		Image struct{ Registry, Tag string }
+	}](t, chartDir+"/values.yaml")[0].Image
+	if values.Registry != registry || values.Tag != "" { // "" is the version
+		t.Errorf("the chart has the images %+v", values)
+	}
+	guide, err := os.ReadFile("../docs/howto/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{
+		"./scripts/release images " + registry + " " + version(t), "image=" + registry + "/$role:" + version(t), "--target $role -t $image .", "kind load docker-image $image",
+	} {
+		if !strings.Contains(string(guide), command) {
+			t.Errorf("docs/howto/kubernetes.md lacks %q", command)
+		}
+	}
+}
+
 func TestManifestsFitTogether(t *testing.T) {
 	flags := flagsOf(t)
 	there := map[string]bool{}
@@ -96,7 +142,7 @@ func TestManifestsFitTogether(t *testing.T) {
 		if got := parse(c.Args)["metrics-listen"]; got != "0.0.0.0:"+strconv.Itoa(port+1000) {
 			t.Errorf("%s shows its metrics on %s", service, got)
 		}
-		if c.Image != "whence/"+service || c.Ports[0].ContainerPort != port || c.ReadinessProbe == nil || c.Resources.Limits["memory"] == nil {
+		if c.Image != registry+"/"+service || c.Ports[0].ContainerPort != port || c.ReadinessProbe == nil || c.Resources.Limits["memory"] == nil {
 			t.Errorf("%s: %+v", service, c)
 		}
 		drain, err := time.ParseDuration(parse(c.Args)["drain"])
@@ -122,10 +168,10 @@ func TestManifestsFitTogether(t *testing.T) {
 		o := decode[object](t, "kubernetes/overlays/vllm/"+patch+".yaml")[0]
 		pod := o.Spec.Template.Spec
 		check(t, "vllm", patch, pod.Containers[0].Args, flags[patch], there)
-		base := parse(objects[patch]["Deployment"].Spec.Template.Spec.Containers[0].Args)
-		for name, value := range parse(pod.Containers[0].Args) { // the patch replaces the arguments of the base
-			if was, ok := base[name]; ok && was != value {
-				t.Errorf("vllm: --%s of %s is %s, but %s in the base", name, patch, value, was)
+		patched := parse(pod.Containers[0].Args)
+		for name, value := range parse(objects[patch]["Deployment"].Spec.Template.Spec.Containers[0].Args) { // the patch replaces the arguments of the base
+			if got, ok := patched[name]; !ok || got != value {
+				t.Errorf("vllm: --%s of %s is %q, but %q in the base", name, patch, got, value)
 			}
 		}
 		if patch != "llm-worker" {
@@ -153,8 +199,8 @@ func TestKustomizeBuilds(t *testing.T) {
 		}
 	}
 	for dir, want := range map[string][]string{
-		"kubernetes/base":          {"image: whence/llm-worker:latest", "namespace: whence", "app.kubernetes.io/part-of: whence"},
-		"kubernetes/overlays/vllm": {"--engine=vllm", "nvidia.com/gpu", "image: whence/chat-service:latest", "readOnlyRootFilesystem: true"},
+		"kubernetes/base":          {"image: " + registry + "/llm-worker:" + version(t), "namespace: whence", "app.kubernetes.io/part-of: whence"},
+		"kubernetes/overlays/vllm": {"--engine=vllm", "nvidia.com/gpu", "image: " + registry + "/chat-service:" + version(t), "readOnlyRootFilesystem: true"},
 	} {
 		out, err := exec.Command(tool, "build", dir).CombinedOutput()
 		if err != nil {

@@ -5,6 +5,10 @@
 // each architecture. All images of an architecture have the same two layers, and differ in their
 // entry point only. With -push, each index also goes to the registry, with the credentials of
 // ~/.docker/config.json.
+//
+// image -archives DIR -registry REGISTRY -version VERSION BINARY writes the images of one binary, for
+// this machine's architecture, as archives that `docker load`, `kind load image-archive` and `ctr image
+// import` read. Each has the name REGISTRY/ROLE:VERSION.
 package main
 
 import (
@@ -14,6 +18,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -23,15 +28,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 func main() {
 	log.SetFlags(0)
 	push := flag.String("push", "", "`registry` and prefix to push to, such as ghcr.io/whence-dev; empty: none")
+	archives := flag.String("archives", "", "`directory` for archives of the images of one binary")
+	registry := flag.String("registry", "", "`registry` and prefix in the names of the archives' images")
+	version := flag.String("version", "", "`version` of the archives' images")
 	flag.Parse()
+	if *archives != "" && flag.NArg() == 1 {
+		if err := archive(*archives, *registry, *version, flag.Arg(0)); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if flag.NArg() != 2 {
-		log.Fatal("usage: image [-push REGISTRY] DIST LAYOUT")
+		log.Fatal("usage: image [-push REGISTRY] DIST LAYOUT, or image -archives DIR -registry REGISTRY -version VERSION BINARY")
 	}
 	r, err := read(flag.Arg(0))
 	if err != nil {
@@ -52,6 +67,33 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+}
+
+// archive writes an archive of each image of a binary for this machine's architecture.
+func archive(dir, registry, version, binary string) error {
+	layers, err := layersOf(binary)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	r := &release{Version: version}
+	for _, role := range roles {
+		tag, err := name.NewTag(registry + "/" + role.name + ":" + version)
+		if err != nil {
+			return err
+		}
+		img, err := r.image(role, runtime.GOARCH, layers)
+		if err != nil {
+			return fmt.Errorf("%s: %w", tag, err)
+		}
+		if err := tarball.WriteToFile(filepath.Join(dir, role.name+".tar"), tag, img); err != nil {
+			return fmt.Errorf("%s: %w", tag, err)
+		}
+		log.Print("made ", tag)
+	}
+	return nil
 }
 
 // A release is what goreleaser has built.
