@@ -44,7 +44,7 @@ type Config struct {
 	Images      image.Limits  // of the images of a request; the zero value refuses all images
 	MaxStreams  int           // maximum live streams; further ones are OVERLOADED
 	ReadTimeout time.Duration // for a request's header and body
-	// SocketLifetime bounds a WebSocket of /v1/responses; 0 means DefaultSocketLifetime.
+	// SocketLifetime bounds a WebSocket of /v1/responses or /v1/converse; 0 means DefaultSocketLifetime.
 	SocketLifetime time.Duration
 	WriteTimeout   time.Duration // for one write to a client; after it the reader is too slow
 	// ClientTimeout is how long a client may acknowledge none of the data sent to it before it
@@ -153,7 +153,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // HTTPFlags adds only the flags for HTTP.
 func (c *Config) HTTPFlags(fs *flag.FlagSet) {
-	fs.DurationVar(&c.SocketLifetime, "socket-lifetime", DefaultSocketLifetime, "how long a WebSocket of /v1/responses may be open; its last response may finish")
+	fs.DurationVar(&c.SocketLifetime, "socket-lifetime", DefaultSocketLifetime, "how long a WebSocket of /v1/responses or /v1/converse may be open; its last answer may finish")
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "maximum `bytes` of a request's body")
 	c.Images.Flags(fs)
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to arrive, header and body together, and how long a new connection may send nothing")

@@ -7,6 +7,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -329,8 +330,9 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{
-		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Images: e.images, Log: e.log, Admit: e.count,
+		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Images: e.images, Log: e.log, Admit: e.countTalk, Identify: e.identifies,
 		Bounds: e.bounds(), KeepAlive: e.config.KeepAlive, ReadTimeout: e.config.ReadTimeout, MaxMessage: e.config.MaxBody,
+		Lifetime: cmp.Or(e.config.SocketLifetime, DefaultSocketLifetime), Recheck: recheckKeys,
 	}
 	h.GET("/v1/converse", conversations.Handle)
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)

@@ -146,14 +146,31 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 
 // count applies the limits of the caller's key to a stream, and admits it.
 func (e *Edge) count(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
-	grant, err := e.meter.Enter(conn, c)
-	if err != nil {
-		return nil, nil, err
+	ctx, _, end, err = e.countTalk(conn, c, id, claim)
+	return ctx, end, err
+}
+
+// countTalk is count for a stream whose turns are charged to the grant one by one.
+func (e *Edge) countTalk(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, grant *quota.Grant, end func(), err error) {
+	if grant, err = e.meter.Enter(conn, c); err != nil {
+		return nil, nil, nil, err
 	}
 	if ctx, end, err = e.admit(conn, c, grant, id, claim); err != nil {
 		grant.End(0)
 	}
-	return ctx, end, err
+	return ctx, grant, end, err
+}
+
+// recheckKeys is the time between two checks of the key of an open conversation.
+const recheckKeys = 2 * time.Second
+
+// identifies returns why a caller with this key may not make streams now, or nil.
+func (e *Edge) identifies(conn context.Context, key string) error {
+	caller, err := e.guard.Caller(conn, key)
+	if err != nil {
+		return err
+	}
+	return caller.Make()
 }
 
 // admit admits a stream under its id, with the claim of its caller. The stream's context has the

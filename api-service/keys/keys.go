@@ -42,7 +42,7 @@ type Entry struct {
 	ID string `yaml:"id"`
 	// Tenant owns the streams that are created with the key.
 	Tenant string `yaml:"tenant"`
-	// Expires is when the key stops being valid; zero means never. Running streams continue.
+	// Expires is when the key stops being valid; zero means never. Running answers continue.
 	Expires time.Time `yaml:"expires"`
 
 	Terms `yaml:",inline"`

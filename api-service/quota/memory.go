@@ -34,15 +34,20 @@ func (m *memory) name() string {
 	return m.run + ":" + strconv.FormatUint(m.last, 36)
 }
 
-// enter counts a request and a stream of the accounts, unless one of them has no room and check is true.
-func (m *memory) enter(accounts []Account, stream string, now time.Duration, check bool) (states []state, refused refusal) {
+// enter charges the tokens of v to the accounts. It counts the requests and the stream of v, unless
+// an account has no room and check is true.
+func (m *memory) enter(accounts []Account, v visit, now time.Duration, check bool) (states []state, refused refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep(now)
 	states, refused = make([]state, len(accounts)), granted
 	for i, a := range accounts {
-		states[i] = m.count(a.Name, now).state(now)
-		if full := states[i].full(a.Limits); check && full != 0 && refused.account < 0 {
+		c := m.count(a.Name, now)
+		c.tokens.now += float64(v.tokens)
+		if states[i] = c.state(now); c.streams[v.stream] {
+			states[i].streams-- // a stream leaves room for itself
+		}
+		if full := states[i].full(a.Limits, v.requests); check && full != 0 && refused.account < 0 {
 			refused = refusal{i, full}
 		}
 	}
@@ -51,8 +56,8 @@ func (m *memory) enter(accounts []Account, stream string, now time.Duration, che
 	}
 	for i, a := range accounts {
 		c := m.counts[a.Name]
-		c.requests.now++
-		c.streams[stream] = true
+		c.requests.now += float64(v.requests)
+		c.streams[v.stream] = true
 		states[i].requests = c.requests
 	}
 	return states, refused
@@ -67,6 +72,13 @@ func (m *memory) leave(accounts []Account, stream string, tokens int, now time.D
 		c.tokens.now += float64(tokens)
 		delete(c.streams, stream)
 	}
+}
+
+// A visit is the admission of a stream, or a turn of a stream that was admitted.
+type visit struct {
+	stream   string
+	requests int // to count
+	tokens   int // to charge, whether or not the accounts have room
 }
 
 // A liveStream is a stream that counts for an account.

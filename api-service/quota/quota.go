@@ -2,8 +2,9 @@
 //
 // A minute is a sliding window: it covers the current minute, and the part of the
 // previous minute that began less than 60 s ago, whose use is assumed to be even. A request counts
-// when it is admitted. Tokens count when their stream has ended, because their number is not known
-// before: an account over its limit gets no new streams until the window has moved on.
+// when it is admitted. Tokens count when their stream, or their turn of a conversation, has ended,
+// because their number is not known before: an account over its limit gets no new streams and turns
+// until the window has moved on.
 //
 // Instances of api-service share the counts through a Redis server. Each instance also counts for
 // itself. While the server does not answer, each instance applies the limits to its own counts or
@@ -121,6 +122,9 @@ type Grant struct {
 	stream   string
 	states   []state
 	once     sync.Once
+
+	mu      sync.Mutex // held while tokens are charged
+	charged int        // tokens of the stream that are charged already
 }
 
 // Admit counts a request, and a running stream until End, or refuses the request with OVERLOADED.
@@ -137,7 +141,7 @@ func (b *Book) Admit(ctx context.Context, all []Account) (*Grant, error) {
 		return nil, nil //nolint:nilnil // a nil Grant has no limits
 	}
 	g := &Grant{book: b, accounts: accounts, stream: b.own.name()}
-	states, refused, err := b.enter(ctx, g)
+	states, refused, err := b.enter(ctx, g, visit{stream: g.stream, requests: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -148,26 +152,65 @@ func (b *Book) Admit(ctx context.Context, all []Account) (*Grant, error) {
 	return g, nil
 }
 
+// Turn counts another request of a stream that was admitted, such as the next turn of a
+// conversation, or refuses it with OVERLOADED.
+func (g *Grant) Turn(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
+	states, refused, err := g.book.enter(ctx, g, visit{stream: g.stream, requests: 1})
+	if err == nil && refused.account >= 0 {
+		return (&Grant{accounts: g.accounts, states: states}).refusal(refused)
+	}
+	return err
+}
+
+// Charge charges the tokens that a stream has used so far, without those that were charged before.
+// If the server does not answer, a later Charge or End charges them; if only its answer was lost, it
+// has charged them twice.
+func (g *Grant) Charge(ctx context.Context, total int) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b, more := g.book, total-g.charged
+	if more <= 0 || b.shared != nil && !b.asks() {
+		return
+	}
+	v := visit{stream: g.stream, tokens: more}
+	if b.shared != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+		defer cancel()
+		_, _, err := b.shared.enter(ctx, g.accounts, v)
+		if b.answered(err); err != nil {
+			return
+		}
+	}
+	b.own.enter(g.accounts, v, uptime.Now(), false)
+	g.charged = total
+}
+
 // enter counts on the server and in this instance.
-func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused refusal, err error) {
+func (b *Book) enter(ctx context.Context, g *Grant, v visit) (states []state, refused refusal, err error) {
 	if !b.asks() {
 		if b.shared != nil && b.config.Closed {
 			return nil, refused, errNoServer
 		}
-		states, refused = b.own.enter(g.accounts, g.stream, uptime.Now(), true)
+		states, refused = b.own.enter(g.accounts, v, uptime.Now(), true)
 		return states, refused, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
 	defer cancel()
-	states, refused, err = b.shared.enter(ctx, g.accounts, g.stream)
+	states, refused, err = b.shared.enter(ctx, g.accounts, v)
 	b.answered(err)
 	switch {
 	case err != nil && b.config.Closed:
 		return nil, refused, errNoServer
 	case err != nil:
-		states, refused = b.own.enter(g.accounts, g.stream, uptime.Now(), true)
+		states, refused = b.own.enter(g.accounts, v, uptime.Now(), true)
 	case refused.account < 0:
-		b.own.enter(g.accounts, g.stream, uptime.Now(), false)
+		b.own.enter(g.accounts, v, uptime.Now(), false)
 	}
 	return states, refused, nil
 }
@@ -196,14 +239,17 @@ func (b *Book) answered(err error) {
 	}
 }
 
-// End ends the stream of a grant, and charges its tokens. Later calls do nothing. End does not wait
+// End ends the stream of a grant, and charges its tokens, without those that Charge has charged. Later calls do nothing. End does not wait
 // for the server.
 func (g *Grant) End(tokens int) {
 	if g == nil {
 		return
 	}
 	g.once.Do(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		b := g.book
+		tokens = max(0, tokens-g.charged)
 		b.own.leave(g.accounts, g.stream, tokens, uptime.Now())
 		if b.shared != nil {
 			b.leaves.Go(func() { b.depart(departure{accounts: g.accounts, stream: g.stream, tokens: tokens}) })

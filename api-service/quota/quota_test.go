@@ -380,13 +380,13 @@ func TestWindow(t *testing.T) {
 func TestMemoryForgetsIdleAccounts(t *testing.T) {
 	m := newMemory()
 	now := 100 * time.Minute
-	m.enter(account("idle", Limits{Requests: 1}), "s1", now, true)
+	m.enter(account("idle", Limits{Requests: 1}), visit{stream: "s1", requests: 1}, now, true)
 	m.leave(account("idle", Limits{}), "s1", 5, now)
-	m.enter(account("busy", Limits{Requests: 1}), "s2", now, true)
-	if _, refused := m.enter(account("idle", Limits{Requests: 1}), "s3", now+59*time.Second, true); refused.limit != requests {
+	m.enter(account("busy", Limits{Requests: 1}), visit{stream: "s2", requests: 1}, now, true)
+	if _, refused := m.enter(account("idle", Limits{Requests: 1}), visit{stream: "s3", requests: 1}, now+59*time.Second, true); refused.limit != requests {
 		t.Error(refused)
 	}
-	m.enter(account("other", Limits{}), "s4", now+3*time.Minute, true)
+	m.enter(account("other", Limits{}), visit{stream: "s4", requests: 1}, now+3*time.Minute, true)
 	if m.counts["idle"] != nil || m.counts["busy"] == nil {
 		t.Errorf("%v", m.counts)
 	}
@@ -398,11 +398,11 @@ func TestLateCallerDoesNotMoveAMinuteBack(t *testing.T) {
 	m := newMemory()
 	a := account("a", Limits{Requests: 10})
 	for i := range 10 {
-		m.enter(a, fmt.Sprint(i), 59*time.Second, true)
+		m.enter(a, visit{stream: fmt.Sprint(i), requests: 1}, 59*time.Second, true)
 	}
-	m.enter(a, "next", time.Minute+time.Millisecond, true)
+	m.enter(a, visit{stream: "next", requests: 1}, time.Minute+time.Millisecond, true)
 	m.leave(a, "0", 0, time.Minute-time.Millisecond)
-	if _, refused := m.enter(a, "again", time.Minute+2*time.Millisecond, true); refused.limit != requests {
+	if _, refused := m.enter(a, visit{stream: "again", requests: 1}, time.Minute+2*time.Millisecond, true); refused.limit != requests {
 		t.Error("the use of the last minute is forgotten:", refused)
 	}
 }
@@ -413,5 +413,45 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	if _, err := New(Config{Redis: "no URL"}); err == nil {
 		t.Error("an invalid URL is accepted")
+	}
+}
+
+// TestAStreamIsChargedAndCheckedPerTurn checks that the tokens of a turn count when it has ended,
+// once, and that further turns of the stream count as requests.
+func TestAStreamIsChargedAndCheckedPerTurn(t *testing.T) {
+	for name, both := range books(t) {
+		t.Run(name, func(t *testing.T) {
+			here, there := both[0], both[1]
+			a := account("turns", Limits{Requests: 3, Tokens: 100, Streams: 1})
+			g, err := here.Admit(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Charge(t.Context(), 60)
+			g.Charge(t.Context(), 60)
+			if err := g.Turn(t.Context()); err != nil { // its own stream leaves room for itself
+				t.Error(err)
+			}
+			g.Charge(t.Context(), 99)
+			if err := g.Turn(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if why := refusedFor(t, g.Turn(t.Context())); !strings.Contains(why, "3 requests per minute") {
+				t.Errorf("a fourth turn: %q", why)
+			}
+			g.End(99)
+			b := account("tokens", Limits{Tokens: 100})
+			if g, err = here.Admit(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			defer g.End(100)
+			g.Charge(t.Context(), 100)
+			if why := refusedFor(t, g.Turn(t.Context())); !strings.Contains(why, "100 tokens per minute") {
+				t.Errorf("a turn beyond the tokens: %q", why)
+			}
+			if _, err := there.Admit(t.Context(), b); !strings.Contains(refusedFor(t, err), "100 tokens per minute") {
+				t.Error("another request while the stream is open:", err)
+			}
+		})
 	}
 }

@@ -56,12 +56,13 @@ local function set(key, u)
 end`
 
 var (
-	// enter counts a request and a stream of the accounts, unless an account has no room. Its keys
-	// are the hash and the set of each account. It returns the number of the account without room,
+	// enter charges tokens to the accounts. It counts requests and a stream of the accounts, unless an
+	// account has no room; a stream that counts already leaves room for itself. Its keys are the
+	// hash and the set of each account. It returns the number of the account without room,
 	// from 1, or 0; the number of the limit; the milliseconds since the minute began; and the
 	// windows and the streams of each account.
 	enter = redis.NewScript(use + `
-local stream, lease = ARGV[1], tonumber(ARGV[2])
+local stream, lease, asked, used = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local at = now % 60000
 local rest = 1 - at / 60000
 local refused, limit, uses, running = 0, 0, {}, {}
@@ -69,10 +70,13 @@ for i = 1, #KEYS / 2 do
   local u = roll(KEYS[2*i-1])
   redis.call('ZREMRANGEBYSCORE', KEYS[2*i], '-inf', '(' .. string.format('%.0f', now))
   local n = redis.call('ZCARD', KEYS[2*i])
-  local requests, tokens, streams = tonumber(ARGV[3*i]), tonumber(ARGV[3*i+1]), tonumber(ARGV[3*i+2])
+  if redis.call('ZSCORE', KEYS[2*i], stream) then n = n - 1 end
+  u[3] = u[3] + used
+  if used > 0 then set(KEYS[2*i-1], u) end
+  local requests, tokens, streams = tonumber(ARGV[3*i+2]), tonumber(ARGV[3*i+3]), tonumber(ARGV[3*i+4])
   uses[i], running[i] = u, n
   local full = 0
-  if requests > 0 and u[1] + u[2] * rest + 1 > requests then full = 1
+  if asked > 0 and requests > 0 and u[1] + u[2] * rest + asked > requests then full = 1
   elseif tokens > 0 and u[3] + u[4] * rest >= tokens then full = 2
   elseif streams > 0 and n >= streams then full = 3 end
   if full > 0 and refused == 0 then refused, limit = i, full end
@@ -81,7 +85,7 @@ local out = {refused, limit, at}
 for i = 1, #KEYS / 2 do
   local u = uses[i]
   if refused == 0 then
-    u[1] = u[1] + 1
+    u[1] = u[1] + asked
     set(KEYS[2*i-1], u)
     redis.call('ZADD', KEYS[2*i], now + lease, stream)
     redis.call('PEXPIRE', KEYS[2*i], 2 * lease)
@@ -123,9 +127,9 @@ func keysOf(accounts []Account) (keys []string) {
 	return keys
 }
 
-// enter counts a request and a stream of the accounts, unless an account has no room.
-func (s *server) enter(ctx context.Context, accounts []Account, stream string) (states []state, refused refusal, err error) {
-	args := []any{stream, streamLease.Milliseconds()}
+// enter charges and counts a visit, as memory.enter does.
+func (s *server) enter(ctx context.Context, accounts []Account, v visit) (states []state, refused refusal, err error) {
+	args := []any{v.stream, streamLease.Milliseconds(), v.requests, v.tokens}
 	for _, a := range accounts {
 		args = append(args, a.Limits.Requests, a.Limits.Tokens, a.Limits.Streams)
 	}

@@ -44,10 +44,10 @@ type state struct {
 	streams          int // running streams, without the requested one
 }
 
-// full returns the limit that leaves no room for another request, or 0.
-func (s state) full(l Limits) limit {
+// full returns the limit that leaves no room for n further requests of a stream, or 0.
+func (s state) full(l Limits, n int) limit {
 	switch {
-	case l.Requests > 0 && s.requests.sum(s.at)+1 > float64(l.Requests):
+	case n > 0 && l.Requests > 0 && s.requests.sum(s.at)+float64(n) > float64(l.Requests):
 		return requests
 	case l.Tokens > 0 && s.tokens.sum(s.at) >= float64(l.Tokens):
 		return tokens

@@ -14,6 +14,10 @@ var ErrInboxFull = errors.New("the inbox is full: too many messages have arrived
 // Inbox, an engine's request is a sequence. An Inbox is bounded, and Put never blocks, because the
 // goroutine that calls Put must also receive a stop that comes after unread items.
 type Inbox[T any] struct {
+	// Check is called for each item that Next takes, while the stream is not idle; nil accepts all
+	// items. It may wait. Its error replaces the item. It must not change while Next runs.
+	Check func(ctx context.Context) error
+
 	// Static.
 	maxItems, maxBytes int
 	ready              chan struct{} // capacity 1: Next has something to check
@@ -64,14 +68,21 @@ func (b *Inbox[T]) Next(ctx context.Context) (item T, err error) {
 	if cause := Cause(ctx); cause != nil {
 		return item, cause
 	}
-	item, err = b.take()
-	if !errors.Is(err, errNothingYet) {
-		return item, err
+	if item, err = b.take(); errors.Is(err, errNothingYet) {
+		item, err = b.await(ctx)
 	}
+	if err == nil && b.Check != nil {
+		err = b.Check(ctx)
+	}
+	return item, err
+}
+
+// await waits for an item.
+func (b *Inbox[T]) await(ctx context.Context) (item T, err error) {
 	stopping, ctl := Stopping(ctx), ControlOf(ctx)
 	ctl.setIdle(true)
 	defer ctl.setIdle(false)
-	for errors.Is(err, errNothingYet) {
+	for err = errNothingYet; errors.Is(err, errNothingYet); {
 		select {
 		case <-b.ready:
 		case <-stopping:

@@ -119,3 +119,30 @@ func TestDrainStopsIdleStreamsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestCheckOfAnInbox checks that an item is checked before Next returns it, and that the stream does
+// not count as idle meanwhile.
+func TestCheckOfAnInbox(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	idle := false
+	ctl.OnIdle(func(is bool) { idle = is })
+	b, refused := stream.NewInbox[int](2, 100), errors.New("refused")
+	b.Check = func(context.Context) error {
+		if idle {
+			t.Error("the stream is idle while an item is checked")
+		}
+		return refused
+	}
+	time.AfterFunc(time.Millisecond, func() { _ = b.Put(1, 1) })
+	if _, err := b.Next(ctx); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	b.Check = nil
+	if err := b.Put(2, 1); err != nil {
+		t.Fatal(err)
+	}
+	if item, err := b.Next(ctx); item != 2 || err != nil {
+		t.Error(item, err)
+	}
+}

@@ -34,7 +34,9 @@ import (
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/image"
+	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/quota"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -59,13 +61,18 @@ type Service struct {
 	Gate   *gate.Gate
 	Images *image.Fetcher // has the limits of the images of a conversation
 	Log    *slog.Logger
-	// Admit admits a stream under its id, with the claim of its caller. The caller calls end.
-	Admit func(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error)
+	// Admit admits a stream under its id, with the claim of its caller. The caller calls end, which
+	// ends the grant.
+	Admit func(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, grant *quota.Grant, end func(), err error)
+	// Identify returns why a caller with this key gets no more answers, or nil.
+	Identify func(conn context.Context, key string) error
 
 	Bounds      clientconn.Bounds
 	KeepAlive   time.Duration // time between pings; 0 means none
 	ReadTimeout time.Duration // for the first message
 	MaxMessage  int64         // bytes of one message of a client
+	Lifetime    time.Duration // of a WebSocket; an answer that is running at its end may finish
+	Recheck     time.Duration // time between two checks of the key of a conversation
 }
 
 // Handle handles GET /v1/converse.
@@ -73,13 +80,14 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	t := &talk{
 		service: s, id: exchange.StreamID(conn, c), images: s.Images.Checker(),
 		later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, maxBytes),
+		turns: turns{conversation: conn, key: string(c.GetHeader(keys.Header))},
 	}
 	shake, err := t.check(conn, c)
 	if err != nil {
 		s.Desk.Refuse(c, err)
 		return
 	}
-	ctx, end, err := s.Admit(exchange.Traced(conn, c), c, &t.id, t.claim)
+	ctx, grant, end, err := s.Admit(exchange.Traced(conn, c), c, &t.id, t.claim)
 	if err != nil {
 		shake.Cancel()
 		s.Desk.Refuse(c, err)
@@ -87,7 +95,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	}
 	ended := sync.OnceFunc(end)
 	defer ended()
-	t.ctl, t.record = stream.ControlOf(ctx), ledger.Of(ctx)
+	t.ctl, t.record, t.turns.grant = stream.ControlOf(ctx), ledger.Of(ctx), grant
 	t.record.Leaves(leave.Policy{}.String())
 	client := clientconn.Take(c)
 	defer client.GiveBack()
@@ -99,7 +107,12 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 		Name: s.Hop.Name, Log: s.Log, KeepAlive: s.KeepAlive, Patience: s.Bounds.Client, Take: t.take, Lost: t.leave,
 	})
 	defer func() { session.Wait(s.Hop.Live.Closed()) }()
+	var watching sync.WaitGroup
+	done := make(chan struct{})
+	watching.Go(func() { t.watch(done) })
 	o := rpc.Drive(rpc.WithDeadline(loop.With(ctx, &t.carrier), t.timeout), s.Hop, chats.Converse, t.answer, nil, t.send)
+	close(done)
+	watching.Wait()
 	t.tell(ctx, session, o)
 	ended() // the stream ends before the WebSocket does
 }
@@ -112,6 +125,7 @@ type talk struct {
 	claim   *llmv1.Claim // of the conversation; the first message may add a tier
 	timeout time.Duration
 	later   *stream.Inbox[*chatv1.ConverseRequest] // the client's messages
+	turns   turns
 
 	// Set before the Session.
 	ctl    *stream.Control
@@ -209,6 +223,11 @@ func (t *talk) answer(ctx context.Context, _ *chatv1.ChatRequest) iter.Seq2[*cha
 			yield(nil, err)
 			return
 		}
+		if err := t.turns.begin(); err != nil {
+			yield(nil, err)
+			return
+		}
+		t.later.Check = t.admit
 		t.service.Engine(ctx, &chats.Conversation{First: first, Later: t.later})(yield)
 	}
 }
@@ -261,6 +280,9 @@ func (t *talk) send(out *chatv1.ConverseResponse) error {
 	if err == nil && waits {
 		t.carrier.Wait()
 		err = t.client.Flush()
+	}
+	if err == nil && out.GetTurnEnd() != nil {
+		t.charge()
 	}
 	return err
 }
