@@ -182,7 +182,9 @@ func (o *object) value(b byte) progress {
 
 // quoted continues the string in o.token.
 func (o *object) quoted(b byte) progress {
-	o.token = append(o.token, b)
+	if o.token = append(o.token, b); len(o.token) > maxHead {
+		return bad
+	}
 	if b != '"' || o.escaped() {
 		return more
 	}
