@@ -138,8 +138,8 @@ func (c clock) expired() bool { return !c.at.IsZero() && expired(time.Until(c.at
 
 // stopped returns why the context of a handler ended before the handler returned, or nil while the
 // context is live. An empty path stands for this hop. draining reports that the server is shutting
-// down.
-func stopped(base context.Context, caller string, limit clock, draining bool) *streamerr.Error {
+// down, lost that the caller's connection has ended.
+func stopped(base context.Context, caller string, limit clock, draining, lost bool) *streamerr.Error {
 	err := base.Err()
 	if err == nil {
 		return nil
@@ -158,6 +158,8 @@ func stopped(base context.Context, caller string, limit clock, draining bool) *s
 		return &streamerr.Error{Reason: streamerr.Draining, Message: "the server closed the connection because of its maximum age", Cause: err}
 	case kitexerr.ShutDown(err) && draining:
 		return &streamerr.Error{Reason: streamerr.Draining, Message: "this server shut down before the handler returned", Cause: err}
+	case kitexerr.ShutDown(err) && lost: // Kitex's text is that of a shutdown
+		return &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(caller), Message: "the caller's connection broke", Cause: err}
 	case kitexerr.ShutDown(err): // Kitex passes the shutdown of the caller's own server on to its calls
 		return &streamerr.Error{Reason: streamerr.Draining, Path: streamerr.NewPath(caller), Message: "the caller shut down", Cause: err}
 	case kitexerr.Lost(err):

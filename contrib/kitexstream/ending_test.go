@@ -32,6 +32,7 @@ func TestReasonOfACanceledGRPCHandler(t *testing.T) {
 		err      error
 		limit    clock
 		draining bool
+		lost     bool
 		reason   streamerr.Reason
 		path     string
 	}{
@@ -43,16 +44,18 @@ func TestReasonOfACanceledGRPCHandler(t *testing.T) {
 		"a connection that was too old":        {err: aged, limit: soon, reason: streamerr.Draining},
 		"a shutdown of this server":            {err: down, limit: soon, draining: true, reason: streamerr.Draining},
 		"a shutdown of the caller":             {err: down, reason: streamerr.Draining, path: "shop"},
+		"a connection that broke as if by one": {err: down, lost: true, reason: streamerr.PeerLost, path: "shop"},
+		"the same while this server drains":    {err: down, lost: true, draining: true, reason: streamerr.Draining},
 		"a reset while this server shuts down": {err: reset, draining: true, reason: streamerr.PeerReset, path: "shop"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := stopped(endedContext{t.Context(), test.err}, "shop", test.limit, test.draining)
+			e := stopped(endedContext{t.Context(), test.err}, "shop", test.limit, test.draining, test.lost)
 			if e.Reason != test.reason || e.Path.String() != test.path || !errors.Is(e, test.err) {
 				t.Errorf("%v, not %s [%s]", e, test.reason, test.path)
 			}
 		})
 	}
-	if e := stopped(t.Context(), "shop", far, true); e != nil {
+	if e := stopped(t.Context(), "shop", far, true, false); e != nil {
 		t.Errorf("the context is live, but has the ending %v", e)
 	}
 }

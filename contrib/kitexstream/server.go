@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
 
 	"github.com/bytedance/gopkg/cloud/metainfo"
@@ -29,7 +30,7 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 		stream := s.monitor.Begin(base, telemetry.Call{
 			Method: method(telemetry.Server, ri), Peer: caller, Via: via,
 			Parent:  streamtrace.ReadParent(func(key string) string { return header(base, key) }),
-			Stopped: func() *streamerr.Error { return stopped(base, caller, limit, s.draining.Load()) },
+			Stopped: s.stopped(base, ri, caller, limit),
 		})
 		stream.Note(streamtrace.RecvHeader, "", &streamerr.Error{Path: via})
 		call := &serverCall{stream: stream, ri: ri}
@@ -42,6 +43,28 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 		}()
 		err = next(telemetry.With(withoutHeaders(base), stream), call.wrap(st))
 		return err
+	}
+}
+
+// stopped returns a function that returns why the context of a call ended, as of the first time that
+// it is called after that, or nil while the context is live.
+func (s serverSuite) stopped(base context.Context, ri rpcinfo.RPCInfo, caller string, limit clock) func() *streamerr.Error {
+	var addr net.Addr
+	if from := ri.From(); from != nil {
+		addr = from.Address()
+	}
+	known := s.conns.has(addr)
+	var (
+		mu  sync.Mutex
+		why *streamerr.Error
+	)
+	return func() *streamerr.Error {
+		mu.Lock()
+		defer mu.Unlock()
+		if why == nil {
+			why = stopped(base, caller, limit, s.draining.Load(), known && !s.conns.has(addr))
+		}
+		return why
 	}
 }
 

@@ -35,7 +35,7 @@ import (
 // Server returns the suite of a server. Any number of servers and clients may share a monitor.
 // Kitex keeps a shutdown hook for each suite until the process ends.
 func Server(r *telemetry.Monitor) server.Suite {
-	s := serverSuite{r, new(atomic.Bool)}
+	s := serverSuite{r, new(atomic.Bool), &connections{open: map[string]int{}}}
 	draining := s.draining
 	server.RegisterShutdownHook(func() { draining.Store(true) })
 	return s
@@ -67,11 +67,12 @@ type serverSuite struct {
 	// draining is set when a Kitex server of the process shuts down: Kitex's hooks do not tell
 	// which.
 	draining *atomic.Bool
+	conns    *connections
 }
 
 // Options implements server.Suite.
 func (s serverSuite) Options() []server.Option {
-	return []server.Option{server.WithStreamOptions(server.WithStreamMiddleware(s.middleware))}
+	return []server.Option{server.WithBoundHandler(s.conns), server.WithStreamOptions(server.WithStreamMiddleware(s.middleware))}
 }
 
 type clientSuite struct {

@@ -106,7 +106,7 @@ func (t *thriftServer) stop() {
 	}
 	t.stopping.Do(func() {
 		close(t.exit)
-		_ = <-t.served // an error if calls were cut
+		<-t.served //nolint:errcheck // an error means that calls were cut
 		t.queue.Release()
 	})
 }
