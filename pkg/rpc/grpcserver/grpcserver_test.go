@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc/grpcserver"
@@ -74,6 +75,25 @@ func TestFirstByteDecides(t *testing.T) {
 	got := make([]byte, len(hello))
 	if _, err := io.ReadFull(nc, got); err != nil || string(got) != hello {
 		t.Errorf("the other server reads %q, %v", got, err)
+	}
+}
+
+// TestConnectionsInMemoryAreGRPC: they have no descriptor to look at.
+func TestConnectionsInMemoryAreGRPC(t *testing.T) {
+	s := grpcserver.New(grpcserver.Options{Foreign: func(nc net.Conn) { _ = nc.Close() }})
+	healthpb.RegisterHealthServer(s, health.NewServer())
+	ln := bufconn.Listen(1 << 16)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) })
+	t.Cleanup(func() { s.Close(0); serving.Wait() })
+	cc, err := grpc.NewClient("passthrough:memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return ln.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	if _, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,7 +2,6 @@ package grpcserver
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"syscall"
@@ -35,15 +34,16 @@ func (s sorter) Clone() credentials.TransportCredentials {
 	return sorter{s.TransportCredentials.Clone(), s.foreign}
 }
 
-// peek waits for the first byte of a connection, and leaves it unread.
+// peek waits for the first byte of a connection, and leaves it unread. Only gRPC comes over a
+// connection without a descriptor, such as one in memory.
 func peek(nc net.Conn) (first byte, err error) {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return 0, fmt.Errorf("grpcserver: %T has no descriptor", nc)
+		return http2.ClientPreface[0], nil
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return 0, err
+		return http2.ClientPreface[0], nil //nolint:nilerr // see above
 	}
 	var (
 		b      [1]byte
