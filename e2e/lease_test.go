@@ -7,8 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TestOnlyWorkerKeepsItsStreamsWithoutItsLease: somebody revokes the lease of the only worker, again and
-// again. No request is refused, because the worker answers its probes.
+// TestOnlyWorkerKeepsItsStreamsWithoutItsLease: somebody revokes the lease of the only worker,
+// again and again. No request is refused, because the worker answers its probes.
 func TestOnlyWorkerKeepsItsStreamsWithoutItsLease(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/internal/endlesstest"
 )
 
-// TestEndlessAnswersOfImageServersAreBounded: they cost no more than the limits allow, and the client is told
-// nothing of the answer.
+// TestEndlessAnswersOfImageServersAreBounded: they cost no more than the limits allow, and the
+// client is told nothing of the answer.
 func TestEndlessAnswersOfImageServersAreBounded(t *testing.T) { //nolint:paralleltest // it measures what the process allocates
 	for name, answer := range endlesstest.Answers {
 		s := httptest.NewServer(answer)

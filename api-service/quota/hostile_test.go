@@ -46,8 +46,8 @@ func TestNoAnswerOfRedisEndsTheProcess(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever numbers the server answers with, a refusal names an account and a limit, and its
-// client may try again within two minutes.
+// FuzzAnswer: whatever numbers the server answers with, a refusal names an account and a limit, and
+// its client may try again within two minutes.
 func FuzzAnswer(f *testing.F) {
 	f.Add(int64(1), int64(1), int64(5), int64(1), int64(1))
 	f.Add(int64(1), int64(2), int64(59_999), int64(1)<<62, int64(0))

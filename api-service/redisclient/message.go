@@ -1,7 +1,7 @@
 package redisclient
 
-// A message checks the type of what a server sends on a connection for messages. go-redis panics if a
-// part of a message has another type.
+// A message checks the type of what a server sends on a connection for messages. go-redis panics if
+// a part of a message has another type.
 type message struct {
 	name  [16]byte // the first part: the kind of message
 	named int      // bytes of the first part
@@ -10,8 +10,8 @@ type message struct {
 	shape string   // the types of the parts after the first; known once the first part has ended
 }
 
-// shapes has the kinds of messages that a server may send: 's' is a string, 'n' a string or nothing,
-// and 'i' an integer.
+// shapes has the kinds of messages that a server may send: 's' is a string, 'n' a string or
+// nothing, and 'i' an integer.
 var shapes = map[string]string{
 	"message": "ss", "subscribe": "ni", "unsubscribe": "ni", "pong": "s",
 }

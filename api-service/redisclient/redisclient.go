@@ -4,12 +4,13 @@
 // # Replies
 //
 // go-redis trusts the server. It allocates what a reply announces ($999999999999 ends the process:
-// out of memory), recurses as deeply as a reply is nested, puts an array as a key into a map, and its
-// goroutine for Pub/Sub panics if a message has a wrong type: nothing that a caller does can
+// out of memory), recurses as deeply as a reply is nested, puts an array as a key into a map, and
+// its goroutine for Pub/Sub panics if a message has a wrong type: nothing that a caller does can
 // recover from that. Other clients are no better: rueidis panics in its own goroutine and allocates
-// what is announced, and redigo allocates what is announced. So each connection of a client checks the
-// bytes of the server as they pass (conn.go, reply.go). A reply that breaks a rule never reaches the
-// library: the connection is closed with ErrReply, and its caller goes on as if the server was down.
+// what is announced, and redigo allocates what is announced. So each connection of a client checks
+// the bytes of the server as they pass (conn.go, reply.go). A reply that breaks a rule never
+// reaches the library: the connection is closed with ErrReply, and its caller goes on as if the
+// server was down.
 package redisclient
 
 import (
@@ -48,8 +49,8 @@ type Config struct {
 // maxGreeting bounds the replies before the messages: to HELLO, AUTH and SELECT.
 const maxGreeting = 256 << 10
 
-// Options returns the options of the clients. Clients with copies of them share the bound of c. Calls
-// are not retried: streams continue without the server.
+// Options returns the options of the clients. Clients with copies of them share the bound of c.
+// Calls are not retried: streams continue without the server.
 func Options(c Config) (*redis.Options, error) {
 	o, err := redis.ParseURL(c.URL)
 	if err != nil {

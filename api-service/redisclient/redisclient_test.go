@@ -104,8 +104,8 @@ const (
 	told       = ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nok\r\n"
 )
 
-// TestWrongRepliesOfPubSubEndOnlyTheirConnection: the library panics on most of them, in a goroutine
-// of its own.
+// TestWrongRepliesOfPubSubEndOnlyTheirConnection: the library panics on most of them, in a
+// goroutine of its own.
 func TestWrongRepliesOfPubSubEndOnlyTheirConnection(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{}

@@ -14,8 +14,8 @@ const (
 	maxDepth   = 8        // arrays and maps within each other; our calls need 4
 	maxLine    = 16 << 10 // bytes of a status, an error or a number
 	maxMessage = 4 << 10  // bytes of a Pub/Sub message; ours have a name of a channel and no text
-	// itemBytes is what a part of an array or a map costs in memory, besides its text. It is charged
-	// when the array begins, because the library allocates all parts then.
+	// itemBytes is what a part of an array or a map costs in memory, besides its text. It is
+	// charged when the array begins, because the library allocates all parts then.
 	itemBytes = 64
 )
 

@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/internal/otlp"
 )
 
-// TestEndlessAnswersOfCollectorsAreBounded: a push fails, or ends with its time, and takes bounded memory.
+// TestEndlessAnswersOfCollectorsAreBounded: a push fails, or ends with its time, and takes bounded
+// memory.
 func TestEndlessAnswersOfCollectorsAreBounded(t *testing.T) { //nolint:paralleltest // it measures what the process allocates
 	for name, answer := range endlesstest.Answers {
 		server := httptest.NewServer(answer)

@@ -88,7 +88,8 @@ func (e etcd) client() (*clientv3.Client, error) {
 	})
 }
 
-// maxAnswer bounds an answer of etcd, and maxEntry the value of a key, in bytes. A larger value is no entry.
+// maxAnswer bounds an answer of etcd, and maxEntry the value of a key, in bytes. A larger value is
+// no entry.
 const (
 	maxAnswer = 16 << 20
 	maxEntry  = 4 << 10
@@ -111,21 +112,8 @@ func (e etcd) watch(ctx context.Context, last []Target, alive func(addr string) 
 	}
 	forgiven := time.NewTimer(forgiveness)
 	defer forgiven.Stop()
-	changes, failed := make(chan []*mvccpb.Event), make(chan error, 1)
-	var following sync.WaitGroup
-	defer following.Wait()
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	following.Go(func() {
-		failed <- watchKeys(watching, client, e.prefix, clientv3.GetPrefixRangeEnd(e.prefix), r.revision+1, func(events []*mvccpb.Event) bool {
-			select {
-			case changes <- events:
-				return true
-			case <-watching.Done():
-				return false
-			}
-		})
-	})
+	changes, failed, stop := e.follow(ctx, client, r.revision+1)
+	defer stop()
 	refresh := time.NewTicker(refreshEvery)
 	defer refresh.Stop()
 	for {
@@ -141,12 +129,11 @@ func (e etcd) watch(ctx context.Context, last []Target, alive func(addr string) 
 		case events := <-changes:
 			for _, event := range events {
 				key := string(event.Kv.Key)
-				delete(lost, key)
-				if event.Type == mvccpb.DELETE {
+				if delete(lost, key); event.Type == mvccpb.DELETE {
 					delete(missing, key) // deleted, or expired with its lease
-					if t, ok := lostLease(event); ok && alive(t.Addr) {
-						lost[key] = t
-					}
+				}
+				if t, ok := lostLease(event); ok && alive(t.Addr) {
+					lost[key] = t
 				}
 				r.apply(event)
 			}
@@ -165,6 +152,28 @@ func (e etcd) watch(ctx context.Context, last []Target, alive func(addr string) 
 		case <-forgiven.C:
 			clear(missing)
 		}
+	}
+}
+
+// follow sends the changes of the prefix since a revision to changes, until stop is called, and the
+// reason why it ends earlier to failed.
+func (e etcd) follow(ctx context.Context, client *clientv3.Client, revision int64) (changes <-chan []*mvccpb.Event, failed <-chan error, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	all, ended := make(chan []*mvccpb.Event), make(chan error, 1)
+	var following sync.WaitGroup
+	following.Go(func() {
+		ended <- watchKeys(ctx, client, e.prefix, clientv3.GetPrefixRangeEnd(e.prefix), revision, func(events []*mvccpb.Event) bool {
+			select {
+			case all <- events:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	})
+	return all, ended, func() {
+		cancel()
+		following.Wait()
 	}
 }
 
@@ -190,7 +199,7 @@ func (r register) apply(event *mvccpb.Event) {
 // left: its lease was revoked, or it did not reach etcd in time. A service restores an entry that
 // somebody deletes, so a deletion in place of the lease means no more.
 func lostLease(event *mvccpb.Event) (Target, bool) {
-	if event.PrevKv == nil || event.PrevKv.Lease == 0 {
+	if event.Type != mvccpb.DELETE || event.PrevKv == nil || event.PrevKv.Lease == 0 {
 		return Target{}, false
 	}
 	return read(event.PrevKv)
@@ -199,8 +208,9 @@ func lostLease(event *mvccpb.Event) (Target, bool) {
 // errWatch is the error of a watch that etcd has ended.
 var errWatch = errors.New("etcd ended the watch")
 
-// watchKeys calls changed with the changes of the keys from key until before end, or of one key if end
-// is "", since a revision. It returns when changed returns false, ctx is done, or the watch fails.
+// watchKeys calls changed with the changes of the keys from key until before end, or of one key if
+// end is "", since a revision. It returns when changed returns false, ctx is done, or the watch
+// fails.
 //
 // It reads the stream itself, because the watcher of etcd's client can end the process: see
 // docs/upstream/etcd-watch-panics.md.

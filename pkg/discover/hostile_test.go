@@ -82,8 +82,8 @@ func value(addr string) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte("whence/test/" + addr), Value: []byte(`{"address":"` + addr + `"}`), ModRevision: 1 << 40}
 }
 
-// TestNoAnswerOfEtcdEndsTheProcess: the watcher of etcd's client panics on most of these answers, in a
-// goroutine of its own.
+// TestNoAnswerOfEtcdEndsTheProcess: the watcher of etcd's client panics on most of these answers,
+// in a goroutine of its own.
 func TestNoAnswerOfEtcdEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	header, events := &etcdserverpb.ResponseHeader{Revision: 1}, []*mvccpb.Event{{Kv: value("b:1")}}
@@ -122,8 +122,8 @@ func keepFake(t *testing.T, r *Registration) {
 	keep(t, &server{addr: strings.TrimSuffix(strings.TrimPrefix(r.Register, "etcd://"), "/whence/test")}, r.Advertise, new(logtest.Log))
 }
 
-// TestEntriesAreBounded: neither a list nor changes make a process keep more than maxEntries entries of at
-// most maxEntry bytes.
+// TestEntriesAreBounded: neither a list nor changes make a process keep more than maxEntries
+// entries of at most maxEntry bytes.
 func TestEntriesAreBounded(t *testing.T) {
 	t.Parallel()
 	var many []*mvccpb.KeyValue

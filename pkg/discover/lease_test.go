@@ -34,8 +34,8 @@ func leaseOf(t *testing.T, client *clientv3.Client, addr string) clientv3.LeaseI
 	return clientv3.LeaseID(got.Kvs[0].Lease)
 }
 
-// TestRevokedLeaseIsReplacedAtOnce: the process watches its entry. Otherwise it notices only when it next
-// extends the lease. Whoever follows the services loses none that answers.
+// TestRevokedLeaseIsReplacedAtOnce: the process watches its entry. Otherwise it notices only when
+// it next extends the lease. Whoever follows the services loses none that answers.
 func TestRevokedLeaseIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

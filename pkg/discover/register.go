@@ -111,8 +111,8 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	}, nil
 }
 
-// lease holds a key until ctx is done, the lease is lost, or the key is deleted. It calls held when it
-// holds the key. When ctx is done, leaving is the key's last value.
+// lease holds a key until ctx is done, the lease is lost, or the key is deleted. It calls held when
+// it holds the key. When ctx is done, leaving is the key's last value.
 func lease(ctx context.Context, client *clientv3.Client, key, value, leaving string, held func()) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -73,9 +73,9 @@ func (r *Record) claimed(request any) {
 	}
 }
 
-// settle changes the account, and writes the usage record when the account is complete. It tells the
-// ledger while it holds mu: two calls at the same time must tell it in their order, or the ledger
-// keeps a record that waits for nothing.
+// settle changes the account, and writes the usage record when the account is complete. It tells
+// the ledger while it holds mu: two calls at the same time must tell it in their order, or the
+// ledger keeps a record that waits for nothing.
 func (r *Record) settle(change func(*account)) {
 	r.mu.Lock()
 	a := r.account

@@ -16,8 +16,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// answers has what another server, or a broken one, may answer to any command. The checks of package
-// redisclient let most of it pass: it is wrong only for the call.
+// answers has what another server, or a broken one, may answer to any command. The checks of
+// package redisclient let most of it pass: it is wrong only for the call.
 var answers = map[string]string{
 	"nothing":                "_\r\n",
 	"an integer":             ":7\r\n",
@@ -41,8 +41,8 @@ var answers = map[string]string{
 	"a refused reply": "*999999999\r\n",
 }
 
-// TestNoAnswerOfRedisEndsTheProcess: the streams of the instance go on, and callers get errors in words of
-// ours.
+// TestNoAnswerOfRedisEndsTheProcess: the streams of the instance go on, and callers get errors in
+// words of ours.
 func TestNoAnswerOfRedisEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	for name, answer := range answers {

@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// TestKeyOfARefusedStreamIsFreedAfterAnOutage: the server was away, or has lost its data, when the stream
-// was refused. Once it answers, a retry with the key begins a stream, on any instance.
+// TestKeyOfARefusedStreamIsFreedAfterAnOutage: the server was away, or has lost its data, when the
+// stream was refused. Once it answers, a retry with the key begins a stream, on any instance.
 func TestKeyOfARefusedStreamIsFreedAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, restart := range map[string]bool{"it was away": false, "it has lost its data": true} {

@@ -9,8 +9,9 @@ import (
 	"github.com/whence-dev/whence/internal/endlesstest"
 )
 
-// TestEndlessAnswersOfServersAreBounded: whatever part of an answer never ends, the request fails, and
-// the memory that it takes is bounded. An answer that only keeps the connection busy ends with its caller.
+// TestEndlessAnswersOfServersAreBounded: whatever part of an answer never ends, the request fails,
+// and the memory that it takes is bounded. An answer that only keeps the connection busy ends with
+// its caller.
 func TestEndlessAnswersOfServersAreBounded(t *testing.T) { //nolint:paralleltest // it measures what the process allocates
 	for name, answer := range endlesstest.Answers {
 		server := httptest.NewServer(answer)
