@@ -112,3 +112,6 @@ func result(last uint64, err error) string {
 	}
 	return fmt.Sprint("last ", last)
 }
+
+// Abandon ends the writes of all streams, for which Close otherwise waits.
+func (l *Log) Abandon() { l.close() }

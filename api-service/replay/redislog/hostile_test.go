@@ -105,6 +105,7 @@ func surviveAnswers(t *testing.T, addr string) {
 	closed, cancel := context.WithCancel(t.Context())
 	cancel()
 	l.HandOver(closed, "s", "e")
+	l.Abandon() // what this server has not accepted, it will not accept
 	if err := l.Close(); err != nil {
 		t.Error("close: ", err)
 	}
