@@ -4,7 +4,7 @@
 // collection before the next collection starts. A process that has opened thousands of streams in a
 // second, and then carries their tokens with few allocations, therefore keeps the garbage of the
 // burst for as long as two minutes, and the freed pages for longer. Return collects and returns
-// both once the burst is over.
+// both once the burst is over, some seconds after the last collection of the runtime.
 package memory
 
 import (
@@ -14,6 +14,8 @@ import (
 	"runtime/metrics"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,6 +29,11 @@ const (
 	// soon is how long a process must need, at its current rate of allocation, to fill the wasted
 	// bytes again. A process that needs them soon keeps them.
 	soon = 20 * time.Second
+	// calm is the time after a collection after which a burst is over, if the process allocates less
+	// than calmRate bytes per second. The live bytes are counted again then, because that collection
+	// may have counted those of the burst.
+	calm     = 5 * time.Second
+	calmRate = 1 << 20
 	// A count of the live bytes that is older than maxAge is renewed, because a burst that was alive
 	// when the count was taken may have ended since. A process that has allocated less than minChurn
 	// in that time keeps its old count.
@@ -62,17 +69,41 @@ func Return(ctx context.Context) {
 		action := w.due(heap.read(), now.Sub(last))
 		last = now
 		if action == recount {
-			runtime.GC()
-			last = time.Now()
-			action = w.recounted(heap.read(), last.Sub(now))
+			took := cost(func() {
+				runtime.GC()
+				runtime.GC() // a sync.Pool drops its items in the second collection
+			})
+			action = w.recounted(heap.read(), took)
 		}
 		if action == release {
-			begun := last
-			debug.FreeOSMemory()
+			took := cost(debug.FreeOSMemory)
+			w.released(heap.read(), took)
+		}
+		if action != wait {
 			last = time.Now()
-			w.released(heap.read(), last.Sub(begun))
 		}
 	}
+}
+
+// cost calls f, and returns the time that f has taken. On a machine that is busy with other processes,
+// that is the CPU time of this process.
+func cost(f func()) time.Duration {
+	begun, burnt := time.Now(), cpuTime()
+	f()
+	took := time.Since(begun)
+	if cpu := cpuTime() - burnt; cpu > 0 {
+		took = min(took, cpu)
+	}
+	return took
+}
+
+// cpuTime returns the CPU time of the process, or 0 if it is unknown.
+func cpuTime() time.Duration {
+	var use unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &use) != nil {
+		return 0
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
 // An action is what the watcher asks for.
@@ -105,13 +136,14 @@ type watcher struct {
 	kept   uint64        // waste that the last release could not return
 	age    time.Duration // of the last collection, by whoever
 	churn  uint64        // bytes allocated since
+	since  uint64        // bytes allocated since the watcher has last asked for one
 }
 
 // due takes the state of the heap, elapsed after the last look, and returns what to do now.
 func (w *watcher) due(s state, elapsed time.Duration) action {
 	allocated := s.allocated - w.before.allocated
 	first := !w.seen
-	w.age, w.churn = w.age+elapsed, w.churn+allocated
+	w.age, w.churn, w.since = w.age+elapsed, w.churn+allocated, w.since+allocated
 	if s.cycles != w.before.cycles {
 		w.age, w.churn = 0, 0
 	}
@@ -126,7 +158,7 @@ func (w *watcher) due(s state, elapsed time.Duration) action {
 	if w.wasteful(s) {
 		return release
 	}
-	if w.age >= maxAge && w.churn >= minChurn {
+	if w.age >= maxAge && w.churn >= minChurn || w.age >= calm && w.rate < calmRate && w.since >= minChurn {
 		return recount
 	}
 	return wait
@@ -157,7 +189,7 @@ func (w *watcher) released(s state, took time.Duration) {
 func (w *watcher) collected(s state, took time.Duration) {
 	w.before = s
 	w.credit -= took
-	w.age, w.churn = 0, 0
+	w.age, w.churn, w.since = 0, 0, 0
 }
 
 // A reader reads the state of the heap.

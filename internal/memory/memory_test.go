@@ -116,6 +116,36 @@ func TestOldCountOfLiveBytesIsRenewed(t *testing.T) {
 	}
 }
 
+// The runtime's last collection in a burst has counted the streams of the burst, and a process that is
+// idle after it allocates too little for another one.
+func TestABurstIsFoundOverWithoutFurtherAllocations(t *testing.T) {
+	var w watcher
+	s := state{live: 10 * mib, held: 20 * mib, cycles: 7}
+	w.due(s, time.Second)
+	s = state{live: 40 * mib, held: 48 * mib, allocated: 100 * mib, cycles: 9}
+	for range 2 * calm / time.Second { // the burst goes on without a collection
+		s.allocated += 2 * calmRate
+		if w.due(s, time.Second) != wait {
+			t.Fatal("collected in the burst")
+		}
+	}
+	if w.due(s, time.Second) != recount {
+		t.Fatal("not collected once the burst is over")
+	}
+	s.live, s.cycles = 15*mib, 11
+	if w.recounted(s, 0) != release {
+		t.Error("the waste that the recount found is not released")
+	}
+	s.held = 16 * mib
+	w.released(s, 0)
+	s.cycles++ // the runtime collects every two minutes
+	for range 2 * maxAge / time.Second {
+		if w.due(s, time.Second) != wait {
+			t.Fatal("the heap of an idle process is collected")
+		}
+	}
+}
+
 // A process that collects rarely has its live bytes counted, but keeps its memory.
 func TestARecountWithoutWasteReleasesNothing(t *testing.T) {
 	s := state{live: 80 * mib, held: 90 * mib, cycles: 7}
