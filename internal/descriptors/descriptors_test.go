@@ -122,15 +122,15 @@ func TestLastingConnectionsTakeHalfOfTheReserve(t *testing.T) {
 	_ = nc.Close()
 }
 
-// exhausted is a listener of a process without descriptors.
-type exhausted struct{ *net.TCPListener }
+// exhaustion is a listener of a process without descriptors.
+type exhaustion struct{ *net.TCPListener }
 
-func (exhausted) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
+func (exhaustion) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
 
 func TestWithoutDescriptorsCallersAreRefusedAtOnce(t *testing.T) {
 	b, _ := limited(t, math.MaxInt32)
 	ln := listen(t)
-	l := &listener{exhausted{ln.(*net.TCPListener)}, b, nil}
+	l := &listener{exhaustion{ln.(*net.TCPListener)}, b, nil}
 	var clients []net.Conn
 	for range 3 {
 		clients = append(clients, dial(t, ln))

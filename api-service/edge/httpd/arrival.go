@@ -28,9 +28,9 @@ type Arrival struct {
 	Within time.Duration
 }
 
-// A Watched connection can close itself when its client sends too much while a handler runs, which
-// may not read.
-type Watched interface {
+// A Watcher is a connection that can close itself when its client sends too much while a handler
+// runs, which may not read.
+type Watcher interface {
 	// Watch starts, with the announced length of the request's body: -1 for a body in chunks.
 	Watch(body int64)
 	BodyRead()
@@ -62,7 +62,7 @@ func (a Arrival) Finish(_ context.Context, c *app.RequestContext) {
 		return
 	}
 	conn := c.GetConn()
-	if w, ok := conn.(Watched); ok {
+	if w, ok := conn.(Watcher); ok {
 		w.Unwatch()
 		if w.Left() {
 			return // the answer is being written, and nothing else may be read here
@@ -163,7 +163,7 @@ func (h *header) Record(event stats.Event, status stats.Status, info string) {
 	if length == noBody {
 		length = 0
 	}
-	if w, ok := h.c.GetConn().(Watched); ok {
+	if w, ok := h.c.GetConn().(Watcher); ok {
 		w.Watch(int64(length))
 	}
 	if length == 0 {

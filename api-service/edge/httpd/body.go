@@ -77,7 +77,7 @@ func (b *Body) Read(p []byte) (n int, err error) {
 	} else {
 		n, b.err = b.take(p)
 	}
-	if w, ok := b.conn.(Watched); ok && !b.Unread() {
+	if w, ok := b.conn.(Watcher); ok && !b.Unread() {
 		w.BodyRead()
 	}
 	return n, b.err

@@ -115,10 +115,10 @@ func Leave(c *app.RequestContext) bool {
 	return ok
 }
 
-// Left implements httpd.Watched.
+// Left implements httpd.Watcher.
 func (h *hertzConn) Left() bool { return h.left }
 
-// Watch implements httpd.Watched.
+// Watch implements httpd.Watcher.
 func (h *hertzConn) Watch(body int64) {
 	s := h.socket
 	s.mu.Lock()
@@ -130,14 +130,14 @@ func (h *hertzConn) Watch(body int64) {
 	s.look()
 }
 
-// BodyRead implements httpd.Watched.
+// BodyRead implements httpd.Watcher.
 func (h *hertzConn) BodyRead() {
 	h.socket.mu.Lock()
 	defer h.socket.mu.Unlock()
 	h.socket.room = h.socket.body
 }
 
-// Unwatch implements httpd.Watched.
+// Unwatch implements httpd.Watcher.
 func (h *hertzConn) Unwatch() {
 	s := h.socket
 	s.mu.Lock()
