@@ -77,7 +77,7 @@ func (c *config) share() {
 	c.edge.Name, c.edge.Chat, c.edge.Timers, c.edge.Grace = edge.DefaultName, edge.DefaultChat, c.timers, c.grace
 	c.server.Name, c.server.Worker = server.DefaultName, server.DefaultWorker
 	c.server.MaxStreams, c.server.Timers, c.server.Grace = c.edge.MaxStreams, server.DefaultTimers, c.grace
-	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.DefaultName, c.server.Model, c.server.ModelName
+	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.ServeName, c.server.Model, c.server.ModelName
 	c.server.Calls, c.engine.Calls = c.calls, c.calls
 	c.server.Link, c.engine.Link = c.edge.Link, c.edge.Link
 	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace

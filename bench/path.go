@@ -122,15 +122,15 @@ func start(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer, link
 	})
 	if engine == nil {
 		run(func() error {
-			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64, Metrics: m, Traces: t, Link: links}, lns[2], log)
+			return worker.Run(ctx, worker.Config{Name: worker.ServeName, MaxRunning: 64, Metrics: m, Traces: t, Link: links}, lns[2], log)
 		})
 	} else {
 		info := func() *llmv1.WorkerInfo {
 			return &llmv1.WorkerInfo{ContextLength: contextLength, VocabSize: 1 << 16}
 		}
-		s := worker.NewServer(worker.DefaultName, whencetiny.Name, engine, info, log)
+		s := worker.NewServer(worker.ServeName, whencetiny.Name, engine, info, log)
 		s.SetHealthy(true)
-		s.Measure(m.Hop(worker.DefaultName, metrics.TextCompletion))
+		s.Measure(m.Hop(worker.ServeName, metrics.TextCompletion))
 		s.Trace(t)
 		if links {
 			s.Link(0)

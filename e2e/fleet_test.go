@@ -121,6 +121,34 @@ func moves(s streamstory.Story) []streamstory.Move {
 	return nil
 }
 
+// TestWorkersNeedNoNames: chat-service uses two workers of one machine that were started without
+// --name.
+func TestWorkersNeedNoNames(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for range 2 {
+		addrs = append(addrs, start(t, llmWorker, "--listen", "127.0.0.1:0", "--log-json").listening(t))
+	}
+	names := map[string]bool{}
+	chat := service(t, chatService, "127.0.0.1:0", []string{"--worker", strings.Join(addrs, ",")})
+	chat.logged(t, "that both workers are healthy", func(r record) bool {
+		if r.Msg == "worker is healthy" {
+			names[r.Worker] = true
+		}
+		return len(names) == len(addrs)
+	})
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range addrs {
+		_, port, _ := strings.Cut(addr, ":")
+		if want := llmWorker + "/" + machine + ":" + port; !names[want] {
+			t.Errorf("no worker is called %s: %v", want, names)
+		}
+	}
+}
+
 func TestStreamsSurviveTheirWorker(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct {

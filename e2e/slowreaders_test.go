@@ -96,7 +96,7 @@ func startSeeded(t *testing.T) *whence {
 	info := func() *llmv1.WorkerInfo {
 		return &llmv1.WorkerInfo{ContextLength: wideContext, VocabSize: 1 << 16}
 	}
-	s := worker.NewServer(worker.DefaultName, model, seededEngine, info, slog.New(slog.DiscardHandler))
+	s := worker.NewServer(worker.ServeName, model, seededEngine, info, slog.New(slog.DiscardHandler))
 	s.SetHealthy(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -153,10 +153,14 @@ func (w *whence) connected(t *testing.T) {
 	w.ready(t)
 }
 
-// service starts one process, which logs JSON.
+// service starts one process, which logs JSON. A worker without --name is called llm-worker/0, so
+// that tests know the paths.
 func service(t *testing.T, name, listen string, args ...[]string) *process {
 	t.Helper()
 	all := []string{"--listen", listen, "--log-json"}
+	if name == llmWorker && !slices.Contains(slices.Concat(args...), "--name") {
+		all = append(all, "--name", workerName(0))
+	}
 	for _, more := range args {
 		all = append(all, more...)
 	}

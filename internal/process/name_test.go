@@ -23,5 +23,14 @@ func TestNamesThatPathsCannotHaveAreRefused(t *testing.T) {
 		if err := fs.Parse([]string{"--name", name}); (err == nil) != good || good && got != name {
 			t.Errorf("%q: %q, %v", name, got, err)
 		}
+		instances := flag.NewFlagSet("instance", flag.ContinueOnError)
+		instances.SetOutput(io.Discard)
+		process.InstanceFlag(instances, &got, "hop")
+		if got != "" || instances.Lookup("name").DefValue != "" {
+			t.Errorf("the default of an instance is %q", got)
+		}
+		if err := instances.Parse([]string{"--name", name}); (err == nil) != good || good && got != name {
+			t.Errorf("an instance called %q: %q, %v", name, got, err)
+		}
 	}
 }

@@ -33,7 +33,7 @@ import (
 
 // A Config is the configuration of llm-worker.
 type Config struct {
-	Name       string // in paths and logs
+	Name       string // in paths and logs; "" means process.InstanceName
 	Model      string // Hugging Face directory or GGUF file; "" means the embedded model
 	ModelName  string // the model's name in requests; "" means the directory's name
 	MaxRunning int    // 0 means batch.DefaultMaxRunning, or maxBeside on a server
@@ -66,9 +66,15 @@ type Config struct {
 // A Stage is a middleware for every stream of the service.
 type Stage = stream.Stage[*workerv1.TokenRequest, *workerv1.GenerateResponse, *workerv1.TokenRequest, *workerv1.GenerateResponse]
 
+const (
+	// ServeName is the name of the worker inside `whence serve`.
+	ServeName = serviceName + "/0"
+
+	serviceName = "llm-worker"
+)
+
 // Defaults of Config.
 const (
-	DefaultName   = "llm-worker/0"
 	DefaultListen = "127.0.0.1:8082"
 	DefaultGrace  = 30 * time.Second
 
@@ -82,7 +88,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	process.NameFlag(fs, &c.Name, DefaultName)
+	process.InstanceFlag(fs, &c.Name, serviceName)
 	fs.StringVar(&c.Model, "model", "", "Hugging Face directory or GGUF file, for the embedded engine, of a Llama, Mistral, Qwen2, Qwen3 or Phi-3; a `path`, or empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's or file's name, or without one for the name that vllm or sglang reports")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
@@ -152,6 +158,9 @@ func (c *Config) Validate() error {
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if err := c.Validate(); err != nil {
 		return err
+	}
+	if c.Name == "" {
+		c.Name = process.InstanceName(serviceName, ln.Addr())
 	}
 	identity, err := c.MTLS.Open(log)
 	if err != nil {

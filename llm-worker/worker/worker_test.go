@@ -38,7 +38,7 @@ func start(t *testing.T, change func(*worker.Config)) (*grpc.ClientConn, context
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := worker.Config{Name: worker.DefaultName, MaxRunning: 8, MaxQueued: 8, Grace: 50 * time.Millisecond}
+	c := worker.Config{Name: worker.ServeName, MaxRunning: 8, MaxQueued: 8, Grace: 50 * time.Millisecond}
 	if change != nil {
 		change(&c)
 	}
@@ -196,7 +196,7 @@ func TestSilentConnectionsDoNotDelayTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 1, MaxQueued: 1}, ln, slog.New(slog.DiscardHandler))
+		ended <- worker.Run(ctx, worker.Config{Name: worker.ServeName, MaxRunning: 1, MaxQueued: 1}, ln, slog.New(slog.DiscardHandler))
 	}()
 	silent, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
