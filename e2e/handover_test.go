@@ -10,6 +10,7 @@ import (
 	"time"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
 // handing returns flags for simulators of these roles.
@@ -156,4 +157,17 @@ func TestStopWhileAPromptIsReadEndsOnAllHops(t *testing.T) {
 			t.Errorf("%s: %+v", h.Hop, h)
 		}
 	}
+}
+
+// leaveInHandover closes the connection of a client whose prompt is read and not yet handed over. The
+// worker that was to answer gets the prompt and the stop.
+func (s *scene) leaveInHandover() *refusal {
+	conn := s.dial(s.t, greedy(long, "stream", true), s.id)
+	s.procs[lost].logged(s.t, "that the prompt is read", func(r record) bool { return r.Msg == "fault" })
+	s.fault(func() { _ = conn.Close() })
+	eventually(s.t, "that the handover is abandoned", func() bool {
+		over := s.record(chatService).GetHandovers()
+		return len(over) == 1 && over[0].GetFrom() == lost && over[0].GetTo() == "" && over[0].GetReason() == streamv1.Reason_REASON_CLIENT_GONE
+	})
+	return nil
 }

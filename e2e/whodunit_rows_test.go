@@ -27,6 +27,8 @@ var (
 	// does not read.
 	unread  = flags{worker: []string{"--pace", "200"}, api: []string{"--max-unsent", "4096", "--write-timeout", "1h"}}
 	oneSlow = flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "1"}}
+	// apart has one worker that reads prompts, and one that answers.
+	apart = flags{beside: true, left: []string{"--engine", "sim", "--role", "prefill"}, worker: []string{"--engine", "sim", "--role", "decode"}, chat: []string{"--handover-above", "0"}}
 	// operated is slow with an operator's key.
 	operated = flags{worker: slow.worker, api: []string{"--operator-key", "op"}}
 )
@@ -61,6 +63,7 @@ var rows = []row{
 		s.fault(func() { _ = conn.Close() })
 		return nil
 	}},
+	{name: "client closes while its prompt is handed over", flags: apart, id: "fault:llm-worker:hold:1", reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: (*scene).leaveInHandover},
 	{name: "client closes its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
 		c := s.openConversation()
 		s.fault(func() { c.Raw(wstest.CloseFrame(1001)) })

@@ -7,13 +7,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Handover is the transfer of a prompt from the worker that has read it to another worker, or the
-// failure after which the other worker read the prompt itself.
+// A Handover is the transfer of a prompt from the worker that has read it to another worker, the
+// failure after which the other worker read the prompt itself, or the end of the stream in between.
 type Handover struct {
 	From   string  `json:"from,omitempty"` // missing if no worker could be asked
-	To     string  `json:"to"`
-	Reason string  `json:"reason"` // "completed", or why the handover failed
-	AtMS   float64 `json:"at_ms"`  // since the hop's Began
+	To     string  `json:"to"`             // empty if the handover was abandoned
+	Reason string  `json:"reason"`         // "completed", why the handover failed, or why the stream was stopped
+	AtMS   float64 `json:"at_ms"`          // since the hop's Began
 	TookMS float64 `json:"took_ms"`
 }
 
@@ -32,6 +32,8 @@ func (h *Handover) text() string {
 	switch {
 	case h.Reason == streamerr.Completed.String():
 		return fmt.Sprintf("prompt read by %s for %s in %.1f ms", h.From, h.To, h.TookMS)
+	case h.To == "":
+		return fmt.Sprintf("prompt read by %s in %.1f ms, handover abandoned (%s)", h.From, h.TookMS, h.Reason)
 	case h.From == "":
 		return fmt.Sprintf("prompt read by %s itself: no other worker was available (%s)", h.To, h.Reason)
 	default:

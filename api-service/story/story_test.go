@@ -129,9 +129,10 @@ func TestHandoversNameTheWorkerThatReadThePrompt(t *testing.T) {
 		{From: "w/0", To: "w/1", Reason: streamv1.Reason_REASON_COMPLETED, At: at(20), Took: durationpb.New(12 * time.Millisecond)},
 		{From: "w/0", To: "w/2", Reason: streamv1.Reason_REASON_PEER_LOST, At: at(50), Took: durationpb.New(time.Millisecond)},
 		{To: "w/2", Reason: streamv1.Reason_REASON_UNAVAILABLE, At: at(60)},
+		{From: "w/0", Reason: streamv1.Reason_REASON_CLIENT_GONE, At: at(70), Took: durationpb.New(5 * time.Millisecond)},
 	}
 	s := story.New(told)
-	if want := (story.Handover{From: "w/0", To: "w/1", Reason: "completed", AtMS: 20, TookMS: 12}); len(s.Hops[0].Handovers) != 3 || s.Hops[0].Handovers[0] != want {
+	if want := (story.Handover{From: "w/0", To: "w/1", Reason: "completed", AtMS: 20, TookMS: 12}); len(s.Hops[0].Handovers) != 4 || s.Hops[0].Handovers[0] != want {
 		t.Errorf("%+v", s.Hops[0].Handovers)
 	}
 	var b strings.Builder
@@ -140,7 +141,7 @@ func TestHandoversNameTheWorkerThatReadThePrompt(t *testing.T) {
 	}
 	for _, want := range []string{
 		"prompt read by w/0 for w/1 in 12.0 ms\n", "prompt read by w/2 itself: w/0 failed after 1.0 ms (peer_lost)\n",
-		"prompt read by w/2 itself: no other worker was available (unavailable)\n",
+		"prompt read by w/2 itself: no other worker was available (unavailable)\n", "prompt read by w/0 in 5.0 ms, handover abandoned (client_gone)\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())

@@ -3,7 +3,7 @@ import { afterEach, test } from 'node:test';
 import { ended, settled, stop } from './assets/api.js';
 import { bands, lanes, scale, threads } from './assets/lanes.js';
 import { latency, recall, remember, Seen } from './assets/seen.js';
-import { count, duration, left, mood, wall } from './assets/words.js';
+import { count, duration, handed, left, mood, wall } from './assets/words.js';
 
 const realFetch = globalThis.fetch;
 afterEach(() => (globalThis.fetch = realFetch));
@@ -145,4 +145,9 @@ test('requests name what they want, and failures say why', async () => {
   await assert.rejects(stop('x'), /the server answered 502/);
   globalThis.fetch = async () => { throw new TypeError('Failed to fetch'); };
   await assert.rejects(stop('x'), /could not be reached/);
+});
+
+test('a handover says which worker read the prompt, and for which', () => {
+  assert.equal(handed({ from: 'p', to: 'a', reason: 'completed', took_ms: 8 }), 'prompt read by p for a in 8.0 ms');
+  assert.equal(handed({ from: 'p', to: '', reason: 'client_gone', took_ms: 8 }), 'prompt read by p in 8.0 ms, handover abandoned (client_gone)');
 });

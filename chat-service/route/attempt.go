@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -9,6 +10,11 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 )
+
+// fetchWithin bounds how long a call that the stream has left may wait for its first message, if it
+// fetches the prompt that another worker has read. Blocks that nobody fetches within the timeout of
+// the other worker's engine are lost to it until then: minutes.
+const fetchWithin = 5 * time.Second
 
 // An attempt is one worker's part in a stream. Its call runs on a goroutine of its own: the stream
 // can leave a hung worker at once, while the call has its grace to deliver the cause.
@@ -29,11 +35,16 @@ type attempt struct {
 	finish func()
 	own    *loop.Carrier // carries the call; nil if no Loop carries the stream
 	whole  *loop.Carrier // carries the stream
+	// fetches: the worker fetches the prompt that another worker has read. The other worker's engine
+	// keeps the prompt until then, so the call is not stopped before its first message.
+	fetches bool
 
 	// Guarded by the stream's mu.
 	moved  func(begun bool) // releases the place among the worker's moved streams; nil if there is none
+	heard  bool             // a message has arrived
 	over   bool             // the last message has arrived
 	closed bool             // the stream accepts no more messages
+	cause  error            // of closed; nil after the last message
 	behind bool             // the stream continues or ends without waiting for the end of the call
 }
 
@@ -60,11 +71,14 @@ func (a *attempt) settle(begun bool) {
 	}
 }
 
-// open returns the context of the call, which a stop of ctx's stream stops too. down is called on
-// its own goroutine when the worker becomes unhealthy.
+// open returns the context of the call, which a stop of ctx's stream stops too, unless the call
+// fetches: see drive.halt. down is called on its own goroutine when the worker becomes unhealthy.
 func (a *attempt) open(ctx context.Context, down func()) context.Context {
 	calling, ctl := stream.Detached(ctx, rpc.DefaultGrace)
-	undo := stream.AfterStop(ctx, ctl.Stop)
+	undo := func() bool { return true }
+	if !a.fetches {
+		undo = stream.AfterStop(ctx, ctl.Stop)
+	}
 	a.stop = ctl.Stop
 	well := a.worker.AfterDown(down)
 	if a.whole = loop.Of(ctx); a.whole != nil { // an abandoned call may still have messages
@@ -95,14 +109,20 @@ func (a *attempt) complete(u *llmv1.Usage) {
 	}
 }
 
-// leave ends the attempt, once, and sends the cause to a worker whose call still runs. It does not
-// wait.
+// isFetching reports whether the call must not be stopped yet.
+func (a *attempt) isFetching() bool { return a.fetches && !a.heard && !a.over }
+
+// leave ends the attempt, once, and sends the cause to a worker whose call still runs: at once, or
+// when the worker has fetched its prompt. It does not wait.
 func (a *attempt) leave(cause error) {
 	if a.closed {
 		return
 	}
-	a.closed = true
-	if !a.over {
+	a.closed, a.cause = true, cause
+	switch {
+	case a.isFetching():
+		time.AfterFunc(fetchWithin, func() { a.stop(cause) }) // without effect after the call
+	case !a.over:
 		a.stop(cause)
 	}
 	a.settle(false)

@@ -158,8 +158,12 @@ func (d *drive) close() {
 		d.mu.Unlock()
 		return
 	}
+	fetching := a.isFetching()
 	a.leave(d.err)
 	d.mu.Unlock()
+	if fetching {
+		return
+	}
 	<-a.ended
 }
 
@@ -229,6 +233,7 @@ func (d *drive) do(a action) (answer event, again bool) {
 	case failover.Finish:
 		d.pass(d.finish(), nil)
 	case failover.End:
+		d.abandonHandover(a.Err)
 		d.pass(nil, a.Err)
 	case failover.Wait:
 		if !d.stopped && stream.Cause(d.ctx) != nil {
@@ -296,6 +301,7 @@ func (d *drive) call() {
 // start opens the call of an attempt.
 func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 	r := &reception{drive: d, attempt: a}
+	a.fetches = len(req.GetKvTransfer().GetParameters()) > 0
 	ctx := a.open(prefetch.With(d.ctx, prefetch.Of(r), prefetch.Of(a)), func() { d.watch(func() { d.workerDown(a) }) })
 	d.pool.calls.Add(1)
 	bigstack.Go(func() { r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) }) })

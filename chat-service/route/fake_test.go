@@ -34,6 +34,9 @@ type fake struct {
 	// over is the parameters of its handovers if it is a prefill worker. Each prefill takes ten
 	// milliseconds.
 	over string
+	// reached is called with the steps of a stream: called, asked, started, and of a prefill also read,
+	// handed over and ended. nil means no calls.
+	reached func(step string)
 
 	mu     sync.Mutex // guards the following fields
 	live   int
@@ -53,6 +56,7 @@ func lostBy(f *fake) error {
 
 func (f *fake) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		f.reach("called")
 		if cause := stream.Cause(ctx); cause != nil {
 			yield(nil, cause)
 			return
@@ -97,11 +101,13 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 		yield(nil, streamerr.InvalidParam("prompt", "empty"))
 		return
 	}
+	f.reach("asked")
 	begun := int(req.GetGenerated())
 	asked := len(req.GetPrompt()) - begun
 	if !may(-1) || !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{PromptTokens: uint32(asked)}}}, nil) {
 		return
 	}
+	f.reach("started")
 	if req.GetKvTransfer().GetAsk() {
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -110,12 +116,15 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 			yield(nil, stream.Cause(ctx))
 			return
 		}
+		f.reach("read")
 		if !may(0) || f.over != "" && !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: []byte(f.over)}}}, nil) {
 			return
 		}
+		f.reach("handed over")
 		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
 			Reason: streamv1.Reason_REASON_COMPLETED, Usage: &llmv1.Usage{PromptTokens: uint32(asked), CachedTokens: 1},
 		}}}, nil)
+		f.reach("ended")
 		return
 	}
 	limit := contextLength - asked
@@ -153,6 +162,12 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{token}}}}, nil) {
 			return
 		}
+	}
+}
+
+func (f *fake) reach(step string) {
+	if f.reached != nil {
+		f.reached(step)
 	}
 }
 

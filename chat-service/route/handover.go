@@ -26,6 +26,15 @@ type prefill struct {
 	failed     error  // why the prompt was not handed over; nil on success
 }
 
+// isHandedOver reports whether the worker has sent parameters that a decode worker accepts.
+func (r *prefill) isHandedOver() bool {
+	return len(r.parameters) > 0 && len(r.parameters) <= maxParameters
+}
+
+func (r *prefill) transfer() *workerv1.KVTransfer {
+	return &workerv1.KVTransfer{What: &workerv1.KVTransfer_Parameters{Parameters: r.parameters}}
+}
+
 // isReadFor reports whether a prefill worker should read the prompt of req for a. The APIs that take
 // images support no handover.
 func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
@@ -44,7 +53,7 @@ func (d *drive) read() event {
 	}
 	from := d.pool.takeReader(ask, d.stopping())
 	if from == nil {
-		d.noteHandover("", streamerr.Unavailable, 0)
+		d.noteHandover("", d.attempt.peer, streamerr.Unavailable, 0)
 		return event{Kind: failover.Read}
 	}
 	d.prefill = &prefill{attempt: from, began: time.Now(), failed: streamerr.New(streamerr.Internal, "the worker ended without an ending")}
@@ -74,8 +83,8 @@ func (d *drive) readerEnded(last *workerv1.GenerateResponse, err error) event {
 	if end := last.GetEnd(); end != nil {
 		r.attempt.worker.Deliver()
 		r.cached, r.failed = end.GetUsage().GetCachedTokens(), nil
-		if n := len(r.parameters); n == 0 || n > maxParameters {
-			r.failed = streamerr.New(streamerr.Internal, "the worker handed the prompt over with %d bytes of parameters; it must be 1 to %d", n, maxParameters)
+		if !r.isHandedOver() {
+			r.failed = streamerr.New(streamerr.Internal, "the worker handed the prompt over with %d bytes of parameters; it must be 1 to %d", len(r.parameters), maxParameters)
 		}
 		return event{Kind: failover.Read}
 	}
@@ -95,18 +104,44 @@ func (d *drive) conclude(r *prefill) *workerv1.KVTransfer {
 	if r.failed == nil {
 		d.attempt.expected, d.attempt.found = r.attempt.expected, &r.cached
 		d.attempt.charge.Read()
-		d.noteHandover(r.attempt.peer, streamerr.Completed, took)
-		return &workerv1.KVTransfer{What: &workerv1.KVTransfer_Parameters{Parameters: r.parameters}}
+		d.noteHandover(r.attempt.peer, d.attempt.peer, streamerr.Completed, took)
+		return r.transfer()
 	}
 	why := streamerr.As(r.failed)
-	d.noteHandover(r.attempt.peer, why.Reason, took)
+	d.noteHandover(r.attempt.peer, d.attempt.peer, why.Reason, took)
 	d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelInfo, "prompt not handed over",
 		slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("from", r.attempt.peer), slog.String("to", d.attempt.peer),
 		slog.String("reason", why.Reason.String()), slog.String("message", why.Text()))
 	return nil
 }
 
-func (d *drive) noteHandover(from string, reason streamerr.Reason, took time.Duration) {
-	ledger.Of(d.ctx).HandedOver(from, d.attempt.peer, reason, took)
+// abandonHandover has the current worker fetch the prompt of a stream that ends because of cause
+// between prefill and decode. Otherwise the engine of the prefill worker would keep the prompt until
+// its timeout. The call is stopped at its first message, and the stream does not wait for it.
+func (d *drive) abandonHandover(cause error) {
+	r := d.prefill
+	if r == nil || !r.isHandedOver() {
+		return
+	}
+	d.prefill = nil
+	d.noteHandover(r.attempt.peer, "", streamerr.As(cause).Reason, time.Since(r.began))
+	req := d.request(d.attempt.info)
+	req.KvTransfer = r.transfer()
+	d.start(d.attempt, req)
+	d.leave(cause)
+}
+
+// abandonFetch ends a stream that was stopped before its worker has fetched the prompt. The call
+// goes on until then.
+func (d *drive) abandonFetch() {
+	cause := stream.Cause(d.ctx)
+	d.leave(cause)
+	d.now = time.Since(d.began)
+	d.step(event{Kind: failover.Fail, Err: cause})
+}
+
+// noteHandover records a handover. to is empty if no worker answers.
+func (d *drive) noteHandover(from, to string, reason streamerr.Reason, took time.Duration) {
+	ledger.Of(d.ctx).HandedOver(from, to, reason, took)
 	d.pool.opts.Metrics.HandedOver(reason, took)
 }

@@ -83,7 +83,9 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 	now := time.Since(d.began) // the only reading of the clock
 	d.mu.Lock()
 	defer d.carried(a)
+	a.heard = true
 	if a.closed {
+		a.stop(a.cause) // a call that has fetched its prompt is stopped only now
 		return false
 	}
 	defer a.whole.Return(a.own.Lend(a.whole))

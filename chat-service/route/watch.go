@@ -5,6 +5,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/route/failover"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // This file feeds the machine timers, worker health, stops, and the stream's turn to move.
@@ -28,12 +29,19 @@ func (d *drive) takeTurn() {
 	}
 }
 
-// halt tells the machine of a stop if no call is running. A running call gets the stop itself.
+// halt tells the machine of a stop if no call is running. A running call gets the stop itself, but
+// not a call that fetches a prompt: halt stops it, or leaves it until it has the prompt.
 func (d *drive) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.current() == nil {
+	switch a := d.current(); {
+	case d.over || d.finished():
+	case a == nil:
 		d.notice(failover.Tick)
+	case a.isFetching():
+		d.abandonFetch()
+	case a.fetches && !a.over:
+		a.stop(stream.Cause(d.ctx))
 	}
 }
 

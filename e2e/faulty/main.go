@@ -1,6 +1,7 @@
 // Command faulty runs the services and the gateway with built-in faults, for tests: `faulty
 // chat-service --listen ...`. A stream whose id begins with fault:HOP:KIND: has that fault on that
-// hop, after three items. All other streams are served normally.
+// hop, after three items. The fault hold keeps the handover of a prompt until the stream is stopped.
+// All other streams are served normally.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/gateway"
 	front "github.com/whence-dev/whence/gateway/command"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/cli"
 	llm "github.com/whence-dev/whence/llm-worker/command"
 	"github.com/whence-dev/whence/llm-worker/worker"
@@ -59,6 +61,10 @@ func stage[Req, Item any](hop string, _ stream.Stage[Req, Item, Req, Item]) stre
 				defer cancel(nil)
 				n := 0
 				for item, err := range next(ctx, req) {
+					if out, is := any(item).(*workerv1.GenerateResponse); is && kind == "hold" && out.GetHandover() != nil {
+						slog.New(slog.NewJSONHandler(os.Stderr, nil)).InfoContext(ctx, "fault", "kind", kind)
+						<-stream.Stopping(ctx)
+					}
 					if n++; n > 3 && err == nil && strike(ctx, cancel, kind, yield) {
 						return
 					}

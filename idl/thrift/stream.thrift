@@ -69,8 +69,8 @@ enum EventKind {
   EVENT_KIND_RECV = 8
   // The stream continues on another callee. The path is the callee before, then the callee after.
   EVENT_KIND_MOVE = 9
-  // A handover of a prompt, complete or failed. The path is the worker that read the prompt, if
-  // there was one, then the worker that answers.
+  // A handover of a prompt, complete, failed or abandoned. The path is the worker that read the
+  // prompt, if there was one, then the worker that answers, if there is one.
   EVENT_KIND_HANDOVER = 10
 }
 
@@ -221,13 +221,14 @@ struct TokenPace {
 }
 
 // Handover records how the KV cache of a prompt went from the worker that read the prompt to the
-// worker that answers. If a handover fails, the worker that answers reads the prompt itself.
+// worker that answers. If a handover fails, the worker that answers reads the prompt itself. If the
+// stream is stopped in between, the handover is abandoned, and no worker answers.
 struct Handover {
   // The worker that read the prompt; empty if there was none.
   1: string from
-  // The worker that answers.
+  // The worker that answers; empty if the stream was stopped before a worker was to answer.
   2: string to
-  // REASON_COMPLETED, or why the handover failed.
+  // REASON_COMPLETED, why the handover failed, or why the stream was stopped.
   3: Reason reason
   // When the handover was complete or had failed.
   4: optional timestamp.Timestamp at
@@ -277,7 +278,8 @@ struct Event {
   // Of a header or trailer, its status: a gRPC code, an HTTP status, or [DONE]. Of a reset, its
   // form: STOP with a reason, CANCEL without one, LOST for a broken connection.
   7: string code
-  // The reason of a reset, trailer or move. Of a handover: REASON_COMPLETED, or why it failed.
+  // The reason of a reset, trailer or move. Of a handover: REASON_COMPLETED, or why
+  // it failed or was abandoned.
   8: Reason reason
   // Of a header, the hops that the call has crossed; else the hops that the reason has crossed.
   // Origin first.

@@ -235,18 +235,15 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Tokens: uint32(tokens)})
 }
 
-// HandedOver records that another hop below got the prompt as read by from, or, if reason is not
-// COMPLETED, why it did not. from is empty if no worker could be asked.
+// HandedOver records that the hop to got the prompt as read by from, or, if reason is not COMPLETED,
+// why it did not. from is empty if no worker could be asked, and to is empty if the stream was stopped
+// after from had read the prompt and before another worker was to answer.
 func (r *Record) HandedOver(from, to string, reason streamerr.Reason, took time.Duration) {
 	if r == nil {
 		return
 	}
-	path := streamerr.NewPath(to)
-	if from != "" {
-		path = streamerr.NewPath(from, to)
-	}
 	now := time.Now()
-	r.trace.NoteAt(now, streamtrace.Handover, streamtrace.Down, "", reason, path)
+	r.trace.NoteAt(now, streamtrace.Handover, streamtrace.Down, "", reason, streamerr.NewPath(from, to))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handovers = append(r.handovers, &streamv1.Handover{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Took: durationpb.New(took)})

@@ -36,9 +36,10 @@ export function wall(text) {
   return Date.parse(text) + (finer ? Number(`0.${finer[1]}`) : 0);
 }
 
-// handed describes a handover: which worker read the prompt for which other worker.
+// handed describes a handover: which worker read the prompt for which other worker. An abandoned one has no other worker.
 export function handed({ from, to, reason, took_ms }) {
   if (reason === 'completed') return `prompt read by ${from} for ${to} in ${duration(took_ms)}`;
+  if (!to) return `prompt read by ${from} in ${duration(took_ms)}, handover abandoned (${reason})`;
   return from ? `prompt read by ${to} itself: ${from} failed after ${duration(took_ms)} (${reason})` : `prompt read by ${to} itself: no other worker was available (${reason})`;
 }
 

@@ -243,6 +243,9 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 	for given := 0; ; {
 		ids, end, err := r.call.Next()
 		if cause := stream.Cause(ctx); cause != nil {
+			if reader, ok := r.call.(Reader); ok && end != nil {
+				yield(handover(reader)) // the server keeps the prompt until another server fetches it
+			}
 			r.record.Unreceived(len(ids)) // tokens that the server had sent before the stop
 			return cause
 		}
@@ -265,7 +268,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			if reader, ok := r.call.(Reader); ok {
 				// A prefill call generates no part of the answer, although the server counts a
 				// token.
-				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: reader.Handover()}}}) {
+				if !yield(handover(reader)) {
 					return nil
 				}
 			} else if unsent := int(end.GetUsage().GetCompletionTokens()) - r.begun - given; unsent > 0 {
@@ -278,4 +281,8 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			return nil
 		}
 	}
+}
+
+func handover(r Reader) *workerv1.GenerateResponse {
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: r.Handover()}}}
 }

@@ -375,3 +375,39 @@ func TestFailedTrialsAreRepeatedWithGrowingPauses(t *testing.T) {
 		}
 	})
 }
+
+// A prefillCall is the call of a prompt that is read when Next is called, at which time the stream is
+// stopped.
+type prefillCall struct{ stop func() }
+
+func (prefillCall) Open(context.Context) error { return nil }
+func (prefillCall) Stop() bool                 { return true }
+func (prefillCall) Handover() []byte           { return []byte("{}") }
+
+func (c prefillCall) Next() ([]uint32, *llmv1.End, error) {
+	c.stop()
+	return nil, &llmv1.End{}, nil
+}
+
+// The server keeps a prompt that it has read until another server fetches it. So the parameters of the
+// handover are passed on although the stream was stopped.
+func TestStopDoesNotDropAHandover(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	up := new(server).upstream()
+	up.Ask = func(context.Context, *workerv1.TokenRequest) (beside.Call, error) {
+		return prefillCall{func() { ctl.Stop(streamerr.New(streamerr.ClientGone, "gone")) }}, nil
+	}
+	e, health, end := watched(func(context.Context, *beside.Upstream, bool) (*beside.Upstream, error) { return up, nil }, beside.Options{MaxRunning: 1})
+	defer end()
+	<-health
+	var parameters string
+	var ending error
+	for out, err := range e.Generate(ctx, request(1)) {
+		parameters += string(out.GetHandover().GetParameters())
+		ending = err
+	}
+	if parameters != "{}" || !errors.Is(ending, streamerr.ClientGone) {
+		t.Errorf("%q, %v", parameters, ending)
+	}
+}

@@ -231,8 +231,8 @@ const (
 	EventKind_EVENT_KIND_RECV EventKind = 8
 	// The stream continues on another callee. The path is the callee before, then the callee after.
 	EventKind_EVENT_KIND_MOVE EventKind = 9
-	// A handover of a prompt, complete or failed. The path is the worker that read the prompt, if
-	// there was one, then the worker that answers.
+	// A handover of a prompt, complete, failed or abandoned. The path is the worker that read the
+	// prompt, if there was one, then the worker that answers, if there is one.
 	EventKind_EVENT_KIND_HANDOVER EventKind = 10
 )
 
@@ -874,14 +874,15 @@ func (x *TokenPace) GetLongest() *durationpb.Duration {
 }
 
 // Handover records how the KV cache of a prompt went from the worker that read the prompt to the
-// worker that answers. If a handover fails, the worker that answers reads the prompt itself.
+// worker that answers. If a handover fails, the worker that answers reads the prompt itself. If the
+// stream is stopped in between, the handover is abandoned, and no worker answers.
 type Handover struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The worker that read the prompt; empty if there was none.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// The worker that answers.
+	// The worker that answers; empty if the stream was stopped before a worker was to answer.
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// REASON_COMPLETED, or why the handover failed.
+	// REASON_COMPLETED, why the handover failed, or why the stream was stopped.
 	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
 	// When the handover was complete or had failed.
 	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
@@ -1121,7 +1122,8 @@ type Event struct {
 	// Of a header or trailer, its status: a gRPC code, an HTTP status, or [DONE]. Of a reset, its
 	// form: STOP with a reason, CANCEL without one, LOST for a broken connection.
 	Code string `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
-	// The reason of a reset, trailer or move. Of a handover: REASON_COMPLETED, or why it failed.
+	// The reason of a reset, trailer or move. Of a handover: REASON_COMPLETED, or why
+	// it failed or was abandoned.
 	Reason Reason `protobuf:"varint,8,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
 	// Of a header, the hops that the call has crossed; else the hops that the reason has crossed.
 	// Origin first.
