@@ -21,6 +21,9 @@ type endingRow struct {
 	play func(ctx context.Context, s *stand) (*result, error)
 	// noStory says that the stream is refused by the first hop that knows it.
 	noStory bool
+	// again says that the worker is asked to continue the stream that it lost: then its record is that of
+	// the last try.
+	again bool
 }
 
 // afterSome reports false, so that a client leaves, after some tokens.
@@ -64,7 +67,7 @@ var endingRows = []endingRow{
 	{name: "the prompt does not fit", reason: "invalid", status: http.StatusBadRequest, noStory: true, play: func(ctx context.Context, s *stand) (*result, error) {
 		return s.stream(ctx, ask{prompt: strings.Repeat(tale, s.context(ctx)/8+1), tokens: 5})
 	}},
-	{name: "the server is killed", reason: "peer_lost", play: func(ctx context.Context, s *stand) (*result, error) {
+	{name: "the server is killed", reason: "peer_lost", again: true, play: func(ctx context.Context, s *stand) (*result, error) {
 		return s.stream(ctx, ask{prompt: tale, tokens: s.many(ctx), each: func(r *result) bool {
 			if len(r.ids) >= 5 {
 				_ = s.servers[0].Signal(syscall.SIGKILL) // it may have ended already
@@ -155,7 +158,7 @@ func (s *stand) judge(ctx context.Context, row *endingRow, r *result) error {
 			!slices.ContainsFunc(story.Hops, func(h hop) bool { return h.Reason == "" })
 	})
 	for _, h := range story.Hops {
-		if h.Reason != want {
+		if h.Reason != want && (!row.again || !strings.HasPrefix(h.Hop, "llm-worker")) {
 			err = fmt.Errorf("%s reports %q, and not %q", h.Hop, h.Reason, want)
 		}
 	}
