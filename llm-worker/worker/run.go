@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/internal/flags"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
@@ -36,7 +37,7 @@ type Config struct {
 	Name       string // in paths and logs; "" means process.InstanceName
 	Model      string // Hugging Face directory or GGUF file; "" means the embedded model
 	ModelName  string // the model's name in requests; "" means the directory's name
-	MaxRunning int    // 0 means batch.DefaultMaxRunning, or maxBeside on a server
+	MaxRunning int    // 0 means batch.DefaultMaxRunning, or the slots of a server (see beside.Options)
 	MaxQueued  int
 	Pace       float64          // tokens per second per stream; 0 means no limit
 	KVTokens   int              // size of the KV cache, in tokens; 0 means the engine's default
@@ -110,7 +111,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // EngineFlags adds only the flags of the engine.
 func (c *Config) EngineFlags(fs *flag.FlagSet) {
-	fs.IntVar(&c.MaxRunning, "max-running", 0, fmt.Sprintf("maximum streams in the batch, or at the server beside the worker, which decides which of them wait; 0 for %d, or %d at a server", batch.DefaultMaxRunning, maxBeside))
+	fs.IntVar(&c.MaxRunning, "max-running", 0, fmt.Sprintf("maximum streams in the batch, or at the server beside the worker, which decides which of them wait; 0 for %d, or at a server for as many as it reports that it runs at a time, at least %d", batch.DefaultMaxRunning, beside.DefaultMaxRunning))
 	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "maximum streams that wait for a place in the batch; further streams are refused")
 	fs.Float64Var(&c.Pace, "pace", 0, "maximum tokens per second per stream, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")

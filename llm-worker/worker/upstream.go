@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,10 +38,6 @@ const (
 	Ollama   = "ollama"   // over Ollama's own API
 	Sim      = "sim"      // nothing does: time passes as on a GPU, and words are drawn by lot
 )
-
-// maxBeside is the default of --max-running at a server, which queues what it does not run: as many as vLLM
-// runs by default. The bound keeps the connections to the server few.
-const maxBeside = 256
 
 func (c *Config) kindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Engine, "engine", Embedded, "the engine: embedded; the server of --upstream over OpenAI's API (openai) or over its own (vllm, sglang, llamacpp, ollama); or a simulator (sim)")
@@ -136,7 +131,7 @@ func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.L
 		return nil, err
 	}
 	opts := c.Upstream
-	opts.Name, opts.MaxRunning, opts.Log = name, cmp.Or(c.MaxRunning, maxBeside), log
+	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
 	opts.HandsOver = roles[c.Role] != llmv1.Role_ROLE_BOTH
 	return c.upstreamed(openai.New(model, opts), model.Config(), hop, log), nil
 }
@@ -148,7 +143,7 @@ func overOwnHTTP(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: cmp.Or(c.MaxRunning, maxBeside), Log: log}
+	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Log: log}
 	if c.Engine == Ollama {
 		return c.upstreamed(ollama.New(model, ollama.Options{Options: opts, Model: c.Upstream.Model, Key: c.Upstream.Key}), model.Config(), hop, log), nil
 	}
@@ -165,7 +160,7 @@ func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logg
 			return nil, err
 		}
 	}
-	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: cmp.Or(c.MaxRunning, maxBeside), Rank: c.Upstream.Rank, Log: log}
+	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Rank: c.Upstream.Rank, Log: log}
 	if c.Engine == VLLM {
 		e, err := vllm.New(opts, config)
 		if err != nil {

@@ -28,7 +28,8 @@ type Options struct {
 	Upstream string // address of the server
 	Name     string // model name in Started; "" means Upstream.Name
 	// MaxRunning is the maximum number of streams; further ones are refused with OVERLOADED. The
-	// server may queue some of the accepted ones.
+	// server may queue some of the accepted ones. 0 means the server's slots, and at least
+	// DefaultMaxRunning.
 	MaxRunning int
 	// Rank is the data-parallel rank of the server that the engine uses; the zero value means that the
 	// server chooses one for each request.
@@ -92,6 +93,7 @@ type Engine struct {
 	upstream atomic.Pointer[Upstream] // nil while the server cannot be used
 	problem  atomic.Pointer[string]   // why the server cannot be used; "" while it can
 	running  atomic.Int64
+	slots    atomic.Int64               // ServerLoad.Slots as last reported; 0 if they never were
 	readLoad LoadReader                 // nil if the engine cannot ask for the server's load
 	reported atomic.Pointer[loadReport] // nil while the server's load is unknown
 }
@@ -144,11 +146,12 @@ func (e *Engine) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 // enter reserves a place for a stream, or returns the error that refuses the stream. Decrementing
 // running frees the place.
 func (e *Engine) enter() error {
-	if n := e.running.Add(1); n <= int64(e.opts.MaxRunning) {
+	_, limit := e.limits()
+	if n := e.running.Add(1); n <= int64(limit) {
 		return nil
 	}
 	e.running.Add(-1)
-	err := streamerr.New(streamerr.Overloaded, "%d streams run; no more are taken", e.opts.MaxRunning)
+	err := streamerr.New(streamerr.Overloaded, "%d streams run; no more are taken", limit)
 	err.RetryAfter = RetryAfter
 	return err
 }

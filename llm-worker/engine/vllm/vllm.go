@@ -89,7 +89,8 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 	return up, nil
 }
 
-// load is a beside.LoadReader. vLLM reports how full its KV cache is, but not how large.
+// load is a beside.LoadReader. Older versions of vLLM's service report neither the size of the KV cache
+// nor the number of requests that vLLM runs at a time.
 func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 	loads, err := e.client.GetLoads(ctx, &vllmengine.GetLoadsRequest{})
 	if err != nil {

@@ -2,6 +2,8 @@ package vllm_test
 
 import (
 	"reflect"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -87,6 +89,57 @@ func TestFailedHealthChecksMakeTheEngineUnhealthy(t *testing.T) {
 	if <-health {
 		t.Error("it is ill, and healthy")
 	}
+}
+
+// TestWindowOfTheServerIsTheDefaultLimit: without --max-running, a worker has the places that all ranks of
+// the server report, and takes at least DefaultMaxRunning streams.
+func TestWindowOfTheServerIsTheDefaultLimit(t *testing.T) {
+	t.Parallel()
+	var window atomic.Uint64 // of each of two ranks, --max-num-seqs
+	s := besidetest.Subject{Dialect: vllmtest.Dialect(), New: func(o beside.Options) (besidetest.Engine, error) {
+		o.MaxRunning = 0
+		return vllm.New(o, nil)
+	}}
+	s.Dialect.More["GetLoads"] = func(s *besidetest.Server) besidetest.Message {
+		s.LoadsAsked.Add(1)
+		rank := string(besidetest.Message(nil).AddUint(11, window.Load()))
+		return besidetest.Message(nil).AddText(4, rank).AddText(4, rank)
+	}
+	e, server := s.Start(t, func(a *besidetest.Answer) error {
+		a.Chunk(7)
+		a.Wait()
+		return a.Aborted()
+	})
+	besidetest.Eventually(t, "the server has reported its load", func() bool { return server.LoadsAsked.Load() > 1 })
+	if load := e.Load(); load.GetMaxRunning() != beside.DefaultMaxRunning || load.GetMaxQueued() != 0 {
+		t.Error("a server that does not report its window:", load)
+	}
+	window.Store(8)
+	besidetest.Eventually(t, "other streams wait", func() bool {
+		return e.Load().GetMaxRunning() == 16 && e.Load().GetMaxQueued() == beside.DefaultMaxRunning-16
+	})
+	window.Store(200)
+	besidetest.Eventually(t, "the limit is the server's", func() bool { return e.Load().GetMaxRunning() == 400 && e.Load().GetMaxQueued() == 0 })
+	begun := make(chan struct{}, beside.DefaultMaxRunning+1)
+	var wg sync.WaitGroup
+	for range cap(begun) {
+		wg.Go(func() {
+			r := besidetest.Read(t.Context(), e, besidetest.Ask(100), func(r *besidetest.Result) {
+				if len(r.Tokens) == 1 {
+					begun <- struct{}{}
+				}
+			})
+			if len(r.Tokens) == 0 {
+				t.Error(r.Err)
+				begun <- struct{}{}
+			}
+		})
+	}
+	for range cap(begun) {
+		<-begun
+	}
+	server.Stop()
+	wg.Wait()
 }
 
 // TestDeadEngineLosesItsStreams: vLLM's front end outlives its engine process.

@@ -8,6 +8,7 @@ type schedulerLoad interface {
 	GetNumWaitingReqs() int32
 	GetNumUsedTokens() int32
 	GetMaxTotalNumTokens() int32
+	GetMaxRunningRequests() int32 // 0 from older versions of vLLM
 }
 
 // Load returns the sum of all ranks.
@@ -18,6 +19,7 @@ func Load[L schedulerLoad](ranks []L) *beside.ServerLoad {
 		sum.Waiting += int(max(0, rank.GetNumWaitingReqs()))
 		sum.KVUsed += uint64(max(0, rank.GetNumUsedTokens()))
 		sum.KVTotal += uint64(max(0, rank.GetMaxTotalNumTokens()))
+		sum.Slots += int(max(0, rank.GetMaxRunningRequests()))
 	}
 	return sum
 }
