@@ -3,8 +3,12 @@ package edge_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -113,6 +117,69 @@ func TestEveryTurnIsChargedHoweverAConversationEnds(t *testing.T) {
 				t.Errorf("the story of chat-service is %v, want %d prompt tokens", p, want)
 			}
 		})
+	}
+}
+
+// TestPromptIsChargedIfItsClientLeavesBeforeTheEngineAnswers checks that the quota and the usage
+// record count a prompt once that a worker was reading when the client left.
+func TestPromptIsChargedIfItsClientLeavesBeforeTheEngineAnswers(t *testing.T) {
+	const limit = 1_000_000
+	for name, c := range map[string]struct {
+		path, body string
+		want       int
+	}{
+		"stream":                    {"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"read 900 wait 1m"}]}`, 900},
+		"answer at once":            {"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"read 900 wait 1m"}]}`, 900},
+		"two prompts":               {"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"read 900 read 90 wait 1m"}]}`, 990},
+		"embeddings":                {"/v1/embeddings", `{"model":"m","input":"read 900"}`, 900},
+		"stream without a worker":   {"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"wait 1m"}]}`, 0},
+		"embeddings without worker": {"/v1/embeddings", `{"model":"m","input":"wait"}`, 0},
+	} {
+		for _, linked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, link %t", name, linked), func(t *testing.T) {
+				t.Parallel()
+				var written records
+				log := usage.NewLog(slog.New(slog.DiscardHandler), func(string, bool, int) {}, &written)
+				keyed := keyFile(t, "keys: [{key: k, tenant: a, tokens_per_minute: 1000000}]")
+				charged := 0
+				t.Run("edge", func(t *testing.T) { // the edge drains at the end of this subtest
+					var logs logtest.Log
+					url, chat := startLogging(t, &logs, func(c *edge.Config) { keyed(c); c.Usage, c.Link = log, linked })
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.path, strings.NewReader(c.body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.Header.Set("Content-Type", "application/json")
+					req.Header.Set("Authorization", "Bearer k")
+					over := make(chan struct{})
+					go func() {
+						defer close(over)
+						if resp, err := http.DefaultClient.Do(req); err == nil {
+							_, _ = io.Copy(io.Discard, resp.Body)
+							_ = resp.Body.Close()
+						}
+					}()
+					for range 1 + strings.Count(c.body, "read") {
+						<-chat.begun
+					}
+					leave()
+					<-over
+					logs.Await(t, "stream ended", "hop=api-service", "reason=client_gone")
+					for begun := time.Now(); charged != c.want && time.Since(begun) < 20*time.Second; time.Sleep(time.Millisecond) {
+						charged = limit - remainingTokens(t, url, "k")
+					}
+				})
+				if err := log.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				left := slices.DeleteFunc(written.got, func(r usage.Record) bool { return r.Reason != "client_gone" })
+				if charged != c.want || len(left) != 1 || int(left[0].Prompt) != c.want || left[0].Generated != 0 {
+					t.Errorf("the quota was charged %d tokens, and the usage records are %+v; want %d", charged, left, c.want)
+				}
+			})
+		}
 	}
 }
 

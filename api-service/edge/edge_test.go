@@ -31,6 +31,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -92,6 +93,8 @@ func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.S
 					yield(nil, stream.Cause(ctx))
 					return
 				}
+			case "read":
+				s.read(ctx, arg)
 			case "start", "say", "call", "finish":
 				if !yield(item(req, words[i], arg), nil) {
 					return
@@ -136,6 +139,14 @@ func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.S
 			}
 		}
 	}
+}
+
+// read calls a worker with a prompt, as far as the record of the stream knows. begun receives then.
+func (s *scriptedChat) read(ctx context.Context, tokens string) {
+	n, _ := strconv.Atoi(tokens)
+	ledger.SendsPrompt(ledger.WithPrompt(ctx, &ledger.Prompt{Tokens: n}))
+	ledger.Of(ctx).Note(observer.Event{Kind: observer.Calling})
+	s.begun <- struct{}{}
 }
 
 // item returns the item of a word of a script.

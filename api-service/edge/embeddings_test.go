@@ -17,7 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Embeddings answers by the first text: "wait" waits for a stop, "fail REASON" fails, and any other
+// Embeddings answers by the first text: "wait" waits for a stop, "read 9" calls a worker with 9 tokens
+// before that, "fail REASON" fails, and any other
 // text gets a vector.
 func (s *scriptedChat) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (resp *chatv1.EmbeddingsResponse, err error) {
 	engine := stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (*chatv1.EmbeddingsResponse, error) {
@@ -25,6 +26,9 @@ func (s *scriptedChat) Embeddings(ctx context.Context, req *chatv1.EmbeddingsReq
 		s.claim.Store(req.GetClaim())
 		s.begun <- struct{}{}
 		switch word {
+		case "read":
+			s.read(ctx, arg)
+			fallthrough
 		case "wait":
 			<-stream.Stopping(ctx)
 			s.causes <- stream.Cause(ctx)

@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/prefetch"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -39,6 +40,7 @@ func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *worke
 	if len(a.answered) >= p.room {
 		worker = complete(len(p.ids), p.room).Starter()
 	}
+	ctx = ledger.WithPrompt(ctx, &p.record)
 	ctx = prefetch.With(prefetch.WithTouched(ctx, a.post), prefetch.Of(&a), prefetch.Func(yield))
 	return worker(ctx, req, func(out *workerv1.GenerateResponse, err error) bool {
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -37,7 +38,11 @@ func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.Embe
 				yield(nil, err)
 				return
 			}
-			for out, err := range worker(ctx, asked) {
+			prompt := &ledger.Prompt{}
+			for _, in := range asked.GetInputs() {
+				prompt.Tokens += len(in.GetIds())
+			}
+			for out, err := range worker(ledger.WithPrompt(ctx, prompt), asked) {
 				if err != nil {
 					yield(nil, err)
 					return

@@ -13,15 +13,17 @@ import (
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A tokenPrompt holds the token ids of a prompt and everything that its answers need. The answers
-// of all choices share it, so it is immutable.
+// of all choices share it, so it is immutable, except for record.
 type tokenPrompt struct {
 	model    *Model
 	req      *chatv1.ChatRequest
 	ids      []uint32
+	record   ledger.Prompt // counts ids in the record of the stream
 	sampling *llmv1.Sampling
 	room     int            // maximum tokens of the answer
 	echo     string         // the text that each answer begins with
@@ -69,9 +71,6 @@ func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*to
 	if !req.GetEcho() {
 		p.echo = ""
 	}
-	if err := p.checkSize(); err != nil {
-		return nil, err
-	}
 	return p, p.fit()
 }
 
@@ -98,9 +97,6 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 		return nil, err
 	}
 	if p.ids, err = m.EncodeText(text, false); err != nil { // the template has written the tokens that begin a text
-		return nil, err
-	}
-	if err := p.checkSize(); err != nil {
 		return nil, err
 	}
 	return p, p.fit()
@@ -143,10 +139,15 @@ func (p *tokenPrompt) beforeImages() uint32 {
 	return uint32(max(0, slices.Index(p.ids, *p.model.ImageToken)))
 }
 
-// fit refuses a prompt that leaves no room in the context. It adds to the sampling what the worker
-// does not know: the model's end tokens, and a context limit below the worker's.
+// fit refuses a prompt that leaves no room in the context, or whose images leave no room in a
+// message. It adds to the sampling what the worker does not know: the model's end tokens, and a
+// context limit below the worker's.
 func (p *tokenPrompt) fit() error {
+	if err := p.checkSize(); err != nil {
+		return err
+	}
 	m := p.model
+	p.record.Tokens = len(p.ids)
 	asked, length := int(p.sampling.GetMaxTokens()), m.Context()
 	p.room = length - len(p.ids)
 	switch {

@@ -303,6 +303,7 @@ func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 	r := &reception{drive: d, attempt: a}
 	a.fetches = len(req.GetKvTransfer().GetParameters()) > 0
 	ctx := a.open(prefetch.With(d.ctx, prefetch.Of(r), prefetch.Of(a)), func() { d.watch(func() { d.workerDown(a) }) })
+	ledger.SendsPrompt(d.ctx)
 	d.pool.calls.Add(1)
 	bigstack.Go(func() { r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) }) })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -66,6 +67,7 @@ func (p *Pool) findEmbedder(req *workerv1.EmbedRequest, a action) (*attempt, eve
 // embed calls the worker.
 func (a *attempt) embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
 	defer a.charge.End()
+	ledger.SendsPrompt(ctx)
 	for resp, err = range a.worker.EmbedEngine(a.peer)(ctx, req) {
 		if err == nil {
 			a.worker.Deliver()

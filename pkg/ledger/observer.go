@@ -114,6 +114,8 @@ func (r *Record) Note(e observer.Event) {
 		r.called(e.Kind)
 	case observer.Unreceived:
 		r.Unreceived(e.Tokens)
+	case observer.Consumed:
+		r.consumedBelow(e.Tokens)
 	case observer.Merged:
 		r.tally.Merged(e.Messages)
 	case observer.Waited:

@@ -41,6 +41,9 @@ type Record struct {
 	prompt         uint32
 	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
 	turnsPrompt    uint32  // prompt tokens of the complete turns of a conversation
+	sentPrompt     uint32  // tokens of the prompts with which workers were called, in the current turn
+	sendsPrompts   bool    // SendsPrompt was called
+	admitted       bool    // the request, or the current turn, was admitted
 	stopHeard      time.Time
 	confirmed      time.Time
 	ended          time.Time
@@ -129,7 +132,7 @@ func (r *Record) Started(s *llmv1.Started) {
 	r.seen.Started(s.GetModel())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.model, r.prompt = s.GetModel(), r.turnsPrompt+s.GetPromptTokens()
+	r.model, r.prompt, r.admitted = s.GetModel(), r.turnsPrompt+s.GetPromptTokens(), true
 	r.answeredBy(s.GetWorker())
 }
 
@@ -270,6 +273,7 @@ func (r *Record) Stopping(cause *streamerr.Error) {
 		r.stopHeard = time.Now()
 		r.trace.Stopping(r.stopHeard, cause)
 		r.reason, r.path, r.message = cause.Reason, cause.Path.Append(r.hop), cause.Text()
+		r.stoppedInCall()
 	}
 }
 

@@ -16,7 +16,8 @@ type Tokens struct {
 	// Prompt is the length of the prompt, as counted by the worker that began the answer. For a
 	// stream with several prompts it is their sum; a prompt shared by several choices counts once.
 	// For a conversation it is the sum over its turns, the open turn included. A move does not
-	// change it.
+	// change it. If the stream is stopped before a worker has admitted it, the prompts with which
+	// workers were called at the time of the stop count, as chat-service has tokenised them.
 	Prompt uint32
 	// Cached is the number of tokens of Prompt that the engine that completed the answer found in
 	// its KV cache. It is nil until an answer is complete. For a conversation it is the sum over

@@ -14,7 +14,7 @@ func (r *Record) turnUsed(u *llmv1.Usage) {
 	if n := u.GetPromptTokens(); n > 0 {
 		r.prompt = r.turnsPrompt + n
 	}
-	r.turnsPrompt = r.prompt
+	r.turnsPrompt, r.sentPrompt, r.admitted = r.prompt, 0, false
 	if u != nil {
 		r.cachedInAll(r.knownCached() + u.GetCachedTokens())
 	}

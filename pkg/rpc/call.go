@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -108,6 +109,13 @@ func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 	}
 	c.events.Over(st, err)
 	return c.step(over)
+}
+
+// consumed reports the number of tokens that engines got as input, from the trailers of the call.
+func (c *call) consumed(trailers metadata.MD) {
+	if n := wire.Consumed(trailers); n > 0 {
+		c.flow.Note(observer.Event{Kind: observer.Consumed, Tokens: n})
+	}
 }
 
 // step passes an event to the machine, and executes the actions that do not concern the reader.

@@ -74,7 +74,7 @@ func TestOnlyTheCalleesOwnEndingConfirmsAStop(t *testing.T) {
 	}
 	ends := map[string]end{
 		"status OK":            {io.EOF, nil, observer.Confirmed},
-		"our trailers":         {status.Error(codes.Internal, ""), wire.EndTrailer(streamerr.UserStop, nil, 0), observer.Confirmed},
+		"our trailers":         {status.Error(codes.Internal, ""), wire.EndTrailer(streamerr.UserStop, nil, 0, 0), observer.Confirmed},
 		"our details":          {streamerr.New(streamerr.Overloaded, "full").GRPCStatus().Err(), nil, observer.Confirmed},
 		"an error of this hop": {streamerr.New(streamerr.Internal, "a bug"), nil, observer.Unconfirmed},
 	}

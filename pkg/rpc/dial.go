@@ -234,7 +234,7 @@ func (c *caller[Req, In, Out]) pass(out *Out) {
 
 // closed passes the end of the call, or the error of opening it, to the machine.
 func (c *caller[Req, In, Out]) closed(err error) {
-	c.readGenerated()
+	c.readCounts()
 	var st grpc.ClientStream
 	if c.st != nil {
 		st = c.st
@@ -301,12 +301,14 @@ func (c *caller[Req, In, Out]) drain() {
 	}
 }
 
-// readGenerated reads the number of generated tokens from the trailers of a call that is over.
-func (c *caller[Req, In, Out]) readGenerated() {
+// readCounts reads the numbers of tokens from the trailers of a call that is over.
+func (c *caller[Req, In, Out]) readCounts() {
 	if c.st == nil {
 		return
 	}
-	c.generated = wire.Generated(c.st)
+	trailers := c.st.Trailer()
+	c.generated = wire.Generated(trailers)
+	c.consumed(trailers)
 }
 
 // sendStop sends the Stop and half-closes. It ignores errors, because Recv reports a broken call.

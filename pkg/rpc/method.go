@@ -21,8 +21,9 @@
 //
 // On the wire, a failed stream ends with a status that carries google.rpc.ErrorInfo, and every
 // stream ends with the trailers whence-end-reason, whence-end-path and whence-tokens-generated (the
-// number of tokens that engines below have generated for the stream). The request metadata
-// whence-via names the hops that a call has crossed.
+// number of tokens that engines below have generated for the stream). The trailer
+// whence-tokens-consumed is the number of tokens that engines below got as input, if there are any.
+// The request metadata whence-via names the hops that a call has crossed.
 package rpc
 
 import (

@@ -378,7 +378,10 @@ func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*O
 
 // trailer returns the trailers of an ended stream.
 func (s *callee) trailer(o Outcome) metadata.MD {
-	generated := 0
-	s.hop.attempt(s.ctx, func() { generated = observer.Of(s.ctx).Generated() })
-	return wire.EndTrailer(o.Reason(), o.Path(), generated)
+	generated, consumed := 0, 0
+	s.hop.attempt(s.ctx, func() {
+		flow := observer.Of(s.ctx)
+		generated, consumed = flow.Generated(), flow.Consumed()
+	})
+	return wire.EndTrailer(o.Reason(), o.Path(), generated, consumed)
 }

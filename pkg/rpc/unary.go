@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc/cause"
@@ -66,7 +67,8 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			return nil, stopped
 		}
 		close(asking)
-		out, err := ask(c.callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
+		var trailers metadata.MD
+		out, err := ask(c.callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer), grpc.Trailer(&trailers))
 		close(answered)
 		answeredNow() // cancels a Stop that is being sent: it is too late
 		if err == nil {
@@ -75,6 +77,7 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			c.step(protocol.Event{Kind: protocol.End}) // even if the call was stopped: the answer is complete
 			err = io.EOF
 		}
+		c.consumed(trailers)
 		do := c.ended(nil, delivery.Fault(req, err))
 		for _, a := range do.All() {
 			switch a.Verb {

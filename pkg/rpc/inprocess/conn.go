@@ -2,8 +2,6 @@ package inprocess
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/internal/prefetch"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
+	"github.com/whence-dev/whence/pkg/rpc/unarycall"
 )
 
 // A Conn lets generated stubs call the services of a Server.
@@ -30,38 +29,7 @@ func (*Conn) Close() error { return nil }
 
 // Invoke implements grpc.ClientConnInterface. It supports the call options Header and Trailer only.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx) // ends a call that was not read to its end
-	defer cancel()
-	st, err := c.NewStream(ctx, nil, method)
-	if err != nil {
-		return err
-	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
-		return err
-	}
-	if err := st.CloseSend(); err != nil {
-		return err
-	}
-	err = st.RecvMsg(reply)
-	if err == nil {
-		if err = st.RecvMsg(proto.Clone(reply.(proto.Message))); err == nil { //nolint:forcetypeassert // RecvMsg has accepted reply
-			return status.Errorf(codes.Internal, "%s sent more than one response", method)
-		}
-	} else if errors.Is(err, io.EOF) {
-		return status.Errorf(codes.Internal, "%s ended without a response", method)
-	}
-	for _, opt := range opts {
-		switch o := opt.(type) {
-		case grpc.HeaderCallOption:
-			*o.HeaderAddr, _ = st.Header()
-		case grpc.TrailerCallOption:
-			*o.TrailerAddr = st.Trailer()
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
+	return unarycall.Invoke(ctx, c, method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface. It ignores call options.

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
+	"github.com/whence-dev/whence/pkg/rpc/unarycall"
 )
 
 // A connection whose peer vanishes silently is noticed after clientPing and pingTimeout. Servers of
@@ -85,38 +85,9 @@ func (c *ClientConn) Close() error {
 	return errors.Join(errs...)
 }
 
-// Invoke implements grpc.ClientConnInterface. It ignores call options.
-func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx) // frees a stream that has not been read to its end
-	defer cancel()
-	st, err := c.NewStream(ctx, nil, method)
-	if err != nil {
-		return err
-	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
-		return err
-	}
-	if err := st.CloseSend(); err != nil {
-		return err
-	}
-	if err := st.RecvMsg(reply); err != nil {
-		if errors.Is(err, io.EOF) {
-			return status.Errorf(codes.Internal, "%s ended without a response", method)
-		}
-		return err
-	}
-	msg, ok := reply.(proto.Message)
-	if !ok {
-		return status.Errorf(codes.Internal, "%T is not a protobuf message", reply)
-	}
-	switch err := st.RecvMsg(msg.ProtoReflect().New().Interface()); {
-	case err == nil:
-		return status.Errorf(codes.Internal, "%s sent more than one response", method)
-	case errors.Is(err, io.EOF):
-		return nil
-	default:
-		return err
-	}
+// Invoke implements grpc.ClientConnInterface. It supports the call options Header and Trailer only.
+func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return unarycall.Invoke(ctx, c, method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface. It ignores call options.

@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/rpc/unarycall"
 )
 
 // A ClientConn calls the services of a Server over a few connections, which it opens when they are
@@ -75,38 +76,9 @@ func (cc *ClientConn) Close() error {
 	return nil
 }
 
-// Invoke implements grpc.ClientConnInterface. It ignores call options.
-func (cc *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx) // frees a stream that has not been read to its end
-	defer cancel()
-	st, err := cc.NewStream(ctx, nil, method)
-	if err != nil {
-		return err
-	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
-		return err
-	}
-	if err := st.CloseSend(); err != nil {
-		return err
-	}
-	switch err := st.RecvMsg(reply); {
-	case errors.Is(err, io.EOF):
-		return status.Errorf(codes.Internal, "%s ended without a response", method)
-	case err != nil:
-		return err
-	}
-	msg, ok := reply.(proto.Message)
-	if !ok {
-		return status.Errorf(codes.Internal, "%T is not a protobuf message", reply)
-	}
-	switch err := st.RecvMsg(msg.ProtoReflect().New().Interface()); {
-	case err == nil:
-		return status.Errorf(codes.Internal, "%s sent more than one response", method)
-	case errors.Is(err, io.EOF):
-		return nil
-	default:
-		return err
-	}
+// Invoke implements grpc.ClientConnInterface. It supports the call options Header and Trailer only.
+func (cc *ClientConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return unarycall.Invoke(ctx, cc, method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface. It ignores call options. If there is no

@@ -291,7 +291,7 @@ func (f *watch) Note(e observer.Event) {
 		f.gone++
 	default:
 	}
-	if f.closed && e.Kind != observer.Unreceived {
+	if f.closed && e.Kind != observer.Unreceived && e.Kind != observer.Consumed && e.Kind != observer.CalleeGone {
 		f.late++
 	}
 }

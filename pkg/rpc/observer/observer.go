@@ -50,13 +50,16 @@ type Flow interface {
 	// Generated returns the number of tokens that engines have generated for the stream, as far as
 	// the hop knows.
 	Generated() int
+	// Consumed returns the number of tokens that engines got as input for the stream, as far as the
+	// hop knows.
+	Consumed() int
 	// Headers calls set with each header for the stream's calls, in addition to package rpc's
 	// headers.
 	Headers(set func(key, value string))
 	// LogAttrs returns attributes for the log line of the ended stream.
 	LogAttrs() []slog.Attr
-	// Close is called last, after the ending was sent to the caller. Only Unreceived and CalleeGone
-	// may be noted after it.
+	// Close is called last, after the ending was sent to the caller. Only Unreceived, Consumed and
+	// CalleeGone may be noted after it.
 	Close()
 }
 
@@ -124,6 +127,9 @@ const (
 	// Unreceived: Tokens tokens were generated below but never reached this hop. It may come after
 	// Ended and, from a call that was left, after Close.
 	Unreceived
+	// Consumed: a call is over for which engines got Tokens tokens as input, as the callee says. It
+	// may come after Ended and, from a call that was left, after Close.
+	Consumed
 	// Merged: the next message of Received contains Messages further messages of the callee.
 	Merged
 	// Waited: the stream has waited for the next message of its caller, for Took.
@@ -169,6 +175,9 @@ func (Nobody) Note(Event) {}
 
 // Generated implements Flow.
 func (Nobody) Generated() int { return 0 }
+
+// Consumed implements Flow.
+func (Nobody) Consumed() int { return 0 }
 
 // Headers implements Flow.
 func (Nobody) Headers(func(key, val string)) {}

@@ -8,7 +8,8 @@ import (
 
 // Shield wraps f. It passes a panic of Note to caught, instead of to the caller of Note. caught
 // runs on the goroutine that noted the event and can log its stack. Close waits for running calls
-// of Note. Events after Close are dropped, except Unreceived.
+// of Note. Events after Close are dropped, except those of calls that outlive the
+// stream (see Flow.Close).
 func Shield(f Flow, caught func(v any)) Flow {
 	return &shield{Flow: f, caught: caught, idle: make(chan struct{}, 1)}
 }
@@ -35,10 +36,13 @@ type shield struct {
 // Note implements Flow.
 func (s *shield) Note(e Event) {
 	defer s.noted()
-	if s.state.Add(1) < closed || e.Kind == Unreceived {
+	if s.state.Add(1) < closed || e.Kind.late() {
 		s.Flow.Note(e)
 	}
 }
+
+// late reports whether events of this kind may come after Close.
+func (k Kind) late() bool { return k == Unreceived || k == Consumed || k == CalleeGone }
 
 func (s *shield) noted() {
 	if v := recover(); v != nil {

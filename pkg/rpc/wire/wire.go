@@ -141,14 +141,24 @@ func Address(call context.Context) string {
 }
 
 // EndTrailer returns the trailers of a stream that has ended. generated is the number of tokens
-// that engines have generated for it.
-func EndTrailer(reason streamerr.Reason, path streamerr.Path, generated int) metadata.MD {
-	return metadata.Pairs(streamerr.ReasonTrailer, reason.String(), streamerr.PathTrailer, path.String(), generatedTrailer, strconv.Itoa(generated))
+// that engines have generated for it, and consumed the number of tokens that engines got as input.
+func EndTrailer(reason streamerr.Reason, path streamerr.Path, generated, consumed int) metadata.MD {
+	pairs := [8]string{streamerr.ReasonTrailer, reason.String(), streamerr.PathTrailer, path.String(), generatedTrailer, strconv.Itoa(generated)}
+	if consumed == 0 {
+		return metadata.Pairs(pairs[:6]...)
+	}
+	pairs[6], pairs[7] = consumedTrailer, strconv.Itoa(consumed)
+	return metadata.Pairs(pairs[:]...)
 }
 
-// generatedTrailer is the trailer with the number of tokens that engines have generated for the
-// stream.
-const generatedTrailer = "whence-tokens-generated"
+const (
+	// generatedTrailer is the trailer with the number of tokens that engines have generated for the
+	// stream.
+	generatedTrailer = "whence-tokens-generated"
+	// consumedTrailer is the trailer with the number of tokens that engines got as input for the
+	// stream. It is absent if there are none.
+	consumedTrailer = "whence-tokens-consumed"
+)
 
 // Unsaid reports whether e is the end of a call without a status of the server: a reset, or a
 // broken connection.
@@ -177,9 +187,15 @@ func Trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path
 }
 
 // Generated returns the number of generated tokens in the trailers of a call that is over, or 0 if
-// the call has no such trailer.
-func Generated(st grpc.ClientStream) int {
-	n, err := strconv.ParseUint(first(st.Trailer(), generatedTrailer), 10, 31)
+// the trailers do not have it.
+func Generated(trailers metadata.MD) int { return count(trailers, generatedTrailer) }
+
+// Consumed returns the number of tokens that engines got as input, from the trailers of a call that
+// is over, or 0 if the trailers do not have it.
+func Consumed(trailers metadata.MD) int { return count(trailers, consumedTrailer) }
+
+func count(trailers metadata.MD, key string) int {
+	n, err := strconv.ParseUint(first(trailers, key), 10, 31)
 	if err != nil {
 		return 0
 	}
