@@ -13,6 +13,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 )
 
 // slowest is the maximum delay that a slow link adds to a message.
@@ -100,14 +101,14 @@ func (p *play) stopAt(s *check.Strike) {
 	stop := &streamv1.StopStreamRequest{StreamId: id}
 	var err error
 	if s.Fault.Kind == schedule.StopAtChat {
-		cc := p.Net.Operator().Dial(world.ChatAddr(s.Fault.Chat))
+		cc := p.Net.Operator().Dial(world.ChatAddr(s.Fault.Chat), link.Options{})
 		defer cc.Close() //nolint:errcheck // never fails
 		_, err = chatv1.NewChatClient(cc).Stop(ctx, &chatv1.StopRequest{Stream: stop})
 	} else {
 		if n := p.Schedule.Requests[s.Fault.Stream].N; n > 1 {
 			stop.StreamId = choices.ID(id, s.Fault.N%n)
 		}
-		cc := p.Net.Operator().Dial(world.WorkerAddr(s.Fault.Worker))
+		cc := p.Net.Operator().Dial(world.WorkerAddr(s.Fault.Worker), link.Options{})
 		defer cc.Close() //nolint:errcheck // never fails
 		_, err = workerv1.NewWorkerClient(cc).Stop(ctx, &workerv1.StopRequest{Stream: stop})
 	}

@@ -10,15 +10,29 @@ import (
 	"syscall"
 )
 
+// A ReadWriter reads and writes a connection. One goroutine at a time may read, and one may write.
+type ReadWriter interface {
+	// Read blocks until there is data, and reads it, as net.Conn.Read does.
+	Read(b []byte) (n int, err error)
+	// Write writes the part of b that is accepted at once, and returns its length in bytes.
+	Write(b []byte) (n int, err error)
+}
+
+// A Direct connection has a ReadWriter of its own, such as a connection in memory.
+type Direct interface{ NoWait() ReadWriter }
+
 // A Socket is the socket of a connection. One goroutine at a time may read, and one may write.
 type Socket struct {
 	raw           syscall.RawConn
 	reads, writes try
 }
 
-// New returns the socket of a TCP or Unix connection. It returns nil for other connections, and on
-// systems that this package does not support.
-func New(nc net.Conn) *Socket {
+// New returns the ReadWriter of a TCP, Unix or Direct connection. It returns nil for other
+// connections, and for sockets on systems that this package does not support.
+func New(nc net.Conn) ReadWriter {
+	if d, ok := nc.(Direct); ok {
+		return d.NoWait()
+	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok || !supported {
 		return nil
@@ -32,10 +46,10 @@ func New(nc net.Conn) *Socket {
 	return s
 }
 
-// Read blocks until the socket has data, and reads it, as net.Conn.Read does.
+// Read implements ReadWriter.
 func (s *Socket) Read(b []byte) (n int, err error) { return s.reads.do(s.raw.Read, b) }
 
-// Write writes the part of b that the kernel accepts at once, and returns its length in bytes.
+// Write implements ReadWriter.
 func (s *Socket) Write(b []byte) (n int, err error) { return s.writes.do(s.raw.Write, b) }
 
 // A try is one read or write.

@@ -8,6 +8,7 @@ import (
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	"github.com/whence-dev/whence/e2e/simulation/world"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -17,20 +18,27 @@ import (
 // that time.
 func (c *Check) agree(h *hop) {
 	stopped := h.record.GetStopHeard() != nil
-	open, confirmed := 0, 0
+	open, confirmed, ended := 0, 0, 0
 	for _, l := range h.below {
 		if l.Served && (l.Returned.IsZero() || !l.Returned.Before(h.decided)) {
 			open++
 		}
-		if stopped && !l.Known.IsZero() && !l.Known.Before(h.decided) && l.heard() {
-			confirmed++
+		if l.heard() {
+			ended++ // perhaps before the stop: a hop that waits for its caller has not processed the end yet
+			if stopped && !l.Known.Before(h.decided) {
+				confirmed++
+			}
 		}
-		if l.ended == nil || l.ended.record == nil || !l.held() || c.delayed(l) {
+		if l.ended == nil || l.ended.record == nil || !l.held() || c.delayed(l) || c.slowClient(h.id) { // a hop that waits for its caller decides later than the end arrives
 			continue
 		}
 		// A callee that ends the stream by itself after the caller has sent a stop has not received
 		// the stop.
-		heard := h.decided.Add(c.trip())
+		heard := h.decided
+		if l.call.Opened.After(heard) { // the stop came while the call was dialed
+			heard = l.call.Opened
+		}
+		heard = heard.Add(c.trip())
 		fromCaller := len(l.path) > 1 && l.path[len(l.path)-2] == h.Process.Name
 		switch {
 		case fromCaller && l.reason == h.Reason && l.ended.decided.After(heard):
@@ -39,10 +47,10 @@ func (c *Check) agree(h *hop) {
 			c.Fail("%s: %v, but %v, which was decided %v later", h.id, h, l.ended, l.ended.decided.Sub(h.decided))
 		}
 	}
-	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && !c.dials(h) && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed {
+	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && !c.dials(h) && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed && !c.backpressure(h) {
 		c.Fail("%s: %v is not confirmed, though %v", h.id, h, h.below[0].ended)
 	}
-	if at := h.record.GetStopConfirmed(); at != nil && confirmed == 0 && !isWorker(h.Process) {
+	if at := h.record.GetStopConfirmed(); at != nil && ended == 0 && !isWorker(h.Process) {
 		c.Fail("%s: %v is confirmed, though no callee has ended the stream when it was stopped", h.id, h)
 	}
 	if by := c.endsBy(h); h.At.After(by) {
@@ -66,7 +74,7 @@ func (c *Check) dials(h *hop) bool {
 func (c *Check) endsBy(h *hop) time.Time {
 	by := h.decided
 	for _, l := range h.below {
-		if l.call.Opened.After(h.decided) || !l.Known.IsZero() && l.Known.Before(by) {
+		if l.call.Opened.After(h.At) || !l.Known.IsZero() && l.Known.Before(by) { // a call that is being dialed is opened after the decision
 			continue
 		}
 		over := h.decided.Add(rpc.DefaultGrace)
@@ -80,12 +88,22 @@ func (c *Check) endsBy(h *hop) time.Time {
 	if c.slowClient(h.id) || c.struck(h.At, schedule.StallChat, schedule.StallWorker) {
 		by = h.decided.Add(rpc.DefaultGrace)
 	}
+	if c.slowClient(h.id) && h.record.GetStopHeard() == nil { // the ending from below waits behind a message for the client
+		by = h.decided.Add(world.WriteTimeout)
+	}
 	return by.Add(c.farewell(h))
 }
 
-// trip returns the longest travel time of a message on a connection that is not stalled.
+// backpressure reports whether the caller of a hop may have stopped reading: then the hop cannot
+// read the ending of its callee, and ends when the grace is over.
+func (c *Check) backpressure(h *hop) bool {
+	return h.Reason == streamerr.SlowReader || c.slowClient(h.id) || c.struck(h.At, schedule.StallChat, schedule.StallWorker)
+}
+
+// trip returns the longest travel time of a message on a connection that is not stalled. The two ends
+// of a link may hold the message back for a write with others.
 func (c *Check) trip() time.Duration {
-	trip := c.world.Schedule.MaxDelay + moment
+	trip := c.world.Schedule.MaxDelay + moment + 2*mux.DefaultFlushEvery
 	if c.struck(time.Now(), schedule.SlowChat, schedule.SlowWorker) {
 		trip += slowest
 	}
@@ -96,17 +114,21 @@ func (c *Check) trip() time.Duration {
 // a stalled connection.
 func (c *Check) delayed(l *leg) bool { return c.world.Net.EverStalled(l.call.From, l.call.To) }
 
-// farewell returns the time beyond the grace that a hop may take to end a stopped stream.
+// farewell returns the time beyond the grace that a hop may take to end a stopped stream: the
+// message in hand may wait for credit, which the caller grants after it has read earlier ones.
 func (c *Check) farewell(h *hop) time.Duration {
+	credit := 2 * c.trip()
 	switch {
 	case h.Process == c.world.Edge && c.slowClient(h.id): // a write to a slow client is abandoned after the grace
 		return rpc.DefaultGrace + moment
-	case isWorker(h.Process) && c.struck(h.At, schedule.EngineIsDeaf):
-		return world.Deafest + step
-	case isWorker(h.Process):
-		return step
-	default:
+	case h.Process == c.world.Edge:
 		return moment
+	case isWorker(h.Process) && c.struck(h.At, schedule.EngineIsDeaf):
+		return world.Deafest + step + credit
+	case isWorker(h.Process):
+		return step + credit
+	default:
+		return moment + credit
 	}
 }
 

@@ -159,6 +159,8 @@ func (c *Check) timely(i int, s *Stream, h *hop) {
 	}
 	if left := s.Answer.Left; !left.IsZero() && !r.Kept && (r.Leave == "" || r.Leave == schedule.Cancel) && !left.Before(began) {
 		switch {
+		case h.Reason == streamerr.Completed && c.wants != nil && slices.Equal(s.Answer.Texts, c.wants[i].Texts): // it left after the whole text
+		case h.Reason == streamerr.Completed && hadEnding(h, left):
 		case h.decided.After(left.Add(moment)):
 			c.Fail("%s: %v was decided %v after its client had left", s.ID, h, h.decided.Sub(left))
 		case h.Reason == streamerr.ClientGone && h.decided.Before(left) && !c.slowClient(s.ID):
@@ -178,4 +180,9 @@ func (c *Check) timely(i int, s *Stream, h *hop) {
 			c.Fail("%s: a DELETE was refused while the stream ran", s.ID)
 		}
 	}
+}
+
+// hadEnding reports whether a hop had the last message of a completed stream at a time.
+func hadEnding(h *hop, at time.Time) bool {
+	return slices.ContainsFunc(h.below, func(l *leg) bool { return l.ending != nil && !l.Heard.After(at) })
 }

@@ -84,6 +84,9 @@ func (c *Check) endsOnce(id string, all []*leg) {
 	lines := map[*world.Process][]world.Ending{}
 	for _, l := range all {
 		p := l.callee
+		if l.Stops > 1 {
+			c.Fail("%s at %s: the caller has sent %d stops", id, p.Name, l.Stops)
+		}
 		if p.Dead() { // a killed process has written nothing
 			continue
 		}
@@ -112,6 +115,16 @@ func (c *Check) endsOnce(id string, all []*leg) {
 			if l.reason == streamerr.Completed && l.ended.record.GetStopHeard() == nil && l.Said.Before(l.ended.decided) && !l.Said.IsZero() {
 				l.ended.decided = l.Said // the ending is its last message
 			}
+			lines[p] = slices.Delete(slices.Clone(lines[p]), at, at+1)
+		}
+	}
+	for _, l := range all { // a callee does not send the end of a call that is reset, or whose connection broke
+		p := l.callee
+		if !l.Served || !l.Returned.IsZero() || l.Broke.IsZero() && l.Reset.IsZero() {
+			continue
+		}
+		if at := slices.IndexFunc(lines[p], func(e world.Ending) bool { return !e.At.Before(l.call.Opened) }); at >= 0 {
+			l.ended = c.hop(id, lines[p][at])
 			lines[p] = slices.Delete(slices.Clone(lines[p]), at, at+1)
 		}
 	}

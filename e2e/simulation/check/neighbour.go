@@ -38,6 +38,9 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 		return "" // by api-service's unary Stop of a stream that has ended there
 	}
 	for whole := h.id; ; { // a choice ends with the whole stream, too
+		if wanted(h.Reason) && c.completed(from.caller, whole) {
+			return "" // the stop went down while the caller completed the stream
+		}
 		if c.tells(from.caller, whole, h, told) {
 			return ""
 		}
@@ -47,6 +50,11 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 		}
 		whole = whole[:at]
 	}
+}
+
+// completed reports whether a process completed a stream.
+func (c *Check) completed(p *world.Process, id string) bool {
+	return slices.ContainsFunc(c.world.Journal.Of(p, id), func(e world.Ending) bool { return e.Reason == streamerr.Completed })
 }
 
 // tells reports whether a caller ended a stream with the ending that its callee h reports, and not
@@ -74,7 +82,7 @@ func (c *Check) tells(caller *world.Process, id string, h *hop, told streamerr.P
 func (c *Check) abandoned(h *hop, from *leg) bool {
 	switch h.Reason {
 	case streamerr.Deadline:
-		return from.silent(h.decided)
+		return from.silent(h.decided, 2*c.trip()) // the caller counts the time in which it dials
 	case streamerr.Unavailable:
 		return c.failedProbe(from.caller, from.call.To, from.call.Opened, h.decided)
 	default:
@@ -83,13 +91,13 @@ func (c *Check) abandoned(h *hop, from *leg) bool {
 }
 
 // silent reports whether, up to a time, the caller ever waited for a message long enough to abandon
-// the attempt.
-func (l *leg) silent(until time.Time) bool {
+// the attempt, but for a slack.
+func (l *leg) silent(until time.Time, slack time.Duration) bool {
 	since := l.Heard
 	if since.IsZero() || since.After(until) {
 		since = l.call.Opened
 	}
-	return max(l.Quiet, until.Sub(since)) >= world.MigrateAfter
+	return max(l.Quiet, until.Sub(since)) >= world.MigrateAfter-slack
 }
 
 // failedProbe reports whether a probe failed in a time interval.
@@ -149,7 +157,7 @@ func (c *Check) lost(h *hop, l *leg) bool {
 	case streamerr.Unavailable: // before the first token: the loss of all attempted workers
 		return chat && (!l.Broke.IsZero() && !l.Broke.After(h.At) || c.failedProbe(h.Process, l.call.To, l.call.Opened, h.At))
 	case streamerr.Deadline:
-		return chat && l.silent(h.decided)
+		return chat && l.silent(h.decided, 2*c.trip())
 	case streamerr.Completed: // all tokens had arrived, but not the ending
 		r := c.request(h.id)
 		return chat && (r == nil || int(h.record.GetTokensIn()) >= r.Tokens)

@@ -1,308 +1,380 @@
 package network
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strings"
+	"os"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
+	"github.com/whence-dev/whence/internal/nowait"
 )
 
-// A Client is a process's connection to an address. It connects with the first call, and reconnects
-// after a loss. It implements grpc.ClientConnInterface.
-type Client struct {
-	from *Host
-	to   string
+// buffer bounds the bytes of one direction of a connection that the receiver has not read, like the
+// buffers of the two kernels.
+const buffer = 8 << 10
 
-	mu   sync.Mutex
-	conn *conn // nil before the first call
+// A conn is one TCP connection between two hosts.
+type conn struct {
+	net    *Network
+	path   *path // between the two addresses
+	caller *end
+	callee *end
+	tap    *tap
+
+	mu     sync.Mutex // guards the following fields, and those of both ends
+	broken bool       // bytes that are sent from now on are lost
 }
 
-// Dial returns a connection from a process to an address.
-func (h *Host) Dial(addr string) *Client { return &Client{from: h, to: addr} }
+// An end is one end of a conn. It implements net.Conn and nowait.Direct.
+type end struct {
+	conn *conn
+	host *Host
+	peer *end
+	id   uint64 // of this end's direction: the bytes that it sends
 
-// Close breaks the connection. Its streams must have ended.
-func (c *Client) Close() error {
+	// Guarded by conn.mu.
+	unread    []segment // sent by the peer, in order
+	size      int       // bytes of unread
+	last      time.Time // arrival of the last segment
+	over      bool      // the peer has closed; overAt is when this end learns it
+	overAt    time.Time
+	failed    error // what Read and Write return: the connection has broken, and this end knows
+	closed    bool
+	readBy    time.Time
+	writeBy   time.Time
+	transfers int // reads and writes so far, which draw the lengths of short ones
+
+	readable chan struct{} // capacity 1: something has changed for the reader
+	writable chan struct{} // capacity 1: something has changed for the writer
+}
+
+var (
+	_ net.Conn      = (*end)(nil)
+	_ nowait.Direct = (*end)(nil)
+)
+
+// A segment is the bytes of one write.
+type segment struct {
+	due  time.Time // of the arrival, if nothing is stalled
+	data []byte
+}
+
+// newConn returns a connection from a host to another.
+func newConn(from, to *Host, serial int) *conn {
+	c := &conn{net: from.net, path: from.net.path(from.name, to.name)}
+	newEnd := func(h *Host, direction uint64) *end {
+		return &end{
+			conn: c, host: h, id: hash(from.name+">"+to.name)<<20 ^ uint64(serial)<<4 ^ direction,
+			readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
+		}
+	}
+	c.caller, c.callee = newEnd(from, 1), newEnd(to, 2)
+	c.caller.peer, c.callee.peer = c.callee, c.caller
+	c.tap = newTap(c)
+	return c
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// NoWait implements nowait.Direct.
+func (e *end) NoWait() nowait.ReadWriter { return direct{e} }
+
+// direct reads an end, and writes what fits into its buffer.
+type direct struct{ end *end }
+
+// Read implements nowait.ReadWriter.
+func (d direct) Read(b []byte) (n int, err error) { return d.end.Read(b) }
+
+// Write implements nowait.ReadWriter.
+func (d direct) Write(b []byte) (n int, err error) {
+	c := d.end.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil {
-		c.conn.cut(c.from)
+	return d.end.send(b)
+}
+
+// Read implements net.Conn. It waits for the arrival of at least one byte.
+func (e *end) Read(b []byte) (n int, err error) {
+	for {
+		e.conn.mu.Lock()
+		n, wait, err := e.receive(b)
+		if n > 0 {
+			e.conn.tap.read(e, b[:n])
+		}
+		e.conn.mu.Unlock()
+		if n > 0 || err != nil {
+			wake(e.peer.writable)
+			return n, err
+		}
+		if wait <= 0 {
+			<-e.readable
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-e.readable:
+			timer.Stop()
+		}
+	}
+}
+
+// receive takes bytes that have arrived. Without any it returns how long the next ones take, or 0 if
+// none are on their way. The caller holds mu.
+func (e *end) receive(b []byte) (n int, wait time.Duration, err error) {
+	now := time.Now()
+	switch {
+	case e.closed:
+		return 0, 0, net.ErrClosed
+	case !e.readBy.IsZero() && !now.Before(e.readBy):
+		return 0, 0, os.ErrDeadlineExceeded
+	case len(e.unread) > 0:
+		at := e.conn.arrival(e.unread[0].due)
+		if wait = at.Sub(now); wait > 0 {
+			break
+		}
+		n = copy(b[:e.short(len(b))], e.unread[0].data)
+		if e.size -= n; n == len(e.unread[0].data) {
+			e.unread = e.unread[1:]
+		} else {
+			e.unread[0].data = e.unread[0].data[n:]
+		}
+		return n, 0, nil
+	case e.failed != nil:
+		return 0, 0, e.failed
+	case e.over:
+		if wait = e.conn.arrival(e.overAt).Sub(now); wait <= 0 {
+			return 0, 0, io.EOF
+		}
+	}
+	if until := e.readBy.Sub(now); !e.readBy.IsZero() && (wait <= 0 || until < wait) {
+		wait = until
+	}
+	return 0, wait, nil
+}
+
+// short draws how many of n bytes a call reads or writes: in one of four calls a few of them.
+func (e *end) short(n int) int {
+	e.transfers++
+	x := mix(e.conn.net.seed ^ e.id ^ uint64(e.transfers)<<32)
+	if n < 2 || x%4 != 0 {
+		return n
+	}
+	return 1 + int(x>>8)%min(n, 200)
+}
+
+// Write implements net.Conn. It waits for room.
+func (e *end) Write(b []byte) (n int, err error) {
+	for {
+		e.conn.mu.Lock()
+		if !e.writeBy.IsZero() && !time.Now().Before(e.writeBy) {
+			e.conn.mu.Unlock()
+			return n, os.ErrDeadlineExceeded
+		}
+		m, err := e.send(b[n:])
+		by := e.writeBy
+		e.conn.mu.Unlock()
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+		if m > 0 {
+			continue
+		}
+		if by.IsZero() {
+			<-e.writable
+			continue
+		}
+		timer := time.NewTimer(time.Until(by))
+		select {
+		case <-timer.C:
+		case <-e.writable:
+			timer.Stop()
+		}
+	}
+}
+
+// send sends the bytes that fit, and returns their number. The caller holds mu.
+func (e *end) send(b []byte) (n int, err error) {
+	switch {
+	case e.closed:
+		return 0, net.ErrClosed
+	case e.failed != nil:
+		return 0, e.failed
+	}
+	if n = min(len(b), buffer-e.peer.size); n > 0 {
+		n = e.short(n)
+	}
+	if n <= 0 {
+		return 0, nil
+	}
+	if cut := e.conn.tap.wrote(e, b[:n]); cut && !e.conn.broken {
+		e.conn.breakUp(nil)
+	}
+	if e.conn.broken {
+		return n, nil // lost
+	}
+	due := time.Now().Add(e.conn.net.delay(e.id, e.conn.path))
+	if due.Before(e.peer.last) {
+		due = e.peer.last
+	}
+	e.peer.last = due
+	e.peer.unread = append(e.peer.unread, segment{due, append([]byte(nil), b[:n]...)})
+	e.peer.size += n
+	wake(e.peer.readable)
+	return n, nil
+}
+
+// Close implements net.Conn. As in TCP, a close with unread bytes resets the connection: the peer
+// loses the bytes that are on their way.
+func (e *end) Close() error {
+	c := e.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.closed {
+		return net.ErrClosed
+	}
+	e.closed = true
+	c.tap.lost(e)
+	if e.size > 0 && !c.broken {
+		c.breakUp(e)
+	}
+	if !c.broken {
+		at := time.Now().Add(c.net.delay(e.id, c.path))
+		if at.Before(e.peer.last) {
+			at = e.peer.last
+		}
+		e.peer.over, e.peer.overAt = true, at
+	}
+	if e.peer.closed {
+		e.host.forget(c)
+	}
+	for _, ch := range []chan struct{}{e.readable, e.writable, e.peer.readable, e.peer.writable} {
+		wake(ch)
 	}
 	return nil
 }
 
-// A conn is one TCP connection.
-type conn struct {
-	net      *Network
-	from, to *Host
-	addr     *address // of the caller, for the callee
+// LocalAddr implements net.Conn.
+func (e *end) LocalAddr() net.Addr { return address(e.host.name) }
 
-	mu     sync.Mutex // guards the following fields
-	broken bool
-	calls  map[*Call]bool
-}
+// RemoteAddr implements net.Conn.
+func (e *end) RemoteAddr() net.Addr { return address(e.peer.host.name) }
 
-// An address is a caller's address, which knows whether the connection broke. It implements
-// connloss.Addr.
-type address struct {
-	name string
-	lost atomic.Bool
-}
+// SetDeadline implements net.Conn.
+func (e *end) SetDeadline(t time.Time) error { return e.deadlines(&t, &t) }
 
-var _ net.Addr = (*address)(nil)
+// SetReadDeadline implements net.Conn.
+func (e *end) SetReadDeadline(t time.Time) error { return e.deadlines(&t, nil) }
 
-func (a *address) Network() string { return "memory" }
-func (a *address) String() string  { return a.name }
-func (a *address) Lost() bool      { return a.lost.Load() }
+// SetWriteDeadline implements net.Conn.
+func (e *end) SetWriteDeadline(t time.Time) error { return e.deadlines(nil, &t) }
 
-var errUnreachable = status.Error(codes.Unavailable, "connection error: desc = \"transport: error while dialing: connection refused\"")
-
-// connect returns the connection, and creates it if necessary.
-func (c *Client) connect(ctx context.Context) (*conn, error) {
-	for {
-		c.mu.Lock()
-		n := c.from.net
-		if c.conn != nil && !c.conn.isBroken() {
-			defer c.mu.Unlock()
-			return c.conn, nil
-		}
-		n.mu.Lock()
-		to, l := n.hosts[c.to], n.link(c.from.name, c.to)
-		waits := time.Until(l.stalledUntil)
-		if waits <= 0 {
-			if to == nil || !to.up || !c.from.up {
-				n.mu.Unlock()
-				c.mu.Unlock()
-				return nil, errUnreachable
-			}
-			c.conn = &conn{net: n, from: c.from, to: to, addr: &address{name: c.from.name}, calls: map[*Call]bool{}}
-			to.conns[c.conn], c.from.conns[c.conn] = true, true
-			n.mu.Unlock()
-			defer c.mu.Unlock()
-			return c.conn, nil
-		}
-		n.mu.Unlock()
-		c.mu.Unlock()
-		late := time.NewTimer(min(waits, dialGivesUp))
-		select {
-		case <-late.C:
-			if waits > dialGivesUp {
-				return nil, status.Error(codes.Unavailable, "connection error: desc = \"transport: i/o timeout\"")
-			}
-		case <-ctx.Done():
-			late.Stop()
-			return nil, status.FromContextError(ctx.Err()).Err()
-		}
+func (e *end) deadlines(read, write *time.Time) error {
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	if e.closed {
+		return net.ErrClosed
 	}
+	if read != nil {
+		e.readBy = *read
+	}
+	if write != nil {
+		e.writeBy = *write
+	}
+	wake(e.readable)
+	wake(e.writable)
+	return nil
 }
 
-func (c *conn) isBroken() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.broken
-}
+// address is the address of a host. It implements net.Addr.
+type address string
 
-// cut breaks the connection. by notices at once; nil means that both sides notice later.
+// Network implements net.Addr.
+func (a address) Network() string { return "memory" }
+
+// String implements net.Addr.
+func (a address) String() string { return string(a) }
+
+// cut breaks the connection. by notices at once; nil means that both ends notice later.
 func (c *conn) cut(by *Host) {
 	c.mu.Lock()
-	if c.broken {
-		c.mu.Unlock()
+	defer c.mu.Unlock()
+	switch {
+	case c.broken:
 		return
+	case by == nil:
+		c.breakUp(nil)
+	case by == c.caller.host:
+		c.breakUp(c.caller)
+	default:
+		c.breakUp(c.callee)
 	}
+}
+
+// breakUp is cut for a caller that holds mu.
+func (c *conn) breakUp(by *end) {
 	c.broken = true
-	calls := make([]*Call, 0, len(c.calls))
-	for call := range c.calls {
-		calls = append(calls, call)
-	}
-	c.mu.Unlock()
-	c.net.mu.Lock()
-	delete(c.to.conns, c)
-	delete(c.from.conns, c)
-	c.net.mu.Unlock()
 	now := time.Now()
-	for _, call := range calls {
-		call.cutAt(now)
-	}
-	id := hash(c.from.name + c.to.name)
-	c.notice(by == c.from, id, 3, callerGivesUp, func() { c.callerNotices(calls) })
-	c.notice(by == c.to, id, 4, CalleeGivesUp, func() { c.calleeNotices(calls) })
-}
-
-// notice makes one side notice that the connection is broken: now, or after the delay of the link,
-// or when its keep-alive fails.
-func (c *conn) notice(now bool, id uint64, direction int, givesUp time.Duration, do func()) {
-	if now {
-		do()
-		return
-	}
-	at := time.Now().Add(c.net.delay(id, direction, int(time.Now().UnixNano()&0xffff)))
-	c.net.mu.Lock()
-	if l := c.net.link(c.from.name, c.to.name); at.After(l.stalledFrom) && at.Before(l.stalledUntil) {
-		at = l.stalledUntil
-		if keepAlive := l.stalledFrom.Add(givesUp); keepAlive.Before(at) {
-			at = keepAlive
-		}
-	}
-	c.net.mu.Unlock()
-	time.AfterFunc(time.Until(at), do)
-}
-
-func (c *conn) callerNotices(calls []*Call) {
-	for _, call := range calls {
-		call.up.end(status.Error(codes.Unavailable, "error reading from server: connection reset by peer"), nil, time.Time{})
-		call.down.shut()
-	}
-}
-
-func (c *conn) calleeNotices(calls []*Call) {
-	c.addr.lost.Store(true)
-	for _, call := range calls {
-		call.mu.Lock()
-		call.lostAt = time.Now()
-		call.mu.Unlock()
-		call.down.end(status.Error(codes.Canceled, "transport: the connection is lost"), nil, time.Time{})
-		call.up.shut()
-		call.cancel()
-	}
-}
-
-// stalled breaks the connection for each side when that side's keep-alive would fail.
-func (c *conn) stalled(d time.Duration) {
-	if d < CalleeGivesUp {
-		return
-	}
-	time.AfterFunc(CalleeGivesUp, func() { c.cut(c.to) })
-	if d >= callerGivesUp {
-		time.AfterFunc(callerGivesUp, func() { c.cut(c.from) })
-	}
-}
-
-// Invoke implements grpc.ClientConnInterface.
-func (c *Client) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
-	began := time.Now()
-	err := c.invoke(ctx, method, args, reply)
-	if health, ok := reply.(*healthpb.HealthCheckResponse); ok {
-		well := err == nil && health.GetStatus() == healthpb.HealthCheckResponse_SERVING
-		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Well: well})
-	} else if err != nil {
-		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now()})
-	}
-	return err
-}
-
-func (c *Client) invoke(ctx context.Context, method string, args, reply any) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	st, err := c.newCall(ctx, method, true)
-	if err != nil {
-		return err
-	}
-	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	_ = st.CloseSend()
-	if err := st.RecvMsg(reply); err != nil {
-		if errors.Is(err, io.EOF) {
-			return status.Errorf(codes.Internal, "%s ended without a response", method)
-		}
-		return err
-	}
-	if err := st.RecvMsg(nil); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	return nil
-}
-
-// NewStream implements grpc.ClientConnInterface.
-func (c *Client) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	began := time.Now()
-	st, err := c.newCall(ctx, method, false)
-	if err != nil {
-		c.from.net.note(Contact{From: c.from, To: c.to, Began: began, At: time.Now()})
-		return nil, err // an interface that is nil
-	}
-	return st, nil
-}
-
-func (c *Client) newCall(ctx context.Context, method string, unary bool) (*clientStream, error) {
-	opened := time.Now()
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	handler, impl := conn.to.handler(service, name)
-	if handler == nil {
-		return nil, status.Errorf(codes.Unimplemented, "no method %s", method)
-	}
-	n := c.from.net
-	call := &Call{From: c.from.name, To: c.to, Method: method, Opened: opened, conn: conn, unary: unary}
-	n.mu.Lock()
-	if !conn.to.up {
-		n.mu.Unlock()
-		return nil, errUnreachable
-	}
-	serial := len(n.calls)
-	if !unary {
-		n.calls = append(n.calls, call)
-	}
-	n.open++
-	conn.to.serving.Add(1)
-	n.mu.Unlock()
-	call.id = hash(fmt.Sprint(call.From, call.To, method)) + uint64(serial)
-	call.down, call.up = newQueue(call, 1), newQueue(call, 2)
-
-	server := peer.NewContext(context.Background(), &peer.Peer{Addr: conn.addr})
-	if md, ok := metadata.FromOutgoingContext(ctx); ok {
-		server = metadata.NewIncomingContext(server, md.Copy())
-	}
-	server = grpc.NewContextWithServerTransportStream(server, transportStream{call})
-	if at, ok := ctx.Deadline(); ok {
-		server, call.cancel = context.WithDeadline(server, at)
-	} else {
-		server, call.cancel = context.WithCancel(server)
-	}
-	conn.mu.Lock()
-	conn.calls[call] = true
-	broken := conn.broken
-	conn.mu.Unlock()
-	if broken {
-		call.up.end(errUnreachable, nil, time.Time{})
-		call.cancel()
-	}
-	go func() {
-		for at := time.Now().Add(n.delay(call.id, 0, 0)); time.Until(at) > 0 && server.Err() == nil && !conn.isBroken(); at = call.late(at) {
-			select {
-			case <-time.After(time.Until(at)):
-			case <-server.Done():
+	for _, e := range []*end{c.caller, c.callee} {
+		for i, s := range e.unread { // what has not arrived is lost
+			if c.arrival(s.due).After(now) {
+				e.unread = e.unread[:i]
+				break
 			}
 		}
-		call.serve(server, handler, impl)
-	}()
-	call.undo = context.AfterFunc(ctx, func() { call.reset(ctx) })
-	return &clientStream{call: call, ctx: ctx}, nil
-}
-
-func (h *Host) handler(service, method string) (grpc.StreamHandler, any) {
-	s, ok := h.service(service)
-	if !ok {
-		return nil, nil
-	}
-	for _, d := range s.desc.Streams {
-		if d.StreamName == method {
-			return d.Handler, s.impl
+		e.size = 0
+		for _, s := range e.unread {
+			e.size += len(s.data)
+		}
+		if e.over && c.arrival(e.overAt).After(now) {
+			e.over = false
 		}
 	}
-	return nil, nil
+	c.tap.cut(now)
+	for _, e := range []*end{c.caller, c.callee} {
+		if e == by {
+			e.notice()
+			continue
+		}
+		at := c.arrival(now.Add(c.net.delay(e.id, c.path)))
+		time.AfterFunc(at.Sub(now), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			e.notice()
+		})
+	}
+	for _, e := range []*end{c.caller, c.callee} {
+		wake(e.writable)
+	}
+}
+
+// notice makes an end learn that the connection has broken. The caller holds mu.
+func (e *end) notice() {
+	if e.failed == nil {
+		e.failed = &net.OpError{Op: "read", Net: "memory", Err: syscall.ECONNRESET}
+		e.conn.tap.lost(e)
+	}
+	wake(e.readable)
+	wake(e.writable)
+}
+
+// arrival returns when bytes arrive that are due at a time, given the stalls of the path. The caller
+// holds mu.
+func (c *conn) arrival(due time.Time) time.Time {
+	n := c.net
+	n.mu.Lock()
+	from, until := c.path.stalledFrom, c.path.stalledUntil
+	n.mu.Unlock()
+	if due.After(from) && due.Before(until) {
+		c.tap.delay()
+		return until
+	}
+	return due
 }

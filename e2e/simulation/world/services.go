@@ -23,6 +23,7 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -47,7 +48,7 @@ func (w *World) StartChat(i int) error {
 	c := &Chat{Process: p, Registry: models.New(name, log, func(healthy bool) {
 		inspect.SetHealthy(up, chatv1.Chat_ServiceDesc.ServiceName, healthy)
 	})}
-	c.Registry.Connect = func(target string) (fleet.Conn, error) { return p.Host.Dial(target), nil }
+	c.Registry.Connect = func(target string) (fleet.Conn, error) { return p.Host.Dial(target, link.Options{}), nil }
 	c.Registry.Load = func(fs.FS, string, string) (*chat.Model, error) {
 		loaded, err := tiny()
 		if err != nil {
@@ -68,6 +69,7 @@ func (w *World) StartChat(i int) error {
 	}
 	s := server.New(p.Hop, c.Registry, up, c.Registry.Start)
 	s.Register(p.Host)
+	p.Host.Listen()
 	w.mu.Lock()
 	w.chats[i] = c
 	w.mu.Unlock()
@@ -87,7 +89,7 @@ func (w *World) startEdge() error {
 		Name: edge.DefaultName, Chat: addresses(w.Schedule.Chats, ChatAddr), MaxBody: 10000, MaxStreams: 100, ReadTimeout: 5 * time.Second,
 		WriteTimeout: WriteTimeout, HeadersAfter: HeadersAfter, Grace: Grace, LeaveEvents: leave.Policy{Kind: leave.Linger, For: schedule.DefaultLinger},
 		Timers:  rpc.Timers{FirstToken: EdgeStall, Stall: EdgeStall},
-		Connect: func(addr string) (chats.Conn, error) { return p.Host.Dial(addr), nil },
+		Connect: func(addr string) (chats.Conn, error) { return p.Host.Dial(addr, link.Watchful()), nil },
 	}, log)
 	if err != nil {
 		return err

@@ -70,6 +70,7 @@ func (w *World) StartWorker(i int) {
 		}
 	}, log)
 	s.Register(p.Host)
+	p.Host.Listen()
 	p.Hop = s.Hop()
 	s.SetHealthy(true)
 	w.mu.Lock()

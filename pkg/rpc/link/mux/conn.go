@@ -24,7 +24,7 @@ type Opener interface {
 type Conn struct {
 	// Static.
 	net   net.Conn
-	sock  *nowait.Socket // nil if writes may block
+	sock  nowait.ReadWriter // nil if writes may block
 	opts  Options
 	peer  frame.Greeting
 	serve Opener // nil on the end that opens streams
