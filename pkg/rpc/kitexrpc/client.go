@@ -61,6 +61,7 @@ func dial(target string, descs []*grpc.ServiceDesc, options ...client.Option) (*
 		kc, err := client.NewClient(info, append(slices.Clip(options),
 			client.WithDestService(desc.ServiceName),
 			ttrpc.Direct(target),
+			client.WithConnectTimeout(ttrpc.ConnectTimeout),
 			client.WithTransportProtocol(transport.GRPC),
 			client.WithGRPCConnPoolSize(1),
 			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: clientPing, Timeout: pingTimeout}),

@@ -36,7 +36,7 @@ func TestPeersThatOnlySendAreCutOff(t *testing.T) {
 			}
 			defer nc.Close()
 			b := frame.AppendHello(nil, frame.Greeting{Version: frame.Version, Window: 1 << 10, MaxMessage: 1 << 10})
-			_ = nc.SetWriteDeadline(time.Now().Add(time.Minute))
+			_ = nc.SetWriteDeadline(time.Now().Add(5 * time.Minute))
 			sent := 0
 			for i := uint32(0); err == nil; sent += len(b) {
 				if sent > 1<<30 {

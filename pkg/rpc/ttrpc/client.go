@@ -32,6 +32,10 @@ import (
 // check.
 const maxReceived = 32 << 20
 
+// ConnectTimeout bounds the attempt of a Kitex client to connect. Kitex's default, 50 ms, takes a callee that
+// is busy for a moment for a lost one.
+const ConnectTimeout = time.Second
+
 // idleConnection is how long a connection without a stream stays open.
 const idleConnection = time.Minute
 
@@ -54,6 +58,7 @@ func Dial(self, target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) 
 		kc, err := client.NewClient(clientInfo(desc),
 			client.WithDestService(desc.ServiceName),
 			Direct(target),
+			client.WithConnectTimeout(ConnectTimeout),
 			client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: self}),
 			client.WithTransportProtocol(transport.TTHeader|transport.TTHeaderStreaming),
 			client.WithMetaHandler(transmeta.ClientTTHeaderHandler),
