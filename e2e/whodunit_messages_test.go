@@ -43,7 +43,7 @@ var messageRows = []row{
 		s.faultLogged()
 		return e
 	}},
-	{name: "upstream engine fails in the middle of a message", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine of the only worker fails in the middle of a message", upstream: breaksOff(""), path: chain[:2], reason: "peer_lost", origin: []string{"engine", work, chatService}, still: true, act: func(s *scene) *refusal {
 		return s.openMessage().failed("api_error")
 	}},
 	{name: "llm-worker is killed during a message", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {

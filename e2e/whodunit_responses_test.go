@@ -56,7 +56,7 @@ var responseRows = []row{
 		s.fault(func() { s.procs[work].kill(s.t) })
 		return l.failed(s.t, "failed")
 	}},
-	{name: "upstream engine fails in the middle of a response", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine of the only worker fails in the middle of a response", upstream: breaksOff(""), path: chain[:2], reason: "peer_lost", origin: []string{"engine", work, chatService}, still: true, act: func(s *scene) *refusal {
 		return s.openResponse().failed(s.t, "failed")
 	}},
 	{name: "chat-service drains during a response", flags: drain(slow), reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal {
