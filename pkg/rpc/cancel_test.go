@@ -169,13 +169,13 @@ func TestPlainCancelOfAUnaryCallNamesTheHopThatCanceled(t *testing.T) {
 	edge := embedAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for worker.hop.Live.Len() == 0 { // the call has reached the leaf
+		for worker.hop.Live.Len() == 0 && ctx.Err() == nil { // the call has reached the leaf
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
 	if e := streamerr.As(lastError(ctx, edge, text(1<<20)())); e.Reason != streamerr.ClientGone || e.Path.String() != "client" {
-		t.Errorf("the caller got %v", e)
+		t.Fatalf("the caller got %v", e) // perhaps before the leaf was called
 	}
 	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" {
 		t.Errorf("the leaf was stopped with %v", got)
