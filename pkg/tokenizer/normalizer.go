@@ -48,6 +48,7 @@ func newNormalizer(c *component) (normalizer, error) {
 	}
 	return func(p piece) (piece, error) {
 		for _, step := range steps {
+			var err error // each call has its own: calls run at the same time
 			if p, err = step(p); err != nil || len(p.text) > maxText {
 				return p, cmp.Or(err, errLong)
 			}
