@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
 	"github.com/whence-dev/whence/bench/process"
@@ -50,11 +48,11 @@ type quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
-func quantilesOf(h *hdrhistogram.Histogram) quantiles {
-	if h.TotalCount() == 0 {
+func quantilesOf(h *histograms.Histogram) quantiles {
+	if h.Count() == 0 {
 		return quantiles{}
 	}
-	return quantiles{N: h.TotalCount(), P50: float64(h.ValueAtQuantile(50)), P99: float64(h.ValueAtQuantile(99))}
+	return quantiles{N: h.Count(), P50: float64(h.Percentile(50)), P99: float64(h.Percentile(99))}
 }
 
 // measure runs a scenario on a system for a time.
@@ -220,7 +218,7 @@ func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) 
 			continue
 		}
 		c.Left++
-		histograms.Record(h, e.At.Sub(d.At))
+		h.Record(e.At.Sub(d.At))
 		c.Wasted += int64(max(0, e.Generated-d.Received))
 		if first.IsZero() || d.At.Before(first) {
 			first = d.At

@@ -48,8 +48,8 @@ func TestEveryTokenArrivesAndIsMeasured(t *testing.T) {
 			if sum.Failed > 0 {
 				t.Errorf("%d streams failed: %v", sum.Failed, sum.Errors)
 			}
-			if sum.Tokens < 50*sum.Requests || sum.Latency.TotalCount() != sum.Tokens || sum.TTFT.TotalCount() < sum.Requests {
-				t.Errorf("%d answers of 50 tokens: %d tokens, %d latencies, %d first tokens", sum.Requests, sum.Tokens, sum.Latency.TotalCount(), sum.TTFT.TotalCount())
+			if sum.Tokens < 50*sum.Requests || sum.Latency.Count() != sum.Tokens || sum.TTFT.Count() < sum.Requests {
+				t.Errorf("%d answers of 50 tokens: %d tokens, %d latencies, %d first tokens", sum.Requests, sum.Tokens, sum.Latency.Count(), sum.TTFT.Count())
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
 	sum := r.Summary()
 	// Only one request can be due at a time while the previous request waits for the client: the
 	// generator sends late requests first, so each is late by at least one answer.
-	if late := time.Duration(sum.TTFT.ValueAtQuantile(75)) * time.Microsecond; late < 2*takes*9/10 {
+	if late := time.Duration(sum.TTFT.Percentile(75)) * time.Microsecond; late < 2*takes*9/10 {
 		t.Errorf("the 75th percentile is %v after the due time, want twice %v", late, takes)
 	}
 }
@@ -94,7 +94,7 @@ func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
 	l.Stop()
 	// 80 tokens were due at 1 ms each after a stall of 200 ms: all of them are late by more than
 	// 100 ms.
-	if late := time.Duration(r.Summary().Latency.ValueAtQuantile(50)) * time.Microsecond; late < stall/2 {
+	if late := time.Duration(r.Summary().Latency.Percentile(50)) * time.Microsecond; late < stall/2 {
 		t.Errorf("the median latency of a token is %v, want more than %v", late, stall/2)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/whence-dev/whence/internal/load"
 )
 
@@ -30,9 +28,9 @@ type shard struct {
 	mu       sync.Mutex
 	tokens   int64
 	requests int64
-	latency  *hdrhistogram.Histogram // of tokens, in microseconds
-	ttft     *hdrhistogram.Histogram // in microseconds
-	errors   []error                 // of at most maxErrors streams
+	latency  *load.Histogram // of tokens, in microseconds
+	ttft     *load.Histogram // in microseconds
+	errors   []error         // of at most maxErrors streams
 	failed   int64
 	left     []Departure
 }
@@ -51,7 +49,7 @@ type Departure struct {
 type Summary struct {
 	Tokens, Requests, Failed int64
 	Errors                   []error // of a few of the failed streams
-	Latency, TTFT            *hdrhistogram.Histogram
+	Latency, TTFT            *load.Histogram
 	Left                     []Departure
 }
 
@@ -94,7 +92,7 @@ func (r *Recorder) Begun() (n int64) {
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.mu.Lock()
-		n += s.ttft.TotalCount()
+		n += s.ttft.Count()
 		s.mu.Unlock()
 	}
 	return n
@@ -128,7 +126,7 @@ func (s *shard) add(latencies []time.Duration, measure bool) {
 	s.tokens += int64(len(latencies))
 	if measure {
 		for _, l := range latencies {
-			load.Record(s.latency, l)
+			s.latency.Record(l)
 		}
 	}
 }
@@ -136,7 +134,7 @@ func (s *shard) add(latencies []time.Duration, measure bool) {
 func (s *shard) first(ttft time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	load.Record(s.ttft, ttft)
+	s.ttft.Record(ttft)
 }
 
 func (s *shard) completed() {

@@ -11,8 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/whence-dev/whence/internal/load"
 	"github.com/whence-dev/whence/internal/printable"
 )
@@ -27,8 +25,8 @@ const (
 // A recorder collects the measurements of all streams.
 type recorder struct {
 	mu     sync.Mutex
-	ttft   *hdrhistogram.Histogram
-	gaps   *hdrhistogram.Histogram
+	ttft   *load.Histogram
+	gaps   *load.Histogram
 	events int64 // with a part of an answer
 	// Of the completed streams whose usage is known.
 	usageEvents, usageTokens int64
@@ -45,14 +43,14 @@ func (r *recorder) first(ttft time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events++
-	load.Record(r.ttft, ttft)
+	r.ttft.Record(ttft)
 }
 
 func (r *recorder) gap(gap time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events++
-	load.Record(r.gaps, gap)
+	r.gaps.Record(gap)
 }
 
 func (r *recorder) completed(reason string, events, tokens int64) {
@@ -144,12 +142,12 @@ type percentiles struct {
 	Max float64 `json:"max"`
 }
 
-func percentilesOf(h *hdrhistogram.Histogram) percentiles {
-	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1000 }
-	if h.TotalCount() == 0 {
+func percentilesOf(h *load.Histogram) percentiles {
+	at := func(percent float64) float64 { return float64(h.Percentile(percent)) / 1000 }
+	if h.Count() == 0 {
 		return percentiles{}
 	}
-	return percentiles{N: h.TotalCount(), P50: at(50), P90: at(90), P99: at(99), Max: float64(h.Max()) / 1000}
+	return percentiles{N: h.Count(), P50: at(50), P90: at(90), P99: at(99), Max: float64(h.Max()) / 1000}
 }
 
 // report returns the report of a run that took a time.

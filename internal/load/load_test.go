@@ -2,6 +2,9 @@ package load_test
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -138,10 +141,38 @@ func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
 
 func TestHistogramKeepsLatenciesWithinItsRange(t *testing.T) {
 	h := load.NewHistogram()
-	for _, latency := range []time.Duration{-time.Second, 5 * time.Millisecond, 100 * time.Hour} {
-		load.Record(h, latency)
+	if h.Percentile(50) != 0 {
+		t.Errorf("the median of no latency is %d", h.Percentile(50))
 	}
-	if h.TotalCount() != 3 || h.Min() != 0 || h.ValueAtQuantile(50) < 4990 || h.ValueAtQuantile(50) > 5010 || h.Max() < time.Hour.Microseconds()*99/100 {
-		t.Errorf("%d values, %d to %d", h.TotalCount(), h.Min(), h.Max())
+	for _, latency := range []time.Duration{-time.Second, 5 * time.Millisecond, 100 * time.Hour} {
+		h.Record(latency)
+	}
+	if h.Count() != 3 || h.Percentile(0) != 0 || h.Percentile(50) < 4995 || h.Percentile(50) > 5005 || h.Max() != time.Hour.Microseconds() {
+		t.Errorf("%d latencies, %d, %d, %d", h.Count(), h.Percentile(0), h.Percentile(50), h.Max())
+	}
+}
+
+// TestPercentilesAreExactToOneInThousand compares percentiles of latencies from 1 us to an hour with
+// those of the sorted list.
+func TestPercentilesAreExactToOneInThousand(t *testing.T) {
+	const n = 20_000
+	parts := [2]*load.Histogram{load.NewHistogram(), load.NewHistogram()}
+	random := rand.New(rand.NewPCG(1, 2))
+	all := make([]int64, n)
+	for i := range all {
+		all[i] = int64(math.Exp(random.Float64() * math.Log(float64(time.Hour.Microseconds()))))
+		parts[i%2].Record(time.Duration(all[i]) * time.Microsecond)
+	}
+	slices.Sort(all)
+	h := parts[0]
+	h.Merge(parts[1])
+	for percent := 1; percent <= 100; percent++ {
+		exact, got := all[percent*n/100-1], h.Percentile(float64(percent))
+		if got < exact || float64(got) > float64(exact)*1.001 {
+			t.Errorf("percentile %d is %d, and must be %d", percent, got, exact)
+		}
+	}
+	if h.Count() != n || h.Max() != all[n-1] {
+		t.Errorf("%d latencies, the largest %d", h.Count(), h.Max())
 	}
 }
