@@ -163,7 +163,18 @@ func (s *scene) outOfDescriptors() *refusal {
 	s.t.Helper()
 	p := s.procs[api0]
 	defer p.limit(s.t, 1024)
-	s.fault(func() { p.limit(s.t, p.descriptors(s.t)+4) }) // a quarter is the reserve, which begins well below the open ones
+	const spare = 40
+	limit := p.descriptors(s.t) + spare
+	s.fault(func() { p.limit(s.t, limit) })
+	// The last quarter is the reserve. Idle connections take what is below it, and up to seven
+	// descriptors that become free meanwhile; otherwise they take seven of the reserve.
+	for range spare - limit/4 + 7 {
+		conn, err := net.Dial("tcp", s.api)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // the service may have closed it
+	}
 	fresh := *s.whence
 	fresh.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := fresh.send(s.t, greedy(short), s.id)
