@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
@@ -112,6 +113,7 @@ var claudeCode = agent{
 }
 
 func TestCodexRunsATool(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	callATool(t, &codex)
 }
@@ -119,6 +121,7 @@ func TestCodexRunsATool(t *testing.T) {
 // TestCodexRunsAToolOverAWebSocket: Codex prepares its first turn with a message that generates
 // nothing, and then sends only new items. On failure it would fall back to HTTP requests.
 func TestCodexRunsAToolOverAWebSocket(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	var mu sync.Mutex
 	var seen upgrades
@@ -146,6 +149,7 @@ func TestCodexRunsAToolOverAWebSocket(t *testing.T) {
 }
 
 func TestClaudeCodeRunsATool(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	callATool(t, &claudeCode)
 }
@@ -180,6 +184,7 @@ func callATool(t *testing.T, a *agent) {
 // TestCodexReportsALateRefusal makes the model's server refuse a request after Codex has received
 // the status of the answer.
 func TestCodexReportsALateRefusal(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	begun := make(chan struct{})
 	f := agentFlags(t, badEngine(t, func(w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var chaosRequests = flag.Int("chaos", 1000, "number of `requests` that TestChaos sends")
@@ -58,6 +60,7 @@ type chaosPath struct {
 // must end once on every surviving hop, with the ending that its client saw, and no hop may record
 // a failure as a success.
 func TestChaos(t *testing.T) {
+	tier.Full(t)
 	m := &chaosPath{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
 	for _, hop := range workers {
 		m.startHop(hop, "--pace", "200", "--drain", "200ms")

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // clockDir is the directory of binDir with the clocks of processes: a file named by a process id has
@@ -142,6 +144,7 @@ func (p *process) setClock(t *testing.T, wrong time.Duration) {
 // back by an hour, and by a year. Every stream completes. Then an instance whose clock is wrong dies,
 // and the other one continues its stream.
 func TestClockSteps(t *testing.T) {
+	tier.Full(t)
 	withClocks(t)
 	t.Parallel()
 	s, _ := replicas(t, "60")

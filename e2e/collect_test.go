@@ -4,11 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // TestProxiesThatCollectTokensAreNamed: the reports of clients reveal an nginx that buffers, but
 // not an nginx with our configuration.
 func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	node := tool(t, "node")
 	chromium := tool(t, "chromium", "chromium-browser", "google-chrome")

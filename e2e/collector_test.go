@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
@@ -93,6 +94,7 @@ func (s span) when(t *testing.T, name, side string) uint64 {
 // TestCollectorGetsOneTreeOfAStoppedStream: over either protocol, each of three hops has one span
 // below the span of its caller, with its events in order: the stop goes down, the ending comes up.
 func TestCollectorGetsOneTreeOfAStoppedStream(t *testing.T) {
+	tier.Full(t)
 	for _, scheme := range []string{"grpc", "http"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

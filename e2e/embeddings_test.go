@@ -185,6 +185,7 @@ func (w *whence) leaveEmbeddings(t *testing.T, id string) (s streamstory.Story) 
 }
 
 func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
+	t.Parallel()
 	w := run(t, separate, flags{})
 	over := make(chan reply, 1)
 	go func() {
@@ -208,6 +209,7 @@ func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
 }
 
 func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
+	t.Parallel()
 	for name, strike := range map[string]func(*process, *testing.T){"killed": (*process).kill, "drained": (*process).terminate} {
 		t.Run(name, func(t *testing.T) {
 			w := runFleet(t, 2, flags{worker: []string{"--drain", "50ms"}})
@@ -254,6 +256,7 @@ func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
 // TestEngineWithoutEmbeddingsRefusesThem: the simulator does not support embeddings, so requests for them
 // are refused at once.
 func TestEngineWithoutEmbeddingsRefusesThem(t *testing.T) {
+	t.Parallel()
 	w := run(t, allInOne, flags{worker: []string{"--engine", "sim"}})
 	r := w.postTo(t, "/v1/embeddings", embedding("hello"))
 	if r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"param":"model"`) {
@@ -265,6 +268,7 @@ func TestEngineWithoutEmbeddingsRefusesThem(t *testing.T) {
 }
 
 func TestGRPCurlGetsEmbeddings(t *testing.T) {
+	t.Parallel()
 	w := run(t, separate, flags{})
 	out, ok := grpcurl(t, w.chat, "-d", `{"model":"`+model+`","inputs":[{"text":"hello"}]}`, "whence.chat.v1.Chat/Embeddings")
 	got := messages(t, out)

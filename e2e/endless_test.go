@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var (
@@ -87,6 +89,7 @@ type listener struct {
 // TestEndlessPartsAreBounded sends parts of requests that never end to each listener. The memory of the
 // process stays bounded, and others are served.
 func TestEndlessPartsAreBounded(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	asShipped(t)
 	links := freeAddr(t)

@@ -381,6 +381,7 @@ func failoverTable(results []*result) string {
 
 // TestFailoverTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
 func TestFailoverTableInTheDocsIsCurrent(t *testing.T) {
+	t.Parallel()
 	var table strings.Builder
 	table.WriteString("| at the providers | providers | answer | the client sees | calls |\n|---|---|---|---|---|\n")
 	for i := range scenarios {

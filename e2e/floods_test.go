@@ -19,6 +19,8 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 const (
@@ -232,6 +234,7 @@ var floods = map[string]flood{
 // The server closes the attacker's connection, or refuses its calls, before it has taken all frames.
 // Its memory is bounded, and a stream of another client goes on.
 func TestFloodsEndWithTheirConnection(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	asShipped(t)
 	limited := []string{"--max-calls-per-connection", "1000"}

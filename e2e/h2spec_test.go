@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // h2specCases has the test cases of h2spec by section, in its order.
@@ -49,6 +51,7 @@ var h2specFailures = []string{
 // TestHTTP2OfTheGRPCPorts runs h2spec against the gRPC ports, without the test cases that grpc-go
 // fails. The others end without a timeout, so the timeout can be long.
 func TestHTTP2OfTheGRPCPorts(t *testing.T) {
+	tier.Full(t)
 	tool := h2specPath(t)
 	w := run(t, separate, flags{})
 	var cases []string

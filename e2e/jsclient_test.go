@@ -5,12 +5,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // cuts is the number of times that one stream is cut.
 const cuts = 20
 
 func TestJavaScriptClientWorksInNode(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	node := tool(t, "node")
 	w := run(t, separate, flags{worker: []string{"--no-prefix-cache", "--pace", "60"}})
@@ -52,6 +55,7 @@ func TestJavaScriptClientWorksInNode(t *testing.T) {
 }
 
 func TestJavaScriptClientWorksInABrowser(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	tool(t, "node")
 	chromium := tool(t, "chromium", "chromium-browser", "google-chrome")

@@ -66,6 +66,7 @@ func TestIndexSeesTheEmbeddedCache(t *testing.T) {
 // TestConversationsAreRoutedToTheirCache runs conversations on fleets of worker processes and
 // checks their cache hits.
 func TestConversationsAreRoutedToTheirCache(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		engine string
 		flags  []string

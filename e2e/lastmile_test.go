@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var (
@@ -93,6 +95,7 @@ type mileResult struct {
 // TestLastMile: after every fault between a stream and a tab, the tab shows the engine's text
 // exactly once. scripts/lastmile uses more tabs.
 func TestLastMile(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	page := httptest.NewServer(http.FileServer(http.Dir("browser")))
 	defer page.Close()

@@ -10,11 +10,14 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/shared"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // TestStreamGoesOnAtAnotherLlamaCPP: over llama.cpp's own API, a stream whose server is lost continues at
 // another one, token for token.
 func TestStreamGoesOnAtAnotherLlamaCPP(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	tool(t, "node")
 	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
@@ -49,6 +52,7 @@ func TestStreamGoesOnAtAnotherLlamaCPP(t *testing.T) {
 }
 
 func TestLlamaCPPEnforcesASchemaAndChatServiceAStop(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	tool(t, "node")
 	_, url := llamaServer(t, "native", 4*1024)
@@ -79,6 +83,7 @@ func TestLlamaCPPEnforcesASchemaAndChatServiceAStop(t *testing.T) {
 // TestLlamaCPPCallsARequiredTool: the text around a call and the schemas of several tools are enforced
 // by a grammar.
 func TestLlamaCPPCallsARequiredTool(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	tool(t, "node")
 	_, url := llamaServer(t, "native", 4*1024)
@@ -114,6 +119,7 @@ func TestLlamaCPPCallsARequiredTool(t *testing.T) {
 // TestLlamaCPPTakesEveryPenalty: each sampling field reaches the server in a form that it takes, streamed
 // and whole, over both of its APIs.
 func TestLlamaCPPTakesEveryPenalty(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	tool(t, "node")
 	for kind, engine := range map[string]string{"native": "llamacpp", "llamacpp": "openai"} {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var (
@@ -83,6 +85,7 @@ func (w *fleet) passages(t *testing.T, n int, midway func()) []passage {
 // may fail, and each must have its undisturbed text, finish reason and usage. `scripts/fleet
 // migration` repeats it more often.
 func TestMigration(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	n := *migrationStreams
 	places := fmt.Sprint(n)

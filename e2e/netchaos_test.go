@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/wire"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var (
@@ -58,6 +59,7 @@ func drawFault(random *rand.Rand) netFault {
 // load, one or two at a time. Callees are also frozen, and killed. Each request is told how it ended, once; a complete answer has every
 // token once; and the edge logs what the client saw. scripts/chaos plays longer schedules.
 func TestNetworkChaos(t *testing.T) {
+	tier.Full(t)
 	m := &chaosPath{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
 	wires := map[string]*wire.Wire{}
 	for _, hop := range workers {

@@ -6,6 +6,7 @@ import (
 )
 
 func TestRaceReportIsFoundInALog(t *testing.T) {
+	t.Parallel()
 	logs := newLines()
 	if got := raceReport(logs); got != "" {
 		t.Errorf("an empty log has %q", got)

@@ -25,6 +25,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -146,6 +147,7 @@ func narrow(t *testing.T) *http.Transport {
 // delay. Streams of slow readers continue, and can be read again afterwards to the last byte; the
 // memory that api-service uses for them is bounded. scripts/slowreaders measures more.
 func TestSlowReadersDelayNoOtherStream(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	asShipped(t)
 	w := startSeeded(t)

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var (
@@ -61,6 +63,7 @@ const soakSettle = 5 * time.Second
 // processes hold as much memory, and as many goroutines and descriptors, as after the warm-up, and
 // the gauges are zero. scripts/soak runs it for longer.
 func TestSoak(t *testing.T) {
+	tier.Full(t)
 	asShipped(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the memory of other processes")

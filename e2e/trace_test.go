@@ -167,6 +167,7 @@ func TestStoppedStreamIsOneTree(t *testing.T) {
 // TestTraceAloneShowsWhoEndedTheStream: on every surviving hop, all events of a span with a reason
 // agree on the reason and on its origin.
 func TestTraceAloneShowsWhoEndedTheStream(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		flags          flags
 		more           []any // of the request

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // messageRows are faults of streams of POST /v1/messages: leaving, failing and draining.
@@ -69,6 +71,7 @@ var messageRows = []row{
 
 // TestWhodunitOfMessages is TestWhodunit for POST /v1/messages.
 func TestWhodunitOfMessages(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	playFaults(t, *asGateway, messageRows)
 }

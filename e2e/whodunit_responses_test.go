@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/wstest"
 )
 
@@ -69,6 +70,7 @@ var responseRows = []row{
 
 // TestWhodunitOfResponses is TestWhodunit for POST /v1/responses.
 func TestWhodunitOfResponses(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	playFaults(t, *asGateway, responseRows)
 }

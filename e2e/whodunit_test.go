@@ -11,6 +11,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to this `file`")
@@ -104,12 +106,14 @@ func TestWhodunit(t *testing.T) {
 // TestWhodunitOverGRPC is TestWhodunit over gRPC, which carries the streams when a link cannot be
 // made.
 func TestWhodunitOverGRPC(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	playFaults(t, *asGateway, rows, overGRPC)
 }
 
 // TestWhodunitOfGateway runs some of the faults with api-service/0 and chat-service in one process.
 func TestWhodunitOfGateway(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	some := []string{
 		"client closes its connection", "client closes its WebSocket", "client closes before the first token", "client reads a byte at a time", "DELETE at the other replica",
@@ -287,6 +291,7 @@ func names() []string {
 
 // TestEndingsTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
 func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
+	t.Parallel()
 	var table strings.Builder
 	table.WriteString("| fault | reason | origin, and the way into the path | in a gateway |\n|---|---|---|---|\n")
 	for _, r := range rows {

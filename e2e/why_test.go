@@ -105,6 +105,7 @@ func TestEveryHopTellsTheSameStory(t *testing.T) {
 }
 
 func TestWhyPrintsTheStory(t *testing.T) {
+	t.Parallel()
 	w := run(t, allInOne, flags{})
 	l := w.open(t, greedy("What is 2 + 3?"))
 	id := l.id
