@@ -11,16 +11,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 const chartDir = "helm/whence"
 
-// TestHelmChart runs in CI, with the tool of scripts/tools, whose first build takes a minute. The tool
-// lints and renders the chart, and checks every object strictly against the Go types of its kind.
+// TestHelmChart runs in the full tier, with the tool of scripts/tools, whose first build takes a minute.
+// The tool lints and renders the chart, and checks every object strictly against the Go types of its
+// kind.
 func TestHelmChart(t *testing.T) {
-	if os.Getenv("CI") != "true" {
-		t.Skip("CI=true go test ./deploy builds Helm and checks the chart")
-	}
+	tier.Full(t)
 	tool := filepath.Join(t.TempDir(), "helm")
 	if out, err := exec.Command("go", "-C", "../scripts/tools/helm", "build", "-o", tool, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
