@@ -12,11 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // TestImagesWithoutAContainerEngine makes the archives of the guide, in CI, and runs the entry point
 // of each image from its unpacked files.
 func TestImagesWithoutAContainerEngine(t *testing.T) {
+	tier.Full(t)
 	if os.Getenv("CI") != "true" {
 		t.Skip("CI=true go test ./deploy builds the images")
 	}

@@ -190,6 +190,7 @@ func TestManifestsFitTogether(t *testing.T) {
 // TestKustomizeBuilds builds base and overlays with the kustomize on the PATH, or, in the full tier,
 // with the kustomize of scripts/tools, whose first build takes minutes.
 func TestKustomizeBuilds(t *testing.T) {
+	tier.Full(t)
 	tool, err := exec.LookPath("kustomize")
 	if err != nil {
 		tier.Full(t)

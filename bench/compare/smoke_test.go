@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/paced"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // TestMain lets the test binary run as the processes that the comparison starts from its own
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 // TestComparisonMeasuresEverySystem runs a few streams over every installed system: all tokens
 // arrive, the CPU of all processes is counted, and the histograms are filled. It checks no times.
 func TestComparisonMeasuresEverySystem(t *testing.T) {
+	tier.Full(t)
 	chosen := []scenario{
 		{name: "streams", says: "a few streams, and a client that reads nothing", streams: 4, unread: 1, pace: paced.Pace{Period: 10 * time.Millisecond}, ttft: true, memory: true},
 		{name: "short", says: "a few requests", streams: 2, tokens: 5},

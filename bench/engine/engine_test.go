@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var small = shape{hidden: 64, feedForward: 96, layers: 2, heads: 4, kvHeads: 2, vocab: 110000, context: 256}
 
 func TestTheEmbeddedEngineIsMeasured(t *testing.T) {
+	tier.Full(t)
 	dir := t.TempDir()
 	gguf := filepath.Join(dir, "model.gguf")
 	if err := write(small, dir, gguf); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/bench/gpu/fake"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
@@ -51,6 +52,7 @@ func onMachine(t *testing.T, names ...string) (model string) {
 
 // TestRowsPlayAgainstFakesOfBothServers plays the whole script. It checks no times.
 func TestRowsPlayAgainstFakesOfBothServers(t *testing.T) {
+	tier.Full(t)
 	if testing.Short() {
 		t.Skip("this test builds the services")
 	}

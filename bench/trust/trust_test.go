@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -16,9 +17,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // TestRowsFindEveryStream runs four rows with a few streams: every stream has its text and its
 // ending. It checks no times.
 func TestRowsFindEveryStream(t *testing.T) {
-	if testing.Short() {
-		t.Skip("this test builds the services")
-	}
+	tier.Full(t)
 	b, err := stand.Build(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -34,6 +35,7 @@ func need(t *testing.T, command ...string) {
 const shortStrings, shortRenders, shortSeed = 500, 100, 7
 
 func TestTokenizersOfPublishedModelsMatchTheRustLibrary(t *testing.T) {
+	tier.Full(t)
 	need(t, "node", "--version")
 	for _, f := range families(installed) {
 		t.Run(f.name, func(t *testing.T) {
@@ -48,6 +50,7 @@ func TestTokenizersOfPublishedModelsMatchTheRustLibrary(t *testing.T) {
 }
 
 func TestTemplatesOfPublishedModelsRenderLikeJinja2(t *testing.T) {
+	tier.Full(t)
 	need(t, python, "-c", "import jinja2")
 	all, err := subjects(installed, "")
 	if err != nil {

@@ -3,6 +3,8 @@ package newcomer
 import (
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 const tutorial = "../../docs/tutorial.md"
@@ -64,6 +66,7 @@ func TestReadme(t *testing.T) {
 }
 
 func TestTutorial(t *testing.T) {
+	tier.Full(t)
 	r := &reading{user: newUser(t), t: t, rest: blocks(t, tutorial)}
 	r.serve(r.next("go run . --pace 10"))
 	r.want(r.first.output.String, block{text: "Whence streams whence-tiny on http://"})
