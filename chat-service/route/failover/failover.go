@@ -151,8 +151,10 @@ type Machine[W comparable] struct {
 	// the workers in tried that are not asked again: they refused the request, failed because of
 	// it, or were already asked twice
 	barred []W
-	// the workers in tried that were left because of a late first token or failing probes
+	// the workers in tried that were left because of a late first token or failing probes, or that
+	// hold the stream's id
 	left []W
+	held bool // a worker holds the stream's id
 	// the workers in tried that ended the stream themselves, because they drain or because their
 	// timer expired
 	ended      []W
@@ -292,7 +294,7 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 func (m *Machine[W]) recover() {
 	m.first, m.later, m.swap = nil, nil, nil
 	m.tried, m.full, m.left, m.barred, m.ended = m.tried[:0], m.full[:0], m.left[:0], m.barred[:0], m.ended[:0]
-	m.once, m.deaths, m.slow, m.pauses, m.pause, m.until = 0, 0, false, 0, 0, 0
+	m.once, m.deaths, m.slow, m.held, m.pauses, m.pause, m.until = 0, 0, false, false, 0, 0, 0
 }
 
 // read continues with the worker that answers, whether or not another worker has read its prompt.

@@ -55,7 +55,8 @@ type Rule struct {
 
 // Rules is the policy table. A reason that is not listed ends the stream and blames no worker. If a
 // worker refuses a retry or a move, for example with INVALID, the refusal never becomes the ending:
-// the stream tries another worker or ends with the failure that began its search.
+// the stream tries another worker or ends with the failure that began its search. A worker that holds
+// the stream's id refuses for a while only: see holds.
 var Rules = []Rule{
 	//                        before     after      the worker
 	{streamerr.PeerLost, Elsewhere, Elsewhere, Failed},  // its connection broke or failed; see maxDeaths
@@ -78,6 +79,13 @@ func RuleOf(reason streamerr.Reason) Rule {
 	return Rule{Reason: reason}
 }
 
+// holds reports whether a worker refuses a stream because it has a live stream with the same id. That
+// is usually the stream itself, whose previous chat-service was lost: the worker ends it as soon as it
+// notices the loss. So another worker is asked, or the same one again after a pause, for Within at most.
+func holds(why *streamerr.Error) bool {
+	return why.Reason == streamerr.Invalid && why.Param == "stream_id"
+}
+
 // Limits bound the cost of failovers.
 type Limits struct {
 	// Moves is the maximum number of moves of a stream after its first token. A move counts once it
@@ -97,8 +105,8 @@ const (
 	// read about 1,000 tokens per second.
 	TokensPerPatience = 8192
 	// Within bounds the search for a worker that continues an answer, counted from the failure. The
-	// search waits only for full workers, for the stream's turn to move, and for the probe of a
-	// worker that has failed the stream.
+	// search waits only for full workers, for workers that hold the stream's id, for the stream's
+	// turn to move, and for the probe of a worker that has failed the stream.
 	Within = 20 * time.Second
 	// maxDeaths is the number of workers that a stream may lose (PEER_LOST, PEER_RESET), or leave
 	// because they hang, between Started and the first token. Then the stream ends, because the

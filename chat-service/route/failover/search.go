@@ -116,8 +116,8 @@ func (m *Machine[W]) failedForGood() (without []W, some bool) {
 	return without, m.sent > 0 && slices.ContainsFunc(m.tried, func(w W) bool { return !slices.Contains(without, w) })
 }
 
-// retryFull returns when full and slow workers are asked again, or 0 if there are none or if the
-// search would take too long.
+// retryFull returns when full and slow workers, and those that hold the stream's id, are asked again,
+// or 0 if there are none or if the search would take too long.
 func (m *Machine[W]) retryFull(now time.Duration) time.Duration {
 	if (m.sent == 0 || len(m.full) == 0) && len(m.left) == 0 {
 		return 0
@@ -126,7 +126,7 @@ func (m *Machine[W]) retryFull(now time.Duration) time.Duration {
 		return m.until // a turn came during the pause
 	}
 	pause := max(min(m.pause, Within), min(firstPause<<min(m.pauses, 10), maxPause))
-	if m.sent > 0 && now+pause >= m.since+Within {
+	if (m.sent > 0 || m.held) && now+pause >= m.since+Within {
 		return 0
 	}
 	m.pauses++
@@ -176,6 +176,9 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	if why.Reason == streamerr.Deadline && m.flowing && now-m.lastMessage < quiet {
 		rule, response = Rule{}, Tell
 	}
+	if holds(why) {
+		response = Elsewhere
+	}
 	if response == Once {
 		m.suspect(why, rule.Blame)
 	} else {
@@ -196,6 +199,8 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	case response == Once:
 		m.once++
 		m.barred = append(m.barred, m.cur.Worker)
+	case holds(why):
+		m.left, m.held = append(m.left, m.cur.Worker), true
 	case refusal:
 		m.barred = append(m.barred, m.cur.Worker)
 	case why.Reason == streamerr.Draining || why.Reason == streamerr.Deadline:

@@ -84,7 +84,9 @@ func event(t *testing.T, verb string, args []string) Event[string] {
 	case Fail, Stop:
 		err := streamerr.New(streamerr.ParseReason(args[1]), "as scripted")
 		err.Path = streamerr.NewPath(args[0])
-		if len(args) > 2 {
+		if len(args) > 2 && args[2] == "holds" {
+			err.Param = "stream_id"
+		} else if len(args) > 2 {
 			err.RetryAfter = duration(t, strings.TrimPrefix(args[2], "retry="))
 		}
 		e.Err = err
