@@ -6,16 +6,21 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/network"
 
+	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// Handler returns the handler of one client connection, for programs with their own connections,
-// such as connections in memory. The context of a connection must end when the client closes it.
-// addr is the address that clients connect to. Find must run in the meantime. Drain ends the
-// streams.
-func (e *Edge) Handler(addr net.Addr) (func(ctx context.Context, conn network.Conn) error, error) {
+// Handler returns the functions that serve clients' connections for programs with a transport of
+// their own, such as connections in memory that behave like those of netpoll. accept prepares a new
+// connection, as package socket does, and returns its context. serve is called when data has arrived,
+// and again after it has returned, while there is data. addr is the address that clients connect to.
+// Find must run in the meantime. Drain ends the streams.
+func (e *Edge) Handler(addr net.Addr) (accept func(conn net.Conn) context.Context, serve func(ctx context.Context, conn network.Conn) error, err error) {
 	h := e.public(addr)
-	return h.Serve, h.Init()
+	onData := func(ctx context.Context, conn any) error {
+		return h.Serve(ctx, conn.(network.Conn)) //nolint:forcetypeassert // a connection of package socket, or serve's
+	}
+	return h.GetOptions().OnAccept, func(ctx context.Context, conn network.Conn) error { return socket.Serve(ctx, conn, onData) }, h.Init()
 }
 
 // Find discovers and probes chat-services until ctx is done.

@@ -2,4 +2,5 @@
 
 package simulation
 
-const defaultSeeds = 2000
+// shortSeeds is the number of schedules in the short tier.
+const shortSeeds = 2000

@@ -2,5 +2,5 @@
 
 package simulation
 
-// defaultSeeds is lower under the race detector, which makes a schedule about ten times slower.
-const defaultSeeds = 200
+// shortSeeds is lower under the race detector, which makes a schedule about ten times slower.
+const shortSeeds = 200

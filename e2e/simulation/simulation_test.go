@@ -18,16 +18,25 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/e2e/simulation/client"
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 var (
-	seeds   = flag.Int("seeds", defaultSeeds, "number of schedules to run")
+	seeds   = flag.Int("seeds", defaultSeeds(), "number of schedules to run")
 	first   = flag.Uint64("seed", 1, "seed of the first schedule")
 	repeat  = flag.Int("repeat", 1, "number of runs of each schedule")
 	most    = flag.Int("failures", 20, "number of failing schedules that ends the run")
 	confirm = flag.Int("confirm", 5, "number of replays of a failing schedule, of which most must fail; 0 reports every failure")
 	verbose = flag.Bool("journal", false, "print the journal of each schedule")
 )
+
+// defaultSeeds returns the number of schedules that go test runs: ten times as many in the full tier.
+func defaultSeeds() int {
+	if tier.IsFull() {
+		return 10 * shortSeeds
+	}
+	return shortSeeds
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"google.golang.org/grpc"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
 	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/e2e/simulation/check"
 	"github.com/whence-dev/whence/e2e/simulation/client"
@@ -18,6 +21,9 @@ import (
 
 // slowest is the maximum delay that a slow link adds to a message.
 const slowest = 50 * time.Millisecond
+
+// forever is longer than a schedule.
+const forever = time.Hour
 
 // strike injects a fault.
 func (p *play) strike(f *schedule.Fault) {
@@ -47,6 +53,14 @@ func (p *play) strike(f *schedule.Fault) {
 		p.Net.Slow(edge, chat, min(f.For, slowest))
 	case schedule.SlowWorker:
 		p.Net.Slow(chat, worker, min(f.For, slowest))
+	case schedule.HalfOpenChat:
+		p.Net.HalfOpen(edge, chat, f.N%2 == 0)
+	case schedule.HalfOpenWorker:
+		p.Net.HalfOpen(chat, worker, f.N%2 == 0)
+	case schedule.ForgeChat:
+		p.Net.Forge(edge, chat, f.N)
+	case schedule.ForgeWorker:
+		p.Net.Forge(chat, worker, f.N)
 	case schedule.KillWorker, schedule.DrainWorker:
 		p.end(f, p.Workers()[f.Worker].Process, f.Kind == schedule.KillWorker, func() { p.StartWorker(f.Worker) })
 	case schedule.KillChat, schedule.DrainChat:
@@ -63,6 +77,11 @@ func (p *play) strike(f *schedule.Fault) {
 		p.Workers()[f.Worker].Break(f.Kind, f.For)
 	case schedule.ClientLeaves:
 		if v := p.visitOf(f.Stream); v != nil {
+			v.Leave()
+		}
+	case schedule.ClientVanishes:
+		if v := p.visitOf(f.Stream); v != nil {
+			p.Net.Stall(v.Name, edge, forever)
 			v.Leave()
 		}
 	case schedule.ClientStalls:
@@ -101,14 +120,15 @@ func (p *play) stopAt(s *check.Strike) {
 	stop := &streamv1.StopStreamRequest{StreamId: id}
 	var err error
 	if s.Fault.Kind == schedule.StopAtChat {
-		cc := p.Net.Operator().Dial(world.ChatAddr(s.Fault.Chat), link.Options{})
+		cc := p.Net.Operator().Dial(world.ChatAddr(s.Fault.Chat), link.Options{}, nil)
 		defer cc.Close() //nolint:errcheck // never fails
+		p.list(ctx, cc)
 		_, err = chatv1.NewChatClient(cc).Stop(ctx, &chatv1.StopRequest{Stream: stop})
 	} else {
 		if n := p.Schedule.Requests[s.Fault.Stream].N; n > 1 {
 			stop.StreamId = choices.ID(id, s.Fault.N%n)
 		}
-		cc := p.Net.Operator().Dial(world.WorkerAddr(s.Fault.Worker), link.Options{})
+		cc := p.Net.Operator().Dial(world.WorkerAddr(s.Fault.Worker), link.Options{}, nil)
 		defer cc.Close() //nolint:errcheck // never fails
 		_, err = workerv1.NewWorkerClient(cc).Stop(ctx, &workerv1.StopRequest{Stream: stop})
 	}
@@ -116,6 +136,21 @@ func (p *play) stopAt(s *check.Strike) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Answered, s.Accepted = time.Now(), err == nil
+}
+
+// list asks a service for the names of its services, as tools do.
+func (p *play) list(ctx context.Context, cc grpc.ClientConnInterface) {
+	st, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(ctx)
+	if err != nil {
+		return
+	}
+	_ = st.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}) // Recv returns the error
+	_ = st.CloseSend()
+	answer, err := st.Recv()
+	p.Journal.Note("an operator sees %d services: %v", len(answer.GetListServicesResponse().GetService()), err)
+	if err == nil {
+		_, _ = st.Recv() // the end
+	}
 }
 
 // end kills or drains a process, and starts a new one in its place when the fault is over.

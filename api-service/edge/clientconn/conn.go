@@ -58,9 +58,10 @@ type Conn struct {
 	identity     bool                         // the body has no chunks
 	last         bool                         // the connection closes after this answer
 
-	flushing sync.Mutex // held while Flush writes; taken before mu
+	flushEnded sync.Cond // with mu: flushing has become false
 
 	mu       sync.Mutex // guards the following fields
+	flushing bool       // a Flush writes; not a Mutex, for which virtual time would not pass
 	clock    clock
 	timer    *coarse.Timer // nil until Bound
 	armed    time.Duration // when timer fires; never if it is not set
@@ -88,6 +89,7 @@ func Take(c *app.RequestContext) *Conn {
 		socket: socket.Of(c), began: time.Now(), left: func(*streamerr.Error) {},
 		clock: newClock(0, 0), armed: never, identity: old, last: old || c.Request.Header.ConnectionClose(), response: &c.Response,
 	}
+	client.flushEnded.L = &client.mu
 	client.socket.Take()
 	return client
 }
@@ -296,8 +298,8 @@ func (c *Conn) GiveBack() {
 	if incomplete {
 		c.Cut() // this also ends a Flush
 	}
-	c.flushing.Lock()
-	defer c.flushing.Unlock()
+	c.beginFlush()
+	defer c.endFlush()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released = true

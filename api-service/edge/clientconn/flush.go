@@ -17,8 +17,8 @@ func (c *Conn) Flush() error {
 
 // flush is Flush. failed reports that the write of this call failed, rather than an earlier one.
 func (c *Conn) flush() (failed bool, err error) {
-	c.flushing.Lock()
-	defer c.flushing.Unlock()
+	c.beginFlush()
+	defer c.endFlush()
 	for {
 		c.mu.Lock()
 		if c.gone != nil || c.released {
@@ -35,6 +35,24 @@ func (c *Conn) flush() (failed bool, err error) {
 			return failed, gone
 		}
 	}
+}
+
+// beginFlush waits until no other Flush writes.
+func (c *Conn) beginFlush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.flushing {
+		c.flushEnded.Wait()
+	}
+	c.flushing = true
+}
+
+// endFlush lets another Flush write.
+func (c *Conn) endFlush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushing = false
+	c.flushEnded.Broadcast()
 }
 
 // flushed records that the kernel has taken n of the pending bytes, or that the write failed with

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// tune does nothing: the system's own timeouts detect vanished clients.
-func tune(int, int) error { return nil }
+// Tune implements Kernel. It does nothing: the system's own timeouts detect vanished clients.
+func (descriptor) Tune(int) error { return nil }
 
-// acknowledged is not supported on this system.
-func acknowledged(int) (all bool, ago time.Duration, err error) {
+// Acknowledged implements Kernel. The system does not report acknowledgements.
+func (descriptor) Acknowledged() (all bool, ago time.Duration, err error) {
 	return false, 0, errors.ErrUnsupported
 }
 
-// send writes nothing: the handler writes the whole answer.
-func send(int, []byte) (int, error) { return 0, nil }
+// Send implements Kernel. It writes nothing: the handler writes the whole answer.
+func (descriptor) Send([]byte) (int, error) { return 0, nil }
 
-// reset does nothing: the connection is closed.
-func reset(int) {}
+// ResetOnClose implements Kernel. The connection is closed instead.
+func (descriptor) ResetOnClose() {}
 
-// cutOff closes a connection that may still be used: both sides find it closed.
-func cutOff(fd int) {
-	_ = syscall.Shutdown(fd, syscall.SHUT_RDWR) // fails only if the client has closed the connection
+// CutOff implements Kernel. It closes the connection.
+func (d descriptor) CutOff() {
+	_ = syscall.Shutdown(int(d), syscall.SHUT_RDWR) // fails only if the client has closed the connection
 }

@@ -61,17 +61,17 @@ type Options struct {
 // A Socket is the connection of one client. All methods are safe for concurrent use.
 type Socket struct {
 	// Static.
-	conn  network.Conn
-	poll  *hertznetpoll.Conn // conn, if netpoll has accepted it; nil otherwise
-	idle  time.Duration
-	body  int           // of Options
-	timer *coarse.Timer // calls expire. nil if poll is nil
-	leave func()        // of Options.Enter; nil without one
-	yield func()        // called when a late connection is closed; nil if the connection is not late
+	conn   network.Conn
+	poll   *hertznetpoll.Conn // conn, if netpoll has accepted it; nil otherwise
+	idle   time.Duration
+	body   int           // of Options
+	timer  *coarse.Timer // calls expire. nil if poll is nil
+	leave  func()        // of Options.Enter; nil without one
+	yield  func()        // called when a late connection is closed; nil if the connection is not late
+	kernel Kernel        // may be used while open; nil if poll is nil
 
 	mu      sync.Mutex      // guards the following fields
-	fd      int             // valid while open
-	open    bool            // fd belongs to the connection
+	open    bool            // kernel belongs to the connection
 	running bool            // a handler runs
 	busy    bool            // a request is being answered
 	last    bool            // no further request is answered
@@ -93,15 +93,15 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	if !ok {
 		return ctx, nil
 	}
-	inner, ok := outer.Conn.(interface {
-		netpoll.Connection
-		Fd() int
-		SetOnDisconnect(f netpoll.OnDisconnect) error
-	})
+	inner, ok := outer.Conn.(polled)
 	if !ok {
 		return ctx, nil
 	}
-	s := &Socket{conn: outer, poll: outer, idle: o.Idle, body: o.Body, fd: inner.Fd(), open: true}
+	kernel, late := kernelOf(inner)
+	if kernel == nil {
+		return ctx, nil
+	}
+	s := &Socket{conn: outer, poll: outer, idle: o.Idle, body: o.Body, kernel: kernel, open: true}
 	if o.Enter != nil {
 		leave, admitted := o.Enter(conn.RemoteAddr())
 		if !admitted {
@@ -110,15 +110,58 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 		s.leave = leave
 	}
 	s.timer = o.Clock.NewTimer(s.expire)
-	if o.Late != nil && descriptors.Late(s.fd) {
+	if o.Late != nil && late {
 		s.yield = o.Late.Enter(s.Close)
 	}
 	// These never fail.
 	_ = inner.AddCloseCallback(s.closed)
 	_ = inner.SetOnDisconnect(s.disconnected)
 	s.timer.Reset(o.Silence)
-	return &connContext{ctx, s}, tune(s.fd, o.Unsent)
+	return &connContext{ctx, s}, kernel.Tune(o.Unsent)
 }
+
+// polled is a connection of netpoll, or one that behaves like it.
+type polled interface {
+	net.Conn
+	AddCloseCallback(f netpoll.CloseCallback) error
+	SetOnDisconnect(f netpoll.OnDisconnect) error
+}
+
+// A Kernel makes the calls for one connection that netpoll does not make. It is the kernel of a file
+// descriptor, unless the connection is a Kernel itself, such as a connection in memory.
+type Kernel interface {
+	// Tune sets the options of a new connection. unsent is the number of bytes that may wait in the
+	// kernel for a slow client before writes block, besides the bytes in flight; 0 means the system's
+	// limit.
+	Tune(unsent int) error
+	// Send writes the bytes that the kernel accepts at once, and returns their number: 0 if the client
+	// reads too slowly.
+	Send(b []byte) (n int, err error)
+	// Acknowledged reports whether the client's machine has acknowledged all data sent to it, and how
+	// long ago it last acknowledged any. A client that does not read still acknowledges.
+	Acknowledged() (all bool, ago time.Duration, err error)
+	// ResetOnClose makes the next close of the connection reset it.
+	ResetOnClose()
+	// CutOff resets a connection that may still be used: both sides find it closed, and the kernel
+	// takes nothing more from the client.
+	CutOff()
+}
+
+// kernelOf returns the Kernel of a connection, or nil if it has none. late reports that the
+// connection has one of the last file descriptors.
+func kernelOf(conn polled) (kernel Kernel, late bool) {
+	switch conn := conn.(type) {
+	case Kernel:
+		return conn, false
+	case netpoll.Conn:
+		return descriptor(conn.Fd()), descriptors.Late(conn.Fd())
+	default:
+		return nil, false
+	}
+}
+
+// A descriptor is the Kernel of a connection with a file descriptor.
+type descriptor int
 
 // expire is called by the timer. It closes a connection that has no request; a request that arrives
 // at the same time is not served. It cuts off a client that is too far ahead.
@@ -149,7 +192,7 @@ func (s *Socket) look() {
 		return
 	}
 	s.flooded, s.last = true, true
-	cutOff(s.fd) // for netpoll, the client has then closed the connection
+	s.kernel.CutOff() // for netpoll, the client has then closed the connection
 }
 
 // closed is called before netpoll closes the descriptor.
@@ -182,15 +225,14 @@ func Of(c *app.RequestContext) *Socket {
 // Direct reports whether Send works on this connection.
 func (s *Socket) Direct() bool { return s.poll != nil }
 
-// Send writes the bytes that the kernel accepts at once, and returns their number: 0 if the client
-// reads too slowly.
+// Send is that of the Kernel.
 func (s *Socket) Send(b []byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.open {
 		return 0, errClosed
 	}
-	return send(s.fd, b)
+	return s.kernel.Send(b)
 }
 
 // Write writes b, and waits until the client has taken it. Writes must not be concurrent.
@@ -209,15 +251,14 @@ func (s *Socket) Write(b []byte) error {
 // SetWriteTimeout bounds later writes of Write and of Hertz; 0 means no bound.
 func (s *Socket) SetWriteTimeout(d time.Duration) { _ = s.conn.SetWriteTimeout(d) } // netpoll's SetWriteTimeout never fails
 
-// Acknowledged reports whether the client's machine has acknowledged all data sent to it, and how
-// long ago it last acknowledged any. A client that does not read still acknowledges.
+// Acknowledged is that of the Kernel.
 func (s *Socket) Acknowledged() (all bool, ago time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.open {
 		return false, 0, errClosed
 	}
-	return acknowledged(s.fd)
+	return s.kernel.Acknowledged()
 }
 
 // Reset closes the connection, and drops the data that the client has not read. A TLS front before the
@@ -225,7 +266,7 @@ func (s *Socket) Acknowledged() (all bool, ago time.Duration, err error) {
 func (s *Socket) Reset() {
 	s.mu.Lock()
 	if s.open {
-		reset(s.fd)
+		s.kernel.ResetOnClose()
 	}
 	s.mu.Unlock()
 	s.Close()

@@ -20,12 +20,16 @@ type transport struct{ network.Transporter }
 
 // ListenAndServe implements network.Transporter.
 func (t transport) ListenAndServe(serve network.OnData) error {
-	return t.Transporter.ListenAndServe(func(ctx context.Context, conn any) error {
-		if s := socketOf(ctx); s != nil {
-			return s.serve(ctx, serve)
-		}
-		return serve(ctx, conn)
-	})
+	return t.Transporter.ListenAndServe(func(ctx context.Context, conn any) error { return Serve(ctx, conn, serve) })
+}
+
+// Serve serves the requests of a connection whose data has arrived, until the connection is closed or
+// a handler leaves. ctx is the context of Accept. Calls for one connection must not be concurrent.
+func Serve(ctx context.Context, conn any, serve network.OnData) error {
+	if s := socketOf(ctx); s != nil {
+		return s.serve(ctx, serve)
+	}
+	return serve(ctx, conn)
 }
 
 // Listener returns the listener once it listens. Hertz requires this method.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (c *Check) agree(h *hop) {
 			c.Fail("%s: %v, but %v, which was decided %v later", h.id, h, l.ended, l.ended.decided.Sub(h.decided))
 		}
 	}
-	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && !c.dials(h) && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed && !c.backpressure(h) {
+	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && !c.dials(h) && len(h.record.GetMoves()) == 0 && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed && !c.backpressure(h) {
 		c.Fail("%s: %v is not confirmed, though %v", h.id, h, h.below[0].ended)
 	}
 	if at := h.record.GetStopConfirmed(); at != nil && ended == 0 && !isWorker(h.Process) {
@@ -85,7 +86,7 @@ func (c *Check) endsBy(h *hop) time.Time {
 			by = over
 		}
 	}
-	if c.slowClient(h.id) || c.struck(h.At, schedule.StallChat, schedule.StallWorker) {
+	if c.slowClient(h.id) || c.struck(h.At, stalls...) {
 		by = h.decided.Add(rpc.DefaultGrace)
 	}
 	if c.slowClient(h.id) && h.record.GetStopHeard() == nil { // the ending from below waits behind a message for the client
@@ -97,8 +98,11 @@ func (c *Check) endsBy(h *hop) time.Time {
 // backpressure reports whether the caller of a hop may have stopped reading: then the hop cannot
 // read the ending of its callee, and ends when the grace is over.
 func (c *Check) backpressure(h *hop) bool {
-	return h.Reason == streamerr.SlowReader || c.slowClient(h.id) || c.struck(h.At, schedule.StallChat, schedule.StallWorker)
+	return h.Reason == streamerr.SlowReader || c.slowClient(h.id) || c.struck(h.At, stalls...)
 }
+
+// parts is the number of times that the longest message fills the buffers of a connection.
+const parts = 6
 
 // trip returns the longest travel time of a message on a connection that is not stalled. The two ends
 // of a link may hold the message back for a write with others.
@@ -106,6 +110,9 @@ func (c *Check) trip() time.Duration {
 	trip := c.world.Schedule.MaxDelay + moment + 2*mux.DefaultFlushEvery
 	if c.struck(time.Now(), schedule.SlowChat, schedule.SlowWorker) {
 		trip += slowest
+	}
+	if slices.ContainsFunc(c.world.Schedule.Requests, func(r schedule.Request) bool { return r.Prompt == schedule.Long }) {
+		trip += parts * c.world.Schedule.MaxDelay // behind a message that does not fit into the buffers
 	}
 	return trip
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/e2e/simulation/world"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -157,7 +158,12 @@ func (c *Check) timely(i int, s *Stream, h *hop) {
 	if by := began.Add(r.Deadline + moment); r.Deadline > 0 && h.decided.After(by) {
 		c.Fail("%s: %v was decided %v after its deadline", s.ID, h, h.decided.Sub(by))
 	}
-	if left := s.Answer.Left; !left.IsZero() && !r.Kept && (r.Leave == "" || r.Leave == schedule.Cancel) && !left.Before(began) {
+	if gone := c.vanished(s.ID); !gone.IsZero() && gone.After(began) {
+		// its machine acknowledges neither the headers nor a comment
+		if by := gone.Add(world.KeepAlive + world.ClientTimeout*5/4 + moment); !r.Whole && !r.Keeps() && !r.Kept && h.Reason == streamerr.ClientGone && h.decided.After(by) {
+			c.Fail("%s: %v was decided %v after its client had vanished", s.ID, h, h.decided.Sub(gone))
+		}
+	} else if left := s.Answer.Left; !left.IsZero() && !r.Kept && (r.Leave == "" || r.Leave == schedule.Cancel) && !left.Before(began) {
 		switch {
 		case h.Reason == streamerr.Completed && c.wants != nil && slices.Equal(s.Answer.Texts, c.wants[i].Texts): // it left after the whole text
 		case h.Reason == streamerr.Completed && hadEnding(h, left):

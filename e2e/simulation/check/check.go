@@ -17,6 +17,7 @@ import (
 	memory "github.com/whence-dev/whence/e2e/simulation/network"
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	"github.com/whence-dev/whence/e2e/simulation/world"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const (
@@ -148,6 +149,20 @@ func (c *Check) struck(before time.Time, kinds ...schedule.Kind) bool {
 	return false
 }
 
+// stalls are the faults that an end of a connection notices only by the silence of the other.
+var stalls = []schedule.Kind{schedule.StallChat, schedule.StallWorker, schedule.HalfOpenChat, schedule.HalfOpenWorker}
+
+// vanished returns when the machine of the client that asked for a stream vanished, or zero.
+func (c *Check) vanished(id string) time.Time {
+	at, known := c.index(id)
+	for _, s := range c.strikes {
+		if known && s.Fault.Kind == schedule.ClientVanishes && s.Fault.Stream == at {
+			return s.At
+		}
+	}
+	return time.Time{}
+}
+
 // Streams checks each stream, from its clients to its workers. strikes are the faults that were
 // injected.
 func (c *Check) Streams(streams []Stream, strikes []*Strike) {
@@ -169,6 +184,9 @@ func (c *Check) Streams(streams []Stream, strikes []*Strike) {
 			c.refused(s)
 		default:
 			c.Endings[ended[0].Reason.String()]++
+			if ended[0].Reason == streamerr.Invalid {
+				c.Fail("%s: %v, but every request is valid", s.ID, ended[0])
+			}
 			c.recorded(ended[0])
 			h := c.hop(s.ID, ended[0])
 			c.answer(i, s, h)

@@ -70,7 +70,7 @@ func (c *Check) own(h *hop, from *leg) string {
 	case streamerr.Unavailable:
 		explained = !edge && !worker && c.deserted(h)
 	case streamerr.SlowReader:
-		slow := c.slowClient(h.id) || c.struck(h.decided, schedule.StallChat, schedule.StallWorker)
+		slow := c.slowClient(h.id) || c.struck(h.decided, stalls...)
 		explained = edge && (c.slowClient(h.id) || c.slowLastReader(h.id)) || !edge && slow && c.waits(h)
 	case streamerr.Internal:
 		explained = worker && c.broken(h, schedule.EnginePanics)
@@ -215,7 +215,7 @@ func (c *Check) slowClient(id string) bool {
 		return false
 	}
 	for _, s := range c.strikes {
-		if s.Fault.Kind == schedule.ClientStalls && s.Fault.Stream == at {
+		if (s.Fault.Kind == schedule.ClientStalls || s.Fault.Kind == schedule.ClientVanishes) && s.Fault.Stream == at {
 			return true
 		}
 	}
@@ -260,13 +260,14 @@ func (c *Check) idleWorker(h *hop) string {
 	return ""
 }
 
-// spurned reports whether a worker had failed the stream before another worker admitted it: the
-// stream does not return to the first worker while the other is slow with its first token (package
-// failover).
+// spurned reports whether a stream does not return to a worker (package failover): the worker was full,
+// or had failed the stream before another worker admitted it, which is slow with its first token.
 func spurned(h *hop, worker string) bool {
-	failed := slices.ContainsFunc(h.record.GetMoves(), func(m *streamv1.Move) bool { return m.GetFrom() == worker })
-	return failed && slices.ContainsFunc(h.below, func(l *leg) bool {
+	admitted := slices.ContainsFunc(h.below, func(l *leg) bool {
 		return l.Messages == 1 && (l.Known.IsZero() || !l.Known.Before(h.decided))
+	})
+	return slices.ContainsFunc(h.record.GetMoves(), func(m *streamv1.Move) bool {
+		return m.GetFrom() == worker && (admitted || streamerr.Reason(m.GetReason()) == streamerr.Overloaded)
 	})
 }
 
@@ -275,7 +276,7 @@ func (c *Check) disturbed(worker int) bool {
 	for _, s := range c.strikes {
 		switch s.Fault.Kind {
 		case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics,
-			schedule.CutWorker, schedule.CutWorkerAfter, schedule.StallWorker, schedule.SlowWorker:
+			schedule.CutWorker, schedule.CutWorkerAfter, schedule.StallWorker, schedule.SlowWorker, schedule.HalfOpenWorker, schedule.ForgeWorker:
 			if s.Fault.Worker == worker {
 				return true
 			}

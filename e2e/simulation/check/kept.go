@@ -103,7 +103,7 @@ type span struct{ from, to time.Time }
 // unread checks that a stream without a reader ran exactly as long as its policy says.
 func (c *Check) unread(r *schedule.Request, s *Stream, h *hop) {
 	before, after := r.Patience()
-	if h.record == nil {
+	if h.record == nil || !c.vanished(s.ID).IsZero() {
 		return
 	}
 	began := h.record.GetBegan().AsTime()

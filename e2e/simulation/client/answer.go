@@ -67,8 +67,11 @@ func (a *Answer) readBody(in io.Reader) {
 		a.Error = e
 		return
 	}
+	if !a.Clean {
+		return
+	}
 	a.chunk(body)
-	a.Done = a.Clean && a.Status == http.StatusOK
+	a.Done = a.Status == http.StatusOK
 }
 
 // readEvents reads a stream of events. heard is called with the number of events with an id so far,
@@ -83,6 +86,9 @@ func (a *Answer) readEvents(in io.Reader, heard func(n int) (more bool)) {
 				a.wrong("the body ends within an event")
 			}
 			return
+		}
+		if line[0] == ':' { // a comment
+			continue
 		}
 		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		switch field {

@@ -1,7 +1,10 @@
+// Package client is an HTTP client of the edge on a connection in memory. The client may read slowly,
+// stop reading, and leave, in virtual time.
 package client
 
 import (
 	"bufio"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,7 +24,10 @@ type Request struct {
 
 // A Visit is a running request.
 type Visit struct {
-	conn *Conn
+	// Name is the client's address.
+	Name string
+
+	conn net.Conn
 	over chan struct{}
 
 	mu      sync.Mutex // guards the following fields
@@ -31,9 +37,9 @@ type Visit struct {
 	answer  Answer
 }
 
-// Visit sends a request. serve is the server's handler of a connection.
-func (r *Request) Visit(writeTimeout time.Duration, serve func(*Conn)) *Visit {
-	v := &Visit{conn: NewConn(r.Window, writeTimeout), over: make(chan struct{})}
+// Visit sends a request on a connection of the client with a name.
+func (r *Request) Visit(name string, conn net.Conn) *Visit {
+	v := &Visit{Name: name, conn: conn, over: make(chan struct{})}
 	var b strings.Builder
 	b.WriteString(r.Method + " " + r.Path + " HTTP/1.1\r\nHost: localhost\r\n")
 	for name, value := range r.Header {
@@ -44,10 +50,9 @@ func (r *Request) Visit(writeTimeout time.Duration, serve func(*Conn)) *Visit {
 	}
 	b.WriteString("Content-Length: " + strconv.Itoa(len(r.Body)) + "\r\nConnection: close\r\n\r\n" + r.Body)
 	asked := time.Now()
-	v.conn.send([]byte(b.String()))
-	go serve(v.conn)
 	go func() {
 		defer close(v.over)
+		_, _ = conn.Write([]byte(b.String())) // fails if the client leaves meanwhile
 		answer := v.read(r)
 		answer.Asked, answer.Ended = asked, time.Now()
 		v.mu.Lock()
@@ -57,7 +62,7 @@ func (r *Request) Visit(writeTimeout time.Duration, serve func(*Conn)) *Visit {
 		answer.Stalled, answer.Slow = v.stalled, v.stalled || r.Pace > 0
 		v.answer = answer
 		v.mu.Unlock()
-		v.conn.leave()
+		_ = conn.Close()
 	}()
 	return v
 }
@@ -69,7 +74,7 @@ func (v *Visit) Leave() {
 		v.left = time.Now()
 	}
 	v.mu.Unlock()
-	v.conn.leave()
+	_ = v.conn.Close()
 }
 
 // Stall makes the client stop reading for d.
@@ -105,7 +110,7 @@ func (r reader) Read(p []byte) (int, error) {
 		waits := time.Until(r.v.until)
 		r.v.mu.Unlock()
 		if waits <= 0 {
-			return r.v.conn.receive(p)
+			return r.v.conn.Read(p)
 		}
 		time.Sleep(waits)
 	}

@@ -76,6 +76,13 @@ func (c *Call) note(change func()) {
 	change()
 }
 
+// isOpen reports whether the caller does not know an end of the call yet.
+func (c *Call) isOpen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known.IsZero()
+}
+
 // Report returns the outcome of the call.
 func (c *Call) Report() Report {
 	c.mu.Lock()

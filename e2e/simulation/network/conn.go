@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/internal/nowait"
 )
 
-// buffer bounds the bytes of one direction of a connection that the receiver has not read, like the
-// buffers of the two kernels.
+// buffer bounds the bytes of one direction of a link's connection that the receiver has not read, like
+// the buffers of the two kernels.
 const buffer = 8 << 10
 
 // A conn is one TCP connection between two hosts.
@@ -21,7 +21,7 @@ type conn struct {
 	path   *path // between the two addresses
 	caller *end
 	callee *end
-	tap    *tap
+	tap    *tap // nil for a connection of a client
 
 	mu     sync.Mutex // guards the following fields, and those of both ends
 	broken bool       // bytes that are sent from now on are lost
@@ -33,6 +33,7 @@ type end struct {
 	host *Host
 	peer *end
 	id   uint64 // of this end's direction: the bytes that it sends
+	room int    // bytes that this end may leave unread
 
 	// Guarded by conn.mu.
 	unread    []segment // sent by the peer, in order
@@ -42,6 +43,8 @@ type end struct {
 	overAt    time.Time
 	failed    error // what Read and Write return: the connection has broken, and this end knows
 	closed    bool
+	resets    bool      // Close resets the connection
+	dropped   time.Time // when this end first sent bytes that were lost; zero if it did not
 	readBy    time.Time
 	writeBy   time.Time
 	transfers int // reads and writes so far, which draw the lengths of short ones
@@ -61,18 +64,17 @@ type segment struct {
 	data []byte
 }
 
-// newConn returns a connection from a host to another.
+// newConn returns a connection from a host to another, without a tap.
 func newConn(from, to *Host, serial int) *conn {
 	c := &conn{net: from.net, path: from.net.path(from.name, to.name)}
 	newEnd := func(h *Host, direction uint64) *end {
 		return &end{
-			conn: c, host: h, id: hash(from.name+">"+to.name)<<20 ^ uint64(serial)<<4 ^ direction,
+			conn: c, host: h, room: buffer, id: hash(from.name+">"+to.name)<<20 ^ uint64(serial)<<4 ^ direction,
 			readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
 		}
 	}
 	c.caller, c.callee = newEnd(from, 1), newEnd(to, 2)
 	c.caller.peer, c.callee.peer = c.callee, c.caller
-	c.tap = newTap(c)
 	return c
 }
 
@@ -208,25 +210,30 @@ func (e *end) send(b []byte) (n int, err error) {
 	case e.failed != nil:
 		return 0, e.failed
 	}
-	if n = min(len(b), buffer-e.peer.size); n > 0 {
+	if n = min(len(b), e.peer.room-e.peer.size); n > 0 {
 		n = e.short(n)
 	}
 	if n <= 0 {
 		return 0, nil
 	}
+	forged := e.conn.tap.forges(e)
 	if cut := e.conn.tap.wrote(e, b[:n]); cut && !e.conn.broken {
 		e.conn.breakUp(nil)
 	}
-	if e.conn.broken {
-		return n, nil // lost
+	if e.conn.broken || e.peer.closed { // lost
+		if e.dropped.IsZero() {
+			e.dropped = time.Now()
+		}
+		return n, nil
 	}
-	due := time.Now().Add(e.conn.net.delay(e.id, e.conn.path))
+	due := time.Now().Add(e.conn.delay(e))
 	if due.Before(e.peer.last) {
 		due = e.peer.last
 	}
 	e.peer.last = due
-	e.peer.unread = append(e.peer.unread, segment{due, append([]byte(nil), b[:n]...)})
-	e.peer.size += n
+	sent := append(forged[:len(forged):len(forged)], b[:n]...)
+	e.peer.unread = append(e.peer.unread, segment{due, sent})
+	e.peer.size += len(sent)
 	wake(e.peer.readable)
 	return n, nil
 }
@@ -242,11 +249,11 @@ func (e *end) Close() error {
 	}
 	e.closed = true
 	c.tap.lost(e)
-	if e.size > 0 && !c.broken {
+	if (e.size > 0 || e.resets) && !c.broken {
 		c.breakUp(e)
 	}
 	if !c.broken {
-		at := time.Now().Add(c.net.delay(e.id, c.path))
+		at := time.Now().Add(c.delay(e))
 		if at.Before(e.peer.last) {
 			at = e.peer.last
 		}
@@ -318,8 +325,46 @@ func (c *conn) cut(by *Host) {
 	}
 }
 
+// sever breaks the connection. by notices after a while, and the other end never.
+func (c *conn) sever(by *end) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken {
+		return
+	}
+	c.lose()
+	c.noticeLater(by)
+	wake(by.peer.writable)
+}
+
 // breakUp is cut for a caller that holds mu.
 func (c *conn) breakUp(by *end) {
+	c.lose()
+	for _, e := range []*end{c.caller, c.callee} {
+		if e == by {
+			e.notice()
+		} else {
+			c.noticeLater(e)
+		}
+	}
+	for _, e := range []*end{c.caller, c.callee} {
+		wake(e.writable)
+	}
+}
+
+// noticeLater makes an end learn in its own time that the connection has broken. The caller holds mu.
+func (c *conn) noticeLater(e *end) {
+	now := time.Now()
+	at := c.arrival(now.Add(c.delay(e)))
+	time.AfterFunc(at.Sub(now), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		e.notice()
+	})
+}
+
+// lose drops the bytes in flight, and all that are sent from now on. The caller holds mu.
+func (c *conn) lose() {
 	c.broken = true
 	now := time.Now()
 	for _, e := range []*end{c.caller, c.callee} {
@@ -338,21 +383,6 @@ func (c *conn) breakUp(by *end) {
 		}
 	}
 	c.tap.cut(now)
-	for _, e := range []*end{c.caller, c.callee} {
-		if e == by {
-			e.notice()
-			continue
-		}
-		at := c.arrival(now.Add(c.net.delay(e.id, c.path)))
-		time.AfterFunc(at.Sub(now), func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			e.notice()
-		})
-	}
-	for _, e := range []*end{c.caller, c.callee} {
-		wake(e.writable)
-	}
 }
 
 // notice makes an end learn that the connection has broken. The caller holds mu.
@@ -363,6 +393,15 @@ func (e *end) notice() {
 	}
 	wake(e.readable)
 	wake(e.writable)
+}
+
+// delay draws the time that bytes take which an end sends now. Those of a client take none, so that the
+// times of its answer are those of the services.
+func (c *conn) delay(e *end) time.Duration {
+	if c.tap == nil {
+		return 0
+	}
+	return c.net.delay(e.id, c.path)
 }
 
 // arrival returns when bytes arrive that are due at a time, given the stalls of the path. The caller

@@ -2,7 +2,11 @@ package network
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,14 +30,14 @@ const dialGivesUp = time.Second
 // goodbye bounds the orderly end of connections when a host stops.
 const goodbye = 200 * time.Millisecond
 
-// A Host represents a process. It implements guard.Server and net.Listener.
+// A Host represents a process. It implements guard.Server.
 type Host struct {
 	*link.Server
-	net      *Network
-	name     string // its address
-	accepted chan net.Conn
-	closed   chan struct{}
-	served   chan struct{} // closed when Serve has returned; nil before Listen
+	net  *Network
+	name string // its address
+	main *listener
+	port *link.Port // of the links, beside the Server; nil without one
+	own  *listener  // of port
 
 	// Guarded by the network's mu.
 	up    bool // the host accepts connections
@@ -41,11 +45,15 @@ type Host struct {
 }
 
 // Host returns a new process at an address, which does not listen yet. An earlier process at the
-// address must have been killed or stopped.
-func (n *Network) Host(addr string) *Host {
-	h := &Host{
-		Server: link.NewServer(link.Options{Mux: mux.Options{Window: window}}),
-		net:    n, name: addr, accepted: make(chan net.Conn, 64), closed: make(chan struct{}), conns: map[*conn]bool{},
+// address must have been killed or stopped. If upgraded is true, the process serves links on a port
+// beside its Server, which stands for a gRPC server: bidi streams go there (link.Upgrade).
+func (n *Network) Host(addr string, upgraded bool) *Host {
+	o := link.Options{Mux: mux.Options{Window: window}}
+	h := &Host{Server: link.NewServer(o), net: n, name: addr, conns: map[*conn]bool{}}
+	h.main = newListener(h, address(addr))
+	if upgraded {
+		h.own = newListener(h, &net.TCPAddr{Port: linkPort})
+		h.port = link.NewPort(h.own, o)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,43 +61,96 @@ func (n *Network) Host(addr string) *Host {
 	return h
 }
 
+// linkPort is the port of the links beside a Server.
+const linkPort = 11
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (h *Host) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	if h.port == nil {
+		h.Server.RegisterService(desc, impl)
+		return
+	}
+	h.port.Beside(h.Server).RegisterService(desc, impl)
+}
+
 // Listen makes the host accept connections. Its services must have been registered.
 func (h *Host) Listen() {
 	h.net.mu.Lock()
 	h.up = true
 	h.net.mu.Unlock()
-	h.served = make(chan struct{})
+	if h.port != nil {
+		h.port.Advertise(h.Server)
+		h.port.Serve()
+	}
+	h.main.served = make(chan struct{})
 	go func() {
-		defer close(h.served)
-		_ = h.Serve(h) // ends with Stop
+		defer close(h.main.served)
+		_ = h.Serve(h.main) // ends with Stop
 	}()
 }
 
+// A listener is a port of a host. It implements net.Listener.
+type listener struct {
+	host     *Host
+	addr     net.Addr
+	accepted chan *end
+	closed   chan struct{} // guarded by the network's mu for close
+	served   chan struct{} // closed when Serve has returned; nil before Listen
+	refused  atomic.Bool   // an Accept has failed, as that of a real listener does now and then
+}
+
+func newListener(h *Host, addr net.Addr) *listener {
+	return &listener{host: h, addr: addr, accepted: make(chan *end, 64), closed: make(chan struct{})}
+}
+
 // Accept implements net.Listener.
-func (h *Host) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	select {
-	case c := <-h.accepted:
+	case c := <-l.accepted:
+		if mix(l.host.net.seed^c.id)%16 == 0 && l.refused.CompareAndSwap(false, true) {
+			l.accepted <- c
+			return nil, syscall.ECONNABORTED
+		}
 		return c, nil
-	case <-h.closed:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-// Close implements net.Listener.
-func (h *Host) Close() error {
-	h.net.mu.Lock()
-	defer h.net.mu.Unlock()
-	h.up = false
+// Close implements net.Listener. The whole host accepts no more connections, and those that were not
+// accepted break.
+func (l *listener) Close() error {
+	l.host.net.mu.Lock()
+	l.host.up = false
 	select {
-	case <-h.closed:
+	case <-l.closed:
 	default:
-		close(h.closed)
+		close(l.closed)
 	}
+	l.host.net.mu.Unlock()
+	l.drop()
 	return nil
 }
 
+// drop breaks the connections that were not accepted, if the listener is closed.
+func (l *listener) drop() {
+	select {
+	case <-l.closed:
+	default:
+		return
+	}
+	for {
+		select {
+		case c := <-l.accepted:
+			c.conn.cut(nil)
+		default:
+			return
+		}
+	}
+}
+
 // Addr implements net.Listener.
-func (h *Host) Addr() net.Addr { return address(h.name) }
+func (l *listener) Addr() net.Addr { return l.addr }
 
 // Name returns the address of the process.
 func (h *Host) Name() string { return h.name }
@@ -99,17 +160,23 @@ func (h *Host) Name() string { return h.name }
 func (h *Host) Stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
+	if h.port != nil {
+		h.port.Close(goodbye)
+	}
 	h.Drain(ctx)
 	h.Server.Stop()
-	if h.served != nil {
-		<-h.served
+	if h.main.served != nil {
+		<-h.main.served
 	}
 }
 
 // Kill breaks all connections of the process, in both directions, and refuses further ones. The
 // process itself notices at once; the other sides notice later.
 func (h *Host) Kill() {
-	_ = h.Close()
+	_ = h.main.Close()
+	if h.own != nil {
+		_ = h.own.Close()
+	}
 	for _, c := range h.all() {
 		c.cut(h)
 	}
@@ -135,7 +202,7 @@ func (h *Host) forget(c *conn) {
 // A Client is a process's connection to an address. It connects with the first call, and reconnects
 // after a loss. It notes probes and failed dials.
 type Client struct {
-	*link.ClientConn
+	link.Conn
 	from *Host
 	to   string
 }
@@ -143,17 +210,24 @@ type Client struct {
 var _ grpc.ClientConnInterface = (*Client)(nil)
 
 // Dial returns a connection from a process to an address. o are the options of the product's callers
-// there.
-func (h *Host) Dial(addr string, o link.Options) *Client {
+// there. log is of a caller that looks for links beside the callee's gRPC; nil for another caller.
+func (h *Host) Dial(addr string, o link.Options, log *slog.Logger) link.Conn {
 	o.Mux.Window, o.Dial = window, h.connect
-	return &Client{ClientConn: link.NewClient(addr, o), from: h, to: addr}
+	c := &Client{Conn: link.NewClient(addr, o), from: h, to: addr}
+	if log != nil {
+		o.Opened = func(bool) {} // the metrics of the services
+		return link.Upgrade(c, addr, o, log)
+	}
+	return c
 }
-
-var _ net.Listener = (*Host)(nil)
 
 // connect opens a connection.
 func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 	n := h.net
+	addr, isLink := strings.CutSuffix(addr, fmt.Sprint(":", linkPort))
+	if isLink {
+		addr += ":1"
+	}
 	refused := &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	for {
 		n.mu.Lock()
@@ -168,11 +242,17 @@ func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 			serial := n.serial
 			n.mu.Unlock()
 			c := newConn(h, to, serial)
+			c.tap = newTap(c)
 			n.mu.Lock()
 			to.conns[c], h.conns[c] = true, true
 			n.mu.Unlock()
+			ln := to.main
+			if isLink {
+				ln = to.own
+			}
 			select {
-			case to.accepted <- c.callee:
+			case ln.accepted <- c.callee:
+				ln.drop()
 				return c.caller, nil
 			default: // the backlog is full
 				h.forget(c)
@@ -196,7 +276,7 @@ func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 // Invoke implements grpc.ClientConnInterface.
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, o ...grpc.CallOption) error {
 	began := time.Now()
-	err := c.ClientConn.Invoke(ctx, method, args, reply, o...)
+	err := c.Conn.Invoke(ctx, method, args, reply, o...)
 	if health, ok := reply.(*healthpb.HealthCheckResponse); ok {
 		well := err == nil && health.GetStatus() == healthpb.HealthCheckResponse_SERVING
 		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Well: well})
@@ -209,7 +289,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, o .
 // NewStream implements grpc.ClientConnInterface.
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, o ...grpc.CallOption) (grpc.ClientStream, error) {
 	began := time.Now()
-	st, err := c.ClientConn.NewStream(ctx, desc, method, o...)
+	st, err := c.Conn.NewStream(ctx, desc, method, o...)
 	if err != nil {
 		c.from.net.note(Contact{From: c.from, To: c.to, Began: began, At: time.Now()})
 	}

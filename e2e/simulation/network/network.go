@@ -77,7 +77,7 @@ func (n *Network) Operator() *Host {
 	h := n.hosts[operator]
 	n.mu.Unlock()
 	if h == nil {
-		h = n.Host(operator)
+		h = n.Host(operator, false)
 	}
 	return h
 }
@@ -88,7 +88,9 @@ const operator = "operator:1"
 type path struct {
 	stalledFrom, stalledUntil time.Time // zero for never
 	slower                    time.Duration
-	cutAfter                  int // messages until its connections are cut; 0 means never
+	cutAfter                  int  // messages until its connections are cut; 0 means never
+	halfOpen                  bool // a connection was half open, so an end may have noticed the loss late
+	forge                     int  // the forgery that is sent next; 0 means none
 }
 
 func key(from, to string) string { return from + ">" + to }
@@ -117,6 +119,29 @@ func (n *Network) Cut(from, to string) {
 	}
 }
 
+// HalfOpen breaks the connections from one address to another so that only one of the two sides
+// notices: the other one sends, and gets no answer.
+func (n *Network) HalfOpen(from, to string, callerNotices bool) {
+	n.mu.Lock()
+	n.pathOf(from, to).halfOpen = true
+	n.mu.Unlock()
+	for _, c := range n.between(from, to) {
+		by := c.callee
+		if callerNotices {
+			by = c.caller
+		}
+		c.sever(by)
+	}
+}
+
+// Forge inserts a frame that the protocol forbids into the next bytes between two addresses, as a peer
+// with a bug would send it. which chooses the frame and the direction.
+func (n *Network) Forge(from, to string, which int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pathOf(from, to).forge = 1 + which
+}
+
 // CutAfter breaks the connections from one address to another in place of the messages-th message
 // from now.
 func (n *Network) CutAfter(from, to string, messages int) {
@@ -140,20 +165,22 @@ func (n *Network) Stalled(from, to string) bool {
 	return time.Now().Before(n.pathOf(from, to).stalledUntil)
 }
 
-// EverStalled reports whether the traffic between two addresses was ever stalled.
+// EverStalled reports whether the traffic between two addresses was ever stalled, or one of its
+// connections half open.
 func (n *Network) EverStalled(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := n.paths[key(from, to)]
-	return l != nil && !l.stalledFrom.IsZero()
+	return l != nil && (!l.stalledFrom.IsZero() || l.halfOpen)
 }
 
-// AnyStalled reports whether the traffic between any two addresses is stalled now.
+// AnyStalled reports whether the traffic between any two addresses is stalled now, or a connection was
+// half open.
 func (n *Network) AnyStalled() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, l := range n.paths {
-		if time.Now().Before(l.stalledUntil) {
+		if l.halfOpen || time.Now().Before(l.stalledUntil) {
 			return true
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
-// A tap reads along on a connection, like a network analyser: it decodes the frames of links when
+// A tap reads along on the connection of a link, like a network analyser: it decodes the frames of links when
 // they are sent and when they arrive, and notes what becomes of each call. Nothing of what it notes
-// reaches the services. The conn's mu guards it.
+// reaches the services. The conn's mu guards it. A nil tap notes nothing.
 type tap struct {
 	conn         *conn
 	sent, came   map[*end]*decoder // by the sending end, by the reading end
@@ -25,19 +25,24 @@ type tap struct {
 // A decoder collects bytes into frames.
 type decoder struct {
 	bytes []byte
-	parts map[uint32]int // bytes to come of messages in parts, by stream
+	total int               // bytes so far
+	until int               // bytes after this many are not decoded; 0 means all are
+	parts map[uint32][]byte // the beginnings of messages in parts, by stream
 }
 
 func newTap(c *conn) *tap {
 	t := &tap{conn: c, calls: map[uint32]*Call{}, sent: map[*end]*decoder{}, came: map[*end]*decoder{}}
 	for _, e := range []*end{c.caller, c.callee} {
-		t.sent[e], t.came[e] = &decoder{parts: map[uint32]int{}}, &decoder{parts: map[uint32]int{}}
+		t.sent[e], t.came[e] = &decoder{parts: map[uint32][]byte{}}, &decoder{parts: map[uint32][]byte{}}
 	}
 	return t
 }
 
 // wrote takes bytes that an end sends. It reports whether the connection breaks in their place.
 func (t *tap) wrote(e *end, b []byte) (cut bool) {
+	if t == nil {
+		return false
+	}
 	t.cutRequested = false
 	if e == t.conn.caller {
 		t.sent[e].decode(b, t.callerSent)
@@ -49,6 +54,9 @@ func (t *tap) wrote(e *end, b []byte) (cut bool) {
 
 // read takes bytes that an end has received.
 func (t *tap) read(e *end, b []byte) {
+	if t == nil {
+		return
+	}
 	if e == t.conn.callee {
 		t.came[e].decode(b, t.calleeReceived)
 	} else {
@@ -59,6 +67,10 @@ func (t *tap) read(e *end, b []byte) {
 // decode passes the frames that b completes to take, and each message of theirs as a frame of its
 // own: a PART of a message counts as the message when it is the last.
 func (d *decoder) decode(b []byte, take func(kind frame.Kind, stream uint32, payload []byte)) {
+	if d.until > 0 {
+		b = b[:max(0, min(len(b), d.until-d.total))]
+	}
+	d.total += len(b)
 	d.bytes = append(d.bytes, b...)
 	for {
 		f, n, err := frame.Decode(d.bytes)
@@ -77,8 +89,12 @@ func (d *decoder) decode(b []byte, take func(kind frame.Kind, stream uint32, pay
 				rest = next
 			}
 		case frame.Part:
-			if stream, left, part, err := frame.ParsePart(f.Payload); err == nil && left == len(part) {
-				take(frame.Items, stream, nil) // its bytes are not needed: only short prompts are simulated
+			if stream, left, part, err := frame.ParsePart(f.Payload); err == nil {
+				d.parts[stream] = append(d.parts[stream], part...)
+				if left == len(part) {
+					take(frame.Items, stream, d.parts[stream])
+					delete(d.parts, stream)
+				}
 			}
 		case frame.Open:
 			if c, err := frame.ParseOpen(f.Payload); err == nil {
@@ -173,6 +189,34 @@ func (t *tap) callerReceived(kind frame.Kind, stream uint32, _ []byte) {
 	}
 }
 
+// forges returns the frame that the protocol forbids and that an end is to send now, or nil. The
+// connection counts as broken from then on.
+func (t *tap) forges(e *end) []byte {
+	if t == nil || len(t.sent[e].bytes) > 0 || t.conn.broken {
+		return nil
+	}
+	n := t.conn.net
+	n.mu.Lock()
+	which := t.conn.path.forge - 1
+	mine := which >= 0 && (which%2 == 0) == (e == t.conn.caller)
+	if mine {
+		t.conn.path.forge = 0
+	}
+	n.mu.Unlock()
+	if !mine {
+		return nil
+	}
+	live := uint32(1)
+	for id, c := range t.calls {
+		if c.isOpen() {
+			live = max(live, id)
+		}
+	}
+	t.cut(time.Now())
+	t.came[e.peer].until = max(1, t.sent[e].total) // the link ends there
+	return forgery(which/2, live)
+}
+
 // message counts a message of a bidi call.
 func (t *tap) message() {
 	n := t.conn.net
@@ -189,6 +233,9 @@ func (t *tap) message() {
 
 // cut notes that the connection has broken.
 func (t *tap) cut(now time.Time) {
+	if t == nil {
+		return
+	}
 	for _, c := range t.calls {
 		c.note(func() {
 			if c.known.IsZero() && c.brokeAt.IsZero() {
@@ -200,6 +247,9 @@ func (t *tap) cut(now time.Time) {
 
 // lost notes that an end has closed the connection, or has noticed that it broke.
 func (t *tap) lost(e *end) {
+	if t == nil {
+		return
+	}
 	now := time.Now()
 	t.cut(now)
 	for _, c := range t.calls {
@@ -216,6 +266,9 @@ func (t *tap) lost(e *end) {
 
 // delay notes that bytes wait because the path is stalled.
 func (t *tap) delay() {
+	if t == nil {
+		return
+	}
 	for _, c := range t.calls {
 		c.note(func() { c.delayed = c.delayed || c.known.IsZero() })
 	}

@@ -9,8 +9,9 @@ import (
 // weights are the relative frequencies of the kinds.
 var weights = [kinds]int{
 	CutChat: 3, CutWorker: 4, CutChatAfter: 3, CutWorkerAfter: 5, StallChat: 2, StallWorker: 3, SlowChat: 1, SlowWorker: 1,
+	HalfOpenChat: 2, HalfOpenWorker: 3, ForgeChat: 2, ForgeWorker: 2,
 	KillWorker: 4, KillChat: 3, DrainWorker: 3, DrainChat: 2, DrainEdge: 1, HurryEdge: 1, EngineFails: 3, EngineHangs: 3, EngineIsDeaf: 1,
-	EnginePanics: 1, ClientLeaves: 5, ClientStalls: 3, DeleteStream: 5, StopAtChat: 2, StopAtWorker: 2,
+	EnginePanics: 1, ClientLeaves: 5, ClientVanishes: 2, ClientStalls: 3, DeleteStream: 5, StopAtChat: 2, StopAtWorker: 2,
 }
 
 // A drawer draws a random schedule.
@@ -28,7 +29,7 @@ func (r drawer) between(least, most time.Duration) time.Duration {
 // New draws the schedule of a seed.
 func New(seed uint64) *Schedule {
 	r := drawer{rand.New(rand.NewPCG(seed, 0x77686e63))}
-	s := &Schedule{Seed: seed, Chats: r.one(1, 2, 2), MaxDelay: time.Duration(r.one(2, 10, 40)) * time.Millisecond, Queue: r.in(4)}
+	s := &Schedule{Seed: seed, Chats: r.one(1, 2, 2), MaxDelay: time.Duration(r.one(2, 10, 40)) * time.Millisecond, Queue: r.in(4), Links: Links(r.one(0, 0, 0, 1, 1, 2))}
 	for range r.one(1, 1, 1, 2, 3) {
 		s.Requests = append(s.Requests, r.request())
 	}
@@ -68,8 +69,11 @@ func (r drawer) stopInMove(s *Schedule) (all []Fault) {
 
 func (r drawer) request() Request {
 	q := Request{
-		At: r.between(0, 60*time.Millisecond), Prompt: r.IntN(len(Prompts)), Tokens: r.one(1, 2, 5, 5, 12, 12, 25, 60), Whole: r.in(4),
+		At: r.between(0, 60*time.Millisecond), Prompt: r.IntN(Long), Tokens: r.one(1, 2, 5, 5, 12, 12, 25, 60), Whole: r.in(4),
 		Stop: r.in(5), N: r.one(1, 1, 1, 1, 1, 1, 2), Window: r.one(1<<10, 4<<10, 64<<10),
+	}
+	if r.in(20) {
+		q.Prompt = Long
 	}
 	if r.in(8) {
 		q.Pace = r.between(time.Millisecond, 60*time.Millisecond)
@@ -123,6 +127,9 @@ func (r drawer) fault(s *Schedule) Fault {
 		For: []time.Duration{
 			r.between(time.Millisecond, 30*time.Millisecond), r.between(30*time.Millisecond, time.Second), r.between(time.Second, 4*time.Second), 40 * time.Second,
 		}[r.IntN(4)],
+	}
+	if f.Kind == ForgeChat || f.Kind == ForgeWorker {
+		f.N = r.IntN(Forgeries)
 	}
 	if r.in(2) {
 		f.At = r.between(0, time.Duration(r.one(20, 80, 250, 600))*time.Millisecond)

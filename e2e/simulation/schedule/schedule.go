@@ -16,10 +16,21 @@ type Schedule struct {
 	Seed     uint64
 	Chats    int           // chat-services
 	MaxDelay time.Duration // of one message
-	Queue    bool          // streams wait in chat-service for a worker that has room
+	Links    Links
+	Queue    bool // streams wait in chat-service for a worker that has room
 	Requests []Request
 	Faults   []Fault
 }
+
+// Links say where the services serve links, and whether their callers look for them.
+type Links int
+
+// The Links.
+const (
+	Only   Links = iota // instead of gRPC
+	Beside              // on ports beside those of gRPC
+	None                // nowhere, as older services
+)
 
 // A Request is the request of one client.
 type Request struct {
@@ -103,6 +114,10 @@ const (
 	StallWorker
 	SlowChat
 	SlowWorker
+	HalfOpenChat
+	HalfOpenWorker
+	ForgeChat
+	ForgeWorker
 	KillWorker
 	KillChat
 	DrainWorker
@@ -114,6 +129,7 @@ const (
 	EngineIsDeaf
 	EnginePanics
 	ClientLeaves
+	ClientVanishes
 	ClientStalls
 	DeleteStream
 	StopAtChat
@@ -124,9 +140,10 @@ const (
 var names = [kinds]string{
 	"cut api-service>chat-service", "cut chat-service>llm-worker", "cut api-service>chat-service in place of a message",
 	"cut chat-service>llm-worker in place of a message", "stall api-service>chat-service", "stall chat-service>llm-worker",
-	"slow down api-service>chat-service", "slow down chat-service>llm-worker", "kill llm-worker", "kill chat-service", "drain llm-worker",
+	"slow down api-service>chat-service", "slow down chat-service>llm-worker", "half open api-service>chat-service",
+	"half open chat-service>llm-worker", "forbidden frame on api-service>chat-service", "forbidden frame on chat-service>llm-worker", "kill llm-worker", "kill chat-service", "drain llm-worker",
 	"drain chat-service", "drain api-service", "second signal to api-service", "engine fails", "engine hangs", "engine is deaf",
-	"engine panics", "client leaves", "client stops reading", "DELETE", "unary Stop at chat-service", "unary Stop at llm-worker",
+	"engine panics", "client leaves", "client's machine vanishes", "client stops reading", "DELETE", "unary Stop at chat-service", "unary Stop at llm-worker",
 }
 
 func (k Kind) String() string { return names[k] }
@@ -141,8 +158,11 @@ type Fault struct {
 	Chat    int
 	Worker  int
 	For     time.Duration // duration; 0 means for good
-	N       int           // messages, for a cut in place of a message
+	N       int           // messages, for a cut in place of a message; the frame, for a forbidden one
 }
+
+// Forgeries is the number of forbidden frames, times two directions.
+const Forgeries = 50
 
 // Has reports whether the schedule has a fault of one of the kinds.
 func (s *Schedule) Has(kinds ...Kind) bool {
@@ -160,12 +180,17 @@ func (s *Schedule) Has(kinds ...Kind) bool {
 func (s *Schedule) Name(stream int) string { return fmt.Sprintf("s%d", stream) }
 
 // Prompts are the clients' prompts.
-var Prompts = []string{"What happens when I close the tab?", "Name a bird.", "Say it again, and then once more, slowly and in other words."}
+var Prompts = []string{"What happens when I close the tab?", "Name a bird.", "Say it again, and then once more, slowly and in other words.", long}
+
+// Long is the index of a prompt whose messages are sent in parts.
+const Long = 3
+
+var long = strings.Repeat("a flock of birds over the river, ", 1000)
 
 // String lists the schedule, one event a line.
 func (s *Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t\n", s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue)
+	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t, links %d\n", s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue, s.Links)
 	for i, r := range s.Requests {
 		fmt.Fprintf(&b, "  %-12v request %s: prompt %d, %d tokens, n %d, whole %t, stop string %t, deadline %v, buffer %d, pace %v, kept %t, leave %q\n",
 			r.At, s.Name(i), r.Prompt, r.Tokens, r.N, r.Whole, r.Stop, r.Deadline, r.Window, r.Pace, r.Kept, r.Leave)

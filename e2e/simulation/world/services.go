@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/models"
 	"github.com/whence-dev/whence/chat-service/server"
-	"github.com/whence-dev/whence/e2e/simulation/client"
+	memory "github.com/whence-dev/whence/e2e/simulation/network"
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -48,13 +48,16 @@ func (w *World) StartChat(i int) error {
 	c := &Chat{Process: p, Registry: models.New(name, log, func(healthy bool) {
 		inspect.SetHealthy(up, chatv1.Chat_ServiceDesc.ServiceName, healthy)
 	})}
-	c.Registry.Connect = func(target string) (fleet.Conn, error) { return p.Host.Dial(target, link.Options{}), nil }
+	c.Registry.Connect = func(target string) (fleet.Conn, error) {
+		return p.Host.Dial(target, link.Options{}, w.upgrading(log)), nil
+	}
 	c.Registry.Load = func(fs.FS, string, string) (*chat.Model, error) {
 		loaded, err := tiny()
 		if err != nil {
 			return nil, err
 		}
 		copied := *loaded
+		copied.ContextLength = contextLength
 		return &copied, nil
 	}
 	card := models.Card{
@@ -86,16 +89,18 @@ func (w *World) StartChat(i int) error {
 func (w *World) startEdge() error {
 	p, ctx, log := w.process(edge.DefaultName, EdgeAddr)
 	e, err := edge.New(edge.Config{
-		Name: edge.DefaultName, Chat: addresses(w.Schedule.Chats, ChatAddr), MaxBody: 10000, MaxStreams: 100, ReadTimeout: 5 * time.Second,
-		WriteTimeout: WriteTimeout, HeadersAfter: HeadersAfter, Grace: Grace, LeaveEvents: leave.Policy{Kind: leave.Linger, For: schedule.DefaultLinger},
-		Timers:  rpc.Timers{FirstToken: EdgeStall, Stall: EdgeStall},
-		Connect: func(addr string) (chats.Conn, error) { return p.Host.Dial(addr, link.Watchful()), nil },
+		Name: edge.DefaultName, Chat: addresses(w.Schedule.Chats, ChatAddr), MaxBody: 100000, ClientTimeout: ClientTimeout, MaxStreams: 100, ReadTimeout: 5 * time.Second,
+		WriteTimeout: WriteTimeout, HeadersAfter: HeadersAfter, KeepAlive: KeepAlive, Grace: Grace, LeaveEvents: leave.Policy{Kind: leave.Linger, For: schedule.DefaultLinger},
+		Timers: rpc.Timers{FirstToken: EdgeStall, Stall: EdgeStall},
+		Connect: func(addr string) (chats.Conn, error) {
+			return p.Host.Dial(addr, link.Watchful(), w.upgrading(log)), nil
+		},
 	}, log)
 	if err != nil {
 		return err
 	}
 	p.Hop, w.Edge = e.Hop(), p
-	if w.serve, err = e.Handler(client.Addr); err != nil {
+	if w.accept, w.serve, err = e.Handler(memory.Address); err != nil {
 		return err
 	}
 	finding, stop := context.WithCancel(context.WithoutCancel(ctx))

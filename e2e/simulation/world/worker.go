@@ -35,6 +35,9 @@ type engineFault struct {
 	lasts time.Duration // of a hang
 }
 
+// contextLength is enough for the longest prompt.
+const contextLength = 1 << 15
+
 // A modelDescription is the part of a model that workers announce.
 type modelDescription struct {
 	vocabulary *sim.Vocabulary
@@ -60,7 +63,7 @@ func (w *World) StartWorker(i int) {
 	name := WorkerName(i)
 	p, ctx, log := w.process(name, WorkerAddr(i))
 	held := &kvevents.Hub{}
-	model := sim.New(d.vocabulary, sim.Options{Answer: 40}, held)
+	model := sim.New(d.vocabulary, sim.Options{Answer: 40, PrefillToken: 10 * time.Microsecond, ContextLength: contextLength}, held)
 	k := &Worker{Process: p, Loop: batch.New(model, batch.Options{MaxRunning: maxRunning, MaxQueued: maxQueued, Model: whencetiny.Name, Log: log})}
 	s := worker.NewServer(name, whencetiny.Name, k.generate, func() *llmv1.WorkerInfo {
 		return &llmv1.WorkerInfo{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -28,9 +29,12 @@ const (
 	Grace        = 300 * time.Millisecond // of a drain
 	WriteTimeout = 1500 * time.Millisecond
 	HeadersAfter = 300 * time.Millisecond
-	MigrateAfter = 400 * time.Millisecond
-	ChatStall    = 2 * time.Second
-	EdgeStall    = 3 * time.Second
+	KeepAlive    = 700 * time.Millisecond
+	// ClientTimeout is the time after which a client whose machine acknowledges nothing has vanished.
+	ClientTimeout = 800 * time.Millisecond
+	MigrateAfter  = 400 * time.Millisecond
+	ChatStall     = 2 * time.Second
+	EdgeStall     = 3 * time.Second
 	// FaultLasts is the time for which an engine's fault affects streams.
 	FaultLasts = 20 * time.Millisecond
 	// WorkerStreams is the number of streams that a worker accepts.
@@ -133,7 +137,9 @@ type World struct {
 	Edge     *Process
 
 	running  sync.WaitGroup // processes, and the functions of Go
+	accept   func(net.Conn) context.Context
 	serve    func(context.Context, network.Conn) error
+	visits   int          // of clients; guarded by mu
 	requests requestCount // connections of clients
 
 	mu      sync.Mutex // guards the following fields
@@ -182,7 +188,7 @@ func Start(s *schedule.Schedule) (*World, error) {
 
 // process makes a process at an address.
 func (w *World) process(name, addr string) (p *Process, ctx context.Context, log *slog.Logger) {
-	p = &Process{Name: name, Host: w.Net.Host(addr), Began: time.Now(), ended: make(chan struct{})}
+	p = &Process{Name: name, Host: w.Net.Host(addr, w.Schedule.Links == schedule.Beside && addr != EdgeAddr), Began: time.Now(), ended: make(chan struct{})}
 	ctx, p.order = drain.New(context.Background())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,16 +229,31 @@ func (w *World) Workers() []*Worker {
 	return slices.Clone(w.workers)
 }
 
+// upgrading returns the log of connections whose caller looks for links beside the callee's gRPC, or nil
+// if the callers do not.
+func (w *World) upgrading(log *slog.Logger) *slog.Logger {
+	if w.Schedule.Links != schedule.Only {
+		return log
+	}
+	return nil
+}
+
 // Visit sends a request of a client to api-service.
 func (w *World) Visit(r *client.Request) *client.Visit {
 	w.requests.add()
-	return r.Visit(WriteTimeout, func(conn *client.Conn) {
+	w.mu.Lock()
+	w.visits++
+	name := fmt.Sprintf("client-%d:1", w.visits)
+	w.mu.Unlock()
+	near, far := w.Net.Connect(name, w.Edge.Host, r.Window)
+	go func() {
 		defer w.requests.done()
-		_ = w.serve(conn.Context(), conn)
-	})
+		far.Serve(w.accept, w.serve)
+	}()
+	return r.Visit(name, near)
 }
 
-// Requests returns the number of clients' requests that api-service is serving.
+// Requests returns the number of clients' connections to api-service.
 func (w *World) Requests() int { return w.requests.count() }
 
 // Go runs f on a goroutine that Stop waits for.

@@ -45,7 +45,7 @@ func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, er
 		if err != nil {
 			return nil, err
 		}
-		return &Port{server: NewServer(o), ln: own}, nil
+		return NewPort(own, o), nil
 	}
 	own, err := at(addr.Port + offset)
 	if err != nil { // taken, or above 65535
@@ -57,8 +57,11 @@ func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, er
 			log.Warn("the default port for links is taken, so links have another one; --link-port sets it", "taken", addr.Port+offset, "port", own.Addr().String(), "err", reason)
 		}
 	}
-	return &Port{server: NewServer(o), ln: own}, nil
+	return NewPort(own, o), nil
 }
+
+// NewPort returns a Port that serves links on a listener of its own.
+func NewPort(ln net.Listener, o Options) *Port { return &Port{server: NewServer(o), ln: ln} }
 
 // Serve serves links until Close. It returns at once.
 func (p *Port) Serve() {

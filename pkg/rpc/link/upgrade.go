@@ -82,16 +82,6 @@ func (u *UpgradedConn) Close() error {
 	return u.Conn.Close()
 }
 
-// Linked reports whether new streams use links.
-func (u *UpgradedConn) Linked() bool {
-	cc := u.over.Load()
-	if cc == nil {
-		return false
-	}
-	c, _, _ := cc.choose(false)
-	return c != nil
-}
-
 // NewStream implements grpc.ClientConnInterface.
 func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if desc.ClientStreams && desc.ServerStreams {
