@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"runtime"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -65,15 +66,41 @@ func oneToken() *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
 }
 
-// BenchmarkServe measures the overhead of our own code per item that is served.
-func BenchmarkServe(b *testing.B) {
+// passes has functions that pass n items through our own code, and nothing else.
+var passes = map[string]func(t testing.TB, n int){"serve": serveItems, "dial": dialItems, "in process": passInProcess}
+
+// BenchmarkItem measures the overhead of our own code per item.
+func BenchmarkItem(b *testing.B) {
+	for name, pass := range passes {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			pass(b, b.N)
+		})
+	}
+}
+
+// TestItemsAllocateNothing: our own code allocates nothing per item, on either end of a call.
+func TestItemsAllocateNothing(t *testing.T) {
+	for name, pass := range passes {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const n = 50_000
+		pass(t, n)
+		runtime.ReadMemStats(&after)
+		if allocs := after.Mallocs - before.Mallocs; allocs > n/10 {
+			t.Errorf("%s: %d allocations for %d items", name, allocs, n)
+		}
+	}
+}
+
+// serveItems serves a stream of n items.
+func serveItems(t testing.TB, n int) {
 	svc, item := newService("worker", nil), oneToken()
-	b.ReportAllocs()
-	ctx, cancel := context.WithCancel(b.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_ = rpc.Serve(svc.hop, &freeServer{ctx: ctx}, plain, func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			for b.Loop() {
+			for range n {
 				if !yield(item, nil) {
 					return
 				}
@@ -82,13 +109,12 @@ func BenchmarkServe(b *testing.B) {
 	})
 }
 
-// BenchmarkDial measures the overhead of our own code per item that is received.
-func BenchmarkDial(b *testing.B) {
+// dialItems receives a stream of n items.
+func dialItems(t testing.TB, n int) {
 	open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
-		return &freeClient{left: b.N, item: oneToken()}, nil
+		return &freeClient{left: n, item: oneToken()}, nil
 	}
-	b.ReportAllocs()
-	for range rpc.Dial("self", "peer", open, plain)(b.Context(), &workerv1.TokenRequest{}) {
+	for range rpc.Dial("self", "peer", open, plain)(t.Context(), &workerv1.TokenRequest{}) {
 	}
 }
 
@@ -103,13 +129,12 @@ func (s *plainService) Generate(st grpc.BidiStreamingServer[workerv1.GenerateReq
 	return rpc.Serve(s.hop, st, plain, s.engine)
 }
 
-// BenchmarkInProcess measures the cost of an item between two hops of one process, both with
-// ledgers.
-func BenchmarkInProcess(b *testing.B) {
+// passInProcess passes n items between two hops of one process, both with ledgers.
+func passInProcess(t testing.TB, n int) {
 	item := oneToken()
 	svc := &plainService{hop: newService("worker", nil).hop, engine: func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			for range b.N {
+			for range n {
 				if !yield(item, nil) {
 					return
 				}
@@ -117,25 +142,14 @@ func BenchmarkInProcess(b *testing.B) {
 		}
 	}}
 	caller := newService("caller", nil).hop
-	path := rpc.Dial("caller", "worker", workerv1.NewWorkerClient(dialHere(b, serveHere(b, svc))).Generate, plain)
+	path := rpc.Dial("caller", "worker", workerv1.NewWorkerClient(dialHere(t, serveHere(t, svc))).Generate, plain)
 	id := ""
-	ctx, end, err := caller.Begin(b.Context(), &id, "", "", func() *streamerr.Error { return nil })
+	ctx, end, err := caller.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return nil })
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	defer end()
-	b.ReportAllocs()
-	b.ResetTimer()
 	rpc.Drive(ctx, caller, plain, path, &workerv1.TokenRequest{}, func(*workerv1.GenerateResponse) error { return nil })
-}
-
-// TestItemsAllocateNothing: our own code allocates nothing per item, on either end of a call.
-func TestItemsAllocateNothing(t *testing.T) {
-	for name, bench := range map[string]func(*testing.B){"serve": BenchmarkServe, "dial": BenchmarkDial, "in process": BenchmarkInProcess} {
-		if r := testing.Benchmark(bench); r.AllocsPerOp() != 0 {
-			t.Errorf("%s: %d allocations per item: %v %v", name, r.AllocsPerOp(), r, r.MemString())
-		}
-	}
 }
 
 // BenchmarkStream measures the cost of an item across one process boundary, per transport.

@@ -49,7 +49,7 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 		return false
 	}
 	stream.NoteCallee(ctx, peer)
-	config.Self, config.Peer, config.Grace = self, peer, DefaultGrace
+	config.Self, config.Peer, config.Grace = self, peer, stream.ControlOf(ctx).Grace()
 	c.self, c.peer, c.ctx, c.sendStop = self, peer, ctx, sendStop
 	c.callCtx, c.cut = context.WithCancelCause(context.WithoutCancel(wire.Outgoing(ctx, self)))
 	c.flow, c.begun = observer.Of(ctx), time.Now()

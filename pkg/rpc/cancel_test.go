@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -24,13 +24,12 @@ type threeHops struct {
 	causes       chan error // the causes with which the leaf was stopped
 }
 
-func newThreeHops(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) string, dial func(testing.TB, string) grpc.ClientConnInterface,
-	wrap func(context.Context) (context.Context, context.CancelFunc)) *threeHops {
+func newThreeHops(t *testing.T, above, below transport, wrap func(context.Context) (context.Context, context.CancelFunc)) *threeHops {
 	t.Helper()
 	counter := newCounter()
-	leaf := newService("leaf", counter.generate)
-	relay := engineAt(dialGRPC(t, serveGRPC(t, leaf)), "middle", "leaf")
-	middle := newService("middle", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	leaf := patient(newService("leaf", counter.generate))
+	relay := engineAt(below.dial(t, below.serve(t, leaf)), "middle", "leaf")
+	middle := patient(newService("middle", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			own, cancel := wrap(ctx)
 			defer cancel()
@@ -44,8 +43,8 @@ func newThreeHops(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) st
 				}
 			}
 		}
-	})
-	return &threeHops{front: engineAt(dial(t, serve(t, middle)), "front", "middle"), middle: middle, leaf: leaf, causes: counter.causes}
+	}))
+	return &threeHops{front: engineAt(above.dial(t, above.serve(t, middle)), "front", "middle"), middle: middle, leaf: leaf, causes: counter.causes}
 }
 
 func wrapped(own, ctx context.Context) bool { return own != ctx }
@@ -55,7 +54,7 @@ func verbatim(ctx context.Context) (context.Context, context.CancelFunc) { retur
 // TestPlainCancelNamesTheHopThatCanceled: a context that ends without a cause is an ordinary ending
 // on every hop. It never counts as a bug of the hop that sees it.
 func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
-	middles := []transport{{"kitex", serveKitex, dialKitex}, {"grpc-go", serveGRPC, dialGRPC}, {"in process", serveHere, dialHere}}
+	here, grpcs := transport{"in process", serveHere, dialHere}, transport{"grpc-go", serveGRPC, dialGRPC}
 	type caller func(t *testing.T) (ctx context.Context, leave func())
 	plain := func(t *testing.T) (context.Context, func()) { return context.WithCancel(t.Context()) }
 	stays := func(t *testing.T) (context.Context, func()) { return t.Context(), func() {} }
@@ -66,68 +65,76 @@ func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 		front       string // the path of the error that the caller gets
 		middle      string // the path in the middle's record
 		heardByLeaf string // the path of the leaf's cause
+		slow        bool   // or without a Control: it needs virtual time
 	}{
-		"the caller's context": {plain, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
+		"the caller's context": {plain, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle", true},
 		"the parent of the caller's control": {func(t *testing.T) (context.Context, func()) {
 			parent, cancel := context.WithCancel(t.Context())
-			ctx, ctl := stream.WithControl(parent, time.Second)
+			ctx, ctl := stream.WithControl(parent, polltest.Patience)
 			t.Cleanup(ctl.Release)
 			return ctx, cancel
-		}, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
+		}, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle", false},
 		"a context that the caller derived": {func(t *testing.T) (context.Context, func()) {
-			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 			t.Cleanup(ctl.Release)
 			return context.WithCancel(ctx)
-		}, verbatim, streamerr.PeerReset, "", "front > middle", "front > middle"},
+		}, verbatim, streamerr.PeerReset, "", "front > middle", "front > middle", false},
 		"the deadline of the caller's context": {func(t *testing.T) (context.Context, func()) {
 			return context.WithTimeout(t.Context(), 300*time.Millisecond)
-		}, verbatim, streamerr.Deadline, "", "front > middle", "front > middle"},
-		"a context that the middle derived": {stays, context.WithCancel, streamerr.PeerReset, "middle", "middle", "middle"},
+		}, verbatim, streamerr.Deadline, "", "front > middle", "front > middle", true},
+		"a context that the middle derived": {stays, context.WithCancel, streamerr.PeerReset, "middle", "middle", "middle", false},
 		"the deadline of a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			own, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			context.AfterFunc(own, cancel)
 			return own, func() {} // ends by its deadline alone
-		}, streamerr.Deadline, "middle", "middle", "middle"},
+		}, streamerr.Deadline, "middle", "middle", "middle", true},
 	} {
-		for _, over := range middles {
-			t.Run(name+", "+over.name, func(t *testing.T) {
-				hops := newThreeHops(t, over.serve, over.dial, test.wrap)
-				ctx, leave := test.caller(t)
-				defer leave()
-				req := ask(1 << 30)()
-				req.StreamId = "one"
-				items := 0
-				var last error
-				for _, err := range hops.front(ctx, req) {
-					if last = err; err != nil {
-						break
-					}
-					if items++; items == 3 && test.reason != streamerr.Deadline {
-						leave()
-					}
+		play := func(t *testing.T, above, below transport) {
+			hops := newThreeHops(t, above, below, test.wrap)
+			ctx, leave := test.caller(t)
+			defer leave()
+			req := ask(1 << 30)()
+			req.StreamId = "one"
+			items := 0
+			var last error
+			for _, err := range hops.front(ctx, req) {
+				if last = err; err != nil {
+					break
 				}
-				if e := streamerr.As(last); e.Reason != test.reason || e.Path.String() != test.front {
-					t.Errorf("the caller got %v", last)
+				if items++; items == 3 && test.reason != streamerr.Deadline {
+					leave()
 				}
-				if canceled := errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded); !canceled && test.front != "middle" {
-					t.Errorf("%v does not wrap the error of the caller's context", last)
+			}
+			if e := streamerr.As(last); e.Reason != test.reason || e.Path.String() != test.front {
+				t.Errorf("the caller got %v", last)
+			}
+			if canceled := errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded); !canceled && test.front != "middle" {
+				t.Errorf("%v does not wrap the error of the caller's context", last)
+			}
+			if got := streamerr.As(<-hops.causes); got.Reason != test.reason || got.Path.String() != test.heardByLeaf {
+				t.Errorf("the leaf was stopped with %v", got)
+			}
+			hops.middle.hop.Drain(t.Context(), time.Minute) // returns when all streams have ended
+			hops.leaf.hop.Drain(t.Context(), time.Minute)
+			for _, hop := range []*service{hops.middle, hops.leaf} {
+				want := test.middle
+				if hop == hops.leaf {
+					want = fmt.Sprint(test.heardByLeaf, " > leaf")
 				}
-				if got := streamerr.As(<-hops.causes); got.Reason != test.reason || got.Path.String() != test.heardByLeaf {
-					t.Errorf("the leaf was stopped with %v", got)
+				r := ledger.At(hop.hop).Get("one")
+				if path := streamerr.NewPath(r.GetPath()...).String(); streamerr.Reason(r.GetReason()) != test.reason || path != want {
+					t.Errorf("the record of %s has %v [%s]: %s", hop.hop.Name, streamerr.Reason(r.GetReason()), path, r.GetMessage())
 				}
-				hops.middle.hop.Drain(t.Context(), time.Minute) // returns when all streams have ended
-				hops.leaf.hop.Drain(t.Context(), time.Minute)
-				for _, hop := range []*service{hops.middle, hops.leaf} {
-					want := test.middle
-					if hop == hops.leaf {
-						want = fmt.Sprint(test.heardByLeaf, " > leaf")
-					}
-					r := ledger.At(hop.hop).Get("one")
-					if path := streamerr.NewPath(r.GetPath()...).String(); streamerr.Reason(r.GetReason()) != test.reason || path != want {
-						t.Errorf("the record of %s has %v [%s]: %s", hop.hop.Name, streamerr.Reason(r.GetReason()), path, r.GetMessage())
-					}
-				}
-			})
+			}
+		}
+		t.Run(name+", in process", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { play(t, here, here) })
+		})
+		if test.slow {
+			continue
+		}
+		for _, above := range []transport{grpcs, {"kitex", serveKitex, dialKitex}} {
+			t.Run(name+", "+above.name, func(t *testing.T) { play(t, above, grpcs) })
 		}
 	}
 }
@@ -146,7 +153,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 	for _, tr := range perServer {
 		req := ask(1)()
 		req.StreamId = tr.name[len(tr.name)-4:]
-		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 		for _, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(ctx, req) {
 			if err == nil {
 				ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
@@ -164,18 +171,16 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 
 func TestPlainCancelOfAUnaryCallNamesTheHopThatCanceled(t *testing.T) {
 	leaf := newCounter()
-	worker := newEmbedder("worker", leaf.embed)
+	parent, cancel := context.WithCancel(t.Context())
+	ctx, ctl := stream.WithControl(parent, polltest.Patience)
+	defer ctl.Release()
+	worker := newEmbedder("worker", whenRunning(leaf.embed, cancel))
 	chat := newEmbedder("chat", embedAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	patient(worker.service)
+	patient(chat.service)
 	edge := embedAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for worker.hop.Live.Len() == 0 && ctx.Err() == nil { // the call has reached the leaf
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
-	if e := streamerr.As(lastError(ctx, edge, text(1<<20)())); e.Reason != streamerr.ClientGone || e.Path.String() != "client" {
-		t.Fatalf("the caller got %v", e) // perhaps before the leaf was called
+	if e := streamerr.As(lastError(ctx, edge, text(1<<30)())); e.Reason != streamerr.ClientGone || e.Path.String() != "client" {
+		t.Fatalf("the caller got %v", e)
 	}
 	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" {
 		t.Errorf("the leaf was stopped with %v", got)

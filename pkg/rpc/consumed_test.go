@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -57,7 +57,7 @@ func TestInputOfAStoppedStreamReachesTheCaller(t *testing.T) {
 				continue // unary answers of Kitex over TTHeader have no trailers
 			}
 			t.Run(tr.name+", "+kind, func(t *testing.T) {
-				ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+				ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 				defer ctl.Release()
 				var above inputs
 				stop := func() { ctl.Stop(streamerr.New(streamerr.ClientGone, "gone")) }

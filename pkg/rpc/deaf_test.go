@@ -4,9 +4,11 @@ import (
 	"context"
 	"iter"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -25,52 +27,42 @@ func flood(_ context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.Gene
 // TestStalledCallerDoesNotDelayTheEnding: items for a caller that does not read wait in the call,
 // and its stream ends all the same.
 func TestStalledCallerDoesNotDelayTheEnding(t *testing.T) {
-	// The caller reads nothing, so the first item is never delivered, and a timer can fire at any
-	// time. The stall must only leave a busy machine the time between the first item's arrival and
-	// its sending.
-	const stall = 500 * time.Millisecond
+	for _, tr := range transports {
+		t.Run("by a drain, "+tr.name, func(t *testing.T) {
+			endUnread(t, tr, rpc.Timers{}, 0, streamerr.Draining)
+		})
+	}
 	for name, test := range map[string]struct {
 		timers rpc.Timers
-		end    func(h *rpc.Hop)
 		reason streamerr.Reason
 	}{
-		"by a drain":    {rpc.Timers{}, func(h *rpc.Hop) { h.Drain(context.Background(), time.Millisecond) }, streamerr.Draining},
-		"by a deadline": {rpc.Timers{Deadline: stall}, func(h *rpc.Hop) { h.Drain(context.Background(), time.Hour) }, streamerr.Deadline},
-		"by a stall":    {rpc.Timers{Stall: stall}, func(h *rpc.Hop) { h.Drain(context.Background(), time.Hour) }, streamerr.SlowReader},
+		"by a deadline": {rpc.Timers{Deadline: time.Minute}, streamerr.Deadline},
+		"by a stall":    {rpc.Timers{Stall: time.Minute}, streamerr.SlowReader},
 	} {
-		over := transports
-		if test.timers != (rpc.Timers{}) {
-			over = over[:1] // timers do not depend on the transport
-		}
-		for _, tr := range over {
-			t.Run(name+", "+tr.name, func(t *testing.T) {
-				svc := newService("worker", flood)
-				svc.hop.Timers = test.timers
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				st, err := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc))).Generate(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{Prompt: []uint32{1}, StreamId: "deaf"}}}); err != nil {
-					t.Fatal(err)
-				}
-				for svc.hop.Live.Len() == 0 {
-					time.Sleep(time.Millisecond)
-				}
-				ended := make(chan struct{})
-				go func() { test.end(svc.hop); close(ended) }()
-				select {
-				case <-ended:
-				case <-time.After(time.Minute):
-					t.Error("the stream waits for a caller that does not read")
-					cancel()
-					<-ended
-				}
-				if r := ledger.At(svc.hop).Get("deaf"); streamerr.Reason(r.GetReason()) != test.reason {
-					t.Errorf("the stream has ended with %v: %s", streamerr.Reason(r.GetReason()), r.GetMessage())
-				}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				endUnread(t, transport{"in process", serveHere, dialHere}, test.timers, time.Hour, test.reason)
 			})
-		}
+		})
+	}
+}
+
+// endUnread opens a stream whose caller does not read, drains its hop within grace, and expects
+// that the stream has ended with reason.
+func endUnread(t *testing.T, tr transport, timers rpc.Timers, grace time.Duration, reason streamerr.Reason) {
+	t.Helper()
+	svc := newService("worker", flood)
+	svc.hop.Timers, svc.hop.Grace = timers, 20*time.Millisecond
+	st, err := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc))).Generate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{Prompt: []uint32{1}, StreamId: "deaf"}}}); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Eventually(t, "the stream is live", func() bool { return svc.hop.Live.Len() == 1 })
+	svc.hop.Drain(t.Context(), grace)
+	if r := ledger.At(svc.hop).Get("deaf"); streamerr.Reason(r.GetReason()) != reason {
+		t.Errorf("the stream has ended with %v: %s", streamerr.Reason(r.GetReason()), r.GetMessage())
 	}
 }

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -11,6 +12,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // An endlessCall service sends its End, but never ends the call.
@@ -60,8 +62,10 @@ func TestEndIsTheEnding(t *testing.T) {
 						}
 					}}, err
 				}
+				ctx, ctl := stream.WithControl(t.Context(), 20*time.Millisecond)
+				defer ctl.Release()
 				completed := false
-				for out, err := range rpc.Dial("self", "peer", open, methods.Worker)(t.Context(), ask(1)()) {
+				for out, err := range rpc.Dial("self", "peer", open, methods.Worker)(ctx, ask(1)()) {
 					if err != nil {
 						t.Fatal(err)
 					}

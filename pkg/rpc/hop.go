@@ -37,7 +37,8 @@ type Hop struct {
 	Name string
 	// Live holds the live streams of all methods of the hop.
 	Live stream.Set
-	// Grace is the time in which a stopped stream must end; 0 means DefaultGrace.
+	// Grace is the time in which a stopped stream must end, before its calls are reset; 0 means
+	// DefaultGrace.
 	Grace time.Duration
 	// Observer receives each event of each stream. It may be nil.
 	Observer observer.Observer

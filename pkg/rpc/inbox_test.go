@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -127,7 +130,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 	},
 	"a caller that is silent": func(c talk, _ *rpc.Hop) {
 		c.send(1)
-		c.expectEnd(streamerr.Deadline, "worker", "the caller sent nothing for 1s (idle timeout of worker)")
+		c.expectEnd(streamerr.Deadline, "worker", "the caller sent nothing for 20ms (idle timeout of worker)")
 	},
 	"a stop while it waits": func(c talk, _ *rpc.Hop) {
 		c.send(1)
@@ -157,7 +160,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 	"a message that is too long": func(c talk, hop *rpc.Hop) {
 		c.send(1)
 		c.expectTokens(1)
-		long := &workerv1.TokenRequest{Prompt: make([]uint32, 5<<20)}
+		long := &workerv1.TokenRequest{Prompt: slices.Repeat([]uint32{1 << 31}, 1<<20+1<<10)}
 		if proto.Size(long) < 5<<20 {
 			c.t.Fatal("not long")
 		}
@@ -166,13 +169,11 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 			_, err = c.Recv()
 		}
 		var ended []*streamv1.Record
-		for deadline := time.Now().Add(time.Minute); len(ended) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		polltest.Eventually(c.t, "the stream ends", func() bool {
 			ended = ledger.At(hop).Ended(1, func(*streamv1.Record) bool { return true })
-		}
-		if len(ended) == 0 {
-			c.t.Fatal("the stream continues")
-		}
-		grpcs := strings.HasSuffix(c.t.Name(), "to_grpc") // this test's server is grpc-go's own, which ends the call by itself
+			return len(ended) > 0
+		})
+		grpcs := strings.Contains(c.t.Name(), "to_grpc/") // this test's server is grpc-go's own, which ends the call by itself
 		if r := ended[0]; !grpcs && (r.GetReason() != streamv1.Reason_REASON_INVALID || !strings.Contains(r.GetMessage(), "could not be read")) {
 			c.t.Error(r)
 		}
@@ -196,27 +197,36 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 }
 
 func TestRequestsThatAreSequences(t *testing.T) {
-	for name, run := range talks {
-		for _, tr := range transports {
-			if name == "a message that is too long" && tr.name == "in process" {
-				continue // messages have no length there
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			svc := newService("worker", nil)
+			var hop atomic.Pointer[rpc.Hop]
+			svc.serve = func(_ *rpc.Hop, st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+				return rpc.Serve(hop.Load(), st, sequences, echo)
 			}
-			t.Run(name+"/"+tr.name, func(t *testing.T) {
-				svc := newService("worker", nil)
-				if name == "a caller that is silent" {
-					svc.hop.Timers = rpc.Timers{Idle: time.Second}
+			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
+			for name, run := range talks {
+				if name == "a message that is too long" && tr.name == "in process" {
+					continue // messages have no length there
 				}
-				svc.serve = func(h *rpc.Hop, st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-					return rpc.Serve(h, st, sequences, echo)
-				}
-				st, err := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc))).Generate(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				run(talk{t, st}, svc.hop)
-				awaitNoLive(t, svc.hop)
-			})
-		}
+				t.Run(name, func(t *testing.T) {
+					h := newService("worker", nil).hop
+					switch name {
+					case "a caller that is silent":
+						h.Timers = rpc.Timers{Idle: 20 * time.Millisecond}
+					case "a message that is too long": // nothing explains the message within the grace
+						h.Grace = 20 * time.Millisecond
+					}
+					hop.Store(h)
+					st, err := client.Generate(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					run(talk{t, st}, h)
+					awaitNoLive(t, h)
+				})
+			}
+		})
 	}
 }
 

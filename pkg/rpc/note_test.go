@@ -16,6 +16,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -74,9 +75,7 @@ func TestPanicOfAnObserverAtAStop(t *testing.T) {
 					t.Errorf("the stream has ended with %v", o.Err)
 				}
 				if at == observer.CallerGone {
-					for until := time.Now().Add(time.Minute); !strings.Contains(logs.String(), "the observer panics at an event") && time.Now().Before(until); {
-						time.Sleep(time.Millisecond)
-					}
+					polltest.Eventually(t, "the observer has panicked", func() bool { return strings.Contains(logs.String(), "the observer panics at an event") })
 				}
 				close(release)
 				awaitNoLive(t, svc.hop)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -12,6 +11,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -22,12 +22,12 @@ import (
 // -> worker (grpc-go), as the services do.
 func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 	leaf := newCounter()
-	worker := newService("worker", leaf.generate)
-	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	worker := patient(newService("worker", leaf.generate))
+	chat := patient(newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker")))
 	edges := []engine{engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat"), engineAt(dialHere(t, serveHere(t, chat)), "edge", "chat"), engineAt(dialTTStream(t, serveKitex(t, chat)), "edge", "chat")}
-	for i := range 400 {
+	for i := range 99 {
 		edge := edges[i%len(edges)]
-		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 		gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "closed its connection"}
 		n := 0
 		for _, err := range edge(ctx, ask(1<<30)()) {
@@ -157,9 +157,9 @@ func TestBareResetStopsTheEngineAndNamesThePeer(t *testing.T) {
 // causes, a hop behind Kitex's gRPC, and a hop behind grpc-go.
 func TestCauseOfAResetCrossesThreeTransports(t *testing.T) {
 	leaf := newCounter()
-	worker := newService("worker", leaf.generate)
-	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
-	front := newService("front", engineAt(dialKitex(t, serveKitex(t, chat)), "front", "chat"))
+	worker := patient(newService("worker", leaf.generate))
+	chat := patient(newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker")))
+	front := patient(newService("front", engineAt(dialKitex(t, serveKitex(t, chat)), "front", "chat")))
 	cc, err := ttrpc.Dial("shop", serveKitex(t, front), &workerv1.Worker_ServiceDesc)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -49,20 +50,24 @@ func TestTimersNameThemselvesAndTheirHop(t *testing.T) {
 		"deadline":      {rpc.Timers{Deadline: short, Stall: long}, 0, 2 * time.Millisecond, "the stream has taken longer than 20ms (deadline of worker)"},
 		"none of these": {rpc.Timers{FirstToken: long, Stall: long}, 0, 0, ""},
 	} {
-		svc := newService("worker", slow(test.first, test.gap))
-		svc.hop.Timers = test.timers
-		var last error
-		for _, err := range engineAt(dialGRPC(t, serveGRPC(t, svc)), "caller", "worker")(t.Context(), ask(100)()) {
-			last = err
-		}
-		if test.message == "" {
-			if last != nil {
-				t.Errorf("%s: %v", name, last)
-			}
-			continue
-		}
-		if e := streamerr.As(last); e.Reason != streamerr.Deadline || e.Path.String() != "worker" || e.Message != test.message {
-			t.Errorf("%s: %v", name, last)
-		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				svc := newService("worker", slow(test.first, test.gap))
+				svc.hop.Timers = test.timers
+				var last error
+				for _, err := range engineAt(dialHere(t, serveHere(t, svc)), "caller", "worker")(t.Context(), ask(100)()) {
+					last = err
+				}
+				if test.message == "" {
+					if last != nil {
+						t.Error(last)
+					}
+					return
+				}
+				if e := streamerr.As(last); e.Reason != streamerr.Deadline || e.Path.String() != "worker" || e.Message != test.message {
+					t.Error(last)
+				}
+			})
+		})
 	}
 }

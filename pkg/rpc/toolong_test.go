@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"iter"
+	"slices"
 	"testing"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -14,10 +15,9 @@ import (
 func TestMessageOfACalleeThatIsTooLongIsInternal(t *testing.T) {
 	for _, tr := range wires {
 		t.Run(tr.name, func(t *testing.T) {
-			const size = 5 << 20
 			svc := newService("worker", func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 				return func(yield func(*workerv1.GenerateResponse, error) bool) {
-					long := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: make([]uint32, size)}}}
+					long := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: slices.Repeat([]uint32{1 << 31}, 1<<20+1<<10)}}}
 					if yield(oneToken(), nil) {
 						yield(long, nil)
 					}

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -26,29 +28,32 @@ import (
 // A tracedPath is an edge without HTTP and two services below it. All three keep traces.
 type tracedPath struct {
 	edge, chat, worker *rpc.Hop
-	below              engine // the edge's
-	kill               func() // breaks all connections to the worker
+	below              engine        // the edge's
+	kill               func()        // breaks all connections to the worker
+	release            chan struct{} // closed by play; for engines that ignore a stop until then
 }
 
-// newTracedPath connects the edge with transport above, and the worker with transport below, which
-// uses sockets.
-func newTracedPath(t *testing.T, above, below transport, leaf engine, timers func(*tracedPath)) *tracedPath {
+// newTracedPath connects the edge with transport above, and the worker with transport below.
+func newTracedPath(t *testing.T, above, below transport, leaf func(*tracedPath) engine, set func(*tracedPath)) *tracedPath {
 	t.Helper()
 	tracer := &streamtrace.Tracer{Messages: 2}
 	var toWorker engine
-	worker, edge := newService("worker", leaf), newService("edge", nil)
-	chat := newService("chat", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	p := &tracedPath{release: make(chan struct{})}
+	worker, edge := patient(newService("worker", leaf(p))), patient(newService("edge", nil))
+	chat := patient(newService("chat", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return toWorker(ctx, req)
-	})
+	}))
 	for _, svc := range []*service{worker, chat, edge} {
 		ledger.At(svc.hop).Traces = tracer
 	}
-	p := &tracedPath{edge: edge.hop, chat: chat.hop, worker: worker.hop}
-	if timers != nil {
-		timers(p)
+	p.edge, p.chat, p.worker = edge.hop, chat.hop, worker.hop
+	if set != nil {
+		set(p)
 	}
-	at, kill := relayTo(t, below.serve(t, worker))
-	p.kill = kill
+	at := below.serve(t, worker)
+	if below.name != "in process" {
+		at, p.kill = relayTo(t, at)
+	}
 	toWorker = engineAt(below.dial(t, at), "chat", "worker")
 	p.below = engineAt(above.dial(t, above.serve(t, chat)), "edge", "chat")
 	return p
@@ -111,9 +116,10 @@ func states(h *rpc.Hop, id string) (lines []string) {
 	return lines
 }
 
-// play runs a stream at the edge. It calls during at the second item; during stops the stream,
-// breaks a connection, or waits.
-func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Control)) (id string) {
+// play runs a stream at the edge. It calls during at the second item; during stops the stream or
+// breaks a connection. Before the worker's stream may end, its hop must have the event until, unless
+// until is empty.
+func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Control), until string) (id string) {
 	t.Helper()
 	ctx, end, err := p.edge.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return streamerr.New(streamerr.Internal, "unused") })
 	if err != nil {
@@ -127,16 +133,24 @@ func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Contro
 		return nil
 	})
 	end()
-	for _, h := range []*rpc.Hop{p.edge, p.chat, p.worker} { // a hop whose peer has gone ends by itself
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		h.Live.Drain(ctx, streamerr.New(streamerr.Internal, "did not end"))
-		cancel()
+	if until != "" {
+		polltest.Eventually(t, "the worker has "+until, func() bool { return slices.Contains(states(p.worker, id), until) })
 	}
+	close(p.release)
+	awaitNoLive(t, p.edge, p.chat, p.worker) // a hop whose peer has gone ends by itself
 	return id
 }
 
-// stalling yields one token and then no more. It ignores a stop for deaf.
-func stalling(deaf time.Duration) engine {
+// toTheEnd is the engine of a counter.
+func toTheEnd(*tracedPath) engine { return newCounter().generate }
+
+// stalling yields two tokens and then no more. It ends when it is stopped.
+func stalling(*tracedPath) engine { return stallingUntil(nil) }
+
+// ignoring is stalling that ignores a stop until the path's release.
+func ignoring(p *tracedPath) engine { return stallingUntil(p.release) }
+
+func stallingUntil(release <-chan struct{}) engine {
 	return func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for range 2 {
@@ -145,23 +159,12 @@ func stalling(deaf time.Duration) engine {
 				}
 			}
 			<-stream.Stopping(ctx)
-			time.Sleep(deaf)
+			if release != nil {
+				<-release
+			}
 			yield(nil, stream.Cause(ctx))
 		}
 	}
-}
-
-// outran reports whether a timer fired too early on a busy machine: the grace ended before the hop
-// below could answer, or the deadline passed before the first message. The test then repeats the
-// stream.
-func (p *tracedPath) outran(id string) bool {
-	for _, h := range []*rpc.Hop{p.edge, p.chat} {
-		cut := func(line string) bool { return strings.HasPrefix(line, "send_rst down CANCEL") }
-		if kept := states(h, id); slices.ContainsFunc(kept, cut) || !slices.Contains(kept, "recv_header down") {
-			return true
-		}
-	}
-	return false
 }
 
 // TestEventsOfStateTellEveryEnding checks the events that each hop has kept, in order.
@@ -171,21 +174,22 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 	leaf := []string{"recv_header up", "send_header up"}
 	for _, c := range []struct {
 		name   string
-		engine engine
+		engine func(*tracedPath) engine
 		n      uint32
 		during func(*tracedPath, *stream.Control)
-		timers func(*tracedPath)
+		set    func(*tracedPath) // sets timers of the hops
+		until  string            // for play
 
 		edge, chat, worker []string // after the headers; nil is not checked
 	}{
 		{
-			name: "completed", engine: newCounter().generate, n: 5,
+			name: "completed", engine: toTheEnd, n: 5,
 			edge:   []string{"recv_trailer down OK completed engine>worker>chat"},
 			chat:   []string{"recv_trailer down OK completed engine>worker", "send_trailer up OK completed engine>worker>chat"},
 			worker: []string{"send_trailer up OK completed engine>worker"},
 		},
 		{
-			name: "stopped", engine: newCounter().generate, n: 1 << 30,
+			name: "stopped", engine: toTheEnd, n: 1 << 30,
 			during: func(_ *tracedPath, ctl *stream.Control) {
 				ctl.Stop(&streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client")})
 			},
@@ -197,30 +201,31 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 			worker: []string{"recv_rst up STOP user_stop client>edge>chat", "send_trailer up Canceled user_stop client>edge>chat>worker"},
 		},
 		{
-			name: "killed peer", engine: newCounter().generate, n: 1 << 30,
+			name: "killed peer", engine: toTheEnd, n: 1 << 30,
 			during: func(p *tracedPath, _ *stream.Control) { p.kill() },
 			edge:   []string{"recv_trailer down Unavailable peer_lost worker>chat"},
 			chat:   []string{"recv_rst down LOST peer_lost worker", "send_trailer up Unavailable peer_lost worker>chat"},
 			worker: []string{"recv_rst up LOST peer_lost chat"},
 		},
 		{
-			name: "deadline", engine: newCounter().generate, n: 1 << 30,
-			timers: func(p *tracedPath) { p.chat.Timers.Deadline = 500 * time.Millisecond }, // long enough for the headers
-			edge:   []string{"recv_trailer down DeadlineExceeded deadline chat"},
+			name: "deadline", engine: toTheEnd, n: 1 << 30,
+			set:  func(p *tracedPath) { p.chat.Timers.Deadline = 500 * time.Millisecond },
+			edge: []string{"recv_trailer down DeadlineExceeded deadline chat"},
 			chat: []string{
 				"send_rst down STOP deadline chat", "recv_trailer down DeadlineExceeded deadline chat>worker", "send_trailer up DeadlineExceeded deadline chat",
 			},
 			worker: []string{"recv_rst up STOP deadline chat", "send_trailer up DeadlineExceeded deadline chat>worker"},
 		},
 		{
-			name: "stall", engine: stalling(0),
-			timers: func(p *tracedPath) { p.worker.Timers.Stall = 50 * time.Millisecond },
+			name: "stall", engine: stalling,
+			set:    func(p *tracedPath) { p.worker.Timers.Stall = 50 * time.Millisecond },
 			edge:   []string{"recv_trailer down DeadlineExceeded deadline worker>chat"},
 			chat:   []string{"recv_trailer down DeadlineExceeded deadline worker", "send_trailer up DeadlineExceeded deadline worker>chat"},
 			worker: []string{"send_trailer up DeadlineExceeded deadline worker"},
 		},
 		{
-			name: "reset after the grace", engine: stalling(4 * rpc.DefaultGrace),
+			name: "reset after the grace", engine: ignoring, until: "recv_rst up CANCEL user_stop client>edge>chat",
+			set: func(p *tracedPath) { p.edge.Grace = rpc.DefaultGrace },
 			during: func(_ *tracedPath, ctl *stream.Control) {
 				ctl.Stop(&streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client")})
 			},
@@ -229,35 +234,37 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 	} {
 		grpcs, kitexes := transport{"grpc-go", serveGRPC, dialGRPC}, transport{"kitex", serveKitex, dialKitex}
 		links := transport{"link", serveLink, dialLink}
-		for _, tr := range []struct{ above, below transport }{{grpcs, grpcs}, {kitexes, kitexes}, {links, links}, {transport{"in process", serveHere, dialHere}, grpcs}} {
-			t.Run(c.name+" "+tr.above.name, func(t *testing.T) {
-				// One after the other: a Kitex connection that breaks has been seen to break
-				// another connection of the same process.
-				var p *tracedPath
-				var id string
-				again := true
-				for tries := 0; again && tries < 20; tries++ {
-					p = newTracedPath(t, tr.above, tr.below, c.engine, c.timers)
-					id = p.play(t, c.n, func(ctl *stream.Control) {
-						if c.during != nil {
-							c.during(p, ctl)
-						}
-					})
-					again = c.edge != nil && p.outran(id)
+		here := transport{"in process", serveHere, dialHere}
+		play := func(t *testing.T, above, below transport) {
+			p := newTracedPath(t, above, below, c.engine, c.set)
+			id := p.play(t, c.n, func(ctl *stream.Control) {
+				if c.during != nil {
+					c.during(p, ctl)
 				}
-				for _, hop := range []struct {
-					hop           *rpc.Hop
-					headers, want []string
-				}{{p.edge, called, c.edge}, {p.chat, answered, c.chat}, {p.worker, leaf, c.worker}} {
-					if hop.want == nil {
-						continue
-					}
-					want := slices.Concat(hop.headers, hop.want)
-					if got := states(hop.hop, id); !slices.Equal(got, want) {
-						t.Errorf("%s has the events\n%s\nwant\n%s", hop.hop.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
-					}
+			}, c.until)
+			for _, hop := range []struct {
+				hop           *rpc.Hop
+				headers, want []string
+			}{{p.edge, called, c.edge}, {p.chat, answered, c.chat}, {p.worker, leaf, c.worker}} {
+				if hop.want == nil {
+					continue
 				}
+				want := slices.Concat(hop.headers, hop.want)
+				if got := states(hop.hop, id); !slices.Equal(got, want) {
+					t.Errorf("%s has the events\n%s\nwant\n%s", hop.hop.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			}
+		}
+		if c.set != nil && c.until == "" { // what a timer does depends on no transport
+			t.Run(c.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { play(t, here, here) })
 			})
+			continue
+		}
+		// One after the other: a Kitex connection that breaks has been seen to break another
+		// connection of the same process.
+		for _, tr := range []struct{ above, below transport }{{grpcs, grpcs}, {kitexes, kitexes}, {links, links}, {here, grpcs}} {
+			t.Run(c.name+" "+tr.above.name, func(t *testing.T) { play(t, tr.above, tr.below) })
 		}
 	}
 }

@@ -169,10 +169,11 @@ func engineAt(cc grpc.ClientConnInterface, self, peer string) engine {
 func TestEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
 	for _, tr := range transports {
 		t.Run(tr.name, func(t *testing.T) {
-			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
-				svc := newService("worker", newCounter().generate)
+			svc := newService("worker", newCounter().generate)
+			cc := tr.dial(t, tr.serve(t, svc))
+			streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 				return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-					Engine: engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker"),
+					Engine: engineAt(cc, "caller", "worker"),
 					Short:  ask(5), Long: ask(1 << 30), Bad: ask(0),
 					Live: svc.hop.Live.Len,
 				}

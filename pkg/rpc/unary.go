@@ -49,9 +49,7 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			}
 			c.events.Resetting(observer.StopSent, told)
 			stop := &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: wire.ToStop(told, grace), Owners: []string{m.owner(req)}}
-			within, cancel := context.WithTimeout(wire.Outgoing(telling, self), DefaultGrace)
-			defer cancel()
-			if !tell.Until(within, answered, stop) {
+			if !tell.Until(wire.Outgoing(telling, self), answered, stop) { // the machine's grace bounds it: the reset ends the call
 				c.step(protocol.Event{Kind: protocol.Untold})
 			}
 		}

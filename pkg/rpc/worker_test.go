@@ -11,6 +11,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -82,6 +83,12 @@ func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest,
 
 func newService(name string, e engine) *service {
 	return &service{hop: &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: e}
+}
+
+// patient gives the streams of s a grace that no stop of the machine uses up.
+func patient(s *service) *service {
+	s.hop.Grace = polltest.Patience
+	return s
 }
 
 func ask(n uint32) func() *workerv1.TokenRequest {

@@ -29,6 +29,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -38,9 +39,6 @@ func TestMain(m *testing.M) {
 	kitexrpc.LogTo(io.Discard)
 	leaktest.Main(m)
 }
-
-// patience bounds every wait; only a failing test takes this long.
-const patience = time.Minute
 
 // echo is a Worker that answers every message of Generate with a message, answers Info with
 // metadata, and panics in Stop.
@@ -73,60 +71,35 @@ func (echo) Stop(context.Context, *workerv1.StopRequest) (*workerv1.StopResponse
 	panic("unlucky")
 }
 
-// A counter is an Observer that signals changes.
+// A counter is an Observer.
 type counter struct {
 	opened, begun, closed, unbegun atomic.Int64
 
-	mu      sync.Mutex // guards the following fields
+	mu      sync.Mutex // guards refused
 	refused map[string]int
-	changed chan struct{} // closed, and replaced, after each change
 }
 
-func newCounter() *counter { return &counter{refused: map[string]int{}, changed: make(chan struct{})} }
+func newCounter() *counter { return &counter{refused: map[string]int{}} }
 
-func (c *counter) note(change func()) {
+func (c *counter) CallOpened() { c.opened.Add(1) }
+func (c *counter) CallBegun()  { c.begun.Add(1) }
+func (c *counter) CallClosed(begun bool) {
+	if !begun {
+		c.unbegun.Add(1)
+	}
+	c.closed.Add(1)
+}
+
+func (c *counter) CallRefused(limit string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change()
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.refused[limit]++
 }
-
-func (c *counter) CallOpened() { c.note(func() { c.opened.Add(1) }) }
-func (c *counter) CallBegun()  { c.note(func() { c.begun.Add(1) }) }
-func (c *counter) CallClosed(begun bool) {
-	c.note(func() {
-		c.closed.Add(1)
-		if !begun {
-			c.unbegun.Add(1)
-		}
-	})
-}
-func (c *counter) CallRefused(limit string) { c.note(func() { c.refused[limit]++ }) }
 
 func (c *counter) refusals(limit guard.Limit) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused[string(limit)]
-}
-
-// await returns when is returns true.
-func (c *counter) await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	late := time.After(patience)
-	for {
-		c.mu.Lock()
-		changed := c.changed
-		c.mu.Unlock()
-		if is() {
-			return
-		}
-		select {
-		case <-changed:
-		case <-late:
-			t.Fatalf("not within %v: %s; %d calls were opened, %d begun, %d closed", patience, what, c.opened.Load(), c.begun.Load(), c.closed.Load())
-		}
-	}
 }
 
 var servers = []struct {
@@ -223,17 +196,11 @@ func TestCallsWithoutAFirstMessageAreEnded(t *testing.T) {
 					t.Fatalf("%s: %v", methods[i%len(methods)], e)
 				}
 			}
-			seen.await(t, "all calls are closed", func() bool { return seen.closed.Load() == n+1 })
+			polltest.Eventually(t, "all calls are closed", func() bool { return seen.closed.Load() == n+1 })
 			if opened, unbegun, refused := seen.opened.Load(), seen.unbegun.Load(), seen.refusals(guard.FirstMessage); opened != n+1 || unbegun != n || refused != n {
 				t.Errorf("%d calls were opened, %d never begun, %d refused", opened, unbegun, refused)
 			}
-			for late := time.After(patience); runtime.NumGoroutine() > before+n/100; {
-				select {
-				case <-late:
-					t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
-				case <-time.After(time.Millisecond):
-				}
-			}
+			polltest.Eventually(t, "the calls' goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+n/100 })
 		})
 	}
 }
@@ -264,12 +231,12 @@ func TestOpenCallsAreBoundedPerConnectionAndInAll(t *testing.T) {
 					first = st
 				}
 			}
-			seen.await(t, "all calls are open", func() bool { return seen.opened.Load() == all })
+			polltest.Eventually(t, "all calls are open", func() bool { return seen.opened.Load() == all })
 			refused(conns[2], guard.Total, "on this server")
 			if err := first.CloseSend(); err != nil {
 				t.Fatal(err)
 			}
-			seen.await(t, "one call is closed", func() bool { return seen.closed.Load() == 1 })
+			polltest.Eventually(t, "one call is closed", func() bool { return seen.closed.Load() == 1 })
 			refused(conns[1], guard.PerConnection, "on this connection")
 			if _, err := workerv1.NewWorkerClient(conns[0]).Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
 				t.Errorf("the next call after the end of another is refused: %v", err)
@@ -310,7 +277,7 @@ func (c trap) Unmarshal(data mem.BufferSlice, v any) error {
 // first message, not on the handler's.
 func TestPanicInAFirstMessageEndsOneCallAlone(t *testing.T) {
 	gs := grpc.NewServer(grpc.ForceServerCodecV2(trap{encoding.GetCodecV2("proto")}))
-	register(guard.New(gs, guard.Options{Name: "hop", Limits: guard.Limits{FirstMessage: patience}}))
+	register(guard.New(gs, guard.Options{Name: "hop", Limits: guard.Limits{FirstMessage: polltest.Patience}}))
 	ln := listen(t)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = gs.Serve(ln) })

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -219,24 +220,26 @@ func TestUnaryCallsCarryMetadataButNoValues(t *testing.T) {
 
 // TestDeadlineOfTheCallerEndsTheHandler checks both ends of the call.
 func TestDeadlineOfTheCallerEndsTheHandler(t *testing.T) {
-	ended := make(chan error, 1)
-	conn, _ := start(t, &counter{plain: func(st grpc.BidiStreamingServer[examplev1.CountRequest, examplev1.CountResponse]) error {
-		<-st.Context().Done()
-		ended <- st.Context().Err()
-		return st.Context().Err()
-	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	st, err := examplev1.NewCountClient(conn).Count(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Recv(); status.Code(err) != codes.DeadlineExceeded {
-		t.Error(err)
-	}
-	if err := <-ended; err == nil {
-		t.Error("the handler's context is not done")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan error, 1)
+		conn, _ := start(t, &counter{plain: func(st grpc.BidiStreamingServer[examplev1.CountRequest, examplev1.CountResponse]) error {
+			<-st.Context().Done()
+			ended <- st.Context().Err()
+			return st.Context().Err()
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		st, err := examplev1.NewCountClient(conn).Count(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Recv(); status.Code(err) != codes.DeadlineExceeded {
+			t.Error(err)
+		}
+		if err := <-ended; err == nil {
+			t.Error("the handler's context is not done")
+		}
+	})
 }
 
 func TestStoppedServerIsALostPeer(t *testing.T) {

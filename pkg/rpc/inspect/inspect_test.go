@@ -65,13 +65,13 @@ func pages(t *testing.T, next func(*streamv1.ListRequest) (*streamv1.ListRespons
 }
 
 func TestListOfManyStreamsIsPaged(t *testing.T) {
-	const all = 50_000
+	const all = 20_000
 	h := &rpc.Hop{Name: "hop", Observer: &ledger.Ledger{}}
 	for i := range all {
 		ledger.At(h).Open(fmt.Sprintf("stream-%05d-%s", i, strings.Repeat("x", 60)), h.Name, "127.0.0.1:12345")
 	}
 	next := list(t, h)
-	for size, want := range map[uint32]int{5000: 10, 20_000: 5} {
+	for size, want := range map[uint32]int{2000: 10, 20_000: 2} {
 		ids, n := pages(t, next, size)
 		if n != want {
 			t.Errorf("page size %d: %d pages, want %d", size, n, want)

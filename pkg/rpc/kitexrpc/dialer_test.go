@@ -37,10 +37,13 @@ func hangUp(t *testing.T, end func(*net.TCPConn)) (addr string) {
 
 func TestPeerThatHangsUpBeforeItsFirstByteIsLostAtOnce(t *testing.T) {
 	for name, end := range map[string]func(*net.TCPConn){
-		"FIN":            func(c *net.TCPConn) { _ = c.Close() },
-		"RST":            func(c *net.TCPConn) { _, _ = c.SetLinger(0), c.Close() },
-		"FIN, some time": func(c *net.TCPConn) { time.Sleep(time.Millisecond); _ = c.Close() },
-		"half":           func(c *net.TCPConn) { _, _ = c.CloseWrite(), c.Close() },
+		"FIN": func(c *net.TCPConn) { _ = c.Close() },
+		"RST": func(c *net.TCPConn) { _, _ = c.SetLinger(0), c.Close() },
+		"FIN, then": func(c *net.TCPConn) { // after the client's first byte
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.Close()
+		},
+		"half": func(c *net.TCPConn) { _, _ = c.CloseWrite(), c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 25 {
@@ -48,7 +51,7 @@ func TestPeerThatHangsUpBeforeItsFirstByteIsLostAtOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // shorter than the keep-alive timeout
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // shorter than the 25 s of keep-alive
 				st, err := chatv1.NewChatClient(cc).Generate(ctx)
 				if err == nil {
 					_ = st.Send(&chatv1.GenerateRequest{})

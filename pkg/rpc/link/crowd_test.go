@@ -125,7 +125,7 @@ func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.
 	begun := cpu()
 	for i := range streams {
 		reading.Go(func() {
-			time.Sleep(every * time.Duration(i) / time.Duration(streams))
+			<-time.After(every * time.Duration(i) / time.Duration(streams))
 			for _, err := range engine(ctx, &workerv1.TokenRequest{Prompt: []uint32{0, uint32(every.Microseconds())}}) {
 				if err != nil {
 					return // stopped
@@ -134,7 +134,7 @@ func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.
 			}
 		})
 	}
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	stopped := time.Now()
 	ctl.Stop(context.Canceled)
 	reading.Wait()

@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
@@ -51,16 +51,6 @@ func (*openCalls) CallBegun()         {}
 func (o *openCalls) CallClosed(bool)  { o.n.Add(-1) }
 func (*openCalls) CallRefused(string) {}
 
-// await waits until is returns true, for at most a minute.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("still false after a minute: ", what)
-		}
-	}
-}
-
 // TestHandlerThatHasLeft: a stream between two links keeps no goroutine on the relay. Its call
 // counts as open until it has ended, and its caller is told the ending.
 func TestHandlerThatHasLeft(t *testing.T) {
@@ -89,14 +79,14 @@ func TestHandlerThatHasLeft(t *testing.T) {
 		return st
 	}
 	stop("first", begun("first")) // opens the connections
-	await(t, "the first call is closed", func() bool { return open.n.Load() == 0 })
+	polltest.Eventually(t, "the first call is closed", func() bool { return open.n.Load() == 0 })
 	before := runtime.NumGoroutine()
 	all := map[string]workerv1.Worker_GenerateClient{}
 	for i := range streams {
 		id := fmt.Sprint("s-", i)
 		all[id] = begun(id)
 	}
-	await(t, "each stream has one goroutine, the engine's", func() bool { return runtime.NumGoroutine()-before <= streams })
+	polltest.Eventually(t, "each stream has one goroutine, the engine's", func() bool { return runtime.NumGoroutine()-before <= streams })
 	if n := open.n.Load(); n != streams {
 		t.Errorf("%d calls are open, want %d", n, streams)
 	}
@@ -107,7 +97,7 @@ func TestHandlerThatHasLeft(t *testing.T) {
 	for id, st := range all {
 		stop(id, st)
 	}
-	await(t, "all calls are closed", func() bool { return open.n.Load() == 0 })
+	polltest.Eventually(t, "all calls are closed", func() bool { return open.n.Load() == 0 })
 	awaitNone(t, relay.hop)
 	awaitNone(t, below.hop)
 	stop("last", begun("last"))
@@ -135,7 +125,7 @@ func TestRestThatPanicsOrExits(t *testing.T) {
 			if got := streamerr.FromGRPC("relay", err); got == nil || got.Reason != streamerr.Internal {
 				t.Errorf("the stream ended with %v", err)
 			}
-			await(t, "the call is closed", func() bool { return open.n.Load() == 0 })
+			polltest.Eventually(t, "the call is closed", func() bool { return open.n.Load() == 0 })
 			awaitNone(t, relay.hop)
 		})
 	}
@@ -149,7 +139,7 @@ func TestCallIsClosedBeforeItsEndIsSent(t *testing.T) {
 	_, addr := serveStarter(t, rpc.DialStarter("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: 1}, Observer: &openCalls{}})
 	client := engineAt(dial(t, addr, link.Options{Links: 1}))
 	for i := range 300 {
-		ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+		ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 		for _, err := range client(ctx, &workerv1.TokenRequest{StreamId: fmt.Sprint(i), Prompt: []uint32{20, 1}}) {
 			if err != nil {
 				t.Fatal(i, err)

@@ -8,11 +8,11 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
@@ -34,7 +34,7 @@ func TestUnreadRelayedStreamDelaysNoOther(t *testing.T) {
 	var reading sync.WaitGroup
 	for i := range 8 {
 		reading.Go(func() {
-			for range 5 {
+			for range 2 {
 				at := uint32(0)
 				for out, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{StreamId: fmt.Sprintf("read-%d", i), Prompt: []uint32{1000, 100}}) {
 					if err != nil {
@@ -101,15 +101,9 @@ func TestRelayedStreamHasOneGoroutine(t *testing.T) {
 	const streams, hops = 20, 2
 	before := runtime.NumGoroutine()
 	open(streams)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		n := runtime.NumGoroutine() - before
-		if n <= hops*streams+streams/2 { // a few others come and go
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d streams have %d goroutines", streams, n)
-		}
-	}
+	polltest.Eventually(t, "each stream has one goroutine on each hop", func() bool {
+		return runtime.NumGoroutine()-before <= hops*streams+streams/2 // a few others come and go
+	})
 	for _, w := range []*worker{relay, below} {
 		w.hop.Live.Close()
 		for i := range streams {

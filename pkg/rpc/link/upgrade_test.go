@@ -3,6 +3,7 @@ package link_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
@@ -96,35 +98,25 @@ func upgraded(t *testing.T, addr string) *link.UpgradedConn {
 // the callee was away, so a lost stream is repeated.
 func play(t *testing.T, w *twoPorts, u *link.UpgradedConn) bool {
 	t.Helper()
-	until := time.Now().Add(time.Minute)
-	for n, last := playOnceOver(t, u); ; n, last = playOnceOver(t, u) {
-		if last == nil && n == 6 {
-			break
+	polltest.Eventually(t, "a stream completes", func() bool {
+		items := 0
+		var last error
+		for _, last = range engineAt(workerv1.NewWorkerClient(u))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5, 1}}) {
+			items++
 		}
-		if !errors.Is(last, streamerr.PeerLost) || time.Now().After(until) {
-			t.Fatalf("%d items, %v", n, last)
+		if last != nil && !errors.Is(last, streamerr.PeerLost) || last == nil && items != 6 {
+			t.Fatalf("%d items, %v", items, last)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return last == nil
+	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.linked
 }
 
-func playOnceOver(t *testing.T, u *link.UpgradedConn) (items int, last error) {
-	for _, last = range engineAt(workerv1.NewWorkerClient(u))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5, 1}}) {
-		items++
-	}
-	return items, last
-}
-
 func awaitLinked(t *testing.T, u *link.UpgradedConn, want bool) {
 	t.Helper()
-	for until := time.Now().Add(time.Minute); u.Linked() != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("linked is still %v after a minute", !want)
-		}
-	}
+	polltest.Eventually(t, fmt.Sprint("linked is ", want), func() bool { return u.Linked() == want })
 }
 
 // TestStreamsUseLinksIfThereAreAny: a callee that restarts, with or without links, remains

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,6 +18,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
@@ -30,15 +30,6 @@ const (
 	chatName   = "spiffe://example.org/ns/prod/sa/chat-service"
 	workerName = "spiffe://example.org/ns/prod/sa/llm-worker"
 )
-
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("it never happened that %s", what)
-		}
-	}
-}
 
 // A worker counts the Stops that reach it.
 type worker struct {
@@ -156,7 +147,7 @@ func serving(t *testing.T, k kind, a *mtlstest.Authority) (target string, w *wor
 
 func stop(t *testing.T, cc grpc.ClientConnInterface) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 	defer cancel()
 	_, err := workerv1.NewWorkerClient(cc).Stop(ctx, &workerv1.StopRequest{})
 	return err
@@ -261,6 +252,7 @@ func TestCallersRefuseOtherCallees(t *testing.T) {
 func TestRotatedFilesServeNewConnections(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel() // the files are read every second
 			a := mtlstest.NewAuthority(t)
 			target, _, log, p := serving(t, k, a)
 			i, _ := identity(t, a, log, mtls.Config{Callees: mtls.Names{workerName}}, chatName)
@@ -269,7 +261,7 @@ func TestRotatedFilesServeNewConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			serial := a.Issue(t, p, workerName)
-			await(t, "the server presents the new certificate", func() bool { return presented(t, target, i) == serial })
+			polltest.Eventually(t, "the server presents the new certificate", func() bool { return presented(t, target, i) == serial })
 			if err := stop(t, old); err != nil {
 				t.Errorf("the connection from before the rotation: %v", err)
 			}
@@ -277,7 +269,7 @@ func TestRotatedFilesServeNewConnections(t *testing.T) {
 			if err := os.WriteFile(p.Cert, []byte("no certificate"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "the broken file is in the log", func() bool {
+			polltest.Eventually(t, "the broken file is in the log", func() bool {
 				return presented(t, target, i) == serial && strings.Contains(log.String(), "cannot be used")
 			})
 			// New authorities: the old caller is refused, a caller of the new authority is served.
@@ -291,7 +283,7 @@ func TestRotatedFilesServeNewConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			fresh, _ := identity(t, b, log, mtls.Config{Callees: mtls.Names{workerName}}, chatName)
-			await(t, "a caller of the new authority is served", func() bool {
+			polltest.Eventually(t, "a caller of the new authority is served", func() bool {
 				return stop(t, k.dial(t, target, fresh.ClientTLS(target))) == nil
 			})
 			if err := stop(t, k.dial(t, target, i.ClientTLS(target))); err == nil {

@@ -61,9 +61,7 @@ func (c *client[In, Out]) stopBeside(stop *streamv1.Stop) {
 	}
 	req := &streamv1.StopStreamRequest{StreamId: c.id, Owners: []string{c.owner}, Stop: stop}
 	c.telling.Go(func() {
-		within, cancel := context.WithTimeout(c.ctx, rpc.DefaultGrace)
-		defer cancel()
-		if !c.tell.Until(within, c.over, req) {
+		if !c.tell.Until(c.ctx, c.over, req) { // the caller resets the call after its grace, which ends c.ctx
 			c.reset()
 		}
 	})

@@ -21,6 +21,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inprocess"
@@ -170,10 +171,11 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 			leaf := &states{causes: make(chan error, 100)}
 			last := newServer("leaf", leaf.watch)
 			middle := newServer("middle", dial("middle", "leaf", transports["grpc-go"](t, last)))
+			last.hop.Grace, middle.hop.Grace = polltest.Patience, polltest.Patience
 			front := dial("front", "middle", connect(t, middle))
 			for i := range 20 {
 				id := fmt.Sprint("stream-", i)
-				ctx, ctl := stream.WithControl(stream.WithID(t.Context(), id), time.Second)
+				ctx, ctl := stream.WithControl(stream.WithID(t.Context(), id), polltest.Patience)
 				gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user"), Message: "closed the tab"}
 				items := 0
 				for _, err := range front(ctx, ask("long")()) {
@@ -189,9 +191,9 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 					t.Fatalf("the leaf was stopped with %v", got)
 				}
 				for _, hop := range []*rpc.Hop{middle.hop, last.hop} {
-					if r := ledger.At(hop).Get(id); streamerr.Reason(r.GetReason()) != streamerr.ClientGone {
-						t.Errorf("the record of %s is %v", hop.Name, r)
-					}
+					polltest.Eventually(t, "the record of "+hop.Name+" has the reason", func() bool {
+						return streamerr.Reason(ledger.At(hop).Get(id).GetReason()) == streamerr.ClientGone
+					})
 				}
 			}
 		})
@@ -283,7 +285,7 @@ func TestPeerWithoutControlIsReset(t *testing.T) {
 	leaf := &states{causes: make(chan error, 1)}
 	s := newServer("callee", leaf.watch)
 	s.mute = true
-	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+	ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 	defer ctl.Release()
 	var last error
 	for _, err := range dial("caller", "callee", transports["grpc-go"](t, s))(ctx, ask("long")()) {

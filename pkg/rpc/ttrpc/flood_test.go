@@ -11,6 +11,7 @@ import (
 	"github.com/cloudwego/gopkg/protocol/ttheader"
 
 	twin "github.com/whence-dev/whence/idl/gen/thrift/chatv1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
@@ -32,7 +33,7 @@ func TestFloodOfOpenedStreamsIsBounded(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var memory, later runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetWriteDeadline(time.Now().Add(polltest.Patience))
 	most, closed := 0, false
 	for id := int32(1); id <= streams; {
 		var b []byte

@@ -24,6 +24,7 @@ import (
 
 	twin "github.com/whence-dev/whence/idl/gen/thrift/chatv1"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -175,7 +176,7 @@ func TestReusedStreamIDDoesNotLoseTheFirstStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	if _, err := conn.Write(append(opening(t, 1), opening(t, 3)...)); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestServerStopsWhileConnectionsAreOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	if _, err := conn.Write(opening(t, 1)); err != nil {
 		t.Fatal(err)
 	}
