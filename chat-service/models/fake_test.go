@@ -21,6 +21,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -29,9 +30,6 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
-
-// patience bounds every wait.
-const patience = 20 * time.Second
 
 // A worker repeats the same token, one each millisecond, up to max_tokens.
 type worker struct {
@@ -145,18 +143,7 @@ func set(t *testing.T, r *Registry, cards ...Card) {
 // healthy waits until n workers are healthy.
 func healthy(t *testing.T, r *Registry, n int) {
 	t.Helper()
-	eventually(t, "workers are healthy", func() bool { h, _ := r.Count(); return h == n })
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); !ok(); <-tick.C {
-		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	polltest.Eventually(t, "workers are healthy", func() bool { h, _ := r.Count(); return h == n })
 }
 
 // ask reads a stream of this many tokens. at is called with the number of tokens so far.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
@@ -152,27 +153,50 @@ func TestFileIsFollowed(t *testing.T) {
 	results := follow(t, &File{Path: path, Defaults: defaults}, r)
 	healthy(t, r, 1)
 	write(t, path, two)
-	eventually(t, "it is read again", func() bool { return results() == "true" })
+	polltest.Eventually(t, "it is read again", func() bool { return results() == "true" })
 	healthy(t, r, 2)
 	write(t, path, "models: [{nom: a}]")
-	eventually(t, "it is refused", func() bool { return results() == "true false" })
-	time.Sleep(2 * readEvery)
-	if results() != "true false" || j.Count("models are refused") != 1 || j.Count("field nom not found") != 1 || len(r.Models()) != 2 {
+	polltest.Eventually(t, "it is refused", func() bool { return results() == "true false" })
+	if j.Count("models are refused") != 1 || j.Count("field nom not found") != 1 || len(r.Models()) != 2 {
 		t.Error(results(), j)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is missed once", func() bool { return results() == "true false false" })
+	polltest.Eventually(t, "it is missed once", func() bool { return results() == "true false false" })
 	write(t, path, one)
-	eventually(t, "it is back", func() bool { return results() == "true false false true" })
+	polltest.Eventually(t, "it is back", func() bool { return results() == "true false false true" })
 	if len(r.Models()) != 1 {
 		t.Error(r.Models())
 	}
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is read for the signal", func() bool { return results() == "true false false true true" })
+	polltest.Eventually(t, "it is read for the signal", func() bool { return results() == "true false false true true" })
+}
+
+// TestChangeIsSeenOnce: neither a broken nor a missing file is loaded again and again.
+func TestChangeIsSeenOnce(t *testing.T) {
+	r, _ := open(t)
+	f := &File{Path: filepath.Join(t.TempDir(), "models.yaml"), Defaults: defaults}
+	write(t, f.Path, "models: [{name: a, workers: 'h:1'}]")
+	if err := f.Load(r); err != nil || f.changed() {
+		t.Fatal("a file without a change has changed:", err)
+	}
+	write(t, f.Path, "models: [{nom: a}]")
+	if !f.changed() || f.Load(r) == nil || f.changed() {
+		t.Error("a broken file does not change once")
+	}
+	if err := os.Remove(f.Path); err != nil {
+		t.Fatal(err)
+	}
+	if !f.changed() || f.Load(r) == nil || f.changed() {
+		t.Error("a missing file does not change once")
+	}
+	write(t, f.Path, "models: [{name: a, workers: 'h:1'}]")
+	if !f.changed() {
+		t.Error("a file that is back has not changed")
+	}
 }
 
 func TestFileIsFollowedThroughSwappedDirectories(t *testing.T) {
@@ -200,5 +224,5 @@ func TestFileIsFollowedThroughSwappedDirectories(t *testing.T) {
 	}
 	results := follow(t, &File{Path: path, Defaults: defaults}, r)
 	link("v2")
-	eventually(t, "the other version is served", func() bool { return results() == "true" && r.Models()[0].GetId() == "b" })
+	polltest.Eventually(t, "the other version is served", func() bool { return results() == "true" && r.Models()[0].GetId() == "b" })
 }

@@ -11,6 +11,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
@@ -24,7 +25,7 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 	first.Aliases = []string{"default", "bee"}
 	set(t, r, first, second)
 	healthy(t, r, 2)
-	eventually(t, "the registry is healthy", j.healthy.Load)
+	polltest.Eventually(t, "the registry is healthy", j.healthy.Load)
 	for name, of := range map[string]*worker{"a": a, "b": b, "bee": b, "default": b} {
 		if n, err := ask(t, r, name, 3, nil); err != nil || n != 3 || of.last().GetModel() != of.info.GetModel() {
 			t.Errorf("%s: %d tokens, %v", name, n, err)
@@ -95,7 +96,7 @@ func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	wrong := work(t, "w/wrong", "n", nil)
 	r, j := open(t)
 	set(t, r, card("m", same, unknown, newer, other, silent, small, wrong))
-	eventually(t, "all were asked", func() bool {
+	polltest.Eventually(t, "all were asked", func() bool {
 		return j.Count("worker is refused") == 4 && j.Count("worker is healthy") == 3 && j.Count("worker does not report its tokenizer") > 0
 	})
 	for _, line := range []string{"w/other has another tokenizer", "w/silent does not report the length of its context", "w/small has a vocabulary of 7", `w/wrong serves the model \"n\"`} {
@@ -158,7 +159,7 @@ func TestRemovedModelFinishesItsStreams(t *testing.T) {
 	if n != 200 || err != nil {
 		t.Error(n, err)
 	}
-	eventually(t, "the removed model is gone", func() bool { return len(r.Workers()) == 1 })
+	polltest.Eventually(t, "the removed model is gone", func() bool { return len(r.Workers()) == 1 })
 	if j.Count("model was removed or replaced") != 1 {
 		t.Error(j)
 	}
@@ -175,7 +176,7 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	c.Aliases, c.Workers = []string{"new"}, a.addr+","+b.addr
 	set(t, r, c)
 	healthy(t, r, 2)
-	eventually(t, "both workers are logged", func() bool { return j.Count("worker is healthy") >= 2 }) // a worker is healthy before its log line
+	polltest.Eventually(t, "both workers are logged", func() bool { return j.Count("worker is healthy") >= 2 }) // a worker is healthy before its log line
 	if r.find("copy") != before || j.Count("worker is healthy") != 2 {
 		t.Error("the model was replaced:", j)
 	}
@@ -206,7 +207,7 @@ func TestModelKeepsItsWorkersIfItsFilesAreTheSame(t *testing.T) {
 	if _, err := ask(t, r, "copy", 200, nil); err == nil || streamerr.As(err).Reason != streamerr.Deadline {
 		t.Error("the timers of the new card do not apply:", err)
 	}
-	eventually(t, "the replaced models are gone", func() bool { return len(r.Workers()) == 2 })
+	polltest.Eventually(t, "the replaced models are gone", func() bool { return len(r.Workers()) == 2 })
 }
 
 func TestCardsChangeTheRequestsToWorkers(t *testing.T) {
@@ -284,7 +285,7 @@ func TestStreamsChargeTheirWorkersUntilTheyEnd(t *testing.T) {
 	if err != nil || n != 3 {
 		t.Fatal(n, err)
 	}
-	eventually(t, "nothing is charged", func() bool {
+	polltest.Eventually(t, "nothing is charged", func() bool {
 		unread, tokens := r.Charged()
 		return unread == 0 && tokens == 0
 	})

@@ -19,7 +19,8 @@ type File struct {
 	Path     string
 	Defaults Card // values of missing keys
 
-	text []byte // as of the last read
+	text    []byte // as of the last Load
+	missing bool   // as of the last call of changed
 }
 
 // Check reports what is wrong with the file. It does not read the directories of the models.
@@ -55,17 +56,13 @@ func (f *File) Follow(ctx context.Context, r *Registry, loaded func(taken bool))
 	defer signal.Stop(hup)
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
-	missing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
 		case <-tick.C:
-			text, err := read(f.Path)
-			was := missing
-			missing = err != nil
-			if missing && was || !missing && bytes.Equal(text, f.text) {
+			if !f.changed() {
 				continue
 			}
 		}
@@ -77,4 +74,15 @@ func (f *File) Follow(ctx context.Context, r *Registry, loaded func(taken bool))
 		}
 		loaded(err == nil)
 	}
+}
+
+// changed reports whether the file has another content than at the last Load. A file that is missing
+// has changed once.
+func (f *File) changed() bool {
+	text, err := read(f.Path)
+	was := f.missing
+	if f.missing = err != nil; f.missing {
+		return !was
+	}
+	return !bytes.Equal(text, f.text)
 }

@@ -89,7 +89,7 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 		if hangs := errors.Is(err, errHang); hangs || errors.Is(err, errDeaf) {
 			<-stopping
 			if !hangs {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 			f.stopped(ctx)
 			err = stream.Cause(ctx)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -33,8 +34,8 @@ func TestRemovedWorkerFinishesItsStreams(t *testing.T) {
 	if len(b.fake.asked) != 0 {
 		t.Error("the stream has moved")
 	}
-	eventually(t, "the removed worker is gone", func() bool { return len(p.Workers()) == 1 })
-	eventually(t, "the new worker is healthy", func() bool { return usable(p) == 1 })
+	polltest.Eventually(t, "the removed worker is gone", func() bool { return len(p.Workers()) == 1 })
+	polltest.Eventually(t, "the new worker is healthy", func() bool { return usable(p) == 1 })
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(b.fake.asked) != 1 {
 		t.Error(got.err)
 	}
@@ -43,7 +44,7 @@ func TestRemovedWorkerFinishesItsStreams(t *testing.T) {
 func TestStreamOfARemovedWorkerThatDiesMoves(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	p, _ := dialAll(t, Options{Policy: inOrder, Migrations: 1}, new(logtest.Log), a, b)
-	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
+	polltest.Eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
 	read(t.Context(), p, ask(40), func(tokens int) {
 		if tokens == 10 {
@@ -89,7 +90,7 @@ func TestMembersComeAndGoUnderStreams(t *testing.T) {
 	reading.Wait()
 	close(over)
 	changing.Wait()
-	eventually(t, "the removed workers are gone", func() bool { return len(p.Workers()) == 2 })
+	polltest.Eventually(t, "the removed workers are gone", func() bool { return len(p.Workers()) == 2 })
 }
 
 func TestStreamsGoToWorkersWithEnoughContext(t *testing.T) {
@@ -129,7 +130,7 @@ func TestWorkerThatStartsLateIsUsed(t *testing.T) {
 		t.Error(got.err)
 	}
 	late := serve(t, &fake{name: "w/1"}, dead.addr)
-	eventually(t, "the worker gets streams", func() bool { return usable(p) == 2 })
+	polltest.Eventually(t, "the worker gets streams", func() bool { return usable(p) == 2 })
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(late.fake.asked) != 1 {
 		t.Error(got.err)
 	}
@@ -142,13 +143,13 @@ func TestWorkerWithANewNameStartsAfresh(t *testing.T) {
 	w := p.Members()[0]
 	a.other.Store(info("w/7"))
 	w.Probe()
-	eventually(t, "the worker has its new name", func() bool { return w.Name() == "w/7" && good(w) })
-	eventually(t, "each name is logged once", func() bool {
+	polltest.Eventually(t, "the worker has its new name", func() bool { return w.Name() == "w/7" && good(w) })
+	polltest.Eventually(t, "each name is logged once", func() bool {
 		return log.Count("worker is healthy") == 2 && log.Count(`"worker is healthy" worker=w/7`) == 1
 	})
 	b := serve(t, &fake{name: "w/0"}, "")
 	if err := p.Set(a.addr, b.addr); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the old name is free", func() bool { return usable(p) == 2 })
+	polltest.Eventually(t, "the old name is free", func() bool { return usable(p) == 2 })
 }

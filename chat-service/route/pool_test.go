@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -19,6 +18,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
@@ -26,9 +26,6 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// patience bounds every wait.
-const patience = 10 * time.Second
 
 // A service is a fake behind a real socket.
 type service struct {
@@ -118,20 +115,8 @@ func dialAll(t *testing.T, opts Options, log *logtest.Log, services ...*service)
 		wg.Wait()
 		p.Close()
 	})
-	eventually(t, "the pool is healthy", healthy)
+	polltest.Eventually(t, "the pool is healthy", healthy)
 	return p, healthy
-}
-
-// eventually waits for a change in another process that sends no notification.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); !ok(); <-tick.C {
-		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // usable counts the workers that may be chosen.
@@ -148,7 +133,7 @@ func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	var log logtest.Log
 	p, healthy := dialAll(t, Options{Policy: inOrder, Migrations: 1}, &log, a, b)
-	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
+	polltest.Eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
 
 	var kept ledger.Ledger
@@ -167,14 +152,14 @@ func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
 	if path := strings.Join(got.end.GetPath(), " > "); path != "engine > w/1 > w/1" {
 		t.Error(path)
 	}
-	eventually(t, "the pool has one worker left", func() bool { return usable(p) == 1 })
+	polltest.Eventually(t, "the pool has one worker left", func() bool { return usable(p) == 1 })
 	if !healthy() {
 		t.Error("one worker is left, and the pool is not healthy")
 	}
 	b.grpc.Stop()
-	eventually(t, "the pool is not healthy", func() bool { return !healthy() })
+	polltest.Eventually(t, "the pool is not healthy", func() bool { return !healthy() })
 	again := serve(t, &fake{name: "w/0"}, a.addr)
-	eventually(t, "the pool is healthy again", healthy)
+	polltest.Eventually(t, "the pool is healthy again", healthy)
 	if got := read(t.Context(), p, ask(40), nil); got.err != nil || len(again.fake.asked) != 1 {
 		t.Error(got.err)
 	}
@@ -184,9 +169,9 @@ func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	var log logtest.Log
 	p, _ := dialAll(t, Options{Policy: inOrder}, &log, a, b)
-	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
+	polltest.Eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
 	a.up.Shutdown() // drains
-	eventually(t, "one worker is left", func() bool { return usable(p) == 1 })
+	polltest.Eventually(t, "one worker is left", func() bool { return usable(p) == 1 })
 	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(a.fake.asked) != 0 || len(b.fake.asked) != 1 {
 		t.Error(got.err, len(a.fake.asked), len(b.fake.asked))
 	}
@@ -200,13 +185,13 @@ func TestLoadIncludesOtherCallers(t *testing.T) {
 	a.info.Load = &llmv1.Load{Running: 4, Queued: 3}
 	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, a)
-	eventually(t, "7 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
+	polltest.Eventually(t, "7 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken := take(p, ask(1))
 	if p.Members()[0].Load() != 8 {
 		t.Error(p.Members()[0].Load())
 	}
 	p.Members()[0].Probe() // probe again: one of the 7 is now ours
-	eventually(t, "6 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
+	polltest.Eventually(t, "6 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken.abandon()
 }
 
@@ -214,7 +199,7 @@ func TestSecondWorkerOfANameIsRefused(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/0"}, "")
 	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, a, b)
-	eventually(t, "the log names both", func() bool { return log.Count("are both called w/0: give each its own --name") == 1 })
+	polltest.Eventually(t, "the log names both", func() bool { return log.Count("are both called w/0: give each its own --name") == 1 })
 	if usable(p) != 1 {
 		t.Error("both are used")
 	}
@@ -223,7 +208,7 @@ func TestSecondWorkerOfANameIsRefused(t *testing.T) {
 		first, second = b, 0
 	}
 	first.grpc.Stop()
-	eventually(t, "the name is free", func() bool { return p.Members()[second].Info() != nil })
+	polltest.Eventually(t, "the name is free", func() bool { return p.Members()[second].Info() != nil })
 }
 
 func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
@@ -235,10 +220,10 @@ func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 		}
 		return nil
 	}}, &log, a, b)
-	eventually(t, "the worker is refused", func() bool { return log.Count("another model") == 1 })
+	polltest.Eventually(t, "the worker is refused", func() bool { return log.Count("another model") == 1 })
 	p.Members()[1].Probe()
 	asked := b.probes.Load()
-	eventually(t, "the worker was probed again", func() bool { return b.probes.Load() > asked })
+	polltest.Eventually(t, "the worker was probed again", func() bool { return b.probes.Load() > asked })
 	if usable(p) != 1 || log.Count("another model") != 1 {
 		t.Error(log.String())
 	}
@@ -252,7 +237,7 @@ func TestWhyAsksTheWorkersOfAStream(t *testing.T) {
 	}
 	var log logtest.Log
 	p, _ := dialAll(t, Options{}, &log, services...)
-	eventually(t, "all are healthy", func() bool { return usable(p) == 3 })
+	polltest.Eventually(t, "all are healthy", func() bool { return usable(p) == 3 })
 	for _, i := range []int{0, 2} {
 		ledger.At(&services[i].hop).Open("id", names[i], "").End(streamerr.Completed, nil, "")
 	}

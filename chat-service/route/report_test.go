@@ -9,6 +9,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 func TestWorkersReportTheirState(t *testing.T) {
@@ -16,7 +17,7 @@ func TestWorkersReportTheirState(t *testing.T) {
 	one.info.Load = &llmv1.Load{Running: 2, MaxRunning: 8}
 	p, _ := dialAll(t, Options{}, new(logtest.Log), one, two)
 	told := func(at int) *chatv1.Worker { return p.Workers()[at] }
-	eventually(t, "both are healthy", func() bool {
+	polltest.Eventually(t, "both are healthy", func() bool {
 		return told(0).GetState() == chatv1.WorkerState_WORKER_STATE_HEALTHY && told(1).GetState() == chatv1.WorkerState_WORKER_STATE_HEALTHY
 	})
 	if w := told(0); w.GetTarget() != one.addr || w.GetInfo().GetInstance() != "worker/1" || w.GetInfo().GetLoad().GetRunning() != 2 || w.GetSaid() == nil || w.GetMessage() != "" {
@@ -25,7 +26,7 @@ func TestWorkersReportTheirState(t *testing.T) {
 
 	two.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
 	p.Members()[1].Probe()
-	eventually(t, "the one that drains is down", func() bool { return told(1).GetState() == chatv1.WorkerState_WORKER_STATE_DOWN })
+	polltest.Eventually(t, "the one that drains is down", func() bool { return told(1).GetState() == chatv1.WorkerState_WORKER_STATE_DOWN })
 	if w := told(1); w.GetMessage() != "it takes no streams, and gives no reason" || w.GetInfo().GetInstance() != "worker/2" {
 		t.Errorf("the last info of the worker is lost: %v", w)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // program matches the program of a page.
@@ -21,52 +23,72 @@ const patience = 5 * time.Minute
 // tries is how often a program may miss its fault, which depends on time for some: a mended library never shows it.
 const tries = 5
 
-// TestFaultsAreStillThere fails for a fault that a new version of its library has mended: then our work-around can go, and the page
-// with it.
-func TestFaultsAreStillThere(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestPagesAreComplete checks the parts of each page.
+func TestPagesAreComplete(t *testing.T) {
 	index, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range pages {
-		if page == "README.md" {
-			continue
+	for page, text := range pages(t) {
+		if !strings.Contains(string(index), "("+page+")") {
+			t.Errorf("README.md does not list %s", page)
 		}
+		for _, part := range []string{"**Expected.**", "**Actual.**", "**Work-around.**"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s has no %s", page, part)
+			}
+		}
+		if found := program.FindAllString(text, -1); len(found) != 1 {
+			t.Errorf("%s has %d programs; it must have one", page, len(found))
+		}
+		if strings.Contains(text, runs) == strings.Contains(text, compiles) {
+			t.Errorf("%s does not say whether the test runs or compiles the program", page)
+		}
+	}
+}
+
+// The two sentences of which a page has one.
+const (
+	runs     = "The test runs this program."
+	compiles = "The test compiles this program."
+)
+
+// TestFaultsAreStillThere fails for a fault that a new version of its library has mended: then our work-around can go, and the page
+// with it.
+func TestFaultsAreStillThere(t *testing.T) {
+	tier.Full(t)
+	for page, text := range pages(t) {
 		t.Run(page, func(t *testing.T) {
-			if !strings.Contains(string(index), "("+page+")") {
-				t.Error("README.md does not list it")
-			}
-			b, err := os.ReadFile(page)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := string(b)
-			for _, part := range []string{"**Expected.**", "**Actual.**", "**Work-around.**"} {
-				if !strings.Contains(text, part) {
-					t.Errorf("it has no %s", part)
-				}
-			}
-			found := program.FindAllStringSubmatch(text, -1)
-			if len(found) != 1 {
-				t.Fatalf("it has %d programs; it must have one", len(found))
-			}
-			runs := strings.Contains(text, "The test runs this program.")
-			if !runs && !strings.Contains(text, "The test compiles this program.") {
-				t.Fatal("it does not say whether the test runs or compiles the program")
-			}
+			source, runs := program.FindStringSubmatch(text)[1], strings.Contains(text, runs)
 			var last string
 			for range tries {
-				if last = play(t, found[0][1], runs); !runs || last == "fault" {
+				if last = play(t, source, runs); !runs || last == "fault" {
 					return
 				}
 			}
 			t.Errorf("the program ends with %q, not with fault: is it mended, and the work-around no longer needed?", last)
 		})
 	}
+}
+
+// pages returns the texts of the pages by their names.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "README.md" {
+			all[name] = string(b)
+		}
+	}
+	return all
 }
 
 // play compiles a program, runs it if it is to run, and returns its last line.

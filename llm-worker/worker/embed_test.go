@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"math"
 	"testing"
-	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -58,21 +58,24 @@ func TestVectorsBehindGRPCKeepTheContract(t *testing.T) {
 func TestStoppedVectorsEndWithTheCause(t *testing.T) {
 	cc, _ := start(t, nil)
 	client := workerv1.NewWorkerClient(cc)
-	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	ctx, ctl := stream.WithControl(t.Context(), polltest.Patience)
 	defer ctl.Release()
 	req := texts(2048, 30)
 	req.StreamId = "many"
+	ended := make(chan error, 1)
 	go func() {
-		for info := (*llmv1.WorkerInfo)(nil); info.GetLoad().GetRunning() == 0 && t.Context().Err() == nil; {
-			info, _ = client.Info(t.Context(), &workerv1.InfoRequest{})
-			time.Sleep(time.Millisecond)
+		var last error
+		for _, last = range embedder(client)(ctx, req) {
 		}
-		ctl.Stop(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "left"})
+		ended <- last
 	}()
-	for out, err := range embedder(client)(ctx, req) {
-		if e := streamerr.As(err); err == nil || e.Reason != streamerr.ClientGone {
-			t.Errorf("%d vectors, %v", len(out.GetEmbeddings()), err)
-		}
+	polltest.Eventually(t, "the request runs", func() bool {
+		info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
+		return err == nil && info.GetLoad().GetRunning() > 0
+	})
+	ctl.Stop(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "left"})
+	if err := polltest.Receive(t, "the request ends", ended); streamerr.As(err).Reason != streamerr.ClientGone {
+		t.Error(err)
 	}
 	why, err := streamv1.NewStreamsClient(cc).Why(t.Context(), &streamv1.WhyRequest{StreamId: "many"})
 	if err != nil || len(why.GetHops()) != 1 {

@@ -16,6 +16,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
@@ -32,9 +33,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-const patience = 10 * time.Second
-
-// completions starts a server that answers with one token per millisecond, up to the requested
+// completions starts a server that answers with one token in five milliseconds, up to the requested
 // number. After breakAt tokens it breaks the connection.
 func completions(t *testing.T, addr string, breakAt int) *httptest.Server {
 	t.Helper()
@@ -51,7 +50,7 @@ func completions(t *testing.T, addr string, breakAt int) *httptest.Server {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		tick := time.NewTicker(time.Millisecond)
+		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for i := range asked.Max {
 			if i == breakAt {
@@ -80,17 +79,10 @@ func completions(t *testing.T, addr string, breakAt int) *httptest.Server {
 // awaitHealth waits until a worker reports this status.
 func awaitHealth(t *testing.T, client healthpb.HealthClient, want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
-	begun := time.Now()
-	for {
+	polltest.Eventually(t, fmt.Sprint("the worker is ", want), func() bool {
 		resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
-		if err == nil && resp.GetStatus() == want {
-			return
-		}
-		if time.Since(begun) > patience {
-			t.Fatalf("the worker is not %v, but %v, %v", want, resp, err)
-		}
-		time.Sleep(time.Millisecond) // the server is probed every second
-	}
+		return err == nil && resp.GetStatus() == want
+	})
 }
 
 func TestUpstreamKeepsTheContract(t *testing.T) {

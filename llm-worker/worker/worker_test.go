@@ -21,7 +21,9 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -31,8 +33,15 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// start runs a worker with the embedded model.
+// start runs a worker with the embedded model until the test ends.
 func start(t *testing.T, change func(*worker.Config)) (*grpc.ClientConn, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	return startUntil(ctx, t, cancel, change), cancel
+}
+
+// startUntil is start for a worker that drains when ctx is done. cancel must end ctx and its drain.
+func startUntil(ctx context.Context, t *testing.T, cancel func(), change func(*worker.Config)) *grpc.ClientConn {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +51,6 @@ func start(t *testing.T, change func(*worker.Config)) (*grpc.ClientConn, context
 	if change != nil {
 		change(&c)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := worker.Run(ctx, c, ln, slog.New(slog.DiscardHandler)); err != nil {
@@ -58,7 +66,7 @@ func start(t *testing.T, change func(*worker.Config)) (*grpc.ClientConn, context
 		wg.Wait()
 		_ = cc.Close()
 	})
-	return cc, cancel
+	return cc
 }
 
 func request(limit uint32) *workerv1.TokenRequest {
@@ -187,38 +195,13 @@ func TestOperatorStopsAStreamFromOutside(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsDoNotDelayTheEnd: grpc-go waits for connections in their handshake.
-func TestSilentConnectionsDoNotDelayTheEnd(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- worker.Run(ctx, worker.Config{Name: worker.ServeName, MaxRunning: 1, MaxQueued: 1}, ln, slog.New(slog.DiscardHandler))
-	}()
-	silent, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	_ = silent.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := silent.Read(make([]byte, 1)); err != nil { // the server's SETTINGS: the connection is accepted
-		t.Fatal(err)
-	}
-	cancel()
-	began := time.Now()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("the worker ended after %v: it waited for the handshake", took)
-	}
-}
-
 func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
-	cc, drain := start(t, func(c *worker.Config) { c.Pace, c.Grace = 50, 300*time.Millisecond })
+	ctx, order := drain.New(context.Background())
+	end := func() {
+		order.Begin(errors.New("SIGTERM"))
+		order.Hurry()
+	}
+	cc := startUntil(ctx, t, end, func(c *worker.Config) { c.Pace, c.Grace = 50, time.Hour })
 	client := workerv1.NewWorkerClient(cc)
 	engine := rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)
 	n := 0
@@ -230,14 +213,11 @@ func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
 		if n++; n != 3 {
 			continue
 		}
-		drain()
-		for {
+		order.Begin(errors.New("SIGTERM"))
+		polltest.Eventually(t, "the worker does not serve", func() bool {
 			resp, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{})
-			if err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_NOT_SERVING {
-				break
-			}
-			time.Sleep(time.Millisecond) // health is set before the streams drain, a moment after the signal
-		}
+			return err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_NOT_SERVING
+		})
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
 		for _, err := range engine(ctx, request(5)) {
 			if e := streamerr.As(err); err == nil || e.Reason != streamerr.Draining || e.RetryAfter == 0 {
@@ -245,6 +225,7 @@ func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
 			}
 		}
 		ctl.Release()
+		order.Hurry()
 	}
 	if e := streamerr.As(last); e.Reason != streamerr.Draining || e.Path.String() != "llm-worker/0" {
 		t.Error(last)

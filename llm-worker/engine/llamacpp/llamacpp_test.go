@@ -16,6 +16,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
@@ -162,7 +163,7 @@ func TestServerThatRefusesOurRequestsIsNotHealthy(t *testing.T) {
 	server := besidetest.Start(t, s.Dialect, besidetest.Count, "")
 	e, health := s.Watched(t, server.Addr)
 	problem := func() string { return e.(*llamacpp.Engine).Problem() } //nolint:forcetypeassert // subject's
-	besidetest.Eventually(t, "the problem is the server's reason", func() bool { return strings.Contains(problem(), "the server is of another time") })
+	polltest.Eventually(t, "the problem is the server's reason", func() bool { return strings.Contains(problem(), "the server is of another time") })
 	if len(health) != 0 || e.Upstream() != nil {
 		t.Error("a server that refuses every request is healthy")
 	}

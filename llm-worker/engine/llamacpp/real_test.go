@@ -9,12 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
@@ -52,11 +52,7 @@ func realServer(t *testing.T) *llamacpp.Engine {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.Watch(ctx, func(ok bool) { healthy <- ok }) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	select {
-	case <-healthy:
-	case <-time.After(time.Minute):
-		t.Fatal(e.Problem())
-	}
+	polltest.Receive(t, "the server is healthy", healthy)
 	return e
 }
 

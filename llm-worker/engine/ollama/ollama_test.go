@@ -20,6 +20,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
@@ -153,11 +154,7 @@ func (f *fake) watched(t *testing.T, name string) (*ollama.Engine, chan bool) {
 func (f *fake) start(t *testing.T) *ollama.Engine {
 	t.Helper()
 	e, health := f.watched(t, "tiny")
-	select {
-	case <-health:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the server is not healthy:", e.Problem())
-	}
+	polltest.Receive(t, "the server is healthy", health)
 	return e
 }
 
@@ -311,11 +308,7 @@ func TestStopClosesTheConnection(t *testing.T) {
 	if !errors.Is(r.Err, streamerr.ClientGone) || r.Record.GetStopConfirmed() == nil {
 		t.Error(r.Err, r.Record)
 	}
-	select {
-	case <-gone:
-	case <-time.After(10 * time.Second):
-		t.Error("the server still generates")
-	}
+	polltest.Receive(t, "the server notices", gone)
 }
 
 func TestServerThatCannotBeUsedIsNotHealthy(t *testing.T) {
@@ -331,7 +324,7 @@ func TestServerThatCannotBeUsedIsNotHealthy(t *testing.T) {
 		f := newFake(t, says(done))
 		f.read = test.read
 		e, health := f.watched(t, test.model)
-		besidetest.Eventually(t, name, func() bool { return strings.Contains(e.Problem(), test.says) })
+		polltest.Eventually(t, name, func() bool { return strings.Contains(e.Problem(), test.says) })
 		if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); len(health) > 0 || !errors.Is(r.Err, streamerr.Unavailable) {
 			t.Errorf("%s: %v", name, r.Err)
 		}
@@ -343,14 +336,14 @@ func TestServerInDoubtIsTriedUntilItHasRoom(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	e, health := f.watched(t, "tiny")
-	besidetest.Eventually(t, "the server is healthy", func() bool { return len(health) == 1 })
+	polltest.Eventually(t, "the server is healthy", func() bool { return len(health) == 1 })
 	f.full.Store(true)
 	if r := besidetest.Read(t.Context(), e, ask(t, "What is Whence?", nil), nil); r.Err == nil {
 		t.Fatal("a broken connection is not an error")
 	}
-	besidetest.Eventually(t, "the server in doubt is tried", func() bool { return f.refused.Load() > 0 })
+	polltest.Eventually(t, "the server in doubt is tried", func() bool { return f.refused.Load() > 0 })
 	f.full.Store(false)
-	besidetest.Eventually(t, "the server that was too busy is tried again", func() bool { return f.granted.Load() == 2 })
+	polltest.Eventually(t, "the server that was too busy is tried again", func() bool { return f.granted.Load() == 2 })
 	if len(health) != 1 || e.Upstream() == nil {
 		t.Error("a full queue made the server unhealthy:", e.Problem())
 	}

@@ -3,6 +3,7 @@ package openai_test
 import (
 	"testing"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -72,12 +73,12 @@ func TestAnAdapterIsTakenOnceTheServerListsIt(t *testing.T) {
 	}
 	tried := f.known.Load()
 	f.adapters.Store(&[]string{"legal"})
-	eventually(t, "the adapter to be known", func() bool { _, can := e.Info(); return can.GetAdapters() })
+	polltest.Eventually(t, "the adapter to be known", func() bool { _, can := e.Info(); return can.GetAdapters() })
 	if got := askAdapter(t, f, e, "legal"); got != "" {
 		t.Errorf("loaded: %q", got)
 	}
 	f.adapters.Store(&[]string{"medical"})
-	eventually(t, "the adapter to be unknown", func() bool { return askAdapter(t, f, e, "legal") == "not_found" })
+	polltest.Eventually(t, "the adapter to be unknown", func() bool { return askAdapter(t, f, e, "legal") == "not_found" })
 	if n := f.known.Load(); n != tried {
 		t.Errorf("the server was tried %d times for its adapters", n-tried)
 	}

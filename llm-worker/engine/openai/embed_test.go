@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -169,9 +170,5 @@ func TestStopClosesTheConnectionOfAnEmbedding(t *testing.T) {
 	if _, err := e.Embed(ctx, inputs([]uint32{1})); !errors.Is(err, cause) {
 		t.Error(err)
 	}
-	select {
-	case <-closed:
-	case <-time.After(patience):
-		t.Error("the connection is still open")
-	}
+	polltest.Receive(t, "the connection is closed", closed)
 }

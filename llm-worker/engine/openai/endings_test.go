@@ -14,6 +14,7 @@ import (
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -327,7 +328,7 @@ func TestServerThatIsGoneIsUnavailable(t *testing.T) {
 		if err := streamerr.As(r.err); err.Reason != streamerr.Unavailable || err.Path.String() != "engine" || err.RetryAfter == 0 || r.started != nil {
 			t.Error(r.err)
 		}
-		eventually(t, "the engine knows", func() bool { _, can := e.Info(); return can == nil })
+		polltest.Eventually(t, "the engine knows", func() bool { _, can := e.Info(); return can == nil })
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -172,8 +173,12 @@ func TestMoreStreamsThanAllowedAreRefused(t *testing.T) {
 }
 
 // gone answers with a token, or with nothing, not even headers, and waits until the client disconnects.
-func gone(heard chan time.Time, first ...string) script {
+// asked is closed when the request has arrived.
+func gone(asked chan struct{}, heard chan time.Time, first ...string) script {
 	return func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		if asked != nil {
+			close(asked)
+		}
 		if len(first) > 0 {
 			say(w, first...)
 		}
@@ -192,8 +197,8 @@ func TestStopClosesTheConnectionBeforeItsCauseIsYielded(t *testing.T) {
 		"over TLS":          {[]string{ids(100)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			heard := make(chan time.Time, 1)
-			f := newFake(t, gone(heard, test.first...), func(f *fake) { f.tls = test.tls })
+			asked, heard := make(chan struct{}), make(chan time.Time, 1)
+			f := newFake(t, gone(asked, heard, test.first...), func(f *fake) { f.tls = test.tls })
 			var pool *x509.CertPool
 			if test.tls {
 				pool = x509.NewCertPool()
@@ -207,7 +212,7 @@ func TestStopClosesTheConnectionBeforeItsCauseIsYielded(t *testing.T) {
 			ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				eventually(t, "the server is asked", func() bool { return f.asked.Load() != nil })
+				<-asked
 				if record.Proto().GetStopConfirmed() != nil {
 					t.Error("confirmed before it was stopped")
 				}
@@ -223,29 +228,21 @@ func TestStopClosesTheConnectionBeforeItsCauseIsYielded(t *testing.T) {
 			if !errors.Is(last, streamerr.ClientGone) {
 				t.Error(last)
 			}
-			select {
-			case <-heard:
-			case <-time.After(patience):
-				t.Error("the server was not told")
-			}
+			polltest.Receive(t, "the server notices", heard)
 		})
 	}
 }
 
 func TestStopReachesTheServerWhileTheReaderIsSlow(t *testing.T) {
 	heard := make(chan time.Time, 1)
-	f := newFake(t, gone(heard, ids(100)))
+	f := newFake(t, gone(nil, heard, ids(100)))
 	e := engineOn(t, f.URL)
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
 	r := read(ctx, e, request(100), func(r *result) {
 		if len(r.tokens) == 1 { // the reader waits until the server has noticed the stop
 			ctl.Stop(streamerr.SlowReader)
-			select {
-			case <-heard:
-			case <-time.After(patience):
-				t.Error("the server was not told")
-			}
+			polltest.Receive(t, "the server notices", heard)
 		}
 	})
 	if !errors.Is(r.err, streamerr.SlowReader) || len(r.tokens) != 1 {
@@ -285,7 +282,7 @@ func TestSlowReaderSlowsTheServerDown(t *testing.T) {
 // BenchmarkStop measures the time from a stop until the server notices it.
 func BenchmarkStop(b *testing.B) {
 	heard := make(chan time.Time, 1)
-	f := newFake(b, gone(heard, ids(100)))
+	f := newFake(b, gone(nil, heard, ids(100)))
 	e := engineOn(b, f.URL)
 	var took []time.Duration
 	for b.Loop() {

@@ -23,6 +23,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
@@ -32,8 +33,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-const patience = 10 * time.Second
 
 // A script answers POST /v1/completions. asked is its body.
 type script func(w http.ResponseWriter, r *http.Request, asked map[string]any)
@@ -203,11 +202,7 @@ func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai
 func engineOf(t testing.TB, model *lexicon.Model, url string) *openai.Engine {
 	t.Helper()
 	e, health, _ := watchedModel(t, model, nil, url)
-	select {
-	case <-health:
-	case <-time.After(patience):
-		t.Fatal("the upstream is not found well")
-	}
+	polltest.Receive(t, "the upstream is found healthy", health)
 	return e
 }
 
@@ -215,11 +210,7 @@ func engineOf(t testing.TB, model *lexicon.Model, url string) *openai.Engine {
 func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*openai.Options)) *openai.Engine {
 	t.Helper()
 	e, health, _ := watched(t, pool, url, change...)
-	select {
-	case <-health:
-	case <-time.After(patience):
-		t.Fatal("the upstream is not found well")
-	}
+	polltest.Receive(t, "the upstream is found healthy", health)
 	return e
 }
 
@@ -287,16 +278,6 @@ func read(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest, eac
 	}
 	r.record = record.Proto()
 	return r
-}
-
-// eventually polls a condition within patience. Use it only for a state that no event reports.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
-		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // withoutIDs removes token_ids from an event.

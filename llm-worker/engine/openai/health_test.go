@@ -271,3 +271,28 @@ func TestServerWithAFullQueueIsInService(t *testing.T) {
 		})
 	}
 }
+
+func TestServerThatLosesEveryStreamIsNotProbedForEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trials atomic.Int32
+		p := admit(t, func(w http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"max_tokens":1,`) {
+				trials.Add(1)
+				answers(w, r)
+				return
+			}
+			say(w, ids(10)) // and no end
+		})
+		defer p.end()
+		<-p.health
+		for range 100 {
+			if r := read(t.Context(), p.Engine, request(5), nil); streamerr.As(r.err).Reason != streamerr.PeerLost {
+				t.Fatal(r.err)
+			}
+			synctest.Wait()
+		}
+		if n := trials.Load(); n > 3 {
+			t.Errorf("it was asked for a token %d times", n)
+		}
+	})
+}

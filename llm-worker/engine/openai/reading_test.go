@@ -13,6 +13,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -152,7 +153,7 @@ func TestStopClosesTheConnectionOfAPrefill(t *testing.T) {
 	if _, _, err := overheard(ctx, e, toRead()); !errors.Is(err, streamerr.UserStop) {
 		t.Error(err)
 	}
-	eventually(t, "the server has noticed", func() bool { return f.live.Load() == 0 })
+	polltest.Eventually(t, "the server has noticed", func() bool { return f.live.Load() == 0 })
 }
 
 func TestParametersMustBeAnObject(t *testing.T) {
@@ -173,7 +174,7 @@ func TestServerWithoutHandoversIsNotUsed(t *testing.T) {
 	for _, owner := range []string{"sglang", "llamacpp", "library", "somebody"} {
 		f := newFake(t, counting, func(f *fake) { f.owner = owner })
 		_, health, log := watched(t, nil, f.URL, takesPart)
-		eventually(t, "the log says why "+owner+" is not used", func() bool { return strings.Contains(log.String(), "which only vLLM does") })
+		polltest.Eventually(t, "the log says why "+owner+" is not used", func() bool { return strings.Contains(log.String(), "which only vLLM does") })
 		select {
 		case healthy := <-health:
 			t.Error(owner, "is found healthy:", healthy)

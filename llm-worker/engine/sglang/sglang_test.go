@@ -15,6 +15,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
@@ -242,7 +243,7 @@ func TestServerThatReportsNoVocabularyNeedsAModel(t *testing.T) {
 	}
 	server := besidetest.Start(t, s.Dialect, besidetest.Count, "")
 	e, health := s.Watched(t, server.Addr)
-	besidetest.Eventually(t, "it is asked again", func() bool { return server.Looks.Load() > 1 })
+	polltest.Eventually(t, "it is asked again", func() bool { return server.Looks.Load() > 1 })
 	if r := besidetest.Read(t.Context(), e, besidetest.Ask(1), nil); len(health) > 0 || !errors.Is(r.Err, streamerr.Unavailable) {
 		t.Error(r.Err)
 	}

@@ -13,6 +13,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
@@ -74,7 +75,7 @@ func TestFailedHealthChecksMakeTheEngineUnhealthy(t *testing.T) {
 	server := besidetest.Start(t, s.Dialect, besidetest.Count, "")
 	server.Ill.Store(true)
 	e, health := s.Watched(t, server.Addr)
-	besidetest.Eventually(t, "it is asked again", func() bool { return server.Checks.Load() > 1 })
+	polltest.Eventually(t, "it is asked again", func() bool { return server.Checks.Load() > 1 })
 	if len(health) > 0 {
 		t.Error("it is ill, and healthy")
 	}
@@ -110,16 +111,16 @@ func TestWindowOfTheServerIsTheDefaultLimit(t *testing.T) {
 		a.Wait()
 		return a.Aborted()
 	})
-	besidetest.Eventually(t, "the server has reported its load", func() bool { return server.LoadsAsked.Load() > 1 })
+	polltest.Eventually(t, "the server has reported its load", func() bool { return server.LoadsAsked.Load() > 1 })
 	if load := e.Load(); load.GetMaxRunning() != beside.DefaultMaxRunning || load.GetMaxQueued() != 0 {
 		t.Error("a server that does not report its window:", load)
 	}
 	window.Store(8)
-	besidetest.Eventually(t, "other streams wait", func() bool {
+	polltest.Eventually(t, "other streams wait", func() bool {
 		return e.Load().GetMaxRunning() == 16 && e.Load().GetMaxQueued() == beside.DefaultMaxRunning-16
 	})
 	window.Store(200)
-	besidetest.Eventually(t, "the limit is the server's", func() bool { return e.Load().GetMaxRunning() == 400 && e.Load().GetMaxQueued() == 0 })
+	polltest.Eventually(t, "the limit is the server's", func() bool { return e.Load().GetMaxRunning() == 400 && e.Load().GetMaxQueued() == 0 })
 	begun := make(chan struct{}, beside.DefaultMaxRunning+1)
 	var wg sync.WaitGroup
 	for range cap(begun) {

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -102,13 +101,9 @@ func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 		`\p{Nothing}`: "not a regular expression", `\pL`: "in braces", `(?<a`: "name without an end", `^(a|b)*a(a|b){14}$`: "too complex", `^.{4000}a.{4000}$`: "",
 		strings.Repeat("a", maxExpression+1): "it can have",
 	} {
-		begun := time.Now()
 		_, err := Compile([]Condition{{Expression: expression}}, 0, -1, new(NewBudget()))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40s: %v, want %q", expression, err, says)
-		}
-		if took := time.Since(begun); took > 20*time.Second {
-			t.Errorf("%.40s: refused after %v", expression, took)
 		}
 	}
 	if _, err := Compile([]Condition{{Expression: `^a*$`}}, 0, 1e9, new(NewBudget())); err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
 
@@ -30,11 +31,11 @@ func call(t *testing.T, l *Listener) *caller {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &caller{Socket: zmq4.NewPub(ctx, zmq4.WithLogger(log.New(io.Discard, "", 0)), zmq4.WithAutomaticReconnect(false))}
 	t.Cleanup(func() { _ = c.Close(); cancel() })
-	eventually(t, "the listener has bound", func() bool { return l.bound.Load() != nil })
+	polltest.Eventually(t, "the listener has bound", func() bool { return l.bound.Load() != nil })
 	if err := c.Dial("tcp://" + (*l.bound.Load()).String()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the listener has subscribed", func() bool { return len(c.Socket.(zmq4.Topics).Topics()) == 1 })
+	polltest.Eventually(t, "the listener has subscribed", func() bool { return len(c.Socket.(zmq4.Topics).Topics()) == 1 })
 	return c
 }
 
@@ -51,17 +52,17 @@ func TestEngineMayConnectToTheListener(t *testing.T) {
 		l, held := follow(t, Options{Events: events, Topic: "kv@"})
 		e := call(t, l)
 		e.say(t, list{blockStored, list{7}, 0, list{1, 2}, 2}) // an array, whose parent is llm-d's root
-		eventually(t, "a block of an array is known", func() bool { return held.Held() == 1 })
+		polltest.Eventually(t, "a block of an array is known", func() bool { return held.Held() == 1 })
 		e.say(t, dict{"type": blockStored, "block_hashes": list{8}, "parent_block_hash": 7, "token_ids": list{3, 4}, "block_size": 2, "medium": "GPU"})
-		eventually(t, "a block of a map is known", func() bool { return held.Held() == 2 })
+		polltest.Eventually(t, "a block of a map is known", func() bool { return held.Held() == 2 })
 		if l.Block() != 2 {
 			t.Errorf("%s: blocks have %d tokens", events, l.Block())
 		}
 		_ = e.Close()
-		eventually(t, "the blocks of a gone engine are forgotten", func() bool { return held.Held() == 0 })
+		polltest.Eventually(t, "the blocks of a gone engine are forgotten", func() bool { return held.Held() == 0 })
 		e = call(t, l)
 		e.say(t, stored(1))
-		eventually(t, "the engine is followed again", func() bool { return held.Held() == 1 })
+		polltest.Eventually(t, "the engine is followed again", func() bool { return held.Held() == 1 })
 	}
 }
 
@@ -69,10 +70,10 @@ func TestNewEngineReplacesThePreviousEngine(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)
 	e.say(t, stored(1), stored(2))
-	eventually(t, "two blocks are known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "two blocks are known", func() bool { return held.Held() == 2 })
 	again := call(t, l)
 	again.say(t, stored(1))
-	eventually(t, "the blocks of the previous engine are forgotten", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "the blocks of the previous engine are forgotten", func() bool { return held.Held() == 1 })
 }
 
 // TestConnectionsThatPublishNothingAreNoEngines checks that connections without a publisher neither
@@ -81,7 +82,7 @@ func TestConnectionsThatPublishNothingAreNoEngines(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)
 	e.say(t, stored(1))
-	eventually(t, "one block is known", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "one block is known", func() bool { return held.Held() == 1 })
 	addr := (*l.bound.Load()).String()
 	for range 2 * maxGreetings {
 		silent, err := net.Dial("tcp", addr)
@@ -98,7 +99,7 @@ func TestConnectionsThatPublishNothingAreNoEngines(t *testing.T) {
 	_, _ = io.WriteString(page, "GET / HTTP/1.1\r\n\r\n"+strings.Repeat("x", 64))
 	_, _ = io.Copy(io.Discard, page) // until it is closed
 	e.say(t, stored(2))
-	eventually(t, "the engine is still followed", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "the engine is still followed", func() bool { return held.Held() == 2 })
 }
 
 func TestDroppedBlocksAreCountedAndLoggedAtIntervals(t *testing.T) {

@@ -16,22 +16,9 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
-
-// patience bounds every wait.
-const patience = 10 * time.Second
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); !ok(); <-tick.C {
-		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
 
 // An engine publishes like vLLM, with another implementation of ZeroMQ.
 type engine struct {
@@ -53,7 +40,7 @@ func publish(t *testing.T, addr string) *engine {
 	quiet := zmq4.WithLogger(log.New(io.Discard, "", 0))
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &engine{pub: zmq4.NewPub(ctx, quiet), router: zmq4.NewRouter(ctx, quiet)}
-	eventually(t, "the address is free", func() bool { return e.pub.Listen("tcp://"+addr) == nil })
+	polltest.Eventually(t, "the address is free", func() bool { return e.pub.Listen("tcp://"+addr) == nil })
 	if err := e.router.Listen("tcp://127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +114,7 @@ func follow(t *testing.T, o Options) (l *Listener, held *kvevents.Hub) {
 
 func (e *engine) awaitSubscriber(t *testing.T) {
 	t.Helper()
-	eventually(t, "the listener has subscribed", func() bool { return len(e.pub.(zmq4.Topics).Topics()) == 1 })
+	polltest.Eventually(t, "the listener has subscribed", func() bool { return len(e.pub.(zmq4.Topics).Topics()) == 1 })
 }
 
 func TestListenerFollowsAnEngine(t *testing.T) {
@@ -135,15 +122,15 @@ func TestListenerFollowsAnEngine(t *testing.T) {
 	e.say(t, true, stored(1), stored(2)) // before the listener subscribed
 	l, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay, Topic: "kv"})
 	e.awaitSubscriber(t)
-	eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
 	e.say(t, false, stored(3), list{blockRemoved, list{1}})
-	eventually(t, "changes are known", func() bool { return held.Held() == 2 && l.Block() == 2 })
+	polltest.Eventually(t, "changes are known", func() bool { return held.Held() == 2 && l.Block() == 2 })
 	e.say(t, true, stored(4)) // lost on the way
 	e.say(t, true, stored(5))
 	e.say(t, false, stored(6))
-	eventually(t, "what was lost is replayed", func() bool { return held.Held() == 5 })
+	polltest.Eventually(t, "what was lost is replayed", func() bool { return held.Held() == 5 })
 	e.say(t, false, list{allCleared}, stored(7))
-	eventually(t, "what was cleared is gone", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "what was cleared is gone", func() bool { return held.Held() == 1 })
 }
 
 // TestRankIsFollowedOnAPortOfItsOwn: vLLM and SGLang add the number of the rank to both ports.
@@ -161,9 +148,9 @@ func TestRankIsFollowedOnAPortOfItsOwn(t *testing.T) {
 	}
 	_, held := follow(t, Options{Events: base(e.addr), Replay: base(e.replay), Rank: rank})
 	e.awaitSubscriber(t)
-	eventually(t, "the held event is replayed", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "the held event is replayed", func() bool { return held.Held() == 1 })
 	e.say(t, false, stored(3))
-	eventually(t, "a new block is known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "a new block is known", func() bool { return held.Held() == 2 })
 }
 
 func TestBlocksOfLostBatchesAreForgotten(t *testing.T) {
@@ -171,10 +158,10 @@ func TestBlocksOfLostBatchesAreForgotten(t *testing.T) {
 	_, held := follow(t, Options{Events: "tcp://" + e.addr})
 	e.awaitSubscriber(t)
 	e.say(t, false, stored(1), stored(2))
-	eventually(t, "two are known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "two are known", func() bool { return held.Held() == 2 })
 	e.say(t, true, list{blockRemoved, list{1}})
 	e.say(t, false, stored(3))
-	eventually(t, "one alone is certain", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "one alone is certain", func() bool { return held.Held() == 1 })
 }
 
 // TestNumbersThatBeginAgainAreARestart: a proxy of the engine's socket keeps the connection while the engine
@@ -190,12 +177,12 @@ func TestNumbersThatBeginAgainAreARestart(t *testing.T) {
 			e.awaitSubscriber(t)
 			e.say(t, false, stored(1), stored(2))
 			e.say(t, false, stored(3))
-			eventually(t, "three are known", func() bool { return held.Held() == 3 })
+			polltest.Eventually(t, "three are known", func() bool { return held.Held() == 3 })
 			e.restart()
 			e.say(t, false, stored(4))
-			eventually(t, "the blocks of the engine that was are forgotten", func() bool { return held.Held() == 1 })
+			polltest.Eventually(t, "the blocks of the engine that was are forgotten", func() bool { return held.Held() == 1 })
 			e.say(t, false, stored(5), stored(6))
-			eventually(t, "it is followed on", func() bool { return held.Held() == 3 })
+			polltest.Eventually(t, "it is followed on", func() bool { return held.Held() == 3 })
 			e.restart()
 			e.say(t, true, stored(7)) // lost on the way
 			e.say(t, false, stored(8))
@@ -203,7 +190,7 @@ func TestNumbersThatBeginAgainAreARestart(t *testing.T) {
 			if o(e).Replay != "" {
 				want = 2
 			}
-			eventually(t, "so is the next one", func() bool { return held.Held() == want })
+			polltest.Eventually(t, "so is the next one", func() bool { return held.Held() == want })
 		})
 	}
 }
@@ -215,10 +202,10 @@ func TestRestartBeforeTheFirstBatchIsFound(t *testing.T) {
 	e.say(t, true, stored(2))
 	_, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay})
 	e.awaitSubscriber(t)
-	eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
 	e.restart()
 	e.say(t, false, stored(3))
-	eventually(t, "only the new engine's block is known", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "only the new engine's block is known", func() bool { return held.Held() == 1 })
 }
 
 // TestClearedBlocksAreForgottenWhateverTheNumber: a batch whose number was replayed already, and that clears
@@ -230,14 +217,14 @@ func TestClearedBlocksAreForgottenWhateverTheNumber(t *testing.T) {
 	}
 	_, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay})
 	e.awaitSubscriber(t)
-	eventually(t, "what was held is known", func() bool { return held.Held() == 5 })
+	polltest.Eventually(t, "what was held is known", func() bool { return held.Held() == 5 })
 	e.mu.Lock()
 	e.batch = e.batch[:3]
 	e.mu.Unlock()
 	e.say(t, false, list{allCleared}, stored(7))
-	eventually(t, "only the block after the clearing is known", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "only the block after the clearing is known", func() bool { return held.Held() == 1 })
 	e.say(t, false, stored(8)) // its number was replayed, too
-	eventually(t, "the batches after it are applied", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "the batches after it are applied", func() bool { return held.Held() == 2 })
 }
 
 func TestListenerReconnectsToAnEngine(t *testing.T) {
@@ -245,13 +232,13 @@ func TestListenerReconnectsToAnEngine(t *testing.T) {
 	_, held := follow(t, Options{Events: "tcp://" + e.addr})
 	e.awaitSubscriber(t)
 	e.say(t, false, stored(1), stored(2))
-	eventually(t, "two are known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "two are known", func() bool { return held.Held() == 2 })
 	_ = e.pub.Close()
-	eventually(t, "nothing is known of an engine that is gone", func() bool { return held.Held() == 0 })
+	polltest.Eventually(t, "nothing is known of an engine that is gone", func() bool { return held.Held() == 0 })
 	again := publish(t, e.addr)
 	again.awaitSubscriber(t)
 	again.say(t, false, stored(1))
-	eventually(t, "it is followed again", func() bool { return held.Held() == 1 })
+	polltest.Eventually(t, "it is followed again", func() bool { return held.Held() == 1 })
 }
 
 // TestPeersWithoutZeroMQAreDisconnected sends invalid handshakes and messages.
@@ -299,6 +286,8 @@ func TestPeersWithoutZeroMQAreDisconnected(t *testing.T) {
 
 // A worker that shuts down must not wait for a silent peer.
 func TestListenerEndsWhileAPeerIsSilent(t *testing.T) {
+	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
+	handshakeTimeout = time.Hour
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -317,12 +306,7 @@ func TestListenerEndsWhileAPeerIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	select {
-	case <-ended:
-	case <-time.After(handshakeTimeout / 2):
-		t.Error("the listener waits for the peer")
-		<-ended
-	}
+	polltest.Receive(t, "the listener ends", ended)
 }
 
 func TestPingsAreAnswered(t *testing.T) {

@@ -27,9 +27,10 @@ const (
 	// reads some thousand tokens.
 	maxMessage = 16 << 20
 	maxFrames  = 8
-	// handshakeTimeout bounds the time that a peer which does not speak ZeroMQ can take.
-	handshakeTimeout = 5 * time.Second
 )
+
+// handshakeTimeout bounds the time that a peer which does not speak ZeroMQ can take. Tests change it.
+var handshakeTimeout = 5 * time.Second
 
 // The types of our sockets.
 const (

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -32,7 +33,7 @@ func BenchmarkStop(b *testing.B, s Subject) {
 		})
 		confirmed = append(confirmed, time.Since(at))
 		ctl.Release()
-		Eventually(b, "the answer has ended", func() bool { return server.Live.Load() == 0 })
+		polltest.Eventually(b, "the answer has ended", func() bool { return server.Live.Load() == 0 })
 		knows = append(knows, heard.Sub(at))
 	}
 	for name, took := range map[string][]time.Duration{"knows": knows, "confirmed": confirmed} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // The load of other clients that a Server reports if it is Busy.
@@ -37,7 +38,7 @@ func (s *Subject) load(t *testing.T) {
 		return
 	}
 	of := func(load *llmv1.Load) int { return int(load.GetRunning() + load.GetQueued()) }
-	Eventually(t, "the server has reported its load", func() bool { return of(e.Load()) == othersRunning+othersWaiting })
+	polltest.Eventually(t, "the server has reported its load", func() bool { return of(e.Load()) == othersRunning+othersWaiting })
 	if load := e.Load(); load.GetKvTotalTokens() > 0 && load.GetQueued() != othersWaiting || load.GetMaxRunning() == 0 {
 		t.Error(load)
 	}
@@ -60,11 +61,11 @@ func (s *Subject) load(t *testing.T) {
 		t.Errorf("%d requests, with two of ours", got)
 	}
 	loads := server.LoadsAsked.Load()
-	Eventually(t, "the load is asked for while ours run", func() bool { return server.LoadsAsked.Load() > loads+1 })
+	polltest.Eventually(t, "the load is asked for while ours run", func() bool { return server.LoadsAsked.Load() > loads+1 })
 	if got := of(e.Load()); got != othersRunning+othersWaiting+2 {
 		t.Errorf("%d requests, with two of ours that the server has counted", got)
 	}
 	server.Stop()
 	<-done
-	Eventually(t, "the load of a lost server is forgotten", func() bool { return of(e.Load()) == 0 })
+	polltest.Eventually(t, "the load of a lost server is forgotten", func() bool { return of(e.Load()) == 0 })
 }

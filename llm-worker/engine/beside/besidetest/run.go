@@ -16,6 +16,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -23,9 +24,6 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
-
-// patience bounds every wait.
-const patience = 10 * time.Second
 
 // An Engine is an engine under test.
 type Engine interface {
@@ -68,24 +66,8 @@ func (s *Subject) Start(t testing.TB, script Script) (Engine, *Server) {
 
 func await(t testing.TB, health chan bool, want bool) {
 	t.Helper()
-	select {
-	case got := <-health:
-		if got != want {
-			t.Fatalf("health is %t", got)
-		}
-	case <-time.After(patience):
-		t.Fatalf("health has not become %t", want)
-	}
-}
-
-// Eventually polls ok until it is true or patience is over. Use it only for a state that no event
-// reports.
-func Eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
-		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
+	if got := polltest.Receive(t, "the health changes", health); got != want {
+		t.Fatalf("health is %t", got)
 	}
 }
 
@@ -325,13 +307,17 @@ func (s *Subject) stop(t *testing.T) {
 		"that the server does not hear": {func(a *Answer) error { a.Chunk(7); return silent(a) }, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, server := s.Start(t, test.script)
+			asked := make(chan struct{})
+			e, server := s.Start(t, func(a *Answer) error {
+				close(asked)
+				return test.script(a)
+			})
 			server.Deaf.Store(test.deaf)
 			ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 			defer ctl.Release()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				Eventually(t, "the server is asked", func() bool { return len(server.Asked()) > 0 })
+				<-asked
 				ctl.Stop(streamerr.ClientGone)
 			})
 			r := Read(ctx, e, Ask(100), nil)
@@ -342,7 +328,7 @@ func (s *Subject) stop(t *testing.T) {
 			if got := server.AbortedIDs(); !test.deaf && !s.Dialect.HangsUp && (len(got) != 1 || got[0] != server.Asked()[0].ID) {
 				t.Errorf("aborted are %v", got)
 			}
-			Eventually(t, "the server has ended the answer", func() bool { return server.Live.Load() == 0 })
+			polltest.Eventually(t, "the server has ended the answer", func() bool { return server.Live.Load() == 0 })
 		})
 	}
 }
@@ -357,7 +343,7 @@ func (s *Subject) health(t *testing.T) {
 		t.Error(up)
 	}
 	looks := server.Looks.Load()
-	Eventually(t, "it is asked again", func() bool { return server.Looks.Load() > looks })
+	polltest.Eventually(t, "it is asked again", func() bool { return server.Looks.Load() > looks })
 	if e.Upstream() != up {
 		t.Error("nothing has changed, and it is another upstream")
 	}

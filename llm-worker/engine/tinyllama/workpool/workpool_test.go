@@ -3,11 +3,13 @@ package workpool
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,19 +52,15 @@ func TestEveryUnitRunsOnce(t *testing.T) {
 func TestParkedWorkersWake(t *testing.T) {
 	p := New(3)
 	p.Begin(3)
-	for p.parked.Load() < 2 {
-		time.Sleep(time.Millisecond)
-	}
-	var together atomic.Int32
+	parked := func() bool { return p.parked.Load() == 2 }
+	polltest.Eventually(t, "the workers have parked", parked)
+	var together sync.WaitGroup
+	together.Add(3)
 	p.Run(3, 1, func(int, int, int) { // returns only if three goroutines run it at once
-		together.Add(1)
-		for together.Load() < 3 {
-			time.Sleep(time.Millisecond)
-		}
+		together.Done()
+		together.Wait()
 	})
-	for p.parked.Load() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Eventually(t, "the workers have parked again", parked)
 	p.End()
 }
 
