@@ -78,19 +78,27 @@ func start(ctx context.Context, c *options, p policy) (*fleet, error) {
 		}
 		return err
 	}}
+	if err := awaitHealthy(ctx, pool, failed); err != nil {
+		return nil, errors.Join(err, f.end())
+	}
+	return f, nil
+}
+
+// awaitHealthy waits until all workers of a pool are healthy, or one has failed. The first event of a
+// worker lists all its blocks, so following a worker late loses nothing.
+func awaitHealthy(ctx context.Context, pool *route.Pool, failed <-chan error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		healthy, known := pool.Count()
-		if healthy == known { // the first event lists all blocks, so following a worker late loses nothing
-			return f, nil
+		if healthy, known := pool.Count(); healthy == known {
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case err := <-failed:
-			return nil, errors.Join(err, f.end())
+			return err
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), f.end())
+			return context.Cause(ctx)
 		}
 	}
 }

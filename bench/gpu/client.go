@@ -49,24 +49,9 @@ func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
 	ctx, leave := context.WithTimeout(ctx, streamWithin)
 	defer leave()
 	r := &result{lastRead: time.Now()}
-	body := map[string]any{
-		"model": s.modelName(ctx), "prompt": a.prompt, "max_tokens": a.tokens, "temperature": 0, "ignore_eos": true, "stream": true,
-		"stream_options": map[string]any{"include_usage": true}, "return_token_ids": true,
-	}
-	for name, value := range a.more {
-		body[name] = value
-	}
-	encoded, err := json.Marshal(body)
+	req, err := s.request(ctx, a)
 	if err != nil {
 		return r, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.api.addr+"/v1/completions", bytes.NewReader(encoded))
-	if err != nil {
-		return r, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if a.id != "" {
-		req.Header.Set("X-Request-Id", a.id)
 	}
 	begun := time.Now()
 	resp, err := s.http.Do(req)
@@ -113,6 +98,30 @@ func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
 		}
 	}
 	return r, lines.Err()
+}
+
+// request returns the request of a stream of text completions.
+func (s *stand) request(ctx context.Context, a ask) (*http.Request, error) {
+	body := map[string]any{
+		"model": s.modelName(ctx), "prompt": a.prompt, "max_tokens": a.tokens, "temperature": 0, "ignore_eos": true, "stream": true,
+		"stream_options": map[string]any{"include_usage": true}, "return_token_ids": true,
+	}
+	for name, value := range a.more {
+		body[name] = value
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.api.addr+"/v1/completions", bytes.NewReader(encoded))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if a.id != "" {
+		req.Header.Set("X-Request-Id", a.id)
+	}
+	return req, nil
 }
 
 // take reads an event, or the body of a refusal.

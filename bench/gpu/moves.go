@@ -36,8 +36,8 @@ func (s *stand) moved(ctx context.Context, invariant bool) ([]figure, error) {
 	if err := s.start(ctx, 2, func(l *launch) { l.invariant = invariant }); err != nil {
 		return nil, err
 	}
-	want := make([][]uint32, s.opts.rounds)
 	prompt := func(i int) string { return fmt.Sprintf("%d. %s", i, tale) }
+	want := make([][]uint32, s.opts.rounds)
 	for i := range want {
 		r, err := s.stream(ctx, ask{prompt: prompt(i), tokens: movedTokens})
 		if err != nil || len(r.ids) != movedTokens {
@@ -45,6 +45,15 @@ func (s *stand) moved(ctx context.Context, invariant bool) ([]figure, error) {
 		}
 		want[i] = r.ids
 	}
+	got, err := s.strike(ctx, prompt)
+	if err != nil {
+		return nil, err
+	}
+	return s.compareMoved(ctx, name, got, want)
+}
+
+// strike reads all streams at once, and kills a worker when each has a quarter of its tokens.
+func (s *stand) strike(ctx context.Context, prompt func(i int) string) ([]*result, error) {
 	got := make([]*result, s.opts.rounds)
 	failed := make([]error, s.opts.rounds)
 	var flowing atomic.Int32
@@ -71,11 +80,18 @@ func (s *stand) moved(ctx context.Context, invariant bool) ([]figure, error) {
 	case <-ended:
 	}
 	<-ended
-	movedN, movedEqual, stayed, stayedEqual, pauses := 0, 0, 0, 0, []float64(nil)
 	for i, r := range got {
 		if failed[i] != nil || !r.done {
 			return nil, errors.Join(fmt.Errorf("stream %d ends with %q after %d tokens", i, r.reason, len(r.ids)), failed[i])
 		}
+	}
+	return got, nil
+}
+
+// compareMoved compares the tokens of moved and other streams with those of undisturbed ones.
+func (s *stand) compareMoved(ctx context.Context, name string, got []*result, want [][]uint32) ([]figure, error) {
+	movedN, movedEqual, stayed, stayedEqual, pauses := 0, 0, 0, 0, []float64(nil)
+	for i, r := range got {
 		var story streamStory
 		if err := s.get(ctx, "/v1/streams/"+r.id, &story); err != nil {
 			return nil, err

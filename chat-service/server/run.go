@@ -204,12 +204,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	// The models have all other timers.
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Observer: records}
 	health := health.NewServer()
-	registry := models.New(c.Name, log, func(healthy bool) { inspect.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
-	registry.Metrics = records.Metrics
-	registry.Connect = fleet.OverGRPC(identity)
-	if c.Link {
-		registry.Connect = fleet.OverLinks(identity, log, records.Metrics.Carried())
-	}
+	registry := c.registry(health, records.Metrics, identity, log)
 	defer registry.Close()
 	follow, err := load(c, registry, hop)
 	if err != nil {
@@ -258,6 +253,17 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		s.Link(c.LinkPort)
 	}
 	return s.Serve(ctx, ln, c.Grace)
+}
+
+// registry returns a registry without models, which reports its health to health.
+func (c *Config) registry(health *health.Server, m *metrics.Hop, identity *mtls.Identity, log *slog.Logger) *models.Registry {
+	registry := models.New(c.Name, log, func(healthy bool) { inspect.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
+	registry.Metrics = m
+	registry.Connect = fleet.OverGRPC(identity)
+	if c.Link {
+		registry.Connect = fleet.OverLinks(identity, log, m.Carried())
+	}
+	return registry
 }
 
 // identity returns the identity of this process towards callers and workers. served reports whether

@@ -72,67 +72,97 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		ended.Done()
 	})
 	readRequests(s, st, m, inbox) // until the call is over
-	// conclude calls f, and ends the stream if the stream is over after that. returns reports
-	// whether this goroutine returns from the handler, or makes the handler return.
-	conclude := func(returns bool, f func() (Outcome, bool)) (over bool) {
-		var o Outcome
-		over = true // also if f exits
-		defer func() {
-			if !over {
-				return
-			}
-			exited := o == (Outcome{})
-			if exited {
-				o = h.exited()
-			}
-			detach(s.close(o, func() error { return answer(o) }), end, returns && !exited)
-		}()
-		o, over = f()
-		return over
-	}
-	start := func(k *loop.Carrier, send func(*Out) error, engine stream.Starter[Req, *Out], resume func(func() (Outcome, bool))) (over bool) {
-		ctx := s.ctx
-		if k != nil {
-			ctx = loop.With(ctx, k)
-		}
-		ctx = prefetch.With(touched(ctx, st), prefetch.Of(s), prefetch.Of(s.machine), prefetch.Of(k), prefetch.Func(send))
-		d := &driver[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), verbatim: true}
-		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
-	}
-	run := func(k *loop.Carrier, send func(*Out) error) { // the drain of the hop's live streams awaits it
-		start(k, send, engine.Engine().Starter(), nil)
-	}
-	switch k := new(loop.Carrier); {
+	a := &answering[Req, In, Out]{callee: s, st: st, m: m, req: req, engine: engine, reply: answer, detach: detach, end: end}
+	switch {
 	case sink != nil:
-		sink.Carried(k)
-		over := start(k, send, engine, func(rest func() (Outcome, bool)) {
-			bigstack.Go(func() {
-				over := true // also if the goroutine exits
-				defer func() {
-					if over {
-						sink.Release()
-					}
-				}()
-				over = conclude(false, rest)
-			})
-		})
-		if !over {
+		if carried := a.startOn(sink, send); carried {
 			return loop.ErrLeft
 		}
 	case config.Whole:
-		bigstack.Go(func() { run(k, send) })
-	case !direct.Give(incoming, func(pass func(*Out), resume func(func() bool)) (over bool) {
-		k, send := loop.Of(incoming), func(out *Out) error { pass(out); return nil }
-		if k == nil || resume == nil {
-			run(k, send)
-			return true
-		}
-		return start(k, send, engine, func(rest func() (Outcome, bool)) { resume(func() bool { return conclude(true, rest) }) })
-	}):
-		bigstack.Go(func() { run(nil, send) })
+		bigstack.Go(func() { a.run(new(loop.Carrier), send) })
+	case !a.give(incoming):
+		bigstack.Go(func() { a.run(nil, send) })
 	}
 	ended.Wait()
 	return status
+}
+
+// An answering runs the engine of a call, and ends the call with the engine's outcome.
+type answering[Req, In, Out any] struct {
+	*callee
+	st     grpc.BidiStreamingServer[In, Out]
+	m      *Method[Req, In, Out]
+	req    Req
+	engine stream.Starter[Req, *Out]
+	reply  func(Outcome) error // sends the outcome, unless the messages were the answer
+	detach func(o Outcome, end func(), returning bool)
+	end    func()
+}
+
+// startOn starts the engine on the handler's goroutine, for a call over a link. It returns true if
+// Loops carry the stream from now on.
+func (a *answering[Req, In, Out]) startOn(sink loop.Sink, send func(*Out) error) (carried bool) {
+	k := new(loop.Carrier)
+	sink.Carried(k)
+	return !a.start(k, send, a.engine, func(rest func() (Outcome, bool)) {
+		bigstack.Go(func() {
+			over := true // also if the goroutine exits
+			defer func() {
+				if over {
+					sink.Release()
+				}
+			}()
+			over = a.conclude(false, rest)
+		})
+	})
+}
+
+// give has a Dial in this process run the engine, with the caller's reader as send. It returns false
+// if the caller is no such Dial.
+func (a *answering[Req, In, Out]) give(incoming context.Context) bool {
+	return direct.Give(incoming, func(pass func(*Out), resume func(func() bool)) (over bool) {
+		k, send := loop.Of(incoming), func(out *Out) error { pass(out); return nil }
+		if k == nil || resume == nil {
+			a.run(k, send)
+			return true
+		}
+		return a.start(k, send, a.engine, func(rest func() (Outcome, bool)) { resume(func() bool { return a.conclude(true, rest) }) })
+	})
+}
+
+// run runs the engine to its end. The drain of the hop's live streams awaits it.
+func (a *answering[Req, In, Out]) run(k *loop.Carrier, send func(*Out) error) {
+	a.start(k, send, a.engine.Engine().Starter(), nil)
+}
+
+// start starts engine, and ends the stream if it is over after that.
+func (a *answering[Req, In, Out]) start(k *loop.Carrier, send func(*Out) error, engine stream.Starter[Req, *Out], resume func(func() (Outcome, bool))) (over bool) {
+	ctx := a.ctx
+	if k != nil {
+		ctx = loop.With(ctx, k)
+	}
+	ctx = prefetch.With(touched(ctx, a.st), prefetch.Of(a.callee), prefetch.Of(a.machine), prefetch.Of(k), prefetch.Func(send))
+	d := &driver[Req, In, Out]{ctx: ctx, hop: a.hop, m: a.m, send: sending(a.callee, k, send), verbatim: true}
+	return a.conclude(true, func() (Outcome, bool) { return d.start(engine, a.req, resume) })
+}
+
+// conclude calls f, and ends the stream if the stream is over after that. returns reports whether
+// this goroutine returns from the handler, or makes the handler return.
+func (a *answering[Req, In, Out]) conclude(returns bool, f func() (Outcome, bool)) (over bool) {
+	var o Outcome
+	over = true // also if f exits
+	defer func() {
+		if !over {
+			return
+		}
+		exited := o == (Outcome{})
+		if exited {
+			o = a.hop.exited()
+		}
+		a.detach(a.close(o, func() error { return a.reply(o) }), a.end, returns && !exited)
+	}()
+	o, over = f()
+	return over
 }
 
 // attach tells the machine about stops and the end of the call. finish ends the call, once: when

@@ -49,50 +49,8 @@ func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1
 		return nil, streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, strict.Printable(m.Role), strings.Join(roles, ", "))
 	}
 	for name, raw := range fields {
-		at := param + "." + name
-		null := bytes.Equal(raw, []byte("null"))
-		switch name {
-		case "role":
-		case "content":
-			if err = content(at, raw, m, images); err != nil {
-				return nil, err
-			}
-		case "name":
-			if !null {
-				if m.Name, err = strict.String(at, raw); err != nil {
-					return nil, err
-				}
-			}
-		case "tool_calls":
-			if !null && m.Role == "assistant" {
-				if m.ToolCalls, err = toolCalls(at, raw); err != nil {
-					return nil, err
-				}
-			} else if !null {
-				return nil, streamerr.InvalidParam(at, "%s is only for the role assistant", at)
-			}
-		case "tool_call_id":
-			if !null && m.Role == "tool" {
-				if m.ToolCallId, err = strict.String(at, raw); err != nil {
-					return nil, err
-				}
-			} else if !null {
-				return nil, streamerr.InvalidParam(at, "%s is only for the role tool", at)
-			}
-		case "reasoning_content", "reasoning":
-			if !null && m.Role == "assistant" && m.Reasoning == "" {
-				if m.Reasoning, err = strict.String(at, raw); err != nil {
-					return nil, err
-				}
-			}
-		case "function_call", "audio":
-			if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
-				return nil, streamerr.InvalidParam(at, "%s is not supported by this model", at).WithCode(streamerr.CodeUnsupportedField)
-			}
-		case "refusal", "annotations": // fields of an answer that clients send back; not part of its text
-		default:
-			at = param + "." + strict.Printable(name)
-			return nil, streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
+		if err := field(param, name, raw, m, images); err != nil {
+			return nil, err
 		}
 	}
 	if _, ok := fields["content"]; !ok && len(m.GetToolCalls()) == 0 {
@@ -102,6 +60,48 @@ func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1
 		return nil, streamerr.InvalidParam(param+".tool_call_id", "%s.tool_call_id is missing: it says which call the tool has answered", param).WithCode(streamerr.CodeMissing)
 	}
 	return m, nil
+}
+
+// field parses one field of a message whose role is known.
+func field(param, name string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
+	at := param + "." + name
+	null := bytes.Equal(raw, []byte("null"))
+	switch name {
+	case "role":
+	case "content":
+		return content(at, raw, m, images)
+	case "name":
+		if !null {
+			m.Name, err = strict.String(at, raw)
+		}
+	case "tool_calls":
+		if !null && m.Role != "assistant" {
+			return streamerr.InvalidParam(at, "%s is only for the role assistant", at)
+		}
+		if !null {
+			m.ToolCalls, err = toolCalls(at, raw)
+		}
+	case "tool_call_id":
+		if !null && m.Role != "tool" {
+			return streamerr.InvalidParam(at, "%s is only for the role tool", at)
+		}
+		if !null {
+			m.ToolCallId, err = strict.String(at, raw)
+		}
+	case "reasoning_content", "reasoning":
+		if !null && m.Role == "assistant" && m.Reasoning == "" {
+			m.Reasoning, err = strict.String(at, raw)
+		}
+	case "function_call", "audio":
+		if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
+			return streamerr.InvalidParam(at, "%s is not supported by this model", at).WithCode(streamerr.CodeUnsupportedField)
+		}
+	case "refusal", "annotations": // fields of an answer that clients send back; not part of its text
+	default:
+		at = param + "." + strict.Printable(name)
+		return streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
+	}
+	return err
 }
 
 // content parses a string, or an array of parts, into a message whose role is known.

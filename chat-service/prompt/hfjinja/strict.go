@@ -28,72 +28,83 @@ var keywords = []string{"and", "or", "not", "if", "else", "in", "is", "recursive
 
 // operands rewrites the accessors and arguments of every operand, and the contents of brackets.
 func (t *translator) operands(toks []token) []token {
-	var out []token
-	start := -1       // start of the current operand in out
-	accessed := false // the operand may be undefined, because it is an access
-	known := func() {
-		if accessed {
-			out = slices.Insert(out, start, token{name, t.helper("_hf_known")}, token{operator, "("})
-			out = append(out, token{operator, ")"})
-		}
-		accessed = true
-	}
+	o := operands{translator: t, start: -1}
 	for i := 0; i < len(toks); i++ {
 		tok := toks[i]
 		after := func(text string) bool { return i > 0 && toks[i-1].is(operator, text) }
 		switch {
 		case tok.kind == name && after("."), tok.kind == name && after("|"):
-			out = append(out, tok)
+			o.out = append(o.out, tok)
 		case tok.is(name, "is"): // the name of a test follows
-			for out = append(out, tok); i+1 < len(toks) && toks[i+1].kind == name; i++ {
-				out = append(out, toks[i+1])
+			for o.out = append(o.out, tok); i+1 < len(toks) && toks[i+1].kind == name; i++ {
+				o.out = append(o.out, toks[i+1])
 				if toks[i+1].text != "not" {
 					i++
 					break
 				}
 			}
-			start = -1
+			o.start = -1
 		case tok.kind == name && slices.Contains(keywords, tok.text):
-			out, start = append(out, tok), -1
+			o.out, o.start = append(o.out, tok), -1
 		case tok.kind != operator:
-			start, accessed = len(out), false
-			out = append(out, tok)
+			o.start, o.accessed = len(o.out), false
+			o.out = append(o.out, tok)
 		case tok.text == "(" || tok.text == "[" || tok.text == "{":
 			end := i + closing(toks[i:])
-			inner := toks[i+1 : end]
-			switch {
-			case start < 0 || tok.text == "{":
-				start, accessed = len(out), tok.text == "("
-				if !accessed && !constant(inner) {
-					out, i = append(out, t.apply("_hf_made", slices.Concat([]token{tok}, t.strict(inner), toks[end:end+1]))...), end
-					continue
-				}
-			case tok.text == "[" && topLevel(inner, operator, ":") >= 0:
-				known()
-				out, i = append(out[:start:start], t.sliced(out[start:], inner)...), end
-				continue
-			case tok.text == "(" && slices.ContainsFunc(cutAt(inner, ","), isSplat):
-				out = append(out[:start:start], t.splat(out[start:], inner)...)
-				i = end
-				continue
-			case tok.text == "[":
-				known()
-			default:
-				accessed = true
-			}
-			out = append(append(append(out, tok), t.strict(inner)...), toks[end])
+			o.bracket(tok, toks[i+1:end], toks[end])
 			i = end
-		case tok.text == "." && start >= 0:
-			known()
-			out = append(out, tok)
+		case tok.text == "." && o.start >= 0:
+			o.known()
+			o.out = append(o.out, tok)
 		case tok.text == "|":
-			accessed = true
-			out = append(out, tok)
+			o.accessed = true
+			o.out = append(o.out, tok)
 		default:
-			out, start = append(out, tok), -1
+			o.out, o.start = append(o.out, tok), -1
 		}
 	}
-	return out
+	return o.out
+}
+
+// operands is the state of a translation of operands.
+type operands struct {
+	*translator
+	out      []token
+	start    int  // start of the current operand in out; -1 means none
+	accessed bool // the operand may be undefined, because it is an access
+}
+
+// known adds a check that the current operand is defined, unless it is certain.
+func (o *operands) known() {
+	if o.accessed {
+		o.out = slices.Insert(o.out, o.start, token{name, o.helper("_hf_known")}, token{operator, "("})
+		o.out = append(o.out, token{operator, ")"})
+	}
+	o.accessed = true
+}
+
+// bracket translates a literal, an index, a slice, a call, or an expression in parentheses.
+func (o *operands) bracket(open token, inner []token, end token) {
+	switch {
+	case o.start < 0 || open.text == "{":
+		o.start, o.accessed = len(o.out), open.text == "("
+		if !o.accessed && !constant(inner) {
+			o.out = append(o.out, o.apply("_hf_made", slices.Concat([]token{open}, o.strict(inner), []token{end}))...)
+			return
+		}
+	case open.text == "[" && topLevel(inner, operator, ":") >= 0:
+		o.known()
+		o.out = append(o.out[:o.start:o.start], o.sliced(o.out[o.start:], inner)...)
+		return
+	case open.text == "(" && slices.ContainsFunc(cutAt(inner, ","), isSplat):
+		o.out = append(o.out[:o.start:o.start], o.splat(o.out[o.start:], inner)...)
+		return
+	case open.text == "[":
+		o.known()
+	default:
+		o.accessed = true
+	}
+	o.out = append(append(append(o.out, open), o.strict(inner)...), end)
 }
 
 // constant reports whether toks has only literals.

@@ -104,10 +104,38 @@ const lastRune = 0x10ffff
 
 // classify sets spans, classes and accepts.
 func (m *machine) classify() error {
-	sets := map[string]int{} // distinct sets of characters
-	var examples []*syntax.Inst
-	cuts := []rune{0, ' ', 0x7f, 0x80, 0xd800, 0xe000}
-	of := make([][]int, len(m.progs))
+	examples, of, cuts := m.sets()
+	if err := m.spend(len(cuts) * (len(examples) + 1)); err != nil {
+		return err
+	}
+	members := m.divide(cuts, examples)
+	m.classes = len(members)
+	for i, prog := range m.progs {
+		all := make([][]bool, len(prog.Inst))
+		for pc, set := range of[i] {
+			if set < 0 {
+				continue
+			}
+			if err := m.spend(m.classes); err != nil {
+				return err
+			}
+			all[pc] = make([]bool, m.classes)
+			for class := range members {
+				all[pc][class] = members[class][set]
+			}
+		}
+		m.accepts = append(m.accepts, all)
+	}
+	return nil
+}
+
+// sets returns the distinct sets of characters that instructions read: an instruction of each set,
+// the set of each instruction of each expression, or -1, and the first characters of the ranges that
+// the sets divide all characters into, in order.
+func (m *machine) sets() (examples []*syntax.Inst, of [][]int, cuts []rune) {
+	sets := map[string]int{}
+	cuts = []rune{0, ' ', 0x7f, 0x80, 0xd800, 0xe000}
+	of = make([][]int, len(m.progs))
 	for i, prog := range m.progs {
 		of[i] = make([]int, len(prog.Inst))
 		for pc := range prog.Inst {
@@ -126,12 +154,13 @@ func (m *machine) classify() error {
 		}
 	}
 	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	if err := m.spend(len(cuts) * (len(examples) + 1)); err != nil {
-		return err
-	}
+	return examples, of, slices.Compact(cuts)
+}
+
+// divide sets spans. It returns, for each class and set, whether the characters of the class are in
+// the set.
+func (m *machine) divide(cuts []rune, examples []*syntax.Inst) (members [][]bool) {
 	signatures := map[string]int{}
-	var members [][]bool // by class and set
 	for i, from := range cuts {
 		to := rune(lastRune)
 		if i+1 < len(cuts) {
@@ -151,24 +180,7 @@ func (m *machine) classify() error {
 		}
 		m.spans = append(m.spans, span{from, to, class})
 	}
-	m.classes = len(members)
-	for i, prog := range m.progs {
-		all := make([][]bool, len(prog.Inst))
-		for pc, set := range of[i] {
-			if set < 0 {
-				continue
-			}
-			if err := m.spend(m.classes); err != nil {
-				return err
-			}
-			all[pc] = make([]bool, m.classes)
-			for class := range members {
-				all[pc][class] = members[class][set]
-			}
-		}
-		m.accepts = append(m.accepts, all)
-	}
-	return nil
+	return members
 }
 
 func reads(inst *syntax.Inst) bool {

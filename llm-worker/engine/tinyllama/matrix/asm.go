@@ -112,35 +112,10 @@ func dots(format string, n int) {
 		}
 	}
 	Label("next")
-	if format == "F32" { // x stays in registers
-		for v := range block / lanes {
-			var xs [3]reg.VecVirtual
-			for i := range n {
-				xs[i] = YMM()
-				VMOVUPS(x.row(i, 4*lanes*v), xs[i])
-			}
-			for r := range rows {
-				a := weights(format, w.row(r, size*lanes*v), nil)
-				for i := range n {
-					VFMADD231PS(xs[i], a, sums[i][r])
-				}
-			}
-		}
+	if format == "F32" {
+		multiplyFloats(w, x, sums[:n])
 	} else {
-		for r := range rows {
-			PREFETCHT0(ahead.row(r, 0))
-			var scale reg.VecVirtual
-			if format == "Int8" {
-				scale = YMM()
-				VBROADCASTSS(scales.row(r, 0), scale)
-			}
-			for v := range block / lanes {
-				a := weights(format, w.row(r, size*lanes*v), scale)
-				for i := range n {
-					VFMADD231PS(x.row(i, 4*lanes*v), a, sums[i][r])
-				}
-			}
-		}
+		multiplyNarrow(format, w, ahead, scales, x, sums[:n])
 	}
 	ADDQ(Imm(uint64(size*block)), w.at)
 	ADDQ(Imm(4*block), x.at)
@@ -152,10 +127,51 @@ func dots(format string, n int) {
 	}
 	DECQ(blocks)
 	JNZ(LabelRef("next"))
+	store(sums[:n])
+	VZEROUPPER()
+	RET()
+}
+
+// multiplyFloats adds the products of a block of float32 weights. x stays in registers.
+func multiplyFloats(w, x pointer, sums [][rows]reg.VecVirtual) {
+	for v := range block / lanes {
+		var xs [3]reg.VecVirtual
+		for i := range sums {
+			xs[i] = YMM()
+			VMOVUPS(x.row(i, 4*lanes*v), xs[i])
+		}
+		for r := range rows {
+			a := weights("F32", w.row(r, sizes["F32"]*lanes*v), nil)
+			for i := range sums {
+				VFMADD231PS(xs[i], a, sums[i][r])
+			}
+		}
+	}
+}
+
+// multiplyNarrow adds the products of a block of weights in another format.
+func multiplyNarrow(format string, w, ahead, scales, x pointer, sums [][rows]reg.VecVirtual) {
+	for r := range rows {
+		PREFETCHT0(ahead.row(r, 0))
+		var scale reg.VecVirtual
+		if format == "Int8" {
+			scale = YMM()
+			VBROADCASTSS(scales.row(r, 0), scale)
+		}
+		for v := range block / lanes {
+			a := weights(format, w.row(r, sizes[format]*lanes*v), scale)
+			for i := range sums {
+				VFMADD231PS(x.row(i, 4*lanes*v), a, sums[i][r])
+			}
+		}
+	}
+}
+
+// store adds the lanes of the accumulators, and stores the sums.
+func store(sums [][rows]reg.VecVirtual) {
 	Comment("Add the lanes of four accumulators at a time.")
-	dst := load("dst", n)
-	for i := range n {
-		s := sums[i]
+	dst := load("dst", len(sums))
+	for i, s := range sums {
 		VHADDPS(s[1], s[0], s[0])
 		VHADDPS(s[3], s[2], s[2])
 		VHADDPS(s[2], s[0], s[0])
@@ -164,8 +180,6 @@ func dots(format string, n int) {
 		VADDPS(high, s[0].AsX(), high)
 		VMOVUPS(high, dst.row(i, 0))
 	}
-	VZEROUPPER()
-	RET()
 }
 
 func widen(format string) {

@@ -131,6 +131,22 @@ func (j *configJSON) check() (*Config, error) {
 	case j.Heads > 0:
 		c.HeadDim = j.Hidden / j.Heads
 	}
+	if err := c.checkShape(); err != nil {
+		return nil, err
+	}
+	window, err := j.window(a)
+	if err != nil {
+		return nil, err
+	}
+	if window > 0 { // up to this length, attention within the window is attention to all positions
+		c.Context = min(c.Context, window)
+	}
+	c.Frequencies, err = j.rope(c.HeadDim)
+	return c, err
+}
+
+// checkShape checks the dimensions.
+func (c *Config) checkShape() error {
 	// The limits are far above any real model. They prevent overflow of every product of two
 	// numbers, and keep allocations small until the weights have been checked.
 	for _, d := range []struct {
@@ -147,27 +163,19 @@ func (j *configJSON) check() (*Config, error) {
 		{"max_position_embeddings", c.Context, 1 << 24},
 	} {
 		if d.value < 1 || d.value > d.max {
-			return nil, fmt.Errorf("%s is %d; it must be from 1 to %d", d.field, d.value, d.max)
+			return fmt.Errorf("%s is %d; it must be from 1 to %d", d.field, d.value, d.max)
 		}
 	}
 	if c.Heads%c.KVHeads != 0 {
-		return nil, fmt.Errorf("num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)", c.Heads, c.KVHeads)
+		return fmt.Errorf("num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)", c.Heads, c.KVHeads)
 	}
 	if c.HeadDim%2 != 0 {
-		return nil, fmt.Errorf("head_dim is %d; it must be even", c.HeadDim)
+		return fmt.Errorf("head_dim is %d; it must be even", c.HeadDim)
 	}
 	if !(c.NormEpsilon >= 0 && c.NormEpsilon < 1) {
-		return nil, fmt.Errorf("rms_norm_eps is %v", c.NormEpsilon)
+		return fmt.Errorf("rms_norm_eps is %v", c.NormEpsilon)
 	}
-	window, err := j.window(a)
-	if err != nil {
-		return nil, err
-	}
-	if window > 0 { // up to this length, attention within the window is attention to all positions
-		c.Context = min(c.Context, window)
-	}
-	c.Frequencies, err = j.rope(c.HeadDim)
-	return c, err
+	return nil
 }
 
 // supported refuses, by name, the options that would silently give wrong answers.
