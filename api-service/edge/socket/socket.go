@@ -93,7 +93,7 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	if !ok {
 		return ctx, nil
 	}
-	inner, ok := outer.Conn.(polled)
+	inner, ok := outer.Conn.(pollConn)
 	if !ok {
 		return ctx, nil
 	}
@@ -120,8 +120,8 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	return &connContext{ctx, s}, kernel.Tune(o.Unsent)
 }
 
-// polled is a connection of netpoll, or one that behaves like it.
-type polled interface {
+// pollConn is a connection of netpoll, or one that behaves like it.
+type pollConn interface {
 	net.Conn
 	AddCloseCallback(f netpoll.CloseCallback) error
 	SetOnDisconnect(f netpoll.OnDisconnect) error
@@ -149,7 +149,7 @@ type Kernel interface {
 
 // kernelOf returns the Kernel of a connection, or nil if it has none. late reports that the
 // connection has one of the last file descriptors.
-func kernelOf(conn polled) (kernel Kernel, late bool) {
+func kernelOf(conn pollConn) (kernel Kernel, late bool) {
 	switch conn := conn.(type) {
 	case Kernel:
 		return conn, false

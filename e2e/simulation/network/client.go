@@ -15,14 +15,14 @@ import (
 
 // Connect opens a connection of a client to a host: near is the client's end, which leaves at most
 // window bytes unread, and far is the end of the server.
-func (n *Network) Connect(client string, to *Host, window int) (near net.Conn, far *Polled) {
+func (n *Network) Connect(client string, to *Host, window int) (near net.Conn, far *PollConn) {
 	n.mu.Lock()
 	n.serial++
 	serial := n.serial
 	n.mu.Unlock()
 	c := newConn(&Host{net: n, name: client}, to, serial)
 	c.caller.room = window
-	return c.caller, &Polled{end: c.callee, over: make(chan struct{}), incoming: make(chan struct{}, 1)}
+	return c.caller, &PollConn{end: c.callee, over: make(chan struct{}), incoming: make(chan struct{}, 1)}
 }
 
 // Tune implements socket.Kernel.
@@ -57,10 +57,10 @@ func (e *end) ResetOnClose() {
 // CutOff implements socket.Kernel.
 func (e *end) CutOff() { e.conn.cut(e.host) }
 
-// A Polled is the server's end of a client's connection, and behaves like a connection of netpoll: what
+// A PollConn is the server's end of a client's connection, and behaves like a connection of netpoll: what
 // arrives is read at once and kept, a handler is called for it unless one runs, a write waits for room
 // up to the write timeout, and the end closes when the client does and no handler runs.
-type Polled struct {
+type PollConn struct {
 	*end
 	ctx   context.Context //nolint:containedctx // of the server's accept
 	serve func(context.Context, hertz.Conn) error
@@ -83,12 +83,12 @@ type Polled struct {
 }
 
 var (
-	_ hertz.Conn    = (*Polled)(nil)
-	_ socket.Kernel = (*Polled)(nil)
+	_ hertz.Conn    = (*PollConn)(nil)
+	_ socket.Kernel = (*PollConn)(nil)
 )
 
 // Serve runs the connection until it is closed. accept and serve are those of edge.Handler.
-func (p *Polled) Serve(accept func(net.Conn) context.Context, serve func(context.Context, hertz.Conn) error) {
+func (p *PollConn) Serve(accept func(net.Conn) context.Context, serve func(context.Context, hertz.Conn) error) {
 	p.serve = serve
 	p.ctx = accept(&hertznetpoll.Conn{Conn: p})
 	buf := make([]byte, 2<<10)
@@ -113,7 +113,7 @@ func (p *Polled) Serve(accept func(net.Conn) context.Context, serve func(context
 
 // hungUp makes the server learn that the client has closed the connection. The caller holds mu, which
 // is released.
-func (p *Polled) hungUp() {
+func (p *PollConn) hungUp() {
 	if p.closed || p.left {
 		p.mu.Unlock()
 		return
@@ -132,7 +132,7 @@ func (p *Polled) hungUp() {
 }
 
 // handle calls the handler until it has read everything, and closes the end that a side has closed.
-func (p *Polled) handle() {
+func (p *PollConn) handle() {
 	for {
 		p.mu.Lock()
 		if p.closed || len(p.in) == 0 {
@@ -150,7 +150,7 @@ func (p *Polled) handle() {
 }
 
 // finish closes the end, once.
-func (p *Polled) finish() {
+func (p *PollConn) finish() {
 	p.mu.Lock()
 	finished := p.finished
 	p.finished = true
@@ -166,7 +166,7 @@ func (p *Polled) finish() {
 }
 
 // Close implements net.Conn.
-func (p *Polled) Close() error {
+func (p *PollConn) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	runs := p.running
@@ -183,25 +183,25 @@ func (p *Polled) Close() error {
 var Address net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
 
 // LocalAddr implements net.Conn.
-func (p *Polled) LocalAddr() net.Addr { return Address }
+func (p *PollConn) LocalAddr() net.Addr { return Address }
 
 // RemoteAddr implements net.Conn.
-func (p *Polled) RemoteAddr() net.Addr { return Address }
+func (p *PollConn) RemoteAddr() net.Addr { return Address }
 
 // AddCloseCallback registers a function that is called before the end is closed.
-func (p *Polled) AddCloseCallback(f netpoll.CloseCallback) error {
+func (p *PollConn) AddCloseCallback(f netpoll.CloseCallback) error {
 	p.onClose = append(p.onClose, f)
 	return nil
 }
 
 // SetOnDisconnect registers the function that is called when the client has closed the connection.
-func (p *Polled) SetOnDisconnect(f netpoll.OnDisconnect) error {
+func (p *PollConn) SetOnDisconnect(f netpoll.OnDisconnect) error {
 	p.onLeft = f
 	return nil
 }
 
 // Peek implements network.Reader.
-func (p *Polled) Peek(n int) ([]byte, error) {
+func (p *PollConn) Peek(n int) ([]byte, error) {
 	if err := p.await(n); err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (p *Polled) Peek(n int) ([]byte, error) {
 }
 
 // await waits until n bytes have arrived.
-func (p *Polled) await(n int) error {
+func (p *PollConn) await(n int) error {
 	var late <-chan time.Time
 	for {
 		p.mu.Lock()
@@ -242,7 +242,7 @@ func (p *Polled) await(n int) error {
 }
 
 // take takes at most n bytes, of which at least one has arrived.
-func (p *Polled) take(n int) []byte {
+func (p *PollConn) take(n int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.in[:min(n, len(p.in))]
@@ -251,7 +251,7 @@ func (p *Polled) take(n int) []byte {
 }
 
 // Skip implements network.Reader.
-func (p *Polled) Skip(n int) error {
+func (p *PollConn) Skip(n int) error {
 	err := p.await(n)
 	if err == nil {
 		p.take(n)
@@ -260,17 +260,17 @@ func (p *Polled) Skip(n int) error {
 }
 
 // Release implements network.Reader.
-func (p *Polled) Release() error { return nil }
+func (p *PollConn) Release() error { return nil }
 
 // Len implements network.Reader.
-func (p *Polled) Len() int {
+func (p *PollConn) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.in)
 }
 
 // ReadByte implements network.Reader.
-func (p *Polled) ReadByte() (byte, error) {
+func (p *PollConn) ReadByte() (byte, error) {
 	b, err := p.ReadBinary(1)
 	if err != nil {
 		return 0, err
@@ -279,7 +279,7 @@ func (p *Polled) ReadByte() (byte, error) {
 }
 
 // ReadBinary implements network.Reader.
-func (p *Polled) ReadBinary(n int) ([]byte, error) {
+func (p *PollConn) ReadBinary(n int) ([]byte, error) {
 	if err := p.await(n); err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func (p *Polled) ReadBinary(n int) ([]byte, error) {
 }
 
 // Read implements net.Conn.
-func (p *Polled) Read(b []byte) (int, error) {
+func (p *PollConn) Read(b []byte) (int, error) {
 	if err := p.await(1); err != nil {
 		return 0, err
 	}
@@ -295,7 +295,7 @@ func (p *Polled) Read(b []byte) (int, error) {
 }
 
 // Malloc implements network.Writer.
-func (p *Polled) Malloc(n int) ([]byte, error) {
+func (p *PollConn) Malloc(n int) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.out = append(p.out, make([]byte, n)...)
@@ -303,7 +303,7 @@ func (p *Polled) Malloc(n int) ([]byte, error) {
 }
 
 // WriteBinary implements network.Writer.
-func (p *Polled) WriteBinary(b []byte) (int, error) {
+func (p *PollConn) WriteBinary(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.out = append(p.out, b...)
@@ -311,13 +311,13 @@ func (p *Polled) WriteBinary(b []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (p *Polled) Write(b []byte) (int, error) {
+func (p *PollConn) Write(b []byte) (int, error) {
 	_, _ = p.WriteBinary(b)
 	return len(b), p.Flush()
 }
 
 // Flush implements network.Writer.
-func (p *Polled) Flush() error {
+func (p *PollConn) Flush() error {
 	p.mu.Lock()
 	b := p.out
 	p.out = nil
@@ -343,10 +343,10 @@ func (p *Polled) Flush() error {
 }
 
 // SetDeadline implements net.Conn.
-func (p *Polled) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
+func (p *PollConn) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
 
 // SetReadDeadline implements net.Conn.
-func (p *Polled) SetReadDeadline(t time.Time) error {
+func (p *PollConn) SetReadDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.readBy = t
@@ -354,7 +354,7 @@ func (p *Polled) SetReadDeadline(t time.Time) error {
 }
 
 // SetReadTimeout implements network.Conn. It removes the deadline, as netpoll does.
-func (p *Polled) SetReadTimeout(d time.Duration) error {
+func (p *PollConn) SetReadTimeout(d time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.readBy, p.readTimeout = time.Time{}, d
@@ -362,7 +362,7 @@ func (p *Polled) SetReadTimeout(d time.Duration) error {
 }
 
 // SetWriteTimeout implements network.Conn.
-func (p *Polled) SetWriteTimeout(d time.Duration) error {
+func (p *PollConn) SetWriteTimeout(d time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.writeTimeout = d

@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -50,10 +49,10 @@ type Host struct {
 func (n *Network) Host(addr string, upgraded bool) *Host {
 	o := link.Options{Mux: mux.Options{Window: window}}
 	h := &Host{Server: link.NewServer(o), net: n, name: addr, conns: map[*conn]bool{}}
-	h.main = newListener(h, address(addr))
+	h.main = newListener(h, &net.TCPAddr{Port: 1})
 	if upgraded {
-		h.own = newListener(h, &net.TCPAddr{Port: linkPort})
-		h.port = link.NewPort(h.own, o)
+		o.Listen = h.listen
+		h.port, _ = link.OpenPort(h.main, 0, o, nil) // listen fails once at most
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,8 +60,16 @@ func (n *Network) Host(addr string, upgraded bool) *Host {
 	return h
 }
 
-// linkPort is the port of the links beside a Server.
-const linkPort = 11
+// listen opens the listener of the links. The first port that is asked for may be taken.
+func (h *Host) listen(addr *net.TCPAddr) (net.Listener, error) {
+	if addr.Port == 0 {
+		addr.Port = 12
+	} else if (hash(h.name)^h.net.seed)%8 == 0 {
+		return nil, syscall.EADDRINUSE
+	}
+	h.own = newListener(h, addr)
+	return h.own, nil
+}
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (h *Host) RegisterService(desc *grpc.ServiceDesc, impl any) {
@@ -224,10 +231,8 @@ func (h *Host) Dial(addr string, o link.Options, log *slog.Logger) link.Conn {
 // connect opens a connection.
 func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 	n := h.net
-	addr, isLink := strings.CutSuffix(addr, fmt.Sprint(":", linkPort))
-	if isLink {
-		addr += ":1"
-	}
+	host, port, _ := strings.Cut(addr, ":")
+	addr = host + ":1"
 	refused := &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	for {
 		n.mu.Lock()
@@ -247,7 +252,7 @@ func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 			to.conns[c], h.conns[c] = true, true
 			n.mu.Unlock()
 			ln := to.main
-			if isLink {
+			if port != "1" {
 				ln = to.own
 			}
 			select {

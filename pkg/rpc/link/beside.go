@@ -37,15 +37,19 @@ func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, er
 	if !ok {
 		return nil, errors.New("link: only a server that listens on TCP can have links")
 	}
-	at := func(port int) (*net.TCPListener, error) {
-		return net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Port: port, Zone: addr.Zone})
+	listen := o.Listen
+	if listen == nil {
+		listen = func(addr *net.TCPAddr) (net.Listener, error) { return net.ListenTCP("tcp", addr) }
+	}
+	at := func(port int) (net.Listener, error) {
+		return listen(&net.TCPAddr{IP: addr.IP, Port: port, Zone: addr.Zone})
 	}
 	if port != 0 {
 		own, err := at(port)
 		if err != nil {
 			return nil, err
 		}
-		return NewPort(own, o), nil
+		return &Port{server: NewServer(o), ln: own}, nil
 	}
 	own, err := at(addr.Port + offset)
 	if err != nil { // taken, or above 65535
@@ -57,11 +61,8 @@ func OpenPort(ln net.Listener, port int, o Options, log *slog.Logger) (*Port, er
 			log.Warn("the default port for links is taken, so links have another one; --link-port sets it", "taken", addr.Port+offset, "port", own.Addr().String(), "err", reason)
 		}
 	}
-	return NewPort(own, o), nil
+	return &Port{server: NewServer(o), ln: own}, nil
 }
-
-// NewPort returns a Port that serves links on a listener of its own.
-func NewPort(ln net.Listener, o Options) *Port { return &Port{server: NewServer(o), ln: ln} }
 
 // Serve serves links until Close. It returns at once.
 func (p *Port) Serve() {

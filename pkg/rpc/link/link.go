@@ -55,6 +55,8 @@ type Options struct {
 	Opened func(linked bool)
 	// Dial opens network connections; nil means package net's dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Listen opens the listener of a Port; nil means package net's.
+	Listen func(addr *net.TCPAddr) (net.Listener, error)
 }
 
 // Watchful returns Options with which an end detects a frozen peer within about 3 s. A frozen
