@@ -105,6 +105,7 @@ func TestArrowsPointDownwards(t *testing.T) {
 		"gateway":      {"gateway", "api-service", "chat-service", "internal", "pkg"}, // both services in one process
 		"command":      {"command", "api-service", "internal", "pkg"},                 // what operators call
 		"contrib":      {"contrib", "internal", "pkg", "idl"},                         // for services of others
+		"lab":          {"lab", "internal", "pkg", "idl"},                             // for tests and measurements
 		"internal":     {"internal", "pkg", "idl"},
 		"pkg":          {"internal", "pkg", "idl"},
 		"idl":          {"idl"},

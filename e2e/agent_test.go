@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
@@ -262,7 +263,7 @@ func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte,
 func (w *whence) allCompleted(t *testing.T, n int) {
 	t.Helper()
 	var ended struct{ Streams []struct{ ID, Reason string } }
-	eventually(t, "the streams to be over", func() bool {
+	polltest.Eventually(t, "the streams to be over", func() bool {
 		r := w.get(t, "/v1/streams?state=ended")
 		if err := json.Unmarshal(r.body, &ended); err != nil {
 			t.Fatalf("%s: %v", r.body, err)

@@ -140,10 +140,10 @@ func TestRefusalsDoNotEchoMuchOfTheRequest(t *testing.T) {
 			}
 		}
 		for _, p := range w.all() {
-			lines, _ := p.logs.since(0)
+			lines := p.Log.All()
 			for _, line := range lines {
 				if len(line) > 8192 {
-					t.Errorf("%s logged a line of %d bytes: %.200s…", p.name, len(line), line)
+					t.Errorf("%s logged a line of %d bytes: %.200s…", p.Name, len(line), line)
 				}
 			}
 		}

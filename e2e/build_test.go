@@ -1,14 +1,14 @@
 package e2e
 
 import (
-	"fmt"
+	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // binDir holds the commands that this run has built. build sets it, and TestMain removes the
@@ -70,12 +70,7 @@ func buildWithClocks(dir string, flags ...string) error {
 }
 
 func buildInto(dir string, flags ...string) error {
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", dir + string(filepath.Separator)}, flags, []string{".", "./api-service", "./chat-service", "./llm-worker", "./e2e/faulty"})...)
-	cmd.Dir = ".."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
-	}
-	return nil
+	return lab.Build(context.Background(), "..", dir, flags, ".", apiService, chatService, llmWorker, "e2e/faulty")
 }
 
 // variants holds the directories of binDir whose commands tests start, by the tests' names. Others

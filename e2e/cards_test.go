@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // cards is a path whose chat-service reads its models from a file, with workers that a test starts.
@@ -50,12 +51,12 @@ func (w *cards) reload(t *testing.T, text, says string) {
 	t.Helper()
 	seen := len(w.processes[chatService].lines(says))
 	w.write(t, text)
-	eventually(t, "the chat-service says "+says, func() bool { return len(w.processes[chatService].lines(says)) > seen })
+	polltest.Eventually(t, "the chat-service says "+says, func() bool { return len(w.processes[chatService].lines(says)) > seen })
 }
 
 // lines returns the lines so far that a process has logged with a word.
 func (p *process) lines(word string) (found []string) {
-	all, _ := p.logs.since(0)
+	all := p.Log.All()
 	for _, line := range all {
 		if strings.Contains(line, word) {
 			found = append(found, line)
@@ -77,7 +78,7 @@ func (w *whence) workersNow(t *testing.T) (all []streamstory.Worker) {
 // awaitUsed waits until n workers get streams.
 func (w *whence) awaitUsed(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprint(n, " workers get streams"), func() bool {
+	polltest.Eventually(t, fmt.Sprint(n, " workers get streams"), func() bool {
 		healthy := 0
 		for _, worker := range w.workersNow(t) {
 			if worker.State == "healthy" {
@@ -166,7 +167,7 @@ func TestReloadDropsNoStream(t *testing.T) {
 		t.Error("all streams had ended before the last reload: nothing was tested")
 	}
 	w.write(t, first)
-	if err := w.processes[chatService].cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := w.processes[chatService].Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	for i, l := range all {
@@ -179,10 +180,10 @@ func TestReloadDropsNoStream(t *testing.T) {
 	}
 	w.awaitUsed(t, 2)
 	w.works(t)
-	eventually(t, "the removed worker is no longer listed", func() bool { return len(w.workersNow(t)) == 2 })
-	s := w.scrapeOf(t, w.processes[chatService])
-	if !strings.Contains(s.text, `whence_config_reloads_total{hop="chat-service",result="refused"} 1`) || !strings.Contains(s.text, `result="taken"} 3`) {
-		t.Error(s.text)
+	polltest.Eventually(t, "the removed worker is no longer listed", func() bool { return len(w.workersNow(t)) == 2 })
+	s := w.processes[chatService].scrape(t)
+	if !strings.Contains(s.Text, `whence_config_reloads_total{hop="chat-service",result="refused"} 1`) || !strings.Contains(s.Text, `result="taken"} 3`) {
+		t.Error(s.Text)
 	}
 }
 
@@ -193,10 +194,6 @@ func TestBadFileOfModelsIsRefusedAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, chatService, "--listen", "127.0.0.1:0", "--models", file)
-	p.ended = true
-	p.await(t, p.logs, "what is wrong", func(line string) bool { return strings.Contains(line, "model b: open config.json") })
-	<-p.exited
-	if p.cmd.ProcessState.ExitCode() != 1 {
-		t.Error(p.cmd.ProcessState)
-	}
+	p.await(t, p.Log, "what is wrong", func(line string) bool { return strings.Contains(line, "model b: open config.json") })
+	p.exitWith(t, 1)
 }

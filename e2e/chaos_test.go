@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 var chaosRequests = flag.Int("chaos", 1000, "number of `requests` that TestChaos sends")
@@ -50,9 +51,8 @@ type processFault struct {
 // A chaosPath is a path whose processes are killed, drained, stopped and restarted at random.
 type chaosPath struct {
 	t      *testing.T
-	args   map[string][]string   // by hop
-	addrs  map[string]string     // by hop
-	procs  map[string][]*process // by hop; the live process is the last
+	addrs  map[string]string   // by hop
+	procs  map[string]*process // by hop
 	faults []processFault
 }
 
@@ -61,7 +61,7 @@ type chaosPath struct {
 // a failure as a success.
 func TestChaos(t *testing.T) {
 	tier.Full(t)
-	m := &chaosPath{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
+	m := &chaosPath{t: t, addrs: map[string]string{}, procs: map[string]*process{}}
 	for _, hop := range workers {
 		m.startHop(hop, "--pace", "200", "--drain", "200ms")
 	}
@@ -85,15 +85,8 @@ func TestChaos(t *testing.T) {
 // startHop starts a hop for the first time.
 func (m *chaosPath) startHop(hop string, args ...string) {
 	m.t.Helper()
-	m.args[hop] = append([]string{"--log-json", "--name", hop}, args...)
-	m.restart(hop, "127.0.0.1:0")
-}
-
-func (m *chaosPath) restart(hop, listen string) {
-	m.t.Helper()
-	p := start(m.t, serviceOf(hop), append([]string{"--listen", listen}, m.args[hop]...)...)
-	m.procs[hop] = append(m.procs[hop], p)
-	m.addrs[hop] = p.listening(m.t)
+	m.procs[hop] = service(m.t, lab.ServiceOf(hop), "127.0.0.1:0", append([]string{"--name", hop}, args...))
+	m.addrs[hop] = m.procs[hop].listening(m.t)
 }
 
 // crowd sends n requests from many clients, and injects faults until they are answered. If few of
@@ -147,19 +140,19 @@ func (m *chaosPath) strike() {
 	m.t.Helper()
 	hop := []string{workers[0], workers[1], chatService, chatService, api0, api1}[rand.IntN(6)]
 	b := processFault{hop: hop, signal: []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[rand.IntN(3)], begun: time.Now()}
-	p := m.procs[hop][len(m.procs[hop])-1]
+	p := m.procs[hop]
 	switch b.signal {
 	case syscall.SIGKILL:
 		p.kill(m.t)
-		m.restart(hop, m.addrs[hop])
+		p.relaunch(m.t)
 	case syscall.SIGTERM:
 		p.terminate(m.t)
 		p.exit(m.t)
-		m.restart(hop, m.addrs[hop])
+		p.relaunch(m.t)
 	default:
-		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+		p.signal(m.t, syscall.SIGSTOP)
 		time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond)
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		p.signal(m.t, syscall.SIGCONT)
 	}
 	b.end = time.Now()
 	m.faults = append(m.faults, b)
@@ -275,16 +268,15 @@ type loggedEndings map[string]map[string][]loggedEnding
 func (m *chaosPath) endings() loggedEndings {
 	m.t.Helper()
 	all := loggedEndings{}
-	for hop, procs := range m.procs {
+	for hop, p := range m.procs {
 		all[hop] = map[string][]loggedEnding{}
-		for _, p := range procs {
-			if !p.ended {
-				p.terminate(m.t)
-				p.exit(m.t)
-			}
-			lines, _ := p.logs.since(0)
-			for _, line := range lines {
-				if r := (record{}); json.Unmarshal([]byte(line), &r) == nil && (r.Msg == "stream ended" || r.Msg == "request refused") && strings.HasPrefix(r.Stream, "chaos-") {
+		if !p.Ordered() {
+			p.terminate(m.t)
+			p.exit(m.t)
+		}
+		for _, run := range p.Runs() {
+			for _, r := range run.Records() {
+				if (r.Msg == "stream ended" || r.Msg == "request refused") && strings.HasPrefix(r.Stream, "chaos-") {
 					all[hop][r.Stream] = append(all[hop][r.Stream], loggedEnding{r.Reason, strings.Split(r.Path, " > ")})
 				}
 			}

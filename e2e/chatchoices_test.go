@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A clientChoice is a client's view of one choice.
@@ -70,18 +73,7 @@ func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events in
 // choices, and of a stream with logprobs. The client must read the undisturbed answer.
 func TestChoicesAndLogprobsSurviveTheLossOfChatService(t *testing.T) {
 	t.Parallel()
-	w := &whence{topology: separate, processes: map[string]*process{}}
-	worker := service(t, llmWorker, "127.0.0.1:0", []string{"--pace", "40"})
-	chats := map[string]*process{}
-	var addrs []string
-	for _, name := range []string{"chat-service/0", "chat-service/1"} {
-		chats[name] = service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", worker.listening(t)})
-		addrs = append(addrs, chats[name].listening(t))
-	}
-	w.worker, w.processes[llmWorker] = worker.listening(t), worker
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(addrs, ",")})
-	w.api = w.processes[apiService].listening(t)
-	w.connected(t)
+	w := assemble(t, lab.Layout{Workers: 1, Chats: 2, Edges: 1, Worker: []string{"--pace", "40"}})
 	asks := map[string]ask{
 		"two choices":               greedy(short, "stream", true, "n", 2),
 		"logprobs":                  greedy(short, "stream", true, "logprobs", true, "top_logprobs", 2),
@@ -98,13 +90,10 @@ func TestChoicesAndLogprobsSurviveTheLossOfChatService(t *testing.T) {
 				return
 			}
 			for _, hop := range w.why(t, id).Hops {
-				if p := chats[hop.Hop]; p != nil {
+				if lab.ServiceOf(hop.Hop) == chatService {
+					p := w.processes[hop.Hop]
 					p.kill(t)
-					for i, addr := range addrs {
-						if fmt.Sprint("chat-service/", i) == hop.Hop {
-							chats[hop.Hop] = start(t, chatService, append([]string{"--listen", addr}, p.args[2:]...)...)
-						}
-					}
+					p.relaunch(t)
 				}
 			}
 		})
@@ -116,10 +105,7 @@ func TestChoicesAndLogprobsSurviveTheLossOfChatService(t *testing.T) {
 		if moves := w.why(t, id).Hops[0].Moves; len(moves) != 1 {
 			t.Errorf("%s: moves %+v", name, moves)
 		}
-		for _, p := range chats {
-			p.listening(t)
-		}
-		eventually(t, "both take streams", func() bool { w.works(t); return w.readiness() == 200 })
+		polltest.Eventually(t, "both take streams", func() bool { w.works(t); return w.readiness() == 200 })
 	}
 	w.idle(t)
 }

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // TestStreamsSurviveTheLossOfChatService injects faults into one of two chat-services under streams
@@ -13,18 +15,11 @@ import (
 func TestStreamsSurviveTheLossOfChatService(t *testing.T) {
 	t.Parallel()
 	const n = 30
-	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
-	worker := service(t, llmWorker, "127.0.0.1:0", []string{"--pace", "20", "--max-running", "100", "--kv-tokens", "20000"})
-	var chats [2]*process
-	var addrs []string
-	for i, name := range []string{"chat-service/0", "chat-service/1"} {
-		chats[i] = service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", worker.listening(t), "--drain", "100ms"})
-		addrs = append(addrs, chats[i].listening(t))
-	}
-	w.worker, w.processes[llmWorker] = worker.listening(t), worker
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(addrs, ",")})
-	w.api = w.processes[apiService].listening(t)
-	w.connected(t)
+	w := &fleet{whence: assemble(t, lab.Layout{
+		Workers: 1, Chats: 2, Edges: 1, Chat: []string{"--drain", "100ms"},
+		Worker: []string{"--pace", "20", "--max-running", "100", "--kv-tokens", "20000"},
+	})}
+	chats := [2]*process{w.processes["chat-service/0"], w.processes["chat-service/1"]}
 	var want []streamResult
 	for _, p := range w.passages(t, n, func() {}) {
 		if p.err != nil {
@@ -32,23 +27,19 @@ func TestStreamsSurviveTheLossOfChatService(t *testing.T) {
 		}
 		want = append(want, p.result)
 	}
-	again := func(i int) {
-		chats[i] = start(t, chatService, append([]string{"--listen", addrs[i]}, chats[i].args[2:]...)...)
-		chats[i].listening(t)
-	}
 	for _, strike := range []struct {
 		name string
 		at   func()
 		mend func()
 		most int // maximum number of moves of a stream
 	}{
-		{"kill -9", func() { chats[0].kill(t) }, func() { again(0) }, 1},
-		{"drain", func() { chats[1].terminate(t) }, func() { chats[1].exit(t); again(1) }, 1},
+		{"kill -9", func() { chats[0].kill(t) }, func() { chats[0].relaunch(t) }, 1},
+		{"drain", func() { chats[1].terminate(t) }, func() { chats[1].exit(t); chats[1].relaunch(t) }, 1},
 		{"kill -9 of both, of which one comes back", func() {
 			chats[0].kill(t)
 			chats[1].kill(t)
-			again(1)
-		}, func() { again(0) }, 2},
+			chats[1].relaunch(t)
+		}, func() { chats[0].relaunch(t) }, 2},
 	} {
 		read := w.passages(t, n, func() {
 			time.Sleep(rand.N(300 * time.Millisecond)) // at a random point of the answers
@@ -74,7 +65,7 @@ func TestStreamsSurviveTheLossOfChatService(t *testing.T) {
 		}
 		t.Log(strike.name, moved, "of", n, "streams moved")
 		strike.mend()
-		eventually(t, "both take streams", func() bool { w.works(t); return w.readiness() == 200 })
+		polltest.Eventually(t, "both take streams", func() bool { w.works(t); return w.readiness() == 200 })
 	}
 	w.idle(t)
 }

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // liveID returns the id of the only live stream, as `whence streams` lists it.
 func liveID(t *testing.T, url string) (id string) {
 	t.Helper()
-	eventually(t, "whence streams lists a stream with a few tokens", func() bool {
+	polltest.Eventually(t, "whence streams lists a stream with a few tokens", func() bool {
 		out, logs, status := output(t, "whence streams", "--url", url, "--json")
 		var all []streamstory.Story
 		if err := json.Unmarshal([]byte(out), &all); err != nil || status != 0 {
@@ -43,7 +45,7 @@ func TestCommandsOfAUser(t *testing.T) {
 		t.Errorf("run: status %d, %q, %q", status, out, logs)
 	}
 	ask := exec.CommandContext(t.Context(), binary(t, "whence"), "run", "--url", url, "--temperature", "0", "--verbose")
-	ask.Env, ask.Stdin = cleanEnv(), strings.NewReader("What is 2 + 3?\n")
+	ask.Env, ask.Stdin = lab.Environment(), strings.NewReader("What is 2 + 3?\n")
 	both, err := ask.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(both), out) || !strings.Contains(string(both), "[completed by engine; ") {
 		t.Errorf("run with standard input: %v, %q", err, both)
@@ -51,7 +53,6 @@ func TestCommandsOfAUser(t *testing.T) {
 
 	long := []string{"--url", url, "--max-tokens", "900", "Count to 300."}
 	stopped := start(t, "whence run", long...)
-	stopped.ended = true
 	id := liveID(t, url)
 	if out, logs, status := output(t, "whence stop", id, "--url", url); status != 0 || !strings.HasPrefix(out, id+" is stopping") {
 		t.Errorf("stop: status %d, %q, %q", status, out, logs)
@@ -63,9 +64,8 @@ func TestCommandsOfAUser(t *testing.T) {
 	}
 
 	left := start(t, "whence run", long...)
-	left.ended = true
 	id = liveID(t, url)
-	if err := left.cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := left.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
 	left.exitWith(t, 130)
@@ -84,11 +84,11 @@ func TestCommandsOfAUser(t *testing.T) {
 // wantEnding wants that run has printed who stopped its stream.
 func wantEnding(t *testing.T, p *process, id string) {
 	t.Helper()
-	if got := p.logs.String(); !strings.Contains(got, "[user_stop by client (client > api-service)") || !strings.Contains(got, "[whence why "+id+"]") {
+	if got := p.Log.String(); !strings.Contains(got, "[user_stop by client (client > api-service)") || !strings.Contains(got, "[whence why "+id+"]") {
 		t.Errorf("run prints %q", got)
 	}
-	if !strings.Contains(p.out.String(), "1, ") {
-		t.Errorf("run printed the answer %q", p.out)
+	if !strings.Contains(p.Out.String(), "1, ") {
+		t.Errorf("run printed the answer %q", p.Out)
 	}
 }
 
@@ -96,7 +96,7 @@ func wantEnding(t *testing.T, p *process, id string) {
 func TestCommandRunIsInterruptedWhileItReads(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), binary(t, "whence"), "run", "--model", "m", "-")
-	cmd.Env = cleanEnv()
+	cmd.Env = lab.Environment()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 )
 
@@ -131,7 +132,7 @@ func init() {
 // setClock sets the clock of a process to a wrong time.
 func (p *process) setClock(t *testing.T, wrong time.Duration) {
 	t.Helper()
-	name := filepath.Join(binDir, clockDir, strconv.Itoa(p.cmd.Process.Pid))
+	name := filepath.Join(binDir, clockDir, strconv.Itoa(p.Pid()))
 	if err := os.WriteFile(name+".new", []byte(strconv.FormatInt(int64(wrong.Seconds()), 10)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestClockSteps(t *testing.T) {
 	here = m.read(t, s.addrs[api0]).begun()
 	s.procs[api0].setClock(t, time.Hour)
 	s.procs[chatService].setClock(t, -time.Hour)
-	eventually(t, "the clock is an hour ahead", func() bool {
+	polltest.Eventually(t, "the clock is an hour ahead", func() bool {
 		date, err := time.Parse(time.RFC1123, s.get(t, "/healthz").header.Get("Date"))
 		return err == nil && time.Until(date) > 50*time.Minute
 	})

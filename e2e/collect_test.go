@@ -31,11 +31,11 @@ func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
 	nodeTest(t, "browser", "COLLECTING_URL=http://"+collecting, "CHROMIUM="+chromium)
 	s := w.scrape(t)
 	for verdict, want := range map[string]float64{"buffered": 2, "flowing": 2} {
-		if n := s.sum("whence_streams_judged_total", "verdict="+verdict); n != want {
+		if n := s.Sum("whence_streams_judged_total", "verdict="+verdict); n != want {
 			t.Errorf("%v streams were %s, want %v", n, verdict, want)
 		}
 	}
-	lines, _ := w.processes[apiService].logs.since(0)
+	lines := w.processes[apiService].Log.All()
 	if n := strings.Count(strings.Join(lines, "\n"), "a proxy collects tokens"); n != 1 {
 		t.Errorf("the log names the proxy %d times", n)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
@@ -57,7 +58,7 @@ service:
 		t.Fatal(err)
 	}
 	startFile(t, "collector", path, "--config", "file:"+config)
-	eventually(t, "the collector answers", func() bool {
+	polltest.Eventually(t, "the collector answers", func() bool {
 		resp, err := http.Post("http://"+addrs["http"]+"/v1/traces", "application/json", strings.NewReader("{}"))
 		if err == nil {
 			_ = resp.Body.Close()
@@ -139,6 +140,7 @@ func TestCollectorGetsOneTreeOfAStoppedStream(t *testing.T) {
 
 // TestSpanOfALongStreamHasItsFirstAndLastMessages: the stream has ten thousand tokens.
 func TestSpanOfALongStreamHasItsFirstAndLastMessages(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	const tokens, keep = 10_000, 3
 	c := newCollector(t)

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // commands are those that run services.
@@ -14,7 +16,7 @@ func output(t *testing.T, name string, args ...string) (stdout, stderr string, s
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, name), append(subcommand(name), args...)...)
 	var out, logs strings.Builder
-	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &logs, cleanEnv()
+	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &logs, lab.Environment()
 	_ = cmd.Run() // the status has the result
 	return out.String(), logs.String(), cmd.ProcessState.ExitCode()
 }
@@ -70,7 +72,7 @@ func TestCalleesNeedTheNamesOfTheirCallers(t *testing.T) {
 func TestLogsAreTextUnlessJSONIsRequested(t *testing.T) {
 	t.Parallel()
 	p := start(t, llmWorker, "--listen", "127.0.0.1:0")
-	p.await(t, p.logs, "where it listens", func(line string) bool {
+	p.await(t, p.Log, "where it listens", func(line string) bool {
 		return strings.Contains(line, " level=INFO msg=listening addr=127.0.0.1:")
 	})
 	p.kill(t)

@@ -13,11 +13,12 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // used returns a scrape of a process in which every measured event has happened.
-func used(t *testing.T) scrape {
+func used(t *testing.T) lab.Samples {
 	t.Helper()
 	w := run(t, allInOne, flags{all: measured, worker: []string{"--pace", "100"}})
 	w.answer(t, greedy(short, "max_tokens", 5))
@@ -35,14 +36,14 @@ var prometheusOwn = []string{"up", "scrape_duration_seconds"}
 
 var (
 	quoted   = regexp.MustCompile(`"[^"]*"`)
-	selected = regexp.MustCompile(`\b((?:whence|gen_ai|go|process|scrape)_\w+|up)\b(\{[^}]*\})?`)
+	selected = regexp.MustCompile(`\b((?:whence|gen_ai|go|process|lab.Samples)_\w+|up)\b(\{[^}]*\})?`)
 	grouped  = regexp.MustCompile(`\b(?:by|ignoring|on|without) \([^)]*\)`)
 	matched  = regexp.MustCompile(`reason(?:=|!=|=~|!~)"([^"]*)"`)
 )
 
 // refersTo checks that a PromQL expression names at least one of our metrics, and only existing
 // ones.
-func (s scrape) refersTo(t *testing.T, where, expr string) {
+func refersTo(t *testing.T, s lab.Samples, where, expr string) {
 	t.Helper()
 	for _, m := range matched.FindAllStringSubmatch(expr, -1) {
 		for word := range strings.SplitSeq(m[1], "|") {
@@ -57,7 +58,7 @@ func (s scrape) refersTo(t *testing.T, where, expr string) {
 		t.Errorf("%s: no metric of ours in %s", where, expr)
 	}
 	for _, name := range names {
-		if !s.has(name[1]) && !strings.Contains(" "+strings.Join(prometheusOwn, " ")+" ", " "+name[1]+" ") {
+		if !s.Has(name[1]) && !strings.Contains(" "+strings.Join(prometheusOwn, " ")+" ", " "+name[1]+" ") {
 			t.Errorf("%s: no scrape has %s", where, name[1])
 		}
 	}
@@ -83,7 +84,7 @@ func TestAlertsAndDashboardsNameExistingMetrics(t *testing.T) {
 	found := 0
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
-			s.refersTo(t, rule.Alert, rule.Expr)
+			refersTo(t, s, rule.Alert, rule.Expr)
 			found++
 		}
 	}
@@ -114,7 +115,7 @@ func TestAlertsAndDashboardsNameExistingMetrics(t *testing.T) {
 				t.Errorf("%s: %s shows nothing", file, panel.Title)
 			}
 			for _, target := range panel.Targets {
-				s.refersTo(t, panel.Title, target.Expr)
+				refersTo(t, s, panel.Title, target.Expr)
 			}
 		}
 	}
@@ -130,7 +131,7 @@ func TestPromtoolFindsNoFault(t *testing.T) {
 	} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = filepath.Join("..", "deploy", "prometheus")
-		cmd.Stdin = strings.NewReader(s.text)
+		cmd.Stdin = strings.NewReader(s.Text)
 		if out, err := cmd.CombinedOutput(); err != nil || args[1] == "metrics" && len(bytes.TrimSpace(out)) > 0 {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}

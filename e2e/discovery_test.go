@@ -6,35 +6,30 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // An etcdServer is a real etcd server that the test starts.
 type etcdServer struct {
-	file, addr, peer, dir string
-	process               *process
+	process *process
+	url     string
 }
 
 func startEtcd(t *testing.T) *etcdServer {
 	t.Helper()
-	s := &etcdServer{file: tool(t, "etcd"), addr: freeAddr(t), peer: freeAddr(t), dir: t.TempDir()}
-	s.start(t)
+	c, url, err := lab.Etcd(t.TempDir())
+	if err != nil {
+		missing(t, "%v", err)
+	}
+	s := &etcdServer{startCommand(t, c), url}
+	t.Cleanup(func() { s.process.kill(t) }) // a signal ends it
 	return s
 }
 
-// start starts the server with the data in its directory.
-func (s *etcdServer) start(t *testing.T) {
-	t.Helper()
-	s.process = startFile(t, "etcd", s.file, "--data-dir", s.dir, "--listen-client-urls", "http://"+s.addr, "--advertise-client-urls", "http://"+s.addr,
-		"--listen-peer-urls", "http://"+s.peer, "--initial-advertise-peer-urls", "http://"+s.peer, "--initial-cluster", "default=http://"+s.peer)
-	s.process.ended = true // a signal ends it
-	t.Cleanup(func() { s.process.kill(t) })
-	s.process.await(t, s.process.logs, "that it is ready", func(line string) bool {
-		return strings.Contains(line, "ready to serve") || strings.Contains(line, "serving insecure client requests") || strings.Contains(line, "serving client")
-	})
-}
-
-func (s *etcdServer) workers() string { return "etcd://" + s.addr + "/whence/workers" }
-func (s *etcdServer) chats() string   { return "etcd://" + s.addr + "/whence/chats" }
+func (s *etcdServer) workers() string { return s.url + "/workers" }
+func (s *etcdServer) chats() string   { return s.url + "/chats" }
 
 func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	t.Parallel()
@@ -60,7 +55,7 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	}
 	found := func(what string, want ...string) time.Duration {
 		begun := time.Now()
-		eventually(t, what, func() bool { return slices.Equal(names(), want) })
+		polltest.Eventually(t, what, func() bool { return slices.Equal(names(), want) })
 		return time.Since(begun)
 	}
 	first := work("llm-worker/1")
@@ -78,7 +73,7 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	}
 	begun := time.Now()
 	second.kill(t)
-	eventually(t, "the dead one vanishes", func() bool { return len(w.workersNow(t)) == 1 })
+	polltest.Eventually(t, "the dead one vanishes", func() bool { return len(w.workersNow(t)) == 1 })
 	t.Log("a dead worker vanishes after", time.Since(begun))
 	for _, l := range all {
 		if got := l.completed(t); got != want {
@@ -91,10 +86,10 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	}
 	server.process.kill(t)
 	for _, p := range []*process{w.processes[chatService], w.processes[apiService]} {
-		p.await(t, p.logs, "that discovery does not answer", func(line string) bool { return strings.Contains(line, "discovery does not answer") })
+		p.await(t, p.Log, "that discovery does not answer", func(line string) bool { return strings.Contains(line, "discovery does not answer") })
 	}
-	if s := w.scrapeOf(t, w.processes[chatService]); !strings.Contains(s.text, `whence_discovery_unanswered{hop="chat-service"} 1`) {
-		t.Error(s.text)
+	if s := w.processes[chatService].scrape(t); !strings.Contains(s.Text, `whence_discovery_unanswered{hop="chat-service"} 1`) {
+		t.Error(s.Text)
 	}
 	for _, l := range all {
 		if got := l.completed(t); got != want {
@@ -102,10 +97,10 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 		}
 	}
 	w.works(t)
-	first.await(t, first.logs, "that it is not registered", func(line string) bool { return strings.Contains(line, `"not registered`) })
-	server.dir = t.TempDir() // loses all of its data
-	server.start(t)
-	w.processes[chatService].await(t, w.processes[chatService].logs, "that discovery answers again", func(line string) bool { return strings.Contains(line, "discovery answers again") })
+	first.await(t, first.Log, "that it is not registered", func(line string) bool { return strings.Contains(line, `"not registered`) })
+	server.process.Args[slices.Index(server.process.Args, "--data-dir")+1] = t.TempDir() // it loses all of its data
+	server.process.launch(t)
+	w.processes[chatService].await(t, w.processes[chatService].Log, "that discovery answers again", func(line string) bool { return strings.Contains(line, "discovery answers again") })
 	w.works(t)
 	work("llm-worker/3")
 	found("the old one and a new one are found", "llm-worker/1", "llm-worker/3")
@@ -116,20 +111,8 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 
 func TestSeveralChatServices(t *testing.T) {
 	t.Parallel()
-	w := &whence{topology: separate, processes: map[string]*process{}}
-	worker := service(t, llmWorker, "127.0.0.1:0", []string{"--pace", "40"})
-	var chats []*process
-	var addrs []string
-	for _, name := range []string{"chat-service/0", "chat-service/1"} {
-		p := service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", worker.listening(t)})
-		chats, addrs = append(chats, p), append(addrs, p.listening(t))
-	}
-	w.worker = worker.listening(t)
-	w.processes[llmWorker] = worker
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(addrs, ",")})
-	w.api = w.processes[apiService].listening(t)
-	w.connected(t)
-
+	w := assemble(t, lab.Layout{Workers: 1, Chats: 2, Edges: 1, Worker: []string{"--pace", "40"}})
+	chats := w.processes["chat-service/0"].listening(t) + "," + w.processes["chat-service/1"].listening(t)
 	holders := map[string]int{}
 	var all [4]*live
 	for i := range all {
@@ -143,7 +126,7 @@ func TestSeveralChatServices(t *testing.T) {
 	if holders["chat-service/0"] != 2 || holders["chat-service/1"] != 2 {
 		t.Error("one chat-service got all streams:", holders)
 	}
-	other := service(t, apiService, "127.0.0.1:0", []string{"--name", "api-service/other", "--chat", strings.Join(addrs, ",")})
+	other := service(t, apiService, "127.0.0.1:0", []string{"--name", "api-service/other", "--chat", chats})
 	for _, l := range all[2:] { // one stream on each chat-service
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+other.listening(t)+"/v1/streams/"+l.id, nil)
 		if err != nil {
@@ -160,7 +143,7 @@ func TestSeveralChatServices(t *testing.T) {
 			t.Error(e)
 		}
 	}
-	chats[0].kill(t)
+	w.processes["chat-service/0"].kill(t)
 	for _, l := range all[:2] { // one of these streams was on the lost chat-service
 		if e := l.rest(t); e.err != nil {
 			t.Error(e.err)

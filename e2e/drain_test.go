@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A victim is a process that a test ends.
@@ -23,7 +26,7 @@ var victims = []victim{
 	{separate, llmWorker, []string{"llm-worker/0", "chat-service", "api-service"}},
 }
 
-func eachVictim(t *testing.T, f flags, test func(*testing.T, *whence, victim)) {
+func eachVictim(t *testing.T, victims []victim, f flags, test func(*testing.T, *whence, victim)) {
 	t.Parallel()
 	for _, v := range victims {
 		t.Run(v.topology+" "+v.service, func(t *testing.T) {
@@ -34,15 +37,15 @@ func eachVictim(t *testing.T, f flags, test func(*testing.T, *whence, victim)) {
 }
 
 func TestDrainingProcessFinishesItsStreamsAndAcceptsNoMore(t *testing.T) {
-	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
+	eachVictim(t, victims, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
 		want := w.answer(t, greedy(long, "max_tokens", 60))
 		running := w.open(t, greedy(long, "max_tokens", 60)).begun(t)
 		p := w.processes[v.service]
 		p.terminate(t)
 		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
-		eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() != http.StatusOK })
+		polltest.Eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() != http.StatusOK })
 		select {
-		case <-p.exited:
+		case <-p.Exited():
 			t.Fatalf("/readyz did not report the drain of %s before its end", v.service)
 		default:
 		}
@@ -68,8 +71,9 @@ func TestDrainingProcessFinishesItsStreamsAndAcceptsNoMore(t *testing.T) {
 	})
 }
 
+// TestStreamsThatOutlastTheDrainEndWithAnError covers one process. TestWhodunit covers several.
 func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
-	eachVictim(t, flags{all: []string{"--drain", "100ms"}, worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
+	eachVictim(t, victims[:1], flags{all: []string{"--drain", "100ms"}, worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
 		running := w.open(t, greedy(long)).begun(t)
 		p := w.processes[v.service]
 		p.terminate(t)
@@ -87,7 +91,7 @@ func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
 // process may end the stream itself, if the machine is so busy that the stop comes later.
 func (w *whence) drained(t *testing.T, stream string, v victim) {
 	t.Helper()
-	at := slices.IndexFunc(hops, func(hop string) bool { return serviceOf(hop) == v.service })
+	at := slices.IndexFunc(hops, func(hop string) bool { return lab.ServiceOf(hop) == v.service })
 	for i, hop := range hops {
 		path := slices.Clone(hops[min(i, at) : max(i, at)+1])
 		if i < at {
@@ -103,10 +107,10 @@ func (w *whence) drained(t *testing.T, stream string, v victim) {
 	}
 }
 
-// TestSecondSignalEndsEachStreamOnce checks that the client and each hop get one ending, whichever
-// process gets the signals.
+// TestSecondSignalEndsEachStreamOnce checks that the client and each hop get one ending. It covers one
+// process. TestWhodunit covers several.
 func TestSecondSignalEndsEachStreamOnce(t *testing.T) {
-	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
+	eachVictim(t, victims[:1], flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
 		running := w.open(t, greedy(long)).begun(t)
 		p := w.processes[v.service]
 		p.terminate(t)

@@ -17,6 +17,8 @@ import (
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -180,12 +182,13 @@ func (w *whence) leaveEmbeddings(t *testing.T, id string) (s streamstory.Story) 
 		t.Error("the request was answered")
 	}
 	w.free(t)
-	eventually(t, "every hop has ended it", func() bool { s = w.why(t, id); return s.State == "ended" })
+	polltest.Eventually(t, "every hop has ended it", func() bool { s = w.why(t, id); return s.State == "ended" })
 	return s
 }
 
 func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	w := run(t, separate, flags{})
 	over := make(chan reply, 1)
 	go func() {
@@ -210,6 +213,7 @@ func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
 
 func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	for name, strike := range map[string]func(*process, *testing.T){"killed": (*process).kill, "drained": (*process).terminate} {
 		t.Run(name, func(t *testing.T) {
 			w := runFleet(t, 2, flags{worker: []string{"--drain", "50ms"}})
@@ -224,7 +228,7 @@ func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
 				over <- readAll(t, resp)
 			}()
 			var had string
-			eventually(t, "a worker makes them", func() bool {
+			polltest.Eventually(t, "a worker makes them", func() bool {
 				if w.load(t).GetRunning() > 0 {
 					had = workerName(0)
 					return true

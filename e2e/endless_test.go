@@ -193,7 +193,7 @@ func (l *listener) row(t *testing.T, part string, sent, grown int64, burnt time.
 // resetPeak makes peak measure from now on, and returns the resident memory of the process, in bytes.
 func (p *process) resetPeak(t *testing.T) int64 {
 	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Pid()), []byte("5"), 0); err != nil {
 		t.Skip(err) // only Linux has this file
 	}
 	return residentMemory(t, p)
@@ -202,7 +202,7 @@ func (p *process) resetPeak(t *testing.T) int64 {
 // peak returns the largest resident memory of the process since resetPeak, in bytes.
 func (p *process) peak(t *testing.T) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func (p *process) peak(t *testing.T) int64 {
 // cpu returns the CPU time of the process.
 func (p *process) cpu(t *testing.T) time.Duration {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
@@ -57,7 +58,7 @@ func TestClientThatLeavesIsAnAbortAtTheEngine(t *testing.T) {
 			}
 			l := w.open(t, greedy(long)).begun(t)
 			l.close()
-			eventually(t, "the engine has been told to abort", func() bool {
+			polltest.Eventually(t, "the engine has been told to abort", func() bool {
 				ids := server.AbortedIDs()
 				return len(ids) == 1 && strings.HasPrefix(ids[0], l.id+"-")
 			})
@@ -66,7 +67,7 @@ func TestClientThatLeavesIsAnAbortAtTheEngine(t *testing.T) {
 			if last := story.Hops[len(story.Hops)-1]; story.Reason != "client_gone" || story.Origin != "client" || last.StopConfirmedMS == nil {
 				t.Errorf("%+v", story)
 			}
-			eventually(t, "the engine is idle", func() bool { return server.Live.Load() == 0 })
+			polltest.Eventually(t, "the engine is idle", func() bool { return server.Live.Load() == 0 })
 			w.probedIdle(t)
 		})
 	}
@@ -93,7 +94,7 @@ func TestRequestThatNoEngineHonoursIsRefusedByName(t *testing.T) {
 	api := service(t, apiService, "127.0.0.1:0", []string{"--chat", chat.listening(t)})
 	w.api = api.listening(t)
 	w.ready(t)
-	eventually(t, "a request with a seed is answered", func() bool {
+	polltest.Eventually(t, "a request with a seed is answered", func() bool {
 		return w.post(t, greedy(short, "max_tokens", 5, "seed", 7)).status == http.StatusOK // once chat-service knows both workers
 	})
 	if len(server.Asked()) != 0 || len(vllm.Asked()) != 1 || vllm.Asked()[0].Sampling["seed"] != uint64(7) {

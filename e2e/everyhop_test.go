@@ -1,12 +1,12 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/lab"
 )
 
 // TestStoryHasEveryHopThatAStreamHasLeft kills the chat-service of a stream, and then the worker of
@@ -14,25 +14,8 @@ import (
 // whichever chat-service is asked, and the lists of streams find the stream by each worker.
 func TestStoryHasEveryHopThatAStreamHasLeft(t *testing.T) {
 	t.Parallel()
-	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
-	hops := map[string]*process{}
-	var workers, chats []string
-	for i := range 2 {
-		name := fmt.Sprint("llm-worker/", i)
-		hops[name] = service(t, llmWorker, "127.0.0.1:0", []string{"--name", name, "--pace", "60"})
-		workers = append(workers, hops[name].listening(t))
-	}
-	for i := range 2 {
-		name := fmt.Sprint("chat-service/", i)
-		hops[name] = service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", strings.Join(workers, ",")})
-		chats = append(chats, hops[name].listening(t))
-	}
-	w.worker = workers[0]
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(chats, ",")})
-	w.api = w.processes[apiService].listening(t)
-	w.connected(t)
-	eventually(t, "both workers are known", func() bool { return strings.HasPrefix(string(w.get(t, "/readyz").body), "ok: 2 of 2") })
-
+	w := &fleet{whence: assemble(t, lab.Layout{Workers: 2, Chats: 2, Edges: 1, Worker: []string{"--pace", "60"}})}
+	hops := w.processes
 	killed := map[string]bool{}
 	for _, service := range []string{chatService, llmWorker} {
 		l := w.open(t, usageOf(greedy(long))).begun(t)

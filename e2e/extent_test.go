@@ -78,7 +78,7 @@ func TestLeavingReportsTheExtent(t *testing.T) {
 		if out, logs, status := output(t, "whence", "why", id, "--url", w.url("")); status != 0 || !strings.Contains(out, "\nthe client left ") {
 			t.Errorf("%s: whence why: %d %s%s", row.extent, status, out, logs)
 		}
-		if n := w.scrapeOf(t, w.processes[apiService]).sum("whence_clients_left_total", "hop="+apiService, "extent="+row.extent); n != 1 {
+		if n := w.processes[apiService].scrape(t).Sum("whence_clients_left_total", "hop="+apiService, "extent="+row.extent); n != 1 {
 			t.Errorf("%s is counted %v times", row.extent, n)
 		}
 		w.idle(t)

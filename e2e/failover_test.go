@@ -13,6 +13,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 var (
@@ -115,7 +117,7 @@ func (s *failoverStage) play(t *testing.T, r *result) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	w := &whence{topology: separate, api: api.listening(t), http: &http.Client{Transport: transport, Timeout: hangGuard}}
-	eventually(t, "all workers are healthy", func() bool {
+	polltest.Eventually(t, "all workers are healthy", func() bool {
 		var models struct {
 			Data []struct{ Workers struct{ Healthy int } }
 		}

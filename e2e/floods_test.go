@@ -19,7 +19,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 )
 
@@ -114,7 +114,7 @@ func (a *attacker) answers() map[string]int {
 // await returns when the server has closed the connection.
 func (a *attacker) await(t *testing.T, what string) {
 	t.Helper()
-	eventually(t, what, a.closed)
+	polltest.Eventually(t, what, a.closed)
 }
 
 func (a *attacker) closed() bool {
@@ -254,15 +254,15 @@ func TestFloodsEndWithTheirConnection(t *testing.T) {
 			neighbour := w.open(t, greedy(short)).begun(t)
 			a := p.attack(t)
 			sent, all := flood(a)
-			a.await(t, fmt.Sprintf("%s: %s: the connection is closed", process.name, name))
+			a.await(t, fmt.Sprintf("%s: %s: the connection is closed", process.Name, name))
 			if sent >= all {
-				t.Errorf("%s: %s: the server took all %d frames; it answered %v", process.name, name, all, a.answers())
+				t.Errorf("%s: %s: the server took all %d frames; it answered %v", process.Name, name, all, a.answers())
 			}
 			if grown := residentMemory(t, process) - before; grown > floodMemory {
-				t.Errorf("%s: %s: the server's memory grew by %d MiB", process.name, name, grown>>20)
+				t.Errorf("%s: %s: the server's memory grew by %d MiB", process.Name, name, grown>>20)
 			}
 			if e := neighbour.rest(t); !e.done || e.text.String() != want {
-				t.Errorf("%s: %s: the stream of another client is %q", process.name, name, e.text.String())
+				t.Errorf("%s: %s: the stream of another client is %q", process.Name, name, e.text.String())
 			}
 		}
 	}
@@ -290,11 +290,11 @@ func TestClosedWindowsAreBounded(t *testing.T) {
 			_ = a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: a.block(), EndHeaders: true})
 			_ = a.framer.WriteData(id, true, make([]byte, 5)) // an empty message
 		})
-		eventually(t, process.name+": the connection is closed, or further calls are refused", func() bool {
+		polltest.Eventually(t, process.Name+": the connection is closed, or further calls are refused", func() bool {
 			return a.closed() || a.answers()["REFUSED_STREAM"] > 0
 		})
 		if grown := residentMemory(t, process) - before; grown > floodMemory {
-			t.Errorf("%s: the server's memory grew by %d MiB", process.name, grown>>20)
+			t.Errorf("%s: the server's memory grew by %d MiB", process.Name, grown>>20)
 		}
 	}
 	w.works(t)
@@ -334,10 +334,10 @@ func TestUnprocessedFramesAreBounded(t *testing.T) {
 			_, err = conn.Write(out.Bytes())
 		}
 		if err == nil {
-			t.Errorf("%s took %d MiB from a caller that reads nothing", process.name, unreadBytes>>20)
+			t.Errorf("%s took %d MiB from a caller that reads nothing", process.Name, unreadBytes>>20)
 		}
 		if grown := residentMemory(t, process) - before; grown > floodMemory {
-			t.Errorf("%s: the memory grew by %d MiB", process.name, grown>>20)
+			t.Errorf("%s: the memory grew by %d MiB", process.Name, grown>>20)
 		}
 		_ = conn.Close()
 	}

@@ -37,17 +37,17 @@ func TestGatewayHasBothHops(t *testing.T) {
 	if !slices.Equal(told, hops) {
 		t.Errorf("the story has the hops %v, want %v", told, hops)
 	}
-	s := w.scrapeOf(t, w.processes[apiService])
+	s := w.processes[apiService].scrape(t)
 	for hop, completed := range map[string]float64{apiService: 1, chatService: 2} {
-		if n := s.sum("whence_stream_endings_total", "hop="+hop, "reason=completed"); n != completed {
+		if n := s.Sum("whence_stream_endings_total", "hop="+hop, "reason=completed"); n != completed {
 			t.Errorf("%s has %v completed streams, want %v", hop, n, completed)
 		}
-		if n := s.sum("whence_stream_endings_total", "hop="+hop, "reason=client_gone"); n != 1 {
+		if n := s.Sum("whence_stream_endings_total", "hop="+hop, "reason=client_gone"); n != 1 {
 			t.Errorf("%s has %v streams whose client has gone, want 1", hop, n)
 		}
 	}
 	seen := map[string]bool{}
-	for line := range strings.Lines(s.text) {
+	for line := range strings.Lines(s.Text) {
 		series, _, _ := strings.Cut(line, " ")
 		if !strings.HasPrefix(line, "#") && seen[series] {
 			t.Errorf("%s is exposed twice", series)

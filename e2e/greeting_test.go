@@ -14,9 +14,9 @@ import (
 func (p *process) pasted(t *testing.T, name string) string {
 	t.Helper()
 	p.greeting(t) // the last line
-	_, command, ok := strings.Cut(p.out.String(), "\n"+name+" ")
+	_, command, ok := strings.Cut(p.Out.String(), "\n"+name+" ")
 	if !ok {
-		t.Fatalf("the greeting has no %s:\n%s", name, p.out)
+		t.Fatalf("the greeting has no %s:\n%s", name, p.Out)
 	}
 	command, _, _ = strings.Cut(command, "\n\n")
 	return name + " " + command

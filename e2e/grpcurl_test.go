@@ -186,23 +186,3 @@ func TestGRPCurlReportsErrors(t *testing.T) {
 		w.works(t)
 	})
 }
-
-func TestOperatorStopsAStream(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		for _, at := range []struct{ addr, method, path string }{
-			{w.chat, "whence.chat.v1.Chat/Stop", "operator > chat-service > api-service"},
-			{w.worker, "whence.worker.v1.Worker/Stop", "operator > llm-worker/0 > chat-service > api-service"},
-		} {
-			running := w.open(t, greedy(long)).begun(t)
-			out, ok := grpcurl(t, at.addr, "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, running.id), at.method)
-			if !ok || !strings.Contains(out, `"age"`) {
-				t.Errorf("%s: %s", at.method, out)
-			}
-			e := running.failed(t)
-			if e.reason() != "operator_stop" || strings.Join(e.Path, " > ") != at.path {
-				t.Errorf("after %s the client reads reason %q, path %v", at.method, e.reason(), e.Path)
-			}
-			w.idle(t)
-		}
-	})
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/idl/gen/example/grpc/prices"
 	pricesservice "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/lab"
 )
 
 const guide = "../docs/explanation/streaming-guide.md"
@@ -45,7 +46,7 @@ func TestTheGuidesCommandsWork(t *testing.T) {
 	m.read(t, w.api).begun()
 	w.cancel(t, w.api, m.ID)
 	w.ended(t, apiService, m.ID)
-	addresses := strings.NewReplacer("127.0.0.1:8080", w.api, "127.0.0.1:9080", w.processes[apiService].metrics(t))
+	addresses := strings.NewReplacer("127.0.0.1:8080", w.api, "127.0.0.1:9080", must(t)(w.processes[apiService].Metrics()))
 	command, out := "", ""
 	for line := range strings.Lines(block) {
 		line = strings.TrimSpace(line)
@@ -54,7 +55,7 @@ func TestTheGuidesCommandsWork(t *testing.T) {
 		case isCommand:
 			command = addresses.Replace(next)
 			cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
-			cmd.Env = append(cleanEnv(), "ID="+m.ID, "PATH="+filepath.Dir(binary(t, "whence"))+":"+os.Getenv("PATH"))
+			cmd.Env = append(lab.Environment(), "ID="+m.ID, "PATH="+filepath.Dir(binary(t, "whence"))+":"+os.Getenv("PATH"))
 			b, err := cmd.CombinedOutput()
 			if out = string(b); err != nil {
 				t.Errorf("%s: %v\n%s", command, err, out)

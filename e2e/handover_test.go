@@ -11,6 +11,7 @@ import (
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // handing returns flags for simulators of these roles.
@@ -133,7 +134,7 @@ func TestStopWhileAPromptIsReadEndsOnAllHops(t *testing.T) {
 			status <- readAll(t, resp).status
 		}
 	}()
-	eventually(t, "that the prompt is being read", func() bool {
+	polltest.Eventually(t, "that the prompt is being read", func() bool {
 		resp, err := w.http.Get(w.url("/v1/streams/" + id))
 		if err != nil {
 			return false
@@ -165,7 +166,7 @@ func (s *scene) leaveInHandover() *refusal {
 	conn := s.dial(s.t, greedy(long, "stream", true), s.id)
 	s.procs[lost].logged(s.t, "that the prompt is read", func(r record) bool { return r.Msg == "fault" })
 	s.fault(func() { _ = conn.Close() })
-	eventually(s.t, "that the handover is abandoned", func() bool {
+	polltest.Eventually(s.t, "that the handover is abandoned", func() bool {
 		over := s.record(chatService).GetHandovers()
 		return len(over) == 1 && over[0].GetFrom() == lost && over[0].GetTo() == "" && over[0].GetReason() == streamv1.Reason_REASON_CLIENT_GONE
 	})

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
@@ -40,7 +41,7 @@ func TestEveryHopReportsTheProblemOfAnEngine(t *testing.T) {
 	w.post(t, greedy(short, "max_tokens", 1)) // the refusal makes the worker run a trial
 	const says = "the server that generates answered with status 401: it refuses the worker's key"
 	problem := fmt.Sprintf("no healthy worker for %q: llm-worker/0: %s", model, says)
-	eventually(t, "/readyz says why", func() bool {
+	polltest.Eventually(t, "/readyz says why", func() bool {
 		r := w.get(t, "/readyz")
 		return r.status == http.StatusServiceUnavailable && strings.Contains(string(r.body), problem)
 	})
@@ -59,7 +60,7 @@ func TestEveryHopReportsTheProblemOfAnEngine(t *testing.T) {
 	}
 	for service, message := range map[string]string{llmWorker: "upstream is not healthy", chatService: "worker is not healthy", apiService: "a chat-service cannot be used"} {
 		p := w.processes[service]
-		line := p.await(t, p.logs, "why it is not ready", func(line string) bool { return strings.Contains(line, message) })
+		line := p.await(t, p.Log, "why it is not ready", func(line string) bool { return strings.Contains(line, message) })
 		if !strings.Contains(line, says) || strings.Contains(line, "sk-secret") {
 			t.Errorf("%s logs %s", service, line)
 		}
@@ -75,7 +76,7 @@ func TestEveryHopNamesAnUnreachableWorker(t *testing.T) {
 	w := run(t, separate, flags{})
 	w.processes[llmWorker].kill(t)
 	const says = "it cannot be reached: connection refused"
-	eventually(t, "/readyz says why", func() bool {
+	polltest.Eventually(t, "/readyz says why", func() bool {
 		r := w.get(t, "/readyz")
 		return r.status == http.StatusServiceUnavailable && strings.Contains(string(r.body), "llm-worker/0: "+says)
 	})

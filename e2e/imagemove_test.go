@@ -3,11 +3,11 @@ package e2e
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/whence-dev/whence/internal/seeingtest"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
 )
@@ -16,20 +16,12 @@ import (
 func twoWorkers(t *testing.T, engine string, urls [2]string) (w *whence, workers [2]*process) {
 	t.Helper()
 	of := []string{"--model", seeingDir(t), "--model-name", model}
-	addrs := make([]string, 2)
+	own := map[string][]string{}
 	for i, url := range urls {
-		workers[i] = service(t, llmWorker, "127.0.0.1:0", of, []string{"--engine", engine, "--upstream", url, "--name", workerName(i)})
-		addrs[i] = workers[i].listening(t)
+		own[workerName(i)] = []string{"--engine", engine, "--upstream", url}
 	}
-	chat := service(t, chatService, "127.0.0.1:0", of, []string{"--worker", strings.Join(addrs, ",")})
-	w = &whence{topology: separate, worker: addrs[0], chat: chat.listening(t), processes: map[string]*process{chatService: chat, workerName(0): workers[0], workerName(1): workers[1]}}
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat})
-	w.api = w.processes[apiService].listening(t)
-	w.connected(t)
-	eventually(t, "both workers are healthy", func() bool {
-		return strings.Contains(string(w.get(t, "/v1/models").body), `"workers":{"healthy":2,"known":2}`)
-	})
-	return w, workers
+	w = assemble(t, lab.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: of, Chat: of, Own: own})
+	return w, [2]*process{w.processes[workerName(0)], w.processes[workerName(1)]}
 }
 
 // TestStreamWithImagesMovesToAnotherSGLangWithThem kills the stream's worker in mid-answer.

@@ -71,7 +71,7 @@ func silent(t *testing.T, w *whence, secrets ...string) {
 	t.Helper()
 	for name, p := range w.processes {
 		for _, secret := range append(secrets, image) {
-			if strings.Contains(p.logs.String(), secret) {
+			if strings.Contains(p.Log.String(), secret) {
 				t.Errorf("%s has logged an image or its URL", name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 )
@@ -35,7 +36,7 @@ func TestIndexSeesTheEmbeddedCache(t *testing.T) {
 	defer watching.Wait()
 	defer cancel()
 	w := workers.Members()[0]
-	eventually(t, "the worker is healthy", func() bool { return w.Info() != nil })
+	polltest.Eventually(t, "the worker is healthy", func() bool { return w.Info() != nil })
 	client := workerv1.NewWorkerClient(dialGRPC(t, addr))
 	// prompt returns 200 tokens, three blocks and a part.
 	prompt := func(first uint32) *workerv1.TokenRequest {
@@ -56,11 +57,11 @@ func TestIndexSeesTheEmbeddedCache(t *testing.T) {
 		t.Errorf("%d tokens of an empty cache", n)
 	}
 	run(prompt(1))
-	eventually(t, "the index has the first prompt", func() bool { return cached(prompt(1)) == 192 })
+	polltest.Eventually(t, "the index has the first prompt", func() bool { return cached(prompt(1)) == 192 })
 	run(prompt(2)) // with the first, more than six blocks
-	eventually(t, "the index has the second prompt", func() bool { return cached(prompt(2)) == 192 })
+	polltest.Eventually(t, "the index has the second prompt", func() bool { return cached(prompt(2)) == 192 })
 	run(prompt(3))
-	eventually(t, "the index has the third prompt instead of the first", func() bool { return cached(prompt(3)) == 192 && cached(prompt(1)) < 192 })
+	polltest.Eventually(t, "the index has the third prompt instead of the first", func() bool { return cached(prompt(3)) == 192 && cached(prompt(1)) < 192 })
 }
 
 // TestConversationsAreRoutedToTheirCache runs conversations on fleets of worker processes and

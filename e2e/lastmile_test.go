@@ -46,7 +46,7 @@ type mileScene struct {
 // restartHop restarts a hop that has ended, on its old address.
 func (m *mileScene) restartHop(hop string) {
 	m.t.Helper()
-	m.start(apiService, hop, m.addrs[hop], []string{"--chat", m.addrs[chatService]}, m.flags.all, m.flags.api)
+	m.procs[hop].relaunch(m.t)
 	m.ready(m.t)
 }
 
@@ -102,7 +102,7 @@ func TestLastMile(t *testing.T) {
 	server := startRedis(t)
 	m := &mileScene{browser: openBrowser(t)}
 	m.scene = stage(t, "", t.TempDir(), flags{
-		api:    []string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests", "--cors-origin", page.URL},
+		api:    []string{"--redis", server.url, "--token-key", "for tests", "--cors-origin", page.URL},
 		worker: []string{"--pace", fmt.Sprint(milePace)},
 	})
 	m.network = relayed(t, m.addrs[api0])

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +23,7 @@ func TestOnlyWorkerKeepsItsStreamsWithoutItsLease(t *testing.T) {
 	worker := startWorker(t, "llm-worker/1", model, "--register", server.workers())
 	worker.logged(t, "that it is registered", func(r record) bool { return r.Msg == "registered" })
 	w.ready(t)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.addr}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Split(server.url, "/")[2]}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 // Package e2e runs the commands as separate processes and talks to them over sockets, as users do:
 // with the OpenAI SDKs, curl, grpcurl, gRPC clients and a browser.
 //
-// Every test starts its processes on free loopback ports, in both topologies unless the test is
-// about one of them. Every process must end with status 0 on SIGTERM. Tests wait for events, within
+// Every test starts its processes on free loopback ports, one process per service unless the test is
+// about another topology. The full tier runs most tests with all services in one process, too. Every process must end with status 0 on SIGTERM. Tests wait for events, within
 // patience, and do not sleep. A test whose tool is not installed is skipped, unless the environment
 // has CI=true: then every test must run.
 //

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A tally holds a client's counts of its streams.
@@ -64,11 +67,11 @@ type want struct {
 	value  int
 }
 
-func (w *whence) shows(t *testing.T, wants ...want) scrape {
+func (w *whence) shows(t *testing.T, wants ...want) lab.Samples {
 	t.Helper()
 	s := w.scrape(t)
 	for _, want := range wants {
-		if got := s.sum(want.name, want.labels...); got != float64(want.value) {
+		if got := s.Sum(want.name, want.labels...); got != float64(want.value) {
 			t.Errorf("%s %v is %v, want %d", want.name, want.labels, got, want.value)
 		}
 	}
@@ -145,12 +148,12 @@ func (w *whence) completeStreams(t *testing.T) tally {
 		wants = append(wants, same...)
 	}
 	s := w.shows(t, wants...)
-	if n := s.sum("whence_batch_size_sum"); n < float64(total.completion) { // one token each, plus the prompt tokens
+	if n := s.Sum("whence_batch_size_sum"); n < float64(total.completion) { // one token each, plus the prompt tokens
 		t.Errorf("%v places in steps for %d tokens", n, total.completion)
 	}
 	for _, name := range []string{"whence_messages_total", "whence_bytes_total"} {
 		for i := range len(hops) - 1 {
-			up, down := s.sum(name, "hop="+hops[i], "direction=recv"), s.sum(name, "hop="+hops[i+1], "direction=send")
+			up, down := s.Sum(name, "hop="+hops[i], "direction=recv"), s.Sum(name, "hop="+hops[i+1], "direction=send")
 			about := 0.0
 			if name == "whence_bytes_total" { // each side samples one message in eight independently
 				about = down / 4
@@ -161,7 +164,7 @@ func (w *whence) completeStreams(t *testing.T) tally {
 		}
 	}
 	for _, hop := range hops { // gaps are counted between messages with tokens
-		gaps, sent := s.sum("whence_message_gap_seconds_count", "hop="+hop, "direction=send"), s.sum("whence_messages_total", "hop="+hop, "direction=send")
+		gaps, sent := s.Sum("whence_message_gap_seconds_count", "hop="+hop, "direction=send"), s.Sum("whence_messages_total", "hop="+hop, "direction=send")
 		if gaps != sent-float64(3*total.streams-total.stops) { // all but Started, the first message with tokens, and an End without tokens
 			t.Errorf("%s: %v gaps of %v messages", hop, gaps, sent)
 		}
@@ -239,20 +242,20 @@ func (w *whence) refuseRequests(t *testing.T) {
 		want{"whence_stream_endings_total", []string{"hop=chat-service", "reason=not_found", "origin=chat-service"}, 1},
 		want{"whence_stream_endings_total", []string{"hop=api-service", "reason=invalid", "origin=chat-service"}, 1},
 		want{"whence_stream_endings_total", []string{"hop=chat-service", "reason=invalid", "origin=chat-service"}, 1},
-		want{"whence_stream_endings_total", []string{"hop=llm-worker/0"}, int(before.sum("whence_stream_endings_total", "hop=llm-worker/0"))},
+		want{"whence_stream_endings_total", []string{"hop=llm-worker/0"}, int(before.Sum("whence_stream_endings_total", "hop=llm-worker/0"))},
 	)
 }
 
 // leaveStreams lets clients leave, and checks the figures of running streams.
 func (w *whence) leaveStreams(t *testing.T, done, stopped tally) {
 	t.Helper()
-	sent := w.scrape(t).sum("whence_tokens_total", "hop=api-service", "direction=send")
+	sent := w.scrape(t).Sum("whence_tokens_total", "hop=api-service", "direction=send")
 	var ids []string
 	for range 4 {
 		l := w.open(t, greedy(long)).begun(t)
 		w.shows(t, everyHop("whence_streams_live", 1)...)
-		eventually(t, "the metrics have the tokens of a running stream", func() bool { // a token is counted after its write
-			return w.scrape(t).sum("whence_tokens_total", "hop=api-service", "direction=send") > sent
+		polltest.Eventually(t, "the metrics have the tokens of a running stream", func() bool { // a token is counted after its write
+			return w.scrape(t).Sum("whence_tokens_total", "hop=api-service", "direction=send") > sent
 		})
 		l.close()
 		w.clientGone(t, l.id)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
-
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 )
 
@@ -113,9 +113,8 @@ func TestMigration(t *testing.T) {
 				s.hit(w.workers[victim], t)
 			})
 			s.mend(w.workers[victim], t)
-			if p := w.workers[victim]; s.restart {
-				w.workers[victim] = start(t, llmWorker, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...)
-				w.workers[victim].listening(t)
+			if s.restart {
+				w.workers[victim].relaunch(t)
 			}
 			w.awaitReports(t, time.Now())
 			s.judge(t, w, read, want)
@@ -132,7 +131,7 @@ func TestMigration(t *testing.T) {
 // awaitReports waits until every worker is used and has reported its load since a time.
 func (w *fleet) awaitReports(t *testing.T, since time.Time) {
 	t.Helper()
-	eventually(t, "all workers are used again", func() bool {
+	polltest.Eventually(t, "all workers are used again", func() bool {
 		resp, err := w.http.Get(w.url("/v1/workers"))
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
@@ -156,7 +157,7 @@ func watched(t *testing.T, workers ...string) (pool *route.Pool, leave func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
 	watching.Go(func() { pool.Watch(ctx, func(bool) {}) })
-	eventually(t, fmt.Sprint(len(workers), " workers are healthy"), func() bool {
+	polltest.Eventually(t, fmt.Sprint(len(workers), " workers are healthy"), func() bool {
 		healthy, known := pool.Count()
 		return healthy == known
 	})

@@ -69,7 +69,7 @@ func (w *whence) refuseStops(t *testing.T, id, service, addr string, known, stra
 	}
 	defer over.Close()
 	callers := map[string]grpc.ClientConnInterface{"plain": dialGRPC(t, addr), "named": over}
-	if !slices.Contains(w.processes[service].args, overGRPC) {
+	if !slices.Contains(w.processes[service].Args, overGRPC) {
 		links := linkAddress(t, addr, known)
 		plain, strange := link.NewClient(links, link.Options{}), link.NewClient(links, link.Options{TLS: named})
 		defer plain.Close()

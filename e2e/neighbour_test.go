@@ -3,11 +3,14 @@ package e2e
 import (
 	"sync"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // TestDeadCallersDoNotDisturbOtherCallers: when an api-service is killed, the streams of another
 // api-service continue on their worker.
 func TestDeadCallersDoNotDisturbOtherCallers(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	w := runFleet(t, 2, flags{worker: []string{"--pace", "40"}})
 	for range 4 {

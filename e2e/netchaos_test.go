@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/bench/wire"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 type netFault struct {
 	callee string
 	name   string
-	wire   wire.Fault
+	wire   lab.WireFault
 	signal syscall.Signal // SIGSTOP freezes the callee, SIGKILL kills it; 0 for none
 }
 
@@ -36,17 +37,17 @@ func drawFault(random *rand.Rand) netFault {
 	f := netFault{callee: []string{workers[0], workers[1], chatService}[random.IntN(3)]}
 	switch random.IntN(8) {
 	case 0:
-		f.name, f.wire = "drop", wire.Fault{HoldToCallee: true, HoldToCaller: true}
+		f.name, f.wire = "drop", lab.WireFault{HoldToCallee: true, HoldToCaller: true}
 	case 1:
-		f.name, f.wire = "drop to the callee", wire.Fault{HoldToCallee: true}
+		f.name, f.wire = "drop to the callee", lab.WireFault{HoldToCallee: true}
 	case 2:
-		f.name, f.wire = "drop to the caller", wire.Fault{HoldToCaller: true}
+		f.name, f.wire = "drop to the caller", lab.WireFault{HoldToCaller: true}
 	case 3:
-		f.name, f.wire = "delay", wire.Fault{Delay: time.Duration(1+random.IntN(100)) * time.Millisecond}
+		f.name, f.wire = "delay", lab.WireFault{Delay: time.Duration(1+random.IntN(100)) * time.Millisecond}
 	case 4:
-		f.name, f.wire = "cut in mid-frame", wire.Fault{Cut: 1 + random.IntN(40)}
+		f.name, f.wire = "cut in mid-frame", lab.WireFault{Cut: 1 + random.IntN(40)}
 	case 5:
-		f.name, f.wire = "half-open", wire.Fault{Orphan: true}
+		f.name, f.wire = "half-open", lab.WireFault{Orphan: true}
 	case 6:
 		f.name, f.signal = "killed", syscall.SIGKILL
 	default:
@@ -60,8 +61,8 @@ func drawFault(random *rand.Rand) netFault {
 // token once; and the edge logs what the client saw. scripts/chaos plays longer schedules.
 func TestNetworkChaos(t *testing.T) {
 	tier.Full(t)
-	m := &chaosPath{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
-	wires := map[string]*wire.Wire{}
+	m := &chaosPath{t: t, addrs: map[string]string{}, procs: map[string]*process{}}
+	wires := map[string]*lab.Wire{}
 	for _, hop := range workers {
 		wires[hop] = m.startWired(hop, "--pace", "100")
 	}
@@ -112,7 +113,7 @@ func TestNetworkChaos(t *testing.T) {
 	wg.Wait()
 	t.Logf("seed %d: %v", *netChaosSeed, outcomes)
 	w.ready(t)
-	eventually(t, "the path answers again", func() bool { return w.post(t, greedy(short)).status == http.StatusOK })
+	polltest.Eventually(t, "the path answers again", func() bool { return w.post(t, greedy(short)).status == http.StatusOK })
 	w.idle(t)
 	b := m.endings()
 	for id, outcome := range ids {
@@ -129,11 +130,11 @@ func TestNetworkChaos(t *testing.T) {
 }
 
 // startWired starts a hop behind a wire, on both of its ports.
-func (m *chaosPath) startWired(hop string, args ...string) *wire.Wire {
+func (m *chaosPath) startWired(hop string, args ...string) *lab.Wire {
 	m.t.Helper()
 	links := freeAddr(m.t)
 	m.startHop(hop, append([]string{"--link-port", links[strings.LastIndexByte(links, ':')+1:]}, args...)...)
-	w, err := wire.New(m.addrs[hop], links)
+	w, err := lab.NewWire(m.addrs[hop], links)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -141,33 +142,25 @@ func (m *chaosPath) startWired(hop string, args ...string) *wire.Wire {
 	return w
 }
 
-func (m *chaosPath) inject(f netFault, w *wire.Wire) {
+func (m *chaosPath) inject(f netFault, w *lab.Wire) {
 	switch f.signal {
 	case 0:
 		w.Set(f.wire)
 	case syscall.SIGKILL:
-		m.procs[f.callee][len(m.procs[f.callee])-1].kill(m.t)
+		m.procs[f.callee].kill(m.t)
 	default:
-		m.signal(f.callee, f.signal)
+		m.procs[f.callee].signal(m.t, f.signal)
 	}
 }
 
-func (m *chaosPath) heal(f netFault, w *wire.Wire) {
+func (m *chaosPath) heal(f netFault, w *lab.Wire) {
 	switch f.signal {
 	case 0:
-		w.Set(wire.Fault{})
+		w.Set(lab.WireFault{})
 	case syscall.SIGKILL:
-		m.restart(f.callee, m.addrs[f.callee])
+		m.procs[f.callee].relaunch(m.t)
 	default:
-		m.signal(f.callee, syscall.SIGCONT)
-	}
-}
-
-func (m *chaosPath) signal(hop string, s syscall.Signal) {
-	m.t.Helper()
-	p := m.procs[hop][len(m.procs[hop])-1]
-	if err := p.cmd.Process.Signal(s); err != nil {
-		m.t.Fatal(err)
+		m.procs[f.callee].signal(m.t, syscall.SIGCONT)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // npmPatience bounds the installation of packages, and nodePatience one run of a Node test or of an
@@ -184,6 +186,7 @@ func TestMissingBinariesAreInstalled(t *testing.T) {
 }
 
 func TestOpenAINodeWorks(t *testing.T) {
+	tier.Full(t)
 	tool(t, "node")
 	eachTopology(t, flags{worker: []string{"--pace", "200"}}, func(t *testing.T, w *whence) {
 		nodeTest(t, "sdk-node", "WHENCE_URL=http://"+w.api)

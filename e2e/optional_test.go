@@ -2,9 +2,9 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // missing ends a test that cannot run here: the test is skipped, or fails with CI=true.
@@ -19,11 +19,9 @@ func missing(t *testing.T, format string, args ...any) {
 // tool returns the path of the first command of names that is installed.
 func tool(t *testing.T, names ...string) string {
 	t.Helper()
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
+	path, err := lab.Tool(names...)
+	if err != nil {
+		missing(t, "%v", err)
 	}
-	missing(t, "%s is not installed", strings.Join(names, " or "))
-	return ""
+	return path
 }

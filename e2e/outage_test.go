@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // waiters are requests that wait in chat-service.
@@ -42,8 +44,8 @@ func (q *waiters) queue(t *testing.T, n int) {
 func (q *waiters) waits(t *testing.T, n int) {
 	t.Helper()
 	chat := q.whence.processes[chatService]
-	eventually(t, strconv.Itoa(n)+" streams wait", func() bool {
-		return q.whence.scrapeOf(t, chat).sum("whence_streams_queued", "hop="+chatService) == float64(n)
+	polltest.Eventually(t, strconv.Itoa(n)+" streams wait", func() bool {
+		return chat.scrape(t).Sum("whence_streams_queued", "hop="+chatService) == float64(n)
 	})
 }
 
@@ -68,7 +70,7 @@ func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 		worker: []string{"--max-running", "1", "--max-queued", "8", "--pace", "100"},
 	})
 	unhealthy := func() {
-		eventually(t, "the worker is not healthy", func() bool { return w.readiness() == http.StatusServiceUnavailable })
+		polltest.Eventually(t, "the worker is not healthy", func() bool { return w.readiness() == http.StatusServiceUnavailable })
 	}
 	q := &waiters{whence: w}
 

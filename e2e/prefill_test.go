@@ -13,6 +13,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	usagelog "github.com/whence-dev/whence/pkg/usage"
 )
 
@@ -93,7 +94,7 @@ func TestPromptCountsIfItsClientLeavesDuringPrefill(t *testing.T) {
 				}
 				_ = conn.Close()
 				var records []usagelog.Record
-				eventually(t, "the usage record of "+id, func() bool {
+				polltest.Eventually(t, "the usage record of "+id, func() bool {
 					records = nil
 					for _, u := range usageRecords(t, file) {
 						if u.ID == id {

@@ -2,28 +2,21 @@ package e2e
 
 import (
 	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // patience bounds every wait. It is generous: only a failure takes this long.
-const patience = 2 * time.Minute
+const patience = lab.Patience
 
-// A process is a running command.
+// A process is a running command of a test.
 type process struct {
-	name   string
-	args   []string
-	cmd    *exec.Cmd
-	out    *lines
-	logs   *lines
-	exited chan struct{} // closed when the process has ended and out and logs are complete
-	ended  bool          // the test itself ended the process
+	*lab.Process
+	awaited bool // the test waits for the end of the process
 }
 
 // start starts a command. At the end of the test the command must still run, unless the test itself
@@ -31,75 +24,69 @@ type process struct {
 // only commands built with -race do. If the test fails, the command's log is printed.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := startFile(t, name, binary(t, name), append(subcommand(name), args...)...)
-	p.args = args
-	return p
+	return startFile(t, name, binary(t, name), append(subcommand(name), args...)...)
 }
 
 // startFile is start for other programs.
 func startFile(t *testing.T, name, file string, args ...string) *process {
 	t.Helper()
-	p := &process{name: name, args: args, out: newLines(), logs: newLines(), exited: make(chan struct{})}
-	p.cmd = exec.Command(file, args...)
-	p.cmd.Env = cleanEnv()
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.logs
-	if err := p.cmd.Start(); err != nil {
+	return startCommand(t, lab.Command{Name: name, File: file, Args: args, Env: []string{clockEnv + "=" + filepath.Join(binDir, clockDir)}})
+}
+
+// startCommand is start for a command of package lab.
+func startCommand(t *testing.T, c lab.Command) *process {
+	t.Helper()
+	started, err := lab.Start(c)
+	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait() // the status is in ProcessState
-		close(p.exited)
-	}()
+	p := &process{Process: started}
 	t.Cleanup(func() {
-		if !p.ended {
+		if !p.awaited && !p.Ordered() {
 			p.terminate(t)
 			p.exit(t)
 		}
-		if report := raceReport(p.logs); report != "" {
-			t.Errorf("%s has a data race:\n%s", name, report)
-		}
-		if t.Failed() {
-			t.Logf("%s %s logged:\n%s", name, strings.Join(args, " "), p.logs)
+		for _, run := range p.Runs() {
+			if report := run.RaceReport(); report != "" {
+				t.Errorf("%s has a data race:\n%s", c.Name, report)
+			}
+			if t.Failed() {
+				t.Logf("%s %s logged:\n%s", c.Name, strings.Join(c.Args, " "), run.Log)
+			}
 		}
 	})
 	return p
 }
 
-// raceReport returns the race detector's first report in the output of a process, or "".
-func raceReport(logs *lines) string {
-	const rule = "=================="
-	all, _ := logs.since(0)
-	begin := slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(line, "WARNING: DATA RACE") })
-	if begin < 0 {
-		return ""
+// launch starts a program that has ended again.
+func (p *process) launch(t *testing.T) {
+	t.Helper()
+	if err := p.Launch(); err != nil {
+		t.Fatal(err)
 	}
-	report := all[begin:]
-	if end := slices.Index(report, rule); end >= 0 {
-		report = report[:end]
-	}
-	return strings.Join(report, "\n")
 }
 
-// cleanEnv returns the environment without the settings of the user's own Whence.
-func cleanEnv() []string {
-	env := []string{
-		clockEnv + "=" + filepath.Join(binDir, clockDir),
-		"GORACE=atexit_sleep_ms=0", // otherwise a command with the race detector takes a second to exit
+// relaunch starts a service that has ended again, on its old address.
+func (p *process) relaunch(t *testing.T) {
+	t.Helper()
+	if err := p.Relaunch(); err != nil {
+		t.Fatal(err)
 	}
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "WHENCE_") {
-			env = append(env, v)
-		}
+}
+
+// signal sends a signal.
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.Signal(s); err != nil {
+		t.Fatal(err)
 	}
-	return env
 }
 
 // terminate sends SIGTERM.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	p.ended = true
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("SIGTERM for %s: %v", p.name, err)
+	if err := p.Terminate(); err != nil {
+		t.Errorf("SIGTERM for %s: %v", p.Name, err)
 	}
 }
 
@@ -109,53 +96,73 @@ func (p *process) exit(t *testing.T) {
 	p.exitWith(t, 0)
 }
 
-// exitWith waits for the end of a terminated process and checks its status.
-func (p *process) exitWith(t *testing.T, status int) {
+// exitWith waits for the end of a process and checks its status.
+func (p *process) exitWith(t *testing.T, want int) {
 	t.Helper()
-	select {
-	case <-p.exited:
-	case <-time.After(patience):
-		t.Errorf("%s still runs %v after SIGTERM", p.name, patience)
-		p.kill(t)
-		return
-	}
-	if state := p.cmd.ProcessState; state.ExitCode() != status {
-		t.Errorf("%s ended with %v, not with status %d", p.name, state, status)
+	p.awaited = true
+	status, err := p.Status()
+	if err != nil {
+		t.Errorf("%s: %v", p.Name, errors.Join(err, p.Kill()))
+	} else if status != want {
+		t.Errorf("%s ended with status %d, not %d", p.Name, status, want)
 	}
 }
 
 // kill sends SIGKILL and returns when the process has ended.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	p.ended = true
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Fatalf("SIGKILL for %s: %v", p.name, err)
+	if err := p.Kill(); err != nil {
+		t.Fatalf("SIGKILL for %s: %v", p.Name, err)
 	}
-	<-p.exited
 }
 
-// await returns the first line of l (p.out or p.logs) that match accepts, and waits for it if
-// necessary.
-func (p *process) await(t *testing.T, l *lines, what string, match func(line string) bool) string {
+// freeze stops a process until thaw or the end of the test.
+func (p *process) freeze(t *testing.T) {
 	t.Helper()
-	late := time.After(patience)
-	for from, gone := 0, false; ; {
-		lines, grown := l.since(from)
-		for _, line := range lines {
-			if match(line) {
-				return line
-			}
+	p.signal(t, syscall.SIGSTOP)
+	t.Cleanup(func() { p.thaw(t) })
+}
+
+func (p *process) thaw(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGCONT)
+}
+
+// await returns the first line of l (p.Out or p.Log) that match accepts, and waits for it if
+// necessary.
+func (p *process) await(t *testing.T, l *lab.Lines, what string, match func(line string) bool) string {
+	t.Helper()
+	line, err := p.Await(l, what, match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// logged waits for the first record that match accepts.
+func (p *process) logged(t *testing.T, what string, match func(record) bool) record {
+	t.Helper()
+	r, err := p.Logged(what, match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// listening returns the address that the process has chosen.
+func (p *process) listening(t *testing.T) string {
+	t.Helper()
+	return must(t)(p.Listening())
+}
+
+// must returns a function that returns its value, or fails the test.
+func must(t *testing.T) func(value string, err error) string {
+	t.Helper()
+	return func(value string, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
 		}
-		from += len(lines)
-		if gone {
-			t.Fatalf("%s ended without %s", p.name, what)
-		}
-		select {
-		case <-grown:
-		case <-p.exited:
-			gone = true
-		case <-late:
-			t.Fatalf("%s did not write %s within %v", p.name, what, patience)
-		}
+		return value
 	}
 }

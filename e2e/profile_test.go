@@ -21,8 +21,8 @@ func TestProfilesStayOffThePublicListener(t *testing.T) {
 			return resp.StatusCode
 		}
 		for _, p := range w.all() {
-			if got := status("http://" + p.metrics(t) + "/debug/pprof/goroutine"); got != http.StatusOK {
-				t.Errorf("%s: the profile of goroutines has status %d", p.name, got)
+			if got := status("http://" + must(t)(p.Metrics()) + "/debug/pprof/goroutine"); got != http.StatusOK {
+				t.Errorf("%s: the profile of goroutines has status %d", p.Name, got)
 			}
 		}
 		if got := status(w.url("/debug/pprof/goroutine")); got != http.StatusNotFound {

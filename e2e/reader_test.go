@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // A keptStream is the answer of POST /v1/streams.
@@ -185,7 +187,7 @@ func (r *reader) completed(want string) {
 }
 
 // failed checks the ending of a failed stream.
-func (r *reader) failed(want statement) {
+func (r *reader) failed(want lab.Statement) {
 	r.t.Helper()
 	if got := r.err.statement(); got != want || strings.Join(r.names, " ") != "error" {
 		r.t.Errorf("the reader got %q and the events %v, want %q", got, r.names, want)

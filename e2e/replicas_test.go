@@ -2,42 +2,34 @@ package e2e
 
 import (
 	"errors"
-	"net"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A redisServer is a real Redis server that the test starts.
 type redisServer struct {
-	file, addr string
-	dir        string
-	process    *process
+	*process
+	url string
 }
 
 func startRedis(t *testing.T) *redisServer {
 	t.Helper()
-	s := &redisServer{file: tool(t, "redis-server"), addr: freeAddr(t), dir: t.TempDir()}
-	s.start(t)
-	return s
-}
-
-// start starts the server with the data in its file.
-func (s *redisServer) start(t *testing.T) {
-	t.Helper()
-	host, port, err := net.SplitHostPort(s.addr)
+	c, url, err := lab.Redis(t.TempDir(), "--appendonly", "yes", "--appendfsync", "always")
 	if err != nil {
-		t.Fatal(err)
+		missing(t, "%v", err)
 	}
-	s.process = startFile(t, "redis-server", s.file, "--bind", host, "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always")
-	s.process.await(t, s.process.out, "that it is ready", func(line string) bool { return strings.Contains(line, "Ready to accept connections") })
+	return &redisServer{startCommand(t, c), url}
 }
 
 func (s *redisServer) stop(t *testing.T) {
 	t.Helper()
-	s.process.terminate(t)
-	s.process.exit(t)
+	s.terminate(t)
+	s.exit(t)
 }
 
 // replicas starts two api-services that share a Redis.
@@ -45,7 +37,7 @@ func replicas(t *testing.T, pace string, more ...string) (*scene, *redisServer) 
 	t.Helper()
 	server := startRedis(t)
 	return stage(t, "", t.TempDir(), flags{
-		api:    append([]string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests", "--redis-lease", "3s"}, more...), // 3 s, because processes of tests are short of CPU
+		api:    append([]string{"--redis", server.url, "--token-key", "for tests", "--redis-lease", "3s"}, more...), // 3 s, because processes of tests are short of CPU
 		worker: []string{"--pace", pace},
 	}), server
 }
@@ -88,7 +80,7 @@ func TestReaderOfAnotherReplicaKeepsAStreamAlive(t *testing.T) {
 	}
 	there.cut()
 	s.id = m.ID
-	eventually(t, "the stream ends", func() bool { return s.logged(work) != "" })
+	polltest.Eventually(t, "the stream ends", func() bool { return s.logged(work) != "" })
 	if got := s.logged(work); got != "client_gone: client > api-service/0 > chat-service > llm-worker/0" {
 		t.Error(got)
 	}
@@ -153,7 +145,7 @@ func TestStreamsOutliveRedis(t *testing.T) {
 	if status := m.read(t, s.addrs[api1]).connect(); status != 503 {
 		t.Errorf("a new reader at the other replica: status %d", status)
 	}
-	server.start(t)
+	server.launch(t)
 	here.rest().completed(want)
 	there.rest().completed(want)
 	m.read(t, s.addrs[api1]).begun().rest().completed(want)

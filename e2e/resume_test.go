@@ -119,7 +119,7 @@ func TestIdempotencyKeyMakesOneStream(t *testing.T) {
 			t.Errorf("%d %s\n%d %s\n%d %s", first.status, first.body, again.status, again.body, other.status, other.body)
 		}
 		w.ended(t, "llm-worker/0", id(first))
-		if n := strings.Count(w.processes[llmWorker].logs.String(), "stream ended"); w.topology == separate && n != 1 {
+		if n := strings.Count(w.processes[llmWorker].Log.String(), "stream ended"); w.topology == separate && n != 1 {
 			t.Errorf("%d streams ran", n)
 		}
 	})

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // descriptors returns the number of open files of a process.
 func (p *process) descriptors(t *testing.T) int {
 	t.Helper()
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,7 @@ func (p *process) descriptors(t *testing.T) int {
 // cpuTime returns the CPU time that a process has used.
 func (p *process) cpuTime(t *testing.T) time.Duration {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +50,10 @@ func (p *process) cpuTime(t *testing.T) time.Duration {
 func (p *process) limit(t *testing.T, descriptors int) {
 	t.Helper()
 	var r unix.Rlimit
-	err := unix.Prlimit(p.cmd.Process.Pid, syscall.RLIMIT_NOFILE, nil, &r)
+	err := unix.Prlimit(p.Pid(), syscall.RLIMIT_NOFILE, nil, &r)
 	if err == nil {
 		r.Cur = uint64(descriptors)
-		err = unix.Prlimit(p.cmd.Process.Pid, syscall.RLIMIT_NOFILE, &r, nil)
+		err = unix.Prlimit(p.Pid(), syscall.RLIMIT_NOFILE, &r, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func throng(t *testing.T, addr string, n int) (leave func()) {
 
 // said returns how often a process has logged a message.
 func (p *process) said(message string) int {
-	all, _ := p.logs.since(0)
+	all := p.Log.All()
 	n := 0
 	for _, line := range all {
 		n += strings.Count(line, message)
@@ -106,7 +108,7 @@ func TestServiceOutOfDescriptorsKeepsItsStreams(t *testing.T) {
 			p.limit(t, p.descriptors(t)+spare)
 			leave := throng(t, addr, 3*spare)
 			defer leave()
-			eventually(t, name+" says that it has no descriptors left", func() bool { return p.said(outOfDescriptors) == 1 })
+			polltest.Eventually(t, name+" says that it has no descriptors left", func() bool { return p.said(outOfDescriptors) == 1 })
 			used, since := p.cpuTime(t), time.Now()
 			if got := stream.completed(t); got != want {
 				t.Errorf("the stream is %q", got)
@@ -114,13 +116,13 @@ func TestServiceOutOfDescriptorsKeepsItsStreams(t *testing.T) {
 			if share := (p.cpuTime(t) - used).Seconds() / time.Since(since).Seconds(); share > 0.5 {
 				t.Errorf("%s uses %.0f %% of a core while it cannot accept connections", name, 100*share)
 			}
-			eventually(t, "the metrics count refused connections", func() bool { return w.scrapeOf(t, p).sum("whence_descriptors_refused_total") > 0 })
+			polltest.Eventually(t, "the metrics count refused connections", func() bool { return p.scrape(t).Sum("whence_descriptors_refused_total") > 0 })
 			if name == apiService {
 				w.answersProbesOnly(t)
 			}
 			w.works(t) // over the connections that are open
 			leave()
-			eventually(t, name+" says that it has descriptors again", func() bool { return p.said(descriptorsFree) == 1 })
+			polltest.Eventually(t, name+" says that it has descriptors again", func() bool { return p.said(descriptorsFree) == 1 })
 			if n := p.said(outOfDescriptors); n != 1 {
 				t.Errorf("%s has said %d times that it has no descriptors left", name, n)
 			}
@@ -193,7 +195,7 @@ func TestLimitOfConnectionsAboveThatOfDescriptors(t *testing.T) {
 			binary(t, "whence"), "api", "--listen", "127.0.0.1:0", "--log-json", "--max-connections", "1000")
 		p.listening(t)
 		var r unix.Rlimit
-		if err := unix.Prlimit(p.cmd.Process.Pid, syscall.RLIMIT_NOFILE, nil, &r); err != nil {
+		if err := unix.Prlimit(p.Pid(), syscall.RLIMIT_NOFILE, nil, &r); err != nil {
 			t.Fatal(err)
 		}
 		if r.Cur < uint64(hard)-1 || r.Max != uint64(hard) { // Go leaves one, so that a child can tell the two limits apart
@@ -201,7 +203,7 @@ func TestLimitOfConnectionsAboveThatOfDescriptors(t *testing.T) {
 		}
 		said := fmt.Sprintf(`"max_connections":1000,"limit":%d,"allowed":%d`, r.Cur, r.Cur-64)
 		if warns {
-			p.await(t, p.logs, "the limits in the log", func(line string) bool { return strings.Contains(line, said) })
+			p.await(t, p.Log, "the limits in the log", func(line string) bool { return strings.Contains(line, said) })
 		} else if p.said("--max-connections is more") > 0 {
 			t.Errorf("a warning with a limit of %d", hard)
 		}

@@ -15,15 +15,16 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/loopback"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // The hops of a scene.
 const (
-	api0 = "api-service/0"
-	api1 = "api-service/1" // another replica, in front of the same chat-service
-	work = "llm-worker/0"
-	lost = "llm-worker/1" // the first worker of a stream that moves to llm-worker/0
+	api0 = lab.Edge0
+	api1 = lab.Edge1 // another replica, in front of the same chat-service
+	work = lab.Worker0
+	lost = lab.Worker1 // the first worker of a stream that moves to llm-worker/0
 )
 
 // A scene is a path of separate processes, with two api-services, for one row of the table: a
@@ -37,6 +38,8 @@ type scene struct {
 	procs   map[string]*process // by hop
 	addrs   map[string]string   // by hop
 	at      time.Time           // of the fault
+	// occupied says that another stream has the worker's only slot.
+	occupied bool
 }
 
 // stage starts the processes of a row, and returns when they answer. The services have built-in
@@ -61,7 +64,7 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 	edges := []string{api0, api1}
 	if f.gateway {
 		s.start("gateway", api0, "127.0.0.1:0", []string{"--worker", workers, "--chat-listen", "127.0.0.1:0"}, f.all, f.api, ofGateway(f.chat))
-		s.procs[chatService], s.addrs[chatService] = s.procs[api0], s.procs[api0].grpcAddress(t)
+		s.procs[chatService], s.addrs[chatService] = s.procs[api0], must(t)(s.procs[api0].GRPC())
 		edges = edges[1:]
 	} else {
 		s.start(chatService, chatService, "127.0.0.1:0", []string{"--worker", workers}, f.all, f.chat)
@@ -77,8 +80,9 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 	t.Cleanup(transport.CloseIdleConnections)
 	s.whence = &whence{
 		topology: separate, api: s.addrs[api0], chat: s.addrs[chatService], worker: s.addrs[work],
-		http:   &http.Client{Transport: transport},
-		client: workerv1.NewWorkerClient(dialGRPC(t, s.addrs[work])),
+		processes: map[string]*process{llmWorker: s.procs[work]},
+		http:      &http.Client{Transport: transport},
+		client:    workerv1.NewWorkerClient(dialGRPC(t, s.addrs[work])),
 	}
 	awaitLinks(t, s.procs[chatService], len(s.procs)-3)
 	if !f.gateway {
@@ -130,6 +134,7 @@ func (s *scene) open(more ...any) *live {
 func (s *scene) occupy() {
 	s.t.Helper()
 	s.whence.open(s.t, greedy(long)).begun(s.t)
+	s.occupied = true
 }
 
 // openFlowing requests the stream on a new connection, and returns after three events.
@@ -165,28 +170,19 @@ func (s *scene) whole(a ask) *refusal {
 	return readAll(s.t, resp).completion(s.t).Error
 }
 
-// A statement is an observer's account of an ending: "reason: origin > ... > hop".
-type statement string
-
-func says(reason string, path []string) statement {
-	return statement(reason + ": " + strings.Join(path, " > "))
-}
-
 // statement returns the client's account.
-func (r *refusal) statement() statement {
+func (r *refusal) statement() lab.Statement {
 	if r == nil {
 		return "nothing"
 	}
-	return says(r.reason(), r.Path)
+	return lab.Say(r.reason(), r.Path)
 }
 
 // logged returns the account of a hop's log, which must have exactly one ending.
-func (s *scene) logged(hop string) statement {
+func (s *scene) logged(hop string) lab.Statement {
 	var all []string
-	lines, _ := s.procs[hop].logs.since(0)
-	for _, line := range lines {
-		var r record
-		if json.Unmarshal([]byte(line), &r) != nil || r.Stream != s.id || r.Hop != hop {
+	for _, r := range s.procs[hop].Records() {
+		if r.Stream != s.id || r.Hop != hop {
 			continue
 		}
 		switch r.Msg {
@@ -196,13 +192,13 @@ func (s *scene) logged(hop string) statement {
 			all = append(all, r.Reason+": "+hop)
 		}
 	}
-	return statement(strings.Join(all, " and "))
+	return lab.Statement(strings.Join(all, " and "))
 }
 
 // record returns a hop's ledger record of the stream, or nil if there is none.
 func (s *scene) record(hop string) *streamv1.Record {
 	s.t.Helper()
-	if serviceOf(hop) == apiService {
+	if lab.ServiceOf(hop) == apiService {
 		return s.story(hop)
 	}
 	resp, err := streamv1.NewStreamsClient(dialGRPC(s.t, s.addrs[hop])).Why(s.t.Context(), &streamv1.WhyRequest{StreamId: s.id})
@@ -250,33 +246,33 @@ func (s *scene) story(hop string) *streamv1.Record {
 }
 
 // booked returns the account of a hop's ledger.
-func (s *scene) booked(hop string) statement {
+func (s *scene) booked(hop string) lab.Statement {
 	s.t.Helper()
 	r := s.record(hop)
 	switch {
 	case r == nil:
 		return ""
 	case r.GetState() != streamv1.State_STATE_ENDED:
-		return statement(fmt.Sprintf("%v", r.GetState()))
+		return lab.Statement(fmt.Sprintf("%v", r.GetState()))
 	}
-	return says(streamerr.Reason(r.GetReason()).String(), r.GetPath())
+	return lab.Say(streamerr.Reason(r.GetReason()).String(), r.GetPath())
 }
 
 // counted returns the account of a hop's metrics: exactly one stream must have ended with the
 // wanted reason and kind of origin.
-func (s *scene) counted(hop string, want statement) statement {
+func (s *scene) counted(hop string, want lab.Statement) lab.Statement {
 	s.t.Helper()
 	reason, path, _ := strings.Cut(string(want), ": ")
 	origin, _, _ := strings.Cut(path, " > ")
 	if origin == shop { // names that callers choose are not labels
 		origin = "other"
 	}
-	found := s.scrapeOf(s.t, s.procs[hop])
-	n := found.sum("whence_stream_endings_total", "hop="+hop, "reason="+reason, "origin="+serviceOf(origin))
+	found := s.procs[hop].scrape(s.t)
+	n := found.Sum("whence_stream_endings_total", "hop="+hop, "reason="+reason, "origin="+lab.ServiceOf(origin))
 	if n == 1 {
 		return want
 	}
-	return statement(fmt.Sprintf("%v times %s from %s", n, reason, serviceOf(origin)))
+	return lab.Statement(fmt.Sprintf("%v times %s from %s", n, reason, lab.ServiceOf(origin)))
 }
 
 // stopped returns the time from the fault until the engine stopped, by the worker's ledger.

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // modulePatience bounds the download of a module's dependencies, and the build and run of its
@@ -15,6 +17,7 @@ const modulePatience = 10 * time.Minute
 // TestAnthropicGo runs the tests of sdk-anthropic-go: Anthropic's official Go client, in a module
 // of its own.
 func TestAnthropicGo(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	w := run(t, allInOne, flags{worker: []string{"--pace", "100"}}) // slow enough for a stop in mid-answer
 	ctx, cancel := context.WithTimeout(t.Context(), modulePatience)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // TestSessionStaysOnItsWorker runs several conversations over HTTP whose prompts all begin
@@ -26,7 +27,7 @@ func TestSessionStaysOnItsWorker(t *testing.T) {
 		if r := readAll(t, resp); r.status != http.StatusOK {
 			t.Fatalf("status %d: %s", r.status, r.body)
 		}
-		eventually(t, "that all hops have ended "+id, func() bool {
+		polltest.Eventually(t, "that all hops have ended "+id, func() bool {
 			told = w.why(t, id)
 			return !slices.ContainsFunc(told.Hops, func(h streamstory.Hop) bool { return h.State != "ended" })
 		})

@@ -10,6 +10,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // TestCallsThatNeverSendTheirRequestEnd opens calls on both gRPC ports of the running services and
@@ -48,8 +49,8 @@ func TestCallsThatNeverSendTheirRequestEnd(t *testing.T) {
 	}
 	for service := range ports {
 		p := w.processes[service]
-		eventually(t, fmt.Sprint(service, " has no calls that wait"), func() bool { return w.scrapeOf(t, p).sum("whence_calls_waiting") == 0 })
-		if got := w.scrapeOf(t, p).sum("whence_calls_refused_total", "limit=first_message"); got != n {
+		polltest.Eventually(t, fmt.Sprint(service, " has no calls that wait"), func() bool { return p.scrape(t).Sum("whence_calls_waiting") == 0 })
+		if got := p.scrape(t).Sum("whence_calls_refused_total", "limit=first_message"); got != n {
 			t.Errorf("%s counts %v calls without a first message, want %d", service, got, n)
 		}
 	}

@@ -65,57 +65,6 @@ func TestKilledCurlFreesTheSlot(t *testing.T) {
 	})
 }
 
-func TestClosedStreamFreesTheSlot(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		l := w.open(t, greedy(long)).begun(t)
-		l.close()
-		w.freed(t, l.id)
-	})
-}
-
-func TestClosedRequestForAWholeAnswerFreesTheSlot(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		conn := w.dial(t, greedy(long), "whole")
-		w.busy(t, 1, 0)
-		_ = conn.Close()
-		w.freed(t, "whole")
-	})
-}
-
-func TestResetConnectionFreesTheSlot(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		conn := w.dial(t, greedy(long, "stream", true), "reset")
-		w.busy(t, 1, 0)
-		if err := conn.SetLinger(0); err != nil { // close with RST
-			t.Fatal(err)
-		}
-		_ = conn.Close()
-		w.freed(t, "reset")
-	})
-}
-
-func TestClosedWaitingStreamFreesItsPlaceInTheQueue(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		runs := w.open(t, greedy(long)).begun(t)
-		for _, stream := range []bool{false, true} {
-			id := fmt.Sprint("waits-", stream)
-			conn := w.dial(t, greedy(short, "stream", stream), id)
-			w.busy(t, 1, 1)
-			_ = conn.Close()
-			w.busy(t, 1, 0)
-			w.clientGone(t, id)
-		}
-		before := runs.text.Len()
-		for runs.text.Len() == before { // the running stream is not disturbed
-			if _, err := runs.next(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		runs.close()
-		w.freed(t, runs.id)
-	})
-}
-
 func TestConnectionClosedDuringPrefillFreesTheSlot(t *testing.T) {
 	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
 		prompt := strings.Repeat("the fox in the harbor ", 180) // about 30 steps of the engine
@@ -140,10 +89,10 @@ func TestConnectionClosedDuringPrefillFreesTheSlot(t *testing.T) {
 		}
 		w.idle(t)
 		for _, p := range w.all() {
-			lines, _ := p.logs.since(0)
+			lines := p.Log.All()
 			for _, line := range lines {
 				if strings.Contains(line, "sent-and-gone-") && !strings.Contains(line, `"reason":"client_gone","origin":"client"`) {
-					t.Errorf("%s logged %s", p.name, line)
+					t.Errorf("%s logged %s", p.Name, line)
 				}
 			}
 		}

@@ -25,6 +25,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -186,7 +187,7 @@ func TestSlowReadersDelayNoOtherStream(t *testing.T) {
 	all := time.Since(begun)
 	with := w.gaps(t, *besideThem)
 	time.Sleep(time.Until(begun.Add(*slowFor)))
-	eventually(t, "all streams have ended, whatever their readers do", func() bool { return w.live(t) == 0 })
+	polltest.Eventually(t, "all streams have ended, whatever their readers do", func() bool { return w.live(t) == 0 })
 	during := residentMemory(t, api)
 	close(over)
 	wg.Wait()
@@ -293,7 +294,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 // departures counts the departures of the first n readers by reason.
 func departures(p *process, n int) map[string]int {
 	left := map[string]int{}
-	lines, _ := p.logs.since(0)
+	lines := p.Log.All()
 	for _, line := range lines {
 		var r record
 		if json.Unmarshal([]byte(line), &r) == nil && r.Msg == "reader left" && n > 0 {
@@ -307,7 +308,7 @@ func departures(p *process, n int) map[string]int {
 // residentMemory returns the resident memory of a process, in bytes.
 func residentMemory(t *testing.T, p *process) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
 		t.Skip(err) // only Linux has this file
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
 )
 
@@ -45,13 +46,13 @@ func (w *whence) footprints(t *testing.T) map[*process]footprint {
 	all := map[*process]footprint{}
 	for _, p := range w.all() {
 		for _, gauge := range []string{"whence_streams_live", "whence_streams_running", "whence_streams_queued", "whence_calls_waiting", "whence_kv_used"} {
-			eventually(t, p.name+": "+gauge+" is 0", func() bool { return w.scrapeOf(t, p).sum(gauge) == 0 })
+			polltest.Eventually(t, p.Name+": "+gauge+" is 0", func() bool { return p.scrape(t).Sum(gauge) == 0 })
 		}
 	}
 	time.Sleep(soakSettle)
 	for _, p := range w.all() {
-		s := w.scrapeOf(t, p)
-		all[p] = footprint{residentMemory(t, p), s.sum("go_goroutines"), s.sum("process_open_fds")}
+		s := p.scrape(t)
+		all[p] = footprint{residentMemory(t, p), s.Sum("go_goroutines"), s.Sum("process_open_fds")}
 	}
 	return all
 }
@@ -77,12 +78,12 @@ func TestSoak(t *testing.T) {
 	t.Logf("requests: %v", outcomes)
 	for p, b := range before {
 		a := after[p]
-		t.Logf("%s: memory %d -> %d MiB, goroutines %v -> %v, descriptors %v -> %v", p.name, b.memory>>20, a.memory>>20, b.goroutines, a.goroutines, b.files, a.files)
+		t.Logf("%s: memory %d -> %d MiB, goroutines %v -> %v, descriptors %v -> %v", p.Name, b.memory>>20, a.memory>>20, b.goroutines, a.goroutines, b.files, a.files)
 		if b.goroutines == 0 || b.files == 0 {
-			t.Errorf("%s: its metrics have no goroutines or descriptors", p.name)
+			t.Errorf("%s: its metrics have no goroutines or descriptors", p.Name)
 		}
 		if a.goroutines > b.goroutines+soakGoroutines || a.files > b.files+soakFiles || a.memory > b.memory+soakMemory {
-			t.Errorf("%s held %+v before, and holds %+v after the load", p.name, b, a)
+			t.Errorf("%s held %+v before, and holds %+v after the load", p.Name, b, a)
 		}
 	}
 }

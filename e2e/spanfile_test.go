@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // A filedSpan is a span in the file of --trace-file, in OTLP's JSON.
@@ -70,8 +72,9 @@ func (s *scene) traceFile(hop string) string {
 }
 
 // traced returns the account of a hop's span, once the hop has ended. It is the attributes'
-// account, if the last event with a reason has the same reason and origin.
-func (s *scene) traced(t *testing.T, hop string) statement {
+// account, if the last event with a reason has the same reason and origin. Earlier events may tell of
+// moves.
+func (s *scene) traced(t *testing.T, hop string) lab.Statement {
 	t.Helper()
 	var all []string
 	for _, span := range filedSpans(t, s.traceFile(hop)) {
@@ -91,5 +94,5 @@ func (s *scene) traced(t *testing.T, hop string) statement {
 		}
 		all = append(all, said)
 	}
-	return statement(strings.Join(all, " and "))
+	return lab.Statement(strings.Join(all, " and "))
 }

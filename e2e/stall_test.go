@@ -3,24 +3,21 @@ package e2e
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // hang stops the worker's process until resume, which may be called more than once, or the end of
 // the test.
 func (w *whence) hang(t *testing.T) (resume func()) {
 	t.Helper()
-	worker := w.processes[llmWorker].cmd.Process
-	if err := worker.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	resume = func() { _ = worker.Signal(syscall.SIGCONT) }
-	t.Cleanup(resume)
-	eventually(t, "the worker does not answer", func() bool { // the signal is asynchronous
+	worker := w.processes[llmWorker]
+	worker.freeze(t)
+	resume = func() { worker.thaw(t) }
+	polltest.Eventually(t, "the worker does not answer", func() bool { // the signal is asynchronous
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := w.client.Info(ctx, &workerv1.InfoRequest{})
@@ -43,20 +40,4 @@ func TestHeadersAreSentWhileTheWorkerHangs(t *testing.T) {
 	if got := l.completed(t); got != want {
 		t.Errorf("the answer is %q, want %q", got, want)
 	}
-}
-
-func TestClientLeavingAHungWorkerIsRecorded(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, flags{worker: []string{"--pace", "40"}})
-	l := w.open(t, greedy(long)).begun(t)
-	resume := w.hang(t)
-	l.close()
-	for hop, path := range map[string]string{"api-service": "client > api-service", "chat-service": "client > api-service > chat-service"} {
-		if got := w.ended(t, hop, l.id); got.Reason != "client_gone" || got.Path != path {
-			t.Errorf("%s logged reason %s, path %q", hop, got.Reason, got.Path)
-		}
-	}
-	resume()
-	w.idle(t)
-	w.works(t)
 }

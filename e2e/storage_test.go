@@ -11,6 +11,9 @@ import (
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // behind returns a request for a background response.
@@ -23,7 +26,7 @@ func behind(input string, tokens int64) responses.ResponseNewParams {
 // awaitResponse waits until a response has ended.
 func awaitResponse(t *testing.T, c *openai.Client, id string) (r *responses.Response) {
 	t.Helper()
-	eventually(t, "the response ends", func() bool {
+	polltest.Eventually(t, "the response ends", func() bool {
 		var err error
 		if r, err = c.Responses.Get(t.Context(), id, responses.ResponseGetParams{}); err != nil {
 			t.Fatal(err)
@@ -114,6 +117,7 @@ func (s *scene) sdkOf(hop string) openai.Client {
 // TestStoredResponseSurvivesItsApiService: the api-service is killed in mid-stream, and its client
 // continues after its last event at the other replica.
 func TestStoredResponseSurvivesItsApiService(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	s, _ := replicas(t, "40")
 	here, there := s.sdkOf(api0), s.sdkOf(api1)

@@ -32,7 +32,7 @@ func TestStories(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no stories", err)
 	}
-	for _, topology := range topologies {
+	for _, topology := range topologies() {
 		for _, file := range files { // sequential, because -rewrite writes the files
 			t.Run(topology+" "+filepath.Base(file), func(t *testing.T) {
 				// Without the prefix cache, usage does not depend on earlier requests.

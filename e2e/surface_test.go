@@ -11,6 +11,8 @@ import (
 	"github.com/openai/openai-go/v3/packages/param"
 
 	"github.com/whence-dev/whence/internal/client"
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // bytesOf joins the bytes of the tokens of logprobs.
@@ -162,7 +164,7 @@ func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
 		w.busy(t, 4, 0)
 		l.close()
 		w.idle(t)
-		eventually(t, "all choices have ended", func() bool {
+		polltest.Eventually(t, "all choices have ended", func() bool {
 			var s struct {
 				State, Reason string
 				Hops          []struct{ Hop, Stream, State, Reason string }
@@ -174,7 +176,7 @@ func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
 				return false
 			}
 			for i, h := range s.Hops {
-				if h.Reason != "client_gone" || h.State != "ended" || i >= 2 && (serviceOf(h.Hop) != llmWorker || h.Stream != l.id+"."+string(rune('0'+i-2))) {
+				if h.Reason != "client_gone" || h.State != "ended" || i >= 2 && (lab.ServiceOf(h.Hop) != llmWorker || h.Stream != l.id+"."+string(rune('0'+i-2))) {
 					return false
 				}
 			}

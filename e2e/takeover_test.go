@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/tier"
 )
 
 // TestKeptStreamSurvivesItsApiService: when the api-service of a stream is killed, its readers get
@@ -40,6 +43,7 @@ func TestKeptStreamSurvivesItsApiService(t *testing.T) {
 // TestPausedApiServiceInjectsNothing: a paused api-service comes back after another instance has
 // taken over its stream.
 func TestPausedApiServiceInjectsNothing(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	s, _ := replicas(t, "15") // the stream lasts much longer than the lease
 	want := s.answer(t, greedy(long, "max_tokens", 200))
@@ -49,7 +53,7 @@ func TestPausedApiServiceInjectsNothing(t *testing.T) {
 	s.procs[api1].logged(t, "it takes the stream over", func(r record) bool { return r.Msg == "stream moved" && r.Stream == m.ID })
 	s.procs[api0].thaw(t)
 	s.id = m.ID
-	eventually(t, "the earlier instance ends its own stream", func() bool { return s.logged(api0) != "" })
+	polltest.Eventually(t, "the earlier instance ends its own stream", func() bool { return s.logged(api0) != "" })
 	if got := s.logged(api0); !strings.HasPrefix(string(got), "peer_lost: api-service/0") {
 		t.Error("the earlier instance logged", got)
 	}
@@ -70,7 +74,7 @@ func TestStreamIsStoppedWhileNoApiServiceRunsIt(t *testing.T) {
 	there := m.read(t, s.addrs[api1]).begun()
 	s.id = m.ID
 	s.procs[api0].kill(t)
-	eventually(t, "the hops below have stopped", func() bool { return s.logged(work) != "" && s.logged(chatService) != "" })
+	polltest.Eventually(t, "the hops below have stopped", func() bool { return s.logged(work) != "" && s.logged(chatService) != "" })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+s.addrs[api1]+"/v1/streams/"+m.ID, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // asTenant sends a request with an API key and an id.
@@ -70,8 +72,8 @@ func TestTenantsWaitFairly(t *testing.T) {
 			order, ids = append(order, id), append(ids, got.header.Get(idName))
 		})
 		waiting++
-		eventually(t, id+" waits at "+chatService, func() bool {
-			return w.scrape(t).sum("whence_streams_queued", "hop="+chatService) == waiting
+		polltest.Eventually(t, id+" waits at "+chatService, func() bool {
+			return w.scrape(t).Sum("whence_streams_queued", "hop="+chatService) == waiting
 		})
 	}
 	for i := range 3 {
@@ -94,7 +96,7 @@ func TestTenantsWaitFairly(t *testing.T) {
 	w.settled(t, ids...)
 	s := w.shows(t, want{"whence_streams_queued", []string{"hop=" + chatService}, 0}, want{"whence_streams_running", []string{"hop=" + chatService}, 0},
 		want{"whence_requests_refused_total", []string{"hop=" + apiService, "reason=unauthenticated"}, 1})
-	if n := s.sum("whence_queue_duration_seconds_count", "hop="+chatService); n != 6 {
+	if n := s.Sum("whence_queue_duration_seconds_count", "hop="+chatService); n != 6 {
 		t.Errorf("%v streams were admitted", n)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A certificate is stored in files.
@@ -110,7 +112,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 	}
 
 	renewed := pair.issue(t)
-	eventually(t, "the new certificate is served", func() bool {
+	polltest.Eventually(t, "the new certificate is served", func() bool {
 		resp, err := w.secured(t, api, renewed, true).http.Get(fmt.Sprintf("https://%s/healthz", api))
 		if err != nil {
 			return false
@@ -160,7 +162,7 @@ func TestTheWholePathServesTLS(t *testing.T) {
 	w := &whence{topology: allInOne, processes: map[string]*process{apiService: p, chatService: p, llmWorker: p}}
 	w = w.secured(t, p.listening(t), roots, true)
 	w.chat, w.worker = p.greeting(t)
-	if out := p.out.String(); !strings.Contains(out, " on https://"+w.api+":") || !strings.Contains(out, "curl -N https://"+w.api+"/v1/") || strings.Contains(out, "http://") {
+	if out := p.Out.String(); !strings.Contains(out, " on https://"+w.api+":") || !strings.Contains(out, "curl -N https://"+w.api+"/v1/") || strings.Contains(out, "http://") {
 		t.Errorf("the greeting does not have the address with https:\n%s", out)
 	}
 	l := w.open(t, greedy(long)).begun(t)

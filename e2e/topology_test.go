@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 // overGRPC is the flag that sends the streams between services over gRPC.
@@ -23,16 +25,9 @@ const overGRPC = "--link=false"
 // awaitLinks waits until a service has links to a number of callees.
 func awaitLinks(t *testing.T, p *process, callees int) {
 	t.Helper()
-	if slices.Contains(p.args, overGRPC) {
-		return
+	if err := p.Linked(callees); err != nil {
+		t.Fatal(err)
 	}
-	seen := map[string]bool{}
-	p.logged(t, "links to its callees", func(r record) bool {
-		if r.Msg == "streams go over links" {
-			seen[r.Target] = true
-		}
-		return len(seen) >= callees
-	})
 }
 
 // asGateway makes api-service and chat-service one process in the topology separate.
@@ -45,9 +40,15 @@ const (
 	inGateway = "gateway"    // one process for api-service and chat-service, and one for llm-worker
 )
 
-// topologies are the topologies of tests that are not about one topology. With the test flag
-// -gateway, separate means inGateway.
-var topologies = []string{allInOne, separate}
+// topologies returns the topologies of tests that are not about one topology: in the short tier, the
+// one with a process per service, between which most faults happen. With the test flag -gateway,
+// separate means inGateway.
+func topologies() []string {
+	if tier.IsFull() {
+		return []string{allInOne, separate}
+	}
+	return []string{separate}
+}
 
 // gatewayCommand is the command of the gateway.
 const gatewayCommand = "whence gateway"
@@ -64,17 +65,11 @@ func ofGateway(chat []string) []string {
 	return chat
 }
 
-// grpcAddress returns the gateway's address for gRPC callers.
-func (p *process) grpcAddress(t *testing.T) string {
-	t.Helper()
-	return p.logged(t, "where it serves gRPC callers", func(r record) bool { return r.Msg == "listening for gRPC callers" }).Addr
-}
-
-// The services: the names of their commands, and of their hops, except for the worker's number.
+// The services.
 const (
-	apiService  = "api-service"
-	chatService = "chat-service"
-	llmWorker   = "llm-worker"
+	apiService  = lab.APIService
+	chatService = lab.ChatService
+	llmWorker   = lab.LLMWorker
 )
 
 // flags are the command lines of the services; all applies to each of them. In one process they are
@@ -101,7 +96,7 @@ type whence struct {
 // eachTopology runs a test once against each, in parallel.
 func eachTopology(t *testing.T, f flags, test func(*testing.T, *whence)) {
 	t.Parallel()
-	for _, topology := range topologies {
+	for _, topology := range topologies() {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
 			test(t, run(t, topology, f))
@@ -127,18 +122,32 @@ func run(t *testing.T, topology string, f flags) *whence {
 		w.worker = w.processes[llmWorker].listening(t)
 		p := service(t, gatewayCommand, "127.0.0.1:0", []string{"--worker", w.worker, "--chat-listen", "127.0.0.1:0"}, f.all, f.api, ofGateway(f.chat))
 		w.processes[apiService], w.processes[chatService] = p, p
-		w.api, w.chat = p.listening(t), p.grpcAddress(t)
+		w.api, w.chat = p.listening(t), must(t)(p.GRPC())
 		awaitLinks(t, p, 1)
 	default:
-		w.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", f.all, f.worker)
-		w.worker = w.processes[llmWorker].listening(t)
-		w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", w.worker}, f.all, f.chat)
-		w.chat = w.processes[chatService].listening(t)
-		w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat}, f.all, f.api)
-		w.api = w.processes[apiService].listening(t)
-		awaitLinks(t, w.processes[chatService], 1)
-		awaitLinks(t, w.processes[apiService], 1)
+		return assemble(t, lab.Layout{Workers: 1, Chats: 1, Edges: 1, All: f.all, Edge: f.api, Chat: f.chat, Worker: f.worker})
 	}
+	w.connected(t)
+	return w
+}
+
+// assemble starts the services of a layout, and returns when they are ready. The first process of each
+// service is also in w.processes under the name of the service.
+func assemble(t *testing.T, l lab.Layout) *whence {
+	t.Helper()
+	w := &whence{topology: separate, processes: map[string]*process{}}
+	path, err := l.Start(t.Context(), func(service string, args ...string) (*lab.Process, error) {
+		p := start(t, service, args...)
+		w.processes[args[slices.Index(args, "--name")+1]] = p
+		if w.processes[service] == nil {
+			w.processes[service] = p
+		}
+		return p.Process, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.worker, w.chat, w.api = path.Workers[0].Addr, path.Chats[0].Addr, path.Edges[0].Addr
 	w.connected(t)
 	return w
 }
@@ -170,14 +179,7 @@ func service(t *testing.T, name, listen string, args ...[]string) *process {
 // restart restarts a service, which must have ended, on the same port.
 func (w *whence) restart(t *testing.T, name string) {
 	t.Helper()
-	p := w.processes[name]
-	again := start(t, p.name, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...) // on its old address
-	again.listening(t)
-	for service, before := range w.processes {
-		if before == p {
-			w.processes[service] = again
-		}
-	}
+	w.processes[name].relaunch(t)
 }
 
 // all returns the processes, each once, in the order of requests.
@@ -196,7 +198,7 @@ var greeted = regexp.MustCompile(`^chat-service listens on (\S+), llm-worker on 
 // greeting returns the addresses that the all-in-one process prints.
 func (p *process) greeting(t *testing.T) (chat, worker string) {
 	t.Helper()
-	line := p.await(t, p.out, "its greeting", greeted.MatchString)
+	line := p.await(t, p.Out, "its greeting", greeted.MatchString)
 	found := greeted.FindStringSubmatch(line)
 	return found[1], found[2]
 }
@@ -222,7 +224,7 @@ func (w *whence) readiness() int {
 // ready waits until requests can be answered.
 func (w *whence) ready(t *testing.T) {
 	t.Helper()
-	eventually(t, "/readyz says ok", func() bool { return w.readiness() == http.StatusOK })
+	polltest.Eventually(t, "/readyz says ok", func() bool { return w.readiness() == http.StatusOK })
 }
 
 // idle waits until the worker has neither running nor waiting streams, and checks that it reserves
@@ -240,7 +242,7 @@ func (w *whence) idle(t *testing.T) {
 func (w *whence) probedIdle(t *testing.T) {
 	t.Helper()
 	w.busy(t, 0, 0)
-	eventually(t, "a probe reports an empty KV cache", func() bool { return w.load(t).GetKvUsedTokens() == 0 })
+	polltest.Eventually(t, "a probe reports an empty KV cache", func() bool { return w.load(t).GetKvUsedTokens() == 0 })
 }
 
 // busy waits until the worker runs and queues the given numbers of streams.
@@ -252,7 +254,7 @@ func (w *whence) busy(t *testing.T, running, queued uint32) {
 			t.Logf("the worker's load: %v", load)
 		}
 	}()
-	eventually(t, "the worker is as busy as it should be", func() bool {
+	polltest.Eventually(t, "the worker is as busy as it should be", func() bool {
 		load = w.load(t)
 		return load.GetRunning() == running && load.GetQueued() == queued
 	})
@@ -265,18 +267,6 @@ func (w *whence) load(t *testing.T) *llmv1.Load {
 		t.Fatalf("Worker/Info: %v", err)
 	}
 	return info.GetLoad()
-}
-
-// eventually polls ok, within patience. It is for conditions without an event.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for begun := time.Now(); !ok(); <-again.C {
-		if time.Since(begun) > patience {
-			t.Fatalf("timeout after %v: %s", patience, what)
-		}
-	}
 }
 
 // dialGRPC returns a connection of grpc-go, closed after the test.
@@ -292,10 +282,4 @@ func dialGRPC(t *testing.T, addr string) *grpc.ClientConn {
 		}
 	})
 	return conn
-}
-
-// serviceOf returns the service of a hop: instances of a worker are numbered.
-func serviceOf(hop string) string {
-	service, _, _ := strings.Cut(hop, "/")
-	return service
 }

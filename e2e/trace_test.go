@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -17,6 +16,9 @@ import (
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A collector receives spans by OTLP over HTTP, like an OpenTelemetry Collector.
@@ -108,7 +110,7 @@ func attributes(kvs []*commonpb.KeyValue) map[string]string {
 func (c *collector) of(t *testing.T, stream string, hops int) map[string]span {
 	t.Helper()
 	found := map[string]span{}
-	eventually(t, "all hops have exported the stream", func() bool {
+	polltest.Eventually(t, "all hops have exported the stream", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		clear(found)
@@ -138,7 +140,7 @@ func TestStoppedStreamIsOneTree(t *testing.T) {
 	trace := spans[apiService].trace
 	for _, hop := range hops {
 		s := spans[hop]
-		if s.service != serviceOf(hop) || s.trace != trace || s.parent != parent || s.id == "" {
+		if s.service != lab.ServiceOf(hop) || s.trace != trace || s.parent != parent || s.id == "" {
 			t.Errorf("%s exported a span of %s in trace %s below %q; want trace %s, below %q", hop, s.service, s.trace, s.parent, trace, parent)
 		}
 		if s.attributes["whence.reason"] != "user_stop" || s.attributes["whence.origin"] != "client" || s.status != tracepb.Status_STATUS_CODE_UNSET {
@@ -164,70 +166,6 @@ func TestStoppedStreamIsOneTree(t *testing.T) {
 	}
 }
 
-// TestTraceAloneShowsWhoEndedTheStream: on every surviving hop, all events of a span with a reason
-// agree on the reason and on its origin.
-func TestTraceAloneShowsWhoEndedTheStream(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		flags          flags
-		more           []any // of the request
-		end            func(*testing.T, *whence, *live)
-		reason, origin string
-		hops           int
-	}{
-		"stop": {
-			end:    func(t *testing.T, w *whence, l *live) { w.cancel(t, w.api, l.id) },
-			reason: "user_stop", origin: "client", hops: 3,
-		},
-		"client leaves": {
-			end:    func(_ *testing.T, _ *whence, l *live) { l.close() },
-			reason: "client_gone", origin: "client", hops: 3,
-		},
-		"kill -9": {
-			end:    func(t *testing.T, w *whence, _ *live) { w.processes[llmWorker].kill(t) },
-			reason: "peer_lost", origin: "llm-worker/0", hops: 2,
-		},
-		"deadline": {
-			more: []any{"timeout", 0.7}, end: func(*testing.T, *whence, *live) {},
-			reason: "deadline", origin: "api-service", hops: 3,
-		},
-		"stall": {
-			flags: flags{chat: []string{"--stall-timeout", "500ms"}},
-			end: func(t *testing.T, w *whence, l *live) {
-				resume := w.hang(t)
-				w.ended(t, chatService, l.id)
-				resume()
-			},
-			reason: "deadline", origin: "chat-service", hops: 3,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			col := newCollector(t)
-			c.flags.all, c.flags.worker = []string{"--otlp", col.addr}, []string{"--pace", "40"}
-			w := run(t, separate, c.flags)
-			l := w.open(t, greedy(long, c.more...)).begun(t)
-			c.end(t, w, l)
-			said := 0
-			for hop, s := range col.of(t, l.id, c.hops) {
-				for _, e := range s.events {
-					if e.attributes["whence.reason"] == "" {
-						continue
-					}
-					said++
-					origin, _, _ := strings.Cut(e.attributes["whence.path"], " > ")
-					if e.attributes["whence.reason"] != c.reason || origin != c.origin {
-						t.Errorf("%s: %s %v; want %s by %s", hop, e.name, e.attributes, c.reason, c.origin)
-					}
-				}
-			}
-			if said < c.hops {
-				t.Errorf("%d events on %d hops have a reason", said, c.hops)
-			}
-		})
-	}
-}
-
 // TestMoveIsAnEvent: the span of the hop that moves a stream has the old worker, the new worker and
 // the reason, and the spans of both workers are below it.
 func TestMoveIsAnEvent(t *testing.T) {
@@ -236,7 +174,7 @@ func TestMoveIsAnEvent(t *testing.T) {
 	w := runFleet(t, 2, flags{all: []string{"--otlp", c.addr, "--trace-ratio", "1"}, worker: []string{"--pace", "40"}})
 	l := w.open(t, greedy(long, "max_tokens", 60)).begun(t)
 	var first string
-	eventually(t, "a worker has the stream", func() bool {
+	polltest.Eventually(t, "a worker has the stream", func() bool {
 		hops := w.why(t, l.id).Hops
 		first = hops[len(hops)-1].Hop
 		return len(hops) == 3

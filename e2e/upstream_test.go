@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // llamaVersion must equal the version in scripts/goldens-engine.
@@ -77,7 +79,7 @@ func llamaServer(t *testing.T, kind string, contextLength int) (p *process, url 
 		p = startFile(t, "llama.cpp", node, filepath.Join(dir, "server.mjs"), gguf, kind, strconv.Itoa(contextLength))
 	}
 	const says = "listening on "
-	line := p.await(t, p.out, "where it listens", func(line string) bool { return strings.HasPrefix(line, says) })
+	line := p.await(t, p.Out, "where it listens", func(line string) bool { return strings.HasPrefix(line, says) })
 	return p, strings.TrimPrefix(line, says)
 }
 
@@ -114,7 +116,7 @@ func TestServerBesideTheWorkerAnswersLikeTheEmbeddedEngine(t *testing.T) {
 // ticks returns the processor time that a process has used, in hundredths of a second.
 func (p *process) ticks(t *testing.T) int {
 	t.Helper()
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Pid()), "stat"))
 	if err != nil {
 		missing(t, "%v", err)
 	}
@@ -145,11 +147,11 @@ func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 
 	const window = 300 * time.Millisecond
 	l := w.open(t, greedy(long, "ignore_eos", true)).begun(t)
-	eventually(t, "llama.cpp generates", func() bool { return llama.busyFor(t, window) >= 5 }) // of about 30 on an idle machine
+	polltest.Eventually(t, "llama.cpp generates", func() bool { return llama.busyFor(t, window) >= 5 }) // of about 30 on an idle machine
 	l.close()
 	w.idle(t)
-	eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })
-	eventually(t, "the worker has reported its story", func() bool { return w.why(t, l.id).State == "ended" })
+	polltest.Eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })
+	polltest.Eventually(t, "the worker has reported its story", func() bool { return w.why(t, l.id).State == "ended" })
 	s := w.why(t, l.id)
 	if last := s.Hops[len(s.Hops)-1]; s.Reason != "client_gone" || s.Origin != "client" || last.StopConfirmedMS == nil {
 		t.Errorf("%+v", s)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	usagelog "github.com/whence-dev/whence/pkg/usage"
 )
 
@@ -88,7 +89,7 @@ func (b *usageBooks) recorded(a accounting) {
 			b.t.Logf("%s: %s", a.what, differs)
 		}
 	}()
-	eventually(b.t, "the records of "+a.what, func() bool {
+	polltest.Eventually(b.t, "the records of "+a.what, func() bool {
 		differs = a.check(usageRecords(b.t, b.file))
 		return differs == ""
 	})
@@ -227,7 +228,7 @@ func TestUsageRecordsNameTenantKeyAndSurface(t *testing.T) {
 		}[path]
 	}
 	var records []usagelog.Record
-	eventually(t, "all streams have records", func() bool {
+	polltest.Eventually(t, "all streams have records", func() bool {
 		records = usageRecords(t, file)
 		return len(records) >= len(want)
 	})

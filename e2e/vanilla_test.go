@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/lab"
 )
 
 // An endingView is the view of an ending by a caller without our library: the code, and the reason
@@ -128,23 +129,18 @@ func vanillaGRPCurl(t *testing.T, addr string, req *chatv1.ChatRequest, begun fu
 	t.Helper()
 	body := fmt.Sprintf(`{"chat":{"stream_id":%q,"model":%q,"messages":[{"role":"user","content":%q}],"sampling":{"temperature":0}}}`,
 		req.GetStreamId(), req.GetModel(), req.GetMessages()[0].GetContent())
-	cmd := exec.CommandContext(t.Context(), grpcurlPath(t), "-plaintext", "-v", "-d", body, addr, "whence.chat.v1.Chat/Generate")
-	printed := newLines()
-	cmd.Stdout, cmd.Stderr = printed, printed
-	if err := cmd.Start(); err != nil {
+	p, err := lab.Start(lab.Command{Name: "grpcurl", File: grpcurlPath(t), Args: []string{"-plaintext", "-v", "-d", body, addr, "whence.chat.v1.Chat/Generate"}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // its status has the result of the call
-	}()
-	p := &process{name: "grpcurl", exited: ended}
-	p.await(t, printed, "text or an error", func(line string) bool { return strings.Contains(line, `"delta"`) || strings.HasPrefix(line, "ERROR:") })
-	begun()
-	<-ended
-	all, _ := printed.since(0)
-	for _, line := range all {
+	defer p.End()
+	if _, err := p.Await(p.Out, "text", func(line string) bool { return strings.Contains(line, `"delta"`) }); err == nil { // without text it prints an error
+		begun()
+	}
+	if _, err := p.Status(); err != nil { // it has the result of the call
+		t.Fatal(err)
+	}
+	for _, line := range slices.Concat(p.Out.All(), p.Log.All()) {
 		line = strings.TrimSuffix(strings.TrimSpace(line), ",")
 		for prefix, to := range map[string]*string{
 			"Code: ": &l.code, `"reason": `: &l.reason, `"path": `: &l.path,

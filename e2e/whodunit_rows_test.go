@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -38,243 +39,255 @@ var longID = strings.Repeat("so-that-events-are-long-", 5)
 
 // rows lists the faults of the matrix. A kind of loss with several causes has several rows.
 var rows = []row{
-	{name: "client closes its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client closes its connection", flags: slow, act: func(s *scene) *refusal {
 		conn, r := s.openFlowing()
 		s.fault(func() { _ = conn.CloseWrite() }) // sends a FIN; closing with unread data would send a reset
 		_, _ = io.Copy(io.Discard, r)
 		return nil
 	}},
-	{name: "client resets its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client resets its connection", flags: slow, act: func(s *scene) *refusal {
 		conn, _ := s.openFlowing()
 		_ = conn.SetLinger(0)
 		s.fault(func() { _ = conn.Close() })
 		return nil
 	}},
-	{name: "client closes before the first token", flags: oneSlow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client closes before the first token", flags: oneSlow, act: func(s *scene) *refusal {
 		s.occupy()
 		conn := s.dial(s.t, greedy(long, "stream", true), s.id)
 		s.busy(s.t, 1, 1)
 		s.fault(func() { _ = conn.Close() })
 		return nil
 	}},
-	{name: "client closes a request for a whole answer", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client closes a request for a whole answer", flags: slow, act: func(s *scene) *refusal {
 		conn := s.dial(s.t, greedy(long), s.id)
 		s.busy(s.t, 1, 0)
 		s.fault(func() { _ = conn.Close() })
 		return nil
 	}},
-	{name: "client closes while its prompt is handed over", flags: apart, id: "fault:llm-worker:hold:1", reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: (*scene).leaveInHandover},
-	{name: "client closes its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client closes while llm-worker hangs", flags: slow, act: func(s *scene) *refusal {
+		l := s.open()
+		resume := s.hang(s.t)
+		s.fault(l.close)
+		polltest.Eventually(s.t, "the hops before the worker have ended the stream", func() bool { return s.logged(api0) != "" && s.logged(chatService) != "" })
+		resume()
+		return nil
+	}},
+	{name: "client closes while its prompt is handed over", flags: apart, id: "fault:llm-worker:hold:1", act: (*scene).leaveInHandover},
+	{name: "client closes its WebSocket", flags: slow, act: func(s *scene) *refusal {
 		c := s.openConversation()
 		s.fault(func() { c.Raw(wstest.CloseFrame(1001)) })
 		return nil
 	}},
-	{name: "client resets its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client resets its WebSocket", flags: slow, act: func(s *scene) *refusal {
 		c := s.openConversation()
 		s.fault(c.Reset)
 		return nil
 	}},
-	{name: "client stops its conversation over a WebSocket", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
+	{name: "client stops its conversation over a WebSocket", flags: slow, act: func(s *scene) *refusal {
 		c := s.openConversation()
 		s.fault(func() { c.Say(`{"stop":{}}`) })
 		return s.refusalOver(c, 4003)
 	}},
-	{name: "llm-worker is killed during a conversation over a WebSocket", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker is killed during a conversation over a WebSocket", flags: slow, act: func(s *scene) *refusal {
 		c := s.openConversation()
 		s.fault(func() { s.procs[work].kill(s.t) })
 		return s.refusalOver(c, 4009)
 	}},
-	{name: "DELETE of the stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
+	{name: "DELETE of the stream", flags: slow, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
 		return l.failed(s.t)
 	}},
-	{name: "DELETE at the other replica", flags: slow, reason: "user_stop", origin: []string{"client", api1, chatService}, act: func(s *scene) *refusal {
+	{name: "DELETE at the other replica", flags: slow, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.cancel(s.t, s.addrs[api1], s.id) })
 		return l.failed(s.t)
 	}},
-	{name: "DELETE with the operator's key", flags: operated, reason: "operator_stop", origin: []string{"operator", api0}, act: func(s *scene) *refusal {
+	{name: "DELETE with the operator's key", flags: operated, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id, "Authorization", "Bearer op") })
 		return l.failed(s.t)
 	}},
-	{name: "DELETE with the operator's key at the other replica", flags: operated, reason: "operator_stop", origin: []string{"operator", api1, chatService}, act: func(s *scene) *refusal {
+	{name: "DELETE with the operator's key at the other replica", flags: operated, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.cancel(s.t, s.addrs[api1], s.id, "Authorization", "Bearer op") })
 		return l.failed(s.t)
 	}},
-	{name: "abort_request of the stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
+	{name: "abort_request of the stream", flags: slow, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.abort(s.addrs[api0]) })
 		return l.failed(s.t)
 	}},
-	{name: "abort_request at the other replica", flags: slow, reason: "user_stop", origin: []string{"client", api1, chatService}, act: func(s *scene) *refusal {
+	{name: "abort_request at the other replica", flags: slow, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.abort(s.addrs[api1]) })
 		return l.failed(s.t)
 	}},
-	{name: "client's connection goes dead", flags: flags{worker: slow.worker, api: []string{"--client-timeout", "1s"}}, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client's connection goes dead", flags: flags{worker: slow.worker, api: []string{"--client-timeout", "1s"}}, act: func(s *scene) *refusal {
 		conn, _ := s.openFlowing()
 		s.fault(func() { dropIncoming(s.t, conn) })
 		return nil
 	}},
-	{name: "client reads a byte at a time", id: longID, flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, reason: "slow_reader", origin: []string{api0}, deaf: true, act: (*scene).readSlowly},
-	{name: "DELETE of a stream that its client does not read", id: longID, flags: unread, reason: "user_stop", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "client reads a byte at a time", id: longID, flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, act: (*scene).readSlowly},
+	{name: "DELETE of a stream that its client does not read", id: longID, flags: unread, act: func(s *scene) *refusal {
 		s.requestUnread()
 		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
 		return nil
 	}},
-	{name: "deadline of a stream that its client does not read", id: longID, flags: unread, reason: "deadline", origin: []string{api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "deadline of a stream that its client does not read", id: longID, flags: unread, act: func(s *scene) *refusal {
 		begun := time.Now()
 		s.requestUnread("timeout", 3)
 		s.at = begun.Add(3 * time.Second)
 		return nil
 	}},
-	{name: "api-service drains while a client does not read", id: longID, flags: drain(unread), reason: "draining", origin: []string{api0}, leaves: api0, deaf: true, act: func(s *scene) *refusal {
+	{name: "api-service drains while a client does not read", id: longID, flags: drain(unread), act: func(s *scene) *refusal {
 		s.requestUnread()
-		s.fault(func() { s.procs[api0].terminate(s.t) })
-		s.at = s.at.Add(200 * time.Millisecond)
+		s.drain(api0)
 		s.procs[api0].exit(s.t)
 		return nil
 	}},
-	{name: "deadline of the request", flags: slow, reason: "deadline", origin: []string{api0}, act: func(s *scene) *refusal {
+	{name: "deadline of the request", flags: slow, act: func(s *scene) *refusal {
 		begun := time.Now()
 		l := s.open("timeout", 0.7)
 		s.at = begun.Add(700 * time.Millisecond)
 		return l.failed(s.t)
 	}},
-	{name: "deadline of a gRPC caller", flags: slow, path: chain[1:], reason: "deadline", origin: []string{chatService}, deaf: true, act: func(s *scene) *refusal {
+	{name: "deadline of a gRPC caller", flags: slow, act: func(s *scene) *refusal {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 700*time.Millisecond)
 		defer cancel()
 		s.at = time.Now().Add(700 * time.Millisecond)
 		wantCode(s.t, started(ctx, s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), s.id), codes.DeadlineExceeded)
 		return nil
 	}},
-	{name: "api-service panics", flags: slow, id: "fault:api-service:panic:1", reason: "internal", origin: []string{api0}, act: (*scene).builtInFault},
-	{name: "api-service is killed", flags: slow, reason: "peer_lost", origin: []string{api0}, dead: api0, deaf: true, act: func(s *scene) *refusal { return s.killed(api0) }},
-	{name: "api-service drains", flags: drain(slow), reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.drained(api0) }},
-	{name: "api-service gets a second signal", flags: slow, reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.signaledTwice(api0) }},
-	{name: "api-service gets a second signal while a client does not read", id: longID, flags: unread, reason: "draining", origin: []string{api0}, leaves: api0, deaf: true, act: func(s *scene) *refusal {
+	{name: "api-service panics", flags: slow, id: "fault:api-service:panic:1", act: (*scene).builtInFault},
+	{name: "api-service is killed", flags: slow, act: func(s *scene) *refusal { return s.killed(api0) }},
+	{name: "api-service drains", flags: drain(slow), act: func(s *scene) *refusal { return s.drained(api0) }},
+	{name: "api-service gets a second signal", flags: slow, act: func(s *scene) *refusal { return s.signaledTwice(api0) }},
+	{name: "api-service gets a second signal while a client does not read", id: longID, flags: unread, act: func(s *scene) *refusal {
 		s.requestUnread()
 		s.signalAgain(api0)
 		return nil
 	}},
-	{name: "chat-service panics", flags: slow, id: "fault:chat-service:panic:1", reason: "internal", origin: []string{chatService}, act: (*scene).builtInFault},
-	{name: "chat-service is killed", flags: slow, reason: "peer_lost", origin: []string{chatService}, dead: chatService, act: func(s *scene) *refusal { return s.killed(chatService) }},
-	{name: "chat-service drains", flags: drain(slow), reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.drained(chatService) }},
-	{name: "chat-service gets a second signal", flags: slow, reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.signaledTwice(chatService) }},
-	{name: "chat-service's handler cancels with a cause", flags: slow, id: "fault:chat-service:cancel:1", reason: "operator_stop", origin: []string{chatService}, act: (*scene).builtInFault},
-	{name: "client closes while a handler has wrapped its context", flags: slow, id: "fault:chat-service:wrap:1", reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+	{name: "chat-service panics", flags: slow, id: "fault:chat-service:panic:1", act: (*scene).builtInFault},
+	{name: "chat-service is killed", flags: slow, act: func(s *scene) *refusal { return s.killed(chatService) }},
+	{name: "chat-service drains", flags: drain(slow), act: func(s *scene) *refusal { return s.drained(chatService) }},
+	{name: "chat-service gets a second signal", flags: slow, act: func(s *scene) *refusal { return s.signaledTwice(chatService) }},
+	{name: "chat-service's handler cancels with a cause", flags: slow, id: "fault:chat-service:cancel:1", act: (*scene).builtInFault},
+	{name: "client closes while a handler has wrapped its context", flags: slow, id: "fault:chat-service:wrap:1", act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(l.close)
 		return nil
 	}},
-	{name: "llm-worker is killed, another one continues", flags: flags{moves: true, worker: slow.worker}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker is killed, another one continues", flags: flags{moves: true, worker: slow.worker}, act: func(s *scene) *refusal {
 		return s.moved("peer_lost", func() { s.procs[lost].kill(s.t) })
 	}},
-	{name: "llm-worker drains, another one continues", flags: drain(flags{moves: true, worker: slow.worker}), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker drains, another one continues", flags: drain(flags{moves: true, worker: slow.worker}), act: func(s *scene) *refusal {
 		return s.moved("draining", func() { s.procs[lost].terminate(s.t) })
 	}},
-	{name: "llm-worker hangs, another one continues", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "500ms"}}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker hangs, another one continues", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "500ms"}}, act: func(s *scene) *refusal {
 		defer s.signal(lost, syscall.SIGCONT)
 		return s.moved("deadline", func() { s.signal(lost, syscall.SIGSTOP) })
 	}},
-	{name: "upstream engine answers 500 at once, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: answers(500), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine answers 500 at once, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: answers(500), act: func(s *scene) *refusal {
 		return s.answeredElsewhere("engine_failed", 0)
 	}},
-	{name: "upstream engine is silent and its probes fail, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: hangs, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine is silent and its probes fail, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: hangs, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("unavailable", 0)
 	}},
-	{name: "upstream engine has no first token, another worker answers", flags: flags{beside: true, worker: slow.worker, chat: []string{"--first-token-move", "500ms"}}, left: isSilent, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine has no first token, another worker answers", flags: flags{beside: true, worker: slow.worker, chat: []string{"--first-token-move", "500ms"}}, left: isSilent, act: func(s *scene) *refusal {
 		return s.answeredElsewhere("deadline", 0)
 	}},
-	{name: "upstream engine fails in mid-stream, another worker continues", flags: flags{beside: true, worker: slow.worker}, left: breaksOff(`data: {"error":{"message":"the engine is dead","code":500}}` + "\n\n"), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine fails in mid-stream, another worker continues", flags: flags{beside: true, worker: slow.worker}, left: breaksOff(`data: {"error":{"message":"the engine is dead","code":500}}` + "\n\n"), act: func(s *scene) *refusal {
 		return s.answeredElsewhere("engine_failed", 5)
 	}},
-	{name: "upstream engine closes once in mid-answer, another worker refuses the move", flags: flags{beside: true}, left: breaksOffOnce, upstream: answers(400), path: chain[:2], reason: "completed", origin: []string{"engine", lost, chatService}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine closes once in mid-answer, another worker refuses the move", flags: flags{beside: true}, left: breaksOffOnce, upstream: answers(400), act: func(s *scene) *refusal {
 		return s.answeredAfter(lost+" > "+work+": peer_lost at 5", work+" > "+lost+": invalid at 5")
 	}},
-	{name: "upstream engine of the only worker closes once in mid-answer", upstream: breaksOffOnce, path: chain[:2], reason: "completed", origin: []string{"engine", work, chatService}, deaf: true, still: true, act: func(s *scene) *refusal {
+	{name: "upstream engine of the only worker closes once in mid-answer", upstream: breaksOffOnce, act: func(s *scene) *refusal {
 		return s.answeredAfter(work + " > " + work + ": peer_lost at 5")
 	}},
-	{name: "llm-worker is killed, another one refuses the move", flags: flags{beside: true, left: slow.worker}, upstream: answers(400), path: chain[:2], reason: "peer_lost", origin: []string{lost, chatService}, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker is killed, another one refuses the move", flags: flags{beside: true, left: slow.worker}, upstream: answers(400), act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.procs[lost].kill(s.t) })
 		return l.failed(s.t)
 	}},
-	{name: "llm-worker is killed", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal { return s.killed(work) }},
-	{name: "llm-worker hangs", flags: flags{worker: slow.worker, chat: []string{"--stall-timeout", "500ms"}}, reason: "deadline", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+	{name: "llm-worker is killed", flags: slow, act: func(s *scene) *refusal { return s.killed(work) }},
+	{name: "llm-worker hangs", flags: flags{worker: slow.worker, chat: []string{"--stall-timeout", "500ms"}}, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.signal(work, syscall.SIGSTOP) })
 		e := l.failed(s.t)
 		s.signal(work, syscall.SIGCONT) // so that the worker can report its story
 		return e
 	}},
-	{name: "llm-worker drains", flags: drain(slow), reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.drained(work) }},
-	{name: "llm-worker gets a second signal", flags: slow, reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.signaledTwice(work) }},
-	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).builtInFault},
-	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).builtInFault},
-	{name: "engine stalls and ignores stops", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).builtInFault},
-	{name: "upstream engine of the only worker closes in mid-answer again and again", upstream: breaksOff(""), path: chain[:2], reason: "peer_lost", origin: []string{"engine", work, chatService}, still: true, act: (*scene).engineFailed},
-	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).engineFailed},
-	{name: "upstream engine answers 400", upstream: answers(400), reason: "invalid", origin: []string{"engine", work}, still: true, act: (*scene).refused},
-	{name: "upstream engine answers 404", upstream: answers(404), reason: "not_found", origin: []string{"engine", work}, still: true, act: (*scene).refused},
-	{name: "upstream engine answers 429", upstream: answers(429), reason: "overloaded", origin: []string{"engine", work}, still: true, act: (*scene).refused},
-	{name: "upstream engine answers 500", upstream: answers(500), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).refused},
-	{name: "upstream engine answers 503", upstream: answers(503), reason: "unavailable", origin: []string{"engine", work}, still: true, act: (*scene).refused},
-	{name: "gRPC caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{"client", chatService}, deaf: true, act: func(s *scene) *refusal {
+	{name: "llm-worker drains", flags: drain(slow), act: func(s *scene) *refusal { return s.drained(work) }},
+	{name: "llm-worker gets a second signal", flags: slow, act: func(s *scene) *refusal { return s.signaledTwice(work) }},
+	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", act: (*scene).builtInFault},
+	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", act: (*scene).builtInFault},
+	{name: "engine stalls and ignores stops", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", act: (*scene).builtInFault},
+	{name: "upstream engine of the only worker closes in mid-answer again and again", upstream: breaksOff(""), act: (*scene).engineFailed},
+	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), act: (*scene).engineFailed},
+	{name: "upstream engine answers 400", upstream: answers(400), act: (*scene).refused},
+	{name: "upstream engine answers 404", upstream: answers(404), act: (*scene).refused},
+	{name: "upstream engine answers 429", upstream: answers(429), act: (*scene).refused},
+	{name: "upstream engine answers 500", upstream: answers(500), act: (*scene).refused},
+	{name: "upstream engine answers 503", upstream: answers(503), act: (*scene).refused},
+	{name: "gRPC caller cancels", flags: slow, act: func(s *scene) *refusal {
 		ctx, cancel := context.WithCancel(s.t.Context())
 		st := started(ctx, s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), s.id)
 		s.fault(cancel)
 		wantCode(s.t, st, codes.Canceled)
 		return nil
 	}},
-	{name: "gRPC caller is silent between turns", flags: flags{chat: []string{"--idle-timeout", "500ms"}}, path: chain[1:2], reason: "deadline", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+	{name: "gRPC caller is silent between turns", flags: flags{chat: []string{"--idle-timeout", "500ms"}}, act: func(s *scene) *refusal {
 		talk := converse(s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), firstTurn("Hi", s.id))
 		talk.hear()
 		s.at = time.Now().Add(500 * time.Millisecond)
 		_, l := talk.over()
 		return l.refusal()
 	}},
-	{name: "chat-service drains between turns", path: chain[1:2], reason: "draining", origin: []string{chatService}, leaves: chatService, still: true, act: func(s *scene) *refusal {
+	{name: "chat-service drains between turns", act: func(s *scene) *refusal {
 		talk := converse(s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), firstTurn("Hi", s.id))
 		talk.hear()
 		s.fault(func() { s.procs[chatService].terminate(s.t) })
 		_, l := talk.over()
 		return l.refusal()
 	}},
-	{name: "grpcurl is killed", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).grpcurlKilled},
-	{name: "TTHeader Streaming caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{shop, chatService}, deaf: true, act: (*scene).canceledTT},
-	{name: "TTHeader Streaming caller cancels with a cause", flags: slow, path: chain[1:], reason: "user_stop", origin: []string{shop, chatService}, deaf: true, act: (*scene).canceledTTWithCause},
-	{name: "TTHeader Streaming caller of the caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{shop, cart, chatService}, deaf: true, act: (*scene).canceledTTChain},
-	{name: "TTHeader Streaming caller of a caller over Kitex's gRPC cancels", flags: flags{worker: slow.worker, all: []string{overGRPC}}, path: chain[1:], reason: "peer_reset", origin: []string{"client", chatService}, deaf: true, act: (*scene).canceledMixedChain},
-	{name: "connection of a TTHeader Streaming caller breaks", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).lostTT},
-	{name: "deadline of a TTHeader Streaming caller", flags: slow, path: chain[1:], reason: "deadline", origin: []string{shop, chatService}, deaf: true, act: (*scene).timedOutTT},
-	{name: "chat-service panics under a TTHeader Streaming caller", flags: slow, id: "fault:chat-service:panic:1", path: chain[1:], reason: "internal", origin: []string{chatService}, act: (*scene).builtInFaultTT},
-	{name: "engine fails under a TTHeader Streaming caller", flags: slow, id: "fault:llm-worker:fail:1", path: chain[1:], reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).builtInFaultTT},
-	{name: "chat-service drains under a TTHeader Streaming caller", flags: drain(slow), path: chain[1:], reason: "draining", origin: []string{chatService}, leaves: chatService, act: (*scene).drainedTT},
-	{name: "operator stops it at chat-service", flags: slow, reason: "operator_stop", origin: []string{"operator", chatService}, act: func(s *scene) *refusal {
+	{name: "grpcurl is killed", flags: slow, act: (*scene).grpcurlKilled},
+	{name: "TTHeader Streaming caller cancels", full: true, flags: slow, act: (*scene).canceledTT},
+	{name: "TTHeader Streaming caller cancels with a cause", full: true, flags: slow, act: (*scene).canceledTTWithCause},
+	{name: "TTHeader Streaming caller of the caller cancels", full: true, flags: slow, act: (*scene).canceledTTChain},
+	{name: "TTHeader Streaming caller of a caller over Kitex's gRPC cancels", full: true, flags: flags{worker: slow.worker, all: []string{overGRPC}}, act: (*scene).canceledMixedChain},
+	{name: "connection of a TTHeader Streaming caller breaks", full: true, flags: slow, act: (*scene).lostTT},
+	{name: "deadline of a TTHeader Streaming caller", full: true, flags: slow, act: (*scene).timedOutTT},
+	{name: "chat-service panics under a TTHeader Streaming caller", full: true, flags: slow, id: "fault:chat-service:panic:1", act: (*scene).builtInFaultTT},
+	{name: "engine fails under a TTHeader Streaming caller", full: true, flags: slow, id: "fault:llm-worker:fail:1", act: (*scene).builtInFaultTT},
+	{name: "chat-service drains under a TTHeader Streaming caller", full: true, flags: drain(slow), act: (*scene).drainedTT},
+	{name: "operator stops it at chat-service", flags: slow, act: func(s *scene) *refusal {
 		return s.operated("whence.chat.v1.Chat", chatService)
 	}},
-	{name: "operator stops it at llm-worker", flags: slow, reason: "operator_stop", origin: []string{"operator", work}, act: func(s *scene) *refusal {
+	{name: "operator stops it at llm-worker", flags: slow, act: func(s *scene) *refusal {
 		return s.operated("whence.worker.v1.Worker", work)
 	}},
-	{name: "model does not exist", path: chain[:2], reason: "not_found", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+	{name: "model does not exist", act: func(s *scene) *refusal {
 		return s.whole(greedy(short, "model", "nobody"))
 	}},
-	{name: "request is not JSON", path: chain[:1], reason: "invalid", origin: []string{api0}, still: true, act: (*scene).unreadableRequest},
-	{name: "prompt is too long", path: chain[:2], reason: "invalid", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+	{name: "request is not JSON", act: (*scene).unreadableRequest},
+	{name: "prompt is too long", act: func(s *scene) *refusal {
 		return s.whole(greedy(strings.Repeat("the fox in the harbor ", 2000)))
 	}},
-	{name: "api-service is out of file descriptors", path: chain[:1], reason: "overloaded", origin: []string{api0}, still: true, act: (*scene).outOfDescriptors},
-	{name: "llm-worker is full", flags: flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "0"}}, reason: "overloaded", origin: []string{work}, still: true, act: func(s *scene) *refusal {
+	{name: "api-service is out of file descriptors", act: (*scene).outOfDescriptors},
+	{name: "llm-worker is full", flags: flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "0"}}, act: func(s *scene) *refusal {
 		s.occupy()
 		return s.whole(greedy(short))
 	}},
-	{name: "no llm-worker is left", path: chain[:2], reason: "unavailable", origin: []string{chatService}, dead: work, still: true, act: func(s *scene) *refusal {
+	{name: "no llm-worker is left", act: func(s *scene) *refusal {
 		s.procs[work].kill(s.t)
-		eventually(s.t, "/readyz says so", func() bool { return s.readiness() == http.StatusServiceUnavailable })
+		polltest.Eventually(s.t, "/readyz says so", func() bool { return s.readiness() == http.StatusServiceUnavailable })
+		return s.whole(greedy(short))
+	}},
+	{name: "no chat-service is left", act: func(s *scene) *refusal {
+		s.procs[chatService].kill(s.t)
+		polltest.Eventually(s.t, "/readyz says so", func() bool { return s.readiness() == http.StatusServiceUnavailable })
 		return s.whole(greedy(short))
 	}},
 }
@@ -296,9 +309,8 @@ func (s *scene) builtInFault() *refusal {
 // faultLogged sets the time of the fault to the time in the log of the faulty process.
 func (s *scene) faultLogged() {
 	for _, p := range s.procs {
-		lines, _ := p.logs.since(0)
-		for _, line := range lines {
-			if r := (record{}); json.Unmarshal([]byte(line), &r) == nil && r.Msg == "fault" {
+		for _, r := range p.Records() {
+			if r.Msg == "fault" {
 				s.at = r.Time
 			}
 		}
@@ -371,8 +383,7 @@ func (s *scene) killed(hop string) *refusal {
 // drained terminates a process, which waits briefly for its streams.
 func (s *scene) drained(hop string) *refusal {
 	l := s.open()
-	s.fault(func() { s.procs[hop].terminate(s.t) })
-	s.at = s.at.Add(200 * time.Millisecond)
+	s.drain(hop)
 	e := l.failed(s.t)
 	s.procs[hop].exit(s.t)
 	return e
@@ -380,9 +391,7 @@ func (s *scene) drained(hop string) *refusal {
 
 func (s *scene) signal(hop string, sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.procs[hop].cmd.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
-	}
+	s.procs[hop].signal(s.t, sig)
 }
 
 // abort is SGLang's way to stop a stream.
@@ -436,7 +445,7 @@ func (s *scene) requestUnread(more ...any) {
 	s.t.Helper()
 	s.ask(s.t, s.narrow(), greedy(long, append(more, "stream", true, "ignore_eos", true)...), s.id)
 	before, same := uint64(0), 0
-	eventually(s.t, "the edge has stopped writing", func() bool { // a blocked write gives no signal
+	polltest.Eventually(s.t, "the edge has stopped writing", func() bool { // a blocked write gives no signal
 		time.Sleep(50 * time.Millisecond)
 		if n := s.written(); n == 0 || n != before {
 			before, same = n, 0
@@ -463,7 +472,7 @@ func (s *scene) readSlowly() *refusal {
 	s.at = time.Now()
 	s.ask(s.t, conn, greedy(long, "stream", true), s.id)
 	asked, b := 0, make([]byte, 1)
-	eventually(s.t, "the slow reader is cut", func() bool { // polls every millisecond
+	polltest.Eventually(s.t, "the slow reader is cut", func() bool { // polls every millisecond
 		if asked++; asked%20 == 0 {
 			_, _ = conn.Read(b)
 		}
@@ -491,7 +500,7 @@ func (s *scene) grpcurlKilled() *refusal {
 // operated stops the stream with grpcurl.
 func (s *scene) operated(service, hop string) *refusal {
 	l := s.open()
-	if out, ok := grpcurl(s.t, s.addrs[hop], "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, s.id), service+"/Stop"); !ok {
+	if out, ok := grpcurl(s.t, s.addrs[hop], "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, s.id), service+"/Stop"); !ok || !strings.Contains(out, `"age"`) {
 		s.t.Fatal(out)
 	}
 	e := l.failed(s.t)

@@ -12,82 +12,56 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to this `file`")
 
-// A row of the table has a fault and the expected ending on every hop.
+// A row plays a fault of the catalogue.
 type row struct {
 	name     string
+	fault    string // its name in the catalogue; "" means name
+	full     bool   // only the full tier plays the row
 	flags    flags
 	upstream http.HandlerFunc // an engine beside the worker; nil means the embedded engine
 	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil means the embedded engine
 	id       string           // of the stream; an id with the prefix fault: selects a built-in fault
 	act      func(s *scene) *refusal
-	reason   string
-	origin   []string // origin of the ending; the last element is the point where the ending enters the path
-	path     []string // the hops that the stream crosses; nil means all of them
-	dead     string   // the hop that was killed and cannot report
-	leaves   string   // the hop that ends and can report only in its log
-	deaf     bool     // the client cannot receive the ending
-	still    bool     // the engine does not run, or cannot report
-	gateway  bool     // api-service/0 and chat-service are one process
+
+	lab.Ending // of the fault
 }
 
-// inGateway returns r for api-service/0 and chat-service in one process. It reports false if the
-// fault ends only the process of chat-service: a gateway has no such row.
-func (r *row) inGateway() (joined row, ok bool) {
-	joined = *r
-	joined.gateway, joined.flags.gateway = true, true
-	switch {
-	case r.dead == chatService, r.leaves == chatService && r.path == nil:
-		return row{}, false
-	case r.dead == api0:
-		joined.origin = []string{chatService} // the worker lost the connection from chat-service
+// ofCatalogue returns rows with the endings of the catalogue. For a gateway, it leaves out faults that
+// end only the process of chat-service.
+func ofCatalogue(t *testing.T, rows []row, gateway bool) (all []row) {
+	t.Helper()
+	for _, r := range rows {
+		if r.fault == "" {
+			r.fault = r.name
+		}
+		f, ok := lab.FaultNamed(r.fault)
+		if !ok || f.Reason == "" {
+			t.Fatalf("the catalogue has no ending for %q", r.fault)
+		}
+		r.Ending = f.Ending
+		if gateway {
+			if r.Ending, ok = f.InGateway(); !ok {
+				continue
+			}
+			r.flags.gateway = true
+		}
+		all = append(all, r)
 	}
-	return joined, true
-}
-
-// died reports whether a hop was killed and cannot report.
-func (r *row) died(hop string) bool {
-	return hop == r.dead || r.gateway && r.dead == api0 && hop == chatService
-}
-
-// ends reports whether a hop ends and can report only in its log.
-func (r *row) ends(hop string) bool {
-	return hop == r.leaves || r.gateway && (r.leaves == api0 || r.leaves == chatService) && (hop == api0 || hop == chatService)
-}
-
-// chain is the path of a stream, in the order of requests.
-var chain = []string{api0, chatService, work}
-
-// want returns the expected statement of a hop: the reason, and the path from the origin to the
-// hop.
-func (r *row) want(hop string) statement {
-	entry := r.origin[len(r.origin)-1]
-	from, to := slices.Index(chain, entry), slices.Index(chain, hop)
-	way := slices.Clone(chain[min(from, to) : max(from, to)+1])
-	if to < from {
-		slices.Reverse(way)
-	}
-	return says(r.reason, append(slices.Clone(r.origin[:len(r.origin)-1]), way...))
-}
-
-// witnesses returns the hops that must report.
-func (r *row) witnesses() []string {
-	path := r.path
-	if path == nil {
-		path = chain
-	}
-	return slices.DeleteFunc(slices.Clone(path), r.died)
+	return all
 }
 
 // A finding is the outcome of a row.
 type finding struct {
 	row     *row
-	says    map[string][]statement // by hop: log, ledger, metrics, trace
-	client  statement
+	says    map[string][]lab.Statement // by hop: log, ledger, metrics, trace
+	client  lab.Statement
 	stopped time.Duration
 	right   bool
 }
@@ -127,9 +101,7 @@ func TestWhodunitOfGateway(t *testing.T) {
 // findings.
 func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
 	t.Helper()
-	if gateway {
-		rows = rowsInGateway(rows)
-	}
+	rows = ofCatalogue(t, rows, gateway)
 	binary(t, "whence")
 	_, _ = buildGRPCurl() // before any stream waits for a stop by grpcurl; rows that need grpcurl report if it is missing
 	var mu sync.Mutex
@@ -143,24 +115,27 @@ func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
 		r := &rows[i]
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			f := &finding{row: r, says: map[string][]statement{}}
+			if r.full {
+				tier.Full(t)
+			}
+			f := &finding{row: r, says: map[string][]lab.Statement{}}
 			traces := t.TempDir()
 			var s *scene
 			t.Cleanup(func() { // after the processes have ended: their logs are complete
 				if f.right = !t.Failed(); s == nil {
 					return // the scene was never set up
 				}
-				for _, hop := range r.witnesses() {
-					if log := s.logged(hop); log != r.want(hop) {
-						t.Errorf("the final log of %s has %q, want %q", hop, log, r.want(hop))
+				for _, hop := range r.Witnesses() {
+					if log := s.logged(hop); log != r.Want(hop) {
+						t.Errorf("the final log of %s has %q, want %q", hop, log, r.Want(hop))
 						f.right = false
 					}
-					if len(r.path) == 1 { // a request that the edge refuses is not a stream and has no span
+					if len(r.Path()) == 1 { // a request that the edge refuses is not a stream and has no span
 						continue
 					}
 					traced := s.traced(t, hop)
-					if f.says[hop] = append(f.says[hop], traced); traced != r.want(hop) {
-						t.Errorf("the span of %s has %q, want %q", hop, traced, r.want(hop))
+					if f.says[hop] = append(f.says[hop], traced); traced != r.Want(hop) {
+						t.Errorf("the span of %s has %q, want %q", hop, traced, r.Want(hop))
 						f.right = false
 					}
 				}
@@ -198,14 +173,14 @@ func (r *row) withUpstream(t *testing.T) flags {
 
 func investigate(t *testing.T, r *row, s *scene, f *finding) {
 	err := r.act(s)
-	if f.client = err.statement(); !r.deaf && f.client != r.want(r.witnesses()[0]) {
-		t.Errorf("the client reads %q, want %q", f.client, r.want(r.witnesses()[0]))
+	if f.client = err.statement(); !r.Deaf && f.client != r.Want(r.Witnesses()[0]) {
+		t.Errorf("the client reads %q, want %q", f.client, r.Want(r.Witnesses()[0]))
 	}
-	for _, hop := range r.witnesses() {
-		want := r.want(hop)
-		eventually(t, hop+" has logged the ending", func() bool { return s.logged(hop) != "" })
-		f.says[hop] = []statement{s.logged(hop)}
-		if !r.ends(hop) && len(r.path) != 1 { // a request that the edge refuses is not a stream and is in no ledger
+	for _, hop := range r.Witnesses() {
+		want := r.Want(hop)
+		polltest.Eventually(t, hop+" has logged the ending", func() bool { return s.logged(hop) != "" })
+		f.says[hop] = []lab.Statement{s.logged(hop)}
+		if !r.IsLeaving(hop) && len(r.Path()) != 1 { // a request that the edge refuses is not a stream and is in no ledger
 			f.says[hop] = append(f.says[hop], s.booked(hop), s.counted(hop, want))
 		}
 		for i, said := range f.says[hop] {
@@ -214,8 +189,13 @@ func investigate(t *testing.T, r *row, s *scene, f *finding) {
 			}
 		}
 	}
-	if !r.still && r.leaves != work {
+	if !r.NoEngine && r.Leaves != work {
 		f.stopped = s.stopped()
+		if s.occupied {
+			s.busy(t, 1, 0)
+		} else {
+			s.idle(t)
+		}
 	}
 }
 
@@ -233,10 +213,10 @@ func report(t *testing.T, found []*finding, played int) {
 			right++
 		}
 		var hops []string
-		for _, hop := range f.row.witnesses() {
+		for _, hop := range f.row.Witnesses() {
 			said := slices.Compact(slices.Clone(f.says[hop]))
 			switch {
-			case len(said) == 1 && said[0] == f.row.want(hop):
+			case len(said) == 1 && said[0] == f.row.Want(hop):
 				hops = append(hops, hop)
 			default:
 				hops = append(hops, fmt.Sprintf("%s: %q", hop, said))
@@ -246,7 +226,7 @@ func report(t *testing.T, found []*finding, played int) {
 		if f.stopped != 0 {
 			stopped = f.stopped.Round(10 * time.Microsecond).String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s from %s\t%s\t%s\t%s\n", mark, f.row.name, f.row.reason, strings.Join(f.row.origin, " > "), f.client, strings.Join(hops, ", "), stopped)
+		fmt.Fprintf(w, "%s\t%s\t%s from %s\t%s\t%s\t%s\n", mark, f.row.name, f.row.Reason, f.row.Origin, f.client, strings.Join(hops, ", "), stopped)
 	}
 	_ = w.Flush() // into a string
 	fmt.Fprintf(&b, "%d of %d rows right\n\n", right, played)
@@ -271,16 +251,6 @@ func appendTable(t *testing.T, to, table string) {
 	}
 }
 
-// rowsInGateway returns the rows that exist for a gateway.
-func rowsInGateway(rows []row) (all []row) {
-	for _, r := range rows {
-		if joined, ok := r.inGateway(); ok {
-			all = append(all, joined)
-		}
-	}
-	return all
-}
-
 func names() []string {
 	var all []string
 	for _, r := range rows {
@@ -289,19 +259,32 @@ func names() []string {
 	return all
 }
 
+// TestEveryEndingOfTheCatalogueIsPlayed: TestWhodunit has a row for each of them.
+func TestEveryEndingOfTheCatalogueIsPlayed(t *testing.T) {
+	t.Parallel()
+	for _, f := range lab.Faults {
+		if f.Reason != "" && !slices.Contains(names(), f.Name) {
+			t.Errorf("no row plays %q", f.Name)
+		}
+	}
+}
+
 // TestEndingsTableInTheDocsIsCurrent compares the table in docs/reference/endings.md; -rewrite updates it.
 func TestEndingsTableInTheDocsIsCurrent(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
 	table.WriteString("| fault | reason | origin, and the way into the path | in a gateway |\n|---|---|---|---|\n")
-	for _, r := range rows {
-		apart, gateway := strings.Join(r.origin, " > "), "the same"
-		if joined, ok := r.inGateway(); !ok {
-			gateway = "does not apply"
-		} else if path := strings.Join(joined.origin, " > "); path != apart {
-			gateway = path
+	for _, f := range lab.Faults {
+		if f.Reason == "" {
+			continue
 		}
-		fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", r.name, r.reason, apart, gateway)
+		gateway := "the same"
+		if joined, ok := f.InGateway(); !ok {
+			gateway = "does not apply"
+		} else if joined.Origin != f.Origin {
+			gateway = joined.Origin
+		}
+		fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", f.Name, f.Reason, f.Origin, gateway)
 	}
 	keepTable(t, "../docs/reference/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // why returns the story of GET /v1/streams/{id}.
@@ -84,7 +85,7 @@ func TestEveryHopTellsTheSameStory(t *testing.T) {
 		}
 		w.idle(t)
 		paths := []string{"client > api-service", "client > api-service > chat-service", "client > api-service > chat-service > llm-worker/0"}
-		eventually(t, "every hop has ended the stream", func() bool {
+		polltest.Eventually(t, "every hop has ended the stream", func() bool {
 			for _, h := range w.why(t, id).Hops {
 				if h.State != "ended" {
 					return false
@@ -119,24 +120,5 @@ func TestWhyPrintsTheStory(t *testing.T) {
 	out, err = exec.Command(binary(t, "whence"), "why", "nobody", "--url", "http://"+w.api).CombinedOutput()
 	if err == nil || !bytes.Contains(out, []byte("no stream with the id")) {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// TestAnotherReplicaStopsAStream: a client's DELETE may land on an api-service that does not hold
-// the stream.
-func TestAnotherReplicaStopsAStream(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, paced)
-	other := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/1"})
-	l := w.open(t, greedy(long)).begun(t)
-	id := l.id
-	w.cancel(t, other.listening(t), id)
-	e := l.failed(t)
-	if want := "client > api-service/1 > chat-service > api-service"; e.reason() != "user_stop" || strings.Join(e.Path, " > ") != want {
-		t.Errorf("%+v", e)
-	}
-	w.idle(t)
-	if r := w.ended(t, "llm-worker/0", id); r.Reason != "user_stop" || r.Path != "client > api-service/1 > chat-service > llm-worker/0" {
-		t.Errorf("%+v", r)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // wrongs are the ways in which a worker breaks the contract of its messages.
@@ -129,14 +130,14 @@ func TestWorkerThatBreaksItsContract(t *testing.T) {
 				shapeOf(t, "ErrorResponse").want(t, name, r.body)
 			}
 			wrong.Store(nil)
-			eventually(t, "the worker is used again", func() bool { return w.post(t, greedy(short)).status == http.StatusOK })
+			polltest.Eventually(t, "the worker is used again", func() bool { return w.post(t, greedy(short)).status == http.StatusOK })
 		})
 	}
 	for _, p := range w.processes {
-		lines, _ := p.logs.since(0)
+		lines := p.Log.All()
 		for _, line := range lines {
 			if strings.Contains(line, "panic") {
-				t.Errorf("%s: %.400s", p.name, line)
+				t.Errorf("%s: %.400s", p.Name, line)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/bench/paced"
-	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A bench holds the resources of a comparison.
@@ -44,7 +44,7 @@ func newBench(o *options, chosen []scenario) (b *bench, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	if b.files, err = process.RaiseFileLimit(); err != nil {
+	if b.files, err = lab.RaiseFileLimit(); err != nil {
 		return nil, err
 	}
 	root, err := command("", "go", "list", "-m", "-f", "{{.Dir}}")
@@ -84,8 +84,7 @@ func (b *bench) streamsAtMost() int { return b.most + openClients }
 // build builds the commands of a checkout.
 func (b *bench) build(root, name string) (string, error) {
 	dir := filepath.Join(b.dir, name)
-	_, err := command(root, "go", "build", "-o", dir+string(filepath.Separator), ".", "./api-service", "./chat-service")
-	return dir, err
+	return dir, lab.Build(context.Background(), root, dir, nil, ".", lab.APIService, lab.ChatService)
 }
 
 // command runs a command in a directory and returns its trimmed output.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
-	"github.com/whence-dev/whence/bench/process"
 	histograms "github.com/whence-dev/whence/internal/load"
+	"github.com/whence-dev/whence/lab"
 )
 
 const (
@@ -195,14 +195,14 @@ func (b *bench) window(c *cell, r *deployment, rec *load.Recorder, length time.D
 // spent returns the CPU time that each process has used, in microseconds.
 func (b *bench) spent(r *deployment) (map[string]float64, error) {
 	all := map[string]float64{}
-	for _, p := range append([]*process.Process{b.engine.Process}, r.procs...) {
+	for _, p := range append([]*lab.Process{b.engine.Process}, r.procs...) {
 		t, err := p.CPU()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
 		all[p.Name] = float64(t) / float64(time.Microsecond)
 	}
-	own, err := process.CPUTime(0)
+	own, err := lab.CPUTime(0)
 	all["load"] = float64(own) / float64(time.Microsecond)
 	return all, err
 }

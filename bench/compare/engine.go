@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/paced"
-	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/relay"
+	"github.com/whence-dev/whence/lab"
 )
 
 // serveEngine runs the process of the engine, with its two interfaces on two addresses.
@@ -55,7 +55,7 @@ func serveEdge(listen, middle string) error {
 
 // An engine is the comparison's handle on the engine's process.
 type engine struct {
-	*process.Process
+	*lab.Process
 	sse, worker string
 	ended       map[uint64]paced.Ending // since the last reset
 }
@@ -66,10 +66,10 @@ func startEngine(b *bench) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{sse: addrs[0], worker: addrs[1], ended: map[uint64]paced.Ending{}}
-	if e.Process, err = process.Start(b.dir, "engine", b.self, "engine", e.sse, e.worker); err != nil {
+	if e.Process, err = lab.Start(lab.Command{Name: "engine", File: b.self, Args: []string{"engine", e.sse, e.worker}}); err != nil {
 		return nil, err
 	}
-	if err := e.Ready(e.sse); err != nil {
+	if err := e.Answers(context.Background(), e.sse); err != nil {
 		e.End()
 		return nil, err
 	}

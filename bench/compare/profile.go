@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/whence-dev/whence/bench/process"
+	"github.com/whence-dev/whence/lab"
 )
 
 // profile prints the memory that each service of Whence holds per open stream, after a garbage
@@ -48,7 +48,7 @@ func (b *bench) profileCPU(s *scenario, sys *system, r *deployment, window time.
 }
 
 // profilePrefix returns the beginning of the paths of a process's profiles.
-func (b *bench) profilePrefix(s *scenario, sys *system, p *process.Process) string {
+func (b *bench) profilePrefix(s *scenario, sys *system, p *lab.Process) string {
 	name := strings.ReplaceAll(strings.Join([]string{sys.name, s.name, p.Name}, "-"), " ", "-")
 	return filepath.Join(b.options.profiles, name)
 }

@@ -1,15 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 
-	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/internal/loopback"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A system is a path between the clients and the engine.
@@ -48,7 +48,7 @@ func (b *bench) systems() []system {
 // A deployment holds the processes of a running system.
 type deployment struct {
 	addr  string // for the clients
-	procs []*process.Process
+	procs []*lab.Process
 }
 
 func (r *deployment) end() {
@@ -58,8 +58,8 @@ func (r *deployment) end() {
 }
 
 // add starts a process of the system.
-func (r *deployment) add(b *bench, name, file string, args ...string) error {
-	p, err := process.Start(b.dir, name, file, args...)
+func (r *deployment) add(name, file string, args ...string) error {
+	p, err := lab.Start(lab.Command{Name: name, File: file, Args: args})
 	if err != nil {
 		return err
 	}
@@ -70,23 +70,23 @@ func (r *deployment) add(b *bench, name, file string, args ...string) error {
 // addService is add for a service of Whence, which serves profiles if --profiles is set.
 func (r *deployment) addService(b *bench, name, file string, args ...string) error {
 	if b.options.profiles == "" {
-		return r.add(b, name, file, args...)
+		return r.add(name, file, args...)
 	}
 	admin, err := loopback.FreeAddr()
 	if err != nil {
 		return err
 	}
-	if err := r.add(b, name, file, append(args, "--metrics-listen", admin, "--pprof")...); err != nil {
+	if err := r.add(name, file, append(args, "--metrics-listen", admin, "--pprof")...); err != nil {
 		return err
 	}
 	p := r.procs[len(r.procs)-1]
 	p.Admin = admin
-	return p.Listening(admin)
+	return p.Accepts(context.Background(), admin)
 }
 
 // whenReady waits until the last added process answers at the address of the clients.
 func (r *deployment) whenReady() (*deployment, error) {
-	if err := r.procs[len(r.procs)-1].Ready(r.addr); err != nil {
+	if err := r.procs[len(r.procs)-1].Answers(context.Background(), r.addr); err != nil {
 		for _, p := range r.procs {
 			err = errors.Join(err, fmt.Errorf("%s: %s", p.Name, p.Tail()))
 		}
@@ -108,18 +108,6 @@ func addresses(n int) ([]string, error) {
 	return all, nil
 }
 
-// tool returns the path of a program, which may be in a directory outside the user's PATH.
-func tool(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
-	}
-	path := filepath.Join("/usr/sbin", name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s is not installed", name)
-	}
-	return path, nil
-}
-
 const nginxConfig = `daemon off; worker_processes auto; worker_rlimit_nofile %d; pid nginx.pid; error_log stderr;
 events { worker_connections 30000; }
 http {
@@ -137,7 +125,7 @@ http {
 }`
 
 func startNginx(b *bench) (*deployment, error) {
-	file, err := tool("nginx")
+	file, err := lab.Tool("nginx")
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +143,7 @@ func startNginx(b *bench) (*deployment, error) {
 	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, nginxConfig, b.files, b.engine.sse, r.addr), 0o600); err != nil {
 		return nil, err
 	}
-	if err := r.add(b, "nginx", file, "-p", dir, "-c", "nginx.conf", "-e", "stderr"); err != nil {
+	if err := r.add("nginx", file, "-p", dir, "-c", "nginx.conf", "-e", "stderr"); err != nil {
 		return nil, err
 	}
 	return r.whenReady()
@@ -180,7 +168,7 @@ backend engine
 `
 
 func startHAProxy(b *bench) (*deployment, error) {
-	file, err := tool("haproxy")
+	file, err := lab.Tool("haproxy")
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +181,7 @@ func startHAProxy(b *bench) (*deployment, error) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, min(b.files-200, uint64(sides))/2, r.addr, b.engine.sse), 0o600); err != nil {
 		return nil, err
 	}
-	if err := r.add(b, "haproxy", file, "-db", "-q", "-f", config); err != nil {
+	if err := r.add("haproxy", file, "-db", "-q", "-f", config); err != nil {
 		return nil, err
 	}
 	return r.whenReady()
@@ -205,14 +193,14 @@ func startRelay(b *bench) (*deployment, error) {
 		return nil, err
 	}
 	r := &deployment{addr: addrs[1]}
-	if err := r.add(b, "relay", b.self, "relay", addrs[0], b.engine.worker); err != nil {
+	if err := r.add("relay", b.self, "relay", addrs[0], b.engine.worker); err != nil {
 		return nil, err
 	}
-	if err := r.procs[0].Listening(addrs[0]); err != nil { // otherwise the edge backs off for a second
+	if err := r.procs[0].Accepts(context.Background(), addrs[0]); err != nil { // otherwise the edge backs off for a second
 		r.end()
 		return nil, err
 	}
-	if err := r.add(b, "edge", b.self, "edge", addrs[1], addrs[0]); err != nil {
+	if err := r.add("edge", b.self, "edge", addrs[1], addrs[0]); err != nil {
 		r.end()
 		return nil, err
 	}

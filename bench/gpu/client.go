@@ -113,7 +113,7 @@ func (s *stand) request(ctx context.Context, a ask) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.api.addr+"/v1/completions", bytes.NewReader(encoded))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Edges[0].Addr+"/v1/completions", bytes.NewReader(encoded))
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (r *result) take(data []byte) error {
 func (s *stand) get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, getWithin)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.api.addr+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Edges[0].Addr+path, nil)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,6 @@ type models struct {
 	Data []struct {
 		ID      string
 		Context int `json:"context_length"`
-		Workers struct{ Healthy int }
 	}
 }
 
@@ -202,12 +201,4 @@ func (s *stand) context(ctx context.Context) int {
 		return 0
 	}
 	return m.Data[0].Context
-}
-
-func (s *stand) healthyWorkers(ctx context.Context) int {
-	var m models
-	if s.get(ctx, "/v1/models", &m) != nil || len(m.Data) == 0 {
-		return 0
-	}
-	return m.Data[0].Workers.Healthy
 }

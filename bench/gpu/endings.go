@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // An endingRow is a way in which a stream ends on a server, and the reason that all hops must report.
@@ -91,7 +93,7 @@ func (s *stand) leavePrefill(ctx context.Context, prompt string) (*result, error
 	known := make(chan error, 1)
 	go func() { // waited for below
 		var story streamStory
-		err := s.await(reading, "the worker knows of the stream", func() bool {
+		err := lab.Await(reading, "the worker knows of the stream", func() bool {
 			return s.get(reading, "/v1/streams/"+id, &story) == nil && len(story.Hops) == 3
 		})
 		if err == nil {
@@ -153,7 +155,7 @@ func (s *stand) judge(ctx context.Context, row *endingRow, r *result) error {
 		want = "completed"
 	}
 	var story streamStory
-	err := s.await(ctx, "the stream has ended on every hop", func() bool {
+	err := lab.Await(ctx, "the stream has ended on every hop", func() bool {
 		return s.get(ctx, "/v1/streams/"+r.id, &story) == nil && story.State == "ended" && len(story.Hops) == 3 &&
 			!slices.ContainsFunc(story.Hops, func(h hop) bool { return h.Reason == "" })
 	})
@@ -180,7 +182,7 @@ type hop struct {
 
 // remove stops a stream by its id.
 func (s *stand) remove(ctx context.Context, id string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://"+s.api.addr+"/v1/streams/"+id, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://"+s.Edges[0].Addr+"/v1/streams/"+id, nil)
 	if err != nil {
 		return err
 	}

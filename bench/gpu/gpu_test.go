@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/lab"
 )
 
 // TestMain is also the fake of the servers: the test finds this program under their names.
@@ -53,9 +54,6 @@ func onMachine(t *testing.T, names ...string) (model string) {
 // TestRowsPlayAgainstFakesOfBothServers plays the whole script. It checks no times.
 func TestRowsPlayAgainstFakesOfBothServers(t *testing.T) {
 	tier.Full(t)
-	if testing.Short() {
-		t.Skip("this test builds the services")
-	}
 	model := onMachine(t, "vllm", "python3")
 	docs := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(docs, []byte("before\n<!-- gpu -->\n<!-- end of gpu -->\nafter\n"), 0o600); err != nil {
@@ -113,7 +111,7 @@ func TestRowsFailWithTheErrorOfTheirRequests(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{api: &service{addr: closed}, opts: &options{rounds: 1}}
+	s := &stand{Path: &lab.Path{Edges: []*lab.Process{{Addr: closed}}}, opts: &options{rounds: 1}}
 	r, err := s.stream(t.Context(), ask{prompt: tale, tokens: 1})
 	if err == nil || r == nil || r.done || len(r.ids) != 0 {
 		t.Errorf("a request without a server: %+v, %v", r, err)

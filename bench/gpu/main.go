@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -26,6 +25,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/report"
+	"github.com/whence-dev/whence/lab"
 )
 
 func main() {
@@ -95,10 +95,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a folder for temporary files
-	build := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator),
-		"github.com/whence-dev/whence/api-service", "github.com/whence-dev/whence/chat-service", "github.com/whence-dev/whence/llm-worker")
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, said)
+	if err := lab.Build(ctx, "", dir, nil, lab.APIService, lab.ChatService, lab.LLMWorker); err != nil {
+		return err
 	}
 	var all []figure
 	var titles []string

@@ -76,7 +76,7 @@ func (s *stand) strike(ctx context.Context, prompt func(i int) string) ([]*resul
 	go func() { reading.Wait(); close(ended) }()
 	select {
 	case <-strike:
-		_ = s.workers[0].Signal(syscall.SIGKILL) // its server keeps running, and drops the worker's requests
+		_ = s.Workers[0].Signal(syscall.SIGKILL) // its server keeps running, and drops the worker's requests
 	case <-ended:
 	}
 	<-ended

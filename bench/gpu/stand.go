@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,35 +10,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/internal/loopback"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A stand holds the processes of a row: servers, and a Whence with a worker beside each of them.
 type stand struct {
-	dir    string
-	server *serverMake
-	opts   *options
-	gpus   int
-
-	servers []*process.Process
-	workers []*service
-	chat    *service
-	api     *service
-	http    http.Client
-}
-
-// A service is one process of Whence.
-type service struct {
-	*process.Process
-	addr, kind string
-	args       []string
+	*lab.Path // nil before start
+	dir       string
+	server    *serverMake
+	opts      *options
+	gpus      int
+	servers   []*lab.Process
+	http      http.Client
 }
 
 // start starts servers, and a Whence on them. setup says how each of them is launched, and chat has
 // further arguments of chat-service.
 func (s *stand) start(ctx context.Context, servers int, setup func(l *launch), chat ...string) error {
-	var workers []string
+	layout := lab.Layout{Workers: servers, Chats: 1, Edges: 1, Own: map[string][]string{}, Chat: append([]string{"--model", s.opts.model}, chat...)}
 	for i := range servers {
 		l := &launch{model: s.opts.model, share: "0.85"}
 		if servers > max(1, s.gpus) {
@@ -53,41 +42,30 @@ func (s *stand) start(ctx context.Context, servers int, setup func(l *launch), c
 		if err := s.serve(ctx, i, l); err != nil {
 			return err
 		}
-		w, err := s.add("llm-worker", i, s.server.worker(l, s.opts.model)...)
-		if err != nil {
-			return err
-		}
-		s.workers = append(s.workers, w)
-		workers = append(workers, w.addr)
+		layout.Own[lab.LLMWorker+"/"+strconv.Itoa(i)] = s.server.worker(l, s.opts.model)
 	}
 	var err error
-	if s.chat, err = s.add("chat-service", 0, append([]string{"--worker", strings.Join(workers, ","), "--model", s.opts.model}, chat...)...); err != nil {
-		return err
-	}
-	if s.api, err = s.add("api-service", 0, "--chat", s.chat.addr); err != nil {
-		return err
-	}
-	if err := s.api.Ready(s.api.addr); err != nil {
-		return err
-	}
-	return s.await(ctx, "every worker is used", func() bool { return s.healthyWorkers(ctx) == servers })
+	s.Path, err = layout.Start(ctx, func(service string, args ...string) (*lab.Process, error) {
+		return lab.Start(lab.Command{Name: service, File: filepath.Join(s.dir, service), Args: args})
+	})
+	return err
 }
 
 // serve starts a server, and waits until it lists its model.
 func (s *stand) serve(ctx context.Context, number int, l *launch) error {
-	args := []string{}
+	c := lab.Command{Name: s.server.name, Args: s.server.command(l)}
+	c.File, c.Args = c.Args[0], c.Args[1:]
 	if s.gpus > 1 {
-		args = append(args, "CUDA_VISIBLE_DEVICES="+strconv.Itoa(number%s.gpus))
+		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+strconv.Itoa(number%s.gpus))
 	}
 	if l.invariant && s.server.invariantEnv != "" {
-		args = append(args, s.server.invariantEnv)
+		c.Env = append(c.Env, s.server.invariantEnv)
 	}
-	args = append(args, s.server.command(l)...)
 	if l.invariant && s.server.invariantArg != "" {
-		args = append(args, s.server.invariantArg)
+		c.Args = append(c.Args, s.server.invariantArg)
 	}
-	args = append(args, strings.Fields(s.opts.extra)...)
-	p, err := process.Start(s.dir, s.server.name, "env", args...)
+	c.Args = append(c.Args, strings.Fields(s.opts.extra)...)
+	p, err := lab.Start(c)
 	if err != nil {
 		return err
 	}
@@ -126,55 +104,16 @@ func (s *stand) listed(ctx context.Context, l *launch) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// add starts a service of Whence.
-func (s *stand) add(kind string, n int, args ...string) (*service, error) {
-	addr, err := loopback.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	p := &service{addr: addr, kind: kind, args: append([]string{"--listen", addr, "--name", kind + "/" + strconv.Itoa(n), "--log-level", "warn"}, args...)}
-	return p, s.launch(p)
-}
-
-// launch starts the process of a service, for the first time or again.
-func (s *stand) launch(p *service) (err error) {
-	if p.Process, err = process.Start(s.dir, p.kind, filepath.Join(s.dir, p.kind), p.args...); err != nil {
-		return err
-	}
-	return p.Listening(p.addr)
-}
-
 // end stops all processes.
 func (s *stand) end() {
 	s.http.CloseIdleConnections()
-	all := s.servers
-	for _, p := range append(s.workers, s.chat, s.api) {
-		if p != nil && p.Process != nil {
-			all = append(all, p.Process)
-		}
-	}
-	for _, p := range all {
+	for _, p := range s.servers {
 		p.End()
 	}
-	*s = stand{dir: s.dir, server: s.server, opts: s.opts, gpus: s.gpus}
-}
-
-// within bounds every wait.
-const within = 2 * time.Minute
-
-// await polls ok until it returns true, or fails after within.
-func (s *stand) await(ctx context.Context, what string, ok func() bool) error {
-	for until := time.Now().Add(within); !ok(); {
-		if time.Now().After(until) {
-			return errors.New("timeout: " + what)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if s.Path != nil {
+		s.End()
 	}
-	return nil
+	*s = stand{dir: s.dir, server: s.server, opts: s.opts, gpus: s.gpus}
 }
 
 func freePort() (int, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // stops measures what a server does for streams that their clients have left. The server runs one
@@ -99,7 +101,7 @@ func (s *stand) wasted(ctx context.Context, usual time.Duration) (time.Duration,
 // confirmed returns the time in which the worker has confirmed the stop of a stream.
 func (s *stand) confirmed(ctx context.Context, id string) (ms float64, ok bool) {
 	var story streamStory
-	err := s.await(ctx, "the stop is confirmed", func() bool {
+	err := lab.Await(ctx, "the stop is confirmed", func() bool {
 		return s.get(ctx, "/v1/streams/"+id, &story) == nil && len(story.Hops) == 3 && story.Hops[2].StopConfirmedMS != nil
 	})
 	if err != nil {

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/server"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 )
 
 var dependencyRows = []trial.Row{
@@ -32,20 +33,24 @@ type dependency struct {
 
 var (
 	redis     = dependency{"Redis", edgesOf, "redis does not answer"}
-	etcd      = dependency{"etcd", func(t *trial.Trial) []*stand.Service { return slices.Concat(t.Chats, t.Edges) }, "discovery does not answer"}
-	telemetry = dependency{"the collector", func(t *trial.Trial) []*stand.Service { return slices.Concat(t.Workers, t.Chats, t.Edges) }, "could not be pushed"}
+	etcd      = dependency{"etcd", func(t *trial.Trial) []*lab.Process { return slices.Concat(t.Chats, t.Edges) }, "discovery does not answer"}
+	telemetry = dependency{"the collector", func(t *trial.Trial) []*lab.Process { return slices.Concat(t.Workers, t.Chats, t.Edges) }, "could not be pushed"}
 )
 
 // withRedis starts a Redis that the api-services use.
-func withRedis(t *trial.Trial, l *stand.Layout) error {
-	url, err := t.Redis()
+func withRedis(t *trial.Trial, l *lab.Layout) error {
+	url, err := t.Other(lab.Redis(t.Builds.Dir))
 	l.Edge = append(slices.Clone(l.Edge), "--redis", url, "--token-key", "trust")
 	return err
 }
 
 // withEtcd starts an etcd through which the services find each other.
-func withEtcd(t *trial.Trial, l *stand.Layout) (err error) {
-	l.Etcd, err = t.Etcd()
+func withEtcd(t *trial.Trial, l *lab.Layout) (err error) {
+	dir, err := os.MkdirTemp(t.Builds.Dir, "etcd-")
+	if err != nil {
+		return err
+	}
+	l.Registry, err = t.Other(lab.Etcd(dir))
 	return err
 }
 
@@ -65,19 +70,19 @@ func (d dependency) lost(fault func(*trial.Trial) error) func(context.Context, *
 		after := t.Ask(ctx, "", 20, lasts)
 		silent := 0
 		for _, p := range d.of(t) {
-			if err := stand.Await(ctx, "the log of "+p.Name+" names "+d.name, func() bool { return strings.Contains(p.Output(), d.says) }); err != nil {
+			if err := lab.Await(ctx, "the log of "+p.Name+" names "+d.name, func() bool { return strings.Contains(p.Log.String(), d.says) }); err != nil {
 				silent++
 			}
 		}
 		t.Finish()
-		return append(trial.Beside(before, after, 5), trial.Finding{What: fmt.Sprintf("services whose logs do not say that %s is away", d.name), Got: float64(silent)}), nil
+		return append(trial.Beside(before, after), trial.Finding{What: fmt.Sprintf("services whose logs do not say that %s is away", d.name), Got: float64(silent)}), nil
 	}
 }
 
 // collectorLost returns a row in which the collector of the services' metrics and spans gets a fault.
 func collectorLost(name string, fault func(*server.Collector) error) trial.Row {
 	var c *server.Collector
-	prepare := func(t *trial.Trial, l *stand.Layout) (err error) {
+	prepare := func(t *trial.Trial, l *lab.Layout) (err error) {
 		if c, err = server.NewCollector(); err != nil {
 			return err
 		}

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/reader"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 )
 
 var heldRows = []trial.Row{
-	{Name: "ten times as many idle and twice as many live streams are held", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1, Chat: []string{"--idle-timeout", "0"}}, Play: held},
+	{Name: "ten times as many idle and twice as many live streams are held", Layout: lab.Layout{Workers: 1, Chats: 1, Edges: 1, Chat: []string{"--idle-timeout", "0"}}, Play: held},
 }
 
 // liveTokens is the number of tokens of each live stream. A client opens the next stream when its

@@ -12,31 +12,29 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/trust/reader"
-	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 )
 
-var one = stand.Layout{Workers: 1, Chats: 1, Edges: 1}
+var one = lab.Layout{Workers: 1, Chats: 1, Edges: 1}
 
 var clientRows = []trial.Row{
-	{Name: "clients close their connections", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: answering}.play},
-	{Name: "clients reset their connections", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: resetting, stage: answering}.play},
-	{Name: "the processes of clients are killed", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: dying, stage: answering}.play},
-	{Name: "clients leave while they are queued", Layout: one, Prepare: full, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: queued}.play},
-	{Name: "clients leave in the prefill", Layout: slowPrefill, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: prefilling}.play},
+	{Name: "client closes its connection", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: answering}.play},
+	{Name: "client resets its connection", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: resetting, stage: answering}.play},
+	{Name: "client's process is killed", Layout: one, Tokens: 600, Spared: true, Play: leavers{by: dying, stage: answering}.play},
+	{Name: "client closes before the first token", Layout: one, Prepare: full, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: queued}.play},
+	{Name: "client closes while its prompt is read", Layout: slowPrefill, Tokens: 600, Spared: true, Play: leavers{by: closing, stage: prefilling}.play},
 }
 
 // full lets the worker run only the streams of the row, so that further ones are queued.
-func full(t *trial.Trial, l *stand.Layout) error {
+func full(t *trial.Trial, l *lab.Layout) error {
 	l.Worker = append(slices.Clone(l.Worker), "--max-running", strconv.Itoa(t.Streams))
 	return nil
 }
 
 // slowPrefill has a worker that reads 4 tokens of a prompt per step.
-var slowPrefill = stand.Layout{Workers: 1, Chats: 1, Edges: 1, Worker: []string{"--sim-chunk", "4"}}
+var slowPrefill = lab.Layout{Workers: 1, Chats: 1, Edges: 1, Worker: []string{"--sim-chunk", "4"}}
 
 // A stage is what the engine does for a stream when its client leaves.
 type stage int
@@ -110,8 +108,8 @@ func (l leavers) reached(ctx context.Context, one *leaver) error {
 	}
 	select {
 	case <-one.flows:
-	case <-time.After(stand.Within):
-		return fmt.Errorf("%s received no text within %v", one.ID, stand.Within)
+	case <-time.After(lab.Patience):
+		return fmt.Errorf("%s received no text within %v", one.ID, lab.Patience)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -126,7 +124,7 @@ func (l leavers) judge(ctx context.Context, t *trial.Trial, all []*leaver) ([]tr
 	for _, one := range all {
 		var s reader.Story
 		var err error
-		if e := stand.Await(ctx, "the engine has stopped "+one.ID, func() bool {
+		if e := lab.Await(ctx, "the engine has stopped "+one.ID, func() bool {
 			s, err = reader.Tell(ctx, t.HTTP, t.Edges[0].Addr, one.ID)
 			return err == nil && s.State == "ended"
 		}); e != nil {
@@ -138,13 +136,13 @@ func (l leavers) judge(ctx context.Context, t *trial.Trial, all []*leaver) ([]tr
 		}
 		took = append(took, max(0, engine.Over().Sub(one.left)))
 		most = max(most, engine.Generated-one.Events())
-		if s.Reason != "client_gone" || engine.Reason != "client_gone" || !slices.Equal(engine.Path, []string{"client", "api-service/0", "chat-service/0", "llm-worker/0"}) {
+		if s.Reason != "client_gone" || engine.Reason != "client_gone" || !slices.Equal(engine.Path, []string{"client", "api-service", "chat-service", "llm-worker/0"}) {
 			unclear++
 		}
 	}
 	return []trial.Finding{
-		{What: "client leaves until the engine has stopped, p99", Unit: report.Millis, Got: trial.InMillis(reader.P99(took)), Bound: 100},
-		{What: "most tokens that the engine made and the client did not get", Got: float64(most), Bound: 2},
+		{What: "client leaves until the engine has stopped, p99", Got: trial.InMillis(reader.P99(took))},
+		{What: "most tokens that the engine made and the client did not get", Got: float64(most)},
 		{What: "streams that left with another reason or path than the client's", Got: float64(unclear)},
 	}, nil
 }
@@ -183,13 +181,13 @@ func resetting(ctx context.Context, t *trial.Trial, one *leaver) (func(), error)
 // dying opens a stream of another process, which is killed.
 func dying(_ context.Context, t *trial.Trial, one *leaver) (func(), error) {
 	url := "http://" + t.Edges[0].Addr + "/v1/chat/completions"
-	p, err := process.Start(t.Builds.Dir, "victim", t.Builds.Program("victim"), url, one.ID, string(one.Body(one.tokens)))
+	p, err := t.Builds.Start("victim", url, one.ID, string(one.Body(one.tokens)))
 	if err != nil {
 		return nil, err
 	}
 	flows := one.Flows
 	t.Reading.Go(func() {
-		for !strings.Contains(p.Output(), `{"content":"`) {
+		for !strings.Contains(p.Out.String(), `{"content":"`) {
 			select {
 			case <-p.Exited():
 				return
@@ -202,6 +200,6 @@ func dying(_ context.Context, t *trial.Trial, one *leaver) (func(), error) {
 		_ = p.Signal(syscall.SIGKILL) // fails if the process has ended
 		<-p.Exited()
 		one.Flows = nil
-		one.Scan(strings.NewReader(p.Output()))
+		one.Scan(strings.NewReader(p.Out.String()))
 	}, nil
 }

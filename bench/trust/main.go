@@ -23,10 +23,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 )
 
 func main() {
@@ -65,10 +64,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if o.streams < 1 {
 		return fmt.Errorf("--streams is %d; it must be at least 1", o.streams)
 	}
-	if _, err := process.RaiseFileLimit(); err != nil {
+	if _, err := lab.RaiseFileLimit(); err != nil {
 		return err
 	}
-	b, err := stand.Build(ctx, o.bin)
+	b, err := trial.Build(ctx, o.bin)
 	if err != nil {
 		return err
 	}
@@ -78,7 +77,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return errors.Join(failed, err)
 	}
 	if err = failed; err == nil && o.docs != "" {
-		title := fmt.Sprintf("%d streams of %d tokens a second each, %d cores, commit %s, %s:", o.streams, stand.Pace, runtime.NumCPU(), b.Commit, time.Now().UTC().Format(time.DateOnly))
+		title := fmt.Sprintf("%d streams of %d tokens a second each, %d cores, commit %s, %s:", o.streams, trial.Pace, runtime.NumCPU(), b.Commit, time.Now().UTC().Format(time.DateOnly))
 		err = report.Publish(o.docs, title, all)
 	}
 	for _, f := range all {
@@ -90,7 +89,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // play runs the selected rows, one after another.
-func play(ctx context.Context, b *stand.Builds, o *options) (all []trial.Finding, failed error) {
+func play(ctx context.Context, b *trial.Builds, o *options) (all []trial.Finding, failed error) {
 	played := 0
 	for _, r := range rows {
 		if !strings.Contains(r.Name, o.only) {

@@ -5,23 +5,22 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
-	"github.com/whence-dev/whence/bench/wire"
+	"github.com/whence-dev/whence/lab"
 )
 
 var networkRows = []trial.Row{
-	partitioned("packets to a worker are dropped, another is there", stand.WorkerHop, (*wire.Wire).Drop, 10*time.Second),
-	partitioned("connections to a worker are rejected, another is there", stand.WorkerHop, (*wire.Wire).Reject, 500*time.Millisecond),
-	partitioned("packets to a chat-service are dropped, another is there", stand.ChatHop, (*wire.Wire).Drop, 10*time.Second),
-	partitioned("connections to a chat-service are rejected, another is there", stand.ChatHop, (*wire.Wire).Reject, 500*time.Millisecond),
+	partitioned("packets to llm-worker are dropped, another one continues", lab.LLMWorker, (*lab.Wire).Drop),
+	partitioned("connections to llm-worker are rejected, another one continues", lab.LLMWorker, (*lab.Wire).Reject),
+	partitioned("packets to chat-service are dropped, another one continues", lab.ChatService, (*lab.Wire).Drop),
+	partitioned("connections to chat-service are rejected, another one continues", lab.ChatService, (*lab.Wire).Reject),
 }
 
 // partitioned returns the row of a service that its callers can no longer reach, while another instance
 // is available.
-func partitioned(name string, at stand.Hop, cut func(*wire.Wire), bound time.Duration) trial.Row {
-	l := stand.Layout{Workers: 1, Chats: 2, Edges: 1, Wired: at}
-	if at == stand.WorkerHop {
+func partitioned(name string, at string, cut func(*lab.Wire)) trial.Row {
+	l := lab.Layout{Workers: 1, Chats: 2, Edges: 1, Wired: at}
+	if at == lab.LLMWorker {
 		l.Workers, l.Chats = 2, 1
 	}
 	return trial.Row{Name: name, Layout: l, Tokens: 400, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
@@ -30,7 +29,7 @@ func partitioned(name string, at stand.Hop, cut func(*wire.Wire), bound time.Dur
 			return nil, err
 		}
 		cut(w)
-		return []trial.Finding{t.Pause(bound)}, nil
+		return []trial.Finding{t.Pause()}, nil
 	}}
 }
 
@@ -39,20 +38,20 @@ const probeTraffic = 1000
 
 // busiest returns the wire with the most traffic. It fails if no stream runs through a wire, because
 // then a cut would measure nothing.
-func busiest(t *trial.Trial) (*wire.Wire, error) {
+func busiest(t *trial.Trial) (*lab.Wire, error) {
 	before := make([]int64, len(t.Wires))
 	for i, w := range t.Wires {
 		before[i] = w.Passed.Load()
 	}
 	time.Sleep(time.Second)
-	var most *wire.Wire
+	var most *lab.Wire
 	bytes := int64(0)
 	for i, w := range t.Wires {
 		if n := w.Passed.Load() - before[i]; n > bytes {
 			most, bytes = w, n
 		}
 	}
-	if bytes < probeTraffic+stand.Pace*int64(t.Streams) {
+	if bytes < probeTraffic+trial.Pace*int64(t.Streams) {
 		return nil, fmt.Errorf("%d streams have %d bytes a second on the busiest wire: no stream goes through it", t.Streams, bytes)
 	}
 	return most, nil

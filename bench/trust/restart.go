@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/reader"
-	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -18,30 +17,30 @@ const rollGrace = time.Second // --drain of the rows that restart services
 var drained = []string{"--drain", rollGrace.String()}
 
 // pick selects services of a row.
-type pick func(*trial.Trial) []*stand.Service
+type pick func(*trial.Trial) []*lab.Process
 
-func workersOf(t *trial.Trial) []*stand.Service { return t.Workers }
-func chatsOf(t *trial.Trial) []*stand.Service   { return t.Chats }
-func edgesOf(t *trial.Trial) []*stand.Service   { return t.Edges }
+func workersOf(t *trial.Trial) []*lab.Process { return t.Workers }
+func chatsOf(t *trial.Trial) []*lab.Process   { return t.Chats }
+func edgesOf(t *trial.Trial) []*lab.Process   { return t.Edges }
 
 var restartRows = []trial.Row{
-	{Name: "worker drains, another is there", Layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, Tokens: 200, Spared: true, Play: drains(workersOf)},
-	{Name: "chat-service drains, another is there", Layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, Tokens: 200, Spared: true, Play: drains(chatsOf)},
-	{Name: "api-service gets a second signal", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(edgesOf)},
-	{Name: "chat-service gets a second signal", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(chatsOf)},
-	{Name: "worker gets a second signal", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(workersOf)},
-	{Name: "workers restart, one after another", Layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, Tokens: 400, Spared: true, Play: rolled(workersOf)},
-	{Name: "api-services restart, one after another", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 2, Edge: drained}, Prepare: withRedis, Kept: true, Tokens: 600, Spared: true, Play: rolled(edgesOf)},
-	{Name: "chat-services restart, one after another", Layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, Tokens: 400, Spared: true, Play: rolled(chatsOf)},
+	{Name: "llm-worker drains, another one continues", Layout: lab.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, Tokens: 200, Spared: true, Play: drains(workersOf)},
+	{Name: "chat-service drains, another one continues", Layout: lab.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, Tokens: 200, Spared: true, Play: drains(chatsOf)},
+	{Name: "api-service gets a second signal", Layout: lab.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(edgesOf)},
+	{Name: "chat-service gets a second signal", Layout: lab.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(chatsOf)},
+	{Name: "llm-worker gets a second signal", Layout: lab.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: secondSignal(workersOf)},
+	{Name: "workers restart, one after another", Layout: lab.Layout{Workers: 2, Chats: 1, Edges: 1, Worker: drained}, Tokens: 400, Spared: true, Play: rolled(workersOf)},
+	{Name: "api-services restart, one after another", Layout: lab.Layout{Workers: 1, Chats: 1, Edges: 2, Edge: drained}, Prepare: withRedis, Kept: true, Tokens: 600, Spared: true, Play: rolled(edgesOf)},
+	{Name: "chat-services restart, one after another", Layout: lab.Layout{Workers: 1, Chats: 2, Edges: 1, Chat: drained}, Tokens: 400, Spared: true, Play: rolled(chatsOf)},
 }
 
 // drains returns the play of a row that sends SIGTERM to one of two services.
 func drains(which pick) func(context.Context, *trial.Trial) ([]trial.Finding, error) {
 	return func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
-		took, err := which(t)[0].Terminate()
+		took, err := trial.Terminate(which(t)[0])
 		return []trial.Finding{
-			{What: "time until the process has ended", Unit: report.Millis, Got: trial.InMillis(took), Bound: trial.InMillis(rollGrace + time.Second)},
-			t.Pause(500 * time.Millisecond),
+			{What: "time until the process has ended", Got: trial.InMillis(took)},
+			t.Pause(),
 		}, err
 	}
 }
@@ -56,19 +55,19 @@ func rolled(which pick) func(context.Context, *trial.Trial) ([]trial.Finding, er
 		go func() { asked <- askUntil(asking, t) }()
 		var longest time.Duration
 		for _, p := range which(t) {
-			took, err := p.Terminate()
+			took, err := trial.Terminate(p)
 			if err != nil {
 				return nil, err
 			}
 			longest = max(longest, took)
-			if err := t.Launch(p); err != nil {
+			if err := p.Relaunch(); err != nil {
 				return nil, err
 			}
 			if err := t.Usable(ctx); err != nil {
 				return nil, err
 			}
 			for _, e := range t.Edges {
-				if err := e.Ready(e.Addr); err != nil {
+				if err := e.Answers(ctx, e.Addr); err != nil {
 					return nil, err
 				}
 			}
@@ -80,7 +79,7 @@ func rolled(which pick) func(context.Context, *trial.Trial) ([]trial.Finding, er
 		}
 		t.Finish()
 		return []trial.Finding{
-			{What: "longest time until a process has ended", Unit: report.Millis, Got: trial.InMillis(longest), Bound: trial.InMillis(rollGrace + time.Second)},
+			{What: "longest time until a process has ended", Got: trial.InMillis(longest)},
 			{What: "requests during the restarts that fail", Got: float64(reader.Unanswered(all))},
 		}, nil
 	}
@@ -102,7 +101,7 @@ func secondSignal(which pick) func(context.Context, *trial.Trial) ([]trial.Findi
 			return nil, err
 		}
 		time.Sleep(100 * time.Millisecond)
-		took, err := p.Terminate()
+		took, err := trial.Terminate(p)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +113,7 @@ func secondSignal(which pick) func(context.Context, *trial.Trial) ([]trial.Findi
 			}
 		}
 		return []trial.Finding{
-			{What: "second signal until the process has ended", Unit: report.Millis, Got: trial.InMillis(took), Bound: 200},
+			{What: "second signal until the process has ended", Got: trial.InMillis(took)},
 			{What: "clients that are not told draining", Got: float64(untold)},
 		}, nil
 	}

@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/reader"
-	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 )
 
 var stallRows = []trial.Row{
-	{Name: "clients stop reading", Layout: stand.Layout{
+	{Name: "client stops reading", Layout: lab.Layout{
 		Workers: 1, Chats: 1, Edges: 1, Worker: []string{"--pprof"}, Chat: []string{"--pprof"},
 		// Small buffers, so that a stream of 4 kB a second fills them within the row.
 		Edge: []string{"--pprof", "--max-unsent", "4096", "--write-timeout", "2m", "--drain", rollGrace.String()},
@@ -28,10 +27,9 @@ var stallRows = []trial.Row{
 }
 
 const (
-	stallTimeout  = 15        // X-Request-Timeout of a third of the streams whose clients do not read, in seconds
-	stalledTokens = 950       // 47 s
-	narrow        = 2048      // the receive buffer of these clients, in bytes
-	perStream     = 256 << 10 // bound of the memory of such a stream
+	stallTimeout  = 15   // X-Request-Timeout of a third of the streams whose clients do not read, in seconds
+	stalledTokens = 950  // 47 s
+	narrow        = 2048 // the receive buffer of these clients, in bytes
 )
 
 // stopReading adds a fifth as many streams whose clients read nothing. A third of them is stopped, a
@@ -69,13 +67,13 @@ func stopReading(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) {
 		return nil, err
 	}
 	t.Finish()
-	took, err := t.Edges[0].Terminate()
+	took, err := trial.Terminate(t.Edges[0])
 	return []trial.Finding{
-		{What: "memory of all services per stream that is not read", Unit: report.Mebibytes, Got: float64(full-empty) / float64(n) / (1 << 20), Bound: float64(perStream) / (1 << 20)},
-		{What: "p99 gap between tokens of the others, more than beside as many readers", Unit: report.Percent, Got: max(0, 100*float64(after-before)/float64(before)), Bound: 10},
-		{What: "stop of such a stream until all hops have ended, longest", Unit: report.Millis, Got: trial.InMillis(stopped), Bound: 1000},
-		{What: "deadline of such a stream until all hops have ended, longest", Unit: report.Millis, Got: trial.InMillis(late), Bound: 1000},
-		{What: "SIGTERM of its api-service until the process has ended", Unit: report.Millis, Got: trial.InMillis(took), Bound: trial.InMillis(rollGrace + time.Second)},
+		{What: "memory of all services per stream that is not read", Got: float64(full-empty) / float64(n) / (1 << 20)},
+		{What: "p99 gap between tokens of the others, more than beside as many readers", Got: max(0, 100*float64(after-before)/float64(before))},
+		{What: "stop of such a stream until all hops have ended, longest", Got: trial.InMillis(stopped)},
+		{What: "deadline of such a stream until all hops have ended, longest", Got: trial.InMillis(late)},
+		{What: "SIGTERM of its api-service until the process has ended", Got: trial.InMillis(took)},
 	}, err
 }
 
@@ -100,8 +98,8 @@ func besideReaders(ctx context.Context, t *trial.Trial, n int, lasts time.Durati
 
 // awaitLive waits until ok accepts the worker's number of live streams.
 func awaitLive(ctx context.Context, t *trial.Trial, what string, ok func(live int) bool) error {
-	return stand.Await(ctx, what, func() bool {
-		live, err := t.Workers[0].Scrape(ctx, "whence_streams_live{")
+	return lab.Await(ctx, what, func() bool {
+		live, err := trial.Sum(ctx, t.Workers[0], "whence_streams_live")
 		return err == nil && ok(int(live))
 	})
 }
@@ -114,7 +112,7 @@ func leave(conns []net.Conn) {
 
 // heap returns the memory of the services after a garbage collection: heap and stacks.
 func heap(t *trial.Trial) (sum int64, err error) {
-	for _, p := range []*stand.Service{t.Workers[0], t.Chats[0], t.Edges[0]} {
+	for _, p := range []*lab.Process{t.Workers[0], t.Chats[0], t.Edges[0]} {
 		h, err := p.Heap()
 		if err != nil {
 			return 0, err
@@ -207,7 +205,7 @@ func lateStalled(ctx context.Context, t *trial.Trial, from, to int) (longest tim
 
 // overStory returns the story of a stream that has ended on all hops with a reason.
 func overStory(ctx context.Context, t *trial.Trial, id, reason string) (s reader.Story, err error) {
-	if e := stand.Await(ctx, id+" has ended on all hops", func() bool {
+	if e := lab.Await(ctx, id+" has ended on all hops", func() bool {
 		s, err = reader.Tell(ctx, t.HTTP, t.Edges[0].Addr, id)
 		return err == nil && len(s.Hops) == 3 && !slices.ContainsFunc(s.Hops, func(h reader.HopStory) bool { return h.State != "ended" })
 	}); e != nil {

@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -18,13 +17,13 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // ending. It checks no times.
 func TestRowsFindEveryStream(t *testing.T) {
 	tier.Full(t)
-	b, err := stand.Build(t.Context(), "")
+	b, err := trial.Build(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	for _, r := range rows {
-		if !slices.Contains([]string{"worker killed, another is there", "api-service gets a second signal", "workers restart, one after another", "the processes of clients are killed"}, r.Name) {
+		if !slices.Contains([]string{"llm-worker is killed, another one continues", "api-service gets a second signal", "workers restart, one after another", "client's process is killed"}, r.Name) {
 			continue
 		}
 		one := trial.New(b, 3, time.Second, r)
@@ -34,7 +33,7 @@ func TestRowsFindEveryStream(t *testing.T) {
 		}
 		counts := 0
 		for _, f := range all {
-			if f.Unit != report.Count {
+			if f.Unit != lab.Count {
 				continue
 			}
 			if counts++; !f.Within() {
@@ -43,6 +42,23 @@ func TestRowsFindEveryStream(t *testing.T) {
 		}
 		if counts < 4 || len(one.Readers) != 3 {
 			t.Errorf("%s: %d figures of %d streams", r.Name, counts, len(one.Readers))
+		}
+	}
+}
+
+// TestRowsAreTheFaultsWithBounds: every row is in the catalogue of faults, and every fault of the
+// catalogue with bounds has a row.
+func TestRowsAreTheFaultsWithBounds(t *testing.T) {
+	played := map[string]bool{}
+	for _, r := range rows {
+		played[r.Name] = true
+		if f, ok := lab.FaultNamed(r.Name); !ok || f.Bounds == nil {
+			t.Errorf("the catalogue has no bounds for the row %q", r.Name)
+		}
+	}
+	for _, f := range lab.Faults {
+		if f.Bounds != nil && !played[f.Name] {
+			t.Errorf("no row measures the bounds of %q", f.Name)
 		}
 	}
 }

@@ -7,36 +7,35 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/trust/reader"
-	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
 	"github.com/whence-dev/whence/bench/trust/trial"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 var workerRows = []trial.Row{
-	{Name: "worker killed, another is there", Layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1}, Tokens: 200, Spared: true, Play: workerKilled},
-	{Name: "worker killed, none is left", Layout: stand.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: lastWorkerKilled},
-	{Name: "worker frozen, another is there", Layout: stand.Layout{Workers: 2, Chats: 1, Edges: 1}, Tokens: 400, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
-		return strike(t, t.Workers[0], syscall.SIGSTOP, 5*time.Second)
+	{Name: "llm-worker is killed, another one continues", Layout: lab.Layout{Workers: 2, Chats: 1, Edges: 1}, Tokens: 200, Spared: true, Play: workerKilled},
+	{Name: "llm-worker is killed", Layout: lab.Layout{Workers: 1, Chats: 1, Edges: 1}, Tokens: 200, Play: lastWorkerKilled},
+	{Name: "llm-worker hangs, another one continues", Layout: lab.Layout{Workers: 2, Chats: 1, Edges: 1}, Tokens: 400, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
+		return strike(t, t.Workers[0], syscall.SIGSTOP)
 	}},
 }
 
 var chatRows = []trial.Row{
-	{Name: "chat-service killed, another is there", Layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1}, Tokens: 200, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
-		return strike(t, t.Chats[0], syscall.SIGKILL, 500*time.Millisecond)
+	{Name: "chat-service is killed, another one continues", Layout: lab.Layout{Workers: 1, Chats: 2, Edges: 1}, Tokens: 200, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
+		return strike(t, t.Chats[0], syscall.SIGKILL)
 	}},
-	{Name: "chat-service frozen, another is there", Layout: stand.Layout{Workers: 1, Chats: 2, Edges: 1}, Tokens: 400, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
-		return strike(t, t.Chats[0], syscall.SIGSTOP, 5*time.Second)
+	{Name: "chat-service hangs, another one continues", Layout: lab.Layout{Workers: 1, Chats: 2, Edges: 1}, Tokens: 400, Spared: true, Play: func(_ context.Context, t *trial.Trial) ([]trial.Finding, error) {
+		return strike(t, t.Chats[0], syscall.SIGSTOP)
 	}},
 }
 
 // strike sends a signal to a service and measures the longest pause of a stream. All streams
 // continue.
-func strike(t *trial.Trial, p *stand.Service, signal syscall.Signal, bound time.Duration) ([]trial.Finding, error) {
+func strike(t *trial.Trial, p *lab.Process, signal syscall.Signal) ([]trial.Finding, error) {
 	if err := p.Signal(signal); err != nil {
 		return nil, err
 	}
-	return []trial.Finding{t.Pause(bound)}, nil
+	return []trial.Finding{t.Pause()}, nil
 }
 
 // workerKilled kills a worker and compares the time to first token of new requests with that before.
@@ -47,7 +46,7 @@ func workerKilled(ctx context.Context, t *trial.Trial) ([]trial.Finding, error) 
 		return nil, err
 	}
 	after := t.Ask(ctx, "", 50, lasts)
-	return append(trial.Beside(before, after, 100), t.Pause(500*time.Millisecond)), nil
+	return append(trial.Beside(before, after), t.Pause()), nil
 }
 
 // lastWorkerKilled kills the only worker and restarts it.
@@ -61,7 +60,7 @@ func lastWorkerKilled(ctx context.Context, t *trial.Trial) ([]trial.Finding, err
 	for _, r := range t.Readers {
 		told = max(told, r.Over.Sub(at))
 	}
-	probing, cancel := context.WithTimeout(ctx, stand.Within)
+	probing, cancel := context.WithTimeout(ctx, lab.Patience)
 	defer cancel()
 	asked := &reader.Reader{}
 	asked.Read(probing, t.HTTP, t.Edges[0].Addr, 1)
@@ -69,11 +68,11 @@ func lastWorkerKilled(ctx context.Context, t *trial.Trial) ([]trial.Finding, err
 	if asked.Ending != reader.Refused || asked.Err.Reason != streamerr.Unavailable {
 		return nil, fmt.Errorf("without a worker, a request has the ending %d and the error %s", asked.Ending, fmt.Sprint(asked.Err))
 	}
-	if err := t.Launch(t.Workers[0]); err != nil {
+	if err := t.Workers[0].Relaunch(); err != nil {
 		return nil, err
 	}
 	back := time.Now()
-	if err := stand.Await(ctx, "the service serves again", func() bool {
+	if err := lab.Await(ctx, "the service serves again", func() bool {
 		again := &reader.Reader{}
 		again.Read(probing, t.HTTP, t.Edges[0].Addr, 1)
 		return again.Ending == reader.Completed
@@ -81,8 +80,8 @@ func lastWorkerKilled(ctx context.Context, t *trial.Trial) ([]trial.Finding, err
 		return nil, err
 	}
 	return []trial.Finding{
-		{What: "death until the last client is told", Unit: report.Millis, Got: trial.InMillis(told), Bound: 500},
-		{What: "a new request until its 503", Unit: report.Millis, Got: trial.InMillis(refusal), Bound: 100},
-		{What: "the worker is back until a request is served", Unit: report.Millis, Got: trial.InMillis(time.Since(back)), Bound: 1000},
+		{What: "death until the last client is told", Got: trial.InMillis(told)},
+		{What: "a new request until its 503", Got: trial.InMillis(refusal)},
+		{What: "the worker is back until a request is served", Got: trial.InMillis(time.Since(back))},
 	}, nil
 }

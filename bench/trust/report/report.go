@@ -9,25 +9,16 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // A Finding is one measured figure of a row.
 type Finding struct {
 	Row, What  string
 	Got, Bound float64
-	Unit       Unit
+	Unit       lab.Unit
 }
-
-// A Unit is the unit of a figure.
-type Unit int
-
-// The units of figures.
-const (
-	Count Unit = iota
-	Millis
-	Mebibytes
-	Percent
-)
 
 // Within reports whether the figure is within its bound.
 func (f *Finding) Within() bool { return f.Got <= f.Bound }
@@ -35,14 +26,14 @@ func (f *Finding) Within() bool { return f.Got <= f.Bound }
 // Said formats a figure.
 func (f *Finding) Said(n float64) string {
 	switch f.Unit {
-	case Millis:
+	case lab.Millis:
 		return (time.Duration(n * float64(time.Millisecond)).Round(time.Millisecond / 10)).String()
-	case Mebibytes:
+	case lab.Mebibytes:
 		if n > -1 && n < 1 {
 			return fmt.Sprintf("%.0f KiB", n*1024)
 		}
 		return fmt.Sprintf("%.1f MiB", n)
-	case Percent:
+	case lab.Percent:
 		return fmt.Sprintf("%.1f %%", n)
 	default:
 		return fmt.Sprintf("%.0f", n)

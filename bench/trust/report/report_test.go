@@ -5,11 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // TestMissedBoundsAreReported: a figure over its bound is marked in every output.
 func TestMissedBoundsAreReported(t *testing.T) {
-	all := []Finding{{Row: "r", What: "pause", Unit: Millis, Got: 501.2, Bound: 500}, {Row: "r", What: "streams", Got: 0, Bound: 0}}
+	all := []Finding{{Row: "r", What: "pause", Unit: lab.Millis, Got: 501.2, Bound: 500}, {Row: "r", What: "streams", Got: 0, Bound: 0}}
 	var out strings.Builder
 	if err := Print(&out, all); err != nil {
 		t.Fatal(err)
@@ -23,7 +25,7 @@ func TestMissedBoundsAreReported(t *testing.T) {
 // TestMemoryIsReadable: a quarter of a MiB is not rounded to 0.2 MiB.
 func TestMemoryIsReadable(t *testing.T) {
 	for n, want := range map[float64]string{0.25: "256 KiB", -0.25: "-256 KiB", 0: "0 KiB", 20.04: "20.0 MiB"} {
-		if got := (&Finding{Unit: Mebibytes}).Said(n); got != want {
+		if got := (&Finding{Unit: lab.Mebibytes}).Said(n); got != want {
 			t.Errorf("%v MiB is %s, want %s", n, got, want)
 		}
 	}

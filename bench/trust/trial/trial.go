@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/bench/trust/report"
-	"github.com/whence-dev/whence/bench/trust/stand"
+	"github.com/whence-dev/whence/lab"
 )
 
 // A Finding is one measured figure of a row.
@@ -23,12 +24,12 @@ type Finding = report.Finding
 
 // A Row is one fault of the table.
 type Row struct {
-	Name    string
-	Layout  stand.Layout
-	Prepare func(*Trial, *stand.Layout) error // starts what the services depend on, and adds their flags; may be nil
-	Kept    bool                              // the streams are kept in Redis and read at another edge
-	Paced   bool                              // the gaps between the texts of the streams are collected
-	Tokens  int                               // of each stream; 0 means that no streams run
+	Name    string // in the catalogue of faults
+	Layout  lab.Layout
+	Prepare func(*Trial, *lab.Layout) error // starts what the services depend on, and adds their flags; may be nil
+	Kept    bool                            // the streams are kept in Redis and read at another edge
+	Paced   bool                            // the gaps between the texts of the streams are collected
+	Tokens  int                             // of each stream; 0 means that no streams run
 	// Play injects the fault while the streams of the trial run, and returns the figures of the row.
 	// The trial adds the figures that every row has.
 	Play func(ctx context.Context, t *Trial) ([]Finding, error)
@@ -36,10 +37,29 @@ type Row struct {
 	Spared bool
 }
 
+// bound gives figures the bounds that the catalogue of faults has for them. Each bound needs a figure.
+func (r *Row) bound(all []Finding) error {
+	fault, ok := lab.FaultNamed(r.Name)
+	if !ok {
+		return fmt.Errorf("the catalogue has no fault %q", r.Name)
+	}
+	for i := range all {
+		b := fault.Bound(all[i].What)
+		all[i].Unit, all[i].Bound = b.Unit, b.Most
+	}
+	for _, b := range fault.Bounds {
+		if !slices.ContainsFunc(all, func(f Finding) bool { return f.What == b.Figure }) {
+			return fmt.Errorf("the row has no figure for the bound of %q", b.Figure)
+		}
+	}
+	return nil
+}
+
 // A Trial is one run of a row: its processes and its streams.
 type Trial struct {
-	*stand.Stand
-	Builds  *stand.Builds
+	*lab.Path
+	Others  []*lab.Process // such as Redis
+	Builds  *Builds
 	Streams int // that run when the fault is injected
 	Row     Row
 
@@ -53,15 +73,15 @@ type Trial struct {
 	Key     string             // the API key of the streams; "" means none
 	Leave   context.CancelFunc // makes all clients leave
 
-	idle  map[*stand.Service]stand.Usage // before the streams
-	begun atomic.Int64                   // streams with text
-	over  atomic.Int64                   // streams that have ended
-	asked atomic.Int64                   // requests of Ask
+	idle  map[*lab.Process]lab.Usage // before the streams
+	begun atomic.Int64               // streams with text
+	over  atomic.Int64               // streams that have ended
+	asked atomic.Int64               // requests of Ask
 }
 
 // New returns the trial of a row. held is the duration of the row that holds streams.
-func New(b *stand.Builds, streams int, held time.Duration, r Row) *Trial {
-	return &Trial{Stand: stand.New(b), Builds: b, Streams: streams, Held: held, Row: r, Leave: func() {}, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+func New(b *Builds, streams int, held time.Duration, r Row) *Trial {
+	return &Trial{Path: &lab.Path{}, Builds: b, Streams: streams, Held: held, Row: r, Leave: func() {}, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
 // Run starts the services of the row, injects its fault, and stops the services.
@@ -73,7 +93,7 @@ func (t *Trial) Run(ctx context.Context) (all []Finding, err error) {
 			return nil, err
 		}
 	}
-	if err := t.Start(ctx, l); err != nil {
+	if err := t.start(ctx, l); err != nil {
 		return nil, err
 	}
 	if err := t.fill(ctx); err != nil {
@@ -84,6 +104,9 @@ func (t *Trial) Run(ctx context.Context) (all []Finding, err error) {
 	}
 	all, err = t.Row.Play(ctx, t)
 	if err != nil {
+		return nil, err
+	}
+	if err := t.Row.bound(all); err != nil {
 		return nil, err
 	}
 	all = append(all, t.common(ctx)...)
@@ -98,6 +121,9 @@ func (t *Trial) end() {
 	t.Leave()
 	t.Reading.Wait()
 	t.End()
+	for _, p := range t.Others {
+		p.End()
+	}
 	for _, c := range t.Closers {
 		_ = c.Close() // may be closed already
 	}
@@ -129,9 +155,9 @@ func (t *Trial) fill(ctx context.Context) error {
 
 // rest records the goroutines and descriptors of the services at rest.
 func (t *Trial) rest(ctx context.Context) error {
-	t.idle = map[*stand.Service]stand.Usage{}
+	t.idle = map[*lab.Process]lab.Usage{}
 	for _, p := range t.Alive() {
-		u, err := p.Usage(ctx)
+		u, err := usage(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -142,7 +168,7 @@ func (t *Trial) rest(ctx context.Context) error {
 
 // flowing waits until all streams have text.
 func (t *Trial) flowing(ctx context.Context) error {
-	return stand.Await(ctx, "all streams have text", func() bool { return int(t.begun.Load()) >= t.Streams })
+	return lab.Await(ctx, "all streams have text", func() bool { return int(t.begun.Load()) >= t.Streams })
 }
 
 // open opens n streams at the first edge, in batches.
@@ -192,7 +218,7 @@ func (t *Trial) Finish() {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(stand.Within + time.Duration(t.Row.Tokens)*time.Second/stand.Pace):
+	case <-time.After(lab.Patience + time.Duration(t.Row.Tokens)*time.Second/Pace):
 		t.Leave()
 		<-ended
 	}
@@ -206,7 +232,7 @@ func (t *Trial) common(ctx context.Context) []Finding {
 		if one.Ending == reader.Left { // Finish made the reader leave, here or in the row
 			hangs++
 		}
-		if one.Ending == reader.Cut && (t.Row.Kept || !t.Dead(t.Edges[0])) {
+		if one.Ending == reader.Cut && (t.Row.Kept || !t.Edges[0].Ended()) {
 			untold++
 		}
 		if one.Wrong() {
@@ -237,16 +263,16 @@ const slack = 50
 // Remaining returns what the services still have of the streams, after at most 5 s.
 func (t *Trial) Remaining(ctx context.Context) []Finding {
 	var live float64
-	var more stand.Usage
+	var more lab.Usage
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		live, more = 0, stand.Usage{}
+		live, more = 0, lab.Usage{}
 		for _, p := range t.Alive() {
-			n, err := p.Scrape(ctx, "whence_streams_live{")
+			n, err := Sum(ctx, p, "whence_streams_live")
 			if err != nil {
 				n = 1 // the service does not answer
 			}
 			live += n
-			if u, err := p.Usage(ctx); err == nil {
+			if u, err := usage(ctx, p); err == nil {
 				u = u.Since(t.idle[p])
 				more.Goroutines, more.Descriptors = max(more.Goroutines, u.Goroutines), max(more.Descriptors, u.Descriptors)
 			}
@@ -263,9 +289,9 @@ func (t *Trial) Remaining(ctx context.Context) []Finding {
 }
 
 // Pause waits until all streams have ended, and returns the longest pause of one.
-func (t *Trial) Pause(bound time.Duration) Finding {
+func (t *Trial) Pause() Finding {
 	t.Finish()
-	return Finding{What: "longest pause of a stream", Unit: report.Millis, Got: InMillis(reader.Longest(t.Readers)), Bound: InMillis(bound)}
+	return Finding{What: "longest pause of a stream", Got: InMillis(reader.Longest(t.Readers))}
 }
 
 // InMillis returns a duration as a figure.

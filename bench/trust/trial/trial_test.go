@@ -6,6 +6,7 @@ import (
 
 	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/lab"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -40,5 +41,22 @@ func TestGrowthIgnoresOneStep(t *testing.T) {
 	}
 	if got := Growth(100*time.Millisecond, 150*time.Millisecond+noise); got != 50 {
 		t.Errorf("the growth is %v, not 50", got)
+	}
+}
+
+// TestEachBoundOfARowNeedsAFigure: the figures of a row get the bounds of the catalogue, and a bound
+// without a figure is an error.
+func TestEachBoundOfARowNeedsAFigure(t *testing.T) {
+	r := Row{Name: "llm-worker is killed, another one continues"}
+	all := []Finding{{What: "longest pause of a stream", Got: 501}, {What: "new requests that fail", Got: 1}}
+	if err := r.bound(all); err == nil {
+		t.Error("the bound of the time to first token has no figure, which is no error")
+	}
+	all = append(all, Beside(nil, nil)...)
+	if err := r.bound(all); err != nil || all[0].Unit != lab.Millis || all[0].Bound != 500 || all[1].Bound != 0 || all[0].Within() || all[1].Within() {
+		t.Errorf("%v: %+v", err, all)
+	}
+	if err := (&Row{Name: "nothing"}).bound(nil); err == nil {
+		t.Error("a row outside the catalogue is no error")
 	}
 }

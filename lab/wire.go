@@ -1,5 +1,4 @@
-// Package wire has TCP proxies that cut the connections between two services, as a partition of the network does.
-package wire
+package lab
 
 import (
 	"context"
@@ -9,9 +8,9 @@ import (
 	"time"
 )
 
-// host is the address at which wires listen, on the same ports as their services: callers learn the
+// wireHost is the address at which wires listen, on the same ports as their services: callers learn the
 // port of links from the service, and use it at the address that they have.
-const host = "127.0.0.2"
+const wireHost = "127.0.0.2"
 
 // A Wire is a TCP proxy in front of one service that can be cut.
 type Wire struct {
@@ -19,22 +18,22 @@ type Wire struct {
 	dropping  chan struct{} // closed by Drop: from then on no byte passes
 	closed    chan struct{} // closed by Reject and End
 	running   sync.WaitGroup
-	faults    *faults
+	faults    *wireFaults
 	Passed    atomic.Int64 // bytes
 
 	dropOnce, closeOnce sync.Once
 }
 
-// New returns a wire to the addresses of a service.
-func New(to ...string) (*Wire, error) {
-	w := &Wire{dropping: make(chan struct{}), closed: make(chan struct{}), faults: newFaults()}
+// NewWire returns a wire to the addresses of a service.
+func NewWire(to ...string) (*Wire, error) {
+	w := &Wire{dropping: make(chan struct{}), closed: make(chan struct{}), faults: newWireFaults()}
 	for _, addr := range to {
 		_, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			w.End()
 			return nil, err
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+		l, err := net.Listen("tcp", net.JoinHostPort(wireHost, port))
 		if err != nil {
 			w.End()
 			return nil, err

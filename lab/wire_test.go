@@ -1,4 +1,4 @@
-package wire
+package lab
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 // echoThrough returns a connection, through a wire, to a service that echoes.
@@ -29,7 +27,7 @@ func echoThrough(t *testing.T) (*Wire, net.Conn) {
 			_ = c.Close()
 		}
 	}()
-	w, err := New(echo.Addr().String())
+	w, err := NewWire(echo.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +76,7 @@ func TestARejectingWireResets(t *testing.T) {
 
 // TestFaultsHeal: held bytes of either direction, and delayed bytes, arrive in the end.
 func TestFaultsHeal(t *testing.T) {
-	for name, f := range map[string]Fault{
+	for name, f := range map[string]WireFault{
 		"to the callee": {HoldToCallee: true}, "to the caller": {HoldToCaller: true}, "delay": {Delay: time.Millisecond},
 	} {
 		w, c := echoThrough(t)
@@ -91,7 +89,7 @@ func TestFaultsHeal(t *testing.T) {
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: a read ends with %v", name, err)
 			}
-			w.Set(Fault{})
+			w.Set(WireFault{})
 		}
 		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
@@ -103,7 +101,7 @@ func TestFaultsHeal(t *testing.T) {
 // TestACutPassesAPart: the connection is reset within the bytes of one write.
 func TestACutPassesAPart(t *testing.T) {
 	w, c := echoThrough(t)
-	w.Set(Fault{Cut: 3})
+	w.Set(WireFault{Cut: 3})
 	if _, err := c.Write([]byte("abcdef")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +119,7 @@ func TestOrphansStayOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	w, err := New(ln.Addr().String())
+	w, err := NewWire(ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +134,7 @@ func TestOrphansStayOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer callee.Close()
-	w.Set(Fault{Orphan: true})
+	w.Set(WireFault{Orphan: true})
 	_ = caller.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := caller.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a read of the caller ends with %v", err)
@@ -145,11 +143,9 @@ func TestOrphansStayOpen(t *testing.T) {
 	if _, err := callee.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a read of the callee ends with %v", err)
 	}
-	w.Set(Fault{})
+	w.Set(WireFault{})
 	_ = callee.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := callee.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after the fault, a read of the callee ends with %v", err)
 	}
 }
-
-func TestMain(m *testing.M) { leaktest.Main(m) }

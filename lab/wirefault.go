@@ -1,4 +1,4 @@
-package wire
+package lab
 
 import (
 	"net"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Fault is what a wire does to the bytes that pass. The zero value passes them at once.
-type Fault struct {
+// A WireFault is what a wire does to the bytes that pass. The zero value passes them at once.
+type WireFault struct {
 	// HoldToCallee and HoldToCaller keep the bytes of one direction until the next fault, like packets
 	// that are lost until the network has healed.
 	HoldToCallee, HoldToCaller bool
@@ -21,23 +21,23 @@ type Fault struct {
 	Orphan bool
 }
 
-// faults holds the current fault.
-type faults struct {
+// wireFaults holds the current fault of a wire.
+type wireFaults struct {
 	mu      sync.Mutex // guards the following fields
-	now     Fault
+	now     WireFault
 	changed chan struct{} // closed, and replaced, by Set
 }
 
-func newFaults() *faults { return &faults{changed: make(chan struct{})} }
+func newWireFaults() *wireFaults { return &wireFaults{changed: make(chan struct{})} }
 
-func (f *faults) get() (now Fault, changed <-chan struct{}) {
+func (f *wireFaults) get() (now WireFault, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now, f.changed
 }
 
-// Set replaces the fault of all connections. The zero Fault heals the wire.
-func (w *Wire) Set(f Fault) {
+// Set replaces the fault of all connections. The zero WireFault heals the wire.
+func (w *Wire) Set(f WireFault) {
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()
 	w.faults.now = f
