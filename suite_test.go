@@ -1,0 +1,72 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Bounds of the short tier, so that ./scripts/test stays short: what costs seconds is counted, since
+// a count is the same on every machine. Raise one only with a reason.
+const (
+	maxTestBinaries = 200 // packages with tests: each is compiled and linked
+	maxE2EFunctions = 200 // tests of e2e that do not belong to the full tier
+)
+
+// TestSuiteIsBounded counts what the short tier runs.
+func TestSuiteIsBounded(t *testing.T) {
+	binaries := 0
+	for _, p := range packages(t) {
+		if len(p.TestGoFiles)+len(p.XTestImports) > 0 {
+			binaries++
+		}
+	}
+	if binaries > maxTestBinaries {
+		t.Errorf("%d packages have tests, at most %d may: put a test beside those of a package that has some", binaries, maxTestBinaries)
+	}
+	files, err := filepath.Glob("e2e/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := 0
+	for _, file := range files {
+		eachFunction(t, file, func(f *ast.FuncDecl) {
+			if strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" && !calls(f, "tier", "Full") {
+				functions++
+			}
+		})
+	}
+	if functions > maxE2EFunctions {
+		t.Errorf("e2e has %d tests in the short tier, at most %d may be there: let one owner of a fault play it, or say tier.Full", functions, maxE2EFunctions)
+	}
+	t.Logf("%d packages with tests, %d tests of e2e", binaries, functions)
+}
+
+// eachFunction calls visit with each function of a file.
+func eachFunction(t *testing.T, file string, visit func(*ast.FuncDecl)) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range parsed.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			visit(f)
+		}
+	}
+}
+
+// calls reports whether a function calls name of a package.
+func calls(f *ast.FuncDecl, pkg, name string) (found bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == name {
+			x, ok := s.X.(*ast.Ident)
+			found = found || ok && x.Name == pkg
+		}
+		return !found
+	})
+	return found
+}
