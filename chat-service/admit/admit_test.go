@@ -23,13 +23,14 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// worker is an engine that takes a second for each token.
+// worker is an engine that takes some time for each token.
 type worker struct {
 	mu      sync.Mutex
 	order   []string // tenants in the order in which their streams began
 	tokens  map[string]int
 	running int
-	dead    bool // it cannot be reached
+	dead    bool          // it cannot be reached
+	every   time.Duration // the time for a token
 }
 
 func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
@@ -56,7 +57,7 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil) {
 			return
 		}
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(w.every)
 		defer tick.Stop()
 		for range req.GetSampling().GetMaxTokens() {
 			select {
@@ -92,7 +93,7 @@ type place struct {
 }
 
 func newPlace(room int, opts Options) *place {
-	p := &place{worker: &worker{tokens: map[string]int{}}, room: room}
+	p := &place{worker: &worker{tokens: map[string]int{}, every: time.Second}, room: room}
 	opts.Room = func() (int, bool) { return p.room, !p.ill }
 	if opts.MaxStreams == 0 {
 		opts.MaxStreams = 1000
@@ -140,13 +141,14 @@ func in(tenant string, tier llmv1.Tier) *llmv1.Claim {
 func TestQueueKeepsTheContract(t *testing.T) {
 	streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		p := newPlace(-1, Options{})
+		p.every = time.Millisecond // not in a bubble
 		ask := func(model string, tokens uint32) *workerv1.TokenRequest {
 			return &workerv1.TokenRequest{Model: model, Prompt: []uint32{1}, Sampling: &llmv1.Sampling{MaxTokens: &tokens}}
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
 			Engine: p.engine,
 			Short:  func() *workerv1.TokenRequest { return ask("", 0) },
-			Long:   func() *workerv1.TokenRequest { return ask("", 100) },
+			Long:   func() *workerv1.TokenRequest { return ask("", 1<<30) },
 			Bad:    func() *workerv1.TokenRequest { return ask("bad", 1) },
 			Live: func() int {
 				running, waiting := p.queue.Load()

@@ -13,6 +13,14 @@ const env = "TEST_TIER"
 // IsFull reports whether the full tier runs.
 func IsFull() bool { return os.Getenv(env) == "full" }
 
+// Of returns the size of a test: full in the full tier, and short in the short one.
+func Of(short, full int) int {
+	if IsFull() {
+		return full
+	}
+	return short
+}
+
 // Full skips a test that belongs to the full tier only, unless that tier runs.
 func Full(t testing.TB) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -61,7 +62,7 @@ func TestStatesAreBounded(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		m := g.Matcher()
-		for range 12 {
+		for range tier.Of(4, 12) {
 			may := allowed(m, 1000)
 			if m.automaton.Large() || m.held > maxHeld+1<<20 {
 				t.Errorf("%s: the caches hold %d bytes, and are large: %v", name, m.held, m.automaton.Large())
@@ -76,7 +77,7 @@ func TestStatesAreBounded(t *testing.T) {
 				break
 			}
 		}
-		for extra := range 4 { // whatever is dropped, the answer can still be finished
+		for extra := range tier.Of(1, 4) { // whatever is dropped, the answer can still be finished
 			text, whole := wander(t, v, tok, forms(schema), g.root.Need()+extra, r)
 			if !whole || !json.Valid([]byte(text)) || violates(t, schema, text) != "" {
 				t.Errorf("%s: %q, whole %v", name, text, whole)

@@ -12,6 +12,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -131,7 +132,7 @@ func TestGuidedAnswersAreValid(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range schemas {
-		for range 12 {
+		for range tier.Of(2, 12) {
 			text, whole := wander(t, v, tok, forms(s), 200, r)
 			if !whole || !utf8.ValidString(text) || !json.Valid([]byte(text)) {
 				t.Fatalf("%s: %q, whole %v", s, text, whole)

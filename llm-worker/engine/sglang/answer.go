@@ -12,15 +12,17 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A call is one request over HTTP.
 type call struct {
-	client *overhttp.Client
-	stream *overhttp.Stream
-	answer answer
-	abort  []byte // the body that aborts it
+	control *stream.Control // of the stream; may be nil
+	client  *overhttp.Client
+	stream  *overhttp.Stream
+	answer  answer
+	abort   []byte // the body that aborts it
 
 	ended     atomic.Bool // the call has ended by itself
 	stop      sync.Once

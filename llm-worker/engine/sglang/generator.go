@@ -16,11 +16,12 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/features"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// abortTimeout is the time in which the server must answer an abort.
-const abortTimeout = 250 * time.Millisecond
+// minGrace is the time in which the server must answer an abort, unless its stream has a longer grace.
+const minGrace = 250 * time.Millisecond
 
 // A generator is an SGLang over HTTP.
 type generator struct {
@@ -236,7 +237,8 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 		return nil, err
 	}
 	return &call{
-		client: g.client, abort: abort, answer: answer{limit: int(limit), ids: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(s)},
+		client: g.client, control: stream.ControlOf(ctx), abort: abort,
+		answer: answer{limit: int(limit), ids: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(s)},
 		// Each event repeats the answer so far, and the answer fits into the context.
 		stream: g.client.Stream("/generate", body, len(req.GetPrompt())+int(s.GetMaxTokens())),
 	}, nil
@@ -276,7 +278,7 @@ func (c *call) Stop() (confirmed bool) {
 	c.stop.Do(func() {
 		c.confirmed = true
 		if !c.ended.Load() {
-			ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), max(minGrace, c.control.Grace()))
 			c.confirmed = c.client.Post(ctx, "/abort_request", c.abort) == nil
 			cancel()
 		}

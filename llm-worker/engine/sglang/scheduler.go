@@ -183,7 +183,7 @@ func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, adapters map[s
 		ReturnLogprob:  rest.Logprobs != nil, LogprobStartLen: -1, TopLogprobsNum: int32(rest.GetLogprobs()), //nolint:gosec // checked
 		LoraId: adapters[req.GetAdapter()],
 	}
-	return overgrpc.NewCall(up, req, overgrpc.Method[sglangscheduler.GenerateResponse]{
+	return overgrpc.NewCall(ctx, up, req, overgrpc.Method[sglangscheduler.GenerateResponse]{
 		Open: func(ctx context.Context) (grpc.ServerStreamingClient[sglangscheduler.GenerateResponse], error) {
 			return s.client.Generate(ctx, asked)
 		},

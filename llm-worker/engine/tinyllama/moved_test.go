@@ -8,6 +8,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -40,6 +41,9 @@ func TestMovedSequenceGetsTheSameTokens(t *testing.T) {
 			moved := slices.Clone(greedy.Prompt)
 			for i, o := range whole[:len(whole)-1] {
 				moved = append(moved, o.Token)
+				if i%tier.Of(6, 1) > 0 {
+					continue
+				}
 				// another process
 				m := New(tinyWeights(t), Options{Threads: 1, PrefillChunk: 1 + i%40, Vocabulary: tinyVocabulary(t)})
 				got := generate(t, m, 0, &workerv1.TokenRequest{Prompt: slices.Clone(moved), Sampling: p, Generated: uint32(i + 1)})

@@ -8,6 +8,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
@@ -45,7 +46,7 @@ func TestCachedPrefixesChangeNoToken(t *testing.T) {
 				alone := New(weights, Options{Threads: 1, NoPrefixCache: true})
 				m := New(weights, Options{Threads: 2, KVTokens: room * kv.BlockTokens})
 				cached := 0
-				for round := range 6 {
+				for round := range tier.Of(4, 6) {
 					var batches []*workerv1.TokenRequest
 					for _, req := range turns(rand.New(rand.NewPCG(8, uint64(round%3))), m, 5, sampling) {
 						batches = append(batches, req)

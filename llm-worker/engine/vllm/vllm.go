@@ -113,7 +113,7 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 		SamplingParams: params,
 		Stream:         true,
 	}
-	return overgrpc.NewCall(up, req, overgrpc.Method[vllmengine.GenerateResponse]{
+	return overgrpc.NewCall(ctx, up, req, overgrpc.Method[vllmengine.GenerateResponse]{
 		Open: func(ctx context.Context) (grpc.ServerStreamingClient[vllmengine.GenerateResponse], error) {
 			return e.client.Generate(ctx, asked)
 		},

@@ -35,7 +35,13 @@ func TestConformance(t *testing.T) {
 
 func TestRequestsHaveTheServersFields(t *testing.T) {
 	s := subject(nil)
-	e, server := s.Start(t, besidetest.Count)
+	e, server := s.Start(t, func(a *besidetest.Answer) error {
+		if a.Max() > 100 { // it would take seconds
+			a.Complete("length")
+			return nil
+		}
+		return besidetest.Count(a)
+	})
 	for name, test := range map[string]struct {
 		asked *llmv1.Sampling
 		want  map[string]any

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/schema/format"
 )
@@ -72,7 +73,7 @@ func TestAddressesAreReadByTheLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		random := rand.New(rand.NewPCG(1, 7))
-		for range 300 {
+		for range tier.Of(50, 300) {
 			text := newReader(grammar.Measure(one)).draw(random)
 			if !read(text[1 : len(text)-1]) {
 				t.Errorf("%s: %s", name, text)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
@@ -186,7 +187,7 @@ func randomBound(r *rand.Rand) *float64 {
 
 func TestNumbersAreWithinTheirBoundsExactly(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	for range 1500 {
+	for range tier.Of(300, 1500) {
 		s := span{randomBound(r), randomBound(r), r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(3) == 0, max(0, r.IntN(12)-6)}
 		if s.low != nil && s.high != nil && *s.low > *s.high {
 			s.low, s.high = s.high, s.low

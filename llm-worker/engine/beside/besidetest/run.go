@@ -90,9 +90,12 @@ type Result struct {
 func Read(ctx context.Context, e Engine, req *workerv1.TokenRequest, each func(*Result)) *Result {
 	var kept ledger.Ledger
 	record := kept.Open("id", "worker", "")
-	if ctl := stream.ControlOf(ctx); ctl != nil {
-		ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
+	ctl := stream.ControlOf(ctx)
+	if ctl == nil {
+		ctx, ctl = stream.WithControl(ctx, polltest.Patience) // the server may take its time
+		defer ctl.Release()
 	}
+	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 	r := new(Result)
 	for out, err := range e.Generate(ledger.With(ctx, record), req) {
 		if r.Record = record.Proto(); err != nil {
@@ -313,7 +316,11 @@ func (s *Subject) stop(t *testing.T) {
 				return test.script(a)
 			})
 			server.Deaf.Store(test.deaf)
-			ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+			grace := polltest.Patience
+			if test.deaf {
+				grace = time.Millisecond
+			}
+			ctx, ctl := stream.WithControl(t.Context(), grace)
 			defer ctl.Release()
 			var wg sync.WaitGroup
 			wg.Go(func() {

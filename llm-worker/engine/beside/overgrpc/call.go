@@ -14,10 +14,12 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/likely"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// grace is the time in which the server must answer an abort, or end a call after its last message.
-const grace = 250 * time.Millisecond
+// minGrace is the time in which the server must answer an abort, or end a call after its last message,
+// unless its stream has a longer grace.
+const minGrace = 250 * time.Millisecond
 
 // A Piece is the content of one message, independent of the service.
 type Piece struct {
@@ -47,6 +49,7 @@ type trailerFlag struct{ trailer atomic.Bool }
 // A Call is a beside.Call over gRPC.
 type Call[Resp any] struct {
 	method Method[Resp]
+	stream *stream.Control // may be nil
 	answer beside.Answer
 	likely *likely.Queue // nil unless the request asks for log-probabilities
 	heard  trailerFlag
@@ -66,9 +69,9 @@ type Call[Resp any] struct {
 	confirmed bool // set by Stop
 }
 
-// NewCall returns a call of up for req.
-func NewCall[Resp any](up *beside.Upstream, req *workerv1.TokenRequest, method Method[Resp]) *Call[Resp] {
-	return &Call[Resp]{method: method, answer: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(req.GetSampling())}
+// NewCall returns a call of up for req. ctx is the stream's.
+func NewCall[Resp any](ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest, method Method[Resp]) *Call[Resp] {
+	return &Call[Resp]{method: method, stream: stream.ControlOf(ctx), answer: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(req.GetSampling())}
 }
 
 // errStopped is the error of a call that was stopped before it was sent.
@@ -141,10 +144,13 @@ func (c *Call[Resp]) Tell(tokens *workerv1.Tokens) {
 	c.likely.Complete(tokens)
 }
 
-// over waits at most grace for the end of the call after its last message. If the call were reset,
+// grace returns how long Stop and over may wait for the server.
+func (c *Call[Resp]) grace() time.Duration { return max(minGrace, c.stream.Grace()) }
+
+// over waits at most the grace for the end of the call after its last message. If the call were reset,
 // the server would report the request as abandoned.
 func (c *Call[Resp]) over() error {
-	late := time.AfterFunc(grace, c.reset)
+	late := time.AfterFunc(c.grace(), c.reset)
 	defer late.Stop()
 	_, err := c.st.Recv()
 	switch {
@@ -184,7 +190,7 @@ func (c *Call[Resp]) Stop() (confirmed bool) {
 		case !sent || c.ended.Load():
 			c.confirmed = true // the call was never sent
 		default:
-			ctx, cancel := context.WithTimeout(context.Background(), grace)
+			ctx, cancel := context.WithTimeout(context.Background(), c.grace())
 			c.confirmed = c.method.Abort(ctx) == nil
 			cancel()
 		}
