@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/metrics"
 )
 
@@ -37,13 +38,14 @@ func startWithAdminLogging(t *testing.T, logs *logtest.Log, listen string, chang
 			change(c)
 		}
 	})
-	for patience := time.Now().Add(time.Minute); time.Now().Before(patience); time.Sleep(time.Millisecond) {
-		if at := operatorsAt.FindStringSubmatch(logs.String()); at != nil {
-			return url, at[1]
+	polltest.Eventually(t, "the edge has an admin listener", func() bool {
+		at := operatorsAt.FindStringSubmatch(logs.String())
+		if at != nil {
+			port = at[1]
 		}
-	}
-	t.Fatal("the edge has no admin listener")
-	return "", ""
+		return at != nil
+	})
+	return url, port
 }
 
 // A probe is a request and the status that it must have.
@@ -168,7 +170,7 @@ func TestAdminListenerUsesTLSBeyondLoopback(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	_, _ = io.WriteString(conn, "GET /v1/streams HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer op\r\n\r\n")
 	if answer, _ := io.ReadAll(conn); strings.Contains(string(answer), " 200 ") {
 		t.Errorf("the admin listener answers plain HTTP: %s", answer)

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
-// connect opens a connection on which every wait is bounded, by much less than the edge's read
-// timeout.
+// connect opens a connection on which every wait is bounded.
 func connect(t *testing.T, url string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -28,14 +28,14 @@ func connect(t *testing.T, url string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	return conn, bufio.NewReader(conn)
 }
 
 // TestLargeBodyIsRefusedWhenItIsAnnounced checks on every route that the edge neither asks for the
 // body nor waits for it.
 func TestLargeBodyIsRefusedWhenItIsAnnounced(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = time.Minute })
+	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = time.Hour })
 	for _, length := range []string{"10001", "67108864", "1000000000000"} {
 		for _, also := range []string{"", "Expect: 100-continue\r\n", "Content-Type: multipart/form-data; boundary=x\r\n"} {
 			for _, route := range []string{"POST /v1/chat/completions", "POST /v1/streams/x/seen", "GET /healthz", "DELETE /v1/streams/x", "POST /nowhere"} {
@@ -132,7 +132,7 @@ func TestLargeBodyIsRefusedBehindTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(like.Certificate())
 	url, _ := start(t, func(c *edge.Config) {
-		c.ReadTimeout, c.TLS.Cert, c.TLS.Key = time.Minute, filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+		c.ReadTimeout, c.TLS.Cert, c.TLS.Key = time.Hour, filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	})
 	for length, want := range map[int]int{67108864: http.StatusRequestEntityTooLarge, len(asking("start m end x")): http.StatusOK} {
 		for _, also := range []string{"", "Expect: 100-continue\r\n"} {

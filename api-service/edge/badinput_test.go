@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A badInput is a request, possibly malformed, and the status of its answer.
@@ -180,6 +181,7 @@ func badBytes() map[string]badInput {
 // TestBadInputIsRefused checks that each input is answered at once, with a status that says whose
 // fault it is, and leaves nothing behind in the service.
 func TestBadInputIsRefused(t *testing.T) {
+	t.Parallel()
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = 2 * time.Second })
 	addr := strings.TrimPrefix(url, "http://")
 	n := 0
@@ -211,7 +213,7 @@ func sendRaw(t *testing.T, addr, text string) (status int, body []byte, err erro
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

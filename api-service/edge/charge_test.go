@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/usage"
@@ -89,9 +89,10 @@ func TestEveryTurnIsChargedHoweverAConversationEnds(t *testing.T) {
 					c.end(client)
 				}
 				logs.Await(t, "stream ended", "hop=api-service", "reason="+c.reason)
-				for begun := time.Now(); charged == 0 && time.Since(begun) < 20*time.Second; time.Sleep(time.Millisecond) {
+				polltest.Eventually(t, "the quota is charged", func() bool {
 					charged = limit - remainingTokens(t, url, "k")
-				}
+					return charged != 0
+				})
 			})
 			if err := log.Close(t.Context()); err != nil {
 				t.Fatal(err)
@@ -167,9 +168,10 @@ func TestPromptIsChargedIfItsClientLeavesBeforeTheEngineAnswers(t *testing.T) {
 					leave()
 					<-over
 					logs.Await(t, "stream ended", "hop=api-service", "reason=client_gone")
-					for begun := time.Now(); charged != c.want && time.Since(begun) < 20*time.Second; time.Sleep(time.Millisecond) {
+					polltest.Eventually(t, "the quota is charged", func() bool {
 						charged = limit - remainingTokens(t, url, "k")
-					}
+						return charged >= c.want
+					})
 				})
 				if err := log.Close(t.Context()); err != nil {
 					t.Fatal(err)

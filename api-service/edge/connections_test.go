@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/metrics"
 )
 
@@ -24,7 +25,7 @@ func opened(t *testing.T, addr string, secure *tls.Config) (net.Conn, error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = plain.Close() })
-	_ = plain.SetDeadline(time.Now().Add(time.Minute))
+	_ = plain.SetDeadline(time.Now().Add(polltest.Patience))
 	conn := plain
 	if secure != nil {
 		conn = tls.Client(plain, secure)
@@ -92,13 +93,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 				}
 			}
 			_ = open[0].Close()
-			for patience := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-				if _, err := opened(t, addr, c.secure); err == nil {
-					break
-				} else if time.Now().After(patience) {
-					t.Fatalf("no place becomes free: %v", err)
-				}
-			}
+			polltest.Eventually(t, "a place becomes free", func() bool {
+				_, err := opened(t, addr, c.secure)
+				return err == nil
+			})
 		})
 	}
 }

@@ -268,12 +268,13 @@ func TestAStoredResponseOutlivesItsDialogueWithDetach(t *testing.T) {
 }
 
 func TestADialogueEndsAtItsLimit(t *testing.T) {
-	url, chat := start(t, func(c *edge.Config) { c.SocketLifetime = 200 * time.Millisecond })
+	t.Parallel()
+	url, chat := start(t, func(c *edge.Config) { c.SocketLifetime = time.Second })
 	c := dialogue(t, url)
 	create(c, "start m say one hold x end x", "")
 	for receiveMessage(t, c).Type != "response.output_text.delta" {
 	}
-	time.Sleep(300 * time.Millisecond) // longer than the limit
+	dialogue(t, url).End() // the limit of a later dialogue is over
 	close(chat.release)
 	wantText(t, c, "one")
 	e := c.End()

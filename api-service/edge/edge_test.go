@@ -3,6 +3,7 @@ package edge_test
 import (
 	"bufio"
 	"context"
+	"flag"
 	"io"
 	"iter"
 	"log/slog"
@@ -37,6 +38,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // the parallel tests wait for timeouts; the flag exists
 	edge.LogTo(&libraries)
 	leaktest.Main(m)
 }
@@ -213,8 +215,8 @@ func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url 
 	chat = &scriptedChat{hop: rpc.Hop{Name: "chat-service", Log: log, Observer: &ledger.Ledger{}}, begun: make(chan struct{}, 100), causes: make(chan error, 100), release: make(chan struct{})}
 	back, front := listen(t), listen(t)
 	c := edge.Config{
-		Name: "api-service", Chat: back.Addr().String(), MaxBody: 10000, MaxStreams: 10, ReadTimeout: 5 * time.Second,
-		WriteTimeout: 5 * time.Second, HeadersAfter: 5 * time.Second, Grace: time.Second, LeaveEvents: edge.DefaultLeaveEvents,
+		Name: "api-service", Chat: back.Addr().String(), MaxBody: 10000, MaxStreams: 10, ReadTimeout: time.Minute,
+		WriteTimeout: time.Minute, HeadersAfter: time.Minute, Grace: time.Second, LeaveEvents: edge.DefaultLeaveEvents,
 	}
 	if change != nil {
 		change(&c)
@@ -318,14 +320,19 @@ func TestEndWithoutEndingIsNoCleanEnd(t *testing.T) {
 }
 
 func TestHeadersAreSentAfterATimeout(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
-	resp, body := post(t, url, "wait 100ms fail overloaded", true)
-	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, ": keep-alive\ndata: {\"error\":") {
-		t.Errorf("%d %q", resp.StatusCode, body)
+	url, chat := start(t, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
+	streamed := func(script string) (status int, body string) {
+		resp := ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(script), "{", `{"stream":true,`, 1))
+		chat.release <- struct{}{} // the client has the headers
+		return resp.StatusCode, whole(t, resp)
 	}
-	resp, body = post(t, url, "wait 100ms start m say hi end x", true)
-	if resp.StatusCode != http.StatusOK || !strings.HasSuffix(body, "data: [DONE]\n\n") {
-		t.Errorf("%d %q", resp.StatusCode, body)
+	status, body := streamed("hold x fail overloaded")
+	if status != http.StatusOK || !strings.HasPrefix(body, ": keep-alive\ndata: {\"error\":") {
+		t.Errorf("%d %q", status, body)
+	}
+	status, body = streamed("hold x start m say hi end x")
+	if status != http.StatusOK || !strings.HasSuffix(body, "data: [DONE]\n\n") {
+		t.Errorf("%d %q", status, body)
 	}
 }
 

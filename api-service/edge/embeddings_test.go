@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -89,13 +89,8 @@ func TestEmbeddingsWithoutAClientAreStoppedWithTheCause(t *testing.T) {
 	const wait = `{"model":"m","input":"wait"}`
 	heard := func(reason streamerr.Reason, path string) {
 		t.Helper()
-		select {
-		case err := <-chat.causes:
-			if e := streamerr.As(err); e.Reason != reason || e.Path.String() != path {
-				t.Errorf("%v, want %v [%s]", e, reason, path)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("the chat-service gets no stop with %v", reason)
+		if e := streamerr.As(polltest.Receive(t, "the chat-service gets a stop", chat.causes)); e.Reason != reason || e.Path.String() != path {
+			t.Errorf("%v, want %v [%s]", e, reason, path)
 		}
 	}
 	ctx, leave := context.WithCancel(t.Context())
@@ -108,7 +103,7 @@ func TestEmbeddingsWithoutAClientAreStoppedWithTheCause(t *testing.T) {
 	}
 	heard(streamerr.ClientGone, "client > api-service")
 
-	resp, body, err := embed(t, t.Context(), url, wait, "X-Request-Timeout", "0.2")
+	resp, body, err := embed(t, t.Context(), url, wait, "X-Request-Timeout", "2")
 	if err != nil || resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"path":["api-service"]`) {
 		t.Error(resp, body, err)
 	}

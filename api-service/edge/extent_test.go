@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -19,20 +19,15 @@ type streamStory struct{ State, Reason, Extent string }
 // awaitStory waits until the story of a stream satisfies is, and returns it.
 func awaitStory(t *testing.T, url, id string, is func(streamStory) bool) streamStory {
 	t.Helper()
-	for {
-		var got streamStory
+	var got streamStory
+	polltest.Eventually(t, "the story of "+id+" changes", func() bool {
+		got = streamStory{}
 		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, ""))), &got); err != nil {
 			t.Fatal(err)
 		}
-		if is(got) {
-			return got
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatal(got)
-		}
-	}
+		return is(got)
+	})
+	return got
 }
 
 // readUntil sends a request for a stream, and reads the answer until it contains piece count times.

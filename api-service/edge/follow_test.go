@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -125,13 +126,21 @@ func events(t *testing.T, resp *http.Response) (all []event, text string) {
 const story = "start m say one wait 20ms say two wait 20ms say three wait 20ms end x"
 
 func TestStreamIsFollowedResumedAndOver(t *testing.T) {
-	url, _ := start(t, nil)
-	m := makeStream(t, url, story)
+	url, chat := start(t, nil)
+	m := makeStream(t, url, "start m say one hold x say two hold x say three hold x end x")
 	resp := ask(t, http.MethodGet, url+m.Events, "")
 	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") || resp.Header.Get("X-Request-Id") != m.ID {
 		t.Error(resp.Header)
 	}
-	all, text := events(t, resp)
+	defer resp.Body.Close()
+	var all []event
+	text, r := "", bufio.NewReader(resp.Body)
+	for e, ok := next(t, r); ok; e, ok = next(t, r) {
+		all, text = append(all, e), text+e.text()
+		if e.text() != "" {
+			chat.release <- struct{}{}
+		}
+	}
 	if text != "onetwothree" || len(all) != 5 || all[3].name != "usage" || all[4].name != "ending" ||
 		all[4].data != `{"reason":"completed","finish":"stop","path":["chat-service","api-service"]}` {
 		t.Fatalf("%q %+v", text, all)
@@ -175,15 +184,18 @@ func TestStreamIsFollowedResumedAndOver(t *testing.T) {
 func TestForgottenStreamIsGone(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.Replay = replay.Limits{TTL: time.Millisecond} })
 	m := makeStream(t, url, "start m end x")
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		resp := ask(t, http.MethodGet, url+m.Events, "")
-		if whole(t, resp); resp.StatusCode == http.StatusGone {
-			return
-		}
-		if time.Since(begun) > 5*time.Second {
-			t.Fatal(resp.StatusCode)
-		}
-	}
+	awaitGone(t, url+m.Events)
+}
+
+// awaitGone asks until the status is 410, and returns that answer.
+func awaitGone(t *testing.T, url string, headers ...string) (body string) {
+	t.Helper()
+	polltest.Eventually(t, "the events are gone", func() bool {
+		resp := ask(t, http.MethodGet, url, "", headers...)
+		body = whole(t, resp)
+		return resp.StatusCode == http.StatusGone
+	})
+	return body
 }
 
 func TestRefusedRequestMakesNoStream(t *testing.T) {
@@ -214,8 +226,9 @@ func TestRefusedRequestMakesNoStream(t *testing.T) {
 }
 
 func TestLateRefusalIsTheEndingOfAStream(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 10 * time.Millisecond })
-	m := makeStream(t, url, "wait 100ms fail overloaded")
+	url, chat := start(t, func(c *edge.Config) { c.HeadersAfter = 10 * time.Millisecond })
+	m := makeStream(t, url, "hold x fail overloaded")
+	close(chat.release)
 	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
 	if len(all) != 1 || all[0].name != "error" || !strings.Contains(all[0].data, `"reason":"overloaded"`) {
 		t.Error(all)
@@ -312,23 +325,17 @@ func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 }
 
 func TestStreamLingersForItsReaders(t *testing.T) {
+	t.Parallel()
 	url, chat := start(t, func(c *edge.Config) { c.LeaveEvents = leave.Policy{Kind: leave.Linger, For: 2 * time.Second} })
-	m := makeStream(t, url, "start m say one wait 1m")
-	for range 3 { // longer than the stream lingers
-		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = whole(t, resp) // reads until the linger time is over
-		cancel()
+	m := makeStream(t, url, "start m say one wait 1h")
+	reader := ask(t, http.MethodGet, url+m.Events, "")
+	unread := makeStream(t, url, "start m say one wait 1h")
+	ended(t, url, unread.ID) // its linger time is over
+	<-chat.causes
+	if body := whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, "")); !strings.Contains(body, `"state":"live"`) {
+		t.Fatalf("the stream ended while it had a reader: %s", body)
 	}
-	select {
-	case cause := <-chat.causes:
-		t.Fatal("the stream ended while it had readers", cause)
-	default:
-	}
+	_ = reader.Body.Close()
 	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
 		t.Error(cause)
 	}
@@ -370,22 +377,23 @@ func ended(t *testing.T, url, id string, headers ...string) (s struct {
 	Tokens        struct{ Generated, Delivered int }
 }) {
 	t.Helper()
-	for begun := time.Now(); s.State != "ended"; time.Sleep(5 * time.Millisecond) {
+	polltest.Eventually(t, id+" has ended", func() bool {
 		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, "", headers...))), &s); err != nil {
 			t.Fatal(err)
 		}
-		if time.Since(begun) > 10*time.Second {
-			t.Fatalf("%+v", s)
-		}
-	}
+		return s.State == "ended"
+	})
 	return s
 }
 
 func TestPlainStreamsHaveLeavePolicies(t *testing.T) {
-	url, chat := start(t, nil)
-	script := "start m say one wait 100ms say two say three end x"
+	var log logtest.Log
+	url, chat := startLogging(t, &log, nil)
+	script := "start m say one hold x say two say three end x"
 
 	header := leaveInMidStream(t, url, script, "drain")
+	log.Await(t, "reader left", "stream="+header.Get("X-Request-Id"))
+	chat.release <- struct{}{}
 	if s := ended(t, url, header.Get("X-Request-Id")); s.Reason != "completed" || s.Tokens.Delivered != 1 || header.Get("X-Read-Token") != "" {
 		t.Errorf("drain: %+v %v", s, header)
 	}
@@ -395,6 +403,7 @@ func TestPlainStreamsHaveLeavePolicies(t *testing.T) {
 
 	header = leaveInMidStream(t, url, script, "detach")
 	id := header.Get("X-Request-Id")
+	chat.release <- struct{}{}
 	if s := ended(t, url, id); s.Reason != "completed" || s.Tokens.Delivered != 3 {
 		t.Errorf("detach: %+v", s)
 	}
@@ -431,24 +440,16 @@ func TestReaderThatReconnectsGetsTheEndingOfADroppedStream(t *testing.T) {
 	leave()
 	_ = resp.Body.Close()
 	ended(t, url, m.ID)
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the events are dropped a moment after the end
-		resp := ask(t, http.MethodGet, url+m.Events, "")
-		body := whole(t, resp)
-		if resp.StatusCode == http.StatusGone {
-			if e, ok := streamerr.ParseJSON([]byte(body)); !ok || e.Reason != streamerr.ClientGone || e.Path.String() != "client > api-service" {
-				t.Errorf("the second reader gets %s", body)
-			}
-			return
-		}
-		if time.Since(begun) > 10*time.Second {
-			t.Fatal(resp.StatusCode, body)
-		}
+	body := awaitGone(t, url+m.Events) // the events are dropped a moment after the end
+	if e, ok := streamerr.ParseJSON([]byte(body)); !ok || e.Reason != streamerr.ClientGone || e.Path.String() != "client > api-service" {
+		t.Errorf("the second reader gets %s", body)
 	}
 }
 
 func TestDrainedStreamOfManyReadersIsDropped(t *testing.T) {
-	url, _ := start(t, nil)
-	m := makeStream(t, url, "start m say one wait 100ms say two end x", "X-Leave", "drain")
+	var log logtest.Log
+	url, chat := startLogging(t, &log, nil)
+	m := makeStream(t, url, "start m say one hold x say two end x", "X-Leave", "drain")
 	ctx, cancel := context.WithCancel(t.Context())
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
 	resp, err := http.DefaultClient.Do(req)
@@ -458,12 +459,12 @@ func TestDrainedStreamOfManyReadersIsDropped(t *testing.T) {
 	next(t, bufio.NewReader(resp.Body))
 	cancel()
 	_ = resp.Body.Close()
+	log.Await(t, "reader left", "stream="+m.ID)
+	close(chat.release)
 	if s := ended(t, url, m.ID); s.Reason != "completed" {
 		t.Errorf("%+v", s)
 	}
-	if resp := ask(t, http.MethodGet, url+m.Events, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusGone {
-		t.Error(resp.StatusCode)
-	}
+	awaitGone(t, url+m.Events)
 }
 
 // TestStreamThatIsNotKeptIsReadOnce: with a key whose policy keeps nothing, an answer can be read
@@ -483,34 +484,45 @@ func TestStreamThatIsNotKeptIsReadOnce(t *testing.T) {
 				continue // the stream is kept for its first reader for the rest of the time
 			}
 			ended(t, url, m.ID, bearer("one")...)
-			for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the run closes after its reader has the ending
-				resp := ask(t, http.MethodGet, url+m.Events, "", bearer("one")...)
-				if body := whole(t, resp); resp.StatusCode == http.StatusGone {
-					break
-				} else if time.Since(begun) > 10*time.Second {
-					t.Fatalf("%s, %s: a second reader gets %d %s", policy, name, resp.StatusCode, body)
-				}
-			}
+			awaitGone(t, url+m.Events, bearer("one")...) // the run closes after its reader has the ending
 		}
 	}
 }
 
 func TestSilenceIsFilledWithComments(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) {
+	url, chat := start(t, func(c *edge.Config) {
 		c.KeepAlive = 20 * time.Millisecond
 		c.HeadersAfter = 30 * time.Millisecond
 	})
-	script := "wait 200ms start m wait 100ms say hello wait 100ms end x"
-	_, plain := post(t, url, script, true)
-	m := makeStream(t, url, script)
-	followed := whole(t, ask(t, http.MethodGet, url+m.Events, ""))
-	for name, body := range map[string]string{"plain": plain, "events": followed} {
-		comments := strings.Count(body, ": keep-alive\n")
-		if strings.Contains(body, ": keep-alive\n\n") || comments < 6 {
-			t.Errorf("%s: %d comments in %q", name, comments, body)
+	// read reads two comments in each silence of the script, and then the rest.
+	read := func(resp *http.Response) string {
+		defer resp.Body.Close()
+		var body strings.Builder
+		r := bufio.NewReader(resp.Body)
+		for range 3 {
+			for comments := 0; comments < 2; {
+				line, err := r.ReadString('\n')
+				if body.WriteString(line); err != nil {
+					t.Fatalf("%v after %q", err, &body)
+				} else if line == ": keep-alive\n" {
+					comments++
+				}
+			}
+			chat.release <- struct{}{}
 		}
-		if first := strings.Index(body, ": keep-alive\n"); first < 0 || first > strings.Index(body, "hello") {
-			t.Errorf("%s: there was silence before the first token: %q", name, body)
+		rest, err := io.ReadAll(r)
+		if body.Write(rest); err != nil {
+			t.Fatal(err)
+		}
+		return body.String()
+	}
+	const script = "hold x start m hold x say hello hold x end x"
+	plain := read(ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(script), "{", `{"stream":true,`, 1)))
+	m := makeStream(t, url, script)
+	followed := read(ask(t, http.MethodGet, url+m.Events, ""))
+	for name, body := range map[string]string{"plain": plain, "events": followed} {
+		if strings.Contains(body, ": keep-alive\n\n") || !strings.Contains(body, "hello") {
+			t.Errorf("%s: %q", name, body)
 		}
 	}
 	if !strings.HasPrefix(followed, "retry: 1000\n\n") || !strings.HasSuffix(plain, "data: [DONE]\n\n") {
@@ -519,9 +531,10 @@ func TestSilenceIsFilledWithComments(t *testing.T) {
 }
 
 func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
+	t.Parallel()
 	var log logtest.Log
 	url, chat := startLogging(t, &log, func(c *edge.Config) {
-		c.WriteTimeout, c.MaxUnsent = time.Second, 1<<16
+		c.WriteTimeout, c.MaxUnsent = 3*time.Second, 1<<16
 		c.Replay = replay.Limits{StreamBytes: 1 << 26, Bytes: 1 << 26}
 	})
 	const poured = 30000

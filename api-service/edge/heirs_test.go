@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/redistest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -24,16 +25,6 @@ import (
 
 // testKey signs the read tokens of edges that share a Redis.
 const testKey = "a secret of the tests"
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("not in time: " + what)
-		}
-	}
-}
 
 // sharing configures an edge for a Redis.
 func sharing(redis, name string) func(*edge.Config) {
@@ -64,7 +55,7 @@ func abandonedStream(t *testing.T, redis string) (m keptStream, die func()) {
 	if _, err := follow.NewRecorder(w, false, nil).Record(one); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "Redis has the stream", w.Shipped)
+	polltest.Eventually(t, "Redis has the stream", w.Shipped)
 	token := follow.NewKeyring(testKey).Token(head.ID, head.Epoch, time.Now().Add(time.Hour))
 	m = keptStream{ID: head.ID, Events: "/v1/streams/" + head.ID + "/events", Token: token}
 	return m, func() {
@@ -91,24 +82,16 @@ func stopAbandonedStream(t *testing.T, base, redis string) (keptStream, []event)
 }
 
 // TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce: the instance that the client
-// asks to stop the stream runs the stream later.
+// asks to stop the stream runs the stream later. The closing event is the first event of the heir,
+// so no event has the number before its number. A reader that has the closing event already, and
+// reconnects over a WebSocket, reads the failure.
 func TestStopOfAStreamThatItsInstanceThenTakesOverNamesTheInstanceOnce(t *testing.T) {
-	redis := redistest.New(t).Addr
-	base, _ := start(t, sharing(redis, "api-b"))
-	_, all := stopAbandonedStream(t, base, redis)
-	if last := all[len(all)-1]; last.name != "error" || !strings.Contains(last.data, `"reason":"user_stop"`) || !strings.Contains(last.data, `"path":["client","api-b"]`) {
-		t.Errorf("%+v", last)
-	}
-}
-
-// TestReaderOverAWebSocketReadsTheFailureOfAnHeir: the closing event is the first event of the
-// heir, so no event has the number before its number. The reader has the closing event already.
-func TestReaderOverAWebSocketReadsTheFailureOfAnHeir(t *testing.T) {
+	t.Parallel()
 	redis := redistest.New(t).Addr
 	base, _ := start(t, sharing(redis, "api-b"))
 	m, all := stopAbandonedStream(t, base, redis)
 	last := all[len(all)-1]
-	if last.name != "error" || !strings.HasSuffix(last.id, ".1000000002") {
+	if last.name != "error" || !strings.Contains(last.data, `"reason":"user_stop"`) || !strings.Contains(last.data, `"path":["client","api-b"]`) || !strings.HasSuffix(last.id, ".1000000002") {
 		t.Fatalf("%+v", last)
 	}
 	if e := readOver(t, base, m, "&last_event_id="+last.id).End(); len(e.Messages) > 0 || e.Code != 4003 || e.Text != "user_stop" {

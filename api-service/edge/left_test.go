@@ -10,9 +10,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -76,11 +76,7 @@ func TestOpenStreamsKeepNoHandler(t *testing.T) {
 			t.Errorf("the stream s%d has the id %q", i, id)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); handlers() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d handlers wait for %d streams", handlers(), streams)
-		}
-	}
+	polltest.Eventually(t, "no handler waits for a stream", func() bool { return handlers() == 0 })
 	for i := range streams {
 		chat.hop.Live.Stop(fmt.Sprintf("s%d", i), streamerr.New(streamerr.OperatorStop, "enough"))
 	}
@@ -114,14 +110,14 @@ func TestPipelinedRequestWaitsForTheAnswerBefore(t *testing.T) {
 }
 
 // TestPipelinedRequestOfAClientThatLeaves: the client leaves while its second request waits. The
-// second request is not served.
+// second request is not served, or, if the edge reads it only then, its stream is stopped.
 func TestPipelinedRequestOfAClientThatLeaves(t *testing.T) {
 	url, chat := start(t, overLink)
 	conn, r := connect(t, url)
 	sendText(t, conn, request("start m say one wait 1h end x"))
 	_ = receive(t, r)
 	<-chat.begun
-	sendText(t, conn, request("start m say two end x"))
+	sendText(t, conn, request("start m say two wait 1h end x"))
 	_ = conn.Close()
 	if cause := <-chat.causes; !errors.Is(cause, streamerr.ClientGone) {
 		t.Errorf("the stream is stopped with %v", cause)
@@ -129,8 +125,10 @@ func TestPipelinedRequestOfAClientThatLeaves(t *testing.T) {
 	if _, got := post(t, url, "start m say three end x", true); !strings.Contains(got, "three") {
 		t.Error(got)
 	}
-	if len(chat.begun) != 1 {
-		t.Errorf("%d more streams have begun, want that of the other client", len(chat.begun))
+	for range len(chat.begun) - 1 { // without that of the other client
+		if cause := <-chat.causes; !errors.Is(cause, streamerr.ClientGone) {
+			t.Errorf("the second stream is stopped with %v", cause)
+		}
 	}
 }
 

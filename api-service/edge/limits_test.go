@@ -10,6 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // TestKeysHaveLimits checks that a request over a limit gets 429 with the time to wait, and that
@@ -154,6 +155,7 @@ func TestKeysBoundRequests(t *testing.T) {
 // TestKeysAreReloaded checks that a new key is valid without a restart, and that an invalid file
 // changes nothing.
 func TestKeysAreReloaded(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -173,12 +175,12 @@ func TestKeysAreReloaded(t *testing.T) {
 		t.Fatal("the keys are not those of the file")
 	}
 	write("keys: [{key: two, tenant: a}]")
-	until(t, "the new key is valid", func() bool { return status("two") == 200 })
+	polltest.Eventually(t, "the new key is valid", func() bool { return status("two") == 200 })
 	if status("one") != 401 {
 		t.Error("a removed key is still valid")
 	}
 	write("keys: [")
-	until(t, "the file is refused", func() bool { return len(logs.Lines("the key file is refused")) > 0 })
+	polltest.Eventually(t, "the file is refused", func() bool { return len(logs.Lines("the key file is refused")) > 0 })
 	if status("two") != 200 {
 		t.Error("the key is not valid any more")
 	}

@@ -127,8 +127,13 @@ func TestMessagesThatAreRefusedHaveAStatus(t *testing.T) {
 }
 
 func TestASilentMessageIsPinged(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond })
-	for script, want := range map[string][]string{"wait 1m": {"ping", "ping"}, "start m wait 1m": {"message_start", "ping"}} {
+	const soon = 20 * time.Millisecond
+	for script, c := range map[string]struct {
+		headersAfter time.Duration
+		want         []string
+	}{"wait 1h": {soon, []string{"ping", "ping"}}, "start m wait 1h": {time.Hour, []string{"message_start", "ping"}}} {
+		want := c.want
+		url, _ := start(t, func(conf *edge.Config) { conf.HeadersAfter, conf.KeepAlive = c.headersAfter, soon })
 		resp := ask(t, http.MethodPost, url+"/v1/messages", messages(script, `,"stream":true`))
 		lines := bufio.NewScanner(resp.Body)
 		var names []string

@@ -81,6 +81,7 @@ func TestReaderOverAWebSocketReadsTheFailure(t *testing.T) {
 // TestReadersOverWebSocketsLeave: a reader that leaves does not end the stream, unless the policy
 // says so.
 func TestReadersOverWebSocketsLeave(t *testing.T) {
+	t.Parallel()
 	base, chat := start(t, nil)
 	for policy, ends := range map[string]bool{"linger:2s": true, "detach": false} {
 		wait := "500ms"

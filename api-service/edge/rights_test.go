@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -289,8 +290,9 @@ func TestOperatorsStopIsRecordedAsOperatorStop(t *testing.T) {
 // TestReadTokenIsForOneStreamOfItsID: a refused request gets no token, and a token is not valid for
 // a later stream of the same id.
 func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
+	t.Parallel()
 	keyed := keyFile(t, twoTenants)
-	url, _ := start(t, func(c *edge.Config) { keyed(c); c.Replay.TTL = 200 * time.Millisecond })
+	url, _ := start(t, func(c *edge.Config) { keyed(c); c.Replay.TTL = 2 * time.Second })
 	post := func(key, id, script string, streamed bool) (*http.Response, string) {
 		body := asking(script)
 		if streamed {
@@ -318,9 +320,7 @@ func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 		if status := read(token); token == "" || status != http.StatusOK {
 			t.Fatalf("the token %q of a stream (stream %t) reads it: %d", token, streamed, status)
 		}
-		for read(token) != http.StatusGone { // the log keeps the stream until its TTL is over
-			time.Sleep(10 * time.Millisecond)
-		}
+		polltest.Eventually(t, "the log forgets the stream after its TTL", func() bool { return read(token) == http.StatusGone })
 		if resp, body := post("you", id, "start m say secret end x", streamed); resp.StatusCode != http.StatusOK || read(resp.Header.Get("X-Read-Token")) != http.StatusOK {
 			t.Fatal(resp.StatusCode, body)
 		}
@@ -333,10 +333,18 @@ func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
 // TestTokenMayExpireUnderItsReader: the reader continues to read. A reader that reconnects needs a
 // new token, and to get it the owner's key.
 func TestTokenMayExpireUnderItsReader(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.TokenTTL = time.Second })
-	m := makeStream(t, url, "start m "+strings.Repeat("say x wait 100ms ", 20)+"end x", "Authorization", "Bearer me")
+	t.Parallel()
+	url, chat := start(t, func(c *edge.Config) { c.TokenTTL = time.Second })
+	m := makeStream(t, url, "start m say x hold x say y end x", "Authorization", "Bearer me")
 	resp := ask(t, http.MethodGet, url+m.Events+"?token="+m.Token, "")
-	if all, text := events(t, resp); text != strings.Repeat("x", 20) || all[len(all)-1].name != "ending" {
+	later := makeStream(t, url, "start m end x", "Authorization", "Bearer me")
+	polltest.Eventually(t, "the token of a later stream expires", func() bool {
+		resp := ask(t, http.MethodGet, url+later.Events+"?token="+later.Token, "")
+		_ = whole(t, resp)
+		return resp.StatusCode == http.StatusUnauthorized
+	})
+	close(chat.release)
+	if all, text := events(t, resp); text != "xy" || all[len(all)-1].name != "ending" {
 		t.Errorf("the reader has %q and %+v", text, all)
 	}
 	resp = ask(t, http.MethodGet, url+m.Events+"?token="+m.Token, "")
@@ -383,12 +391,7 @@ func TestReaderOfAnEarlierStreamDoesNotKeepALaterOne(t *testing.T) {
 		t.Error(text, all)
 	}
 	_ = resp.Body.Close()
-	select {
-	case cause := <-chat.causes:
-		if streamerr.As(cause).Reason != streamerr.ClientGone {
-			t.Error(cause)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the stream continues without its reader")
+	if cause := polltest.Receive(t, "the stream ends with its reader", chat.causes); streamerr.As(cause).Reason != streamerr.ClientGone {
+		t.Error(cause)
 	}
 }

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -11,10 +12,12 @@ import (
 )
 
 const (
-	paced  = "start m" + " say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x end x"
 	atOnce = `{"gaps":[7,0,0,0,0,0,0,0,0,0],"server":"nginx/1.22.1"}`
 	smooth = `{"gaps":[0,0,0,7,0,0,0,0,0,0],"server":"whence"}`
 )
+
+// paced is a script of ten tokens, for readPaced.
+var paced = "start m" + strings.Repeat(" say x hold x wait 15ms", 10) + " end x"
 
 type verdict struct {
 	Verdict, Proxy string
@@ -32,6 +35,23 @@ func read(t *testing.T, url, script string, headers ...string) string {
 	return resp.Header.Get("X-Request-Id")
 }
 
+// readPaced reads a stream of the script paced to its end. The chat-service says each token some
+// time after the client has read the token before, so no two tokens arrive together.
+func readPaced(t *testing.T, resp *http.Response, chat *scriptedChat) (text string) {
+	t.Helper()
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if text += lines.Text() + "\n"; strings.Contains(lines.Text(), `"x"`) {
+			chat.release <- struct{}{}
+		}
+	}
+	if lines.Err() != nil {
+		t.Fatal(lines.Err())
+	}
+	return text
+}
+
 // tell sends a reader's report about a stream.
 func tell(t *testing.T, url, id, report string, headers ...string) (status int, v verdict) {
 	t.Helper()
@@ -44,9 +64,13 @@ func tell(t *testing.T, url, id, report string, headers ...string) (status int, 
 
 func TestBufferingProxyIsLoggedOnceAMinute(t *testing.T) {
 	var log logtest.Log
-	url, _ := startLogging(t, &log, nil)
+	url, chat := startLogging(t, &log, nil)
 	for range 2 {
-		id := read(t, url, paced)
+		resp := ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(paced), "{", `{"stream":true,`, 1))
+		if got := readPaced(t, resp, chat); !strings.Contains(got, "[DONE]") {
+			t.Fatal(got)
+		}
+		id := resp.Header.Get("X-Request-Id")
 		status, v := tell(t, url, id, atOnce, "X-Forwarded-For", "::1")
 		if status != http.StatusOK || v.Verdict != "buffered" || v.Proxy != "nginx/1.22.1" || v.Sent.Events < 8 || v.Sent.Bursts < 8 || v.Seen.Events != 8 || v.Seen.Bursts != 1 {
 			t.Errorf("%d %+v", status, v)
@@ -65,9 +89,9 @@ func TestBufferingProxyIsLoggedOnceAMinute(t *testing.T) {
 }
 
 func TestPromptReaderHasNoBufferingProxy(t *testing.T) {
-	url, _ := start(t, nil)
+	url, chat := start(t, nil)
 	m := makeStream(t, url, paced)
-	if _, text := events(t, ask(t, http.MethodGet, url+m.Events, "")); text != strings.Repeat("x", 10) {
+	if text := readPaced(t, ask(t, http.MethodGet, url+m.Events, ""), chat); strings.Count(text, `"x"`) != 10 {
 		t.Fatal(text)
 	}
 	if status, v := tell(t, url, m.ID, smooth); status != http.StatusOK || v.Verdict != "flowing" || v.Proxy != "" {
@@ -79,7 +103,7 @@ func TestPromptReaderHasNoBufferingProxy(t *testing.T) {
 // are.
 func TestDeliveryOverAWebSocketIsCounted(t *testing.T) {
 	url, _ := start(t, nil)
-	m := makeStream(t, url, paced)
+	m := makeStream(t, url, "start m say x end x")
 	readOver(t, url, m, "").End()
 	if status, v := tell(t, url, m.ID, smooth); status != http.StatusOK || v.Sent.Events == 0 {
 		t.Errorf("%d %+v", status, v)

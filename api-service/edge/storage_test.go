@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -52,13 +52,12 @@ func fetch(t *testing.T, method, url, body string, status int, headers ...string
 // awaitStatus waits for a response to have a status.
 func awaitStatus(t *testing.T, url, status string, headers ...string) storedResponse {
 	t.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if r := fetch(t, http.MethodGet, url, "", http.StatusOK, headers...); r.Status == status {
-			return r
-		} else if time.Since(begun) > 20*time.Second {
-			t.Fatalf("%s has the status %s, want %s", url, r.Status, status)
-		}
-	}
+	var r storedResponse
+	polltest.Eventually(t, url+" has the status "+status, func() bool {
+		r = fetch(t, http.MethodGet, url, "", http.StatusOK, headers...)
+		return r.Status == status
+	})
+	return r
 }
 
 func TestABackgroundResponseIsPolled(t *testing.T) {
@@ -68,11 +67,7 @@ func TestABackgroundResponseIsPolled(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	at := base + "/v1/responses/" + made.ID
-	for begun := time.Now(); fetch(t, http.MethodGet, at, "", http.StatusOK).text() != "hel"; time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("the response does not grow")
-		}
-	}
+	polltest.Eventually(t, "the response grows", func() bool { return fetch(t, http.MethodGet, at, "", http.StatusOK).text() == "hel" })
 	close(chat.release)
 	if got := awaitStatus(t, at, "completed"); got.text() != "hello" || got.ID != made.ID {
 		t.Errorf("%+v", got)

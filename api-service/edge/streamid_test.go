@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
 	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // listed returns the ids of a caller's list of live streams.
@@ -67,9 +67,7 @@ func TestTenantsUseTheSameNames(t *testing.T) {
 			t.Errorf("the first tenant uses the name twice: %d %s", resp.StatusCode, body)
 		}
 		wantStatus(t, http.MethodDelete, url+"/v1/streams/job", "", "you", http.StatusAccepted)
-		for len(listed(t, other, "you")) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Eventually(t, "the second tenant's stream ends", func() bool { return len(listed(t, other, "you")) == 0 })
 		if got := listed(t, url, "me"); !slices.Equal(got, []string{mine}) {
 			t.Errorf("after the second tenant's stop, the list of the first tenant has %q", got)
 		}
@@ -102,9 +100,7 @@ func TestStrangersUseOfAGeneratedIDHidesNothing(t *testing.T) {
 		wantStatus(t, http.MethodDelete, url+"/v1/streams/"+mine, "", "you", http.StatusNotFound)
 		if state == "live" {
 			wantStatus(t, http.MethodDelete, url+"/v1/streams/"+mine, "", "me", http.StatusAccepted)
-			for len(listed(t, url, "me")) > 0 {
-				time.Sleep(time.Millisecond)
-			}
+			polltest.Eventually(t, "the owner's stream ends", func() bool { return len(listed(t, url, "me")) == 0 })
 		}
 	}
 }

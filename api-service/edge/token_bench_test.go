@@ -56,12 +56,18 @@ func startCounting(b *testing.B, tokens int, pace time.Duration, read *sync.Map)
 						return
 					}
 					progress, _ := read.Load(req.GetStreamId())
+					timer := time.NewTimer(0)
+					wait := func(d time.Duration) {
+						timer.Reset(d)
+						<-timer.C
+					}
+					<-timer.C
 					for i := range tokens {
 						if pace > 0 {
-							time.Sleep(pace)
+							wait(pace)
 						}
 						for int64(i)-progress.(*atomic.Int64).Load()/eventLines > maxUnreadEvents {
-							time.Sleep(20 * time.Microsecond)
+							wait(20 * time.Microsecond)
 						}
 						if !yield(delta, nil) {
 							yield(nil, stream.Cause(ctx))

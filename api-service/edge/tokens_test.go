@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/api-service/issuer/issuertest"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // trusting has an edge accept the tokens of an issuer, beside the key of a tenant. more are further fields of the issuer.
@@ -24,15 +26,11 @@ issuers: [{issuer: "`+at.URL+`", name: idp, audience: whence, tenant_claim: org,
 // awaitListStatus asks with a key until the answer has a status.
 func awaitListStatus(t *testing.T, url, key string, want int) {
 	t.Helper()
-	got := 0
-	for patience := time.Now().Add(time.Minute); time.Now().Before(patience); time.Sleep(20 * time.Millisecond) {
+	polltest.Eventually(t, fmt.Sprintf("the status is %d", want), func() bool {
 		resp := ask(t, http.MethodGet, url+"/v1/streams", "", bearer(key)...)
-		if _ = whole(t, resp); resp.StatusCode == want {
-			return
-		}
-		got = resp.StatusCode
-	}
-	t.Fatalf("the status stays %d, want %d", got, want)
+		_ = whole(t, resp)
+		return resp.StatusCode == want
+	})
 }
 
 // TestTokensIdentifyTenants: a token makes streams of the tenant that it names, which the keys and the other tokens of the tenant
@@ -111,6 +109,7 @@ func TestBadTokensAreRefused(t *testing.T) {
 // TestIssuerMayBeAway: an edge starts without its issuer, serves keys, refuses the tokens of the issuer with 503, and accepts them when
 // the issuer answers.
 func TestIssuerMayBeAway(t *testing.T) {
+	t.Parallel()
 	at := issuertest.New(t)
 	at.SetDown(true)
 	url, _ := start(t, trusting(t, at, ""))
@@ -130,6 +129,7 @@ func TestIssuerMayBeAway(t *testing.T) {
 // TestTokensExpireBetweenStreams: a stream outlives the token that made it, and the token makes no further one, on a new
 // connection or on a WebSocket that it has opened.
 func TestTokensExpireBetweenStreams(t *testing.T) {
+	t.Parallel()
 	at := issuertest.New(t)
 	trusts := trusting(t, at, "skew: 5m")
 	var path string

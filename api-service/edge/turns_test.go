@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
 )
 
@@ -19,6 +20,7 @@ const answered = "start m/8 say x say y end 8"
 // TestEveryTurnOfAConversationIsCheckedAndCharged checks that each turn counts as a request, and that
 // its tokens count while the conversation is open.
 func TestEveryTurnOfAConversationIsCheckedAndCharged(t *testing.T) {
+	t.Parallel()
 	keyed := keyFile(t, `
 keys:
   - {key: tokens, tenant: a, tokens_per_minute: 25}
@@ -43,9 +45,10 @@ keys:
 				client.Until("turn_end")
 				if key == "tokens" && turn == 0 {
 					left := 25
-					for begun := time.Now(); left == 25 && time.Since(begun) < 20*time.Second; {
+					polltest.Eventually(t, "the first turn is charged while the conversation is open", func() bool {
 						left = remainingTokens(t, url, key)
-					}
+						return left != 25
+					})
 					if left != 15 {
 						t.Errorf("%d tokens are left while the conversation is open, want 15", left)
 					}
@@ -69,6 +72,7 @@ keys:
 // TestAConversationEndsWithItsKey: after a key was revoked, the open answer may finish, and the
 // conversation ends whether or not its client sends another turn.
 func TestAConversationEndsWithItsKey(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		script string
 		end    func(client *wstest.Client, release func())
@@ -99,12 +103,11 @@ func TestAConversationEndsWithItsKey(t *testing.T) {
 				client.Until("started")
 			}
 			write("other")
-			for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(5 * time.Millisecond) { // until the edge has read the file
+			polltest.Eventually(t, "the edge has read the file", func() bool {
 				resp := ask(t, "GET", url+"/v1/models", "", bearer("mine")...)
-				if whole(t, resp); resp.StatusCode == http.StatusUnauthorized {
-					break
-				}
-			}
+				whole(t, resp)
+				return resp.StatusCode == http.StatusUnauthorized
+			})
 			c.end(client, func() { close(chat.release) })
 			wantEnd(t, client.End(), "unauthenticated", "api-service", 4014)
 		})
@@ -114,24 +117,30 @@ func TestAConversationEndsWithItsKey(t *testing.T) {
 // TestAConversationEndsAtItsLimit: an answer that is running at the end of --socket-lifetime
 // finishes.
 func TestAConversationEndsAtItsLimit(t *testing.T) {
-	const lifetime = 300 * time.Millisecond
-	for name, script := range map[string]string{"between turns": answered, "in an answer": "start m say x hold x say y end x", "before the first turn": ""} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url, chat := start(t, func(c *edge.Config) { c.SocketLifetime = lifetime })
-			client := converse(t, url, script)
-			if strings.Contains(script, "hold") {
-				client.Until("delta")
-				time.AfterFunc(2*lifetime, func() { close(chat.release) })
-			}
-			if script != "" {
-				client.Until("turn_end")
-			}
-			e := client.End()
-			wantEnd(t, e, "deadline", "api-service", 4006)
-			if !strings.Contains(e.Last(), "websocket_connection_limit_reached") {
-				t.Error(e.Last())
-			}
-		})
+	t.Parallel()
+	url, chat := start(t, func(c *edge.Config) { c.SocketLifetime = time.Second })
+	answering := converse(t, url, "start m say x hold x say y end x")
+	answering.Until("delta")
+	all := map[string]*wstest.Client{"in an answer": answering}
+	for name, script := range map[string]string{"between turns": answered, "before the first turn": ""} {
+		client, refused := wstest.Dial(t, url+"/v1/converse")
+		if all[name] = client; client == nil {
+			t.Fatal(refused)
+		}
+		if script != "" {
+			say(t, client, chatOf(script))
+			client.Until("turn_end")
+		}
+	}
+	for _, name := range []string{"between turns", "before the first turn", "in an answer"} { // the last one begun ends before the answer does
+		if name == "in an answer" {
+			close(chat.release)
+			answering.Until("turn_end")
+		}
+		e := all[name].End()
+		wantEnd(t, e, "deadline", "api-service", 4006)
+		if !strings.Contains(e.Last(), "websocket_connection_limit_reached") {
+			t.Errorf("%s: %s", name, e.Last())
+		}
 	}
 }

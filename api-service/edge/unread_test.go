@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // openUnread sends a request on a connection that is never read, and returns once the edge has
@@ -31,19 +32,26 @@ func openUnread(t *testing.T, url, script string, streamed bool, headers string)
 		body = strings.TrimSuffix(body, "}") + `,"stream":true}`
 	}
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: unread\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", headers, len(body), body)
+	awaitBlockedWrite(t, func() string { return whole(t, ask(t, http.MethodGet, url+"/v1/streams/unread", "")) })
+}
+
+// awaitBlockedWrite waits until a stream delivers nothing more while the edge answers requests for
+// its story: a write that is blocked gives no signal.
+func awaitBlockedWrite(t *testing.T, story func() string) {
+	t.Helper()
 	before, same := "", 0
-	for begun := time.Now(); same < 3; time.Sleep(50 * time.Millisecond) { // a blocked write gives no signal
-		story := whole(t, ask(t, http.MethodGet, url+"/v1/streams/unread", ""))
-		_, tokens, _ := strings.Cut(story, `"tokens":`)
+	polltest.Eventually(t, "the edge stops writing", func() bool {
+		_, tokens, _ := strings.Cut(story(), `"tokens":`)
 		tokens, _, _ = strings.Cut(tokens, "}")
 		if same++; tokens != before || tokens == "" {
 			before, same = tokens, 0
 		}
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("the edge does not stop writing:", story)
-		}
-	}
+		return same == 50
+	})
 }
+
+// noStreams is the list of the live streams if there are none.
+const noStreams = `{"streams":[]}`
 
 // unboundedWrites lifts the write timeout, so that only the cause under test ends a write to a
 // client that does not read.
@@ -53,6 +61,7 @@ func unboundedWrites(c *edge.Config) {
 }
 
 func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		script, headers string
 		streamed        bool
@@ -79,13 +88,9 @@ func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
 				return
 			}
 			log.Await(t, "stream ended", "hop=api-service", "stream=unread", "reason="+c.reason)
-			for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-				if got := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "")); got == `{"streams":[]}` {
-					return
-				} else if time.Since(begun) > 20*time.Second {
-					t.Fatal("the stream is still live:", got)
-				}
-			}
+			polltest.Eventually(t, "no stream is live", func() bool {
+				return whole(t, ask(t, http.MethodGet, url+"/v1/streams", "")) == noStreams
+			})
 		})
 	}
 }
@@ -101,6 +106,7 @@ func stopUnread(t *testing.T, url string) {
 // TestUnreadStreamDelaysNoOtherStream: the client that asked for a kept stream does not read it,
 // but another reader gets all of it.
 func TestUnreadStreamDelaysNoOtherStream(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"it stays":       "start m pour 200 end x",
 		"it is given up": "start m pour 2000 end x",

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 var updateWire = flag.Bool("update-wire", false, "write testdata/wire.txt")
@@ -25,23 +27,39 @@ var changing = []struct{ pattern, with string }{
 	{`(?s)Content-Length: [0-9]+(\r\n.*"e2e_latency":)`, "Content-Length: N$1"},
 	{`X-Read-Token: [^\r]+`, "X-Read-Token: T"},
 	{`id: [a-z0-9]{10}\.`, "id: epoch."},
+	{`(d\r\n: keep-alive\n\r\n)+`, "d\r\n: keep-alive\n\r\n"},
 }
 
 // exchangeRaw sends one request on a connection of its own, and returns all bytes of the answer.
 func exchangeRaw(t *testing.T, url, request string) string {
+	t.Helper()
+	return exchangePausing(t, url, request, func() {})
+}
+
+// exchangePausing is exchangeRaw. It calls resume when it has read a keep-alive comment.
+func exchangePausing(t *testing.T, url, request string, resume func()) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		t.Fatalf("%v after %q", err, answer)
+	var answer []byte
+	for buf, paused := make([]byte, 4096), false; ; {
+		n, err := conn.Read(buf)
+		if answer = append(answer, buf[:n]...); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%v after %q", err, answer)
+		}
+		if !paused && bytes.Contains(answer, []byte(": keep-alive")) {
+			paused = true
+			resume()
+		}
 	}
 	for _, c := range changing {
 		answer = regexp.MustCompile(c.pattern).ReplaceAll(answer, []byte(c.with))
@@ -52,9 +70,10 @@ func exchangeRaw(t *testing.T, url, request string) string {
 // TestBytesOfAnswers compares all bytes that clients get with the bytes of earlier versions:
 // headers, framing and events.
 func TestBytesOfAnswers(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) {
-		c.HeadersAfter, c.KeepAlive = 1600*time.Millisecond, 1600*time.Millisecond
-	})
+	t.Parallel()
+	url, _ := start(t, nil)
+	silent, silentChat := start(t, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
+	pausing, pausingChat := start(t, func(c *edge.Config) { c.KeepAlive = time.Second })
 	const answer = `start m say one say tw\"o\u003c\u00e9 say three `
 	body := func(script, more string) string {
 		return `{"model":"m","messages":[{"role":"user","content":"` + script + `"}]` + more + `}`
@@ -78,8 +97,8 @@ func TestBytesOfAnswers(t *testing.T) {
 		{"a failure in mid-stream", chat("fails", "", body("start m say one fail peer_lost", streamed))},
 		{"a failure before the first token", chat("refused", "", body("fail overloaded", streamed))},
 		{"a failure without a stream", chat("fails-whole", "", body("start m say one fail peer_lost", ""))},
-		{"headers before the first token", chat("late", "", body("wait 2400ms fail overloaded", streamed))},
-		{"a pause", chat("pause", "", body("start m say one wait 2400ms say two end x", streamed))},
+		{"headers before the first token", chat("late", "", body("hold x fail overloaded", streamed))},
+		{"a pause", chat("pause", "", body("start m say one hold x say two end x", streamed))},
 		{"a kept stream", chat("kept", "X-Leave: detach\r\n", body(answer+"end x", streamed))},
 		{"a kept stream that fails", chat("kept-fails", "X-Leave: detach\r\n", body("start m say one fail peer_lost", streamed))},
 		{"a kept stream that is refused", chat("kept-refused", "X-Leave: detach\r\n", body("fail overloaded", streamed))},
@@ -91,7 +110,14 @@ func TestBytesOfAnswers(t *testing.T) {
 		{"two requests on one connection", strings.Replace(chat("first", "", body(answer+"end x", streamed)), "Connection: close\r\n", "", 1) +
 			chat("second", "", body(answer+"end x", ""))},
 	} {
-		fmt.Fprintf(&got, "=== %s\n%s\n", c.name, exchangeRaw(t, url, c.request))
+		at, resume := url, func() {}
+		switch c.name {
+		case "headers before the first token":
+			at, resume = silent, func() { close(silentChat.release) }
+		case "a pause":
+			at, resume = pausing, func() { close(pausingChat.release) }
+		}
+		fmt.Fprintf(&got, "=== %s\n%s\n", c.name, exchangePausing(t, at, c.request, resume))
 	}
 	const file = "testdata/wire.txt"
 	if *updateWire {

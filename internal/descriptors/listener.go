@@ -42,8 +42,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		if first, reserve := l.budget.zone(); fd < first+reserve/2 {
 			return nc, nil
 		}
-		_ = nc.Close()
 		l.budget.refused.Add(1)
+		_ = nc.Close()
 	}
 }
 

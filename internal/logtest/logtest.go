@@ -3,10 +3,12 @@ package logtest
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A Log is a log that tests can read while several goroutines write it. The zero Log is empty.
@@ -46,15 +48,18 @@ lines:
 	return found
 }
 
-// Await waits for a line that contains all words, and returns the first one. It fails the test if
-// there is none within 20 seconds.
+// Await waits for a line that contains all words, and returns the first one.
 func (l *Log) Await(t testing.TB, words ...string) string {
 	t.Helper()
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
-		if found := l.Lines(words...); len(found) > 0 {
-			return found[0]
+	var found []string
+	defer func() {
+		if len(found) == 0 {
+			t.Logf("the log:\n%s", l)
 		}
-	}
-	t.Fatalf("the log has no line with %q:\n%s", words, l)
-	return ""
+	}()
+	polltest.Eventually(t, fmt.Sprintf("the log has a line with %q", words), func() bool {
+		found = l.Lines(words...)
+		return len(found) > 0
+	})
+	return found[0]
 }

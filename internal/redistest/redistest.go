@@ -7,7 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A Server is a redis-server that keeps nothing on disk.
@@ -45,16 +46,13 @@ func (s *Server) Start(t testing.TB) {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+	polltest.Eventually(t, "redis-server listens", func() bool {
 		conn, err := net.Dial("tcp", s.Addr)
 		if err == nil {
 			_ = conn.Close()
-			return
 		}
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("redis-server does not listen: ", err)
-		}
-	}
+		return err == nil
+	})
 }
 
 // Kill ends the server, which loses all data.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // The opcodes of frames.
@@ -25,9 +27,6 @@ const (
 	Ping   = 9
 	Pong   = 10
 )
-
-// patience bounds how long a test waits for a frame.
-const patience = 30 * time.Second
 
 // A Client is the client's end of a WebSocket.
 type Client struct {
@@ -78,7 +77,7 @@ func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Clie
 		t.Fatal(err)
 	}
 	c := &Client{Conn: conn, t: t, in: bufio.NewReader(conn)}
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(polltest.Patience))
 	resp, err := http.ReadResponse(c.in, nil) //nolint:bodyclose // the body of a refusal is read, and other answers have no body
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +135,7 @@ func (c *Client) Raw(b []byte) {
 
 // Read returns the next frame.
 func (c *Client) Read() (opcode byte, payload []byte, err error) {
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(polltest.Patience))
 	var head [2]byte
 	if _, err := io.ReadFull(c.in, head[:]); err != nil {
 		return 0, nil, err

@@ -3,13 +3,11 @@ package socket_test
 import (
 	"bufio"
 	"context"
-	"io"
 	"net"
 	"runtime"
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/socket"
 )
 
@@ -67,35 +65,5 @@ func TestContextOfAConnectionEndsWithIt(t *testing.T) {
 	socket.AfterLeft(ctx, func() { ran <- "late" })
 	if got := <-ran; got != "late" {
 		t.Error(got)
-	}
-}
-
-// TestSecondRequestOfAClientThatLeaves: the client sends its next request while the first one is
-// answered, and leaves. The next request is not served.
-func TestSecondRequestOfAClientThatLeaves(t *testing.T) {
-	answered, requests := make(chan struct{}), make(chan struct{}, 2)
-	addr := startWith(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(context.Context) { requests <- struct{}{} }, func(client *clientconn.Conn) {
-		<-answered
-		say(client)
-	})
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
-	<-requests
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(50 * time.Millisecond) // so that the request usually arrives before the end of the connection
-	_ = conn.Close()
-	time.Sleep(50 * time.Millisecond)
-	close(answered)
-	time.Sleep(50 * time.Millisecond)
-	if len(requests) > 0 {
-		t.Error("a request of a client that has left is served")
 	}
 }

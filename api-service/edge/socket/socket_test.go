@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -91,7 +94,7 @@ func connect(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
 	return conn, bufio.NewReader(conn)
 }
 
@@ -127,12 +130,29 @@ func TestSilentConnectionIsClosed(t *testing.T) {
 // TestIdleConnectionIsClosed: the idle timeout begins after an answer. During the answer, the
 // connection may be silent.
 func TestIdleConnectionIsClosed(t *testing.T) {
+	var answers atomic.Int64
+	begun, release := make(chan struct{}), make(chan struct{})
 	addr := start(t, socket.Options{Silence: time.Hour, Idle: 10 * time.Millisecond}, func(client *clientconn.Conn) {
-		time.Sleep(300 * time.Millisecond)
+		if answers.Add(1) == 1 {
+			close(begun)
+			<-release
+		}
 		say(client)
 	})
 	conn, r := connect(t, addr)
+	answered := make(chan struct{})
+	go func() { // TestMain waits for this goroutine
+		defer close(answered)
+		<-begun
+		later, r := connect(t, addr)
+		ask(t, later, r)
+		if _, err := r.ReadByte(); err != io.EOF { // an idle timeout is over
+			t.Error(err)
+		}
+		close(release)
+	}()
 	ask(t, conn, r)
+	<-answered
 	if _, err := r.ReadByte(); err != io.EOF {
 		t.Error(err)
 	}
@@ -149,16 +169,14 @@ func TestConnectionServesManyAnswers(t *testing.T) {
 // TestClientLeavesWhileItIsAnswered: writes fail, although the descriptor may already belong to
 // another connection.
 func TestClientLeavesWhileItIsAnswered(t *testing.T) {
-	failed := make(chan error, 1)
+	failed, closed := make(chan error, 1), make(chan struct{})
 	addr := start(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(client *clientconn.Conn) {
 		client.Begin(clientconn.Events{First: time.Hour})
-		for {
-			if err := client.Send([]byte("2\r\nhi\r\n"), 0); err != nil {
-				failed <- err
-				return
-			}
-			time.Sleep(time.Millisecond)
+		err := client.Send([]byte("2\r\nhi\r\n"), 0)
+		for <-closed; err == nil; runtime.Gosched() {
+			err = client.Send([]byte("2\r\nhi\r\n"), 0)
 		}
+		failed <- err
 	})
 	conn, r := connect(t, addr)
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
@@ -168,6 +186,7 @@ func TestClientLeavesWhileItIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
+	close(closed)
 	if err := <-failed; streamerr.As(err).Reason != streamerr.ClientGone {
 		t.Error(err)
 	}

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
-// patience bounds every wait.
-const patience = 20 * time.Second
+// soon is the TTL of the streams that expire. All other streams outlive their test.
+const soon = 100 * time.Millisecond
 
 // Run tests the contract. open returns an empty log, which Run closes.
 func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
@@ -35,7 +36,11 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 		"OnlyEndedStreamsAreErased":       onlyEndedStreamsAreErased,
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := open(t, replay.Limits{StreamBytes: 1 << 20, TTL: time.Second})
+			limits := replay.Limits{StreamBytes: 1 << 20, TTL: time.Hour}
+			if name == "EndedStreamsExpire" {
+				limits.TTL = soon
+			}
+			l := open(t, limits)
 			defer func() {
 				if err := l.Close(); err != nil {
 					t.Error(err)
@@ -77,7 +82,7 @@ func (l log) collect(ctx context.Context, id string, after uint64) (text string,
 	}
 	defer r.Close()
 	var b strings.Builder
-	for late := time.After(patience); ; {
+	for late := time.After(polltest.Patience); ; {
 		p, err := r.Read(ctx, after)
 		if err != nil {
 			return "", nil, 0, err
@@ -103,7 +108,7 @@ func (l log) collect(ctx context.Context, id string, after uint64) (text string,
 		select {
 		case <-p.More:
 		case <-late:
-			return "", nil, 0, fmt.Errorf("nothing after %d within %v", after, patience)
+			return "", nil, 0, fmt.Errorf("nothing after %d within %v", after, polltest.Patience)
 		}
 	}
 }
@@ -150,11 +155,7 @@ func readersWakeUp(t *testing.T, l log) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	l.append(t, "s", delta("x"))
-	select {
-	case <-p.More:
-	case <-time.After(patience):
-		t.Fatal("the reader was not woken, although there are new events")
-	}
+	polltest.Receive(t, "the reader is woken, because there are new events", p.More)
 	l.append(t, "s", ending...)
 	if text, _, _, err := l.collect(t.Context(), "s", 0); text != "x" || err != nil {
 		t.Fatal(text, err)
@@ -304,18 +305,15 @@ func endedStreamsExpire(t *testing.T, l log) {
 	l.begin(t, "s")
 	l.begin(t, "live")
 	l.append(t, "s", ending...)
-	if _, _, _, err := l.collect(t.Context(), "s", 0); err != nil {
-		t.Fatal(err)
-	}
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	polltest.Eventually(t, "the stream expires", func() bool {
 		r, err := l.Open(t.Context(), "s")
-		if errors.Is(err, replay.ErrUnknown) {
-			break
-		} else if err != nil || time.Since(begun) > patience {
-			t.Fatal("the stream does not expire", err)
+		if err == nil {
+			r.Close()
+		} else if !errors.Is(err, replay.ErrUnknown) {
+			t.Fatal(err)
 		}
-		r.Close()
-	}
+		return err != nil
+	})
 	l.append(t, "live", delta("still here"))
 	l.append(t, "live", ending...)
 	if text, _, _, err := l.collect(t.Context(), "live", 0); text != "still here" || err != nil {

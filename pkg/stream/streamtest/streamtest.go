@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -27,9 +28,6 @@ type Subject[Req, Item any] struct {
 	// must reach 0 after all streams have ended.
 	Live func() int
 }
-
-// patience bounds every wait. It is far above the normal duration, because machines stall.
-const patience = 10 * time.Second
 
 // errStop is the cause that the tests stop streams with.
 var errStop = errors.New("streamtest: stop")
@@ -71,13 +69,7 @@ func awaitNoLive[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	if s.Live == nil {
 		return
 	}
-	deadline := time.Now().Add(patience)
-	for s.Live() != 0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d streams are still live", s.Live())
-		}
-		time.Sleep(time.Millisecond) // Live may be in another process, so there is no event to wait for
-	}
+	polltest.Eventually(t, "no stream is live", func() bool { return s.Live() == 0 }) // Live may be in another process
 }
 
 func control(t *testing.T) (context.Context, *stream.Control) {
@@ -175,7 +167,7 @@ func ends[Req, Item any](t *testing.T, s Subject[Req, Item], end func(*stream.Co
 }
 
 // expectStop runs a long stream, calls stop after two items, and expects the stream to end with
-// errStop within patience.
+// errStop within polltest.Patience.
 func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.Context, stop func()) { //nolint:revive // t comes first in tests
 	t.Helper()
 	if s.Long == nil {
@@ -198,7 +190,7 @@ func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.C
 			stopped = time.Now()
 			stop()
 		}
-		if !stopped.IsZero() && time.Since(stopped) > patience {
+		if !stopped.IsZero() && time.Since(stopped) > polltest.Patience {
 			t.Fatalf("got %d items: the stream continues after the stop", n)
 		}
 	}

@@ -1,0 +1,61 @@
+package websocket
+
+import (
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/network"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// slowBytes is a connection whose client sends a masked frame byte by byte.
+type slowBytes struct {
+	network.Conn
+	rest []byte
+}
+
+func (s *slowBytes) Read(b []byte) (int, error) {
+	if len(s.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:1], s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// TestClientThatSendsBytesIsAlive: a client cannot send a pong in the middle of a long message, so any
+// byte counts as an answer to a ping. A client that sends none is given up.
+func TestClientThatSendsBytesIsAlive(t *testing.T) {
+	for name, c := range map[string]struct{ interval, patience time.Duration }{
+		"pings are frequent": {20 * time.Millisecond, 2 * time.Second},
+		"pings are rare":     {30 * time.Second, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const size = 100
+				frame := append([]byte{final | byte(Text), 0x80 | size, 0, 0, 0, 0}, make([]byte, size)...)
+				in := &inbound{Conn: &slowBytes{rest: frame}}
+				conn := &Conn{in: in, closed: true} // a closed Conn writes no ping
+				var lost *streamerr.Error
+				stop := conn.Watch(c.interval, c.patience, func(cause *streamerr.Error) { lost = cause })
+				defer stop()
+				for range frame {
+					time.Sleep(c.patience - time.Millisecond)
+					if _, err := in.Read(make([]byte, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if synctest.Wait(); lost != nil {
+					t.Fatalf("while it sends bytes: %v", lost)
+				}
+				time.Sleep(c.interval + 2*c.patience)
+				if synctest.Wait(); lost == nil || lost.Reason != streamerr.ClientGone || lost.Message != "the client has not answered a ping for 2s" {
+					t.Errorf("while it sends nothing: %v", lost)
+				}
+			})
+		})
+	}
+}
