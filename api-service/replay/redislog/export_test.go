@@ -1,16 +1,28 @@
 package redislog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog/script"
 )
+
+// Timeouts are those of a Config. 0 means the default of Begin, and for the others a minute.
+type Timeouts struct{ Server, Begin, Restore, Ahead time.Duration }
+
+// With returns a Config with timeouts.
+func (c Config) With(t Timeouts) Config {
+	const long = time.Minute
+	c.timeouts = timeouts{cmp.Or(t.Server, long), cmp.Or(t.Begin, defaultTimeouts.begin), cmp.Or(t.Restore, long), cmp.Or(t.Ahead, long)}
+	return c
+}
 
 // Transition runs one script on the state of a stream, and returns the result in words.
 func (l *Log) Transition(ctx context.Context, event string, h replay.Head) string {

@@ -71,7 +71,7 @@ func TestNoAnswerOfRedisEndsTheProcess(t *testing.T) {
 // surviveAnswers makes every call of a log whose server answers nonsense.
 func surviveAnswers(t *testing.T, addr string) {
 	t.Helper()
-	l := openLogging(t, addr, replay.Limits{}, slog.DiscardHandler)
+	l := openWith(t, redislog.Config{URL: "redis://" + addr + "/0", Log: slog.New(slog.DiscardHandler)}.With(redislog.Timeouts{Server: 100 * time.Millisecond}))
 	check := func(call string, err error) {
 		t.Helper()
 		var told *streamerr.Error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -20,51 +21,52 @@ import (
 // server executes the begin. A retry with the same key must not get that stream, because no
 // instance runs it.
 func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	way := newProxy(t, s.Addr)
-	slow, other := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
-	defer closeLog(t, slow)
-	defer closeLog(t, other)
-	db := redis.NewClient(&redis.Options{Addr: s.Addr})
-	defer db.Close()
-	for _, l := range []*redislog.Log{slow, other} { // loads the scripts into the server
-		id := replay.NewEpoch()
-		if _, err := l.Begin(t.Context(), replay.Head{ID: id}); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Append(id, "", closing); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "its connection is free", func() bool { return state(t, db, id) == "ended" })
-	}
-	for name, retries := range map[string]*redislog.Log{"same": slow, "other": other} {
-		key := orphaned(t, slow, way, db, name)
-		retry := "retry-" + name
-		eventually(t, "the retry begins a new stream", func() bool {
-			h, err := retries.Begin(t.Context(), replay.Head{ID: retry, Epoch: "f", Key: key})
-			if err != nil && (!errors.Is(err, streamerr.Unavailable) || streamerr.As(err).RetryAfter == 0) {
-				t.Fatalf("%s: %v", name, err)
+	for _, name := range []string{"the same instance retries", "another instance retries"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			way := newProxy(t, s.Addr)
+			slow := openTimed(t, way.addr, redislog.Timeouts{Server: time.Second, Begin: 2 * time.Second})
+			retries := slow
+			if name == "another instance retries" {
+				retries = openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
+				defer closeLog(t, retries)
 			}
-			if err == nil && h.ID != retry {
-				t.Fatalf("%s: the retry got the stream %q, which no instance runs", name, h.ID)
-			}
-			return err == nil
-		})
-		if err := retries.Append(retry, "f", delta("said"), closing); err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range []*redislog.Log{slow, other} {
-			var text string
-			r := read(t, l, retry)
-			eventually(t, "each instance reads the stream of the retry", func() (ended bool) {
-				text, _, ended = readText(t, r, 0)
-				return ended
+			defer closeLog(t, slow)
+			db := redis.NewClient(&redis.Options{Addr: s.Addr})
+			defer db.Close()
+			key := orphaned(t, slow, way, db)
+			polltest.Eventually(t, "the retry begins a new stream", func() bool {
+				h, err := retries.Begin(t.Context(), replay.Head{ID: "retry", Epoch: "f", Key: key})
+				if err != nil && (!errors.Is(err, streamerr.Unavailable) || streamerr.As(err).RetryAfter == 0) {
+					t.Fatal(err)
+				}
+				if err == nil && h.ID != "retry" {
+					t.Fatalf("the retry got the stream %q, which no instance runs", h.ID)
+				}
+				return err == nil
 			})
-			if text != "said" {
-				t.Errorf("%s: %q", name, text)
+			if err := retries.Append("retry", "f", delta("said"), closing); err != nil {
+				t.Fatal(err)
 			}
-		}
+			third := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
+			defer closeLog(t, third)
+			for _, l := range []*redislog.Log{retries, third} {
+				var text string
+				polltest.Eventually(t, "each instance reads the stream of the retry", func() (ended bool) {
+					r, err := l.Open(t.Context(), "retry")
+					if err != nil {
+						return false
+					}
+					defer r.Close()
+					text, _, ended = readText(t, r, 0)
+					return ended
+				})
+				if text != "said" {
+					t.Errorf("%q", text)
+				}
+			}
+		})
 	}
 }
 
@@ -105,7 +107,7 @@ func TestStreamWithoutTokensOutlivesBeginTTL(t *testing.T) {
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
 	for _, name := range []string{"whence:4:head:quiet", "whence:4:key:k"} {
-		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
+		polltest.Eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
 	}
 	if now := state(t, db, "quiet"); now != "live" {
 		t.Errorf("a stream without events is %s", now)
@@ -117,10 +119,10 @@ func TestStreamWithoutTokensOutlivesBeginTTL(t *testing.T) {
 
 // orphaned makes an instance give up waiting for a begin that the server then executes, and returns
 // the key.
-func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client, name string) (key string) {
+func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client) (key string) {
 	t.Helper()
-	for attempt := range 10 { // the begin may not be sent if another command uses the instance's connection
-		orphan := fmt.Sprint("orphan-", name, attempt)
+	for attempt := range 10 { // the begin may not be sent if another command uses the instance's connection, or may have expired
+		orphan, last := fmt.Sprint("orphan-", attempt), fmt.Sprint("last-", attempt)
 		key = "key-" + orphan
 		way.hold()
 		h, err := l.Begin(t.Context(), replay.Head{ID: orphan, Epoch: "e", Key: key})
@@ -128,14 +130,19 @@ func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client, name 
 		if !errors.Is(err, streamerr.Unavailable) {
 			t.Fatalf("a begin without an answer: %v, %v", h, err)
 		}
-		for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(5 * time.Millisecond) {
-			switch now := state(t, db, orphan); now {
-			case "beginning":
-				return key
-			case "":
-			default:
-				t.Fatalf("a stream that its instance has given up is %s", now)
-			}
+		polltest.Eventually(t, "the server answers again", func() bool {
+			_, err := l.Begin(t.Context(), replay.Head{ID: last, Epoch: "e"})
+			return err == nil && state(t, db, last) != ""
+		})
+		if err := l.Append(last, "e", closing); err != nil {
+			t.Fatal(err)
+		}
+		switch now := state(t, db, orphan); now {
+		case "beginning":
+			return key
+		case "":
+		default:
+			t.Fatalf("a stream that its instance has given up is %s", now)
 		}
 	}
 	t.Fatal("the server begins no stream after its instance has given up")

@@ -15,11 +15,11 @@
 // stream, and other is any other instance.
 //
 //	state      event                              next       effect
-//	absent     owner: Begin                       beginning  expires after beginTTL
+//	absent     owner: Begin                       beginning  expires after timeouts.begin
 //	absent     owner: write                       beginning  the server has lost the stream: the owner restores the head, then writes all events
 //	beginning  owner: write                       live       expires after liveTTL without another write
-//	beginning  any: Begin with the same key       beginning  waits; after serverTimeout it fails with UNAVAILABLE and Retry-After
-//	beginning  beginTTL passes                    absent     the owner has died, or has given up waiting for its Begin; the key is free
+//	beginning  any: Begin with the same key       beginning  waits; after timeouts.server it fails with UNAVAILABLE and Retry-After
+//	beginning  timeouts.begin passes              absent     the owner has died, or has given up waiting for its Begin; the key is free
 //	live       owner: write                       live       the events that the server has are skipped, so a write can be repeated
 //	live       any: Begin with the same key       live       returns the head of this stream
 //	live       owner: write of the closing event  ended      expires after Limits.TTL
@@ -42,7 +42,7 @@
 //	forgotten  any: Begin with the same id        forgotten  fails with ErrTaken
 //	any        the server restarts without data   absent     the owner restores a stream that is not fully written
 //
-// A reader waits for an absent stream for restoreTimeout, because its owner may restore it, and then gets
+// A reader waits for an absent stream for timeouts.restore, because its owner may restore it, and then gets
 // ErrUnknown. A reader of a forgotten stream gets ErrUnknown at once.
 //
 // # Leases
@@ -73,18 +73,24 @@ import (
 
 // Timeouts and lifetimes of a log.
 const (
-	serverTimeout  = time.Second            // for one answer of the server; after it the server counts as down
-	retryInterval  = 500 * time.Millisecond // between two writes of one stream while the server is down
-	beginInterval  = 20 * time.Millisecond  // between two checks of a stream in state beginning
-	heartbeat      = time.Second            // between two records that a stream is being read
-	restoreTimeout = 3 * time.Second        // for an instance to rewrite events that the server has lost
-	aheadWait      = 7 * time.Second        // for an instance to write events that its readers have already seen
-	beginTTL       = 5 * serverTimeout      // of a head in state beginning
-	liveTTL        = time.Hour              // of a head in state live, since the last write
-	forgottenTTL   = 6 * time.Second        // of a head in state forgotten
-	seenTTL        = time.Hour              // of the record that a stream is being read
-	closeTimeout   = 2 * time.Second        // for the remaining writes when the log is closed
+	retryInterval = 500 * time.Millisecond // between two writes of one stream while the server is down
+	beginInterval = 20 * time.Millisecond  // between two checks of a stream in state beginning
+	heartbeat     = time.Second            // between two records that a stream is being read
+	liveTTL       = time.Hour              // of a head in state live, since the last write
+	forgottenTTL  = 6 * time.Second        // of a head in state forgotten
+	seenTTL       = time.Hour              // of the record that a stream is being read
+	closeTimeout  = 2 * time.Second        // for the remaining writes when the log is closed
 )
+
+// timeouts are the timeouts that tests change.
+type timeouts struct {
+	server  time.Duration // for one answer of the server; after it the server counts as down
+	begin   time.Duration // TTL of a head in state beginning
+	restore time.Duration // for an instance to rewrite events that the server has lost
+	ahead   time.Duration // for an instance to write events that its readers have already seen
+}
+
+var defaultTimeouts = timeouts{server: time.Second, begin: 5 * time.Second, restore: 3 * time.Second, ahead: 7 * time.Second}
 
 // Bounds of the replies that a log receives at a time, in bytes. The replies about streams have as much room
 // as the streams (Limits.Bytes), and at least minReplies: a page of one stream, and its request, must fit.
@@ -149,12 +155,17 @@ type Config struct {
 	// called several times, and may be nil.
 	Stopped func(h replay.Head, cause string)
 	Log     *slog.Logger
+
+	timeouts timeouts // the zero value means defaultTimeouts
 }
 
 // New returns a log on a server. The server need not be up.
 func New(c Config) (*Log, error) {
 	c.Limits = c.Limits.WithDefaults()
-	o, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: serverTimeout, MaxBytes: max(minReplies, int64(c.Limits.Bytes)), Log: c.Log})
+	if c.timeouts == (timeouts{}) {
+		c.timeouts = defaultTimeouts
+	}
+	o, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: c.timeouts.server, MaxBytes: max(minReplies, int64(c.Limits.Bytes)), Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +179,7 @@ func New(c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	subscribes, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: serverTimeout, Messages: true, Log: c.Log})
+	subscribes, err := redisclient.Options(redisclient.Config{URL: c.URL, Timeout: c.timeouts.server, Messages: true, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -271,11 +282,11 @@ var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an ear
 
 // beginShared creates a head on the server and returns it, or returns the head of the stream with
 // the same key. It fails with replay.ErrTaken if the id is taken. While a stream with the same key
-// is in state beginning, beginShared tries again, for at most serverTimeout: either that stream
+// is in state beginning, beginShared tries again, for at most timeouts.server: either that stream
 // becomes live, or it is an orphan, which will expire. It also tries again if the stream with the
 // same key was forgotten before its head was read.
 func (l *Log) beginShared(ctx context.Context, h replay.Head) (replay.Head, error) {
-	late := time.NewTimer(serverTimeout)
+	late := time.NewTimer(l.config.timeouts.server)
 	defer late.Stop()
 	for {
 		id, state, err := l.makeHead(ctx, h)
@@ -306,7 +317,7 @@ func (l *Log) beginShared(ctx context.Context, h replay.Head) (replay.Head, erro
 // id.
 func (l *Log) makeHead(ctx context.Context, h replay.Head, more ...any) (id, state string, err error) {
 	age := max(0, time.Since(h.Began)).Milliseconds()
-	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey(""), age, h.Request, h.Epoch, l.run}, fields(h)...)
+	args := append([]any{l.config.timeouts.begin.Milliseconds(), h.Key, h.ID, headKey(""), age, h.Request, h.Epoch, l.run}, fields(h)...)
 	args = append(args, more...)
 	made, err := script.Begin.Run(ctx, l.db, keysOf(h, l.run), args...).StringSlice()
 	l.answered(err)

@@ -3,6 +3,7 @@ package redislog_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"strings"
@@ -17,11 +18,13 @@ import (
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/replay/replaytest"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/redistest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // the tests wait for leases to end; the flag exists
 	redisclient.LogTo(io.Discard)
 	leaktest.Main(m)
 }
@@ -34,15 +37,6 @@ type server struct{ *redistest.Server }
 func serve(t testing.TB) server {
 	t.Helper()
 	return server{redistest.New(t)}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("not in time: " + what)
-		}
-	}
 }
 
 func (s server) open(t testing.TB, l replay.Limits) *redislog.Log { return open(t, s.Addr, l) }
@@ -64,14 +58,24 @@ func openLogging(t testing.TB, addr string, l replay.Limits, logs slog.Handler) 
 // openLeased is openLogging with a lease; 0 means the default.
 func openLeased(t testing.TB, addr string, l replay.Limits, logs slog.Handler, lease time.Duration) *redislog.Log {
 	t.Helper()
-	r, err := redislog.New(redislog.Config{
-		URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(logs), Lease: lease,
-		Lost: func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
-	})
+	return openWith(t, redislog.Config{URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(logs), Lease: lease}.With(redislog.Timeouts{}))
+}
+
+// openWith opens a log that takes no streams over.
+func openWith(t testing.TB, c redislog.Config) *redislog.Log {
+	t.Helper()
+	c.Lost = func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} }
+	l, err := redislog.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return l
+}
+
+// openTimed is openLeased with timeouts and a lease under which no instance dies.
+func openTimed(t testing.TB, addr string, timeouts redislog.Timeouts) *redislog.Log {
+	t.Helper()
+	return openWith(t, redislog.Config{URL: "redis://" + addr + "/0", Log: slog.New(slog.DiscardHandler), Lease: patient}.With(timeouts))
 }
 
 func TestRedisKeepsTheContract(t *testing.T) {
@@ -113,7 +117,7 @@ func TestAStreamIsErasedByAnyInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := read(t, other, "s")
-	eventually(t, "the server has the ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
+	polltest.Eventually(t, "the server has the ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
 	if erased, err := other.Erase(t.Context(), "s", "e"); !erased || err != nil {
 		t.Fatal(erased, err)
 	}
@@ -145,9 +149,9 @@ func TestTheServerForgetsEvictedStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		there := read(t, other, id)
-		eventually(t, "the server has the ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
+		polltest.Eventually(t, "the server has the ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
 	}
-	eventually(t, "the server forgets the oldest stream", func() bool {
+	polltest.Eventually(t, "the server forgets the oldest stream", func() bool {
 		return db.Exists(t.Context(), "whence:4:log:0", "whence:4:key:key of 0").Val() == 0 && db.HGet(t.Context(), "whence:4:head:0", "memo").Val() == ""
 	})
 	if _, err := other.Open(t.Context(), "0"); !errors.Is(err, replay.ErrUnknown) {
@@ -207,13 +211,13 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 		t.Fatal(err)
 	}
 	here, there := read(t, a, "s"), read(t, b, "s")
-	eventually(t, "the other instance has it", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
+	polltest.Eventually(t, "the other instance has it", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
 
 	s.Kill(t)
 	if err := a.Append("s", "e", delta("two ")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a reader here continues", func() bool { text, _, _ := readText(t, here, 0); return text == "one two " })
+	polltest.Eventually(t, "a reader here continues", func() bool { text, _, _ := readText(t, here, 0); return text == "one two " })
 	if text, _, ended := readText(t, there, 1); text != "" || ended {
 		t.Error("a reader of another instance has", text, ended)
 	}
@@ -238,7 +242,7 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 	if _, err := b.Open(t.Context(), "s"); !errors.Is(err, streamerr.Unavailable) {
 		t.Error("a new reader there:", err)
 	}
-	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
+	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > polltest.Patience {
 		t.Error("Seen reports a reader while the server is down", ago, ok)
 	}
 
@@ -246,12 +250,12 @@ func TestStreamsContinueWithoutTheServerAndAreWrittenWhenItIsBack(t *testing.T) 
 	if err := a.Append("s", "e", delta("three")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a reader there continues", func() bool { text, _, _ := readText(t, there, 1); return text == "two three" })
+	polltest.Eventually(t, "a reader there continues", func() bool { text, _, _ := readText(t, there, 1); return text == "two three" })
 	if err := a.Append("s", "e", closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream ends there", func() bool { _, _, ended := readText(t, there, 0); return ended })
-	eventually(t, "it ends here, once the instance has the server's answer", func() bool { _, _, ended := readText(t, here, 0); return ended })
+	polltest.Eventually(t, "the stream ends there", func() bool { _, _, ended := readText(t, there, 0); return ended })
+	polltest.Eventually(t, "it ends here, once the instance has the server's answer", func() bool { _, _, ended := readText(t, here, 0); return ended })
 	if text, last, _ := readText(t, here, 0); text != "one two three" || last.Seq != 4 {
 		t.Error(text, last)
 	}
@@ -283,8 +287,8 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	if _, ok := a.Seen(t.Context(), "s"); ok {
 		t.Error("the stream counts as seen before any reader has read it")
 	}
-	eventually(t, "it is there", func() bool { text, _, _ := readText(t, there, 0); return text == "one" })
-	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
+	polltest.Eventually(t, "it is there", func() bool { text, _, _ := readText(t, there, 0); return text == "one" })
+	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > polltest.Patience {
 		t.Error("the stream does not count as seen although it is being read", ago, ok)
 	}
 	ahead := read(t, c, "s") // has seen events that the server does not have
@@ -292,7 +296,7 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 		t.Error(text, ended)
 	}
 	way.cut() // the others consider the instance dead
-	eventually(t, "it has an ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
+	polltest.Eventually(t, "it has an ending", func() bool { _, _, ended := readText(t, there, 0); return ended })
 	for _, r := range []replay.Reader{there, elsewhere} {
 		if text, last, ended := readText(t, r, 0); text != "one" || last != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "lost a"}) || !ended {
 			t.Error(text, last, ended)
@@ -310,7 +314,7 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	}
 	way.mend(t)
 	var err error
-	eventually(t, "the instance learns that its stream has ended", func() bool {
+	polltest.Eventually(t, "the instance learns that its stream has ended", func() bool {
 		err = a.Append("s", "", delta("two"))
 		return err != nil
 	})
@@ -361,7 +365,7 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 		both.Go(func() { follow(comes) })
 		both.Go(leaves.Close) // the runtime starts the last goroutine first
 		both.Wait()
-		eventually(t, "the reader learns of new events", func() bool {
+		polltest.Eventually(t, "the reader learns of new events", func() bool {
 			listening, err := db.PubSubNumSub(t.Context(), "whence:4:wake:s").Result()
 			return err == nil && listening["whence:4:wake:s"] == 1
 		})
@@ -410,7 +414,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	}
 	for _, id := range ids {
 		r := read(t, b, id)
-		eventually(t, "all of "+id, func() bool {
+		polltest.Eventually(t, "all of "+id, func() bool {
 			text, _, ended := readText(t, r, 0)
 			return ended && text == strings.Repeat(id, 50)
 		})

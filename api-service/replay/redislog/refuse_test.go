@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // TestKeyOfARefusedStreamIsFreedAfterAnOutage: the server was away, or has lost its data, when the
@@ -23,7 +24,7 @@ func TestKeyOfARefusedStreamIsFreedAfterAnOutage(t *testing.T) {
 			if h, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e", Key: "k", Began: time.Now()}); err != nil || h.ID != "s" {
 				t.Fatal(h, err)
 			}
-			eventually(t, "the stream is live on the server", func() bool {
+			polltest.Eventually(t, "the stream is live on the server", func() bool {
 				h, err := other.Begin(t.Context(), replay.Head{ID: "first", Epoch: "e", Key: "k", Began: time.Now()})
 				return err == nil && h.ID == "s"
 			})
@@ -34,7 +35,7 @@ func TestKeyOfARefusedStreamIsFreedAfterAnOutage(t *testing.T) {
 				s.Start(t)
 			}
 			p.mend(t)
-			eventually(t, "a retry begins a stream", func() bool {
+			polltest.Eventually(t, "a retry begins a stream", func() bool {
 				h, err := other.Begin(t.Context(), replay.Head{ID: "retry", Epoch: "e", Key: "k", Began: time.Now()})
 				return err == nil && h.ID == "retry"
 			})

@@ -257,7 +257,7 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 	switch since := &r.stream.absent; {
 	case since.IsZero():
 		*since = time.Now()
-	case time.Since(*since) > restoreTimeout:
+	case time.Since(*since) > r.log.config.timeouts.restore:
 		return replay.Page{}, replay.ErrUnknown
 	}
 	return replay.Page{More: more, Missed: errAbsent}, nil
@@ -265,13 +265,13 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 
 // wait returns the page of a reader whose cursor is ahead of a stream that has not ended. The owner
 // of the stream may have shown its readers more events than it has written, because the server was
-// down, or may be rewriting all events, or may have died. After aheadWait the cursor counts as
+// down, or may be rewriting all events, or may have died. After timeouts.ahead the cursor counts as
 // wrong.
 func (r *remoteReader) wait(more <-chan struct{}) (replay.Page, error) {
 	if r.ahead.IsZero() {
 		r.ahead = time.Now()
 	}
-	if time.Since(r.ahead) > aheadWait {
+	if time.Since(r.ahead) > r.log.config.timeouts.ahead {
 		return replay.Page{}, replay.ErrAhead
 	}
 	return replay.Page{More: more}, nil

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // TestStreamWhoseIDIsTakenOnTheServerContinuesLocally: the server loses a stream, and another
@@ -26,7 +29,7 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
+	polltest.Eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
 	if err := db.FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +39,7 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	if err := a.Append("s", "first", delta("one")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first stream gives the server up", func() bool { return logs.Count("another stream has the id") > 0 })
+	polltest.Eventually(t, "the first stream gives the server up", func() bool { return logs.Count("another stream has the id") > 0 })
 	if text, _, _ := readText(t, read(t, a, "s"), 0); text != "one" {
 		t.Errorf("the first stream says %q at its own instance", text)
 	}
@@ -47,7 +50,7 @@ func TestStreamWhoseIDIsTakenOnTheServerContinuesLocally(t *testing.T) {
 	if err := b.Append("s", "second", delta("two"), closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "other instances read the second stream", func() bool {
+	polltest.Eventually(t, "other instances read the second stream", func() bool {
 		r, err := a.Open(t.Context(), "s")
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +84,7 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := read(t, b, "s")
-	eventually(t, "the second stream ends", func() bool {
+	polltest.Eventually(t, "the second stream ends", func() bool {
 		text, _, ended := readText(t, r, 0)
 		return ended && text == "own"
 	})
@@ -101,7 +104,7 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
+	polltest.Eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
 	first := read(t, c, "s")
 	if err := db.Del(t.Context(), "whence:4:head:s", "whence:4:log:s").Err(); err != nil {
 		t.Fatal(err)
@@ -113,7 +116,7 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := read(t, c, "s")
-	eventually(t, "the second stream is read", func() bool { text, _, _ := readText(t, second, 0); return text == "two" })
+	polltest.Eventually(t, "the second stream is read", func() bool { text, _, _ := readText(t, second, 0); return text == "two" })
 	if text, _, ended := readText(t, first, 0); text != "" || ended {
 		t.Errorf("the reader of the first stream has %q of the second one", text)
 	}
@@ -125,16 +128,17 @@ func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
 func TestCursorMayBeAheadOfTheServer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	a, b, c := s.open(t, replay.Limits{}), s.open(t, replay.Limits{}), openTimed(t, s.Addr, redislog.Timeouts{Ahead: 100 * time.Millisecond})
 	defer closeLog(t, a)
 	defer closeLog(t, b)
+	defer closeLog(t, c)
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Append("s", "e", delta("one")); err != nil {
 		t.Fatal(err)
 	}
-	back, wrong := read(t, b, "s"), read(t, b, "s")
+	back, wrong := read(t, b, "s"), read(t, c, "s")
 	for _, r := range []replay.Reader{back, wrong} {
 		if p, err := r.Read(t.Context(), 3); err != nil || len(p.Events) > 0 || p.Ended || p.More == nil {
 			t.Fatalf("a cursor that is ahead gets %v, %v", p, err)
@@ -143,8 +147,8 @@ func TestCursorMayBeAheadOfTheServer(t *testing.T) {
 	if err := a.Append("s", "e", delta("two"), delta("three"), delta("four")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the reader continues", func() bool { text, _, _ := readText(t, back, 3); return text == "four" })
-	eventually(t, "a wrong cursor is refused", func() bool {
+	polltest.Eventually(t, "the reader continues", func() bool { text, _, _ := readText(t, back, 3); return text == "four" })
+	polltest.Eventually(t, "a wrong cursor is refused", func() bool {
 		_, err := wrong.Read(t.Context(), 100)
 		return errors.Is(err, replay.ErrAhead)
 	})

@@ -96,14 +96,14 @@ func (l *Log) awaitShipped(ctx context.Context, w *replay.Writer) bool {
 	}
 }
 
-// HandOver implements replay.Log. It waits for the remaining writes, for at most serverTimeout.
+// HandOver implements replay.Log. It waits for the remaining writes, for at most timeouts.server.
 func (l *Log) HandOver(ctx context.Context, id, epoch string) bool {
 	w, err := l.local.Writer(id, epoch)
 	if err != nil || w.Head().Form == "" || !w.Head().Shared || l.downSince.Load() != 0 {
 		return false
 	}
 	h := w.Head()
-	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.config.timeouts.server)
 	defer cancel()
 	if !l.awaitShipped(ctx, w) {
 		return false

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // An heir is an instance that takes streams over.
@@ -49,7 +50,7 @@ func inheritLeased(t *testing.T, addr, name string, lease time.Duration) *heir {
 		Room:    func() bool { return !h.full.Load() },
 		Fenced:  func(head replay.Head) { h.fenced <- head },
 		Stopped: func(_ replay.Head, cause string) { h.stopped <- cause },
-	})
+	}.With(redislog.Timeouts{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,23 +79,13 @@ func (h *heir) say(t *testing.T, id, text string) {
 func (h *heir) isFenced(t *testing.T, id string) {
 	t.Helper()
 	_ = h.Append(id, "e", delta("too late")) // fails if the instance is fenced already
-	select {
-	case <-h.fenced:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the earlier instance is not fenced")
-	}
+	polltest.Receive(t, "the earlier instance is fenced", h.fenced)
 }
 
 // takes returns the next stream that an instance takes over.
 func (h *heir) takes(t *testing.T) replay.Orphan {
 	t.Helper()
-	select {
-	case o := <-h.orphans:
-		return o
-	case <-time.After(20 * time.Second):
-		t.Fatal("no stream is taken over")
-		return replay.Orphan{}
-	}
+	return polltest.Receive(t, "a stream is taken over", h.orphans)
 }
 
 func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
@@ -107,10 +98,10 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 	a.say(t, "s", "one ")
 	a.say(t, "s", "two ")
 	own, there := read(t, a, "s"), read(t, b, "s")
-	eventually(t, "the server has the events", func() bool { text, _, _ := readText(t, there, 0); return text == "one two " })
+	polltest.Eventually(t, "the server has the events", func() bool { text, _, _ := readText(t, there, 0); return text == "one two " })
 	way.cut()
 	a.say(t, "s", "lost ") // a reader there sees the delta, but the server never gets it
-	eventually(t, "a reader there sees an event that the server does not have", func() bool { text, _, _ := readText(t, own, 0); return text == "one two lost " })
+	polltest.Eventually(t, "a reader there sees an event that the server does not have", func() bool { text, _, _ := readText(t, own, 0); return text == "one two lost " })
 	o := b.takes(t)
 	if o.Head.Edge != "a" || o.Head.Form != "form" || o.Head.Request != "prompt of s" || o.Head.Owner != "o" || o.HandedOver || o.Stop != "" || o.Age <= 0 {
 		t.Errorf("%+v", o)
@@ -119,7 +110,7 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 		t.Errorf("%+v", o.Deltas)
 	}
 	b.say(t, "s", "three ")
-	eventually(t, "readers follow", func() bool {
+	polltest.Eventually(t, "readers follow", func() bool {
 		text, last, _ := readText(t, there, 2)
 		return text == "three " && last.Seq == 1_000_000_003
 	})
@@ -135,7 +126,7 @@ func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]replay.Reader{"there": there, "a new one": read(t, a, "s"), "of the earlier instance": own} {
-		eventually(t, "the reader gets the ending: "+name, func() bool { _, _, ended := readText(t, r, 0); return ended })
+		polltest.Eventually(t, "the reader gets the ending: "+name, func() bool { _, _, ended := readText(t, r, 0); return ended })
 		if text, last, _ := readText(t, r, 1); text != "two three " || last.Kind != replay.Ending || last.Seq != 1_000_000_004 {
 			t.Errorf("%s: %q, %+v", name, text, last)
 		}
@@ -154,7 +145,7 @@ func TestEveryReaderReadsAClosingEventThatBeginsAGeneration(t *testing.T) {
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
 	own, there := read(t, a, "s"), read(t, b, "s")
-	eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
+	polltest.Eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
 	way.cut()
 	b.takes(t)
 	if err := b.Append("s", "e", replay.Event{Kind: replay.Failure, Data: "{}"}); err != nil {
@@ -163,7 +154,7 @@ func TestEveryReaderReadsAClosingEventThatBeginsAGeneration(t *testing.T) {
 	way.mend(t)
 	a.isFenced(t, "s")
 	heir := read(t, b, "s")
-	eventually(t, "the server has the closing event", func() bool { _, _, ended := readText(t, there, 1); return ended })
+	polltest.Eventually(t, "the server has the closing event", func() bool { _, _, ended := readText(t, there, 1); return ended })
 	for name, r := range map[string]replay.Reader{"of the earlier instance": own, "before the takeover": there, "of the heir": heir, "a new one": read(t, a, "s")} {
 		if e, err := r.Closing(t.Context()); err != nil || e != (replay.Event{Seq: 1_000_000_002, Kind: replay.Failure, Data: "{}"}) {
 			t.Errorf("reader %s: %+v, %v", name, e, err)
@@ -186,7 +177,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	}
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
-	eventually(t, "the server has all", func() bool {
+	polltest.Eventually(t, "the server has all", func() bool {
 		return state(t, db, "s0") == "live" && db.XLen(t.Context(), fmt.Sprint("whence:4:log:s", streams-1)).Val() == 1
 	})
 	way.cut()
@@ -198,7 +189,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 		case o = <-b.orphans:
 		case o = <-c.orphans:
 			by = c
-		case <-time.After(20 * time.Second):
+		case <-time.After(polltest.Patience):
 			t.Fatalf("%d of %d streams are taken over", len(taken), streams)
 		}
 		if before := taken[o.Head.ID]; before != "" {
@@ -211,7 +202,7 @@ func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
 	}
 	for id := range taken {
 		r := read(t, b, id)
-		eventually(t, "the stream ends", func() bool { text, _, ended := readText(t, r, 0); return ended && text == "one two" })
+		polltest.Eventually(t, "the stream ends", func() bool { text, _, ended := readText(t, r, 0); return ended && text == "one two" })
 	}
 	way.mend(t)
 	for id := range taken {
@@ -235,10 +226,10 @@ func TestStreamIsTakenOverAgain(t *testing.T) {
 		next := newProxy(t, s.Addr)
 		heir := inherit(t, next.addr, fmt.Sprint(n+1))
 		r := read(t, heir, "s")
-		eventually(t, "the server has it", func() bool { got, _, _ := readText(t, r, 0); return got == want })
+		polltest.Eventually(t, "the server has it", func() bool { got, _, _ := readText(t, r, 0); return got == want })
 		way.cut()
 		if n == 3 { // it has been taken over too often
-			eventually(t, "the stream ends", func() bool {
+			polltest.Eventually(t, "the stream ends", func() bool {
 				got, last, ended := readText(t, r, 0)
 				return ended && got == want && last.Data == "lost 3"
 			})
@@ -269,7 +260,7 @@ func TestStreamIsHandedOver(t *testing.T) {
 	b := inherit(t, s.Addr, "b")
 	defer closeLog(t, b)
 	a.say(t, "s", "two ")
-	eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
+	polltest.Eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
 	o := b.takes(t)
 	if !o.HandedOver || o.Head.Edge != "a" || len(o.Deltas) != 2 {
 		t.Errorf("%+v", o)
@@ -277,11 +268,15 @@ func TestStreamIsHandedOver(t *testing.T) {
 	if err := b.Append("s", "e", delta("three"), closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a reader of the first instance reads on", func() bool { text, _, ended := readText(t, own, 0); return ended && text == "one two three" })
+	polltest.Eventually(t, "a reader of the first instance reads on", func() bool { text, _, ended := readText(t, own, 0); return ended && text == "one two three" })
 	if a.HandOver(t.Context(), "s", "e") || a.HandOver(t.Context(), "other", "e") {
 		t.Error("a stream that does not run here is handed over")
 	}
 }
+
+// sluggish is a lease for tests with an instance without room, which ends a stream if it finds no
+// other heir: none of these instances loses its lease, however slow the machine is.
+const sluggish = 8 * time.Second
 
 // TestAnHeirThatGivesAStreamBackHasNotRunIt: the next heir still learns how the instance that ran
 // the stream left it.
@@ -291,25 +286,29 @@ func TestAnHeirThatGivesAStreamBackHasNotRunIt(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			way := newProxy(t, s.Addr)
-			a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
+			lease := 2 * time.Second // the other instances notice after five
+			if hands {
+				lease = sluggish
+			}
+			a, b := inheritLeased(t, way.addr, "a", lease), inheritLeased(t, s.Addr, "b", lease)
 			defer closeLog(t, b)
 			a.begin(t, "s")
 			a.say(t, "s", "one ")
 			there := read(t, b, "s")
-			eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
+			polltest.Eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, there, 0); return text == "one " })
 			if hands {
 				a.Retire()
-				eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
+				polltest.Eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
 			} else {
 				way.cut()
 			}
 			if o := b.takes(t); o.HandedOver != hands || o.Head.Edge != "a" {
 				t.Errorf("%+v", o)
 			}
-			c := inherit(t, s.Addr, "c")
+			c := inheritLeased(t, s.Addr, "c", lease)
 			defer closeLog(t, c)
 			b.full.Store(true)
-			eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
+			polltest.Eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
 			if o := c.takes(t); o.HandedOver != hands || o.Head.Edge != "a" {
 				t.Errorf("the next heir gets %+v", o)
 			}
@@ -331,7 +330,7 @@ func TestAnInstanceWithoutRoomAsksTheServerForOtherHeirs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	a := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
-	b := inheritLeased(t, s.Addr, "b", 8*time.Second) // beats once a second
+	b := inheritLeased(t, s.Addr, "b", sluggish)
 	defer closeLog(t, a)
 	defer closeLog(t, b)
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -342,16 +341,16 @@ func TestAnInstanceWithoutRoomAsksTheServerForOtherHeirs(t *testing.T) {
 	b.busy.Lock()
 	lookAgain := sync.OnceFunc(b.busy.Unlock)
 	defer lookAgain()
-	eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
+	polltest.Eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
 	b.takes(t)
 	if err := db.ZAdd(t.Context(), "whence:4:heirs", redis.Z{Score: 1e15, Member: "new"}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.full.Store(true)
-	eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
+	polltest.Eventually(t, "the stream is given back", func() bool { return b.HandOver(t.Context(), "s", "e") })
 	before := calls(t, db, "srandmember")
 	lookAgain()
-	eventually(t, "the instance has looked for more streams", func() bool { return calls(t, db, "srandmember") > before })
+	polltest.Eventually(t, "the instance has looked for more streams", func() bool { return calls(t, db, "srandmember") > before })
 	c := inherit(t, s.Addr, "c")
 	defer closeLog(t, c)
 	if o := c.takes(t); !o.HandedOver || o.Head.Edge != "a" {
@@ -386,7 +385,7 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 		a.begin(t, id)
 		a.say(t, id, "one")
 		r := read(t, b, id)
-		eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one" })
+		polltest.Eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one" })
 	}
 	if b.Stop(t.Context(), "live", "cause", false, func(replay.Head) bool { return false }) || b.Stop(t.Context(), "none", "cause", false, all) {
 		t.Error("a stop is recorded that is not allowed, or of a stream that is not there")
@@ -401,7 +400,7 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	if err := a.Append("live", "e", closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream has ended", func() bool { return !b.Stop(t.Context(), "live", "late", false, all) })
+	polltest.Eventually(t, "the stream has ended", func() bool { return !b.Stop(t.Context(), "live", "late", false, all) })
 	way.cut()
 	if !b.Stop(t.Context(), "gap", "in the gap", false, all) {
 		t.Fatal("the stop is not recorded")
@@ -428,12 +427,12 @@ func TestOwnerLearnsOfAStopFromAnotherInstance(t *testing.T) {
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
 	r := read(t, b, "s")
-	eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one " })
+	polltest.Eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one " })
 	if !b.Stop(t.Context(), "s", "cause", true, func(replay.Head) bool { return true }) {
 		t.Fatal("the stop is not recorded")
 	}
 	a.say(t, "s", "two ")
-	eventually(t, "the server has the rest", func() bool { text, _, _ := readText(t, r, 0); return text == "one two " })
+	polltest.Eventually(t, "the server has the rest", func() bool { text, _, _ := readText(t, r, 0); return text == "one two " })
 	if len(a.stopped) > 0 {
 		t.Error("the log passes the stop to the owner:", <-a.stopped)
 	}
@@ -455,8 +454,9 @@ func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	way := newProxy(t, s.Addr)
-	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b"), inherit(t, s.Addr, "c")
-	never := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, 400*time.Millisecond)
+	const lease = 2 * time.Second
+	a, b, c := inheritLeased(t, way.addr, "a", lease), inheritLeased(t, s.Addr, "b", lease), inheritLeased(t, s.Addr, "c", lease)
+	never := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, lease)
 	defer closeLog(t, never)
 	defer closeLog(t, b)
 	defer closeLog(t, c)
@@ -465,7 +465,7 @@ func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
 	b.full.Store(true)
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
+	polltest.Eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	way.cut()
 	if o := c.takes(t); o.Head.ID != "s" {
 		t.Errorf("%+v", o)
@@ -492,9 +492,9 @@ func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
 	a.begin(t, "s")
 	a.say(t, "s", "one ")
 	r := read(t, b, "s")
-	eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one " })
+	polltest.Eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one " })
 	way.cut()
-	eventually(t, "the stream ends", func() bool { _, last, ended := readText(t, r, 1); return ended && last.Data == "lost a" })
+	polltest.Eventually(t, "the stream ends", func() bool { _, last, ended := readText(t, r, 1); return ended && last.Data == "lost a" })
 	way.mend(t)
 	a.isFenced(t, "s")
 	closeLog(t, a)
@@ -511,13 +511,13 @@ func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
 	a.say(t, "s", "one ")
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
+	polltest.Eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	const request = "whence:4:request:s"
 	prompt := db.Get(t.Context(), request).Val()
 	db.Del(t.Context(), request)
 	db.HSet(t.Context(), request, "no", "text")
 	way.cut()
-	eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:4:head:s", "edge").Val() == "b" })
+	polltest.Eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:4:head:s", "edge").Val() == "b" })
 	db.Del(t.Context(), request)
 	db.Set(t.Context(), request, prompt, time.Hour)
 	if o := b.takes(t); o.Head.Edge != "a" || o.Head.Request != prompt || len(o.Deltas) != 1 {
@@ -545,13 +545,13 @@ func TestARetiredInstanceRepeatsNoTakeover(t *testing.T) {
 	a.say(t, "s", "one ")
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
+	polltest.Eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	const request = "whence:4:request:s"
 	prompt := db.Get(t.Context(), request).Val()
 	db.Del(t.Context(), request)
 	db.HSet(t.Context(), request, "no", "text")
 	way.cut()
-	eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:4:head:s", "edge").Val() == "b" })
+	polltest.Eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:4:head:s", "edge").Val() == "b" })
 	b.Retire()
 	db.Del(t.Context(), request)
 	db.Set(t.Context(), request, prompt, time.Hour)
@@ -570,15 +570,16 @@ func TestARetiredInstanceRepeatsNoTakeover(t *testing.T) {
 
 func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	db := redis.NewClient(&redis.Options{Addr: s.Addr})
-	defer db.Close()
-	for name, spoil := range map[string]func(id string){
-		"its request is not kept": func(id string) { db.HSet(t.Context(), "whence:4:head:"+id, "form", "") },
-		"its request is gone":     func(id string) { db.Del(t.Context(), "whence:4:request:"+id) },
-		"an event is gone":        func(id string) { db.XDel(t.Context(), "whence:4:log:"+id, "1-0") },
+	for name, spoil := range map[string]func(db *redis.Client, id string){
+		"its request is not kept": func(db *redis.Client, id string) { db.HSet(t.Context(), "whence:4:head:"+id, "form", "") },
+		"its request is gone":     func(db *redis.Client, id string) { db.Del(t.Context(), "whence:4:request:"+id) },
+		"an event is gone":        func(db *redis.Client, id string) { db.XDel(t.Context(), "whence:4:log:"+id, "1-0") },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			db := redis.NewClient(&redis.Options{Addr: s.Addr})
+			defer db.Close()
 			way := newProxy(t, s.Addr)
 			a, b := inherit(t, way.addr, "a"), inherit(t, s.Addr, "b")
 			defer closeLog(t, b)
@@ -587,10 +588,10 @@ func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
 			a.say(t, id, "one ")
 			a.say(t, id, "two ")
 			r := read(t, b, id)
-			eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one two " })
-			spoil(id)
+			polltest.Eventually(t, "the server has the stream", func() bool { text, _, _ := readText(t, r, 0); return text == "one two " })
+			spoil(db, id)
 			way.cut()
-			eventually(t, "the stream ends", func() bool { _, last, ended := readText(t, r, 2); return ended && last.Data == "lost a" })
+			polltest.Eventually(t, "the stream ends", func() bool { _, last, ended := readText(t, r, 2); return ended && last.Data == "lost a" })
 			if len(b.orphans) > 0 {
 				t.Error("the stream is taken over")
 			}
@@ -611,10 +612,10 @@ func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
 	a.say(t, "s", "one ")
 	db := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer db.Close()
-	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
+	polltest.Eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:4:log:s").Val() == 1 })
 	wayA.cut()
 	wayB.cut()
-	eventually(t, "both leases are over", func() bool {
+	polltest.Eventually(t, "both leases are over", func() bool {
 		now := db.Time(t.Context()).Val().UnixMilli()
 		return db.ZCount(t.Context(), "whence:4:leases", fmt.Sprint(now), "+inf").Val() == 0
 	})
@@ -625,7 +626,7 @@ func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := read(t, b, "s")
-	eventually(t, "the stream ends", func() bool { text, _, ended := readText(t, r, 0); return ended && text == "one two" })
+	polltest.Eventually(t, "the stream ends", func() bool { text, _, ended := readText(t, r, 0); return ended && text == "one two" })
 	if len(b.orphans) > 0 || len(a.fenced) > 0 {
 		t.Error("the stream was taken over")
 	}
