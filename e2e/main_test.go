@@ -2,9 +2,11 @@
 // with the OpenAI SDKs, curl, grpcurl, gRPC clients and a browser.
 //
 // Every test starts its processes on free loopback ports, one process per service unless the test is
-// about another topology. The full tier runs most tests with all services in one process, too. Every process must end with status 0 on SIGTERM. Tests wait for events, within
-// patience, and do not sleep. A test whose tool is not installed is skipped, unless the environment
-// has CI=true: then every test must run.
+// about another topology. The full tier runs most tests with all services in one process, too. Every
+// process must end with status 0 on SIGTERM. Tests wait for events, within patience, and do not sleep.
+//
+// The tests run with CI=true, or if -run names some. A test whose tool is not installed is skipped,
+// unless the environment has CI=true: then every test must run.
 //
 // go test ./e2e -rewrite updates the expected results of the stories in testdata, and the tables of
 // docs/reference/endings.md.
@@ -12,6 +14,7 @@ package e2e
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -22,6 +25,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv("CI") != "true" && flag.Lookup("test.run").Value.String() == "" {
+		fmt.Println("e2e is skipped: scripts/test runs it, or CI=true go test ./e2e")
+		return
+	}
 	_ = flag.Set("datadriven-quiet", "true") // -v would print the stories
 	kitexrpc.LogTo(io.Discard)               // of the Kitex client in this process
 	goleak.VerifyTestMain(m,
