@@ -71,6 +71,9 @@ func (b *Inbox[T]) Next(ctx context.Context) (item T, err error) {
 	if item, err = b.take(); errors.Is(err, errNothingYet) {
 		item, err = b.await(ctx)
 	}
+	if cause := Cause(ctx); cause != nil && errors.Is(err, io.EOF) { // the end may have followed the stop
+		return item, cause
+	}
 	if err == nil && b.Check != nil {
 		err = b.Check(ctx)
 	}

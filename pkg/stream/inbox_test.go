@@ -146,3 +146,23 @@ func TestCheckOfAnInbox(t *testing.T) {
 		t.Error(item, err)
 	}
 }
+
+// TestStopBeforeTheEndOfTheItemsWins: a caller that stops a stream half-closes its call right after
+// that. A reader that waits sees both at once, and must not take the items as complete.
+func TestStopBeforeTheEndOfTheItemsWins(t *testing.T) {
+	enough := errors.New("enough")
+	for range 100 { // a select chooses
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		b := stream.NewInbox[int](1, 1)
+		ctl.OnIdle(func(idle bool) {
+			if idle {
+				ctl.Stop(enough)
+				b.Close()
+			}
+		})
+		if _, err := b.Next(ctx); !errors.Is(err, enough) {
+			t.Fatal(err)
+		}
+		ctl.Release()
+	}
+}
