@@ -184,20 +184,6 @@ func TestVisibleAnswerIsNotRestarted(t *testing.T) {
 	}
 }
 
-func TestRepeatableFailureEndsTheAnswer(t *testing.T) {
-	for name, first := range map[string]try{
-		"a refusal":                        {fails: streamerr.InvalidParam("n", "no")},
-		"a failure before the first token": {fails: lost},
-		"a refusal after tokens":           {words: 1, fails: streamerr.New(streamerr.Invalid, "no")},
-		"a bug":                            {words: 1, fails: streamerr.New(streamerr.Internal, "oops")},
-	} {
-		p := &pipeline{tries: []try{first, {words: 3}}}
-		if got := ask(t.Context(), restart.Options{}, p, gathered); !errors.Is(got.err, first.fails) || len(p.asked) != 1 {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
-}
-
 func TestFirstLossIsTheEnding(t *testing.T) {
 	for name, later := range map[string]try{
 		"refused":   {fails: streamerr.New(streamerr.Invalid, "too long, the second worker's error")},
@@ -216,14 +202,6 @@ func TestFirstLossIsTheEnding(t *testing.T) {
 		if lost.Message != "the connection broke" {
 			t.Fatal("the error itself was changed")
 		}
-	}
-}
-
-func TestRestartsAreBounded(t *testing.T) {
-	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3, fails: lost}, {words: 4, fails: lost}}}
-	got := ask(t.Context(), restart.Options{}, p, gathered)
-	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 1+restart.Max || len(got.record.GetMoves()) != restart.Max || got.record.GetTokensOut() != 4 {
-		t.Errorf("asked %d times: %+v", len(p.asked), got)
 	}
 }
 

@@ -1,8 +1,6 @@
 package route
 
 import (
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,44 +101,4 @@ func TestStopWinsOverAWorkerThatRecovers(t *testing.T) {
 			t.Error(got.err, got.took, len(a.asked))
 		}
 	})
-}
-
-// TestWorkerThatLosesEveryContinuationIsNotAskedForEver: the cool-down of a worker that fails
-// repeatedly paces the calls, and the number of losses bounds them.
-func TestWorkerThatLosesEveryContinuationIsNotAskedForEver(t *testing.T) {
-	for name, at := range map[string][]int{"before admission": {-1, 4}, "after admission": {4}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := &fake{name: "w/0"}
-				flowed := false
-				a.fault = func(tokens int) error {
-					flowed = flowed || tokens == 4
-					if flowed && slices.Contains(at, tokens) {
-						return lostBy(a)
-					}
-					return nil
-				}
-				p := poolOf(t, Options{Migrations: 3}, a)
-				probing := time.NewTicker(10 * time.Millisecond)
-				defer probing.Stop()
-				done := make(chan struct{})
-				go func() {
-					for {
-						select {
-						case <-probing.C:
-							p.Members()[0].Answer()
-						case <-done:
-							return
-						}
-					}
-				}()
-				got := read(t.Context(), p, ask(9), nil)
-				close(done)
-				got.failed(t, streamerr.PeerLost, "w/0")
-				if e := streamerr.As(got.err); !strings.Contains(e.Message, "; then w/0: peer_lost") || len(got.tokens) != 4 || len(a.asked) > 8 {
-					t.Errorf("%d tokens after %d calls: %v", len(got.tokens), len(a.asked), got.err)
-				}
-			})
-		})
-	}
 }

@@ -2,7 +2,6 @@ package route
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,38 +51,6 @@ func TestFailureOfTheWorkerInMidStreamMoves(t *testing.T) {
 	}
 }
 
-// A worker's limit on the whole stream is not a silence, so its DEADLINE must not cause a move.
-func TestDeadlineWhileTokensFlowIsTheEnding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := failing("w/0", 4, 0, streamerr.Deadline), &fake{name: "w/1"}
-		read(t.Context(), poolOf(t, Options{Policy: inOrder, Migrations: 3}, a, b), ask(9), nil).failed(t, streamerr.Deadline, "engine > w/0")
-	})
-}
-
-// The client gets the first loss, not the next worker's refusal of the move.
-func TestFirstLossIsTheEnding(t *testing.T) {
-	for name, c := range map[string]struct {
-		first, second *fake
-		reason        streamerr.Reason
-		detail        string
-	}{
-		"a move is refused":         {failing("w/0", 4, 0, streamerr.PeerLost), failing("w/1", -1, 0, streamerr.Invalid), streamerr.PeerLost, "; then w/1: invalid, as scripted"},
-		"a retry is refused":        {failing("w/0", -1, 0, streamerr.Overloaded), failing("w/1", -1, 0, streamerr.Invalid), streamerr.Overloaded, "; then w/1: invalid, as scripted"},
-		"two engines die":           {failing("w/0", 4, 0, streamerr.EngineFailed), failing("w/1", 4, 0, streamerr.EngineFailed), streamerr.EngineFailed, "; then w/1: engine_failed, as scripted"},
-		"lost before anything came": {failing("w/0", -1, 0, streamerr.PeerLost), failing("w/1", -1, 0, streamerr.Invalid), streamerr.Unavailable, "; then w/1: invalid, as scripted"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				got := read(t.Context(), poolOf(t, Options{Policy: inOrder, Migrations: 3}, c.first, c.second), ask(9), nil)
-				got.failed(t, c.reason, "engine > w/0")
-				if e := streamerr.As(got.err); !strings.HasSuffix(e.Message, c.detail) {
-					t.Errorf("%q does not end with %q", e.Message, c.detail)
-				}
-			})
-		})
-	}
-}
-
 // Resuming a guided answer as text would restart its grammar: {"name":"Paris{"name":"Paris", ...
 func TestGuidedStreamMovesOnlyToExactWorkers(t *testing.T) {
 	for kind, moves := range map[string]bool{"exact": true, "gpu": false} {
@@ -99,23 +66,4 @@ func TestGuidedStreamMovesOnlyToExactWorkers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A full worker is asked again with a backoff, and the pauses cost no moves.
-func TestFullWorkerIsRetriedWithBackoffInMidStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := failing("w/0", 4, 0, streamerr.PeerLost), &fake{name: "w/1"}
-		free := time.Now().Add(5 * time.Second)
-		b.fault = func(tokens int) error {
-			if tokens == -1 && time.Now().Before(free) {
-				return &streamerr.Error{Reason: streamerr.Overloaded, Path: streamerr.NewPath("w/1"), RetryAfter: time.Second}
-			}
-			return nil
-		}
-		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, a, b)
-		got := read(t.Context(), p, ask(9), nil)
-		if got.err != nil || len(got.tokens) != 9 || len(b.asked) > 6 || got.took > 9*time.Second {
-			t.Error(len(got.tokens), got.err, len(b.asked), got.took)
-		}
-	})
 }
