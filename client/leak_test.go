@@ -13,7 +13,8 @@ import (
 func TestMain(m *testing.M) {
 	before := runtime.NumGoroutine()
 	status := m.Run()
-	for deadline := time.Now().Add(10 * time.Second); status == 0 && runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	for deadline := time.Now().Add(2 * time.Minute); status == 0 && runtime.NumGoroutine() > before; <-tick.C {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
 			fmt.Printf("goroutines leaked:\n%s\n", stacks[:runtime.Stack(stacks, true)])

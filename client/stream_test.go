@@ -226,7 +226,7 @@ func TestBackoffGrowsWithEachBreak(t *testing.T) {
 
 func TestSilenceAndEarlyEndsAreBreaks(t *testing.T) {
 	s := serve(t, sendEvents(retry+delta(1, "a")), sendAndWait(retry+delta(2, "b")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, sendEvents(retry+end(3)))
-	text, err := s.client(t, client.Options{Silence: 200 * time.Millisecond}).Resume("x", client.Cursor{}).Text(t.Context())
+	text, err := s.client(t, client.Options{Silence: time.Second}).Resume("x", client.Cursor{}).Text(t.Context())
 	if text != "ab" || err != nil || len(s.requests()) != 4 {
 		t.Error(text, err)
 	}

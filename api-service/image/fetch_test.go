@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/seeingtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -32,7 +33,7 @@ var (
 )
 
 func limits(change ...func(*Limits)) Limits {
-	l := Limits{Count: 2, Bytes: 1000, Timeout: 10 * time.Second, URLs: HTTP, AnyPort: true}
+	l := Limits{Count: 2, Bytes: 1000, Timeout: polltest.Patience, URLs: HTTP, AnyPort: true}
 	for _, c := range change {
 		c(&l)
 	}

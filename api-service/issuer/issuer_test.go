@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/issuer"
 	"github.com/whence-dev/whence/api-service/issuer/issuertest"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -176,14 +177,10 @@ func TestKeysRotate(t *testing.T) {
 // await verifies a token until it gets an answer.
 func await(t *testing.T, what string, i *issuer.Issuer, token string, want streamerr.Reason) {
 	t.Helper()
-	var err error
-	for patience := time.Now().Add(time.Minute); time.Now().Before(patience); time.Sleep(20 * time.Millisecond) {
-		_, err = i.Verify(t.Context(), token)
-		if want == streamerr.Unspecified && err == nil || err != nil && streamerr.As(err).Reason == want {
-			return
-		}
-	}
-	t.Fatalf("%s: %v, want %v", what, err, want)
+	polltest.Eventually(t, what, func() bool {
+		_, err := i.Verify(t.Context(), token)
+		return want == streamerr.Unspecified && err == nil || err != nil && streamerr.As(err).Reason == want
+	})
 }
 
 // TestForgedTokensCauseFewFetches: anybody can send tokens whose keys are not known.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/redistest"
 	"github.com/whence-dev/whence/internal/uptime"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -188,13 +189,18 @@ func TestServerRollsTheWindow(t *testing.T) {
 	for ago, want := range map[int64]struct{ now, before float64 }{0: {6, 0}, 1: {1, 5}, 2: {1, 0}, -1: {6, 0}} {
 		name := fmt.Sprint("rolled by ", ago)
 		limit := account(name, Limits{Requests: 1000, Tokens: 1000})
-		for time.Now().Unix()%60 > 57 {
-			time.Sleep(100 * time.Millisecond) // the minute must not end between here and Admit
-		}
-		db.HSet(t.Context(), keyPrefix+"use:"+name, "minute", time.Now().Unix()/60-ago, "requests", 5, "requests_before", 0)
-		g, err := b.Admit(t.Context(), limit)
-		if err != nil {
-			t.Fatal(err)
+		var g *Grant
+		minute := func() int64 { return db.Time(t.Context()).Val().Unix() / 60 }
+		for sure := false; !sure; { // again, if the minute ends between the record and Admit
+			g.End(0)
+			now := minute()
+			db.Del(t.Context(), keyPrefix+"use:"+name)
+			db.HSet(t.Context(), keyPrefix+"use:"+name, "minute", now-ago, "requests", 5, "requests_before", 0)
+			var err error
+			if g, err = b.Admit(t.Context(), limit); err != nil {
+				t.Fatal(err)
+			}
+			sure = minute() == now
 		}
 		s := g.states[0]
 		if s.requests != (window{want.now, want.before}) {
@@ -218,11 +224,10 @@ func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val()
-	time.Sleep(2 * time.Millisecond)
-	b.beat()
-	if after := db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val(); after <= before {
-		t.Errorf("the lease is not extended: %v, then %v", before, after)
-	}
+	polltest.Eventually(t, "a beat extends the lease", func() bool {
+		b.beat()
+		return db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val() > before // in milliseconds
+	})
 	g.End(0)
 }
 
@@ -259,7 +264,7 @@ func TestBeatRestoresStreams(t *testing.T) {
 	for _, g := range all {
 		g.End(0)
 	}
-	await(t, "all streams have ended on the server", func() bool { return db.Exists(t.Context(), streamsKey("lost"), streamsKey("lost-3")).Val() == 0 })
+	polltest.Eventually(t, "all streams have ended on the server", func() bool { return db.Exists(t.Context(), streamsKey("lost"), streamsKey("lost-3")).Val() == 0 })
 }
 
 // TestMissedDeparturesAreSent: streams that end while the server does not answer are charged once,
@@ -307,15 +312,6 @@ func TestMissedDeparturesAreSent(t *testing.T) {
 	}
 	if n := len(b.missed.waiting); n != maxDepartures {
 		t.Errorf("%d departures wait", n)
-	}
-}
-
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("timeout: this did not happen:", what)
-		}
 	}
 }
 

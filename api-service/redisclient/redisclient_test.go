@@ -17,6 +17,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/redisclient"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/redistest"
 )
 
@@ -30,7 +31,7 @@ const maxBytes = 1 << 20
 // connect returns a client of a server. Its timeout is long, so that a reply is refused before it.
 func connect(t testing.TB, addr string, messages bool, log slog.Handler) *redis.Client {
 	t.Helper()
-	c := redisclient.Config{URL: "redis://" + addr, Timeout: 20 * time.Second, Messages: messages, Log: slog.New(log)}
+	c := redisclient.Config{URL: "redis://" + addr, Timeout: polltest.Patience, Messages: messages, Log: slog.New(log)}
 	if !messages {
 		c.MaxBytes = maxBytes
 	}
@@ -248,22 +249,13 @@ func TestRepliesShareTheirBound(t *testing.T) {
 	var waits sync.WaitGroup
 	defer waits.Wait()
 	defer func() { _ = db.Close() }()
-	eventually(t, "a connection is made again", func() bool { return pipeline(2) == nil })
+	polltest.Eventually(t, "a connection is made again", func() bool { return pipeline(2) == nil })
 	waits.Go(func() {
 		close(half)
 		_ = db.Get(t.Context(), "half").Err() // half a reply: it waits for the rest until the client is closed
 	})
 	<-half
-	eventually(t, "the half reply of another connection counts", func() bool { return errors.Is(pipeline(2), redisclient.ErrReply) })
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("not in time: " + what)
-		}
-	}
+	polltest.Eventually(t, "the half reply of another connection counts", func() bool { return errors.Is(pipeline(2), redisclient.ErrReply) })
 }
 
 // TestRefusedRepliesAreLoggedOnce: a server that repeats itself does not fill the log.

@@ -23,6 +23,7 @@ import (
 	pbprices "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 	thrift "github.com/whence-dev/whence/idl/gen/example/ttstream/prices"
 	thriftprices "github.com/whence-dev/whence/idl/gen/example/ttstream/prices/prices"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A handler answers Watch.
@@ -206,7 +207,7 @@ func (retainingExporter) Shutdown(context.Context) error { return nil }
 // ended waits for the streams of a hop, closes its monitor and returns its spans.
 func (h hop) ended(t *testing.T) tracetest.SpanStubs {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // a handler may be about to return
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience) // a handler may be about to return
 	defer cancel()
 	if err := h.Close(ctx); err != nil {
 		t.Fatal(err)

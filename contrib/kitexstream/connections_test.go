@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	pb "github.com/whence-dev/whence/idl/gen/example/grpc/prices"
 	"github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A waiter is a service whose stream waits for the end of its caller.
@@ -28,8 +30,8 @@ func (w *waiter) Watch(ctx context.Context, _ *pb.Symbol, _ pb.Prices_WatchServe
 	caller := rpcinfo.GetRPCInfo(ctx).From().Address()
 	w.seen <- w.conns.has(caller)
 	<-ctx.Done()
-	for deadline := time.Now().Add(time.Minute); w.conns.has(caller) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(polltest.Patience); w.conns.has(caller) && time.Now().Before(deadline); {
+		runtime.Gosched()
 	}
 	w.seen <- w.conns.has(caller)
 	return ctx.Err()

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
 	pb "github.com/whence-dev/whence/idl/gen/example/grpc/prices"
 	pbprices "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -46,7 +47,7 @@ func TestAnUnreadStreamEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 	defer cancel()
 	collected := make(chan error, 1)
 	go func() { collected <- caller.Close(ctx) }()

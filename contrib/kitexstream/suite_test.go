@@ -229,7 +229,7 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 			})
 			caller := newHop(t, "root", nil)
 			dial := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			st, err := dial(ctx)
 			for err == nil {

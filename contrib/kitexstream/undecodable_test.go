@@ -21,9 +21,9 @@ func TestAMessageThatCannotBeReadIsNotACompletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := make(chan struct{})
+	sent := make(chan struct{}, 2)
 	srv := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		defer close(sent)
+		defer func() { sent <- struct{}{} }()
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status, Whence-End-Reason, Whence-End-Path")
 		_, _ = w.Write([]byte{0, 0, 0, 0, 3, 0xff, 0xff, 0xff}) // no protobuf
@@ -37,13 +37,24 @@ func TestAMessageThatCannotBeReadIsNotACompletion(t *testing.T) {
 	defer serving.Wait()
 	defer srv.Close()
 	caller := newHop(t, "caller", func(c *telemetry.Config) { c.Ratio = 1 })
-	st, err := dialGRPC(t, ln.Addr().String(), client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
+	dial := dialGRPC(t, ln.Addr().String(), client.WithSuite(kitexstream.Client(caller.Monitor)), client.WithGRPCConnPoolSize(1))
+	st, err := dial(t.Context())
 	<-sent
-	time.Sleep(200 * time.Millisecond) // the trailer arrives before the reader reads
+	// When a later stream of the connection is read, the trailer of this one has arrived.
+	later, lateErr := dial(t.Context())
+	if err := readAll(t.Context(), later, lateErr); err == nil {
+		t.Error("the reader of the later stream got no error")
+	}
 	if err := readAll(t.Context(), st, err); err == nil {
 		t.Error("the reader got no error")
 	}
-	if s := only(t, caller.ended(t), "client"); attr(s, "whence.reason") == streamerr.Completed.String() {
-		t.Errorf("the ending is %s, path %s", attr(s, "whence.reason"), attr(s, "whence.path"))
+	spans := caller.ended(t)
+	if len(spans) != 2 {
+		t.Fatalf("there are %d spans, not 2", len(spans))
+	}
+	for i := range spans {
+		if s := &spans[i]; attr(s, "whence.reason") == streamerr.Completed.String() {
+			t.Errorf("the ending is %s, path %s", attr(s, "whence.reason"), attr(s, "whence.path"))
+		}
 	}
 }

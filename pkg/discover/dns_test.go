@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A zone is a DNS server without sockets, so that a test can use virtual time.
@@ -150,9 +152,5 @@ func TestServerOfAName(t *testing.T) {
 		}
 	}()
 	l := follow(t, parse(t, "dns://"+ln.LocalAddr().String()+"/workers.test.:1"))
-	for until := time.Now().Add(10 * time.Second); l.last() != "10.0.0.1:1"; time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("the server's answer is not in use:", l.last(), l.String())
-		}
-	}
+	polltest.Eventually(t, "the server's answer is in use", func() bool { return l.last() == "10.0.0.1:1" })
 }

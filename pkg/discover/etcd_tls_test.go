@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 )
 
@@ -26,7 +26,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := etcd{endpoints: []string{s.addr}, prefix: "whence/test/", secure: true}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 	defer cancel()
 	if err := refused.watch(ctx, nil, nil, func([]Target) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without a password: %v", err)
@@ -35,7 +35,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	t.Setenv(passwordVariable, "secret")
 	l := follow(t, source)
 	keep(t, s, "a:1", &l.Log)
-	eventually(t, "the registered service is found", func() bool { return l.last() == "a:1" })
+	polltest.Eventually(t, "the registered service is found", func() bool { return l.last() == "a:1" })
 }
 
 // requireUsers enables authentication in s, with the user root.
@@ -46,7 +46,7 @@ func requireUsers(t *testing.T, s *server) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 	defer cancel()
 	if _, err := client.UserAdd(ctx, "root", "secret"); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // A fakeEtcd answers what it likes.
@@ -108,7 +109,7 @@ func TestNoAnswerOfEtcdEndsTheProcess(t *testing.T) {
 			l := follow(t, parse(t, url))
 			r := Registration{Register: url, Advertise: "c:1"}
 			keepFake(t, &r)
-			eventually(t, "it was sent all changes twice", func() bool { return f.watches.Load() >= 2 })
+			polltest.Eventually(t, "it was sent all changes twice", func() bool { return f.watches.Load() >= 2 })
 			if got := l.last(); got != "a:1" && got != "a:1 b:1" {
 				t.Errorf("found %q", got)
 			}
@@ -140,8 +141,8 @@ func TestEntriesAreBounded(t *testing.T) {
 		return &etcdserverpb.RangeResponse{Kvs: append([]*mvccpb.KeyValue{large}, many...)}
 	}, changes: more}
 	l := follow(t, parse(t, serveFake(t, f)))
-	eventually(t, "all changes are sent", func() bool { return f.watches.Load() > 0 })
-	eventually(t, "the changes are found", func() bool { return strings.Contains(l.last(), "a5:1") })
+	polltest.Eventually(t, "all changes are sent", func() bool { return f.watches.Load() > 0 })
+	polltest.Eventually(t, "the changes are found", func() bool { return strings.Contains(l.last(), "a5:1") })
 	for _, found := range l.all() {
 		if n := len(strings.Fields(found)); n > maxEntries || strings.Contains(found, "large") {
 			t.Errorf("%d targets", n)
@@ -156,5 +157,5 @@ func TestEndlessAnswerOfEtcdIsRefused(t *testing.T) {
 	large.Value = make([]byte, maxAnswer)
 	source := parse(t, serveFake(t, &fakeEtcd{list: func() *etcdserverpb.RangeResponse { return &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{large}} }}))
 	l := follow(t, source)
-	eventually(t, "the answer is refused", func() bool { return l.Count("discovery does not answer") == 1 })
+	polltest.Eventually(t, "the answer is refused", func() bool { return l.Count("discovery does not answer") == 1 })
 }

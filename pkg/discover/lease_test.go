@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // connect returns a client of an etcd until the test ends.
@@ -42,14 +43,14 @@ func TestRevokedLeaseIsReplacedAtOnce(t *testing.T) {
 	client, log := s.connect(t), new(logtest.Log)
 	l := followAlive(t, parse(t, s.url()), func(string) bool { return true })
 	keep(t, s, "a:1", log)
-	eventually(t, "it is found", func() bool { return l.last() == "a:1" })
+	polltest.Eventually(t, "it is found", func() bool { return l.last() == "a:1" })
 	const noticed = "the entry was deleted, or its lease was revoked"
 	for range 10 { // now and then the process extends the lease just then, and notices so
 		before := leaseOf(t, client, "a:1")
 		if _, err := client.Revoke(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		t.Log("back after", eventually(t, "it has another lease", func() bool { now := leaseOf(t, client, "a:1"); return now != 0 && now != before }))
+		polltest.Eventually(t, "it has another lease", func() bool { now := leaseOf(t, client, "a:1"); return now != 0 && now != before })
 		if log.Count(noticed) > 0 {
 			break
 		}
@@ -60,7 +61,7 @@ func TestRevokedLeaseIsReplacedAtOnce(t *testing.T) {
 	if _, err := client.Delete(t.Context(), "whence/test/a:1"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a deleted entry is back", func() bool { return leaseOf(t, client, "a:1") != 0 })
+	polltest.Eventually(t, "a deleted entry is back", func() bool { return leaseOf(t, client, "a:1") != 0 })
 	if got := strings.Join(l.all(), ","); got != ",a:1" && got != "a:1" {
 		t.Errorf("the services that were found: %q", got)
 	}
@@ -85,19 +86,19 @@ func TestServiceWithoutLeaseIsKeptWhileItAnswers(t *testing.T) {
 	if _, err := client.Put(t.Context(), "whence/test/fixed:1", `{"address":"fixed:1"}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all are found", func() bool { return l.last() == "alive:1 dead:1 fixed:1" })
+	polltest.Eventually(t, "all are found", func() bool { return l.last() == "alive:1 dead:1 fixed:1" })
 	for _, addr := range []string{"alive:1", "dead:1"} {
 		if _, err := client.Revoke(t.Context(), leaseOf(t, client, addr)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the dead one is removed", func() bool { return l.last() == "alive:1 fixed:1" })
+	polltest.Eventually(t, "the dead one is removed", func() bool { return l.last() == "alive:1 fixed:1" })
 	if _, err := client.Delete(t.Context(), "whence/test/fixed:1"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an entry without a lease is removed by its deletion", func() bool { return l.last() == "alive:1" })
+	polltest.Eventually(t, "an entry without a lease is removed by its deletion", func() bool { return l.last() == "alive:1" })
 	away.Store(true)
-	eventually(t, "a service that answers no more is removed", func() bool { return l.last() == "" })
+	polltest.Eventually(t, "a service that answers no more is removed", func() bool { return l.last() == "" })
 }
 
 // TestServiceThatLeavesIsRemovedAlthoughItAnswers: it drains, and may answer for long.
@@ -106,7 +107,7 @@ func TestServiceThatLeavesIsRemovedAlthoughItAnswers(t *testing.T) {
 	s := serve(t)
 	l := followAlive(t, parse(t, s.url()), func(string) bool { return true })
 	leave := keep(t, s, "a:1", new(logtest.Log))
-	eventually(t, "it is found", func() bool { return l.last() == "a:1" })
+	polltest.Eventually(t, "it is found", func() bool { return l.last() == "a:1" })
 	leave()
-	eventually(t, "it is removed", func() bool { return l.last() == "" })
+	polltest.Eventually(t, "it is removed", func() bool { return l.last() == "" })
 }

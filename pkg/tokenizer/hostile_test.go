@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // TestHostileTextTakesLittleTime: long texts of one kind make backtracking and naive merging
@@ -40,15 +42,15 @@ func TestHostileTextTakesLittleTime(t *testing.T) {
 	}
 }
 
-// expectFast has a generous limit for slow machines: the work takes some milliseconds, and
-// quadratic work would take minutes.
+// expectFast fails for quadratic work, which takes longer than polltest.Patience. The work takes some
+// milliseconds.
 func expectFast(t *testing.T, name string, tok *Tokenizer, text string) {
 	t.Helper()
 	start := time.Now()
 	ids := tok.Encode(text, true)
 	encoded := time.Since(start)
 	tok.Decode(ids, false)
-	if all := time.Since(start); all > 3*time.Second {
+	if all := time.Since(start); all > polltest.Patience {
 		t.Errorf("%s took %v, of which Encode took %v", name, all, encoded)
 	}
 }

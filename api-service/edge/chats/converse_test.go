@@ -11,6 +11,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -90,13 +91,8 @@ func TestStopOvertakesATurnWithoutCredit(t *testing.T) {
 	}()
 	<-link.sends
 	control.Stop(&streamerr.Error{Reason: streamerr.UserStop, Message: "enough"})
-	select {
-	case stop := <-link.stops:
-		if stop.GetStop().GetMessage() != "enough" {
-			t.Errorf("the chat-service got the stop %v", stop)
-		}
-	case <-time.After(30 * time.Second):
-		t.Error("the stop waits for the turn")
+	if stop := polltest.Receive(t, "the stop does not wait for the turn", link.stops); stop.GetStop().GetMessage() != "enough" {
+		t.Errorf("the chat-service got the stop %v", stop)
 	}
 	<-ended
 }

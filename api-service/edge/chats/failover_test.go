@@ -11,6 +11,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -20,18 +21,14 @@ import (
 func (l *live) runs(t *testing.T) *live {
 	t.Helper()
 	before := len(l.said())
-	eventually(t, "it goes on", func() bool { return len(l.said()) > before+5 })
+	polltest.Eventually(t, "it goes on", func() bool { return len(l.said()) > before+5 })
 	return l
 }
 
 // counts checks that an ended stream has counted without a gap and without a repetition.
 func (l *live) counts(t *testing.T) {
 	t.Helper()
-	select {
-	case <-l.over:
-	case <-time.After(patience):
-		t.Fatal("the stream does not end")
-	}
+	polltest.Receive(t, "the stream ends", l.over)
 	if l.err != nil {
 		t.Fatal(l.err)
 	}
@@ -64,7 +61,7 @@ func TestStreamMovesToAnotherChatService(t *testing.T) {
 			}
 			b.refuse.Store(streamerr.InvalidParam("stream_id", "a worker still has it"))
 			strike(a)
-			eventually(t, "it is asked, and asked again", func() bool { return b.asked.Load() > 10 })
+			polltest.Eventually(t, "it is asked, and asked again", func() bool { return b.asked.Load() > 10 })
 			b.refuse.Store(nil)
 			for _, l := range all {
 				if len(l.runs(t).moves(t)) != 1 {
@@ -131,7 +128,7 @@ func TestStopEndsAStreamBetweenTwoChatServices(t *testing.T) {
 	l := open(t, f).started(t).runs(t)
 	a.grpc.Stop()
 	asked := b.asked.Load()
-	eventually(t, "it looks for another", func() bool { return b.asked.Load() > asked+3 })
+	polltest.Eventually(t, "it looks for another", func() bool { return b.asked.Load() > asked+3 })
 	l.stop(streamerr.New(streamerr.ClientGone, "left"))
 	<-l.over
 	if e := streamerr.As(l.err); e.Reason != streamerr.ClientGone {

@@ -18,6 +18,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
@@ -31,9 +32,6 @@ func TestMain(m *testing.M) {
 	kitexrpc.LogTo(io.Discard)
 	leaktest.Main(m)
 }
-
-// patience bounds every wait.
-const patience = 10 * time.Second
 
 func (s *service) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
 	return &chatv1.ModelsResponse{Models: s.models}, nil
@@ -109,17 +107,6 @@ func still(t *testing.T, services ...*service) *Fleet {
 	return f
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); !ok(); <-tick.C {
-		if time.Since(begun) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // A live stream runs in a goroutine of its own.
 type live struct {
 	id    string
@@ -191,7 +178,7 @@ func (l *live) started(t *testing.T) *live {
 	case <-l.begun:
 	case <-l.over:
 		t.Fatal(l.err)
-	case <-time.After(patience):
+	case <-time.After(polltest.Patience):
 		t.Fatal("the stream did not begin")
 	}
 	return l
@@ -218,10 +205,10 @@ func TestDeadChatServiceIsAvoided(t *testing.T) {
 	for range 6 { // at once: a stream that gets the dead one is retried on the other
 		open(t, f).started(t)
 	}
-	eventually(t, "the other one has all", func() bool { return b.live.Load() == 10 })
-	eventually(t, "it is known to be dead", func() bool { return len(f.well()) == 1 })
+	polltest.Eventually(t, "the other one has all", func() bool { return b.live.Load() == 10 })
+	polltest.Eventually(t, "it is known to be dead", func() bool { return len(f.well()) == 1 })
 	again := serve(t, "chat-service/0", a.addr)
-	eventually(t, "it is known to be back", func() bool { return len(f.well()) == 2 })
+	polltest.Eventually(t, "it is known to be back", func() bool { return len(f.well()) == 2 })
 	open(t, f).started(t)
 	if again.live.Load() != 1 {
 		t.Error("the chat-service with fewer streams does not get the next stream")
@@ -239,7 +226,7 @@ func TestDrainingChatServiceGetsNoNewStreams(t *testing.T) {
 	if b.live.Load() != 6 || a.asked.Load() > 1 {
 		t.Error(b.live.Load(), a.asked.Load())
 	}
-	eventually(t, "it is known to take no streams", func() bool { return len(f.well()) == 1 })
+	polltest.Eventually(t, "it is known to take no streams", func() bool { return len(f.well()) == 1 })
 	b.refuse.Store(streamerr.New(streamerr.Overloaded, "it is full"))
 	l := open(t, f)
 	<-l.over

@@ -12,6 +12,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -39,7 +40,7 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	running.Go(func() { f.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait(); f.Close() })
 
-	eventually(t, "it is logged", func() bool { return log.Count("a chat-service cannot be used") > 0 })
+	polltest.Eventually(t, "it is logged", func() bool { return log.Count("a chat-service cannot be used") > 0 })
 	if n := log.Count("target=" + addr); n != 1 || log.Count("chat-service cannot be reached: connection refused") != 1 || log.Count("start chat-service at this address") != 1 {
 		t.Errorf("%d lines: %s", n, log)
 	}
@@ -49,9 +50,9 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	s := serve(t, "chat-service", addr, func(s *service) {
 		s.models = []*chatv1.Model{{Id: "good"}, {Id: "m", Problem: "llm-worker/0: the server refuses the key"}}
 	})
-	eventually(t, "that it answers is logged, too", func() bool { return log.Count("chat-service answers") == 1 })
+	polltest.Eventually(t, "that it answers is logged, too", func() bool { return log.Count("chat-service answers") == 1 })
 	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
-	eventually(t, "the reason of its workers is logged", func() bool { return log.Count("llm-worker/0: the server refuses the key") == 1 })
+	polltest.Eventually(t, "the reason of its workers is logged", func() bool { return log.Count("llm-worker/0: the server refuses the key") == 1 })
 	if err := f.Ready(t.Context()); streamerr.As(err).Text() != `chat-service takes no streams: no healthy worker for "m": llm-worker/0: the server refuses the key` {
 		t.Error(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/contrib/kitexstream/hertzsse"
 	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -57,7 +58,7 @@ func newHop(t *testing.T, name string) hop {
 // span waits until the stream of the hop has ended, and returns its only span.
 func (h hop) span(t *testing.T) *tracetest.SpanStub {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	if err := h.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -107,9 +108,7 @@ func serve(t *testing.T, at, caller hop, h app.HandlerFunc) func(context.Context
 		_ = srv.Shutdown(ctx)
 		<-done
 	})
-	for !srv.IsRunning() {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Eventually(t, "the server runs", srv.IsRunning)
 	c, err := client.NewClient(client.WithResponseBodyStream(true))
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/sse"
 
 	"github.com/whence-dev/whence/contrib/kitexstream/hertzsse"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -110,9 +111,7 @@ func response(t *testing.T, handlers []app.HandlerFunc) string {
 	srv.GET("/", handlers...)
 	done := make(chan error, 1)
 	go func() { done <- srv.Run() }()
-	for !srv.IsRunning() {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Eventually(t, "the server runs", srv.IsRunning)
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +143,7 @@ func TestAnOrdinaryResponseIsNoStream(t *testing.T) {
 		t.Errorf("the client got %v", err)
 	}
 	for who, h := range map[string]hop{"server": at, "client": caller} {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 		defer cancel()
 		if err := h.Close(ctx); err != nil {
 			t.Fatal(err)
