@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
-	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/logtest"
@@ -321,31 +320,6 @@ func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 	}
 	if resp := ask(t, http.MethodGet, url+m.Events, "", "Last-Event-ID", e.id); whole(t, resp) != "" || resp.StatusCode != http.StatusNoContent {
 		t.Error(resp.StatusCode)
-	}
-}
-
-func TestStreamLingersForItsReaders(t *testing.T) {
-	t.Parallel()
-	url, chat := start(t, func(c *edge.Config) { c.LeaveEvents = leave.Policy{Kind: leave.Linger, For: 2 * time.Second} })
-	m := makeStream(t, url, "start m say one wait 1h")
-	reader := ask(t, http.MethodGet, url+m.Events, "")
-	unread := makeStream(t, url, "start m say one wait 1h")
-	ended(t, url, unread.ID) // its linger time is over
-	<-chat.causes
-	if body := whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, "")); !strings.Contains(body, `"state":"live"`) {
-		t.Fatalf("the stream ended while it had a reader: %s", body)
-	}
-	_ = reader.Body.Close()
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
-		t.Error(cause)
-	}
-	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
-	if e := all[len(all)-1]; e.name != "error" || !strings.Contains(e.data, `"reason":"client_gone"`) {
-		t.Error(all)
-	}
-	var told struct{ Hops []struct{ Hop, Leave string } }
-	if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, ""))), &told); err != nil || told.Hops[0].Leave != "linger:2s" {
-		t.Error(told, err)
 	}
 }
 

@@ -121,21 +121,6 @@ func TestStreamEndsWithTheFirstLossIfNoChatServiceResumesIt(t *testing.T) {
 	}
 }
 
-func TestStopEndsAStreamBetweenTwoChatServices(t *testing.T) {
-	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
-	f := still(t, a, b)
-	b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
-	l := open(t, f).started(t).runs(t)
-	a.grpc.Stop()
-	asked := b.asked.Load()
-	polltest.Eventually(t, "it looks for another", func() bool { return b.asked.Load() > asked+3 })
-	l.stop(streamerr.New(streamerr.ClientGone, "left"))
-	<-l.over
-	if e := streamerr.As(l.err); e.Reason != streamerr.ClientGone {
-		t.Error(e)
-	}
-}
-
 func TestLostStreamOfAWorkerStaysLost(t *testing.T) {
 	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 	f := still(t, a, b)
