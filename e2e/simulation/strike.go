@@ -35,6 +35,45 @@ func (p *play) strike(f *schedule.Fault) {
 	p.strikes = append(p.strikes, struck)
 	p.mu.Unlock()
 	p.Journal.Note("FAULT %s (stream s%d, chat-service %d, llm-worker %d, for %v, %d messages)", f.Kind, f.Stream, f.Chat, f.Worker, f.For, f.N)
+	switch f.Kind {
+	case schedule.KillWorker, schedule.DrainWorker:
+		p.end(f, p.Workers()[f.Worker].Process, f.Kind == schedule.KillWorker, func() { p.StartWorker(f.Worker) })
+	case schedule.KillChat, schedule.DrainChat:
+		p.end(f, p.Chats()[f.Chat].Process, f.Kind == schedule.KillChat, func() {
+			if err := p.StartChat(f.Chat); err != nil {
+				p.Journal.Note("chat-service does not start: %v", err)
+			}
+		})
+	case schedule.DrainEdge:
+		p.Edge.Drain()
+	case schedule.HurryEdge:
+		p.Edge.Hurry()
+	case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics:
+		p.Workers()[f.Worker].Break(f.Kind, f.For)
+	case schedule.ClientLeaves:
+		if v := p.visitOf(f.Stream); v != nil {
+			v.Leave()
+		}
+	case schedule.ClientVanishes:
+		if v := p.visitOf(f.Stream); v != nil {
+			p.Net.Stall(v.Name, world.EdgeAddr, forever)
+			v.Leave()
+		}
+	case schedule.ClientStalls:
+		if v := p.visitOf(f.Stream); v != nil {
+			v.Stall(f.For)
+		}
+	case schedule.DeleteStream:
+		p.Go(func() { p.remove(struck) })
+	case schedule.StopAtChat, schedule.StopAtWorker:
+		p.Go(func() { p.stopAt(struck) })
+	default:
+		p.strikeNet(f)
+	}
+}
+
+// strikeNet injects a fault of the network between the services.
+func (p *play) strikeNet(f *schedule.Fault) {
 	edge, chat, worker := world.EdgeAddr, world.ChatAddr(f.Chat), world.WorkerAddr(f.Worker)
 	switch f.Kind {
 	case schedule.CutChat:
@@ -61,37 +100,8 @@ func (p *play) strike(f *schedule.Fault) {
 		p.Net.Forge(edge, chat, f.N)
 	case schedule.ForgeWorker:
 		p.Net.Forge(chat, worker, f.N)
-	case schedule.KillWorker, schedule.DrainWorker:
-		p.end(f, p.Workers()[f.Worker].Process, f.Kind == schedule.KillWorker, func() { p.StartWorker(f.Worker) })
-	case schedule.KillChat, schedule.DrainChat:
-		p.end(f, p.Chats()[f.Chat].Process, f.Kind == schedule.KillChat, func() {
-			if err := p.StartChat(f.Chat); err != nil {
-				p.Journal.Note("chat-service does not start: %v", err)
-			}
-		})
-	case schedule.DrainEdge:
-		p.Edge.Drain()
-	case schedule.HurryEdge:
-		p.Edge.Hurry()
-	case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics:
-		p.Workers()[f.Worker].Break(f.Kind, f.For)
-	case schedule.ClientLeaves:
-		if v := p.visitOf(f.Stream); v != nil {
-			v.Leave()
-		}
-	case schedule.ClientVanishes:
-		if v := p.visitOf(f.Stream); v != nil {
-			p.Net.Stall(v.Name, edge, forever)
-			v.Leave()
-		}
-	case schedule.ClientStalls:
-		if v := p.visitOf(f.Stream); v != nil {
-			v.Stall(f.For)
-		}
-	case schedule.DeleteStream:
-		p.Go(func() { p.remove(struck) })
-	case schedule.StopAtChat, schedule.StopAtWorker:
-		p.Go(func() { p.stopAt(struck) })
+	default:
+		panic("there is no fault " + f.Kind.String())
 	}
 }
 

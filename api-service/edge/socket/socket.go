@@ -120,7 +120,7 @@ func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, err
 	return &connContext{ctx, s}, kernel.Tune(o.Unsent)
 }
 
-// pollConn is a connection of netpoll, or one that behaves like it.
+// A pollConn is a connection of netpoll, or one that behaves like it.
 type pollConn interface {
 	net.Conn
 	AddCloseCallback(f netpoll.CloseCallback) error

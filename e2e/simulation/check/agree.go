@@ -92,6 +92,9 @@ func (c *Check) endsBy(h *hop) time.Time {
 	if c.slowClient(h.id) && h.record.GetStopHeard() == nil { // the ending from below waits behind a message for the client
 		by = h.decided.Add(world.WriteTimeout)
 	}
+	if c.world.Schedule.Links != schedule.Only { // a call that is being opened may wait for a link
+		by = by.Add(linkPatience)
+	}
 	return by.Add(c.farewell(h))
 }
 
@@ -100,6 +103,9 @@ func (c *Check) endsBy(h *hop) time.Time {
 func (c *Check) backpressure(h *hop) bool {
 	return h.Reason == streamerr.SlowReader || c.slowClient(h.id) || c.struck(h.At, stalls...)
 }
+
+// linkPatience is the time for which a new call waits for a link (package link).
+const linkPatience = 100 * time.Millisecond
 
 // parts is the number of times that the longest message fills the buffers of a connection.
 const parts = 6
@@ -112,7 +118,7 @@ func (c *Check) trip() time.Duration {
 		trip += slowest
 	}
 	if slices.ContainsFunc(c.world.Schedule.Requests, func(r schedule.Request) bool { return r.Prompt == schedule.Long }) {
-		trip += parts * c.world.Schedule.MaxDelay // behind a message that does not fit into the buffers
+		trip *= parts // behind a message that does not fit into the buffers
 	}
 	return trip
 }

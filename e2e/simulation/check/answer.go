@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	"github.com/whence-dev/whence/e2e/simulation/world"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -191,4 +192,26 @@ func (c *Check) timely(i int, s *Stream, h *hop) {
 // hadEnding reports whether a hop had the last message of a completed stream at a time.
 func hadEnding(h *hop, at time.Time) bool {
 	return slices.ContainsFunc(h.below, func(l *leg) bool { return l.ending != nil && !l.Heard.After(at) })
+}
+
+// catalogued checks the ending of a lone stream with a lone fault: it completes, unless the catalogue of
+// faults (package lab) has another ending for it.
+func (c *Check) catalogued(h *hop) {
+	s := c.world.Schedule
+	if len(s.Faults) != 1 || len(s.Requests) != 1 || h.Reason == streamerr.Completed {
+		return
+	}
+	kind, r := s.Faults[0].Kind, &s.Requests[0]
+	if kind.Rows() == nil || r.Deadline > 0 || r.Pace > 0 || r.Kept || r.Leave != "" {
+		return
+	}
+	var reasons []string
+	for _, name := range kind.Rows() {
+		if row, ok := lab.FaultNamed(name); ok {
+			reasons = append(reasons, row.Reason)
+		}
+	}
+	if !slices.Contains(reasons, h.Reason.String()) {
+		c.Fail("%s: %v, but with the fault %q alone the catalogue of faults has the endings %q", h.id, h, kind, reasons)
+	}
 }

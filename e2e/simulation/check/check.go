@@ -191,6 +191,7 @@ func (c *Check) Streams(streams []Stream, strikes []*Strike) {
 			h := c.hop(s.ID, ended[0])
 			c.answer(i, s, h)
 			c.timely(i, s, h)
+			c.catalogued(h)
 			c.visit(h, nil)
 			if c.world.Schedule.Requests[i].Keeps() || c.world.Schedule.Requests[i].Kept {
 				c.kept(i, s, h)

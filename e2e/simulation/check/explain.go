@@ -140,6 +140,9 @@ func (c *Check) full(h *hop, from *leg) bool {
 
 // deserted reports whether the chat-service of h knew no available worker when h was decided.
 func (c *Check) deserted(h *hop) bool {
+	if c.world.Schedule.Links != schedule.Only && h.decided.Sub(h.Process.Began) < linked { // a worker counts when its links are known
+		return true
+	}
 	for i := range schedule.Workers {
 		if c.reachable(h.Process, world.WorkerAddr(i), h.decided) {
 			return false
@@ -147,6 +150,9 @@ func (c *Check) deserted(h *hop) bool {
 	}
 	return true
 }
+
+// linked is longer than a hop takes to find out whether a callee has links.
+const linked = 2 * time.Second
 
 // reachable reports whether the last probe of a worker by a chat-service before a time succeeded.
 func (c *Check) reachable(by *world.Process, addr string, at time.Time) (well bool) {
@@ -261,13 +267,15 @@ func (c *Check) idleWorker(h *hop) string {
 }
 
 // spurned reports whether a stream does not return to a worker (package failover): the worker was full,
-// or had failed the stream before another worker admitted it, which is slow with its first token.
+// or held the stream's id, or had failed the stream before another worker admitted it, which is slow with
+// its first token.
 func spurned(h *hop, worker string) bool {
 	admitted := slices.ContainsFunc(h.below, func(l *leg) bool {
 		return l.Messages == 1 && (l.Known.IsZero() || !l.Known.Before(h.decided))
 	})
 	return slices.ContainsFunc(h.record.GetMoves(), func(m *streamv1.Move) bool {
-		return m.GetFrom() == worker && (admitted || streamerr.Reason(m.GetReason()) == streamerr.Overloaded)
+		why := streamerr.Reason(m.GetReason())
+		return m.GetFrom() == worker && (admitted || why == streamerr.Overloaded || why == streamerr.Invalid)
 	})
 }
 

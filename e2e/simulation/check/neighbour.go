@@ -128,8 +128,8 @@ func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
 		return ""
 	case len(told) == 1 && h.Reason == streamerr.Deadline && h.Process != c.world.Edge && c.unreachable(h, peer, world.MigrateAfter):
 		return ""
-	case len(told) == 1 && h.Reason == streamerr.PeerLost && c.world.Net.EverStalled(h.Process.Host.Name(), address(peer)):
-		return "" // the call's beginning waited for the stalled connection
+	case len(told) == 1 && h.Reason == streamerr.PeerLost && c.world.Net.Lost(h.Process.Host.Name(), address(peer), h.record.GetBegan().AsTime(), h.At):
+		return "" // the call's beginning waited for room in the connection
 	case !known:
 		return "there is no call to " + peer
 	default:

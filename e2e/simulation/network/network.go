@@ -13,6 +13,7 @@
 package network
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -88,9 +89,10 @@ const operator = "operator:1"
 type path struct {
 	stalledFrom, stalledUntil time.Time // zero for never
 	slower                    time.Duration
-	cutAfter                  int  // messages until its connections are cut; 0 means never
-	halfOpen                  bool // a connection was half open, so an end may have noticed the loss late
-	forge                     int  // the forgery that is sent next; 0 means none
+	cutAfter                  int         // messages until its connections are cut; 0 means never
+	halfOpen                  bool        // a connection was half open, so an end may have noticed the loss late
+	lost                      []time.Time // when callers closed connections, or noticed their loss
+	forge                     int         // the forgery that is sent next; 0 means none
 }
 
 func key(from, to string) string { return from + ">" + to }
@@ -172,6 +174,15 @@ func (n *Network) EverStalled(from, to string) bool {
 	defer n.mu.Unlock()
 	l := n.paths[key(from, to)]
 	return l != nil && (!l.stalledFrom.IsZero() || l.halfOpen)
+}
+
+// Lost reports whether one address has closed a connection to another, or noticed its loss, in a time
+// interval.
+func (n *Network) Lost(from, to string, since, until time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.paths[key(from, to)]
+	return p != nil && slices.ContainsFunc(p.lost, func(at time.Time) bool { return !at.Before(since) && !at.After(until) })
 }
 
 // AnyStalled reports whether the traffic between any two addresses is stalled now, or a connection was

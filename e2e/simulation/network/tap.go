@@ -252,6 +252,11 @@ func (t *tap) lost(e *end) {
 	}
 	now := time.Now()
 	t.cut(now)
+	if e == t.conn.caller {
+		t.conn.net.mu.Lock()
+		t.conn.path.lost = append(t.conn.path.lost, now)
+		t.conn.net.mu.Unlock()
+	}
 	for _, c := range t.calls {
 		c.note(func() {
 			switch {

@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// weights are the relative frequencies of the kinds.
-var weights = [kinds]int{
-	CutChat: 3, CutWorker: 4, CutChatAfter: 3, CutWorkerAfter: 5, StallChat: 2, StallWorker: 3, SlowChat: 1, SlowWorker: 1,
-	HalfOpenChat: 2, HalfOpenWorker: 3, ForgeChat: 2, ForgeWorker: 2,
-	KillWorker: 4, KillChat: 3, DrainWorker: 3, DrainChat: 2, DrainEdge: 1, HurryEdge: 1, EngineFails: 3, EngineHangs: 3, EngineIsDeaf: 1,
-	EnginePanics: 1, ClientLeaves: 5, ClientVanishes: 2, ClientStalls: 3, DeleteStream: 5, StopAtChat: 2, StopAtWorker: 2,
-}
-
 // A drawer draws a random schedule.
 type drawer struct{ *rand.Rand }
 
@@ -144,12 +136,12 @@ func (r drawer) fault(s *Schedule) Fault {
 
 func (r drawer) kind() Kind {
 	total := 0
-	for _, w := range weights {
-		total += w
+	for _, f := range faults {
+		total += f.weight
 	}
 	draw, kind := r.IntN(total), Kind(0)
-	for draw >= weights[kind] {
-		draw -= weights[kind]
+	for draw >= faults[kind].weight {
+		draw -= faults[kind].weight
 		kind++
 	}
 	return kind

@@ -137,16 +137,47 @@ const (
 	kinds
 )
 
-var names = [kinds]string{
-	"cut api-service>chat-service", "cut chat-service>llm-worker", "cut api-service>chat-service in place of a message",
-	"cut chat-service>llm-worker in place of a message", "stall api-service>chat-service", "stall chat-service>llm-worker",
-	"slow down api-service>chat-service", "slow down chat-service>llm-worker", "half open api-service>chat-service",
-	"half open chat-service>llm-worker", "forbidden frame on api-service>chat-service", "forbidden frame on chat-service>llm-worker", "kill llm-worker", "kill chat-service", "drain llm-worker",
-	"drain chat-service", "drain api-service", "second signal to api-service", "engine fails", "engine hangs", "engine is deaf",
-	"engine panics", "client leaves", "client's machine vanishes", "client stops reading", "DELETE", "unary Stop at chat-service", "unary Stop at llm-worker",
+// faults are the kinds, with their relative frequencies. A fault that an observer could name plays rows of
+// the catalogue, lab.Faults; those of the network have none.
+var faults = [kinds]struct {
+	name   string
+	weight int
+	rows   []string
+}{
+	CutChat:        {"cut api-service>chat-service", 3, nil},
+	CutWorker:      {"cut chat-service>llm-worker", 4, nil},
+	CutChatAfter:   {"cut api-service>chat-service in place of a message", 3, nil},
+	CutWorkerAfter: {"cut chat-service>llm-worker in place of a message", 5, nil},
+	StallChat:      {"stall api-service>chat-service", 2, []string{"packets to chat-service are dropped, another one continues", "no chat-service is left"}},
+	StallWorker:    {"stall chat-service>llm-worker", 3, []string{"packets to llm-worker are dropped, another one continues"}},
+	SlowChat:       {"slow down api-service>chat-service", 1, nil},
+	SlowWorker:     {"slow down chat-service>llm-worker", 1, nil},
+	HalfOpenChat:   {"half open api-service>chat-service", 2, nil},
+	HalfOpenWorker: {"half open chat-service>llm-worker", 3, nil},
+	ForgeChat:      {"forbidden frame on api-service>chat-service", 2, nil},
+	ForgeWorker:    {"forbidden frame on chat-service>llm-worker", 2, nil},
+	KillWorker:     {"kill llm-worker", 4, []string{"llm-worker is killed, another one continues"}},
+	KillChat:       {"kill chat-service", 3, []string{"chat-service is killed, another one continues", "chat-service is killed", "no chat-service is left"}},
+	DrainWorker:    {"drain llm-worker", 3, []string{"llm-worker drains, another one continues"}},
+	DrainChat:      {"drain chat-service", 2, []string{"chat-service drains, another one continues", "chat-service drains"}},
+	DrainEdge:      {"drain api-service", 1, []string{"api-service drains"}},
+	HurryEdge:      {"second signal to api-service", 1, []string{"api-service gets a second signal"}},
+	EngineFails:    {"engine fails", 3, []string{"engine fails"}},
+	EngineHangs:    {"engine hangs", 3, []string{"llm-worker hangs, another one continues"}},
+	EngineIsDeaf:   {"engine is deaf", 1, []string{"engine stalls and ignores stops"}},
+	EnginePanics:   {"engine panics", 1, []string{"engine panics"}},
+	ClientLeaves:   {"client leaves", 5, []string{"client closes its connection"}},
+	ClientVanishes: {"client's machine vanishes", 2, []string{"client's connection goes dead"}},
+	ClientStalls:   {"client stops reading", 3, []string{"client stops reading", "client reads a byte at a time"}},
+	DeleteStream:   {"DELETE", 5, []string{"DELETE of the stream"}},
+	StopAtChat:     {"unary Stop at chat-service", 2, []string{"operator stops it at chat-service"}},
+	StopAtWorker:   {"unary Stop at llm-worker", 2, []string{"operator stops it at llm-worker"}},
 }
 
-func (k Kind) String() string { return names[k] }
+// Rows returns the faults of the catalogue that a kind plays, by name. nil means that it has none.
+func (k Kind) Rows() (names []string) { return faults[k].rows }
+
+func (k Kind) String() string { return faults[k].name }
 
 // A Fault happens at a time, or with a message.
 type Fault struct {
