@@ -136,43 +136,45 @@ func TestStreamsThatDidNotCompleteAreExported(t *testing.T) {
 // TestHopsChooseTheSameTraces: a hop with a larger ratio exports all traces that a hop with a
 // smaller ratio exports.
 func TestHopsChooseTheSameTraces(t *testing.T) {
-	const streams = 4000
-	few, half, all := &streamtrace.Tracer{Ratio: 0.1}, &streamtrace.Tracer{Ratio: 0.5}, &streamtrace.Tracer{Ratio: 1}
-	chosen := map[*streamtrace.Tracer]map[string]bool{}
-	var parents []streamtrace.Parent
-	for _, tracer := range []*streamtrace.Tracer{all, half, few} {
-		ids := map[string]bool{}
-		for _, s := range exported(t, tracer, func() {
-			for i := range streams {
-				var parent streamtrace.Parent
-				if tracer != all {
-					parent = parents[i]
+	synctest.Test(t, func(t *testing.T) {
+		const streams = 4000
+		few, half, all := &streamtrace.Tracer{Ratio: 0.1}, &streamtrace.Tracer{Ratio: 0.5}, &streamtrace.Tracer{Ratio: 1}
+		chosen := map[*streamtrace.Tracer]map[string]bool{}
+		var parents []streamtrace.Parent
+		for _, tracer := range []*streamtrace.Tracer{all, half, few} {
+			ids := map[string]bool{}
+			for _, s := range exported(t, tracer, func() {
+				for i := range streams {
+					var parent streamtrace.Parent
+					if tracer != all {
+						parent = parents[i]
+					}
+					tr := tracer.Begin(tally.New(time.Now()), parent, "")
+					if tracer == all {
+						parents = append(parents, tr.Parent())
+					}
+					endTrace(tracer, tr, streamerr.Completed)
+					if i%256 == 0 {
+						synctest.Wait() // the exporter's queue is bounded
+					}
 				}
-				tr := tracer.Begin(tally.New(time.Now()), parent, "")
-				if tracer == all {
-					parents = append(parents, tr.Parent())
-				}
-				endTrace(tracer, tr, streamerr.Completed)
-				if i%256 == 0 {
-					time.Sleep(time.Millisecond) // the exporter's queue is bounded
-				}
+			}) {
+				ids[s.SpanContext.TraceID().String()] = true
 			}
-		}) {
-			ids[s.SpanContext.TraceID().String()] = true
+			chosen[tracer] = ids
 		}
-		chosen[tracer] = ids
-	}
-	for id := range chosen[few] {
-		if !chosen[half][id] {
-			t.Errorf("%s is exported with a ratio of 0.1, and not with 0.5", id)
+		for id := range chosen[few] {
+			if !chosen[half][id] {
+				t.Errorf("%s is exported with a ratio of 0.1, and not with 0.5", id)
+			}
 		}
-	}
-	if n := len(chosen[few]); n < streams/20 || n > streams/5 {
-		t.Errorf("%d of %d are a ratio of 0.1", n, streams)
-	}
-	if n := len(chosen[half]); n < streams/3 || n > streams*2/3 {
-		t.Errorf("%d of %d are a ratio of 0.5", n, streams)
-	}
+		if n := len(chosen[few]); n < streams/20 || n > streams/5 {
+			t.Errorf("%d of %d are a ratio of 0.1", n, streams)
+		}
+		if n := len(chosen[half]); n < streams/3 || n > streams*2/3 {
+			t.Errorf("%d of %d are a ratio of 0.5", n, streams)
+		}
+	})
 }
 
 // TestEndingsDoNotWaitForExporters: an exporter that hangs loses spans, and delays no stream. The

@@ -3,10 +3,10 @@ package streamtest_test
 import (
 	"context"
 	"iter"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -67,7 +67,7 @@ func upTo(next stream.Engine[iter.Seq[int], int]) stream.Engine[int, int] {
 		return next(ctx, func(yield func(int) bool) {
 			for i := range n {
 				if i > 1 {
-					time.Sleep(time.Millisecond)
+					runtime.Gosched()
 				}
 				if !yield(i) {
 					return
@@ -88,7 +88,7 @@ func TestFourKindsAreOneType(t *testing.T) {
 			}
 			return func(yield func(int) bool) {
 				for yield(1) {
-					time.Sleep(time.Millisecond)
+					runtime.Gosched()
 				}
 			}
 		}
