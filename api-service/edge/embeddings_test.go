@@ -85,6 +85,7 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 // TestEmbeddingsWithoutAClientAreStoppedWithTheCause: a unary call cannot carry the cause of
 // its end, but the chat-service still receives the cause.
 func TestEmbeddingsWithoutAClientAreStoppedWithTheCause(t *testing.T) {
+	t.Parallel()
 	url, chat := start(t, nil)
 	const wait = `{"model":"m","input":"wait"}`
 	heard := func(reason streamerr.Reason, path string) {

@@ -59,7 +59,7 @@ func TestRequestThatDribblesTimesOut(t *testing.T) {
 // TestReadTimeoutBoundsOnlyRequests: neither a long answer nor a pause between two requests counts.
 func TestReadTimeoutBoundsOnlyRequests(t *testing.T) {
 	t.Parallel()
-	url, chat := start(t, func(c *edge.Config) { c.ReadTimeout = 500 * time.Millisecond })
+	url, chat := start(t, func(c *edge.Config) { c.ReadTimeout = time.Second })
 	// wait waits until the read timeout of a later connection is over.
 	wait := func() {
 		_, r := connect(t, url)
@@ -68,11 +68,11 @@ func TestReadTimeoutBoundsOnlyRequests(t *testing.T) {
 		}
 	}
 	conn, in := connect(t, url)
-	for range 2 {
+	for _, during := range []func(){wait, func() {}} { // the second answer is short
 		body := asking("start m hold x say hi end x")
 		sendText(t, conn, fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 		<-chat.begun
-		wait()
+		during()
 		chat.release <- struct{}{}
 		resp := receive(t, in)
 		if got := whole(t, resp); resp.StatusCode != http.StatusOK {

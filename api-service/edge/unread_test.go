@@ -46,7 +46,7 @@ func awaitBlockedWrite(t *testing.T, story func() string) {
 		if same++; tokens != before || tokens == "" {
 			before, same = tokens, 0
 		}
-		return same == 50
+		return same == 20
 	})
 }
 

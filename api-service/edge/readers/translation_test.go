@@ -34,7 +34,7 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	r = &readers.Readers{
-		Name: "api-service", Log: log, Replay: l, Deliveries: &delivery.Book{}, Live: stream.Set{Max: 10}, WriteTimeout: 5 * time.Second,
+		Name: "api-service", Log: log, Replay: l, Deliveries: &delivery.Book{}, Live: stream.Set{Max: 10}, WriteTimeout: time.Minute,
 		Enter: func(replay.Head) func(*streamerr.Error) { return func(*streamerr.Error) {} },
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted := socket.Options{Silence: 5 * time.Second, Idle: 5 * time.Second, Clock: &coarse.Clock{}}
+	accepted := socket.Options{Silence: time.Minute, Idle: time.Minute, Clock: &coarse.Clock{}}
 	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithDisablePrintRoute(true),
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			ctx, _ := socket.Accept(context.Background(), conn, accepted) // if Accept fails, so does the request
