@@ -90,7 +90,7 @@ func (b *Book) depart(d departure) {
 }
 
 func (b *Book) tell(d departure) error {
-	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), b.config.timeout)
 	defer cancel()
 	return b.shared.leave(ctx, d)
 }

@@ -13,6 +13,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,8 @@ type Config struct {
 	Redis  string // URL of the server that shares the counts; "" counts in memory
 	Closed bool   // refuse all requests of accounts with limits while the server does not answer
 	Log    *slog.Logger
+
+	timeout time.Duration // of an answer of the server; 0 means serverTimeout, and tests change it
 }
 
 // A Book counts what accounts use. All methods are safe for concurrent use.
@@ -74,12 +77,13 @@ type Book struct {
 
 // New returns a Book. The server need not be up. The caller closes the Book.
 func New(c Config) (*Book, error) {
+	c.timeout = cmp.Or(c.timeout, serverTimeout)
 	b := &Book{config: c, own: newMemory()}
 	b.closing, b.close = context.WithCancel(context.Background())
 	if c.Redis == "" {
 		return b, nil
 	}
-	shared, err := newServer(c.Redis, c.Log)
+	shared, err := newServer(c.Redis, c.timeout, c.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +184,7 @@ func (g *Grant) Charge(ctx context.Context, total int) {
 	}
 	v := visit{stream: g.stream, tokens: more}
 	if b.shared != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.config.timeout)
 		defer cancel()
 		_, _, err := b.shared.enter(ctx, g.accounts, v)
 		if b.answered(err); err != nil {
@@ -200,7 +204,7 @@ func (b *Book) enter(ctx context.Context, g *Grant, v visit) (states []state, re
 		states, refused = b.own.enter(g.accounts, v, uptime.Now(), true)
 		return states, refused, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.config.timeout)
 	defer cancel()
 	states, refused, err = b.shared.enter(ctx, g.accounts, v)
 	b.answered(err)
@@ -276,7 +280,7 @@ func (b *Book) keepStreams() {
 // server.
 func (b *Book) beat() {
 	for batch := range slices.Chunk(b.own.liveStreams(), maxBatch) {
-		ctx, cancel := context.WithTimeout(b.closing, serverTimeout)
+		ctx, cancel := context.WithTimeout(b.closing, b.config.timeout)
 		err := b.shared.keep(ctx, batch)
 		cancel()
 		b.answered(err)

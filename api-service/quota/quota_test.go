@@ -26,6 +26,7 @@ func open(t *testing.T, c Config) *Book {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.timeout = polltest.Patience
 	b, err := New(c)
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ type server struct{ db *redis.Client }
 const maxReplies = 4 << 20
 
 // newServer returns the server at a redis:// URL.
-func newServer(url string, log *slog.Logger) (*server, error) {
-	o, err := redisclient.Options(redisclient.Config{URL: url, Timeout: serverTimeout, MaxBytes: maxReplies, Log: log})
+func newServer(url string, timeout time.Duration, log *slog.Logger) (*server, error) {
+	o, err := redisclient.Options(redisclient.Config{URL: url, Timeout: timeout, MaxBytes: maxReplies, Log: log})
 	if err != nil {
 		return nil, err
 	}
