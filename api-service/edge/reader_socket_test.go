@@ -83,7 +83,7 @@ func TestReaderOverAWebSocketReadsTheFailure(t *testing.T) {
 func TestReadersOverWebSocketsLeave(t *testing.T) {
 	t.Parallel()
 	base, chat := start(t, nil)
-	for policy, ends := range map[string]bool{"linger:50ms": true, "detach": false} {
+	for policy, ends := range map[string]bool{"linger:2s": true, "detach": false} { // a stream lingers for its first reader, too
 		wait := "500ms"
 		if ends {
 			wait = "1m"
