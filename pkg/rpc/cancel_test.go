@@ -65,7 +65,7 @@ func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 		front       string // the path of the error that the caller gets
 		middle      string // the path in the middle's record
 		heardByLeaf string // the path of the leaf's cause
-		slow        bool   // or without a Control: it needs virtual time
+		virtual     bool   // in virtual time alone: it has a deadline, or the grace of a caller without a Control
 	}{
 		"the caller's context": {plain, verbatim, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle", true},
 		"the parent of the caller's control": {func(t *testing.T) (context.Context, func()) {
@@ -130,7 +130,7 @@ func TestPlainCancelNamesTheHopThatCanceled(t *testing.T) {
 		t.Run(name+", in process", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { play(t, here, here) })
 		})
-		if test.slow {
+		if test.virtual {
 			continue
 		}
 		for _, above := range []transport{grpcs, {"kitex", serveKitex, dialKitex}} {
