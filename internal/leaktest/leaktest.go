@@ -2,11 +2,7 @@
 // transports deliberately keep for the life of the process.
 package leaktest
 
-import (
-	"testing"
-
-	"go.uber.org/goleak"
-)
+import "go.uber.org/goleak"
 
 // ignored has the functions of goroutines that a library starts once per process, or once per
 // client, and never ends. The services make one client per peer.
@@ -25,8 +21,9 @@ var ignored = []string{
 	"github.com/cloudwego/hertz/pkg/protocol/http1.(*HostClient).connsCleaner",
 }
 
-// Main runs the tests of a package and then looks for leaked goroutines; call it from TestMain.
-func Main(m *testing.M) {
+// Main runs the tests of a package, usually a testing.M, and then looks for leaked goroutines; call it
+// from TestMain.
+func Main(m goleak.TestingM) {
 	options := make([]goleak.Option, 0, len(ignored))
 	for _, function := range ignored {
 		options = append(options, goleak.IgnoreAnyFunction(function))

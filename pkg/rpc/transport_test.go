@@ -46,18 +46,20 @@ func serveGRPC(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	return ln.Addr().String()
 }
 
+// stopping has the servers that stop while other tests run: each of Kitex's takes 100 ms.
+var stopping sync.WaitGroup
+
 func serveKitex(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	t.Helper()
 	s := kitexrpc.NewServer()
 	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
 	ln := listen(t)
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	go func() {
 		if err := s.Serve(ln); err != nil {
-			t.Error(err)
+			panic(err)
 		}
-	})
-	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	}()
+	t.Cleanup(func() { stopping.Go(s.Stop) })
 	return ln.Addr().String()
 }
 
@@ -159,7 +161,15 @@ var perServer = []transport{wires[0], wires[1], wires[4]}
 
 func TestMain(m *testing.M) {
 	klog.SetOutput(io.Discard)
-	leaktest.Main(m)
+	leaktest.Main(stopped{m})
+}
+
+// stopped runs tests, and waits until their servers have stopped.
+type stopped struct{ *testing.M }
+
+func (s stopped) Run() int {
+	defer stopping.Wait()
+	return s.M.Run()
 }
 
 func engineAt(cc grpc.ClientConnInterface, self, peer string) engine {
