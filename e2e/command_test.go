@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/lab"
 )
@@ -17,7 +18,8 @@ func output(t *testing.T, name string, args ...string) (stdout, stderr string, s
 	cmd := exec.CommandContext(t.Context(), binary(t, name), append(subcommand(name), args...)...)
 	var out, logs strings.Builder
 	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &logs, lab.Environment()
-	_ = cmd.Run() // the status has the result
+	cmd.WaitDelay = 10 * time.Second // another process may have inherited the output
+	_ = cmd.Run()                    // the status has the result
 	return out.String(), logs.String(), cmd.ProcessState.ExitCode()
 }
 
