@@ -43,6 +43,7 @@ func opened(t *testing.T, addr string, secure *tls.Config) (net.Conn, error) {
 // TestConnectionsAreBounded: connections over a limit are closed at once, with and without TLS; those that are open are
 // served, and a place becomes free when one of them is closed. Trusted proxies are bounded by the limit in all.
 func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	cert, key, roots := writeCertificate(t)
 	proxied := func(c *edge.Config) {
 		if err := c.Connections.Proxies.Set("127.0.0.0/8"); err != nil {

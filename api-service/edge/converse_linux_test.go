@@ -15,6 +15,7 @@ import (
 // TestHalfOpenConversationIsFoundByTCP covers a conversation without pings whose client's machine
 // does not acknowledge the answer.
 func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
+	t.Parallel()
 	var log logtest.Log
 	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout, c.MaxBody = 0, 300*time.Millisecond, 1<<20 })
 	c := converse(t, url, "start m say hi"+strings.Repeat(" wait 100ms say lost", 600))

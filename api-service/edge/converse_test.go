@@ -281,6 +281,7 @@ func TestPingsOfAClientAreAnswered(t *testing.T) {
 }
 
 func TestClientThatDoesNotReadAConversationIsTooSlow(t *testing.T) {
+	t.Parallel()
 	url, chat := start(t, func(c *edge.Config) { c.WriteTimeout = 200 * time.Millisecond })
 	converse(t, url, "start m flood x")
 	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.SlowReader || cause.Path.String() != "api-service" {
@@ -398,6 +399,7 @@ func TestConversationWithoutARequestTimesOut(t *testing.T) {
 // TestDrainEndsConversations: a conversation that waits for its client ends at once, and a
 // conversation that is being answered ends after the grace.
 func TestDrainEndsConversations(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ script, until string }{
 		"before the request": {"", ""},
 		"between turns":      {"start m end x", "turn_end"},

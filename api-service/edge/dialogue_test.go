@@ -285,6 +285,7 @@ func TestADialogueEndsAtItsLimit(t *testing.T) {
 }
 
 func TestDrainEndsDialogues(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{"between responses": "start m say hi end x", "in a response": "start m say hi wait 1m"} {
 		t.Run(name, func(t *testing.T) {
 			var c *wstest.Client

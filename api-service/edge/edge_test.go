@@ -374,6 +374,7 @@ func TestClientThatLeavesStopsTheChatService(t *testing.T) {
 }
 
 func TestClientThatDoesNotReadIsTooSlow(t *testing.T) {
+	t.Parallel()
 	url, chat := start(t, func(c *edge.Config) { c.WriteTimeout = 200 * time.Millisecond })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
@@ -462,6 +463,7 @@ func TestUserStopsAStreamByItsID(t *testing.T) {
 }
 
 func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
+	t.Parallel()
 	url, chat := start(t, nil)
 	for name, set := range map[string]func(*http.Request) string{
 		"body":   func(*http.Request) string { return `,"timeout":0.2` },

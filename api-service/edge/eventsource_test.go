@@ -12,6 +12,7 @@ import (
 // TestEventSourceReconnectsAfterATemporaryRefusal: a browser's EventSource gives up for good after
 // any status but 200.
 func TestEventSourceReconnectsAfterATemporaryRefusal(t *testing.T) {
+	t.Parallel()
 	url, _ := start(t, func(c *edge.Config) {
 		c.Redis, c.TokenKey = "redis://127.0.0.1:1/0", "for tests" // no server listens there
 	})

@@ -129,6 +129,7 @@ func TestReadersOverWebSocketsAreChecked(t *testing.T) {
 // TestReadersOverWebSocketsReadADrain: the stream ends with the process that runs it, and its
 // readers read the ending.
 func TestReadersOverWebSocketsReadADrain(t *testing.T) {
+	t.Parallel()
 	var c *wstest.Client
 	t.Run("edge", func(edgeT *testing.T) { // the edge drains at the end of this subtest
 		base, chat := start(edgeT, func(c *edge.Config) { c.Grace = 50 * time.Millisecond })

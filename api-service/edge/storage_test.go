@@ -223,6 +223,7 @@ func TestTheLeavePolicyDecidesAboutAStoredResponse(t *testing.T) {
 }
 
 func TestAResponseContinuesAnEarlierOne(t *testing.T) {
+	t.Parallel()
 	base, chat := start(t, nil)
 	first := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"store":true`), http.StatusOK)
 	second := fetch(t, http.MethodPost, base+"/v1/responses", response("and then", `,"store":true,"previous_response_id":"`+first.ID+`"`), http.StatusOK)

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -130,6 +131,7 @@ func TestStreamsThatAreNotLiveHaveEnded(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { r.End(streamerr.Completed, nil, "") })
 		for len(l.Live()) > 0 {
+			runtime.Gosched()
 		}
 		if len(l.Ended(1, func(*streamv1.Record) bool { return true })) == 0 {
 			t.Fatalf("stream %d is neither live nor ended", i)

@@ -78,7 +78,7 @@ func TestBeginTriesAgainIfTheStreamOfItsKeyIsForgottenMeanwhile(t *testing.T) {
 	a, b := openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.Addr, replay.Limits{}, slog.DiscardHandler, patient)
 	defer closeLog(t, a)
 	defer closeLog(t, b)
-	for i := range 200 {
+	for i := range 100 {
 		key, first, retry := fmt.Sprint("k", i), fmt.Sprint("first", i), fmt.Sprint("retry", i)
 		if _, err := a.Begin(t.Context(), replay.Head{ID: first, Epoch: "e", Key: key}); err != nil {
 			t.Fatal(err)
