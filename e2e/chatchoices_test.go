@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,13 +27,13 @@ func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events in
 	}
 	defer resp.Body.Close()
 	events, done := 0, false
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
-			continue
+	for in := lab.NewEvents(resp.Body); !done; {
+		e, err := in.Next()
+		if err != nil {
+			t.Fatalf("the stream has no ending: %v", err)
 		}
-		if done = data == "[DONE]"; done {
-			break
+		if done = e.Data == lab.Done; done || e.Comment != "" {
+			continue
 		}
 		var chunk struct {
 			Error   any
@@ -45,8 +44,8 @@ func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events in
 				Logprobs     *struct{ Content []json.RawMessage }
 			}
 		}
-		if err := json.Unmarshal([]byte(data), &chunk); err != nil || chunk.Error != nil {
-			t.Fatal(data, err)
+		if err := json.Unmarshal([]byte(e.Data), &chunk); err != nil || chunk.Error != nil {
+			t.Fatal(e.Data, err)
 		}
 		for _, c := range chunk.Choices {
 			into := &all[c.Index]
@@ -62,9 +61,6 @@ func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events in
 				each(events)
 			}
 		}
-	}
-	if !done {
-		t.Error("the stream has no ending")
 	}
 	return all
 }

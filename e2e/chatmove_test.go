@@ -42,7 +42,7 @@ func TestStreamsSurviveTheLossOfChatService(t *testing.T) {
 		}, func() { chats[0].relaunch(t) }, 2},
 	} {
 		read := w.passages(t, n, func() {
-			time.Sleep(rand.N(300 * time.Millisecond)) // at a random point of the answers
+			lab.Pause(t.Context(), rand.N(300*time.Millisecond)) // at a random point of the answers
 			strike.at()
 		})
 		moved := 0

@@ -16,6 +16,7 @@ import (
 
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 // clockDir is the directory of binDir with the clocks of processes: a file named by a process id has
@@ -168,7 +169,7 @@ func TestClockSteps(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, year, -year, 0} {
 		for _, hop := range []string{workers[0], api1, chatService, api0} {
 			s.procs[hop].setClock(t, wrong)
-			time.Sleep(100 * time.Millisecond)
+			lab.Pause(t.Context(), 100*time.Millisecond)
 		}
 	}
 	over.Store(true)

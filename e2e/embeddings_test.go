@@ -211,52 +211,6 @@ func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
 	}
 }
 
-func TestEmbeddingsSurviveTheirWorker(t *testing.T) {
-	t.Parallel()
-	tier.Full(t)
-	for name, strike := range map[string]func(*process, *testing.T){"killed": (*process).kill, "drained": (*process).terminate} {
-		t.Run(name, func(t *testing.T) {
-			w := runFleet(t, 2, flags{worker: []string{"--drain", "50ms"}})
-			over := make(chan reply, 1)
-			go func() {
-				resp, err := w.sendTo(t, "/v1/embeddings", manyTexts(100), "vectors")
-				if err != nil {
-					t.Error(err)
-					close(over)
-					return
-				}
-				over <- readAll(t, resp)
-			}()
-			var had string
-			polltest.Eventually(t, "a worker makes them", func() bool {
-				if w.load(t).GetRunning() > 0 {
-					had = workerName(0)
-					return true
-				}
-				hops := []streamstory.Hop{}
-				if r := w.get(t, "/v1/streams/vectors"); r.status == http.StatusOK {
-					hops = w.why(t, "vectors").Hops
-				}
-				if len(hops) == 3 {
-					had = hops[2].Hop
-				}
-				return had != ""
-			})
-			for i, p := range w.workers {
-				if workerName(i) == had {
-					strike(p, t)
-				}
-			}
-			if r := <-over; r.status != http.StatusOK {
-				t.Errorf("%d %s", r.status, r.body)
-			}
-			if m := moves(w.why(t, "vectors")); len(m) != 1 || m[0].From != had || m[0].Tokens != 0 {
-				t.Errorf("%s had the request, but the story has %+v", had, m)
-			}
-		})
-	}
-}
-
 // TestEngineWithoutEmbeddingsRefusesThem: the simulator does not support embeddings, so requests for them
 // are refused at once.
 func TestEngineWithoutEmbeddingsRefusesThem(t *testing.T) {

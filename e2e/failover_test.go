@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 var (
@@ -217,12 +219,17 @@ func request(t *testing.T, w *whence, temperature float64, mode, id string) *sig
 
 func (s *sight) readEvents(t *testing.T, body []byte) {
 	t.Helper()
-	for line := range strings.Lines(string(body)) {
-		data, ok := strings.CutPrefix(line, "data: ")
-		if data = strings.TrimSpace(data); !ok {
-			continue // a comment, or the end of an event
-		}
-		if data == "[DONE]" {
+	for events := lab.NewEvents(bytes.NewReader(body)); ; {
+		e, err := events.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			s.cut = true
+			return
+		case e.Comment != "":
+			continue
+		case e.Data == lab.Done:
 			s.done = true
 			continue
 		}
@@ -230,8 +237,8 @@ func (s *sight) readEvents(t *testing.T, body []byte) {
 			chunk
 			Error *sightError
 		}
-		if err := json.Unmarshal([]byte(data), &c); err != nil {
-			t.Fatalf("%q: %v", data, err)
+		if err := json.Unmarshal([]byte(e.Data), &c); err != nil {
+			t.Fatalf("%q: %v", e.Data, err)
 		}
 		for _, choice := range c.Choices {
 			if choice.Delta.Content != nil {

@@ -71,11 +71,11 @@ func TestGoClientResumesWhereItWasCut(t *testing.T) {
 		undisturbed := storyOf(t, direct, "")
 		whole := completedText(t, undisturbed)
 		proxy := cutting(t, w.api, cuts, 3)
-		s := storyOf(t, caller(t, proxy.url(), client.Options{}), "")
+		s := storyOf(t, caller(t, "http://"+proxy.Addr(), client.Options{}), "")
 		if text := completedText(t, s); text != whole || !reflect.DeepEqual(s.Ending(), undisturbed.Ending()) {
 			t.Errorf("%q, %+v\nundisturbed %q, %+v", text, s.Ending(), whole, undisturbed.Ending())
 		}
-		if left := proxy.uncut(); left > 0 {
+		if left := proxy.Uncut(); left > 0 {
 			t.Errorf("%d of %d connections were not cut", left, cuts)
 		}
 		late := direct.Resume(s.ID(), s.Cursor())

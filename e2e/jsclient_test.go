@@ -29,7 +29,7 @@ func TestJavaScriptClientWorksInNode(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if out, err := runNode(ctx, node, "client-js", "WHENCE_URL=http://"+w.api, "CUT_URL="+proxy.url(), "CONTROL_URL="+control.URL); err != nil {
+		if out, err := runNode(ctx, node, "client-js", "WHENCE_URL=http://"+w.api, "CUT_URL="+"http://"+proxy.Addr(), "CONTROL_URL="+control.URL); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}()
@@ -48,7 +48,7 @@ func TestJavaScriptClientWorksInNode(t *testing.T) {
 		}
 		break
 	}
-	if left := proxy.uncut(); left > 0 {
+	if left := proxy.Uncut(); left > 0 {
 		t.Errorf("%d of %d connections were not cut", left, cuts)
 	}
 	w.idle(t)
@@ -69,8 +69,8 @@ func TestJavaScriptClientWorksInABrowser(t *testing.T) {
 	defer page.Close()
 	w := run(t, allInOne, flags{worker: []string{"--no-prefix-cache", "--pace", "60"}, api: []string{"--cors-origin", page.URL}})
 	proxy := cutting(t, w.api, cuts, 2)
-	nodeTest(t, "browser", "CLIENT_PAGE="+page.URL, "CUT_URL="+proxy.url(), "CHROMIUM="+chromium)
-	if left := proxy.uncut(); left > 0 {
+	nodeTest(t, "browser", "CLIENT_PAGE="+page.URL, "CUT_URL="+"http://"+proxy.Addr(), "CHROMIUM="+chromium)
+	if left := proxy.Uncut(); left > 0 {
 		t.Errorf("%d of %d connections were not cut", left, cuts)
 	}
 	w.idle(t)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 var (
@@ -39,7 +40,7 @@ type mile struct {
 // A mileScene is two replicas that share a Redis, a network before the first, and tabs.
 type mileScene struct {
 	*scene
-	network *relay
+	network *lab.Wire
 	browser *tabs
 }
 
@@ -52,20 +53,20 @@ func (m *mileScene) restartHop(hop string) {
 
 var miles = []mile{
 	{name: "the network resets connections, and refuses new ones for 3 s", cut: true, act: func(m *mileScene) {
-		m.network.reset()
-		time.Sleep(cutFor)
-		m.network.admit(m.t)
+		m.network.Set(lab.WireFault{Refuse: true})
+		lab.Pause(m.t.Context(), cutFor)
+		m.network.Set(lab.WireFault{})
 	}},
 	{name: "the network drops everything for 3 s, then resets", cut: true, act: func(m *mileScene) {
-		m.network.pause()
-		time.Sleep(cutFor)
-		m.network.resume()
+		m.network.Set(lab.Partition)
+		lab.Pause(m.t.Context(), cutFor)
+		m.network.Reset()
+		m.network.Set(lab.WireFault{})
 	}},
 	{name: "the tab is reloaded", cut: true, act: func(m *mileScene) { m.browser.do("reload", nil) }},
 	{name: "the api-service that runs the stream drains and restarts; the network resets in the meantime", cut: true, act: func(m *mileScene) {
 		m.procs[api0].terminate(m.t)
-		m.network.reset()
-		m.network.admit(m.t)
+		m.network.Reset()
 		m.procs[api0].exit(m.t)
 		m.restartHop(api0)
 	}},
@@ -105,7 +106,7 @@ func TestLastMile(t *testing.T) {
 		api:    []string{"--redis", server.url, "--token-key", "for tests", "--cors-origin", page.URL},
 		worker: []string{"--pace", fmt.Sprint(milePace)},
 	})
-	m.network = relayed(t, m.addrs[api0])
+	m.network = wired(t, m.addrs[api0])
 	asks, want := m.wanted(t)
 	var results []*mileResult
 	for i := range miles {
@@ -143,7 +144,7 @@ func (m *mileScene) wanted(t *testing.T) (asks []ask, want []string) {
 func (m *mileScene) round(t *testing.T, r *mileResult, page string, asks []ask, want []string) {
 	t.Helper()
 	n := min(tabsAtOnce, *lastMile-r.readers)
-	from := m.network.addr
+	from := m.network.Addr()
 	if r.mile.from != "" {
 		from = m.addrs[r.mile.from]
 	}

@@ -14,6 +14,7 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 var (
@@ -109,7 +110,7 @@ func TestMigration(t *testing.T) {
 		for _, s := range strikes {
 			victim := rand.IntN(len(w.workers))
 			read := w.passages(t, n, func() {
-				time.Sleep(rand.N(500 * time.Millisecond)) // at a random point of the answers
+				lab.Pause(t.Context(), rand.N(500*time.Millisecond)) // at a random point of the answers
 				s.hit(w.workers[victim], t)
 			})
 			s.mend(w.workers[victim], t)

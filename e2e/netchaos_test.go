@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,51 +23,61 @@ var (
 	netChaosSeed = flag.Uint64("net-chaos-seed", 1, "`seed` of the faults in TestNetworkChaos")
 )
 
-// A netFault is a fault between two hops: of the network in front of a callee, or of the callee.
-type netFault struct {
-	callee string
-	name   string
-	wire   lab.WireFault
-	signal syscall.Signal // SIGSTOP freezes the callee, SIGKILL kills it; 0 for none
+// Outcomes of a request for its client. Other outcomes are the reasons of errors.
+const (
+	done = "completed"
+	cut  = "cut" // the connection broke
+)
+
+// workers are the workers of a chaosPath.
+var workers = []string{lab.Worker0, lab.Worker1}
+
+// A chaosPath is a path of services behind wires.
+type chaosPath struct {
+	t     *testing.T
+	procs map[string]*process  // by hop
+	wires map[string]*lab.Wire // by hop
 }
 
-// drawFault returns the next fault of a seeded schedule.
-func drawFault(random *rand.Rand) netFault {
-	f := netFault{callee: []string{workers[0], workers[1], chatService}[random.IntN(3)]}
-	switch random.IntN(8) {
-	case 0:
-		f.name, f.wire = "drop", lab.WireFault{HoldToCallee: true, HoldToCaller: true}
-	case 1:
-		f.name, f.wire = "drop to the callee", lab.WireFault{HoldToCallee: true}
-	case 2:
-		f.name, f.wire = "drop to the caller", lab.WireFault{HoldToCaller: true}
-	case 3:
-		f.name, f.wire = "delay", lab.WireFault{Delay: time.Duration(1+random.IntN(100)) * time.Millisecond}
-	case 4:
-		f.name, f.wire = "cut in mid-frame", lab.WireFault{Cut: 1 + random.IntN(40)}
-	case 5:
-		f.name, f.wire = "half-open", lab.WireFault{Orphan: true}
-	case 6:
-		f.name, f.signal = "killed", syscall.SIGKILL
-	default:
-		f.name, f.signal = "frozen", syscall.SIGSTOP
-	}
-	return f
+// start starts a hop.
+func (m *chaosPath) start(hop string, args ...string) *process {
+	m.t.Helper()
+	m.procs[hop] = service(m.t, lab.ServiceOf(hop), "127.0.0.1:0", append([]string{"--name", hop}, args...))
+	return m.procs[hop]
+}
+
+// startWired starts a hop behind a wire, on both of its ports, and returns the address of the wire.
+func (m *chaosPath) startWired(hop string, args ...string) string {
+	m.t.Helper()
+	links := freeAddr(m.t)
+	p := m.start(hop, append([]string{"--link-port", links[strings.LastIndexByte(links, ':')+1:]}, args...)...)
+	m.wires[hop] = wired(m.t, p.listening(m.t), links)
+	return m.wires[hop].Addr()
+}
+
+// A hopStrike is a strike of one hop.
+type hopStrike struct {
+	lab.Strike
+	hop string
+}
+
+// draw returns the next strike of a seeded schedule.
+func draw(random *rand.Rand) hopStrike {
+	return hopStrike{lab.Draw(random), []string{workers[0], workers[1], chatService}[random.IntN(3)]}
 }
 
 // TestNetworkChaos puts wires between the hops, and plays a seeded schedule of their faults under
-// load, one or two at a time. Callees are also frozen, and killed. Each request is told how it ended, once; a complete answer has every
-// token once; and the edge logs what the client saw. scripts/chaos plays longer schedules.
+// load, one or two at a time. Callees are also frozen, drained and killed. Each request is told how it
+// ended, once; a complete answer has every token once; and the edge logs what the client saw.
+// scripts/chaos plays longer schedules.
 func TestNetworkChaos(t *testing.T) {
 	tier.Full(t)
-	m := &chaosPath{t: t, addrs: map[string]string{}, procs: map[string]*process{}}
-	wires := map[string]*lab.Wire{}
-	for _, hop := range workers {
-		wires[hop] = m.startWired(hop, "--pace", "100")
-	}
-	wires[chatService] = m.startWired(chatService, "--worker", wires[workers[0]].Addr()+","+wires[workers[1]].Addr())
-	m.startHop(api0, "--chat", wires[chatService].Addr())
-	w := &whence{topology: separate, api: m.addrs[api0], worker: m.addrs[workers[0]]}
+	m := &chaosPath{t: t, procs: map[string]*process{}, wires: map[string]*lab.Wire{}}
+	first := m.startWired(workers[0], "--pace", "100", "--drain", "200ms")
+	second := m.startWired(workers[1], "--pace", "100", "--drain", "200ms")
+	chat := m.startWired(chatService, "--worker", first+","+second, "--drain", "200ms")
+	edge := m.start(api0, "--chat", chat)
+	w := &whence{topology: separate, api: edge.listening(t), worker: m.procs[workers[0]].listening(t)}
 	w.connected(t)
 	want := w.answer(t, greedy(short))
 
@@ -86,7 +95,7 @@ func TestNetworkChaos(t *testing.T) {
 				ids[id] = outcome
 				mu.Unlock()
 				if outcome != done {
-					time.Sleep(100 * time.Millisecond) // clients back off
+					lab.Pause(t.Context(), 100*time.Millisecond) // clients back off
 				}
 			}
 		})
@@ -94,20 +103,24 @@ func TestNetworkChaos(t *testing.T) {
 	random := rand.New(rand.NewPCG(*netChaosSeed, 0))
 	var schedule []string
 	for begun := time.Now(); time.Since(begun) < *netChaosFor; {
-		faults := []netFault{drawFault(random)}
-		if second := drawFault(random); random.IntN(2) == 0 && second.callee != faults[0].callee {
-			faults = append(faults, second)
+		strikes := []hopStrike{draw(random)}
+		if other := draw(random); random.IntN(2) == 0 && other.hop != strikes[0].hop {
+			strikes = append(strikes, other)
 		}
 		lasts := time.Duration(100+random.IntN(1900)) * time.Millisecond
-		for _, f := range faults {
-			schedule = append(schedule, fmt.Sprintf("%s: %s for %v", f.callee, f.name, lasts))
-			m.inject(f, wires[f.callee])
+		for _, s := range strikes {
+			schedule = append(schedule, fmt.Sprintf("%s: %s for %v", s.hop, s.Name, lasts))
+			if err := s.Hit(m.procs[s.hop].Process, m.wires[s.hop]); err != nil {
+				t.Fatal(err)
+			}
 		}
-		time.Sleep(lasts)
-		for _, f := range faults {
-			m.heal(f, wires[f.callee])
+		lab.Pause(t.Context(), lasts)
+		for _, s := range strikes {
+			if err := s.Mend(m.procs[s.hop].Process, m.wires[s.hop]); err != nil {
+				t.Fatal(err)
+			}
 		}
-		time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+		lab.Pause(t.Context(), time.Duration(random.IntN(500))*time.Millisecond)
 	}
 	over.Store(true)
 	wg.Wait()
@@ -115,9 +128,16 @@ func TestNetworkChaos(t *testing.T) {
 	w.ready(t)
 	polltest.Eventually(t, "the path answers again", func() bool { return w.post(t, greedy(short)).status == http.StatusOK })
 	w.idle(t)
-	b := m.endings()
+	edge.terminate(t)
+	edge.exit(t)
+	logged := map[string][]string{}
+	for _, r := range edge.Records() {
+		if r.Msg == "stream ended" || r.Msg == "request refused" {
+			logged[r.Stream] = append(logged[r.Stream], r.Reason)
+		}
+	}
 	for id, outcome := range ids {
-		if ends := b[api0][id]; len(ends) != 1 || ends[0].reason != outcome {
+		if ends := logged[id]; len(ends) != 1 || ends[0] != outcome {
 			t.Errorf("%s: the client saw %s, the edge logged %v", id, outcome, ends)
 		}
 	}
@@ -126,41 +146,6 @@ func TestNetworkChaos(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("replay with -net-chaos-seed %d; the schedule was\n%s", *netChaosSeed, strings.Join(schedule, "\n"))
-	}
-}
-
-// startWired starts a hop behind a wire, on both of its ports.
-func (m *chaosPath) startWired(hop string, args ...string) *lab.Wire {
-	m.t.Helper()
-	links := freeAddr(m.t)
-	m.startHop(hop, append([]string{"--link-port", links[strings.LastIndexByte(links, ':')+1:]}, args...)...)
-	w, err := lab.NewWire(m.addrs[hop], links)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.t.Cleanup(w.End)
-	return w
-}
-
-func (m *chaosPath) inject(f netFault, w *lab.Wire) {
-	switch f.signal {
-	case 0:
-		w.Set(f.wire)
-	case syscall.SIGKILL:
-		m.procs[f.callee].kill(m.t)
-	default:
-		m.procs[f.callee].signal(m.t, f.signal)
-	}
-}
-
-func (m *chaosPath) heal(f netFault, w *lab.Wire) {
-	switch f.signal {
-	case 0:
-		w.Set(lab.WireFault{})
-	case syscall.SIGKILL:
-		m.procs[f.callee].relaunch(m.t)
-	default:
-		m.procs[f.callee].signal(m.t, syscall.SIGCONT)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // proxies are common proxies in front of api-service. start starts the proxy in front of w, and
@@ -147,9 +149,9 @@ func TestOldClientsGetNoChunks(t *testing.T) {
 		if h := header.String(); !strings.Contains(h, " 200 OK\r\n") || strings.Contains(h, "chunked") || !strings.Contains(h, "Connection: close\r\n") {
 			t.Errorf("the header is %q", h)
 		}
-		l := &live{frames: r}
+		l := &live{events: lab.NewEvents(r)}
 		for {
-			if _, err := l.next(); err == io.EOF { //nolint:errorlint // frame returns it unwrapped
+			if _, err := l.next(); err == io.EOF { //nolint:errorlint // Next returns it unwrapped
 				break
 			} else if err != nil {
 				t.Fatal(err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"net/http"
@@ -60,8 +59,8 @@ type reader struct {
 	names []string // of events that are not deltas
 	err   *refusal // if the stream failed
 
-	resp *http.Response
-	r    *bufio.Reader
+	resp   *http.Response
+	events *lab.Events
 }
 
 // read returns an unconnected reader of a stream at an api-service.
@@ -89,7 +88,7 @@ func (r *reader) connect() int {
 	if r.resp, err = by.RoundTrip(req); err != nil {
 		r.t.Fatal(err)
 	}
-	r.r = bufio.NewReader(r.resp.Body)
+	r.events = lab.NewEvents(r.resp.Body)
 	return r.resp.StatusCode
 }
 
@@ -104,38 +103,27 @@ func (r *reader) cut() {
 func (r *reader) next() (ok bool) {
 	r.t.Helper()
 	for {
-		f, err := frame(r.r)
+		e, err := r.events.Next()
 		if err != nil {
 			return false
 		}
-		var id, name, data string
-		for line := range strings.SplitSeq(f, "\n") {
-			switch field, value, _ := strings.Cut(line, ": "); field {
-			case "id":
-				id = value
-			case "event":
-				name = value
-			case "data":
-				data = value
-			}
+		if e.Comment != "" {
+			continue
 		}
-		if data == "" {
-			continue // a hint, or a comment
+		if e.ID == "" || e.ID == r.last {
+			r.t.Fatalf("an event has the id %q after %q: %q", e.ID, r.last, e.Data)
 		}
-		if id == "" || id == r.last {
-			r.t.Fatalf("an event has the id %q after %q: %q", id, r.last, f)
-		}
-		r.last = id
+		r.last = e.ID
 		var d struct {
 			Text  string
 			Error *refusal
 		}
-		if err := json.Unmarshal([]byte(data), &d); err != nil {
-			r.t.Fatalf("%q: %v", f, err)
+		if err := json.Unmarshal([]byte(e.Data), &d); err != nil {
+			r.t.Fatalf("%q: %v", e.Data, err)
 		}
 		r.text.WriteString(d.Text)
-		if name != "delta" {
-			r.names = append(r.names, name)
+		if e.Name != "delta" {
+			r.names = append(r.names, e.Name)
 		}
 		if d.Error != nil {
 			r.err = d.Error

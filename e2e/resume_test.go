@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestReaderIsCutAHundredTimes(t *testing.T) {
@@ -61,28 +60,6 @@ func TestReadersOfOneStreamGetOneStop(t *testing.T) {
 				t.Errorf("%s logged %s", hop, got.Reason)
 			}
 		}
-		w.idle(t)
-	})
-}
-
-func TestUnreadStreamEndsAfterItsLinger(t *testing.T) {
-	eachTopology(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence) {
-		m := w.makeStream(t, greedy(long), "X-Leave", "linger:2s")
-		r := m.read(t, w.api).begun()
-		time.Sleep(3 * time.Second) // the stream has a reader, so it must not end
-		if !r.next() {
-			t.Fatal("the stream ended although it had a reader")
-		}
-		r.cut()
-		begun := time.Now()
-		w.clientGone(t, m.ID)
-		if took := time.Since(begun); took < 1500*time.Millisecond {
-			t.Errorf("the stream ended %v after its reader had left", took)
-		}
-		if r.connect() != http.StatusOK {
-			t.Fatal("the ended stream cannot be read")
-		}
-		r.rest().failed("client_gone: client > api-service")
 		w.idle(t)
 	})
 }

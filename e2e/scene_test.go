@@ -142,13 +142,13 @@ func (s *scene) openFlowing() (*net.TCPConn, *bufio.Reader) {
 	s.t.Helper()
 	conn := s.dial(s.t, greedy(long, "stream", true), s.id)
 	r := bufio.NewReader(conn)
-	for events := 0; events < 3; {
-		line, err := r.ReadString('\n')
-		if err != nil {
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for events, n := lab.NewEvents(resp.Body), 0; n < 3; n++ {
+		if _, err := events.Next(); err != nil {
 			s.t.Fatal(err)
-		}
-		if strings.HasPrefix(line, "data: ") {
-			events++
 		}
 	}
 	return conn, r

@@ -211,16 +211,15 @@ func TestBodiesHaveTheShapeThatOpenAIDescribes(t *testing.T) {
 		running.begun(t)
 		w.all()[0].terminate(t)
 		for {
-			f, err := frame(running.frames)
+			e, err := running.events.Next()
 			if err != nil {
 				t.Fatalf("there was no error: %v", err)
 			}
-			data := strings.TrimPrefix(f, "data: ")
-			if strings.HasPrefix(data, `{"error"`) {
-				errorShape.want(t, "error in a stream", []byte(data))
+			if strings.HasPrefix(e.Data, `{"error"`) {
+				errorShape.want(t, "error in a stream", []byte(e.Data))
 				break
 			}
-			chunkShape.want(t, "chunk", []byte(data))
+			chunkShape.want(t, "chunk", []byte(e.Data))
 		}
 		w.all()[0].exit(t)
 	})

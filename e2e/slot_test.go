@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // oneSlot lets one stream run slowly and one stream wait.
@@ -50,9 +51,9 @@ func TestKilledCurlFreesTheSlot(t *testing.T) {
 		defer cmd.Wait()
 		watchdog := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		defer watchdog.Stop()
-		r := bufio.NewReader(out)
+		events := lab.NewEvents(out)
 		for range 3 { // role and some text
-			if _, err := frame(r); err != nil {
+			if _, err := events.Next(); err != nil {
 				t.Fatal(err)
 			}
 		}

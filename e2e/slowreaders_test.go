@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +26,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -174,7 +174,7 @@ func TestSlowReadersDelayNoOtherStream(t *testing.T) {
 			readers[i].by = by
 			readers[i].begun()
 			entered <- struct{}{}
-			trickle(readers[i].resp.Body, readers[i].r, over)
+			trickle(readers[i].resp.Body, over)
 		})
 	}
 	for range readers {
@@ -186,7 +186,7 @@ func TestSlowReadersDelayNoOtherStream(t *testing.T) {
 	}
 	all := time.Since(begun)
 	with := w.gaps(t, *besideThem)
-	time.Sleep(time.Until(begun.Add(*slowFor)))
+	lab.Pause(t.Context(), time.Until(begun.Add(*slowFor)))
 	polltest.Eventually(t, "all streams have ended, whatever their readers do", func() bool { return w.live(t) == 0 })
 	during := residentMemory(t, api)
 	close(over)
@@ -236,14 +236,14 @@ func (w *whence) live(t *testing.T) int {
 
 // trickle reads a byte per second until its connection has ended. When over is closed, trickle
 // closes the connection.
-func trickle(body io.Closer, r *bufio.Reader, over <-chan struct{}) {
+func trickle(body io.ReadCloser, over <-chan struct{}) {
 	defer body.Close()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if _, err := r.ReadByte(); err != nil {
+			if _, err := body.Read(make([]byte, 1)); err != nil {
 				return
 			}
 		case <-over:

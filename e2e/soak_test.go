@@ -18,6 +18,7 @@ import (
 
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 )
 
 var (
@@ -49,7 +50,7 @@ func (w *whence) footprints(t *testing.T) map[*process]footprint {
 			polltest.Eventually(t, p.Name+": "+gauge+" is 0", func() bool { return p.scrape(t).Sum(gauge) == 0 })
 		}
 	}
-	time.Sleep(soakSettle)
+	lab.Pause(t.Context(), soakSettle)
 	for _, p := range w.all() {
 		s := p.scrape(t)
 		all[p] = footprint{residentMemory(t, p), s.Sum("go_goroutines"), s.Sum("process_open_fds")}

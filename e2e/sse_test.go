@@ -3,10 +3,14 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // stream requests a stream and returns all of its bytes.
@@ -24,22 +28,19 @@ func (w *whence) stream(t *testing.T, a ask, id string) reply {
 	return r
 }
 
-// events returns the data of a stream's frames. One blank line must follow each frame.
-func events(t *testing.T, body []byte) []string {
+// events returns the data of a stream's events, which have nothing else.
+func events(t *testing.T, body []byte) (all []string) {
 	t.Helper()
-	text, ok := strings.CutSuffix(string(body), "\n\n")
-	if !ok {
-		t.Fatalf("the stream ends with %q", text[max(0, len(text)-20):])
-	}
-	frames := strings.Split(text, "\n\n")
-	for i, f := range frames {
-		data, ok := strings.CutPrefix(f, "data: ")
-		if !ok || strings.ContainsAny(data, "\r\n") {
-			t.Fatalf("frame %d is not one data line: %q", i, f)
+	for e := lab.NewEvents(bytes.NewReader(body)); ; {
+		one, err := e.Next()
+		switch {
+		case errors.Is(err, io.EOF) && len(all) > 0:
+			return all
+		case err != nil, one.Comment != "", one.ID != "", one.Name != "":
+			t.Fatalf("after %d events: %+v, %v", len(all), one, err)
 		}
-		frames[i] = data
+		all = append(all, one.Data)
 	}
-	return frames
 }
 
 func TestChunksHaveTheOrderThatSDKsExpect(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/internal/tier"
 )
 
 // behind returns a request for a background response.
@@ -112,47 +111,6 @@ func TestOpenAIGoUsesStoredResponses(t *testing.T) {
 // sdkOf returns a client of one replica.
 func (s *scene) sdkOf(hop string) openai.Client {
 	return openai.NewClient(option.WithBaseURL("http://"+s.addrs[hop]+"/v1"), option.WithAPIKey("unused"), option.WithMaxRetries(0))
-}
-
-// TestStoredResponseSurvivesItsApiService: the api-service is killed in mid-stream, and its client
-// continues after its last event at the other replica.
-func TestStoredResponseSurvivesItsApiService(t *testing.T) {
-	tier.Full(t)
-	t.Parallel()
-	s, _ := replicas(t, "40")
-	here, there := s.sdkOf(api0), s.sdkOf(api1)
-	want := wholeResponse(t, &there, behindAtOnce(long, 150)).OutputText()
-	stream := here.Responses.NewStreaming(t.Context(), behind(long, 150))
-	var all eventTail
-	all.take(t, stream, 15)
-	id := "resp_" + strings.SplitN(strings.SplitN(all.raw[0], `"id":"resp_`, 2)[1], `"`, 2)[0]
-	var other eventTail // of a reader at the other replica
-	reading := after(t, &there, id, -1)
-	other.take(t, reading, 15)
-	s.procs[api0].kill(t)
-	all.take(t, stream, allEvents)
-	all.take(t, after(t, &there, id, all.last.SequenceNumber), allEvents)
-	other.take(t, reading, allEvents)
-	var again eventTail
-	again.take(t, after(t, &there, id, -1), allEvents)
-	if all.text.String() != want || all.last.Type != "response.incomplete" || all.last.Response.OutputText() != want {
-		t.Errorf("the client has %q, want %q; the last event is %s", all.text.String(), want, all.last.RawJSON())
-	}
-	for name, e := range map[string]*eventTail{"the other reader": &other, "a late reader": &again} {
-		if strings.Join(e.raw, "\n") != strings.Join(all.raw, "\n") {
-			t.Errorf("%s has\n%s\nthe client has\n%s", name, strings.Join(e.raw, "\n"), strings.Join(all.raw, "\n"))
-		}
-	}
-	if number := all.last.SequenceNumber; number < 1_000_000_000 {
-		t.Errorf("the last event has the number %d, which is not from the second instance", number)
-	}
-	if got := awaitResponse(t, &there, id); got.OutputText() != want {
-		t.Errorf("%s", got.RawJSON())
-	}
-	s.id = strings.TrimPrefix(id, "resp_")
-	if got := s.logged(api1); got != "completed: engine > llm-worker/0 > chat-service > api-service/1" {
-		t.Error("the replica logged", got)
-	}
 }
 
 // behindAtOnce returns the request of behind in the foreground.

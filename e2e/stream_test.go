@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // A chunk is the data of one event of a stream.
@@ -30,7 +31,7 @@ type chunk struct {
 type live struct {
 	id     string // of the stream
 	resp   *http.Response
-	frames *bufio.Reader
+	events *lab.Events
 	ending
 }
 
@@ -60,7 +61,7 @@ func (w *whence) open(t *testing.T, a ask) *live {
 }
 
 func newLive(resp *http.Response) *live {
-	return &live{id: resp.Header.Get(idName), resp: resp, frames: bufio.NewReader(resp.Body)}
+	return &live{id: resp.Header.Get(idName), resp: resp, events: lab.NewEvents(resp.Body)}
 }
 
 // close closes the client's connection if the stream runs.
@@ -69,20 +70,16 @@ func (l *live) close() { _ = l.resp.Body.Close() }
 // next reads one event. io.EOF means that the body ended normally.
 func (l *live) next() (chunk, error) {
 	var c chunk
-	frame, err := frame(l.frames)
-	if err != nil {
+	e, err := l.events.Next()
+	if err != nil || e.Comment != "" {
 		return c, err
 	}
-	data, ok := strings.CutPrefix(frame, "data: ")
-	if !ok {
-		return c, nil // a comment
-	}
-	if data == "[DONE]" {
+	if e.Data == lab.Done {
 		l.done = true
 		return c, nil
 	}
-	if err := json.Unmarshal([]byte(data), &c); err != nil {
-		return c, fmt.Errorf("event %q: %w", data, err)
+	if err := json.Unmarshal([]byte(e.Data), &c); err != nil {
+		return c, fmt.Errorf("event %q: %w", e.Data, err)
 	}
 	for _, choice := range c.Choices {
 		if choice.Delta.Content != nil {
@@ -142,24 +139,4 @@ func (l *live) failed(t *testing.T) *refusal {
 		t.Fatalf("error %+v, [DONE] %t, finish_reason %q", e.err, e.done, e.finish)
 	}
 	return e.err
-}
-
-// errCut is the end of a body in the middle of a frame.
-var errCut = errors.New("the body ends in the middle of a frame")
-
-// frame reads up to a blank line and returns the text before it.
-func frame(r *bufio.Reader) (string, error) {
-	var b strings.Builder
-	for {
-		line, err := r.ReadString('\n')
-		switch {
-		case err != nil && b.Len()+len(line) > 0:
-			return "", errors.Join(errCut, err)
-		case err != nil:
-			return "", err
-		case line == "\n":
-			return strings.TrimSuffix(b.String(), "\n"), nil
-		}
-		b.WriteString(line)
-	}
 }

@@ -204,7 +204,7 @@ func TestChoicesResumeWhereTheyWereCut(t *testing.T) {
 		}
 		delete(body, "model")
 		proxy := cutting(t, w.api, 3, 5)
-		s, err := caller(t, proxy.url(), client.Options{}).Stream(t.Context(), client.Request{Model: model, Extra: body})
+		s, err := caller(t, "http://"+proxy.Addr(), client.Options{}).Stream(t.Context(), client.Request{Model: model, Extra: body})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // llamaVersion must equal the version in scripts/goldens-engine.
@@ -133,7 +134,7 @@ func (p *process) ticks(t *testing.T) int {
 func (p *process) busyFor(t *testing.T, d time.Duration) int {
 	t.Helper()
 	before := p.ticks(t)
-	time.Sleep(d) // the measured interval
+	lab.Pause(t.Context(), d) // the measured interval
 	return p.ticks(t) - before
 }
 

@@ -1,17 +1,16 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/internal/wstest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // An apiStream is a stream of another API than POST /v1/chat/completions, after its first text.
@@ -150,16 +149,16 @@ func (s *scene) drain(hop string) {
 
 // A messageStream is a stream of POST /v1/messages.
 type messageStream struct {
-	t      *testing.T
-	body   io.Closer
-	frames *bufio.Reader
+	t    *testing.T
+	body io.Closer
+	in   *lab.Events
 }
 
 // openMessage requests a message and returns at the first text.
 func openMessage(s *scene) apiStream {
 	s.t.Helper()
 	resp := s.openOver("/v1/messages", messageOf(long, true))
-	m := &messageStream{t: s.t, body: resp.Body, frames: bufio.NewReader(resp.Body)}
+	m := &messageStream{t: s.t, body: resp.Body, in: lab.NewEvents(resp.Body)}
 	s.t.Cleanup(m.close)
 	for {
 		if name, data := m.next(); name == "content_block_delta" {
@@ -175,15 +174,14 @@ func (m *messageStream) close() { _ = m.body.Close() }
 // next reads one event. The name "" means the end of the body.
 func (m *messageStream) next() (name, data string) {
 	m.t.Helper()
-	text, err := frame(m.frames)
+	e, err := m.in.Next()
 	switch {
 	case errors.Is(err, io.EOF):
 		return "", ""
 	case err != nil:
 		m.t.Fatalf("the message was cut: %v", err)
 	}
-	name, data, _ = strings.Cut(strings.TrimPrefix(text, "event: "), "\ndata: ")
-	return name, data
+	return e.Name, e.Data
 }
 
 // failed implements apiStream. The failure is one error event.
@@ -228,7 +226,7 @@ func (m *messageStream) refusal(kind, data string) *refusal {
 type response struct {
 	t      *testing.T
 	body   io.Closer
-	frames *bufio.Reader
+	in     *lab.Events
 	events int
 }
 
@@ -250,7 +248,7 @@ type responseEvent struct {
 func openResponse(s *scene) apiStream {
 	s.t.Helper()
 	resp := s.openOver("/v1/responses", ask{"model": model, "temperature": 0, "stream": true, "store": false, "input": long})
-	l := &response{t: s.t, body: resp.Body, frames: bufio.NewReader(resp.Body)}
+	l := &response{t: s.t, body: resp.Body, in: lab.NewEvents(resp.Body)}
 	s.t.Cleanup(l.close)
 	for {
 		e, err := l.next()
@@ -268,16 +266,12 @@ func (l *response) close() { _ = l.body.Close() }
 // next reads one event. A comment is an event without a type.
 func (l *response) next() (e responseEvent, err error) {
 	l.t.Helper()
-	text, err := frame(l.frames)
-	if err != nil {
+	event, err := l.in.Next()
+	if err != nil || event.Comment != "" {
 		return e, err
 	}
-	_, data, ok := strings.Cut(text, "data: ")
-	if !ok {
-		return e, nil
-	}
-	if err := json.Unmarshal([]byte(data), &e); err != nil || e.Sequence != l.events {
-		l.t.Fatalf("event %d is %s: %v", l.events, text, err)
+	if err := json.Unmarshal([]byte(event.Data), &e); err != nil || e.Sequence != l.events {
+		l.t.Fatalf("event %d is %s: %v", l.events, event.Data, err)
 	}
 	l.events++
 	return e, nil

@@ -19,6 +19,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -446,7 +447,7 @@ func (s *scene) requestUnread(more ...any) {
 	s.ask(s.t, s.narrow(), greedy(long, append(more, "stream", true, "ignore_eos", true)...), s.id)
 	before, same := uint64(0), 0
 	polltest.Eventually(s.t, "the edge has stopped writing", func() bool { // a blocked write gives no signal
-		time.Sleep(50 * time.Millisecond)
+		lab.Pause(s.t.Context(), 50*time.Millisecond)
 		if n := s.written(); n == 0 || n != before {
 			before, same = n, 0
 			return false

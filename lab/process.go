@@ -249,3 +249,14 @@ func Await(ctx context.Context, what string, ok func() bool) error {
 	}
 	return nil
 }
+
+// Pause waits, as a schedule of faults or a pace of requests says, but not after the end of ctx. It
+// decides nothing.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -23,8 +23,10 @@ func echoThrough(t *testing.T) (*Wire, net.Conn) {
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(c, c)
-			_ = c.Close()
+			go func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			}()
 		}
 	}()
 	w, err := NewWire(echo.Addr().String())
@@ -32,11 +34,7 @@ func echoThrough(t *testing.T) (*Wire, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.End)
-	c, err := net.Dial("tcp", w.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := dialWire(t, w)
 	if _, err := c.Write([]byte("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -46,17 +44,17 @@ func echoThrough(t *testing.T) (*Wire, net.Conn) {
 	return w, c
 }
 
-// TestADroppingWireIsSilent: after Drop, no byte arrives and the connection stays open.
-func TestADroppingWireIsSilent(t *testing.T) {
+// TestAPartitionIsSilent: no byte arrives and the connection stays open.
+func TestAPartitionIsSilent(t *testing.T) {
 	w, c := echoThrough(t)
-	w.Drop()
+	w.Set(Partition)
 	if _, err := c.Write([]byte("b")); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	_, err := c.Read(make([]byte, 1))
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after Drop, a read ends with %v", err)
+		t.Errorf("in a partition, a read ends with %v", err)
 	}
 }
 
@@ -147,5 +145,85 @@ func TestOrphansStayOpen(t *testing.T) {
 	_ = callee.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := callee.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after the fault, a read of the callee ends with %v", err)
+	}
+}
+
+// TestRefusedConnectionsAreReset: existing and new connections are reset, and others after the fault
+// are not.
+func TestRefusedConnectionsAreReset(t *testing.T) {
+	w, c := echoThrough(t)
+	w.Set(WireFault{Refuse: true})
+	conns := []net.Conn{c}
+	if late, err := net.Dial("tcp", w.Addr()); err == nil { // the reset may come while it connects
+		defer late.Close()
+		conns = append(conns, late)
+	}
+	for _, conn := range conns {
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a read ends with %v", err)
+		}
+	}
+	w.Set(WireFault{})
+	again := dialWire(t, w)
+	_ = again.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := again.Write([]byte("b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(again, make([]byte, 1)); err != nil {
+		t.Errorf("after the fault: %v", err)
+	}
+}
+
+// dialWire opens a connection through a wire.
+func dialWire(t *testing.T, w *Wire) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", w.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestAnEndPassesAfterItsBytes: what a service sent before it closed its side arrives.
+func TestAnEndPassesAfterItsBytes(t *testing.T) {
+	_, c := echoThrough(t)
+	if _, err := c.Write([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if got, err := io.ReadAll(c); string(got) != "last" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestAnswersAreCutOnceEach: the next n connections with an answer end within it.
+func TestAnswersAreCutOnceEach(t *testing.T) {
+	w, _ := echoThrough(t)
+	w.CutAnswers(2, 1)
+	for i := range 3 {
+		c := dialWire(t, w)
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		cut := false
+		for range maxUncut + 1 {
+			if _, err := c.Write([]byte("abc")); err != nil {
+				cut = true
+				break
+			}
+			if _, err := io.ReadFull(c, make([]byte, 3)); err != nil {
+				cut = true
+				break
+			}
+		}
+		if cut != (i < 2) {
+			t.Errorf("connection %d: cut %t", i, cut)
+		}
+	}
+	if w.Uncut() != 0 {
+		t.Errorf("%d are left", w.Uncut())
 	}
 }

@@ -19,7 +19,13 @@ type WireFault struct {
 	// Orphan resets callers and keeps their callees' connections open and silent until the next fault,
 	// as if the callers had lost their power.
 	Orphan bool
+	// Refuse resets all connections, and new ones, until the next fault.
+	Refuse bool
 }
+
+// Partition holds all bytes: connections remain open and new ones are accepted, and the services hear
+// nothing, as behind a firewall that drops packets.
+var Partition = WireFault{HoldToCallee: true, HoldToCaller: true}
 
 // wireFaults holds the current fault of a wire.
 type wireFaults struct {
@@ -38,11 +44,18 @@ func (f *wireFaults) get() (now WireFault, changed <-chan struct{}) {
 
 // Set replaces the fault of all connections. The zero WireFault heals the wire.
 func (w *Wire) Set(f WireFault) {
-	w.faults.mu.Lock()
-	defer w.faults.mu.Unlock()
-	w.faults.now = f
-	close(w.faults.changed)
-	w.faults.changed = make(chan struct{})
+	w.faults.set(f)
+	if f.Refuse {
+		w.Reset()
+	}
+}
+
+func (f *wireFaults) set(now WireFault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = now
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // admit waits until bytes may pass, and returns how many of n. ok is false if the connection ends
@@ -75,7 +88,7 @@ func (w *Wire) admit(n int, toCallee bool) (pass int, ok bool) {
 }
 
 // orphan resets the caller's end of a connection when an Orphan fault begins, until over is closed.
-func (w *Wire) orphan(near net.Conn, over <-chan struct{}) {
+func (w *Wire) orphan(near *net.TCPConn, over <-chan struct{}) {
 	for {
 		f, changed := w.faults.get()
 		if f.Orphan {

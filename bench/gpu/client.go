@@ -1,15 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/whence-dev/whence/lab"
 )
 
 // An ask is a request for a stream of text.
@@ -67,37 +68,37 @@ func (s *stand) stream(ctx context.Context, a ask) (*result, error) {
 		}
 		return r, err
 	}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 4<<20)
-	for lines.Scan() {
-		data, isData := strings.CutPrefix(lines.Text(), "data: ")
-		if !isData {
+	for events := lab.NewEvents(resp.Body); ; {
+		e, err := events.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return r, nil
+		case err != nil:
+			return r, err
+		case e.Comment != "":
 			continue
-		}
-		if data == "[DONE]" {
+		case e.Data == lab.Done:
 			r.done = true
 			continue
 		}
 		before := len(r.ids)
-		if err := r.take([]byte(data)); err != nil {
+		if err := r.take([]byte(e.Data)); err != nil {
 			return r, err
 		}
 		if len(r.ids) == before {
 			continue
 		}
-		now := time.Now()
 		if before == 0 {
-			r.ttft = now.Sub(begun)
+			r.ttft = e.At.Sub(begun)
 		} else {
-			r.gap = max(r.gap, now.Sub(r.lastRead))
+			r.gap = max(r.gap, e.At.Sub(r.lastRead))
 		}
-		r.lastRead = now
+		r.lastRead = e.At
 		if a.each != nil && !a.each(r) {
 			r.left = true
 			return r, nil
 		}
 	}
-	return r, lines.Err()
 }
 
 // request returns the request of a stream of text completions.

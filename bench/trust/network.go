@@ -10,11 +10,13 @@ import (
 )
 
 var networkRows = []trial.Row{
-	partitioned("packets to llm-worker are dropped, another one continues", lab.LLMWorker, (*lab.Wire).Drop),
+	partitioned("packets to llm-worker are dropped, another one continues", lab.LLMWorker, drop),
 	partitioned("connections to llm-worker are rejected, another one continues", lab.LLMWorker, (*lab.Wire).Reject),
-	partitioned("packets to chat-service are dropped, another one continues", lab.ChatService, (*lab.Wire).Drop),
+	partitioned("packets to chat-service are dropped, another one continues", lab.ChatService, drop),
 	partitioned("connections to chat-service are rejected, another one continues", lab.ChatService, (*lab.Wire).Reject),
 }
+
+func drop(w *lab.Wire) { w.Set(lab.Partition) }
 
 // partitioned returns the row of a service that its callers can no longer reach, while another instance
 // is available.

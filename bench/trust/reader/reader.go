@@ -3,7 +3,6 @@
 package reader
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -110,30 +110,31 @@ func (r *Reader) answer(resp *http.Response) error {
 		r.Ending, r.Err = Refused, errorOf(body)
 		return err
 	}
-	return r.lines(resp.Body)
+	return r.read(resp.Body)
 }
 
 // Scan reads the events of an answer that another process has received. The stream was left if it has no ending.
 func (r *Reader) Scan(in io.Reader) {
 	r.Ending = Cut
-	if err := r.lines(in); errors.Is(err, io.EOF) && r.Ending == Cut {
+	if err := r.read(in); (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && r.Ending == Cut {
 		r.Ending = Left
 	}
 }
 
-// lines reads the lines of server-sent events until their end.
-func (r *Reader) lines(in io.Reader) error {
-	lines := bufio.NewReader(in)
-	for {
-		line, err := lines.ReadString('\n')
+// read reads server-sent events until their end.
+func (r *Reader) read(in io.Reader) error {
+	for events := lab.NewEvents(in); ; {
+		e, err := events.Next()
+		if errors.Is(err, lab.ErrFormat) {
+			r.Ending = Cut // although there was an ending before
+		}
 		if err != nil {
 			return err
 		}
-		data, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "data: ")
-		if !ok {
+		if e.Comment != "" {
 			continue
 		}
-		if err := r.event(data, time.Now()); err != nil {
+		if err := r.event(e.Data, e.At); err != nil {
 			return err
 		}
 	}
@@ -147,7 +148,7 @@ func (r *Reader) event(data string, at time.Time) error {
 		r.Ending = Cut
 		return fmt.Errorf("after the ending %d: %s", was, data)
 	}
-	if data == "[DONE]" {
+	if data == lab.Done {
 		if !r.chosen {
 			return errors.New("[DONE] without a finish_reason")
 		}
