@@ -34,6 +34,8 @@ type Options struct {
 	// Rank is the data-parallel rank of the server that the engine uses; the zero value means that the
 	// server chooses one for each request.
 	Rank Rank
+	// ProbeInterval is the time between health probes; 0 means a second.
+	ProbeInterval time.Duration
 	// Log receives messages that are not about the ending of a single stream; nil means none.
 	Log *slog.Logger
 }

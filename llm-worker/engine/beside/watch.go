@@ -1,6 +1,7 @@
 package beside
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,11 +15,9 @@ import (
 )
 
 const (
-	// probeInterval is the time between health probes. After maxMisses late probes in a row the
-	// server is unhealthy: a busy server may be late. A server that refuses the connection is
-	// unhealthy at once.
-	probeInterval = time.Second
-	maxMisses     = 3
+	// After maxMisses late probes in a row the server is unhealthy: a busy server may be late. A server
+	// that refuses the connection is unhealthy at once.
+	maxMisses = 3
 	// AskTimeout bounds a health probe, which generates nothing.
 	AskTimeout = time.Second
 	// TryTimeout bounds a trial, which may have to wait in the server's queue.
@@ -32,10 +31,10 @@ const (
 // by one goroutine at a time, so it may keep state.
 type Look func(ctx context.Context, was *Upstream, doubt bool) (*Upstream, error)
 
-// Watch probes the server every probeInterval until ctx is done. It calls changed when the health
+// Watch probes the server every ProbeInterval until ctx is done. It calls changed when the health
 // has changed; before the first call the server counts as unhealthy.
 func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
-	tick := time.NewTicker(probeInterval)
+	tick := time.NewTicker(cmp.Or(e.opts.ProbeInterval, time.Second))
 	defer tick.Stop()
 	w := watch{engine: e}
 	w.probed = make(chan struct{}, 1)

@@ -224,7 +224,7 @@ func watchedModel(t testing.TB, model *lexicon.Model, trusted *x509.CertPool, ur
 	t.Helper()
 	lines := new(logtest.Log)
 	opts := openai.Options{
-		Options: beside.Options{Upstream: url, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}, Prompt: openai.PromptAuto,
+		Options: beside.Options{Upstream: url, Name: "tiny", MaxRunning: 32, ProbeInterval: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(lines, nil))}, Prompt: openai.PromptAuto,
 	}
 	for _, c := range change {
 		c(&opts)

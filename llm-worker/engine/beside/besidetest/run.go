@@ -42,7 +42,7 @@ type Subject struct {
 // Watched starts an engine on a server, and returns the engine and the changes of its health.
 func (s *Subject) Watched(t testing.TB, addr string) (e Engine, health chan bool) {
 	t.Helper()
-	e, err := s.New(beside.Options{Upstream: addr, MaxRunning: 32, Log: slog.New(slog.DiscardHandler)})
+	e, err := s.New(beside.Options{Upstream: addr, MaxRunning: 32, ProbeInterval: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
