@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -51,7 +52,7 @@ func exchangePausing(t *testing.T, url, request string, resume func()) string {
 	var answer []byte
 	for buf, paused := make([]byte, 4096), false; ; {
 		n, err := conn.Read(buf)
-		if answer = append(answer, buf[:n]...); err == io.EOF {
+		if answer = append(answer, buf[:n]...); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatalf("%v after %q", err, answer)
