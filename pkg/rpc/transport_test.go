@@ -161,15 +161,15 @@ var perServer = []transport{wires[0], wires[1], wires[4]}
 
 func TestMain(m *testing.M) {
 	klog.SetOutput(io.Discard)
-	leaktest.Main(stopped{m})
+	leaktest.Main(testRun{m})
 }
 
-// stopped runs tests, and waits until their servers have stopped.
-type stopped struct{ *testing.M }
+// A testRun runs tests, and waits until their servers have stopped.
+type testRun struct{ *testing.M }
 
-func (s stopped) Run() int {
+func (r testRun) Run() int {
 	defer stopping.Wait()
-	return s.M.Run()
+	return r.M.Run()
 }
 
 func engineAt(cc grpc.ClientConnInterface, self, peer string) engine {
