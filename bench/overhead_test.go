@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 
 	"github.com/whence-dev/whence/bench"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -120,6 +121,6 @@ func slice(b *testing.B, p *bench.Path) float64 {
 		})
 	}
 	wg.Wait()
-	time.Sleep(30 * time.Millisecond) // spans are exported after the streams end
+	lab.Pause(b.Context(), 30*time.Millisecond) // spans are exported after the streams end
 	return float64(cpuTime()-begun) / float64(time.Microsecond) / (streams * tokensPerStream)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whence-dev/whence/bench"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -125,17 +126,17 @@ func stop(ctx context.Context, p stopTarget, id string) (took time.Duration, lat
 	case err := <-left:
 		return 0, 0, fmt.Errorf("%s did not run: %w", id, err)
 	}
-	time.Sleep(30 * time.Millisecond) // leave in mid-stream
+	lab.Pause(ctx, 30*time.Millisecond) // leave in mid-stream
 	begun := time.Now()
 	leave()
 	<-left
-	for time.Since(begun) < 10*time.Second {
+	for time.Since(begun) < lab.Patience {
 		if r, ok := p.stopped(id); ok {
 			return max(0, r.stopped.Sub(begun)), r.late(begun), nil
 		}
-		time.Sleep(time.Millisecond)
+		lab.Pause(context.Background(), time.Millisecond)
 	}
-	return 0, 0, fmt.Errorf("%s was not stopped in ten seconds", id)
+	return 0, 0, fmt.Errorf("%s was not stopped in %v", id, lab.Patience)
 }
 
 // A whence is the whole path, over an engine that records when its streams are stopped.

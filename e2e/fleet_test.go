@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
 	"github.com/whence-dev/whence/internal/polltest"
@@ -274,4 +276,53 @@ func (w *fleet) clientGoneAt(t *testing.T, stream string) {
 			t.Errorf("%s logged reason %s, path %q", hop, got.Reason, got.Path)
 		}
 	}
+}
+
+// A passage is a client's view of one stream.
+type passage struct {
+	id     string
+	result streamResult
+	gap    time.Duration // the longest between two events with text
+	err    error
+}
+
+// pass reads a stream to its end.
+func (l *live) pass() (p passage) {
+	p.id = l.id
+	last, had := time.Now(), l.text.Len()
+	for p.err == nil {
+		if _, p.err = l.next(); l.text.Len() > had {
+			now := time.Now()
+			p.gap = max(p.gap, now.Sub(last))
+			last, had = now, l.text.Len()
+		}
+	}
+	if l.done && l.err == nil && l.usage != nil {
+		p.result, p.err = streamResult{l.text.String(), l.finish, *l.usage}, nil
+	} else if l.err != nil {
+		p.err = fmt.Errorf("%s: %s", l.err.reason(), l.err.Message)
+	}
+	return p
+}
+
+// passages reads streams of all kinds concurrently, and calls midway when each has begun.
+func (w *fleet) passages(t *testing.T, n int, midway func()) []passage {
+	t.Helper()
+	all := make([]*live, n)
+	var opened sync.WaitGroup
+	for i := range all {
+		opened.Go(func() { all[i] = w.open(t, usageOf(varied(i))).begun(t) })
+	}
+	opened.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	read := make([]passage, n)
+	var done sync.WaitGroup
+	for i, l := range all {
+		done.Go(func() { read[i] = l.pass() })
+	}
+	midway()
+	done.Wait()
+	return read
 }

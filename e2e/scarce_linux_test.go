@@ -175,7 +175,7 @@ func (s *scene) outOfDescriptors() *refusal {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		defer conn.Close() //nolint:errcheck // the service may have closed it
+		defer conn.Close()
 	}
 	fresh := *s.whence
 	fresh.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
+	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/lab"
 )
 
 // start serves an engine, behind a handler that may delay it, and returns the address.
@@ -26,15 +28,6 @@ func start(t *testing.T, pace paced.Pace, around func(http.Handler) http.Handler
 	return e, strings.TrimPrefix(srv.URL, "http://")
 }
 
-func await(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s", what)
-		}
-	}
-}
-
 func TestEveryTokenArrivesAndIsMeasured(t *testing.T) {
 	for name, pace := range map[string]paced.Pace{"full speed": {}, "spread": {Period: time.Millisecond}, "in step": {Period: time.Millisecond, InStep: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +35,7 @@ func TestEveryTokenArrivesAndIsMeasured(t *testing.T) {
 			r := load.NewRecorder()
 			r.Measure(true)
 			l := load.Closed(t.Context(), addr, 4, r, func() load.Request { return load.Request{Tokens: 50, Prompt: "Hello."} })
-			await(t, "eight answers", func() bool { return r.Requests() >= 8 })
+			polltest.Eventually(t, "eight answers", func() bool { return r.Requests() >= 8 })
 			l.Stop()
 			sum := r.Summary()
 			if sum.Failed > 0 {
@@ -62,13 +55,13 @@ func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
 	const takes = 50 * time.Millisecond
 	_, addr := start(t, paced.Pace{}, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(takes)
+			lab.Pause(r.Context(), takes)
 			h.ServeHTTP(w, r)
 		})
 	})
 	r := load.NewRecorder()
 	l := load.Open(t.Context(), addr, 1000, 1, r, func() load.Request { return load.Request{Tokens: 1, Prompt: "Hello."} })
-	await(t, "four answers", func() bool { return r.Requests() >= 4 })
+	polltest.Eventually(t, "four answers", func() bool { return r.Requests() >= 4 })
 	l.Stop()
 	sum := r.Summary()
 	// Only one request can be due at a time while the previous request waits for the client: the
@@ -90,7 +83,7 @@ func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
 	r := load.NewRecorder()
 	r.Measure(true)
 	l := load.Closed(t.Context(), addr, 1, r, func() load.Request { return load.Request{Tokens: 100, Prompt: "Hello."} })
-	await(t, "an answer", func() bool { return r.Requests() >= 1 })
+	polltest.Eventually(t, "an answer", func() bool { return r.Requests() >= 1 })
 	l.Stop()
 	// 80 tokens were due at 1 ms each after a stall of 200 ms: all of them are late by more than
 	// 100 ms.
@@ -108,7 +101,7 @@ type stallingWriter struct {
 
 func (s *stallingWriter) Write(b []byte) (int, error) {
 	if s.after--; s.after == 0 {
-		time.Sleep(s.stall)
+		lab.Pause(context.Background(), s.stall)
 	}
 	return s.ResponseWriter.Write(b)
 }
@@ -121,10 +114,10 @@ func TestDeparturesAndEndingsAreTheSameStreams(t *testing.T) {
 	l := load.Closed(t.Context(), addr, 4, r, func() load.Request {
 		return load.Request{Tokens: 1 << 20, Prompt: "Hello.", Life: 50 * time.Millisecond}
 	})
-	await(t, "eight departures", func() bool { return len(r.Summary().Left) >= 8 })
+	polltest.Eventually(t, "eight departures", func() bool { return len(r.Summary().Left) >= 8 })
 	l.Stop()
 	ended := map[uint64]paced.Ending{}
-	await(t, "end of all streams", func() bool {
+	polltest.Eventually(t, "end of all streams", func() bool {
 		all, running := e.Endings()
 		for _, one := range all {
 			ended[one.Stream] = one
@@ -161,7 +154,7 @@ func TestRefusalsAndCutStreamsFail(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			l := load.Closed(ctx, strings.TrimPrefix(srv.URL, "http://"), 1, r, func() load.Request { return load.Request{Tokens: 3, Prompt: "Hello."} })
-			await(t, "failure", func() bool { return r.Summary().Failed > 0 })
+			polltest.Eventually(t, "failure", func() bool { return r.Summary().Failed > 0 })
 			l.Stop()
 			if n := r.Requests(); n > 0 {
 				t.Errorf("%d requests are counted as completed", n)
