@@ -36,7 +36,7 @@ var prometheusOwn = []string{"up", "scrape_duration_seconds"}
 
 var (
 	quoted   = regexp.MustCompile(`"[^"]*"`)
-	selected = regexp.MustCompile(`\b((?:whence|gen_ai|go|process|lab.Samples)_\w+|up)\b(\{[^}]*\})?`)
+	selected = regexp.MustCompile(`\b((?:whence|gen_ai|go|process|scrape)_\w+|up)\b(\{[^}]*\})?`)
 	grouped  = regexp.MustCompile(`\b(?:by|ignoring|on|without) \([^)]*\)`)
 	matched  = regexp.MustCompile(`reason(?:=|!=|=~|!~)"([^"]*)"`)
 )
