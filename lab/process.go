@@ -85,7 +85,8 @@ func (p *Process) Launch() error {
 	if p.Run != nil {
 		p.Earlier = append(p.Earlier, p.Run)
 	}
-	if p.Run = r; p.Ready == nil {
+	p.Run = r
+	if p.Ready == nil {
 		return nil
 	}
 	return p.Ready(p)
