@@ -238,11 +238,16 @@ func wanted(reason streamerr.Reason) bool {
 	}
 }
 
-// note records a failure. The first failure of a search becomes the stream's ending.
+// note records a failure. The first failure of a search becomes the stream's ending, unless it is the
+// refusal of a worker that holds the stream's id, which says nothing about the stream.
 func (m *Machine[W]) note(now time.Duration, why *streamerr.Error) {
 	m.latest, m.noted = why, now
-	if m.first == nil {
+	switch {
+	case m.first == nil:
 		m.first, m.since = why, now
+		return
+	case holds(m.first) && !holds(why):
+		m.first = why
 		return
 	}
 	refusal := m.cur.Name + ": " + why.Reason.String()
@@ -287,6 +292,9 @@ func (m *Machine[W]) end() {
 	e := *m.first
 	if len(m.later) > 0 {
 		e.Message = e.Text() + "; then " + strings.Join(m.later, "; then ")
+	}
+	if holds(&e) && len(m.left) == 0 { // the worker that held the stream's id is gone
+		e = streamerr.Error{Reason: streamerr.Unavailable, Message: "no worker is left; " + e.Text(), RetryAfter: RetryAfter}
 	}
 	if e.Reason == streamerr.PeerLost && !m.started {
 		e.Reason, e.RetryAfter = streamerr.Unavailable, max(e.RetryAfter, RetryAfter)

@@ -80,14 +80,14 @@ func (c *Check) Fail(format string, args ...any) {
 // Quiet checks that the running services have released all ended streams within settle.
 func (c *Check) Quiet() {
 	before := len(c.Violations)
-	within := settle
-	if c.world.Net.AnyStalled() { // a callee learns that its caller has left when its keep-alive fails
-		within += memory.CalleeGivesUp
-	}
-	for until := time.Now().Add(within); ; time.Sleep(settle / 50) {
+	for began := time.Now(); ; time.Sleep(settle / 50) {
+		within := settle
+		if c.world.Net.AnyStalled() { // a callee learns that its caller has left when its keep-alive fails
+			within += memory.CalleeGivesUp
+		}
 		c.Violations = c.Violations[:before]
 		c.remains()
-		if len(c.Violations) == before || time.Now().After(until) {
+		if len(c.Violations) == before || time.Since(began) > within {
 			return
 		}
 	}
