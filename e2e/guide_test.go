@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/idl/gen/example/grpc/prices"
 	pricesservice "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/lab"
 )
 
@@ -137,7 +138,7 @@ func TestTheGuideOnCancelsAtServers(t *testing.T) {
 	t.Cleanup(grpcServer.Stop)
 
 	watched := &waitingPrices{begun: make(chan error, 1), ended: make(chan error, 1)}
-	kitexAt, exit, served := listenLocal(t), make(chan error), make(chan error, 1)
+	kitexAt, exit, served := pollnettest.Listen(t), make(chan error), make(chan error, 1)
 	kitexServer := pricesservice.NewServer(watched, server.WithListener(kitexAt), server.WithExitSignal(func() <-chan error { return exit }))
 	go func() { served <- kitexServer.Run() }()
 	t.Cleanup(func() {

@@ -23,7 +23,7 @@ import (
 	twin "github.com/whence-dev/whence/idl/gen/thrift/chatv1"
 	"github.com/whence-dev/whence/idl/gen/thrift/chatv1/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/pkg/rpc/thriftwire"
 	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
@@ -257,21 +257,14 @@ func (c *relayingCart) Generate(ctx context.Context, above twin.Chat_GenerateSer
 // serveCart serves cart with Kitex alone.
 func serveCart(t *testing.T, impl twin.Chat) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	polled, err := pollnet.Listener(ln)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	exit := make(chan error)
-	svr := server.NewServer(server.WithListener(polled), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
+	svr := server.NewServer(server.WithListener(ln), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
 	if err := svr.RegisterService(chat.NewServiceInfo(), impl); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = svr.Run() }() // the error only says that connections are still open
-	t.Cleanup(func() { close(exit); <-ended; _ = ln.Close() })
+	t.Cleanup(func() { close(exit); <-ended })
 	return ln.Addr().String()
 }

@@ -23,6 +23,7 @@ import (
 	pbprices "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 	thrift "github.com/whence-dev/whence/idl/gen/example/ttstream/prices"
 	thriftprices "github.com/whence-dev/whence/idl/gen/example/ttstream/prices/prices"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/internal/polltest"
 )
 
@@ -224,10 +225,7 @@ func (b binding) serveAt(t *testing.T, at hop, h handler, options ...server.Opti
 // servePlain serves h without the suite until the test ends, or stop is called.
 func (b binding) servePlain(t *testing.T, h handler, options ...server.Option) (addr string, stop func()) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	exit, done := make(chan error), make(chan error, 1)
 	srv := b.serve(ln, h, append(options, server.WithExitWaitTime(50*time.Millisecond), server.WithExitSignal(func() <-chan error { return exit }))...)
 	go func() { done <- srv.Run() }()

@@ -3,7 +3,6 @@ package kitexstream
 import (
 	"context"
 	"errors"
-	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	pb "github.com/whence-dev/whence/idl/gen/example/grpc/prices"
 	"github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/internal/polltest"
 )
 
@@ -39,10 +39,7 @@ func (w *waiter) Watch(ctx context.Context, _ *pb.Symbol, _ pb.Prices_WatchServe
 
 func TestServerKnowsWhoIsConnected(t *testing.T) {
 	w := &waiter{conns: &connections{open: map[string]int{}}, seen: make(chan bool)}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	exit, served := make(chan error), make(chan error, 1)
 	srv := prices.NewServer(w, server.WithListener(ln), server.WithBoundHandler(w.conns), server.WithExitSignal(func() <-chan error { return exit }))
 	go func() { served <- srv.Run() }()

@@ -21,7 +21,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/leaktest"
-	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -37,16 +37,9 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 		Name: "api-service", Log: log, Replay: l, Deliveries: &delivery.Book{}, Live: stream.Set{Max: 10}, WriteTimeout: time.Minute,
 		Enter: func(replay.Head) func(*streamerr.Error) { return func(*streamerr.Error) {} },
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	polled, err := pollnet.Listener(ln)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	accepted := socket.Options{Silence: time.Minute, Idle: time.Minute, Clock: &coarse.Clock{}}
-	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithDisablePrintRoute(true),
+	h := server.New(server.WithListener(ln), server.WithTransport(socket.Transport), server.WithDisablePrintRoute(true),
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			ctx, _ := socket.Accept(context.Background(), conn, accepted) // if Accept fails, so does the request
 			return ctx
@@ -72,7 +65,6 @@ func serve(t *testing.T, l replay.Log) (url string, r *readers.Readers) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		_ = ln.Close()
 	})
 	return "http://" + ln.Addr().String() + "/", r
 }

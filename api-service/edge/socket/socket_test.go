@@ -21,7 +21,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/leaktest"
-	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -40,16 +40,9 @@ func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn))
 // startWith is start, and calls handled with the context of each request.
 func startWith(t *testing.T, o socket.Options, handled func(context.Context), answer func(client *clientconn.Conn)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	polled, err := pollnet.Listener(ln)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	o.Clock = new(coarse.Clock)
-	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport),
+	h := server.New(server.WithListener(ln), server.WithTransport(socket.Transport),
 		server.WithIdleTimeout(time.Hour), server.WithExitWaitTime(httpd.StopWait), server.WithDisablePrintRoute(true),
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			ctx, err := socket.Accept(context.Background(), conn, o)
@@ -81,7 +74,6 @@ func startWith(t *testing.T, o socket.Options, handled func(context.Context), an
 	t.Cleanup(func() {
 		stop()
 		serving.Wait()
-		_ = ln.Close()
 	})
 	return ln.Addr().String()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/contrib/kitexstream/hertzsse"
 	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -94,10 +94,7 @@ func check(t *testing.T, who string, s *tracetest.SpanStub, reason streamerr.Rea
 // serve serves h at /prices/:symbol until the test ends, and returns an open function of a client.
 func serve(t *testing.T, at, caller hop, h app.HandlerFunc) func(context.Context) (*hertzsse.Reader, error) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	srv := server.New(server.WithListener(ln), server.WithSenseClientDisconnection(true), server.WithDisablePrintRoute(true), server.WithExitWaitTime(0))
 	srv.GET("/prices/:symbol", hertzsse.Server(at.Monitor), h)
 	done := make(chan error, 1)

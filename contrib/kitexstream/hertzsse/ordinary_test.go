@@ -18,6 +18,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/sse"
 
 	"github.com/whence-dev/whence/contrib/kitexstream/hertzsse"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -103,10 +104,7 @@ func TestResponsesAreTheSameWithTheMiddleware(t *testing.T) {
 // response returns the bytes of the answer of handlers, without the date.
 func response(t *testing.T, handlers []app.HandlerFunc) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	srv := server.New(server.WithListener(ln), server.WithDisablePrintRoute(true), server.WithExitWaitTime(0))
 	srv.GET("/", handlers...)
 	done := make(chan error, 1)

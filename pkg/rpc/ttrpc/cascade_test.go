@@ -2,7 +2,6 @@ package ttrpc_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 
 	twin "github.com/whence-dev/whence/idl/gen/thrift/chatv1"
 	"github.com/whence-dev/whence/idl/gen/thrift/chatv1/chat"
-	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/internal/pollnet/pollnettest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -54,22 +53,15 @@ func (r *relay) Generate(ctx context.Context, above twin.Chat_GenerateServer) er
 // serveRelay serves a relay with Kitex only.
 func serveRelay(t *testing.T, r *relay) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	polled, err := pollnet.Listener(ln)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := pollnettest.Listen(t)
 	exit := make(chan error)
-	svr := server.NewServer(server.WithListener(polled), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
+	svr := server.NewServer(server.WithListener(ln), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
 	if err := svr.RegisterService(chat.NewServiceInfo(), r); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = svr.Run() }() // the error concerns connections that are still open
-	t.Cleanup(func() { close(exit); <-ended; _ = ln.Close() })
+	t.Cleanup(func() { close(exit); <-ended })
 	return ln.Addr().String()
 }
 
