@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,8 +40,8 @@ func TestClientThatSendsBytesIsAlive(t *testing.T) {
 				frame := append([]byte{final | byte(Text), 0x80 | size, 0, 0, 0, 0}, make([]byte, size)...)
 				in := &inbound{Conn: &slowBytes{rest: frame}}
 				conn := &Conn{in: in, closed: true} // a closed Conn writes no ping
-				var lost *streamerr.Error
-				stop := conn.Watch(c.interval, c.patience, func(cause *streamerr.Error) { lost = cause })
+				var lost atomic.Pointer[streamerr.Error]
+				stop := conn.Watch(c.interval, c.patience, lost.Store)
 				defer stop()
 				for range frame {
 					time.Sleep(c.patience - time.Millisecond)
@@ -48,12 +49,14 @@ func TestClientThatSendsBytesIsAlive(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if synctest.Wait(); lost != nil {
-					t.Fatalf("while it sends bytes: %v", lost)
+				synctest.Wait()
+				if cause := lost.Load(); cause != nil {
+					t.Fatalf("while it sends bytes: %v", cause)
 				}
 				time.Sleep(c.interval + 2*c.patience)
-				if synctest.Wait(); lost == nil || lost.Reason != streamerr.ClientGone || lost.Message != "the client has not answered a ping for 2s" {
-					t.Errorf("while it sends nothing: %v", lost)
+				synctest.Wait()
+				if cause := lost.Load(); cause == nil || cause.Reason != streamerr.ClientGone || cause.Message != "the client has not answered a ping for 2s" {
+					t.Errorf("while it sends nothing: %v", cause)
 				}
 			})
 		})
