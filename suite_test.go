@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,6 +45,32 @@ func TestSuiteIsBounded(t *testing.T) {
 		t.Errorf("e2e has %d tests in the short tier, at most %d may be there: let one owner of a fault play it, or say tier.Full", functions, maxE2EFunctions)
 	}
 	t.Logf("%d packages with tests, %d tests of e2e", binaries, functions)
+}
+
+// TestTestsDoNotSleep: a test that waits for a time decides by the speed of the machine. Tests wait
+// for events and conditions (internal/polltest), or run in virtual time (testing/synctest), where
+// Sleep costs nothing: it may stand in a file that uses synctest.
+func TestTestsDoNotSleep(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*_test.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file := range strings.FieldsSeq(string(out)) {
+		if _, err := os.Stat(file); err != nil {
+			continue // it is deleted
+		}
+		var virtual bool
+		var sleeps []string
+		eachFunction(t, file, func(f *ast.FuncDecl) {
+			virtual = virtual || calls(f, "synctest", "Test") || calls(f, "synctest", "Wait")
+			if calls(f, "time", "Sleep") {
+				sleeps = append(sleeps, f.Name.Name)
+			}
+		})
+		if !virtual && len(sleeps) > 0 {
+			t.Errorf("%s: %s call time.Sleep, without virtual time", file, strings.Join(sleeps, ", "))
+		}
+	}
 }
 
 // eachFunction calls visit with each function of a file.

@@ -250,3 +250,16 @@ func scrape(t *testing.T, m *metrics.Metrics) func(name string, labels ...string
 		return sum
 	}
 }
+
+// settle waits until every hop has ended every stream.
+func (p *path) settle() {
+	hops := []*rpc.Hop{p.edge, p.middle}
+	for _, w := range p.workers {
+		hops = append(hops, w.hop)
+	}
+	for _, h := range hops {
+		for len(ledger.At(h).Live()) > 0 {
+			time.Sleep(time.Second)
+		}
+	}
+}

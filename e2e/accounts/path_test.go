@@ -141,19 +141,6 @@ func serve(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
-// settle waits until every hop has ended every stream.
-func (p *path) settle() {
-	hops := []*rpc.Hop{p.edge, p.middle}
-	for _, w := range p.workers {
-		hops = append(hops, w.hop)
-	}
-	for _, h := range hops {
-		for len(ledger.At(h).Live()) > 0 {
-			time.Sleep(time.Second)
-		}
-	}
-}
-
 // moves returns the number of moves of streams to other workers.
 func (p *path) moves() (n int) {
 	for _, r := range ledger.At(p.middle).Ended(1<<20, func(*streamv1.Record) bool { return true }) {
