@@ -43,7 +43,7 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.Close() //nolint:errcheck // the client has closed it
+	defer conn.Close()     //nolint:errcheck // the client has closed it
 	part := []byte(a.Part) // once, so that Allocated counts what the client allocates
 	for _, err = io.WriteString(conn, a.Begin); err == nil; _, err = conn.Write(part) {
 	}

@@ -40,7 +40,7 @@ func run(loops int, args []string) (int, error) {
 	}
 	for range loops {
 		go func() {
-			for {
+			for { //nolint:staticcheck // it is there to use a CPU
 			}
 		}()
 	}
@@ -51,8 +51,11 @@ func run(loops int, args []string) (int, error) {
 	}
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the status is in ProcessState
+		close(ended)
+	}()
 	stalls := 0
 	for {
 		select {
