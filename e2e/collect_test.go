@@ -25,10 +25,10 @@ func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
-	if out, err := runNode(ctx, node, "client-js", "DIRECT_URL=http://"+w.api, "COLLECTING_URL=http://"+collecting, "PASSING_URL=http://"+passing); err != nil {
+	if out, err := runNode(ctx, node, "client-js", nil, "DIRECT_URL=http://"+w.api, "COLLECTING_URL=http://"+collecting, "PASSING_URL=http://"+passing); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	nodeTest(t, "browser", "COLLECTING_URL=http://"+collecting, "CHROMIUM="+chromium)
+	nodeTest(t, "browser", nil, "COLLECTING_URL=http://"+collecting, "CHROMIUM="+chromium)
 	s := w.scrape(t)
 	for verdict, want := range map[string]float64{"buffered": 2, "flowing": 2} {
 		if n := s.Sum("whence_streams_judged_total", "verdict="+verdict); n != want {

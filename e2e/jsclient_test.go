@@ -29,7 +29,7 @@ func TestJavaScriptClientWorksInNode(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if out, err := runNode(ctx, node, "client-js", "WHENCE_URL=http://"+w.api, "CUT_URL="+"http://"+proxy.Addr(), "CONTROL_URL="+control.URL); err != nil {
+		if out, err := runNode(ctx, node, "client-js", nil, "WHENCE_URL=http://"+w.api, "CUT_URL="+"http://"+proxy.Addr(), "CONTROL_URL="+control.URL); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}()
@@ -69,7 +69,7 @@ func TestJavaScriptClientWorksInABrowser(t *testing.T) {
 	defer page.Close()
 	w := run(t, allInOne, flags{worker: []string{"--no-prefix-cache", "--pace", "60"}, api: []string{"--cors-origin", page.URL}})
 	proxy := cutting(t, w.api, cuts, 2)
-	nodeTest(t, "browser", "CLIENT_PAGE="+page.URL, "CUT_URL="+"http://"+proxy.Addr(), "CHROMIUM="+chromium)
+	nodeTest(t, "browser", nil, "CLIENT_PAGE="+page.URL, "CUT_URL="+"http://"+proxy.Addr(), "CHROMIUM="+chromium)
 	if left := proxy.Uncut(); left > 0 {
 		t.Errorf("%d of %d connections were not cut", left, cuts)
 	}

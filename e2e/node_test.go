@@ -23,23 +23,23 @@ import (
 // agent.
 const npmPatience, nodePatience = 5 * time.Minute, 15 * time.Minute
 
-// nodeTest runs the Node tests of a directory, after npm ci if the installed packages differ from
-// the lockfile. env is added to the environment.
-func nodeTest(t *testing.T, dir string, env ...string) {
+// nodeTest runs the Node tests of a directory, or of some of its files, after npm ci if the installed
+// packages differ from the lockfile. env is added to the environment.
+func nodeTest(t *testing.T, dir string, files []string, env ...string) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
 	install(t, npm, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
-	if out, err := runNode(ctx, node, dir, env...); err != nil {
+	if out, err := runNode(ctx, node, dir, files, env...); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// runNode runs the Node tests of a directory whose packages are installed. If tests fail, it returns
-// only what Node prints of these.
-func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=spec")
+// runNode runs the Node tests of a directory whose packages are installed, or those of some files. If
+// tests fail, it returns only what Node prints of these.
+func runNode(ctx context.Context, node, dir string, files []string, env ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, node, append([]string{"--test", "--test-reporter=spec"}, files...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	endsWithChildren(cmd)
@@ -189,17 +189,23 @@ func TestOpenAINodeWorks(t *testing.T) {
 	tier.Full(t)
 	tool(t, "node")
 	eachTopology(t, flags{worker: []string{"--pace", "200"}}, func(t *testing.T, w *whence) {
-		nodeTest(t, "sdk-node", "WHENCE_URL=http://"+w.api)
+		nodeTest(t, "sdk-node", nil, "WHENCE_URL=http://"+w.api)
 		w.idle(t) // including the aborted streams
 	})
 }
 
+// TestPageWorksInABrowser runs the tests of the page in Chromium: in the short tier, those of answers,
+// of readers and of conversations.
 func TestPageWorksInABrowser(t *testing.T) {
 	t.Parallel()
 	tool(t, "node")
 	chromium := tool(t, "chromium", "chromium-browser", "google-chrome")
 	install(t, tool(t, "npm"), "axe")
 	w := run(t, allInOne, flags{worker: []string{"--pace", "30"}})
-	nodeTest(t, "browser", "WHENCE_URL=http://"+w.api, "CHROMIUM="+chromium)
+	files := []string{"chat.test.mjs", "eventsource.test.mjs", "websocket.test.mjs"}
+	if tier.IsFull() {
+		files = nil
+	}
+	nodeTest(t, "browser", files, "WHENCE_URL=http://"+w.api, "CHROMIUM="+chromium)
 	w.idle(t)
 }
