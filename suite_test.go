@@ -53,7 +53,10 @@ func TestSuiteIsBounded(t *testing.T) {
 func TestTestsDoNotSleep(t *testing.T) {
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*_test.go").Output()
 	if err != nil {
-		t.Fatal(err)
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("not a git checkout")
 	}
 	for file := range strings.FieldsSeq(string(out)) {
 		if _, err := os.Stat(file); err != nil {

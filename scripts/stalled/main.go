@@ -63,7 +63,7 @@ func run(loops int, args []string) (int, error) {
 			fmt.Fprintf(os.Stderr, "stalled: all processes of the command were stopped %d times\n", stalls)
 			return cmd.ProcessState.ExitCode(), nil
 		case s := <-interrupts:
-			if err := cmd.Process.Signal(s); err != nil {
+			if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				return 1, err
 			}
 		case <-time.After(2*time.Second + rand.N(3*time.Second)):
