@@ -8,8 +8,8 @@
 // The tests run with CI=true, or if -run names some. A test whose tool is not installed is skipped,
 // unless the environment has CI=true: then every test must run.
 //
-// go test ./e2e -rewrite updates the expected results of the stories in testdata, and the tables of
-// docs/reference/endings.md.
+// go test ./e2e -run 'Stories|Table' -rewrite updates the expected results of the stories in testdata,
+// and the tables of docs/reference/endings.md.
 package e2e
 
 import (

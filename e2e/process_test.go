@@ -61,6 +61,7 @@ func startCommand(t *testing.T, c lab.Command) *process {
 // launch starts a program that has ended again.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
+	p.awaited = false // the test waits for the end of the new run only if it says so again
 	if err := p.Launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +70,7 @@ func (p *process) launch(t *testing.T) {
 // relaunch starts a service that has ended again, on its old address.
 func (p *process) relaunch(t *testing.T) {
 	t.Helper()
+	p.awaited = false
 	if err := p.Relaunch(); err != nil {
 		t.Fatal(err)
 	}

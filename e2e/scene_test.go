@@ -146,9 +146,13 @@ func (s *scene) openFlowing() (*net.TCPConn, *bufio.Reader) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for events, n := lab.NewEvents(resp.Body), 0; n < 3; n++ {
-		if _, err := events.Next(); err != nil {
+	for events, n := lab.NewEvents(resp.Body), 0; n < 3; {
+		e, err := events.Next()
+		if err != nil {
 			s.t.Fatal(err)
+		}
+		if e.Comment == "" {
+			n++
 		}
 	}
 	return conn, r

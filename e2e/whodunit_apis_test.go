@@ -289,7 +289,8 @@ func (l *response) failed(reason string) *refusal {
 		e, err := l.next()
 		switch {
 		case errors.Is(err, io.EOF):
-			if last.Type != "response.failed" || last.Response.Status != status || last.Response.Error == nil || last.Whence.Origin != last.Whence.Path[0] {
+			if last.Type != "response.failed" || last.Response.Status != status || last.Response.Error == nil ||
+				last.Whence == nil || len(last.Whence.Path) == 0 || last.Whence.Origin != last.Whence.Path[0] {
 				l.t.Fatalf("the last event is %+v", last)
 			}
 			return &refusal{Message: last.Response.Error.Message, Code: &last.Whence.Reason, Reason: last.Whence.Reason, Path: last.Whence.Path}

@@ -259,7 +259,8 @@ func names() []string {
 	return all
 }
 
-// TestEveryEndingOfTheCatalogueIsPlayed: TestWhodunit has a row for each of them.
+// TestEveryEndingOfTheCatalogueIsPlayed: TestWhodunit has a row for each ending of the
+// catalogue.
 func TestEveryEndingOfTheCatalogueIsPlayed(t *testing.T) {
 	t.Parallel()
 	for _, f := range lab.Faults {

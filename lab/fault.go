@@ -39,15 +39,15 @@ const (
 	Worker1 = LLMWorker + "/1"
 )
 
-// Chain is the way of a stream through the services, in the order of requests.
-var Chain = []string{Edge0, ChatService, Worker0}
+// chain is the way of a stream through the services, in the order of requests.
+var chain = []string{Edge0, ChatService, Worker0}
 
 // An Ending is what the observers of a stream must see of its end: its client, and the log, the
 // ledger, the metrics and the span of each hop. Origin, Hops and paths are joined with " > ".
 type Ending struct {
 	Reason   string
 	Origin   string // the last element is the hop at which the ending enters the path
-	Hops     string // the hops that the stream crosses; "" means all of Chain
+	Hops     string // the hops that the stream crosses; "" means all of chain
 	Dead     string // the hop that was killed and cannot report
 	Leaves   string // the hop that ends and can report only in its log
 	Deaf     bool   // the client cannot receive the ending
@@ -72,7 +72,7 @@ func FaultNamed(name string) (Fault, bool) {
 	return Faults[at], true
 }
 
-// Bound returns the bound of a figure. A figure without one is a count that must be 0.
+// Bound returns the bound of a figure. A figure without a bound is a count that must be 0.
 func (f *Fault) Bound(figure string) Bound {
 	at := slices.IndexFunc(f.Bounds, func(b Bound) bool { return b.Figure == figure })
 	if at < 0 {
@@ -87,7 +87,7 @@ func way(path string) []string { return strings.Split(path, " > ") }
 // Path returns the hops that the stream crosses.
 func (e *Ending) Path() []string {
 	if e.Hops == "" {
-		return slices.Clone(Chain)
+		return slices.Clone(chain)
 	}
 	return way(e.Hops)
 }
@@ -96,8 +96,8 @@ func (e *Ending) Path() []string {
 func (e *Ending) Want(hop string) Statement {
 	origin := way(e.Origin)
 	entry := len(origin) - 1
-	from, to := slices.Index(Chain, origin[entry]), slices.Index(Chain, hop)
-	between := slices.Clone(Chain[min(from, to) : max(from, to)+1])
+	from, to := slices.Index(chain, origin[entry]), slices.Index(chain, hop)
+	between := slices.Clone(chain[min(from, to) : max(from, to)+1])
 	if to < from {
 		slices.Reverse(between)
 	}

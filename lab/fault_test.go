@@ -38,7 +38,7 @@ func TestGatewayDiesAsOne(t *testing.T) {
 		none      bool
 	}{
 		"api-service is killed":  {witnesses: []string{Worker0}},
-		"api-service drains":     {witnesses: Chain, leaving: []string{Edge0, ChatService}},
+		"api-service drains":     {witnesses: chain, leaving: []string{Edge0, ChatService}},
 		"chat-service is killed": {none: true},
 		"llm-worker is killed":   {witnesses: []string{Edge0, ChatService}},
 	} {
@@ -52,7 +52,7 @@ func TestGatewayDiesAsOne(t *testing.T) {
 			continue
 		}
 		var leaving []string
-		for _, hop := range Chain {
+		for _, hop := range chain {
 			if joined.IsLeaving(hop) {
 				leaving = append(leaving, hop)
 			}
@@ -78,7 +78,7 @@ func TestFaultsOfTheCatalogueAreComplete(t *testing.T) {
 			continue
 		}
 		origin := way(f.Origin)
-		if !slices.Contains(Chain, origin[len(origin)-1]) || len(f.Witnesses()) == 0 {
+		if !slices.Contains(chain, origin[len(origin)-1]) || len(f.Witnesses()) == 0 {
 			t.Errorf("%s: origin %q, witnesses %v", f.Name, f.Origin, f.Witnesses())
 		}
 	}

@@ -13,9 +13,9 @@ var (
 	refusing    = []Bound{{"attempts at the worker that refuses, for each request", Percent, 5}}
 )
 
-// Faults is the catalogue of faults. TestWhodunit of e2e asserts the endings of those that have one,
-// and bench/trust measures those that have bounds. docs/reference/endings.md and
-// docs/explanation/reliability.md have them as tables.
+// Faults is the catalogue of faults. TestWhodunit of e2e asserts the ending of each fault that has an
+// ending. bench/trust measures the bounds of each fault that has bounds. docs/reference/endings.md and
+// docs/explanation/reliability.md have the tables.
 var Faults = []Fault{
 	{Name: "client closes its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},
 	{Name: "client resets its connection", Ending: Ending{Reason: "client_gone", Origin: "client > api-service/0", Deaf: true}, Bounds: left},

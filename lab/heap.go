@@ -80,7 +80,8 @@ func (p *Process) write(file, profile string) error {
 
 // profile returns one of the profiles of the process.
 func (p *Process) profile(path string) ([]byte, error) {
-	resp, err := http.Get("http://" + p.Admin + "/debug/pprof/" + path)
+	client := http.Client{Timeout: Patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + p.Admin + "/debug/pprof/" + path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ type Lines struct {
 	grown chan struct{} // closed and replaced when a line arrives
 }
 
-// NewLines returns Lines without any.
-func NewLines() *Lines { return &Lines{grown: make(chan struct{})} }
+// newLines returns an empty Lines.
+func newLines() *Lines { return &Lines{grown: make(chan struct{})} }
 
 // Write implements io.Writer.
 func (l *Lines) Write(b []byte) (int, error) {

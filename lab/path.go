@@ -9,8 +9,8 @@ import (
 	"github.com/whence-dev/whence/internal/loopback"
 )
 
-// The services. Each name is a command, and the name of a hop, or its beginning: workers are numbered,
-// and so are others of which there are several.
+// The services. Each name is that of a command. The name of a hop is the name of its service, with a
+// number if there may be several instances.
 const (
 	APIService  = "api-service"
 	ChatService = "chat-service"

@@ -70,7 +70,7 @@ func (p *Process) Launch() error {
 			return err
 		}
 	}
-	r := &Run{Out: NewLines(), Log: NewLines(), exited: make(chan struct{})}
+	r := &Run{Out: newLines(), Log: newLines(), exited: make(chan struct{})}
 	r.cmd = exec.Command(p.File, p.Args...)
 	r.cmd.Env = append(Environment(), p.Env...)
 	r.cmd.Stdout, r.cmd.Stderr = r.Out, r.Log
@@ -143,7 +143,7 @@ func (r *Run) Ended() bool {
 // Ordered reports whether Terminate or Kill was called.
 func (r *Run) Ordered() bool { return r.ordered.Load() }
 
-// Signal sends a signal. A run that has ended gets none, which is no error.
+// Signal sends a signal. To signal a run that has ended is not an error.
 func (r *Run) Signal(s syscall.Signal) error {
 	if err := r.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -160,10 +160,10 @@ func (r *Run) Terminate() error {
 // Kill sends SIGKILL and returns when the run has ended.
 func (r *Run) Kill() error {
 	r.ordered.Store(true)
-	err := r.Signal(syscall.SIGKILL)
-	if err == nil {
-		<-r.exited
+	if err := r.Signal(syscall.SIGKILL); err != nil {
+		return err
 	}
+	_, err := r.Status()
 	return err
 }
 
@@ -173,7 +173,7 @@ func (r *Run) Status() (int, error) {
 	case <-r.exited:
 		return r.cmd.ProcessState.ExitCode(), nil
 	case <-time.After(Patience):
-		return 0, fmt.Errorf("the process still runs %v after it was told to end", Patience)
+		return 0, fmt.Errorf("the process still runs after %v", Patience)
 	}
 }
 
@@ -251,8 +251,8 @@ func Await(ctx context.Context, what string, ok func() bool) error {
 	return nil
 }
 
-// Pause waits, as a schedule of faults or a pace of requests says, but not after the end of ctx. It
-// decides nothing.
+// Pause waits for d, or until ctx ends. Use it for the schedule of faults or the pace of requests, never
+// to wait for a condition.
 func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -25,18 +27,15 @@ func shell(t *testing.T, script string, args ...string) *Process {
 // TestDescendantsAreCounted: the CPU time of a shell includes its child.
 func TestDescendantsAreCounted(t *testing.T) {
 	p := shell(t, "sh -c 'while :; do :; done' & trap \"kill $!\" TERM; wait")
-	for begun := int64(-1); ; {
+	cpu := func() time.Duration {
 		spent, err := p.CPU()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if begun < 0 {
-			begun = spent.Milliseconds()
-		}
-		if spent.Milliseconds()-begun >= 50 { // the outer shell only waits
-			break
-		}
+		return spent
 	}
+	begun := cpu()
+	polltest.Eventually(t, "the child uses CPU time: the outer shell only waits", func() bool { return cpu()-begun >= 50*time.Millisecond })
 	if n, err := p.RSS(); err != nil || n <= 0 {
 		t.Errorf("the memory is %d bytes, %v", n, err)
 	}
@@ -96,7 +95,7 @@ func TestAwaitFailsWhenAProcessEnds(t *testing.T) {
 
 // TestAServiceThatIsStartedAgainHasNoGrowth: the usage of a run is compared only with its own.
 func TestAServiceThatIsStartedAgainHasNoGrowth(t *testing.T) {
-	first, second := &Run{}, &Run{Out: NewLines()}
+	first, second := &Run{}, &Run{Out: newLines()}
 	before := Usage{Goroutines: 10, Descriptors: 5, run: first}
 	if u := (Usage{Goroutines: 30, Descriptors: 6, run: first}).Since(before); u.Goroutines != 20 || u.Descriptors != 1 {
 		t.Errorf("the growth is %+v", u)
@@ -107,7 +106,7 @@ func TestAServiceThatIsStartedAgainHasNoGrowth(t *testing.T) {
 }
 
 func TestRaceReportIsFoundInALog(t *testing.T) {
-	r := &Run{Log: NewLines()}
+	r := &Run{Log: newLines()}
 	if got := r.RaceReport(); got != "" {
 		t.Errorf("an empty log has %q", got)
 	}
@@ -122,11 +121,11 @@ func TestRaceReportIsFoundInALog(t *testing.T) {
 }
 
 func TestSamplesAreSummedByLabels(t *testing.T) {
-	s, err := ParseSamples("# HELP a\na{hop=\"x\",reason=\"r\"} 1\na{hop=\"y\"} 2\nab 4\n\n")
+	s, err := parseSamples("# HELP a\na{hop=\"x\",reason=\"r\"} 1\na{hop=\"y\"} 2\nab 4\n\n")
 	if err != nil || s.Sum("a") != 3 || s.Sum("a", "hop=x", "reason=r") != 1 || s.Sum("a", "hop=z") != 0 || !s.Has("ab") || s.Has("b") {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := ParseSamples("a b c"); err == nil {
+	if _, err := parseSamples("a b c"); err == nil {
 		t.Error("a value that is no number is accepted")
 	}
 }

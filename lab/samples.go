@@ -46,11 +46,11 @@ func (p *Process) Scrape(ctx context.Context) (s Samples, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return s, fmt.Errorf("the metrics of %s: %s: %.200s", p.Name, resp.Status, text)
 	}
-	return ParseSamples(string(text))
+	return parseSamples(string(text))
 }
 
-// ParseSamples parses samples. Our label values contain no commas and no quotes.
-func ParseSamples(text string) (Samples, error) {
+// parseSamples parses samples. Our label values contain no commas and no quotes.
+func parseSamples(text string) (Samples, error) {
 	s := Samples{Text: text}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

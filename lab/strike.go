@@ -14,15 +14,15 @@ type Strike struct {
 	Wire   WireFault
 }
 
-// Strikes are the ways to break a service. Kill, Drain and Freeze strike its process, the others the
+// strikes are the ways to break a service. kill, drain and freeze strike its process, the others the
 // network.
 var (
-	Kill   = Strike{Name: "killed", Signal: syscall.SIGKILL}
-	Drain  = Strike{Name: "drained", Signal: syscall.SIGTERM}
-	Freeze = Strike{Name: "frozen", Signal: syscall.SIGSTOP}
+	kill   = Strike{Name: "killed", Signal: syscall.SIGKILL}
+	drain  = Strike{Name: "drained", Signal: syscall.SIGTERM}
+	freeze = Strike{Name: "frozen", Signal: syscall.SIGSTOP}
 
-	Strikes = []Strike{
-		Kill, Drain, Freeze,
+	strikes = []Strike{
+		kill, drain, freeze,
 		{Name: "its packets are dropped", Wire: Partition},
 		{Name: "packets to it are dropped", Wire: WireFault{HoldToCallee: true}},
 		{Name: "packets from it are dropped", Wire: WireFault{HoldToCaller: true}},
@@ -33,9 +33,9 @@ var (
 	}
 )
 
-// Draw returns one of Strikes. A delay, and the bytes before a cut, are random up to those of Strikes.
+// Draw returns one of strikes. A delay, and the bytes before a cut, are random up to those of strikes.
 func Draw(random *rand.Rand) Strike {
-	s := Strikes[random.IntN(len(Strikes))]
+	s := strikes[random.IntN(len(strikes))]
 	if s.Wire.Delay > 0 {
 		s.Wire.Delay = 1 + time.Duration(random.Int64N(int64(s.Wire.Delay)))
 	}
@@ -60,7 +60,7 @@ func (s *Strike) Hit(p *Process, w *Wire) error {
 	}
 }
 
-// Mend ends a strike: it heals the wire, lets a frozen process go on, or starts one that has ended
+// Mend ends a strike: it heals the wire, lets a frozen process go on, or starts an ended process
 // again.
 func (s *Strike) Mend(p *Process, w *Wire) error {
 	switch s.Signal {

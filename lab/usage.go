@@ -112,7 +112,7 @@ func (p *Process) RSS() (total int64, err error) {
 		b, e := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		fields := strings.Fields(string(b))
 		if e != nil || len(fields) < 2 {
-			err = errors.Join(err, fmt.Errorf("memory of process %d: %w", pid, e))
+			err = errors.Join(err, fmt.Errorf("memory of process %d: %q, %v", pid, b, e)) //nolint:errorlint // e may be nil
 			continue
 		}
 		pages, e := strconv.ParseInt(fields[1], 10, 64)

@@ -31,12 +31,7 @@ var (
 )
 
 // defaultSeeds returns the number of schedules that go test runs: ten times as many in the full tier.
-func defaultSeeds() int {
-	if tier.IsFull() {
-		return 10 * shortSeeds
-	}
-	return shortSeeds
-}
+func defaultSeeds() int { return tier.Of(shortSeeds, 10*shortSeeds) }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
