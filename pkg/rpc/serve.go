@@ -72,7 +72,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		ended.Done()
 	})
 	readRequests(s, st, m, inbox) // until the call is over
-	a := &answering[Req, In, Out]{callee: s, st: st, m: m, req: req, engine: engine, reply: answer, detach: detach, end: end}
+	a := &responder[Req, In, Out]{callee: s, st: st, m: m, req: req, engine: engine, reply: answer, detach: detach, end: end}
 	switch {
 	case sink != nil:
 		if carried := a.startOn(sink, send); carried {
@@ -87,8 +87,8 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	return status
 }
 
-// An answering runs the engine of a call, and ends the call with the engine's outcome.
-type answering[Req, In, Out any] struct {
+// A responder runs the engine of a call, and ends the call with the engine's outcome.
+type responder[Req, In, Out any] struct {
 	*callee
 	st     grpc.BidiStreamingServer[In, Out]
 	m      *Method[Req, In, Out]
@@ -101,7 +101,7 @@ type answering[Req, In, Out any] struct {
 
 // startOn starts the engine on the handler's goroutine, for a call over a link. It returns true if
 // Loops carry the stream from now on.
-func (a *answering[Req, In, Out]) startOn(sink loop.Sink, send func(*Out) error) (carried bool) {
+func (a *responder[Req, In, Out]) startOn(sink loop.Sink, send func(*Out) error) (carried bool) {
 	k := new(loop.Carrier)
 	sink.Carried(k)
 	return !a.start(k, send, a.engine, func(rest func() (Outcome, bool)) {
@@ -118,8 +118,8 @@ func (a *answering[Req, In, Out]) startOn(sink loop.Sink, send func(*Out) error)
 }
 
 // give has a Dial in this process run the engine, with the caller's reader as send. It returns false
-// if the caller is no such Dial.
-func (a *answering[Req, In, Out]) give(incoming context.Context) bool {
+// if the caller is in another process.
+func (a *responder[Req, In, Out]) give(incoming context.Context) bool {
 	return direct.Give(incoming, func(pass func(*Out), resume func(func() bool)) (over bool) {
 		k, send := loop.Of(incoming), func(out *Out) error { pass(out); return nil }
 		if k == nil || resume == nil {
@@ -131,12 +131,12 @@ func (a *answering[Req, In, Out]) give(incoming context.Context) bool {
 }
 
 // run runs the engine to its end. The drain of the hop's live streams awaits it.
-func (a *answering[Req, In, Out]) run(k *loop.Carrier, send func(*Out) error) {
+func (a *responder[Req, In, Out]) run(k *loop.Carrier, send func(*Out) error) {
 	a.start(k, send, a.engine.Engine().Starter(), nil)
 }
 
 // start starts engine, and ends the stream if it is over after that.
-func (a *answering[Req, In, Out]) start(k *loop.Carrier, send func(*Out) error, engine stream.Starter[Req, *Out], resume func(func() (Outcome, bool))) (over bool) {
+func (a *responder[Req, In, Out]) start(k *loop.Carrier, send func(*Out) error, engine stream.Starter[Req, *Out], resume func(func() (Outcome, bool))) (over bool) {
 	ctx := a.ctx
 	if k != nil {
 		ctx = loop.With(ctx, k)
@@ -148,7 +148,7 @@ func (a *answering[Req, In, Out]) start(k *loop.Carrier, send func(*Out) error, 
 
 // conclude calls f, and ends the stream if the stream is over after that. returns reports whether
 // this goroutine returns from the handler, or makes the handler return.
-func (a *answering[Req, In, Out]) conclude(returns bool, f func() (Outcome, bool)) (over bool) {
+func (a *responder[Req, In, Out]) conclude(returns bool, f func() (Outcome, bool)) (over bool) {
 	var o Outcome
 	over = true // also if f exits
 	defer func() {
