@@ -183,7 +183,7 @@ func (m *Memory) EndRefused(id, epoch string, failure Event) (h Head, closing Ev
 		delete(m.keys, s.head.Key)
 	}
 	h = s.head
-	s.head.Key = "" // whoever writes the stream to a server again must not take the key again
+	s.head.Key = "" // a service that writes the stream to a server again must not take the key again
 	time.AfterFunc(RefusedTTL, func() { m.Drop(id, epoch) })
 	return h, s.rest[len(s.rest)-1], true
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // fetchWithin bounds how long a call that the stream has left may wait for its first message, if it
-// fetches the prompt that another worker has read. Blocks that nobody fetches within the timeout of
-// the other worker's engine are lost to it until then: minutes.
+// fetches the prompt that another worker has read. The engine of the other worker keeps blocks
+// that are not fetched until its timeout, which is minutes.
 const fetchWithin = 5 * time.Second
 
 // An attempt is one worker's part in a stream. Its call runs on a goroutine of its own: the stream

@@ -47,7 +47,7 @@ func TestPagesAreComplete(t *testing.T) {
 	}
 }
 
-// The two sentences of which a page has one.
+// Each page has one of these two sentences.
 const (
 	runs     = "The test runs this program."
 	compiles = "The test compiles this program."

@@ -197,7 +197,7 @@ func (r register) apply(event *mvccpb.Event) {
 
 // lostLease returns the target of an entry that was deleted with its lease. The service has not
 // left: its lease was revoked, or it did not reach etcd in time. A service restores an entry that
-// somebody deletes, so a deletion in place of the lease means no more.
+// an operator deletes, so the deletion of an entry with a live lease means nothing more.
 func lostLease(event *mvccpb.Event) (Target, bool) {
 	if event.Type != mvccpb.DELETE || event.PrevKv == nil || event.PrevKv.Lease == 0 {
 		return Target{}, false

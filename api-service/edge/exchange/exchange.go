@@ -237,8 +237,8 @@ func (d *Desk) refusal(err error) (*streamerr.Error, int) {
 	return out, out.Reason.HTTPStatus()
 }
 
-// told returns what a client is told of an error. An error that nobody has classified is in the words of a
-// library or of a server behind this process, such as Redis: only the log has them.
+// told returns the error that the client receives. The text of an unclassified error comes from a library,
+// or from a server behind this process, such as Redis: only the log has it.
 func (d *Desk) told(out *streamerr.Error) *streamerr.Error {
 	if out.Reason != streamerr.Internal || out.Message != "" || out.Cause == nil {
 		return out

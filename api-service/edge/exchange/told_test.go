@@ -16,8 +16,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestClientsAreNotToldTheWordsOfLibraries: an error that nobody has classified stays in the log,
-// in the form of each API.
+// TestClientsAreNotToldTheWordsOfLibraries: the text of an unclassified error stays in the log.
+// The answer has the form of each API.
 func TestClientsAreNotToldTheWordsOfLibraries(t *testing.T) {
 	_, parsing := time.Parse(time.RFC3339Nano, "")
 	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/generate"} {

@@ -109,11 +109,7 @@ func (c *chunks) line(b byte) error {
 	case afterSize:
 		return c.afterDigits(b)
 	case extension:
-		if b == '\r' {
-			c.state = sizeEnd
-			return nil
-		}
-		return printable(b)
+		return c.lineText(b, sizeEnd)
 	case sizeEnd:
 		c.state = data
 		if c.left == 0 {
@@ -170,11 +166,7 @@ func (c *chunks) trail(b byte) error {
 			return errBrokenChunks
 		}
 	case fieldValue:
-		if b == '\r' {
-			c.state = fieldEnd
-			return nil
-		}
-		return printable(b)
+		return c.lineText(b, fieldEnd)
 	case fieldEnd:
 		c.state = fieldBegin
 		return only(b, '\n')
@@ -191,6 +183,15 @@ func only(b, want byte) error {
 		return errBrokenChunks
 	}
 	return nil
+}
+
+// lineText reads a byte of a line's text. After a carriage return, the state is end.
+func (c *chunks) lineText(b byte, end chunkState) error {
+	if b == '\r' {
+		c.state = end
+		return nil
+	}
+	return printable(b)
 }
 
 // printable returns an error for a byte that may not stand in a line.

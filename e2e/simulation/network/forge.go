@@ -9,8 +9,8 @@ import (
 // unopened is the number of a stream that no peer opens.
 const unopened = 1 << 20
 
-// forgeries are frames that end a link, whoever sends them: they are malformed, or forbidden where they
-// stand. live is the number of a stream that both ends know, unless it has just ended; then the frame
+// forgeries are frames that end a link, from either side: they are malformed, or the protocol forbids
+// them at this point. live is the number of a stream that both ends know, unless it has just ended; then the frame
 // of a stream that was never opened follows.
 var forgeries = []func(live uint32) []byte{
 	func(uint32) []byte { return []byte{99, 0, 0, 0} },

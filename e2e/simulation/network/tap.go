@@ -13,8 +13,8 @@ import (
 )
 
 // A tap reads along on the connection of a link, like a network analyser: it decodes the frames of links when
-// they are sent and when they arrive, and notes what becomes of each call. Nothing of what it notes
-// reaches the services. The conn's mu guards it. A nil tap notes nothing.
+// they are sent and when they arrive, and records the state of each call. The services do not see the
+// records. The conn's mu guards it. A nil tap records nothing.
 type tap struct {
 	conn         *conn
 	sent, came   map[*end]*decoder // by the sending end, by the reading end

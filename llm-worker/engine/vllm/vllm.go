@@ -89,8 +89,8 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 	return up, nil
 }
 
-// load is a beside.LoadReader. Older versions of vLLM's service report neither the size of the KV cache
-// nor the number of requests that vLLM runs at a time.
+// load is a beside.LoadReader. Older versions of vLLM's service do not report the size of the KV cache
+// and the maximum number of running requests.
 func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 	loads, err := e.client.GetLoads(ctx, &vllmengine.GetLoadsRequest{})
 	if err != nil {

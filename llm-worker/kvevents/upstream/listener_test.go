@@ -122,13 +122,13 @@ func TestListenerFollowsAnEngine(t *testing.T) {
 	e.say(t, true, stored(1), stored(2)) // before the listener subscribed
 	l, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay, Topic: "kv"})
 	e.awaitSubscriber(t)
-	polltest.Eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "the listener has counted the held blocks", func() bool { return held.Held() == 2 })
 	e.say(t, false, stored(3), list{blockRemoved, list{1}})
 	polltest.Eventually(t, "changes are known", func() bool { return held.Held() == 2 && l.Block() == 2 })
 	e.say(t, true, stored(4)) // lost on the way
 	e.say(t, true, stored(5))
 	e.say(t, false, stored(6))
-	polltest.Eventually(t, "what was lost is replayed", func() bool { return held.Held() == 5 })
+	polltest.Eventually(t, "the listener has replayed the lost events", func() bool { return held.Held() == 5 })
 	e.say(t, false, list{allCleared}, stored(7))
 	polltest.Eventually(t, "what was cleared is gone", func() bool { return held.Held() == 1 })
 }
@@ -202,7 +202,7 @@ func TestRestartBeforeTheFirstBatchIsFound(t *testing.T) {
 	e.say(t, true, stored(2))
 	_, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay})
 	e.awaitSubscriber(t)
-	polltest.Eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
+	polltest.Eventually(t, "the listener has counted the held blocks", func() bool { return held.Held() == 2 })
 	e.restart()
 	e.say(t, false, stored(3))
 	polltest.Eventually(t, "only the new engine's block is known", func() bool { return held.Held() == 1 })
@@ -217,7 +217,7 @@ func TestClearedBlocksAreForgottenWhateverTheNumber(t *testing.T) {
 	}
 	_, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay})
 	e.awaitSubscriber(t)
-	polltest.Eventually(t, "what was held is known", func() bool { return held.Held() == 5 })
+	polltest.Eventually(t, "the listener has counted the held blocks", func() bool { return held.Held() == 5 })
 	e.mu.Lock()
 	e.batch = e.batch[:3]
 	e.mu.Unlock()

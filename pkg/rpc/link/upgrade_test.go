@@ -251,7 +251,7 @@ func TestDefaultPortIsThatOfTheServerPlusTen(t *testing.T) {
 		defer second.Close(time.Minute)
 		second.Serve()
 		if !strings.Contains(lines.String()[said:], "--link-port") {
-			t.Error("nobody is told that links have another port")
+			t.Error("the log does not say that links have another port")
 		}
 		return
 	}
