@@ -126,7 +126,7 @@ func TestStreamOfALostChainGoesOnTokenForToken(t *testing.T) {
 	want := alone.answer(t, greedy(long, "max_tokens", 100))
 	l := c.upper.open(t, greedy(long, "max_tokens", 100)).begun(t)
 	service(t, llmWorker, spare, []string{"--name", workerName(1)}).listening(t)
-	(&fleet{whence: c.upper}).healthy(t, workerName(1), 1)
+	(&fleet{whence: c.upper}).healthy(t, workerName(1))
 	c.lower.processes[apiService].kill(t)
 	if got := l.completed(t); got != want {
 		t.Errorf("the stream answers %q, undisturbed %q", got, want)

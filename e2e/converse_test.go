@@ -6,12 +6,10 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/status"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
 // then is the second prompt of most conversations.
@@ -125,38 +123,6 @@ func TestConversationsAnswerLikeHTTPAndReadOnlyNewTokens(t *testing.T) {
 	w.idle(t)
 }
 
-// TestStoppedConversationCountsAllItsTurns: chat-service counts the prompts of both turns, once
-// each, whether the conversation completes or is stopped.
-func TestStoppedConversationCountsAllItsTurns(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, flags{})
-	conn := dialGRPC(t, w.chat)
-	for id, end := range map[string]func(conversation) error{
-		"talk-completed": func(talk conversation) error { return talk.st.CloseSend() },
-		"talk-stopped": func(talk conversation) error {
-			return talk.st.Send(&chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Stop{Stop: &streamv1.Stop{}}})
-		},
-	} {
-		talk := converse(t, chatv1.NewChatClient(conn), firstTurn(short, id))
-		_, one := talk.hear()
-		talk.say(nextTurn(then))
-		_, two := talk.hear()
-		if err := end(talk); err != nil {
-			t.Fatal(err)
-		}
-		talk.over()
-		w.ended(t, chatService, id)
-		resp, err := streamv1.NewStreamsClient(conn).Why(t.Context(), &streamv1.WhyRequest{StreamId: id})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, want := resp.GetHops()[0], one.GetUsage().GetPromptTokens()+two.GetUsage().GetPromptTokens()
-		if got.GetHop() != chatService || got.GetPromptTokens() != want || got.GetCachedTokens() != one.GetUsage().GetCachedTokens()+two.GetUsage().GetCachedTokens() {
-			t.Errorf("%s: %v, want %d prompt tokens of %v and %v", id, got, want, one, two)
-		}
-	}
-}
-
 func TestGRPCurlConversesAndComposes(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{})
@@ -193,44 +159,4 @@ func TestGRPCurlConversesAndComposes(t *testing.T) {
 	if got := messages(t, out); !ok || len(got) != 1 || got[0]["answer"].(m)["text"] != want {
 		t.Errorf("%s, want %q", out, want)
 	}
-}
-
-// TestConversationsEndOnceInEveryCase: while the stream waits for its caller, and during an answer.
-func TestConversationsEndOnceInEveryCase(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, flags{worker: []string{"--pace", "200"}, chat: []string{"--idle-timeout", "1s", "--stall-timeout", "500ms", "--migrate-after", "400ms"}})
-	client := chatv1.NewChatClient(dialGRPC(t, w.chat))
-	stop := &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Stop{Stop: &streamv1.Stop{}}}
-	for id, c := range map[string]struct {
-		act          func(conversation)
-		reason, path string
-	}{
-		"silent":      {func(conversation) {}, "deadline", "chat-service"},
-		"stopped":     {func(talk conversation) { talk.say(stop) }, "user_stop", "client > chat-service"},
-		"no-turn":     {func(talk conversation) { talk.say(firstTurn(short, "other")) }, "invalid", "chat-service"},
-		"stop-behind": {func(talk conversation) { talk.say(nextTurn(long)); talk.say(stop) }, "user_stop", "client > chat-service"},
-	} {
-		talk := converse(t, client, firstTurn("Hi", id))
-		talk.hear()
-		begun := time.Now()
-		c.act(talk)
-		_, l := talk.over()
-		if l.trailerReason != c.reason || l.trailPath != c.path || l.reason != strings.ToUpper(c.reason) || l.path != c.path {
-			t.Errorf("%s: %+v, want %s [%s]", id, l, c.reason, c.path)
-		}
-		if took := time.Since(begun); id == "silent" && took < 900*time.Millisecond {
-			t.Errorf("the stream waited %v for its caller", took)
-		}
-		if got := w.ended(t, chatService, id); got.Reason != c.reason || got.Path != c.path {
-			t.Errorf("%s: %+v", id, got)
-		}
-	}
-	// A drain does not wait for a caller.
-	talk := converse(t, client, firstTurn("Hi", "drained"))
-	talk.hear()
-	w.processes[chatService].terminate(t)
-	if _, l := talk.over(); l.trailerReason != "draining" || l.path != "chat-service" {
-		t.Errorf("drained: %+v", l)
-	}
-	w.processes[chatService].exit(t)
 }

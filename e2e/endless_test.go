@@ -196,7 +196,7 @@ func (p *process) resetPeak(t *testing.T) int64 {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Pid()), []byte("5"), 0); err != nil {
 		t.Skip(err) // only Linux has this file
 	}
-	return residentMemory(t, p)
+	return p.memory(t)
 }
 
 // peak returns the largest resident memory of the process since resetPeak, in bytes.
@@ -212,23 +212,4 @@ func (p *process) peak(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return kb << 10
-}
-
-// cpu returns the CPU time of the process.
-func (p *process) cpu(t *testing.T) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	ticks := 0
-	for _, field := range fields[11:13] { // utime and stime
-		n, err := strconv.Atoi(string(field))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / 100)
 }

@@ -250,7 +250,7 @@ func TestFloodsEndWithTheirConnection(t *testing.T) {
 		front:                    {addr: front.listening(t), scheme: "https", method: "/v1/chat/completions", tls: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"h2"}}},
 	} {
 		for name, flood := range floods {
-			before := residentMemory(t, process)
+			before := process.memory(t)
 			neighbour := w.open(t, greedy(short)).begun(t)
 			a := p.attack(t)
 			sent, all := flood(a)
@@ -258,7 +258,7 @@ func TestFloodsEndWithTheirConnection(t *testing.T) {
 			if sent >= all {
 				t.Errorf("%s: %s: the server took all %d frames; it answered %v", process.Name, name, all, a.answers())
 			}
-			if grown := residentMemory(t, process) - before; grown > floodMemory {
+			if grown := process.memory(t) - before; grown > floodMemory {
 				t.Errorf("%s: %s: the server's memory grew by %d MiB", process.Name, name, grown>>20)
 			}
 			if e := neighbour.rest(t); !e.done || e.text.String() != want {
@@ -283,7 +283,7 @@ func TestClosedWindowsAreBounded(t *testing.T) {
 		w.processes[chatService]: {addr: w.chat, scheme: "http", method: chatv1.Chat_Models_FullMethodName},
 		w.processes[llmWorker]:   {addr: w.worker, scheme: "http", method: workerv1.Worker_Info_FullMethodName},
 	} {
-		before := residentMemory(t, process)
+		before := process.memory(t)
 		a := p.attack(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		a.frames(8000, func(i int) {
 			id := uint32(2*i + 1)
@@ -293,7 +293,7 @@ func TestClosedWindowsAreBounded(t *testing.T) {
 		polltest.Eventually(t, process.Name+": the connection is closed, or further calls are refused", func() bool {
 			return a.closed() || a.answers()["REFUSED_STREAM"] > 0
 		})
-		if grown := residentMemory(t, process) - before; grown > floodMemory {
+		if grown := process.memory(t) - before; grown > floodMemory {
 			t.Errorf("%s: the server's memory grew by %d MiB", process.Name, grown>>20)
 		}
 	}
@@ -310,7 +310,7 @@ func TestUnprocessedFramesAreBounded(t *testing.T) {
 		w.processes[chatService]: {addr: w.chat},
 		w.processes[llmWorker]:   {addr: w.worker},
 	} {
-		before := residentMemory(t, process)
+		before := process.memory(t)
 		conn, err := net.Dial("tcp", p.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +336,7 @@ func TestUnprocessedFramesAreBounded(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s took %d MiB from a caller that reads nothing", process.Name, unreadBytes>>20)
 		}
-		if grown := residentMemory(t, process) - before; grown > floodMemory {
+		if grown := process.memory(t) - before; grown > floodMemory {
 			t.Errorf("%s: the memory grew by %d MiB", process.Name, grown>>20)
 		}
 		_ = conn.Close()

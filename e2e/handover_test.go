@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -67,95 +64,6 @@ func TestPrefillWorkersReadPrompts(t *testing.T) {
 	for _, line := range []string{fmt.Sprintf("prompt read by %s for %s in ", over.From, over.To), fmt.Sprintf("handover     down  completed  %s > %s", over.From, over.To)} {
 		if err != nil || !strings.Contains(string(out), line) {
 			t.Errorf("%q is missing: %v\n%s", line, err, out)
-		}
-	}
-}
-
-// TestHandoversSurviveTheLossOfAWorker: streams continue undisturbed when a worker of either role
-// is killed.
-func TestHandoversSurviveTheLossOfAWorker(t *testing.T) {
-	t.Parallel()
-	want := runFleet(t, 1, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}}).alone(t)
-	for _, c := range []struct {
-		name string
-		kill int
-	}{{"who reads", 0}, {"who answers", 1}} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			w := runFleet(t, 3, handing("1", "prefill", "decode", "decode"))
-			var all [crowd]*live
-			for i := range all {
-				if all[i] = w.open(t, usageOf(varied(i))); i < crowd/2 {
-					all[i].begun(t)
-				}
-				if i == crowd/2 {
-					w.workers[c.kill].kill(t)
-				}
-			}
-			for i, l := range all {
-				if got := (streamResult{l.completed(t), l.finish, *l.usage}); got != want[i] {
-					t.Errorf("stream %d: %+v, undisturbed %+v", i, got, want[i])
-				}
-			}
-			again, alone := 0, 0
-			for i, l := range all {
-				told := w.why(t, l.id)
-				over := handovers(told)
-				if len(over) != 1+len(moves(told)) {
-					t.Errorf("stream %d moved %d times; its handovers: %+v", i, len(moves(told)), over)
-				}
-				for _, h := range over {
-					if h.Reason != "completed" {
-						alone++
-					}
-				}
-				again += len(over) - 1
-			}
-			if c.kill == 0 && (again != 0 || alone == 0) || c.kill == 1 && (again == 0 || alone != 0) {
-				t.Errorf("%d handovers were repeated, and %d failed", again, alone)
-			}
-		})
-	}
-}
-
-// TestStopWhileAPromptIsReadEndsOnAllHops: the prefill worker gets the stop like a worker that
-// answers.
-func TestStopWhileAPromptIsReadEndsOnAllHops(t *testing.T) {
-	t.Parallel()
-	f := handing("1", "prefill", "decode")
-	f.worker = append(f.worker, "--sim-chunk", "1", "--sim-prefill-token", "5ms", "--sim-step", "1ms") // the worker reads 170 tokens per second
-	w := runFleet(t, 2, f)
-	const id = "read-me-not"
-	status := make(chan int, 1)
-	go func() {
-		if resp, err := w.send(t, greedy(strings.Repeat("Once more: ", 150)), id); err != nil {
-			status <- 0
-		} else {
-			status <- readAll(t, resp).status
-		}
-	}()
-	polltest.Eventually(t, "that the prompt is being read", func() bool {
-		resp, err := w.http.Get(w.url("/v1/streams/" + id))
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		var told streamstory.Story
-		return json.NewDecoder(resp.Body).Decode(&told) == nil && len(told.Hops) == 3
-	})
-	begun := time.Now()
-	w.cancel(t, w.api, id)
-	if got := <-status; got != http.StatusConflict {
-		t.Errorf("status %d", got)
-	}
-	t.Logf("stopped after %v", time.Since(begun))
-	told := w.why(t, id)
-	if len(handovers(told)) != 0 || told.Reason != "user_stop" || len(told.Hops) != 3 || told.Hops[2].Hop != workerName(0) {
-		t.Errorf("%+v", told)
-	}
-	for _, h := range told.Hops {
-		if h.StopConfirmedMS == nil || h.State != "ended" || h.Reason != "user_stop" || h.Path[0] != "client" {
-			t.Errorf("%s: %+v", h.Hop, h)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestStreamGoesOnAtAnotherLlamaCPP(t *testing.T) {
 	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.processes[chatService].listening(t)})
 	w.api = w.processes[apiService].listening(t)
 	for i := range 2 {
-		w.healthy(t, workerName(i), 1)
+		w.healthy(t, workerName(i))
 	}
 	w.connected(t)
 	a := greedy(long, "max_tokens", 900, "ignore_eos", true)

@@ -104,33 +104,3 @@ func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 	w.restart(t, llmWorker)
 	q.answered(t)
 }
-
-// TestLongOutageIsReported checks that streams do not wait for ever for a worker that stays away,
-// and that new streams do not wait at all.
-func TestLongOutageIsReported(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, flags{
-		all:    measured,
-		api:    []string{"--headers-after", "1m"},
-		chat:   []string{"--queue-streams", "100", "--queue-outage", "2s"},
-		worker: []string{"--max-running", "1", "--pace", "100"},
-	})
-	resp, err := w.send(t, greedy(long, "stream", true), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newLive(resp)
-	defer l.close()
-	l.begun(t)
-	q := &waiters{whence: w}
-	q.queue(t, 3)
-	w.processes[llmWorker].kill(t)
-	q.all.Wait()
-	if len(q.failed) != 3 {
-		t.Errorf("%d of 3 streams ended without a worker", len(q.failed))
-	}
-	got := w.post(t, greedy(short))
-	if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != http.StatusServiceUnavailable || err != nil || after < 1 {
-		t.Errorf("a new stream gets %d, Retry-After %q: %s", got.status, got.header.Get("Retry-After"), got.body)
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/lab"
 )
@@ -128,6 +129,26 @@ func (p *process) freeze(t *testing.T) {
 func (p *process) thaw(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGCONT)
+}
+
+// memory returns the resident memory of the process, in bytes.
+func (p *process) memory(t *testing.T) int64 {
+	t.Helper()
+	n, err := p.RSS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// cpu returns the CPU time that the process has used.
+func (p *process) cpu(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := p.CPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // await returns the first line of l (p.Out or p.Log) that match accepts, and waits for it if

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,26 +23,6 @@ func (p *process) descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(files)
-}
-
-// cpuTime returns the CPU time that a process has used.
-func (p *process) cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(after)
-	var ticks int
-	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / 100
 }
 
 // limit sets the limit of file descriptors of a process.
@@ -109,11 +88,11 @@ func TestServiceOutOfDescriptorsKeepsItsStreams(t *testing.T) {
 			leave := throng(t, addr, 3*spare)
 			defer leave()
 			polltest.Eventually(t, name+" says that it has no descriptors left", func() bool { return p.said(outOfDescriptors) == 1 })
-			used, since := p.cpuTime(t), time.Now()
+			used, since := p.cpu(t), time.Now()
 			if got := stream.completed(t); got != want {
 				t.Errorf("the stream is %q", got)
 			}
-			if share := (p.cpuTime(t) - used).Seconds() / time.Since(since).Seconds(); share > 0.5 {
+			if share := (p.cpu(t) - used).Seconds() / time.Since(since).Seconds(); share > 0.5 {
 				t.Errorf("%s uses %.0f %% of a core while it cannot accept connections", name, 100*share)
 			}
 			polltest.Eventually(t, "the metrics count refused connections", func() bool { return p.scrape(t).Sum("whence_descriptors_refused_total") > 0 })

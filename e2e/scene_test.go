@@ -268,9 +268,6 @@ func (s *scene) counted(hop string, want lab.Statement) lab.Statement {
 	s.t.Helper()
 	reason, path, _ := strings.Cut(string(want), ": ")
 	origin, _, _ := strings.Cut(path, " > ")
-	if origin == shop { // names that callers choose are not labels
-		origin = "other"
-	}
 	found := s.procs[hop].scrape(s.t)
 	n := found.Sum("whence_stream_endings_total", "hop="+hop, "reason="+reason, "origin="+lab.ServiceOf(origin))
 	if n == 1 {

@@ -95,42 +95,6 @@ func TestOpenAIGoGetsTheSameAnswerStreamedAndWhole(t *testing.T) {
 	})
 }
 
-func TestOpenAIGoStopStringsEndTheAnswerBeforeThem(t *testing.T) {
-	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		c := w.sdk()
-		full := whole(t, &c, asked(short, 0)).Choices[0].Message.Content
-		for _, stops := range [][]string{{"the tab"}, {"nowhere", " disconnect."}, {"zzz"}, {"sees the disc", "path", "its"}} {
-			want := full
-			for _, s := range stops {
-				want, _, _ = strings.Cut(want, s)
-			}
-			p := asked(short, 0)
-			p.Stop = openai.ChatCompletionNewParamsStopUnion{OfStringArray: stops}
-			if got := same(t, &c, p); got.Message.Content != want || got.FinishReason != "stop" {
-				t.Errorf("stop %q: %q (%s), want %q", stops, got.Message.Content, got.FinishReason, want)
-			}
-		}
-	})
-}
-
-func TestOpenAIGoTheSameSeedGivesTheSameAnswer(t *testing.T) {
-	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		c := w.sdk()
-		drawn := func(seed int64) string {
-			p := asked(long, 1)
-			p.Seed, p.MaxTokens = param.NewOpt(seed), param.NewOpt[int64](80)
-			return same(t, &c, p).Message.Content
-		}
-		seven := drawn(7)
-		if again := drawn(7); again != seven {
-			t.Errorf("seed 7 gives %q, then %q", seven, again)
-		}
-		if drawn(8) == seven && drawn(9) == seven && drawn(10) == seven {
-			t.Errorf("all seeds give %q", seven)
-		}
-	})
-}
-
 func TestOpenAIGoListsAndFindsModels(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
 		c := w.sdk()

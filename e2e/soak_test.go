@@ -53,7 +53,7 @@ func (w *whence) footprints(t *testing.T) map[*process]footprint {
 	lab.Pause(t.Context(), soakSettle)
 	for _, p := range w.all() {
 		s := p.scrape(t)
-		all[p] = footprint{residentMemory(t, p), s.Sum("go_goroutines"), s.Sum("process_open_fds")}
+		all[p] = footprint{p.memory(t), s.Sum("go_goroutines"), s.Sum("process_open_fds")}
 	}
 	return all
 }

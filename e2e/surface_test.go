@@ -10,7 +10,6 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/packages/param"
 
-	"github.com/whence-dev/whence/internal/client"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/lab"
 )
@@ -182,49 +181,5 @@ func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
 			}
 			return true
 		})
-	})
-}
-
-// TestChoicesResumeWhereTheyWereCut reads a stream of several prompts through a proxy that cuts its
-// connections.
-func TestChoicesResumeWhereTheyWereCut(t *testing.T) {
-	eachTopology(t, flags{worker: []string{"--pace", "100"}}, func(t *testing.T, w *whence) {
-		body := texted([]string{"The fox", "Once upon"}, "n", 2, "seed", 3, "temperature", 1, "max_tokens", 30, "logprobs", 1)
-		var whole struct {
-			Choices []struct {
-				Text     string
-				Logprobs struct {
-					Likely []float64 `json:"token_logprobs"`
-				}
-				Finish string `json:"finish_reason"`
-			}
-		}
-		if err := json.Unmarshal(w.postTo(t, "/v1/completions", body).body, &whole); err != nil || len(whole.Choices) != 4 {
-			t.Fatal(err, whole)
-		}
-		delete(body, "model")
-		proxy := cutting(t, w.api, 3, 5)
-		s, err := caller(t, "http://"+proxy.Addr(), client.Options{}).Stream(t.Context(), client.Request{Model: model, Extra: body})
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts, likely, finishes := make([]string, 4), make([][]float64, 4), make([]string, 4)
-		for e, err := range s.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, p := range e.Choices {
-				texts[p.Index] += p.Text
-				finishes[p.Index] += p.Finish
-				for _, token := range p.Logprobs {
-					likely[p.Index] = append(likely[p.Index], token.Logprob)
-				}
-			}
-		}
-		for i, want := range whole.Choices {
-			if texts[i] != want.Text || finishes[i] != want.Finish || !slices.Equal(likely[i], want.Logprobs.Likely) {
-				t.Errorf("choice %d: %q (%s) with %d numbers, want %+v", i, texts[i], finishes[i], len(likely[i]), want)
-			}
-		}
 	})
 }

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding/hex"
 	"io"
 	"maps"
@@ -15,15 +17,17 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/lab"
 )
 
-// A collector receives spans by OTLP over HTTP, like an OpenTelemetry Collector.
+// A collector receives spans by OTLP, like an OpenTelemetry Collector.
 type collector struct {
-	addr string // host:port
+	coltracepb.UnimplementedTraceServiceServer
+	addr string // of OTLP over HTTP: host:port
 
 	mu    sync.Mutex // guards the following field
 	spans []span
@@ -73,6 +77,22 @@ func newCollector(t *testing.T) *collector {
 	t.Cleanup(s.Close)
 	c.addr = s.Listener.Addr().String()
 	return c
+}
+
+// overGRPC serves OTLP over gRPC, and returns the address.
+func (c *collector) overGRPC(t *testing.T) (addr string) {
+	t.Helper()
+	ln, s := listenLocal(t), grpc.NewServer()
+	coltracepb.RegisterTraceServiceServer(s, c)
+	go s.Serve(ln) // until Stop
+	t.Cleanup(s.Stop)
+	return ln.Addr().String()
+}
+
+// Export implements coltracepb.TraceServiceServer.
+func (c *collector) Export(_ context.Context, req *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	c.take(req)
+	return &coltracepb.ExportTraceServiceResponse{}, nil
 }
 
 func (c *collector) take(req *coltracepb.ExportTraceServiceRequest) {
@@ -127,18 +147,45 @@ func (c *collector) of(t *testing.T, stream string, hops int) map[string]span {
 	return found
 }
 
-// TestStoppedStreamIsOneTree: the spans of three processes are one trace, below the client's span.
+// states returns the events of a span that are not messages, in chronological order, each with its
+// side.
+func (s span) states() (all []string) {
+	slices.SortStableFunc(s.events, func(a, b spanEvent) int { return cmp.Compare(a.at, b.at) })
+	for _, e := range s.events {
+		if e.name != "send" && e.name != "recv" {
+			all = append(all, e.name+" "+e.attributes["whence.side"])
+		}
+	}
+	return all
+}
+
+// TestStoppedStreamIsOneTree: over either protocol, the spans of three processes are one trace, below
+// the client's span. Each has its events in order: the stop goes down, the ending comes up.
 func TestStoppedStreamIsOneTree(t *testing.T) {
 	t.Parallel()
-	c := newCollector(t)
-	w := run(t, separate, flags{all: []string{"--otlp", c.addr}, worker: []string{"--pace", "40"}})
-	l := w.open(t, greedy(long)).begun(t)
-	w.cancel(t, w.api, l.id)
-	l.failed(t)
-	spans := c.of(t, l.id, len(hops))
-	parent, seen := "", map[string]bool{}
+	for _, scheme := range []string{"grpc", "http"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			c := newCollector(t)
+			to := c.addr
+			if scheme == "grpc" {
+				to = c.overGRPC(t)
+			}
+			w := run(t, separate, flags{all: []string{"--otlp", scheme + "://" + to}, worker: []string{"--pace", "40"}})
+			l := w.open(t, greedy(long)).begun(t)
+			w.cancel(t, w.api, l.id)
+			l.failed(t)
+			w.oneTree(t, l.id, c.of(t, l.id, len(hops)))
+		})
+	}
+}
+
+// oneTree checks the spans of a stopped stream by hop, and compares them with its log and its story.
+func (w *whence) oneTree(t *testing.T, id string, spans map[string]span) {
+	t.Helper()
+	parent, messages := "", map[string]bool{}
 	trace := spans[apiService].trace
-	for _, hop := range hops {
+	for i, hop := range hops {
 		s := spans[hop]
 		if s.service != lab.ServiceOf(hop) || s.trace != trace || s.parent != parent || s.id == "" {
 			t.Errorf("%s exported a span of %s in trace %s below %q; want trace %s, below %q", hop, s.service, s.trace, s.parent, trace, parent)
@@ -146,20 +193,28 @@ func TestStoppedStreamIsOneTree(t *testing.T) {
 		if s.attributes["whence.reason"] != "user_stop" || s.attributes["whence.origin"] != "client" || s.status != tracepb.Status_STATUS_CODE_UNSET {
 			t.Errorf("%s: %v %v", hop, s.attributes, s.status)
 		}
+		want := []string{
+			"recv_header up", "send_header down", "recv_header down", "send_header up",
+			"recv_rst up", "send_rst down", "recv_trailer down", "send_trailer up",
+		}
+		if i == len(hops)-1 { // only the engine is below
+			want = []string{"recv_header up", "send_header up", "recv_rst up", "send_trailer up"}
+		}
+		if got := s.states(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v\nwant %v", hop, got, want)
+		}
 		for _, e := range s.events {
-			seen[e.name] = true
+			messages[e.name] = true
 		}
 		parent = s.id
 	}
-	for _, kind := range []string{"send_header", "recv_header", "send_rst", "recv_rst", "send_trailer", "recv_trailer", "send", "recv"} {
-		if !seen[kind] {
-			t.Errorf("no span has an event %s", kind)
-		}
+	if !messages["send"] || !messages["recv"] {
+		t.Errorf("the spans have the events %v", messages)
 	}
-	if got := w.ended(t, apiService, l.id); got.Trace != trace {
+	if got := w.ended(t, apiService, id); got.Trace != trace {
 		t.Errorf("the log has the trace %q, the span %q", got.Trace, trace)
 	}
-	for _, h := range w.why(t, l.id).Hops {
+	for _, h := range w.why(t, id).Hops {
 		if h.Trace != trace || len(h.Events) == 0 || h.Messages.Sent == 0 {
 			t.Errorf("the story of %s: trace %s, %d events, %+v", h.Hop, h.Trace, len(h.Events), h.Messages)
 		}

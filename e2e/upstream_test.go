@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -114,30 +113,6 @@ func TestServerBesideTheWorkerAnswersLikeTheEmbeddedEngine(t *testing.T) {
 	}
 }
 
-// ticks returns the processor time that a process has used, in hundredths of a second.
-func (p *process) ticks(t *testing.T) int {
-	t.Helper()
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Pid()), "stat"))
-	if err != nil {
-		missing(t, "%v", err)
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	user, err1 := strconv.Atoi(string(fields[11]))
-	system, err2 := strconv.Atoi(string(fields[12]))
-	if err1 != nil || err2 != nil {
-		t.Fatalf("%s", stat)
-	}
-	return user + system
-}
-
-// busyFor returns the ticks that a process uses in d.
-func (p *process) busyFor(t *testing.T, d time.Duration) int {
-	t.Helper()
-	before := p.ticks(t)
-	lab.Pause(t.Context(), d) // the measured interval
-	return p.ticks(t) - before
-}
-
 func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 	t.Parallel()
 	// With the model's own context the answer would end before its CPU use could be observed.
@@ -147,11 +122,16 @@ func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 	w := run(t, allInOne, flags{worker: []string{"--engine", "openai", "--upstream", url, "--model", dir, "--model-name", model}})
 
 	const window = 300 * time.Millisecond
+	used := func() time.Duration {
+		before := llama.cpu(t)
+		lab.Pause(t.Context(), window) // the measured interval
+		return llama.cpu(t) - before
+	}
 	l := w.open(t, greedy(long, "ignore_eos", true)).begun(t)
-	polltest.Eventually(t, "llama.cpp generates", func() bool { return llama.busyFor(t, window) >= 5 }) // of about 30 on an idle machine
+	polltest.Eventually(t, "llama.cpp generates", func() bool { return used() >= window/6 })
 	l.close()
 	w.idle(t)
-	polltest.Eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })
+	polltest.Eventually(t, "the server does nothing", func() bool { return used() <= window/30 })
 	polltest.Eventually(t, "the worker has reported its story", func() bool { return w.why(t, l.id).State == "ended" })
 	s := w.why(t, l.id)
 	if last := s.Hops[len(s.Hops)-1]; s.Reason != "client_gone" || s.Origin != "client" || last.StopConfirmedMS == nil {

@@ -254,15 +254,6 @@ var rows = []row{
 		return l.refusal()
 	}},
 	{name: "grpcurl is killed", flags: slow, act: (*scene).grpcurlKilled},
-	{name: "TTHeader Streaming caller cancels", full: true, flags: slow, act: (*scene).canceledTT},
-	{name: "TTHeader Streaming caller cancels with a cause", full: true, flags: slow, act: (*scene).canceledTTWithCause},
-	{name: "TTHeader Streaming caller of the caller cancels", full: true, flags: slow, act: (*scene).canceledTTChain},
-	{name: "TTHeader Streaming caller of a caller over Kitex's gRPC cancels", full: true, flags: flags{worker: slow.worker, all: []string{overGRPC}}, act: (*scene).canceledMixedChain},
-	{name: "connection of a TTHeader Streaming caller breaks", full: true, flags: slow, act: (*scene).lostTT},
-	{name: "deadline of a TTHeader Streaming caller", full: true, flags: slow, act: (*scene).timedOutTT},
-	{name: "chat-service panics under a TTHeader Streaming caller", full: true, flags: slow, id: "fault:chat-service:panic:1", act: (*scene).builtInFaultTT},
-	{name: "engine fails under a TTHeader Streaming caller", full: true, flags: slow, id: "fault:llm-worker:fail:1", act: (*scene).builtInFaultTT},
-	{name: "chat-service drains under a TTHeader Streaming caller", full: true, flags: drain(slow), act: (*scene).drainedTT},
 	{name: "operator stops it at chat-service", flags: slow, act: func(s *scene) *refusal {
 		return s.operated("whence.chat.v1.Chat", chatService)
 	}},

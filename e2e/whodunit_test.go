@@ -23,7 +23,6 @@ var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to
 type row struct {
 	name     string
 	fault    string // its name in the catalogue; "" means name
-	full     bool   // only the full tier plays the row
 	flags    flags
 	upstream http.HandlerFunc // an engine beside the worker; nil means the embedded engine
 	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil means the embedded engine
@@ -115,9 +114,6 @@ func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
 		r := &rows[i]
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			if r.full {
-				tier.Full(t)
-			}
 			f := &finding{row: r, says: map[string][]lab.Statement{}}
 			traces := t.TempDir()
 			var s *scene

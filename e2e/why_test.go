@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 
 	streamstory "github.com/whence-dev/whence/api-service/story"
-	"github.com/whence-dev/whence/internal/polltest"
 )
 
 // why returns the story of GET /v1/streams/{id}.
@@ -67,58 +64,5 @@ func TestOperatorsHaveAKey(t *testing.T) {
 		if out, logs, status := output(t, "whence", append(args, "--key", "you")...); strings.Contains(out, m.ID) {
 			t.Errorf("%v with another key: status %d, %q, %q", args, status, out, logs)
 		}
-	}
-}
-
-var paced = flags{worker: []string{"--pace", "30"}}
-
-func TestEveryHopTellsTheSameStory(t *testing.T) {
-	eachTopology(t, paced, func(t *testing.T, w *whence) {
-		l := w.open(t, greedy(long)).begun(t)
-		id := l.id
-		if s := w.why(t, id); s.State != "live" || len(s.Hops) != 3 || s.Model == "" || s.Tokens.Prompt == 0 {
-			t.Errorf("while the stream runs: %+v", s)
-		}
-		w.cancel(t, w.api, id)
-		if e := l.failed(t); e.reason() != "user_stop" {
-			t.Errorf("the reader got %s", e.reason())
-		}
-		w.idle(t)
-		paths := []string{"client > api-service", "client > api-service > chat-service", "client > api-service > chat-service > llm-worker/0"}
-		polltest.Eventually(t, "every hop has ended the stream", func() bool {
-			for _, h := range w.why(t, id).Hops {
-				if h.State != "ended" {
-					return false
-				}
-			}
-			return true
-		})
-		s := w.why(t, id)
-		if s.Reason != "user_stop" || s.Origin != "client" || len(s.Hops) != len(paths) || s.Tokens.Delivered == 0 || s.Tokens.Wasted > 1 {
-			t.Errorf("%+v", s)
-		}
-		for i, h := range s.Hops {
-			if got := strings.Join(h.Path, " > "); h.Reason != "user_stop" || got != paths[i] || h.StopHeardMS == nil || h.StopConfirmedMS == nil {
-				t.Errorf("%+v", h)
-			}
-		}
-	})
-}
-
-func TestWhyPrintsTheStory(t *testing.T) {
-	t.Parallel()
-	w := run(t, allInOne, flags{})
-	l := w.open(t, greedy("What is 2 + 3?"))
-	id := l.id
-	l.completed(t)
-	out, err := exec.Command(binary(t, "whence"), "why", id, "--url", "http://"+w.api).CombinedOutput()
-	for _, want := range []string{"completed by engine", "api-service", "chat-service", "engine > llm-worker/0 > chat-service > api-service", "0 wasted"} {
-		if err != nil || !bytes.Contains(out, []byte(want)) {
-			t.Errorf("%q is missing: %v\n%s", want, err, out)
-		}
-	}
-	out, err = exec.Command(binary(t, "whence"), "why", "nobody", "--url", "http://"+w.api).CombinedOutput()
-	if err == nil || !bytes.Contains(out, []byte("no stream with the id")) {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
