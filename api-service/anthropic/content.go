@@ -14,18 +14,19 @@ import (
 
 // A block is an element of a content array.
 type block struct {
+	in     *strict.Reading
 	at     string // its path in the body
 	kind   string
 	fields map[string]json.RawMessage
 }
 
 // blocks parses content: a string, which is one block of text, or an array of blocks.
-func blocks(param string, raw json.RawMessage) ([]block, error) {
+func blocks(in *strict.Reading, param string, raw json.RawMessage) ([]block, error) {
 	switch {
 	case len(raw) == 0:
 		return nil, streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	case raw[0] == '"':
-		return []block{{at: param, kind: "text", fields: map[string]json.RawMessage{"text": raw}}}, nil
+		return []block{{in: in, at: param, kind: "text", fields: map[string]json.RawMessage{"text": raw}}}, nil
 	case raw[0] != '[':
 		return nil, strict.Mismatch(param, "a string or an array of blocks", raw)
 	}
@@ -36,7 +37,7 @@ func blocks(param string, raw json.RawMessage) ([]block, error) {
 	all := make([]block, len(items))
 	for i, raw := range items {
 		b := &all[i]
-		b.at = fmt.Sprintf("%s[%d]", param, i)
+		b.in, b.at = in, fmt.Sprintf("%s[%d]", param, i)
 		if b.fields, err = strict.Object(b.at, raw); err != nil {
 			return nil, err
 		}
@@ -52,7 +53,7 @@ func (b *block) text() (string, error) {
 	if b.kind != "text" {
 		return "", b.unsupported()
 	}
-	if err := strict.Only(b.at, b.fields, "type", "text", "cache_control", "citations"); err != nil {
+	if err := b.in.Only(b.at, b.fields, "type", "text", "cache_control", "citations"); err != nil {
 		return "", err
 	}
 	return b.member("text")
@@ -71,8 +72,8 @@ func (b *block) unsupported() error {
 }
 
 // texts joins content that consists of text blocks.
-func texts(param string, raw json.RawMessage, separator string) (string, error) {
-	all, err := blocks(param, raw)
+func texts(in *strict.Reading, param string, raw json.RawMessage, separator string) (string, error) {
+	all, err := blocks(in, param, raw)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +88,7 @@ func texts(param string, raw json.RawMessage, separator string) (string, error) 
 
 func setSystem(m *message, param string, raw json.RawMessage) error {
 	var err error
-	m.system, err = texts(param, raw, transcript.Paragraph)
+	m.system, err = texts(m.in, param, raw, transcript.Paragraph)
 	return err
 }
 
@@ -96,7 +97,7 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	c := &conversation{}
+	c := &conversation{in: m.in}
 	for i, raw := range items {
 		if err := c.add(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
 			return err
@@ -110,6 +111,7 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 // A conversation collects the turns of a body's messages. Consecutive messages of one role become
 // one turn, as in Anthropic's API, and a message without content is left out.
 type conversation struct {
+	in *strict.Reading
 	transcript.Transcript
 	images []image.Source
 }
@@ -125,12 +127,12 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 		err = strict.OneOf(param+".role", role, "user", "assistant", "system")
 	}
 	if err == nil {
-		err = strict.Only(param, fields, "role", "content")
+		err = c.in.Only(param, fields, "role", "content")
 	}
 	if err != nil {
 		return err
 	}
-	all, err := blocks(param+".content", fields["content"])
+	all, err := blocks(c.in, param+".content", fields["content"])
 	if err != nil {
 		return err
 	}
@@ -156,7 +158,7 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 func (b *block) addTo(c *conversation, param, role string) error {
 	switch {
 	case b.kind == "thinking" && role == "assistant":
-		if err := strict.Only(b.at, b.fields, "type", "thinking", "signature"); err != nil {
+		if err := b.in.Only(b.at, b.fields, "type", "thinking", "signature"); err != nil {
 			return err
 		}
 		text, err := b.member("thinking")
@@ -191,7 +193,7 @@ func (b *block) addTo(c *conversation, param, role string) error {
 
 // toolUse parses a call that the model has made.
 func (b *block) toolUse() (*chatv1.ToolCall, error) {
-	if err := strict.Only(b.at, b.fields, "type", "id", "name", "input", "cache_control", "caller"); err != nil {
+	if err := b.in.Only(b.at, b.fields, "type", "id", "name", "input", "cache_control", "caller"); err != nil {
 		return nil, err
 	}
 	made := &chatv1.ToolCall{}
@@ -214,7 +216,7 @@ func (b *block) toolUse() (*chatv1.ToolCall, error) {
 // toolResult parses the result of a call. It drops is_error: chat templates have no place for it,
 // and the text of the result tells the model.
 func (b *block) toolResult(to *transcript.Turn) error {
-	if err := strict.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
+	if err := b.in.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
 		return err
 	}
 	var err error
@@ -228,7 +230,7 @@ func (b *block) toolResult(to *transcript.Turn) error {
 	}
 	if raw, ok := b.fields["content"]; ok && !strict.Null(raw) {
 		var text string
-		text, err = texts(b.at+".content", raw, "")
+		text, err = texts(b.in, b.at+".content", raw, "")
 		to.Content.Write(text)
 	}
 	return err

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"github.com/whence-dev/whence/api-service/image"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
@@ -16,9 +17,9 @@ type Count struct {
 }
 
 // ParseCount parses a body of POST /v1/messages/count_tokens, like Parse.
-func ParseCount(body []byte, lenient ...string) (*Count, error) {
-	m := newMessage()
-	if err := m.parse(body, &counted, lenient); err != nil {
+func ParseCount(body []byte, in *strict.Reading) (*Count, error) {
+	m := newMessage(in)
+	if err := m.parse(body, &counted); err != nil {
 		return nil, err
 	}
 	if len(m.images) > 0 {

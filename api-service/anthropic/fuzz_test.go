@@ -12,7 +12,7 @@ func FuzzParseCount(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"hi"}],"system":[{"type":"text","text":"be nice"}]}`))
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":""}}]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := anthropic.ParseCount(body)
+		c, err := anthropic.ParseCount(body, nil)
 		switch {
 		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
 			t.Errorf("%q: %v", body, err)

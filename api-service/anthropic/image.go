@@ -7,7 +7,7 @@ import (
 
 // image parses an image block.
 func (b *block) image() (image.Source, error) {
-	if err := strict.Only(b.at, b.fields, "type", "source", "cache_control"); err != nil {
+	if err := b.in.Only(b.at, b.fields, "type", "source", "cache_control"); err != nil {
 		return image.Source{}, err
 	}
 	at := b.at + ".source"
@@ -20,7 +20,7 @@ func (b *block) image() (image.Source, error) {
 		return image.Source{}, err
 	}
 	if kind == "url" {
-		if err := strict.Only(at, source, "type", "url"); err != nil {
+		if err := b.in.Only(at, source, "type", "url"); err != nil {
 			return image.Source{}, err
 		}
 		url, err := strict.Member(at, "url", source)
@@ -29,7 +29,7 @@ func (b *block) image() (image.Source, error) {
 	if err := strict.OneOf(at+".type", kind, "base64", "url"); err != nil { // a file would have to be stored
 		return image.Source{}, err
 	}
-	if err := strict.Only(at, source, "type", "media_type", "data"); err != nil {
+	if err := b.in.Only(at, source, "type", "media_type", "data"); err != nil {
 		return image.Source{}, err
 	}
 	media, err := strict.Member(at, "media_type", source)

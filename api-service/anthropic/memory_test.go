@@ -21,7 +21,7 @@ func TestManyBlocksAreParsedInLinearMemory(t *testing.T) {
 		body := []byte(`{"model":"m","max_tokens":9,"messages":[` + messages + `]}`)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := anthropic.Parse(body); err != nil {
+		if _, err := anthropic.Parse(body, nil); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

@@ -1,9 +1,8 @@
 // Package anthropic is the JSON of Anthropic's Messages API: it parses request bodies, and encodes
 // events, messages and errors.
 //
-// Parsing is as strict as in package openai: a field that cannot be honoured is refused by name.
-// Fields that clients of this API send by habit, and that have no effect here, are ignored; the
-// tables in this package list them, and docs/reference/fields.md prints the tables.
+// Fields are read as in package openai; the tables in this package list them, and
+// docs/reference/fields.md prints the tables.
 package anthropic
 
 import (
@@ -42,6 +41,7 @@ func CheckVersion(version string) error {
 
 // A message is a body of POST /v1/messages, or of /v1/messages/count_tokens.
 type message struct {
+	in           *strict.Reading
 	request      *chatv1.ChatRequest
 	stream       bool
 	system       string              // until parse adds it to the messages of request
@@ -71,8 +71,8 @@ var counted = strict.Table[*message]{
 		"speed":         words("standard"),
 	},
 	// The engine decides which tokens it caches, and Whence edits no context.
-	Ignored: []string{"cache_control", "context_management"},
-	Refused: []string{"mcp_servers", "user_profile_id", "workspace_id"},
+	Ignored:     []string{"cache_control", "context_management"},
+	Unsupported: []string{"mcp_servers", "user_profile_id", "workspace_id"},
 }
 
 // created are the fields of POST /v1/messages.
@@ -113,7 +113,7 @@ var created = counted.And(strict.Table[*message]{
 		"metadata":     setMetadata,
 		"service_tier": words("auto", "standard_only"),
 	},
-	Refused: []string{"container", "diagnostics", "inference_geo"},
+	Unsupported: []string{"container", "diagnostics", "inference_geo"},
 })
 
 // Fields returns how each field of POST /v1/messages is treated: honoured, ignored or refused.
@@ -122,15 +122,14 @@ func Fields() map[string]string { return created.Fields() }
 // CountFields returns how each field of POST /v1/messages/count_tokens is treated.
 func CountFields() map[string]string { return counted.Fields() }
 
-func newMessage() *message {
-	return &message{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
+func newMessage(in *strict.Reading) *message {
+	return &message{in: in, request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
 }
 
-// Parse parses a body of POST /v1/messages. lenient names fields that are ignored instead of
-// refused. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
-func Parse(body []byte, lenient ...string) (*call.Call, error) {
-	m := newMessage()
-	if err := m.parse(body, &created, lenient); err != nil {
+// Parse parses a body of POST /v1/messages. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
+func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
+	m := newMessage(in)
+	if err := m.parse(body, &created); err != nil {
 		return nil, err
 	}
 	if m.request.GetSampling().MaxTokens == nil {
@@ -143,10 +142,10 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 }
 
 // parse parses a body, and completes the request.
-func (m *message) parse(body []byte, table *strict.Table[*message], lenient []string) error {
+func (m *message) parse(body []byte, table *strict.Table[*message]) error {
 	fields, err := strict.Fields(body)
 	if err == nil {
-		err = table.Parse(fields, m, lenient)
+		err = table.Parse(fields, m, m.in)
 	}
 	switch {
 	case err != nil:
@@ -211,7 +210,7 @@ const maxSession = 256
 func setMetadata(m *message, param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
 	if err == nil {
-		err = strict.Only(param, fields, "user_id")
+		err = m.in.Only(param, fields, "user_id")
 	}
 	if raw, ok := fields["user_id"]; err == nil && ok && !strict.Null(raw) {
 		if m.request.Session, err = strict.String(param+".user_id", raw); len(m.request.GetSession()) > maxSession {
@@ -234,7 +233,7 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 		err = strict.OneOf(param+".type", kind, "adaptive", "disabled", "enabled")
 	}
 	if err == nil {
-		err = strict.Only(param, fields, "type", "budget_tokens", "display")
+		err = m.in.Only(param, fields, "type", "budget_tokens", "display")
 	}
 	if raw, ok := fields["budget_tokens"]; err == nil && ok && !strict.Null(raw) {
 		_, err = strict.Count(param+".budget_tokens", raw, 1)
@@ -256,7 +255,7 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 func setOutputConfig(m *message, param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
 	if err == nil {
-		err = strict.Only(param, fields, "effort", "format")
+		err = m.in.Only(param, fields, "effort", "format")
 	}
 	if raw, ok := fields["effort"]; err == nil && ok && !strict.Null(raw) {
 		var effort string
@@ -280,7 +279,7 @@ func (m *message) setFormat(param string, raw json.RawMessage) error {
 		err = strict.OneOf(param+".type", kind, "json_schema")
 	}
 	if err == nil {
-		err = strict.Only(param, fields, "type", "schema")
+		err = m.in.Only(param, fields, "type", "schema")
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call/calltest"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -94,7 +95,7 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		hi + `,"stop_sequences":"a"`:                                                  "stop_sequences",
 		hi + `,"n":2`:                                                                 "n",
 		hi + `,"container":"c"`:                                                       "container",
-		hi + `,"mcp_servers":[]`:                                                      "mcp_servers",
+		hi + `,"mcp_servers":[1]`:                                                     "mcp_servers",
 		hi + `,"inference_geo":"eu"`:                                                  "inference_geo",
 		hi + `,"speed":"fast"`:                                                        "speed",
 		hi + `,"service_tier":"priority"`:                                             "service_tier",
@@ -135,7 +136,7 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":7}]}]`: "messages[0].content[0].input",
 		`"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"It is"}]`:               "messages[1]",
 	} {
-		_, err := anthropic.Parse([]byte("{" + body + "}"))
+		_, err := anthropic.Parse([]byte("{"+body+"}"), &strict.Reading{Strict: true})
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
 			t.Errorf("%s: %v, want %s", body, err, param)
 		}
@@ -160,19 +161,11 @@ func TestAnInputThatIsNotAnObjectCanBeSentBack(t *testing.T) {
 	}
 }
 
-func TestALenientServiceIgnoresUnsupportedFields(t *testing.T) {
-	const body = `{` + hi + `,"container":"c","novelty":1,"temperature":2}`
-	for _, test := range []struct {
-		lenient []string
-		param   string
-	}{
-		{nil, "container"},
-		{[]string{"container"}, "novelty"},
-		{[]string{"container", "novelty", "temperature"}, "temperature"}, // --lenient does not affect honoured fields
-	} {
-		if _, err := anthropic.Parse([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
-			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)
-		}
+func TestUnsupportedFieldsAreLeftOutAndNamed(t *testing.T) {
+	const body = `{` + hi + `,"container":"c","novelty":1,"mcp_servers":[],"user_profile_id":null}`
+	in := &strict.Reading{}
+	if _, err := anthropic.Parse([]byte(body), in); err != nil || in.Header() != "container, novelty" {
+		t.Errorf("%q, %v", in.Header(), err)
 	}
 }
 
@@ -212,7 +205,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + hi + `}`))
 	f.Add([]byte(`{` + hi + `,"output_config":{"format":{"type":"json_schema"}},"tools":[{}],"system":[]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := anthropic.Parse(body)
+		c, err := anthropic.Parse(body, nil)
 		switch {
 		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
 			t.Errorf("%q: %v", body, err)
@@ -225,7 +218,7 @@ func FuzzParse(f *testing.F) {
 func TestImagesKeepTheirPlacesInATurnOfSeveralMessages(t *testing.T) {
 	const body = `"messages":[{"role":"user","content":"ab"},{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QQ=="}},
 		{"type":"text","text":"c"},{"type":"image","source":{"type":"url","url":"https://a/2"},"cache_control":{"type":"ephemeral"}}]}]`
-	c, err := anthropic.Parse([]byte(`{"model":"m","max_tokens":9,` + body + `}`))
+	c, err := anthropic.Parse([]byte(`{"model":"m","max_tokens":9,`+body+`}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +229,7 @@ func TestImagesKeepTheirPlacesInATurnOfSeveralMessages(t *testing.T) {
 	if len(c.Images) != 2 || c.Images[0].Base64 != "QQ==" || c.Images[0].Param != "messages[1].content[0].source.data" || c.Images[1].URL != "https://a/2" || c.Images[1].To != m.GetImages()[1].GetImage() {
 		t.Errorf("%+v", c.Images)
 	}
-	if _, err := anthropic.ParseCount([]byte(`{"model":"m",` + body + `}`)); streamerr.As(err).Param != "messages[1].content[0].source.data" {
+	if _, err := anthropic.ParseCount([]byte(`{"model":"m",`+body+`}`), nil); streamerr.As(err).Param != "messages[1].content[0].source.data" {
 		t.Errorf("the tokens of an image are counted: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ func setTools(m *message, param string, raw json.RawMessage) error {
 		return err
 	}
 	for i, raw := range items {
-		tool, err := toolOf(fmt.Sprintf("%s[%d]", param, i), raw)
+		tool, err := toolOf(m.in, fmt.Sprintf("%s[%d]", param, i), raw)
 		if err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func setTools(m *message, param string, raw json.RawMessage) error {
 
 // toolOf parses a tool that the client runs. Tools that Anthropic's servers run have types of their
 // own.
-func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
+func toolOf(in *strict.Reading, at string, raw json.RawMessage) (*chatv1.Tool, error) {
 	fields, err := strict.Object(at, raw)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
 		}
 	}
 	// A required call is always strict, other calls never are, and arguments are always streamed.
-	if err := strict.Only(at, fields, "type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers"); err != nil {
+	if err := in.Only(at, fields, "type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers"); err != nil {
 		return nil, err
 	}
 	if raw, ok := fields["defer_loading"]; ok && !strict.Null(raw) {
@@ -97,7 +97,7 @@ func setToolChoice(m *message, param string, raw json.RawMessage) error {
 			return err
 		}
 	}
-	if err := strict.Only(param, fields, members...); err != nil {
+	if err := m.in.Only(param, fields, members...); err != nil {
 		return err
 	}
 	if raw, ok := fields["disable_parallel_tool_use"]; ok && !strict.Null(raw) {

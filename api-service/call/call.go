@@ -28,7 +28,9 @@ func CheckPrompts(param string, n int) error {
 type Call struct {
 	Request *chatv1.ChatRequest
 	// ID is the stream's id from the body; "" leaves it to the headers.
-	ID      string
+	ID string
+	// Ignored are the fields of the body that were left out, as distinct paths.
+	Ignored []string
 	Images  []image.Source // images of Request, which are empty until an image.Fetcher fills them in
 	Stream  bool           // the answer is events, not one body
 	Timeout time.Duration  // maximum duration of the answer; 0 means no limit

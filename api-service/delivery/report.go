@@ -20,7 +20,7 @@ type Report struct {
 // maxGaps bounds each count of a report.
 const maxGaps = 1 << 24
 
-// Parse parses a report strictly: {"gaps":[…],"server":"…","via":"…"}.
+// Parse parses a report: {"gaps":[…],"server":"…","via":"…"}.
 func Parse(body []byte) (Report, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
@@ -30,7 +30,7 @@ func Parse(body []byte) (Report, error) {
 		return Report{}, streamerr.InvalidParam("gaps", "gaps is missing").WithCode(streamerr.CodeMissing)
 	}
 	var r Report
-	err = strict.Each(fields, &r, setters)
+	err = strict.Each(fields, &r, nil, setters)
 	return r, err
 }
 

@@ -12,7 +12,7 @@ import (
 // TestTokenIsEncodedWithoutAllocations covers a token of the first choice, of another choice, and
 // of reasoning. BenchmarkToken counts the allocations of the whole path to the socket.
 func TestTokenIsEncodedWithoutAllocations(t *testing.T) {
-	c, err := openai.ParseChat([]byte(`{"model":"m","n":2,"stream":true,"messages":[{"role":"user","content":"x"}]}`))
+	c, err := openai.ParseChat([]byte(`{"model":"m","n":2,"stream":true,"messages":[{"role":"user","content":"x"}]}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

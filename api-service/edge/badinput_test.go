@@ -182,7 +182,7 @@ func badBytes() map[string]badInput {
 // fault it is, and leaves nothing behind in the service.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
-	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = 2 * time.Second })
+	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout, c.Strict = 2*time.Second, true })
 	addr := strings.TrimPrefix(url, "http://")
 	n := 0
 	for _, all := range []map[string]badInput{badChats(), badHeaders(), badSurfaces(), badBytes(), longInputs()} {

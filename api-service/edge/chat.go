@@ -21,14 +21,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A parser reads a body that asks for a stream. lenient names fields that the parser ignores
-// instead of refusing them.
-type parser func(body []byte, lenient ...string) (*call.Call, error)
+// A parser reads a body that asks for a stream.
+type parser func(body []byte, in *strict.Reading) (*call.Call, error)
 
 // openAI returns the parser for OpenAI's chats, completions or streams.
-func openAI(parse func(body []byte, lenient ...string) (*openai.Chat, error)) parser {
-	return func(body []byte, lenient ...string) (*call.Call, error) {
-		in, err := parse(body, lenient...)
+func openAI(parse func(body []byte, in *strict.Reading) (*openai.Chat, error)) parser {
+	return func(body []byte, as *strict.Reading) (*call.Call, error) {
+		in, err := parse(body, as)
 		if err != nil {
 			return nil, err
 		}
@@ -150,17 +149,12 @@ func (e *Edge) bounds() clientconn.Bounds {
 // comes from the request's header, then from its key, then from otherwise. conn is done when the
 // client closes its connection.
 func (e *Edge) readCall(conn context.Context, c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	in, body, err := read(conn, e, c, func(body []byte) (*call.Call, error) { return e.parse(body, parse) })
+	in, body, err := read(conn, e, c, parse)
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
 	policy, err := permit(c, exchange.Caller(conn), in, otherwise)
 	return in, policy, body, err
-}
-
-// parse parses a body that asks for a stream.
-func (e *Edge) parse(body []byte, parse parser) (*call.Call, error) {
-	return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
 }
 
 // permit completes a caller's request from the headers of c and the caller's key, and returns its
@@ -209,14 +203,14 @@ func (e *Edge) fill(ctx context.Context, in *call.Call) error {
 }
 
 // read returns the body of a request that makes a stream, and the parsed input.
-func read[In any](conn context.Context, e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, body []byte, err error) {
+func read[In any](conn context.Context, e *Edge, c *app.RequestContext, parse func(body []byte, in *strict.Reading) (In, error)) (in In, body []byte, err error) {
 	if err = exchange.Caller(conn).Make(); err != nil {
 		return in, nil, err
 	}
 	if body, err = e.desk.Body(c); err != nil {
 		return in, nil, err
 	}
-	in, err = parse(body)
+	in, err = exchange.Parse(e.desk, c, body, parse)
 	return in, body, err
 }
 

@@ -75,7 +75,7 @@ type Config struct {
 	Admin           admin.Config  // the listener of operators
 	Origins         gate.List     // origins whose pages may read answers, besides this service's own
 	Hosts           gate.List     // host names of this service, besides those of loopback
-	Lenient         gate.List     // fields of bodies that are ignored instead of refused
+	Strict          bool          // fields of bodies that cannot be honoured are refused instead of left out
 	Timers          rpc.Timers
 	TLS             front.Config // uses the timeouts above
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address. It requires
@@ -165,11 +165,11 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may be silent before its reader gets a comment; 0 for no comments")
 	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
 	fs.Var(&c.Hosts, "host", "host `name` of a listener on loopback, besides localhost and its addresses; repeated, or separated by commas")
-	fs.Var(&c.Lenient, "lenient", "ignore this `field` of requests instead of refusing it, such as container or messages[].cache_control; repeated, or separated by commas")
+	fs.BoolVar(&c.Strict, "strict", false, "refuse requests with fields that are unknown or cannot be honoured, instead of leaving the fields out and naming them in the header whence-ignored")
 	c.Admin.Flags(fs)
 	c.Connections.Flags(fs)
 	flags.Group(fs, flags.Limits, "max-body", "max-unsent", "max-images", "image-bytes", "max-connections", "max-connections-per-address")
-	flags.Group(fs, flags.Access, "trust-forwarded", "trusted-proxy", "admin-listen", "no-console", "cors-origin", "host", "lenient", "image-urls", "image-any-port")
+	flags.Group(fs, flags.Access, "trust-forwarded", "trusted-proxy", "admin-listen", "no-console", "cors-origin", "host", "strict", "image-urls", "image-any-port")
 	flags.Group(fs, flags.Timeouts)
 	c.streamFlags(fs)
 }

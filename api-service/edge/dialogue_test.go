@@ -167,7 +167,7 @@ func TestADialogueContinuesAStoredResponse(t *testing.T) {
 }
 
 func TestBadMessagesLeaveADialogueUsable(t *testing.T) {
-	url, _ := start(t, nil)
+	url, _ := start(t, func(c *edge.Config) { c.Strict = true })
 	c := dialogue(t, url)
 	create(c, "start m say one end x", "")
 	first := wantText(t, c, "one")

@@ -141,7 +141,7 @@ func newEdge(c Config, ring *keys.Ring, log *slog.Logger) (*Edge, error) {
 	keyring := follow.NewKeyring(c.TokenKey)
 	e.config, e.log, e.chats, e.hop = c, log, fleet, hop
 	e.chat, e.images = e.staged(fleet.Start), image.New(c.Images)
-	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Proxies: c.Connections.Proxies, Log: log, Metrics: records.Metrics}
+	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, Strict: c.Strict, TrustForwarded: c.TrustForwarded, Proxies: c.Connections.Proxies, Log: log, Metrics: records.Metrics}
 	e.replay, e.keyring = kept, keyring
 	e.guard = &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring}
 	if c.Admin.On() {
@@ -157,7 +157,7 @@ func newEdge(c Config, ring *keys.Ring, log *slog.Logger) (*Edge, error) {
 	if c.TokenTTL == 0 {
 		e.readers.TokenTTL = DefaultTokenTTL
 	}
-	e.operator = &operate.Operator{Desk: e.desk, Meter: e.meter, Hop: hop, Chats: fleet, Replay: kept, Lenient: c.Lenient}
+	e.operator = &operate.Operator{Desk: e.desk, Meter: e.meter, Hop: hop, Chats: fleet, Replay: kept}
 	e.storage = &storage.Service{Desk: e.desk, Replay: kept, Readers: e.readers, Stop: e.operator.Stop}
 	e.connections = connlimit.New(c.Connections, records.Metrics, log)
 	e.reports = &reports.Reports{Desk: e.desk, Hop: hop, Deliveries: &e.deliveries, Log: log}

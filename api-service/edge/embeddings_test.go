@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/api-service/edge"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -65,7 +66,7 @@ func embed(t *testing.T, ctx context.Context, url, body string, header ...string
 }
 
 func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
-	url, _ := start(t, nil)
+	url, _ := start(t, func(c *edge.Config) { c.Strict = true })
 	for body, want := range map[string]struct {
 		status int
 		words  string

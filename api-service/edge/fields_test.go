@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -14,10 +15,12 @@ import (
 	"github.com/whence-dev/whence/api-service/sglang"
 )
 
+var rewrite = flag.Bool("rewrite", false, "write the table of fields in docs/reference")
+
 // TestTheDocsListTheFieldsOfEachSurface checks the table of fields in docs/reference/fields.md.
 func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| route | honoured | ignored | refused |\n|---|---|---|---|\n")
+	table.WriteString("| route | honoured | without effect | left out | refused |\n|---|---|---|---|---|\n")
 	for _, surface := range []struct {
 		route  string
 		fields map[string]string
@@ -30,7 +33,7 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 		{"/generate", sglang.Fields()},
 	} {
 		fmt.Fprintf(&table, "| `%s` |", surface.route)
-		for _, state := range []string{"honoured", "ignored", "refused"} {
+		for _, state := range []string{"honoured", "ignored", "unsupported", "refused"} {
 			var names []string
 			for _, name := range slices.Sorted(maps.Keys(surface.fields)) {
 				if surface.fields[name] == state {
@@ -41,12 +44,18 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 		}
 		table.WriteString("\n")
 	}
-	doc, err := os.ReadFile("../../docs/reference/fields.md")
+	const path, begin, end = "../../docs/reference/fields.md", "<!-- fields -->\n", "<!-- end -->"
+	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(doc), "<!-- fields -->\n")
-	if got, _, ok := strings.Cut(rest, "<!-- end -->"); !ok || got != table.String() {
-		t.Errorf("docs/reference/fields.md must have between <!-- fields --> and <!-- end -->:\n%s", table.String())
+	head, rest, _ := strings.Cut(string(doc), begin)
+	got, tail, ok := strings.Cut(rest, end)
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(head+begin+table.String()+end+tail), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if !ok || got != table.String() {
+		t.Errorf("%s differs from the tables of fields; go test ./api-service/edge -run Fields -rewrite writes it", path)
 	}
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // exposed lists the response headers that pages of other origins may read, besides X-Request-Id.
-const exposed = tokenHeader + ", Location, Retry-After, Server, Via, request-id"
+const exposed = tokenHeader + ", Location, Retry-After, Server, Via, request-id, " + exchange.IgnoredHeader
 
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255

@@ -85,7 +85,7 @@ func TestMessagesThatFailEndWithOneErrorEvent(t *testing.T) {
 }
 
 func TestMessagesThatAreRefusedHaveAStatus(t *testing.T) {
-	url, _ := start(t, nil)
+	url, _ := start(t, func(c *edge.Config) { c.Strict = true })
 	for reason, want := range map[string]struct {
 		status int
 		kind   string
@@ -147,28 +147,30 @@ func TestASilentMessageIsPinged(t *testing.T) {
 	}
 }
 
-func TestALenientServiceAcceptsMoreFields(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) {
-		c.Lenient = []string{"container", "audio", "novelty", "messages[].novelty", "tools[].strange"}
-	})
-	for path, body := range map[string]string{
-		"/v1/messages":         messages("start m end x", `,"container":"c","novelty":1`),
-		"/v1/chat/completions": `{"model":"m","audio":{},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`,
-		"/generate":            `{"model":"m","text":"x","novelty":1}`,
-		"/v1/streams":          `{"model":"m","messages":[{"role":"user","novelty":{"novelty":1},"content":"start m end x"}]}`,
+// TestFieldsThatCannotBeHonouredAreLeftOutAndTold: the header, the record and the counter name the
+// fields, and never a value. A strict service, and a strict request, refuse them.
+func TestFieldsThatCannotBeHonouredAreLeftOutAndTold(t *testing.T) {
+	for path, c := range map[string]struct{ body, ignored string }{
+		"/v1/messages":         {messages("start m end x", `,"container":"secret-7","novelty":"secret-7"`), "container, novelty"},
+		"/v1/chat/completions": {`{"model":"m","prediction":{"content":"secret-7"},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`, "novelty, prediction"},
+		"/generate":            {`{"model":"m","text":"x","novelty":1}`, "novelty"},
+		"/v1/streams":          {`{"model":"m","messages":[{"role":"user","novelty":{"novelty":"secret-7"},"content":"start m end x"}]}`, "messages[].novelty"},
 	} {
-		if resp := ask(t, http.MethodPost, url+path, body); resp.StatusCode/100 != 2 {
-			t.Errorf("%s: %d %s", path, resp.StatusCode, whole(t, resp))
-		} else {
-			whole(t, resp)
+		url, _ := start(t, func(*edge.Config) {})
+		resp := ask(t, http.MethodPost, url+path, c.body)
+		body := whole(t, resp)
+		if got := resp.Header.Get("whence-ignored"); resp.StatusCode/100 != 2 || got != c.ignored {
+			t.Errorf("%s: %d %s, and left out are %q", path, resp.StatusCode, body, got)
 		}
-	}
-	// A field with a meaning of its own is never ignored, and a field that --lenient does not name
-	// is refused.
-	for _, field := range []string{`"other":1`, `"role":7`} {
-		resp := ask(t, http.MethodPost, url+"/v1/messages", strings.Replace(messages("x", ""), `"content"`, field+`,"novelty":1,"content"`, 1))
-		if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %d %s", field, resp.StatusCode, body)
+		if story := whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+resp.Header.Get("X-Request-Id"), "")); !strings.Contains(story, strings.Split(c.ignored, ", ")[0]) || strings.Contains(story, "secret-7") {
+			t.Errorf("%s: the story is %s", path, story)
+		}
+		if resp := ask(t, http.MethodPost, url+path, c.body, "whence-strict", "1"); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: a strict request gets %d %s", path, resp.StatusCode, whole(t, resp))
+		}
+		refusing, _ := start(t, func(c *edge.Config) { c.Strict = true })
+		if resp := ask(t, http.MethodPost, refusing+path, c.body); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: a strict service answers %d %s", path, resp.StatusCode, whole(t, resp))
 		}
 	}
 }

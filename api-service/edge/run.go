@@ -140,6 +140,7 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 	}
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
 	record.Leaves(p.String())
+	record.Ignores(in.Ignored)
 	e.runs.set(r.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout)
 }

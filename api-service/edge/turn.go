@@ -33,7 +33,7 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 	if err := caller.Make(); err != nil {
 		return err
 	}
-	in, err := e.parse(t.Body, responses.Parser(e.config.StoreResponses))
+	in, err := exchange.Parse(e.desk, c, t.Body, responses.Parser(e.config.StoreResponses))
 	if err != nil {
 		return err
 	}

@@ -49,18 +49,18 @@ var completionFields = shared.And(strict.Table[*Chat]{Honoured: map[string]sette
 }})
 
 // ParseCompletion parses a body of completions, like ParseChat.
-func ParseCompletion(body []byte, lenient ...string) (*Chat, error) {
+func ParseCompletion(body []byte, in *strict.Reading) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
 	defer strict.Recycle(fields)
-	return parseCompletion(fields, false, lenient)
+	return parseCompletion(fields, false, in)
 }
 
-func parseCompletion(fields map[string]json.RawMessage, stream bool, lenient []string) (*Chat, error) {
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, completion: true}
-	if err := c.set(fields, &completionFields, lenient); err != nil {
+func parseCompletion(fields map[string]json.RawMessage, stream bool, in *strict.Reading) (*Chat, error) {
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, completion: true, in: in}
+	if err := c.set(fields, &completionFields); err != nil {
 		return nil, err
 	}
 	switch {

@@ -8,17 +8,17 @@ import (
 )
 
 func setMessages(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.Messages, c.images, err = conversation.Messages(param, raw)
+	c.Request.Messages, c.images, err = conversation.Messages(c.in, param, raw)
 	return err
 }
 
 func setTools(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.Tools, err = conversation.Tools(param, raw)
+	c.Request.Tools, err = conversation.Tools(c.in, param, raw)
 	return err
 }
 
 func setToolChoice(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.ToolChoice, err = conversation.ToolChoice(param, raw)
+	c.Request.ToolChoice, err = conversation.ToolChoice(c.in, param, raw)
 	if c.Request.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED {
 		c.guide = param
 	}

@@ -63,13 +63,13 @@ var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.Raw
 }
 
 // ParseEmbeddings parses a body. Its errors are as those of ParseChat.
-func ParseEmbeddings(body []byte) (*Embeddings, error) {
+func ParseEmbeddings(body []byte, in *strict.Reading) (*Embeddings, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
 	e := &Embeddings{Request: &chatv1.EmbeddingsRequest{}}
-	if err := strict.Each(fields, e, embeddingSetters); err != nil {
+	if err := strict.Each(fields, e, in, embeddingSetters); err != nil {
 		return nil, err
 	}
 	switch {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -34,7 +35,7 @@ func TestInputsOfAllFormsAreRead(t *testing.T) {
 		`["a"]`:       {[]*chatv1.Prompt{word("a")}, "input[0]"},
 		`[[1,2],[3]]`: {[]*chatv1.Prompt{ids(1, 2), ids(3)}, "input[0]"},
 	} {
-		e, err := openai.ParseEmbeddings([]byte(`{"model":"m","input":` + input + `,"encoding_format":"base64","dimensions":7,"timeout":1.5,"service_tier":"flex","user":"u"}`))
+		e, err := openai.ParseEmbeddings([]byte(`{"model":"m","input":`+input+`,"encoding_format":"base64","dimensions":7,"timeout":1.5,"service_tier":"flex","user":"u"}`), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", input, err)
 		}
@@ -68,7 +69,7 @@ func TestInvalidEmbeddingsAreRefusedByField(t *testing.T) {
 		`{"model":"m","input":"a","messages":[]}`:                         "messages",
 		`{"model":"m","input":[` + strings.Repeat(`"a",`, 2048) + `"a"]}`: "input",
 	} {
-		_, err := openai.ParseEmbeddings([]byte(body))
+		_, err := openai.ParseEmbeddings([]byte(body), &strict.Reading{Strict: true})
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param {
 			t.Errorf("%.60s: %v (param %q), want %q", body, err, e.Param, param)
 		}
@@ -78,7 +79,7 @@ func TestInvalidEmbeddingsAreRefusedByField(t *testing.T) {
 func FuzzParseEmbeddings(f *testing.F) {
 	f.Add([]byte(`{"model":"m","input":[[1,2],"a"],"encoding_format":"float"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		e, err := openai.ParseEmbeddings(body)
+		e, err := openai.ParseEmbeddings(body, nil)
 		if err != nil {
 			if streamerr.As(err).Reason != streamerr.Invalid {
 				t.Error(err)

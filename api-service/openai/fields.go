@@ -14,7 +14,6 @@ var (
 	integer   = strict.Integer
 	count     = strict.Count
 	printable = strict.Printable
-	only      = strict.Only
 	compact   = strict.Compact
 	null      = strict.Null
 )

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 
+	"github.com/whence-dev/whence/api-service/strict"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -22,12 +23,12 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 	form := &llmv1.GuideForm{Schema: anyObject}
 	switch kind {
 	case "text":
-		return only(param, fields, "type")
+		return c.in.Only(param, fields, "type")
 	case "json_object":
-		err = only(param, fields, "type")
+		err = c.in.Only(param, fields, "type")
 	case "json_schema":
-		if err = only(param, fields, "type", "json_schema"); err == nil {
-			form.Schema, err = namedSchema(param+".json_schema", fields["json_schema"])
+		if err = c.in.Only(param, fields, "type", "json_schema"); err == nil {
+			form.Schema, err = namedSchema(c.in, param+".json_schema", fields["json_schema"])
 		}
 	default:
 		err = unsupported(param+".type", "%s.type is %q; it must be text, json_object or json_schema", param, printable(kind))
@@ -43,7 +44,7 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 }
 
 // namedSchema parses a schema with its name. Strict and lax schemas are both enforced.
-func namedSchema(param string, raw json.RawMessage) (string, error) {
+func namedSchema(in *strict.Reading, param string, raw json.RawMessage) (string, error) {
 	if len(raw) == 0 {
 		return "", streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	}
@@ -51,7 +52,7 @@ func namedSchema(param string, raw json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := only(param, fields, "name", "description", "schema", "strict"); err != nil {
+	if err := in.Only(param, fields, "name", "description", "schema", "strict"); err != nil {
 		return "", err
 	}
 	if _, err := member(param, "name", fields); err != nil {

@@ -14,7 +14,7 @@ func FuzzParseCompletion(f *testing.F) {
 	f.Add([]byte(`{"model":"m","prompt":"hi","logprobs":2,"stop":["a"]}`))
 	f.Add([]byte(`{"model":"m","prompt":[[1,2],[3]],"n":2,"echo":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := openai.ParseCompletion(body)
+		c, err := openai.ParseCompletion(body, nil)
 		if err != nil {
 			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
 				t.Errorf("%q: %v", body, err)

@@ -2,9 +2,9 @@
 // completions and lists. Only this package and conversation, which parses the part of requests that
 // templates see, know this JSON.
 //
-// Parsing is strict: a wrong type, a value out of range, an unknown field, or a field that cannot
-// be honoured is refused with an error that names it. Only fields without an effect on an answer
-// are ignored.
+// A field with a wrong type or out of range is refused with an error that names it, and so is a
+// field that changes what the answer means and cannot be honoured. All other fields that cannot be
+// honoured are left out, and the strict.Reading collects their names.
 package openai
 
 import (
@@ -31,7 +31,8 @@ type Chat struct {
 	IncludeUsage bool
 	Timeout      time.Duration // maximum duration of the answer; 0 means no limit
 	completion   bool          // the body has a prompt
-	chunks       *Chunks       // of the last encoder of events; nil before
+	in           *strict.Reading
+	chunks       *Chunks // of the last encoder of events; nil before
 	// defaultTokens reports that the number of tokens is the default of completions.
 	defaultTokens bool
 	maxTokens     string  // name of the field that set the number of tokens
@@ -174,8 +175,9 @@ var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 	"function_call":    onlyWords("none", "auto"),
 	"modalities":       setModalities,
 },
-	Ignored: []string{"metadata", "store", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "verbosity"},
-	Refused: []string{"audio", "prediction", "web_search_options", "moderation"},
+	Ignored:     []string{"metadata", "store", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "verbosity"},
+	Unsupported: []string{"prediction", "web_search_options", "moderation"},
+	Refused:     map[string]string{"audio": "asks for an answer in audio, and this service answers with text"},
 })
 
 // ChatFields returns how each field of chat completions is treated: honoured, ignored or refused.
@@ -184,20 +186,19 @@ func ChatFields() map[string]string { return chatFields.Fields() }
 // CompletionFields returns how each field of completions is treated.
 func CompletionFields() map[string]string { return completionFields.Fields() }
 
-// ParseChat parses a body of chat completions. lenient names fields that are ignored instead of
-// refused. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
-func ParseChat(body []byte, lenient ...string) (*Chat, error) {
+// ParseChat parses a body of chat completions. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
+func ParseChat(body []byte, in *strict.Reading) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
 	defer strict.Recycle(fields)
-	return parseChat(fields, false, lenient)
+	return parseChat(fields, false, in)
 }
 
 // ParseStream parses a body of either kind, and streams its answer whatever the body says. A body
 // with a prompt is a completion.
-func ParseStream(body []byte, lenient ...string) (*Chat, error) {
+func ParseStream(body []byte, in *strict.Reading) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
@@ -205,9 +206,12 @@ func ParseStream(body []byte, lenient ...string) (*Chat, error) {
 	defer strict.Recycle(fields)
 	parse := parseChat
 	if prompt, ok := fields["prompt"]; ok && !strict.Null(prompt) {
+		if messages, ok := fields["messages"]; ok && !strict.Empty(messages) {
+			return nil, streamerr.InvalidParam("messages", "the request has both messages and a prompt; leave one of them out")
+		}
 		parse = parseCompletion
 	}
-	c, err := parse(fields, true, lenient)
+	c, err := parse(fields, true, in)
 	switch {
 	case err != nil:
 		return nil, err
@@ -219,9 +223,9 @@ func ParseStream(body []byte, lenient ...string) (*Chat, error) {
 	return c, err
 }
 
-func parseChat(fields map[string]json.RawMessage, stream bool, lenient []string) (*Chat, error) {
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream}
-	if err := c.set(fields, &chatFields, lenient); err != nil {
+func parseChat(fields map[string]json.RawMessage, stream bool, in *strict.Reading) (*Chat, error) {
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, in: in}
+	if err := c.set(fields, &chatFields); err != nil {
 		return nil, err
 	}
 	switch {
@@ -239,8 +243,8 @@ func parseChat(fields map[string]json.RawMessage, stream bool, lenient []string)
 }
 
 // set parses the fields, and makes the checks that both kinds of bodies need.
-func (c *Chat) set(fields map[string]json.RawMessage, table *strict.Table[*Chat], lenient []string) error {
-	if err := table.Parse(fields, c, lenient); err != nil {
+func (c *Chat) set(fields map[string]json.RawMessage, table *strict.Table[*Chat]) error {
+	if err := table.Parse(fields, c, c.in); err != nil {
 		return err
 	}
 	switch {
@@ -355,7 +359,9 @@ func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
 			}
 		case "stream_options.include_obfuscation": // padding against eavesdroppers; has no effect on an answer
 		default:
-			return streamerr.InvalidParam(name, "unknown field %q", name).WithCode(streamerr.CodeUnknownField)
+			if err := c.in.Unknown(name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

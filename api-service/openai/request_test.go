@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -28,7 +29,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 		"top_k": -1, "min_p": 0.125, "repetition_penalty": 1.5, "min_tokens": 2, "ignore_eos": true, "stop_token_ids": [1, 2],
 		"response_format": {"type":"text"}, "tools": [], "tool_choice": "none", "modalities": ["text"],
 		"user": "u", "metadata": {"a":"b"}, "store": false, "service_tier": "flex", "parallel_tool_calls": true
-	}`))
+	}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 
 func TestNullAndAbsentAreTheSame(t *testing.T) {
 	for _, body := range []string{`{` + hello + `}`, `{` + hello + `,"temperature":null,"stop":null,"stream":null,"max_tokens":null,"tools":null,"seed":null}`} {
-		c, err := openai.ParseChat([]byte(body))
+		c, err := openai.ParseChat([]byte(body), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,11 +132,11 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{` + hello + `,"logit_bias":{"1":101}}`:                   {"logit_bias.1", "from -100 to 100"},
 		`{` + hello + `,"stop_token_ids":[-1]}`:                    {"stop_token_ids[0]", "is -1"},
 		`{` + hello + `,"modalities":["audio"]}`:                   {"modalities", `["text"]`},
-		`{` + hello + `,"audio":{}}`:                               {"audio", "not supported"},
+		`{` + hello + `,"audio":{"voice":"a"}}`:                    {"audio", "answers with text"},
 		`{` + hello + `,"temprature":1}`:                           {"temprature", "unknown field"},
 		`{` + hello + `,"bad\u0000\nname":1}`:                      {`bad\x00\nname`, "unknown field"},
 	} {
-		_, err := openai.ParseChat([]byte(body))
+		_, err := openai.ParseChat([]byte(body), &strict.Reading{Strict: true})
 		if err == nil {
 			t.Errorf("%s is accepted", body)
 			continue
@@ -151,7 +152,7 @@ func FuzzParseChat(f *testing.F) {
 	f.Add([]byte(`{` + hello + `}`))
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"\u0000"}]}],"logit_bias":{"1":2}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := openai.ParseChat(body)
+		c, err := openai.ParseChat(body, nil)
 		if err != nil {
 			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
 				t.Error(err)
@@ -171,7 +172,7 @@ func BenchmarkParseChat(b *testing.B) {
 	body := []byte(`{"model":"m","stream":true,"temperature":0,"messages":[{"role":"system","content":"be nice"},{"role":"user","content":"hello"}]}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := openai.ParseChat(body); err != nil {
+		if _, err := openai.ParseChat(body, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -183,7 +184,7 @@ func TestStreamIsImplied(t *testing.T) {
 		head + `}`: "-", head + `,"stream":true}`: "-", head + `,"stream":null}`: "-", head + `,"stream_options":{"include_usage":true}}`: "-",
 		head + `,"stream":false}`: "stream", head + `,"n":0}`: "n", `{"model":"m","prompt":"x"}`: "-", head + `,"prompt":"x"}`: "messages",
 	} {
-		c, err := openai.ParseStream([]byte(body))
+		c, err := openai.ParseStream([]byte(body), nil)
 		if err == nil && (param != "-" || !c.Stream) || err != nil && streamerr.As(err).Param != param {
 			t.Errorf("%s: %+v, %v", body, c, err)
 		}
@@ -191,7 +192,7 @@ func TestStreamIsImplied(t *testing.T) {
 }
 
 func TestShortestTimeoutIsNotTakenForNoTimeout(t *testing.T) {
-	c, err := openai.ParseChat([]byte(`{` + hello + `,"timeout":1e-10}`))
+	c, err := openai.ParseChat([]byte(`{`+hello+`,"timeout":1e-10}`), nil)
 	if err != nil || c.Timeout <= 0 {
 		t.Error(c, err)
 	}
@@ -209,16 +210,16 @@ func TestPromptCacheKeyNamesTheSessionBeforeUser(t *testing.T) {
 		`,"prompt_cache_key":"","user":"u"`:    {"u", "user"},
 		`,"user":"u","safety_identifier":"id"`: {"u", "user"},
 	} {
-		c, err := openai.ParseChat([]byte(`{` + hello + fields + `}`))
+		c, err := openai.ParseChat([]byte(`{`+hello+fields+`}`), nil)
 		if err != nil || c.Request.GetSession() != want[0] || c.Param("session") != want[1] {
 			t.Errorf("%s: session %q of %q: %v", fields, c.Request.GetSession(), c.Param("session"), err)
 		}
 	}
-	if c, err := openai.ParseCompletion([]byte(`{"model":"m","prompt":"p","user":"u"}`)); err != nil || c.Request.GetSession() != "u" {
+	if c, err := openai.ParseCompletion([]byte(`{"model":"m","prompt":"p","user":"u"}`), nil); err != nil || c.Request.GetSession() != "u" {
 		t.Error(c, err)
 	}
 	for _, field := range []string{"user", "prompt_cache_key"} {
-		if _, err := openai.ParseChat([]byte(`{` + hello + `,"` + field + `":5}`)); streamerr.As(err).Param != field {
+		if _, err := openai.ParseChat([]byte(`{`+hello+`,"`+field+`":5}`), nil); streamerr.As(err).Param != field {
 			t.Error(err)
 		}
 	}
@@ -226,7 +227,7 @@ func TestPromptCacheKeyNamesTheSessionBeforeUser(t *testing.T) {
 
 func TestImagesOfAUsersMessageKeepTheirPlaces(t *testing.T) {
 	c, err := openai.ParseChat([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://a/1","detail":"low"}},
-		{"type":"text","text":"äb"},{"type":"image_url","image_url":{"url":"data:2"}},{"type":"text","text":"c"}]}]}`))
+		{"type":"text","text":"äb"},{"type":"image_url","image_url":{"url":"data:2"}},{"type":"text","text":"c"}]}]}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func withIDs(choices int) []*chatv1.GenerateResponse {
 
 func TestTokenIDsOfChats(t *testing.T) {
 	const body = `{"model":"m","messages":[{"role":"user","content":"x"}],"return_token_ids":true}`
-	c, err := openai.ParseChat([]byte(body))
+	c, err := openai.ParseChat([]byte(body), nil)
 	if err != nil || !c.Request.GetTellIds() || !c.Request.GetTellPrompts() {
 		t.Fatal(err, c)
 	}
@@ -72,7 +72,7 @@ func TestTokensOfLogprobsAreNamedByTheirIDsOnRequest(t *testing.T) {
 }
 
 func TestKeptStreamsRefuseTokenIDs(t *testing.T) {
-	_, err := openai.ParseStream([]byte(`{"model":"m","prompt":"a","return_token_ids":true}`))
+	_, err := openai.ParseStream([]byte(`{"model":"m","prompt":"a","return_token_ids":true}`), nil)
 	if err == nil || !strings.Contains(err.Error(), "return_token_ids") {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -24,7 +25,7 @@ func TestToolsReachTheRequest(t *testing.T) {
 		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type": "object", "properties": {"z": {}, "a": {}}},"strict":true}},
 			{"type":"function","function":{"name":"g","description":null}}],
 		"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false,
-		"chat_template_kwargs":{"enable_thinking": false},"reasoning_effort":"low","separate_reasoning":false}`))
+		"chat_template_kwargs":{"enable_thinking": false},"reasoning_effort":"low","separate_reasoning":false}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestResponseFormatBecomesAGuide(t *testing.T) {
 		`{"type":"text"}`: "-", `{"type":"json_object"}`: `{"type":"object"}`, `{"type":"json_schema","json_schema":{"name":"n"}}`: `{"type":"object"}`,
 		`{"type":"json_schema","json_schema":{"name":"n","strict":true,"description":"d","schema":{ "type": "string" }}}`: `{"type":"string"}`,
 	} {
-		c, err := openai.ParseChat([]byte(`{` + hello + `,"response_format":` + format + `}`))
+		c, err := openai.ParseChat([]byte(`{`+hello+`,"response_format":`+format+`}`), nil)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue
@@ -122,7 +123,7 @@ func TestBadToolsAreRefusedByName(t *testing.T) {
 		`{` + hello + `,"separate_reasoning":"no"}`:                                                       {"separate_reasoning", "must be a boolean"},
 		`{` + hello + `,"reasoning_effort":5}`:                                                            {"reasoning_effort", "must be a string"},
 	} {
-		_, err := openai.ParseChat([]byte(body))
+		_, err := openai.ParseChat([]byte(body), &strict.Reading{Strict: true})
 		e := streamerr.As(err)
 		if err == nil || e.Reason != streamerr.Invalid || e.Param != want.param || !strings.Contains(e.Message, want.message) {
 			t.Errorf("%.160s\n got param %q, %v\nwant param %q, %s", body, e.Param, e, want.param, want.message)

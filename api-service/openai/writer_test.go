@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -35,7 +36,7 @@ func items(messages ...proto.Message) (all []*chatv1.GenerateResponse) {
 }
 
 // whole returns the answer to a request in one body.
-func whole(t *testing.T, body string, parse func([]byte, ...string) (*openai.Chat, error), stream ...*chatv1.GenerateResponse) (answer []byte) {
+func whole(t *testing.T, body string, parse func([]byte, *strict.Reading) (*openai.Chat, error), stream ...*chatv1.GenerateResponse) (answer []byte) {
 	t.Helper()
 	for _, data := range written(t, body, parse, false, stream...) {
 		answer = append(answer, data...)
@@ -50,9 +51,9 @@ func (l *lines) Begin() []byte            { return nil }
 func (l *lines) BeginEvent(string) []byte { return nil }
 func (l *lines) End(line []byte)          { l.all = append(l.all, string(line)) }
 
-func written(t *testing.T, body string, parse func([]byte, ...string) (*openai.Chat, error), events bool, stream ...*chatv1.GenerateResponse) (all []string) {
+func written(t *testing.T, body string, parse func([]byte, *strict.Reading) (*openai.Chat, error), events bool, stream ...*chatv1.GenerateResponse) (all []string) {
 	t.Helper()
-	c, err := parse([]byte(body))
+	c, err := parse([]byte(body), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestPromptsInAllForms(t *testing.T) {
 	for form, want := range map[string][]*chatv1.Prompt{
 		`"a"`: {text("a")}, `["a","b"]`: {text("a"), text("b")}, `[1,2]`: {ids(1, 2)}, `[[1],[2,3]]`: {ids(1), ids(2, 3)}, `""`: {text("")},
 	} {
-		c, err := openai.ParseCompletion([]byte(`{"model":"m","prompt":` + form + `,"n":2,"best_of":2,"echo":true,"suffix":"","user":"u","skip_special_tokens":false,"include_stop_str_in_output":true,"spaces_between_special_tokens":true}`))
+		c, err := openai.ParseCompletion([]byte(`{"model":"m","prompt":`+form+`,"n":2,"best_of":2,"echo":true,"suffix":"","user":"u","skip_special_tokens":false,"include_stop_str_in_output":true,"spaces_between_special_tokens":true}`), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,13 +199,13 @@ func TestBadCompletionsAreRefusedByName(t *testing.T) {
 		`,"prompt":"a","logprobs":true`:           {"logprobs", "must be an integer"},
 		`,"prompt":"a","logprobs":21`:             {"logprobs", "from 0 to 20"},
 		`,"prompt":"a","echo":1`:                  {"echo", "must be a boolean"},
-		`,"prompt":"a","messages":[]`:             {"messages", "unknown field"},
+		`,"prompt":"a","messages":[1]`:            {"messages", "unknown field"},
 		`,"prompt":"a","max_completion_tokens":1`: {"max_completion_tokens", "unknown field"},
 		`,"prompt":"a","logit_bias":{"x":1}`:      {"logit_bias", `"x"`},
 		`,"prompt":"a","max_tokens":0`:            {"max_tokens", "is 0"},
 		`,"prompt":"a","stream_options":{"include_usage":true}`: {"stream_options", "when stream is true"},
 	} {
-		_, err := openai.ParseCompletion([]byte(`{"model":"m"` + more + `}`))
+		_, err := openai.ParseCompletion([]byte(`{"model":"m"`+more+`}`), &strict.Reading{Strict: true})
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != want.param || !strings.Contains(e.Message, want.message) {
 			t.Errorf("%s: %v (param %q)", more, err, e.Param)
 		}
@@ -215,7 +216,7 @@ func TestLogprobsOfChats(t *testing.T) {
 	for more, want := range map[string]*uint32{
 		``: nil, `,"logprobs":false`: nil, `,"logprobs":true`: new(uint32(0)), `,"logprobs":true,"top_logprobs":5`: new(uint32(5)), `,"top_logprobs":0`: nil,
 	} {
-		c, err := openai.ParseChat([]byte(`{"model":"m","messages":[{"role":"user","content":"x"}]` + more + `}`))
+		c, err := openai.ParseChat([]byte(`{"model":"m","messages":[{"role":"user","content":"x"}]`+more+`}`), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +231,7 @@ func FuzzParseStream(f *testing.F) {
 	f.Add([]byte(`{"model":"m","prompt":["a"],"echo":true}`))
 	f.Add([]byte(`{"model":"m","prompt":null,"messages":[{"role":"user","content":"x"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := openai.ParseStream(body)
+		c, err := openai.ParseStream(body, nil)
 		if err != nil {
 			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
 				t.Error(err)
@@ -251,7 +252,7 @@ func TestWholeAnswerLacksTheTextBeforeARestart(t *testing.T) {
 		&chatv1.Restarted{Choice: 0}, &chatv1.Delta{Choice: 0, Text: "new"},
 		&chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_STOP},
 		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 2}})
-	for body, parse := range map[string]func([]byte, ...string) (*openai.Chat, error){
+	for body, parse := range map[string]func([]byte, *strict.Reading) (*openai.Chat, error){
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}`: openai.ParseChat,
 		`{"model":"m","prompt":"x","n":2}`:                               openai.ParseCompletion,
 	} {

@@ -45,7 +45,7 @@ func (r *body) decideStorage() error {
 // follow makes the request continue a conversation. The instructions of the earlier requests are
 // not part of the conversation.
 func (r *body) follow(earlier []json.RawMessage) (images []image.Source, err error) {
-	r.request.Messages, r.origins, images, err = conversation.ParseAfter(earlier, "previous_response_id", "input", r.input)
+	r.request.Messages, r.origins, images, err = conversation.ParseAfter(r.in, earlier, "previous_response_id", "input", r.input)
 	if r.memo != nil {
 		r.earlier = earlier
 	} else {

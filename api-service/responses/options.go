@@ -13,8 +13,8 @@ import (
 
 // setStreamOptions accepts padding against eavesdroppers, and the delivery of summaries. Neither
 // has an effect on an answer: there are no summaries.
-func setStreamOptions(_ *body, param string, raw json.RawMessage) error {
-	_, err := strict.Members(param, raw, "include_obfuscation", "reasoning_summary_delivery")
+func setStreamOptions(r *body, param string, raw json.RawMessage) error {
+	_, err := r.in.Members(param, raw, "include_obfuscation", "reasoning_summary_delivery")
 	return err
 }
 
@@ -70,7 +70,7 @@ func (r *body) withLogprobs(param string, n uint32) {
 // setReasoning parses how the model reasons. The effort is a variable of the chat template. There
 // are no summaries; clients ask for them by habit, and get the reasoning itself.
 func setReasoning(r *body, param string, raw json.RawMessage) error {
-	members, err := strict.Members(param, raw, "effort", "summary", "generate_summary")
+	members, err := r.in.Members(param, raw, "effort", "summary", "generate_summary")
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ const anyObject = `{"type":"object"}`
 // setText parses the format of the answer. Verbosity is for models that are trained on it, and has
 // no effect here.
 func setText(r *body, param string, raw json.RawMessage) error {
-	members, err := strict.Members(param, raw, "format", "verbosity")
+	members, err := r.in.Members(param, raw, "format", "verbosity")
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func setText(r *body, param string, raw json.RawMessage) error {
 }
 
 func (r *body) setFormat(param string, raw json.RawMessage) error {
-	members, err := strict.Members(param, raw, "type", "name", "description", "schema", "strict")
+	members, err := r.in.Members(param, raw, "type", "name", "description", "schema", "strict")
 	if err != nil {
 		return err
 	}
@@ -172,9 +172,9 @@ func (r *body) setFormat(param string, raw json.RawMessage) error {
 	form := &llmv1.GuideForm{Schema: anyObject}
 	switch kind {
 	case "text":
-		return strict.Only(param, members, "type")
+		return r.in.Only(param, members, "type")
 	case "json_object":
-		err = strict.Only(param, members, "type")
+		err = r.in.Only(param, members, "type")
 	default:
 		form.Schema, err = schema(param, members)
 	}

@@ -1,9 +1,8 @@
 // Package responses is the JSON of OpenAI's Responses API: it parses request bodies, and encodes
 // events, responses and their errors.
 //
-// Parsing is as strict as in package openai: a field that cannot be honoured is refused by name. Fields that
-// clients of this API send by habit, and that have no effect here, are ignored; the tables in this
-// package list them, and docs/reference/fields.md prints the tables.
+// Fields are read as in package openai; the tables in this package list them, and
+// docs/reference/fields.md prints the tables.
 package responses
 
 import (
@@ -30,9 +29,9 @@ import (
 type body struct {
 	request  *chatv1.ChatRequest
 	stream   bool
-	storage           // whether and how the response is stored
-	lenient  []string // names of fields and tools that are ignored instead of refused
-	encrypts bool     // reasoning items have an encrypted_content
+	storage  // whether and how the response is stored
+	in       *strict.Reading
+	encrypts bool // reasoning items have an encrypted_content
 
 	instructions string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
@@ -61,7 +60,7 @@ var fields = strict.Table[*body]{
 		},
 		"input": func(r *body, param string, raw json.RawMessage) (err error) {
 			r.input = raw
-			r.request.Messages, r.origins, r.images, err = conversation.Parse(param, raw)
+			r.request.Messages, r.origins, r.images, err = conversation.Parse(r.in, param, raw)
 			return err
 		},
 		"instructions": func(r *body, param string, raw json.RawMessage) (err error) {
@@ -141,26 +140,28 @@ var fields = strict.Table[*body]{
 		"user":             setSession,
 	},
 	// These fields have no effect here: the engine alone decides which tokens it caches.
-	Ignored: []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"},
-	Refused: []string{"context_management", "conversation", "moderation", "prompt"},
+	Ignored:     []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"},
+	Unsupported: []string{"context_management", "moderation"},
+	Refused: map[string]string{
+		"conversation": "names a conversation, and conversations are not kept here; send previous_response_id, or the items in input",
+		"prompt":       "names a prompt template, and templates are not kept here; send its text in instructions and input",
+	},
 }
 
 // Fields returns how each field of POST /v1/responses is treated: honoured, ignored or refused.
 func Fields() map[string]string { return fields.Fields() }
 
 // Parser returns a parser of bodies of POST /v1/responses. stores is the value of a missing field store.
-func Parser(stores bool) func(text []byte, lenient ...string) (*call.Call, error) {
-	return func(text []byte, lenient ...string) (*call.Call, error) { return parse(text, stores, lenient) }
+func Parser(stores bool) func(text []byte, in *strict.Reading) (*call.Call, error) {
+	return func(text []byte, in *strict.Reading) (*call.Call, error) { return parse(text, stores, in) }
 }
 
-// parse parses a body. lenient names fields that are ignored instead of refused, and tools that are left
-// out, as "tools." and their type. Its errors are *streamerr.Error with reason INVALID, whose Param is
-// the invalid field.
-func parse(text []byte, stores bool, lenient []string) (*call.Call, error) {
-	r := &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, lenient: lenient, settings: defaults(), storage: storage{stores: stores}}
+// parse parses a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
+func parse(text []byte, stores bool, in *strict.Reading) (*call.Call, error) {
+	r := &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, in: in, settings: defaults(), storage: storage{stores: stores}}
 	members, err := strict.Fields(text)
 	if err == nil {
-		err = fields.Parse(members, r, lenient)
+		err = fields.Parse(members, r, in)
 	}
 	if err == nil {
 		err = r.complete()
@@ -198,7 +199,7 @@ func (r *body) complete() error {
 	if r.previous == "" {
 		r.instruct()
 	}
-	r.settings, r.lenient = settings{}, nil
+	r.settings = settings{}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/responses"
+	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -108,7 +109,7 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		hi + `,"previous_response_id":1`:                                      "previous_response_id",
 		hi + `,"conversation":"conv_1"`:                                       "conversation",
 		hi + `,"prompt":{"id":"p"}`:                                           "prompt",
-		hi + `,"context_management":[]`:                                       "context_management",
+		hi + `,"context_management":[1]`:                                      "context_management",
 		hi + `,"max_output_tokens":0`:                                         "max_output_tokens",
 		hi + `,"max_tool_calls":0`:                                            "max_tool_calls",
 		hi + `,"service_tier":"scale"`:                                        "service_tier",
@@ -130,12 +131,12 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		hi + `,"tools":[{"type":"function","name":"f","parameters":[]}]`:      "tools[0].parameters",
 		hi + `,"tools":[{"type":"function","name":"f","defer_loading":true}]`: "tools[0].defer_loading",
 		hi + `,"tools":[{"type":"function","name":"f","output_schema":{}}]`:   "tools[0].output_schema",
-		hi + `,"tools":[{"type":"web_search","external_web_access":false}]`:   "tools[0].type",
-		hi + `,"tools":[{"type":"custom","name":"apply_patch","format":{}}]`:  "tools[0].type",
-		hi + `,"tools":[{"type":"local_shell"}]`:                              "tools[0].type",
+		hi + `,"tools":[{"type":"web_search","external_web_access":false}]`:   "tools[0]",
+		hi + `,"tools":[{"type":"custom","name":"apply_patch","format":{}}]`:  "tools[0]",
+		hi + `,"tools":[{"type":"local_shell"}]`:                              "tools[0]",
 		hi + `,"tools":[{"type":"namespace","name":"mcp"}]`:                   "tools[0].tools",
 		hi + `,"tools":[{"type":"namespace","tools":[]}]`:                     "tools[0].name",
-		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"custom","name":"f"}]}]`: "tools[0].tools[0].type",
+		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"custom","name":"f"}]}]`: "tools[0].tools[0]",
 		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"function"}]}]`:          "tools[0].tools[0].name",
 		hi + `,"tool_choice":"any"`:                                                                           "tool_choice",
 		hi + `,"tool_choice":{"type":"web_search"}`:                                                           "tool_choice.type",
@@ -145,29 +146,20 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}`:                 "tool_choice.tools[0].type",
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}`: "tool_choice.tools[0].name",
 	} {
-		_, err := responses.Parser(false)([]byte("{" + body + "}"))
+		_, err := responses.Parser(false)([]byte("{"+body+"}"), &strict.Reading{Strict: true})
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
 			t.Errorf("%s: %v, want %s", body, err, param)
 		}
 	}
 }
 
-func TestALenientServiceLeavesOutUnsupportedFields(t *testing.T) {
-	const body = `{` + hi + `,"moderation":{},"novelty":1,"tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"local_shell"}]}`
-	for _, test := range []struct {
-		lenient []string
-		param   string
-	}{
-		{nil, "moderation"},
-		{[]string{"moderation"}, "novelty"},
-		{[]string{"moderation", "novelty", "tools"}, "tools[0].type"}, // --lenient does not affect honoured fields
-		{[]string{"moderation", "novelty", "tools.web_search"}, "tools[2].type"},
-	} {
-		if _, err := responses.Parser(false)([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
-			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)
-		}
+func TestUnsupportedFieldsAreLeftOutAndNamed(t *testing.T) {
+	const body = `{` + hi + `,"moderation":{"x":1},"novelty":1,"tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"local_shell"}]}`
+	in := &strict.Reading{}
+	c, err := responses.Parser(false)([]byte(body), in)
+	if err != nil || in.Header() != "moderation, novelty, tools[]" {
+		t.Fatalf("%q, %v", in.Header(), err)
 	}
-	c := parser.Parse(t, body, "moderation", "novelty", "tools.web_search", "tools.local_shell")
 	if tools := c.Request.GetTools(); len(tools) != 1 || tools[0].GetName() != "f" || c.Param("tools[0].name") != "tools[1].name" {
 		t.Errorf("the tools are %v, and the first one is %s", tools, c.Param("tools[0].name"))
 	}
@@ -214,7 +206,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(codex))
 	f.Add([]byte(`{"model":"m","input":[{"type":"reasoning","encrypted_content":"whence-1:SG0"},{"role":"user","content":[]}],"text":{"format":{"type":"json_schema"}},"tools":[{}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := responses.Parser(false)(body)
+		c, err := responses.Parser(false)(body, nil)
 		switch {
 		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
 			t.Errorf("%q: %v", body, err)

@@ -13,8 +13,7 @@ import (
 )
 
 // setTools parses the functions that the model may call, and namespaces of functions. All other tools
-// run on OpenAI's servers, or need a model that is trained on them. They are refused, or left out if
-// lenient names them.
+// run on OpenAI's servers, or need a model that is trained on them. They are left out.
 func setTools(r *body, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -55,10 +54,8 @@ func (r *body) kindOfTool(at string, raw json.RawMessage, supported ...string) (
 	switch {
 	case err != nil || slices.Contains(supported, kind):
 		return kind, err
-	case slices.Contains(r.lenient, "tools."+kind):
-		return "", nil
 	}
-	return "", streamerr.InvalidParam(at+".type", "%s.type is %q; only functions are supported (--lenient tools.%s leaves such tools out)", at, strict.Printable(kind), strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+	return "", r.in.Unsupported(at)
 }
 
 // A function is a function of a namespace.
@@ -67,7 +64,7 @@ type function struct{ Namespace, Name string }
 // addNamespace adds the functions of a namespace. Models know no namespaces, so each function has the
 // namespace's name before its own, and the first one has the namespace's description, too.
 func (r *body) addNamespace(at string, raw json.RawMessage) error {
-	members, err := strict.Members(at, raw, "type", "name", "description", "tools")
+	members, err := r.in.Members(at, raw, "type", "name", "description", "tools")
 	if err != nil {
 		return err
 	}
@@ -102,7 +99,7 @@ func (r *body) addNamespace(at string, raw json.RawMessage) error {
 // addFunction parses a function, which may be in a namespace. A required call is always strict;
 // other calls never are.
 func (r *body) addFunction(at string, raw json.RawMessage, namespace, about string) error {
-	members, err := strict.Members(at, raw, "type", "name", "description", "parameters", "strict", "defer_loading")
+	members, err := r.in.Members(at, raw, "type", "name", "description", "parameters", "strict", "defer_loading")
 	if err != nil {
 		return err
 	}
@@ -188,12 +185,12 @@ func (r *body) setToolChoiceObject(param string, raw json.RawMessage, choice *ch
 	}
 	r.settings.ToolChoice = json.RawMessage(repeated)
 	if kind == "function" {
-		if err = strict.Only(param, members, "type", "name"); err == nil {
+		if err = r.in.Only(param, members, "type", "name"); err == nil {
 			choice.Name, err = strict.Member(param, "name", members)
 		}
 		return err
 	}
-	if err = strict.Only(param, members, "type", "mode", "tools"); err != nil {
+	if err = r.in.Only(param, members, "type", "mode", "tools"); err != nil {
 		return err
 	}
 	word, err := strict.Member(param, "mode", members)
@@ -204,12 +201,12 @@ func (r *body) setToolChoiceObject(param string, raw json.RawMessage, choice *ch
 		return err
 	}
 	choice.Mode = toolModes[word]
-	r.allowed, err = allowedTools(param+".tools", members["tools"])
+	r.allowed, err = allowedTools(r.in, param+".tools", members["tools"])
 	return err
 }
 
 // allowedTools parses the names of functions.
-func allowedTools(param string, raw json.RawMessage) ([]string, error) {
+func allowedTools(in *strict.Reading, param string, raw json.RawMessage) ([]string, error) {
 	if raw == nil {
 		return nil, streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	}
@@ -220,7 +217,7 @@ func allowedTools(param string, raw json.RawMessage) ([]string, error) {
 	names := make([]string, len(items))
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		members, err := strict.Members(at, raw, "type", "name")
+		members, err := in.Members(at, raw, "type", "name")
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
 // Package sglang is the JSON of SGLang's native POST /generate.
 //
-// Parsing is as strict as in package openai. As in SGLang, the text in an event is the whole answer
+// Fields are read as in package openai. As in SGLang, the text in an event is the whole answer
 // so far: a reader needs only the last event, and a long answer costs the square of its length.
 package sglang
 
@@ -26,6 +26,7 @@ const (
 
 // A generate is a body of POST /generate.
 type generate struct {
+	in         *strict.Reading
 	request    *chatv1.ChatRequest
 	stream     bool
 	batch      bool     // the answer is a list
@@ -55,7 +56,7 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 		if err != nil {
 			return err
 		}
-		return strict.Each(prefixed(param, fields), g.request, sampling)
+		return sampling.Parse(prefixed(param, fields), g.request, g.in)
 	},
 	"image_data": func(g *generate, _ string, raw json.RawMessage) error {
 		g.imageData = raw // parsed once the prompts are known
@@ -96,15 +97,14 @@ func prefixed(param string, fields map[string]json.RawMessage) map[string]json.R
 	return named
 }
 
-// Parse parses a body. lenient names fields that are ignored instead of refused. Its errors are
-// *streamerr.Error with reason INVALID, whose Param is the invalid field.
-func Parse(body []byte, lenient ...string) (*call.Call, error) {
+// Parse parses a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
+func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
-	g := &generate{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
-	if err := generateFields.Parse(fields, g, lenient); err != nil {
+	g := &generate{in: in, request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
+	if err := generateFields.Parse(fields, g, in); err != nil {
 		return nil, err
 	}
 	if len(g.request.GetPrompts()) == 0 {

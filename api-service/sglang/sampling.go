@@ -15,9 +15,8 @@ import (
 // samplingSetter parses one of the sampling_params.
 type samplingSetter = func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error
 
-// sampling are the supported sampling_params. Constraints on the answer, such as regex, are
-// missing, and so are refused.
-var sampling = map[string]samplingSetter{
+// sampling are the sampling_params.
+var sampling = strict.Table[*chatv1.ChatRequest]{Honoured: map[string]samplingSetter{
 	"sampling_params.max_new_tokens":     count(1, func(s *llmv1.Sampling, n uint32) { s.MaxTokens = &n }),
 	"sampling_params.min_new_tokens":     count(0, func(s *llmv1.Sampling, n uint32) { s.MinTokens = &n }),
 	"sampling_params.temperature":        float(0, math.MaxFloat32, func(s *llmv1.Sampling, v float32) { s.Temperature = &v }),
@@ -70,7 +69,14 @@ var sampling = map[string]samplingSetter{
 		return err
 	},
 	"sampling_params.logit_bias": setLogitBias,
-}
+}, Refused: map[string]string{
+	"sampling_params.regex":          guided,
+	"sampling_params.ebnf":           guided,
+	"sampling_params.json_schema":    guided,
+	"sampling_params.structural_tag": guided,
+}}
+
+const guided = "constrains the answer, and is not supported here"
 
 // outer maps field names of the IDL to names of sampling_params.
 var outer = map[string]string{

@@ -27,7 +27,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 	c, err := sglang.Parse([]byte(`{"text":"a","rid":"r1","model":"m","stream":true,"return_logprob":true,"top_logprobs_num":2,"logprob_start_len":-1,
 		"return_text_in_logprobs":true,"log_metrics":true,"sampling_params":{"max_new_tokens":7,"min_new_tokens":2,"temperature":0.5,"top_p":0.25,"top_k":-1,
 		"min_p":0.125,"frequency_penalty":1,"presence_penalty":-1,"repetition_penalty":1.5,"stop":["x","y"],"stop_token_ids":[3],"ignore_eos":true,"no_stop_trim":true,
-		"skip_special_tokens":false,"spaces_between_special_tokens":true,"n":2,"sampling_seed":5,"logit_bias":{"4":-5}}}`))
+		"skip_special_tokens":false,"spaces_between_special_tokens":true,"n":2,"sampling_seed":5,"logit_bias":{"4":-5}}}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestPromptsInAllForms(t *testing.T) {
 	for form, want := range map[string][]*chatv1.Prompt{
 		`"text":"a"`: {text("a")}, `"text":["a","b"]`: {text("a"), text("b")}, `"input_ids":[1,2]`: {ids(1, 2)}, `"input_ids":[[1],[2,3]]`: {ids(1), ids(2, 3)},
 	} {
-		c, err := sglang.Parse([]byte(`{` + form + `}`))
+		c, err := sglang.Parse([]byte(`{`+form+`}`), nil)
 		if err != nil || !proto.Equal(c.Request, &chatv1.ChatRequest{Prompts: want, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(128))}}) {
 			t.Errorf("%s: %v, %v", form, c, err)
 		}
@@ -75,7 +75,7 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{"text":"a","image_data":5}`: "image_data", `{"text":"a","image_data":["x",5]}`: "image_data[1]", `{"text":["a","b"],"image_data":"x"}`: "image_data",
 		`{"text":["a","b"],"image_data":["x"]}`: "image_data", `{"text":["a","b"],"image_data":["x",[{"format":"processor_output"}]]}`: "image_data[1][0]", `{"text":"a","stream":1}`: "stream", `{"text":"a","return_logprob":1}`: "return_logprob",
 	} {
-		_, err := sglang.Parse([]byte(body))
+		_, err := sglang.Parse([]byte(body), nil)
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param {
 			t.Errorf("%s: %v (param %q)", body, err, e.Param)
 		}
@@ -107,7 +107,7 @@ func (l *lines) End(line []byte)          { l.all = append(l.all, string(line)) 
 
 func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all []string) {
 	t.Helper()
-	c, err := sglang.Parse([]byte(body))
+	c, err := sglang.Parse([]byte(body), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"text":["a"],"rid":["b"],"sampling_params":{"stop":"x","logit_bias":{"1":2}}}`))
 	f.Add([]byte(`{"input_ids":[[1],[2]]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := sglang.Parse(body)
+		c, err := sglang.Parse(body, nil)
 		if err != nil {
 			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
 				t.Error(err)
@@ -201,7 +201,7 @@ func TestImagesBelongToTheirPrompts(t *testing.T) {
 		`{"text":["a","b","c"],"image_data":["data:1",null,["data:2","file:///etc/x"]]}`: {{{"image_data[0]", "data:1", ""}}, nil, {{"image_data[2][0]", "data:2", ""}, {"image_data[2][1]", "file:///etc/x", ""}}},
 		`{"text":"a","image_data":null}`:                                                 {nil},
 	} {
-		c, err := sglang.Parse([]byte(body))
+		c, err := sglang.Parse([]byte(body), nil)
 		if err != nil {
 			t.Fatal(body, err)
 		}

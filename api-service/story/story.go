@@ -82,6 +82,8 @@ type Hop struct {
 	Moves        []Move     `json:"moves,omitempty"`
 	// Handovers are present if one worker was to read the prompt for another.
 	Handovers []Handover `json:"handovers,omitempty"`
+	// Ignored are the fields of the request that were left out, on the hop that read the request.
+	Ignored []string `json:"ignored,omitempty"`
 	// Leave is the policy for a stream without a reader, on the hop that knows the readers.
 	Leave    string   `json:"leave,omitempty"`
 	Trace    string   `json:"trace,omitempty"` // W3C trace id
@@ -155,7 +157,7 @@ func ParseAbort(body []byte) (rid string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = strict.Each(fields, &rid, aborts)
+	err = strict.Each(fields, &rid, nil, aborts)
 	switch {
 	case err != nil:
 		return "", err
@@ -250,6 +252,9 @@ func (h *Hop) notes() (notes string) {
 	if h.Leave != "" {
 		notes += ", unread: " + h.Leave
 	}
+	if len(h.Ignored) > 0 {
+		notes += ", left out of the request: " + strings.Join(h.Ignored, " ")
+	}
 	return notes
 }
 
@@ -269,7 +274,7 @@ func hop(r *streamv1.Record) Hop {
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
 		FirstTokenMS: durationMS(r.GetFirstToken()), PerTokenMS: durationMS(r.GetPerToken()), LongestGapMS: durationMS(r.GetLongestGap()),
 		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), ReceivedPace: newTokenPace(r.GetReceivedPace()), SentPace: newTokenPace(r.GetSentPace()),
-		Moves: moves, Handovers: handovers(r), Leave: r.GetLeave(),
+		Moves: moves, Handovers: handovers(r), Ignored: r.GetIgnored(), Leave: r.GetLeave(),
 		Trace: r.GetTraceId(), Messages: Messages{r.GetMessagesReceived(), r.GetMessagesSent()}, Events: events(r),
 	}
 }

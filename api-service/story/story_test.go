@@ -155,7 +155,7 @@ func TestAbortNamesOneStream(t *testing.T) {
 	}
 	for body, param := range map[string]string{
 		``: "", `[]`: "", `{"rid":"a"}{}`: "", `{}`: "rid", `{"rid":5}`: "rid", `{"rid":""}`: "rid", `{"rid":"no id"}`: "rid",
-		`{"RID":"a"}`: "RID", `{"rid":"a","reason":"x"}`: "reason", `{"abort_all":true}`: "abort_all", `{"rid":"a","abort_all":1}`: "abort_all",
+		`{"RID":"a"}`: "rid", `{"abort_all":true}`: "abort_all", `{"rid":"a","abort_all":1}`: "abort_all",
 	} {
 		_, err := story.ParseAbort([]byte(body))
 		if e := streamerr.As(err); e == nil || e.Reason != streamerr.Invalid || e.Param != param || strings.Contains(e.Text(), "Go ") {

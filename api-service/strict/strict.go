@@ -1,5 +1,5 @@
 // Package strict parses the fields of JSON bodies: a field with a wrong type or range is refused by
-// name.
+// name, and a field that cannot be honoured is left out and told (Reading).
 //
 // Its errors are *streamerr.Error with reason INVALID, whose Param is the name that the caller
 // gave.
@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -160,27 +159,6 @@ func Count(param string, raw json.RawMessage, low int64) (*uint32, error) {
 	return &n, nil
 }
 
-// Only refuses members of an object that are not in names.
-func Only(param string, fields map[string]json.RawMessage, names ...string) error {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains(names, name) {
-			at := param + "." + Printable(name)
-			return streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
-		}
-	}
-	return nil
-}
-
-// Members parses an object that may have only the named members. Members that are null are left out.
-func Members(param string, raw json.RawMessage, names ...string) (map[string]json.RawMessage, error) {
-	fields, err := Object(param, raw)
-	if err == nil {
-		err = Only(param, fields, names...)
-	}
-	maps.DeleteFunc(fields, func(_ string, raw json.RawMessage) bool { return Null(raw) })
-	return fields, err
-}
-
 // OneOf refuses a word that is not in allowed.
 func OneOf(param, word string, allowed ...string) error {
 	if slices.Contains(allowed, word) {
@@ -235,9 +213,9 @@ func Fields(body []byte) (map[string]json.RawMessage, error) {
 }
 
 // Each parses fields that are all honoured; see Table.Parse.
-func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]Setter[T]) error {
+func Each[T any](fields map[string]json.RawMessage, to T, in *Reading, setters map[string]Setter[T]) error {
 	t := Table[T]{Honoured: setters}
-	return t.Parse(fields, to, nil)
+	return t.Parse(fields, to, in)
 }
 
 // IDs parses an array of token ids.

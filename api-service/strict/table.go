@@ -14,54 +14,76 @@ type Setter[T any] = func(to T, param string, raw json.RawMessage) error
 // A Table lists the fields of one kind of body. A field in no list is unknown.
 type Table[T any] struct {
 	Honoured map[string]Setter[T]
-	Ignored  []string // have no effect on an answer here
-	Refused  []string // would have an effect that is not supported
+	// Ignored fields have no effect on an answer here.
+	Ignored []string
+	// Unsupported fields would have an effect that nothing here offers. They are left out, unless
+	// the reading is strict.
+	Unsupported []string
+	// Refused fields change what the answer means, so that an answer without them would be wrong.
+	// The values are the reasons, which follow the name of the field.
+	Refused map[string]string
 }
 
 // And returns a table with the fields of both.
 func (t Table[T]) And(more Table[T]) Table[T] {
-	more.Honoured = maps.Clone(more.Honoured)
+	more.Honoured, more.Refused = maps.Clone(more.Honoured), maps.Clone(more.Refused)
+	if more.Refused == nil {
+		more.Refused = map[string]string{}
+	}
 	maps.Copy(more.Honoured, t.Honoured)
+	maps.Copy(more.Refused, t.Refused)
 	more.Ignored = slices.Concat(t.Ignored, more.Ignored)
-	more.Refused = slices.Concat(t.Refused, more.Refused)
+	more.Unsupported = slices.Concat(t.Unsupported, more.Unsupported)
 	return more
 }
 
 // Parse calls, for every honoured field that is not null, the setter of its name, in the order of
-// the names, so that the same body always gets the same error. Refused and unknown fields are
-// refused by name, unless lenient has them: then they are ignored.
-func (t *Table[T]) Parse(fields map[string]json.RawMessage, to T, lenient []string) error {
+// the names, so that the same body always gets the same error. All other fields but the refused
+// ones are left out, and in collects their names.
+func (t *Table[T]) Parse(fields map[string]json.RawMessage, to T, in *Reading) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		raw := fields[name]
-		set, honoured := t.Honoured[name]
-		switch {
-		case honoured:
-			if Null(raw) {
-				continue
-			}
-			if err := set(to, name, raw); err != nil {
+		if raw := fields[name]; !Null(raw) {
+			if err := t.parse(name, raw, to, in); err != nil {
 				return err
 			}
-		case slices.Contains(t.Ignored, name), slices.Contains(lenient, name):
-		case !slices.Contains(t.Refused, name):
-			return streamerr.InvalidParam(Printable(name), "unknown field \"%s\"", Printable(name)).WithCode(streamerr.CodeUnknownField)
-		case !Null(raw):
-			return streamerr.InvalidParam(name, "%s is not supported by this model", name).WithCode(streamerr.CodeUnsupportedField)
 		}
 	}
 	return nil
 }
 
-// Fields returns how each field is treated: "honoured", "ignored" or "refused".
+func (t *Table[T]) parse(name string, raw json.RawMessage, to T, in *Reading) error {
+	if set, honoured := t.Honoured[name]; honoured {
+		return set(to, name, raw)
+	}
+	why, refused := t.Refused[name]
+	ignored, unsupported := slices.Contains(t.Ignored, name), slices.Contains(t.Unsupported, name)
+	switch {
+	case !refused && !ignored && !unsupported:
+		return in.Unknown(Printable(name))
+	case Empty(raw):
+	case refused:
+		return streamerr.InvalidParam(name, "%s %s", name, why).WithCode(streamerr.CodeUnsupportedField)
+	case unsupported:
+		return in.Unsupported(name)
+	default:
+		in.Ignore(name)
+	}
+	return nil
+}
+
+// Fields returns how each field is treated: "honoured", "ignored", "unsupported" or "refused".
 func (t *Table[T]) Fields() map[string]string {
-	all := make(map[string]string, len(t.Honoured)+len(t.Ignored)+len(t.Refused))
+	all := make(map[string]string, len(t.Honoured)+len(t.Ignored)+len(t.Unsupported)+len(t.Refused))
 	for name := range t.Honoured {
 		all[name] = "honoured"
 	}
 	for _, name := range t.Ignored {
 		all[name] = "ignored"
 	}
-	for _, name := range t.Refused {
+	for _, name := range t.Unsupported {
+		all[name] = "unsupported"
+	}
+	for name := range t.Refused {
 		all[name] = "refused"
 	}
 	return all

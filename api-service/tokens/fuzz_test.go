@@ -13,12 +13,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"hi"}],"return_token_strs":true}`))
 	f.Add([]byte(`{"model":"m","tokens":[1,2,4294967295]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		asked, err := tokens.ParseTokenize(body)
+		asked, err := tokens.ParseTokenize(body, nil)
 		if err == nil && len(asked.GetMessages()) == 0 && asked.GetAddGenerationPrompt() {
 			t.Errorf("%q renders no messages", body)
 		}
 		invalid(t, body, err)
-		_, err = tokens.ParseDetokenize(body)
+		_, err = tokens.ParseDetokenize(body, nil)
 		invalid(t, body, err)
 	})
 }

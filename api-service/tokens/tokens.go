@@ -13,6 +13,7 @@ import (
 
 // A body holds the fields of both requests.
 type body struct {
+	in         *strict.Reading
 	request    *chatv1.TokenizeRequest
 	prompt     bool     // the body has a prompt
 	special    *bool    // nil if absent
@@ -54,7 +55,7 @@ var tokenize = map[string]setter{
 		return err
 	},
 	"messages": func(b *body, param string, raw json.RawMessage) error {
-		messages, images, err := conversation.Messages(param, raw)
+		messages, images, err := conversation.Messages(b.in, param, raw)
 		if len(images) > 0 {
 			return image.Uncounted(images[0])
 		}
@@ -82,11 +83,11 @@ var detokenize = map[string]setter{
 // ParseTokenize parses the body of POST /tokenize: a prompt, to which special tokens are added
 // unless the body says otherwise, or messages, which the chat template renders. Its errors are
 // *streamerr.Error with reason INVALID, whose Param is the invalid field.
-func ParseTokenize(data []byte) (*chatv1.TokenizeRequest, error) {
-	b := &body{request: &chatv1.TokenizeRequest{}, generation: true}
+func ParseTokenize(data []byte, in *strict.Reading) (*chatv1.TokenizeRequest, error) {
+	b := &body{in: in, request: &chatv1.TokenizeRequest{}, generation: true}
 	fields, err := strict.Fields(data)
 	if err == nil {
-		err = strict.Each(fields, b, tokenize)
+		err = strict.Each(fields, b, in, tokenize)
 	}
 	switch {
 	case err != nil:
@@ -115,11 +116,11 @@ func Tokenized(resp *chatv1.TokenizeResponse) []byte {
 }
 
 // ParseDetokenize parses the body of POST /detokenize. Its errors are as those of ParseTokenize.
-func ParseDetokenize(data []byte) (*chatv1.DetokenizeRequest, error) {
+func ParseDetokenize(data []byte, in *strict.Reading) (*chatv1.DetokenizeRequest, error) {
 	b := &body{request: &chatv1.TokenizeRequest{}}
 	fields, err := strict.Fields(data)
 	if err == nil {
-		err = strict.Each(fields, b, detokenize)
+		err = strict.Each(fields, b, in, detokenize)
 	}
 	switch {
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/tokens"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -19,14 +20,14 @@ func TestTokenizeRequestsAreParsed(t *testing.T) {
 		`{"messages":[{"role":"user","content":"hi"}]}`:                                                                                        {Messages: hi, AddGenerationPrompt: true},
 		`{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false,"add_special_tokens":true,"continue_final_message":false}`: {Messages: hi, AddSpecial: true},
 	} {
-		if got, err := tokens.ParseTokenize([]byte(body)); err != nil || !proto.Equal(got, want) {
+		if got, err := tokens.ParseTokenize([]byte(body), nil); err != nil || !proto.Equal(got, want) {
 			t.Errorf("%s: %v, %v", body, got, err)
 		}
 	}
-	if got, err := tokens.ParseDetokenize([]byte(`{"model":"m","tokens":[1,2]}`)); err != nil || !proto.Equal(got, &chatv1.DetokenizeRequest{Model: "m", Ids: []uint32{1, 2}}) {
+	if got, err := tokens.ParseDetokenize([]byte(`{"model":"m","tokens":[1,2]}`), nil); err != nil || !proto.Equal(got, &chatv1.DetokenizeRequest{Model: "m", Ids: []uint32{1, 2}}) {
 		t.Error(got, err)
 	}
-	if got, err := tokens.ParseDetokenize([]byte(`{"tokens":[]}`)); err != nil || len(got.GetIds()) != 0 {
+	if got, err := tokens.ParseDetokenize([]byte(`{"tokens":[]}`), nil); err != nil || len(got.GetIds()) != 0 {
 		t.Error(got, err)
 	}
 }
@@ -37,12 +38,12 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{"messages":[]}`: "prompt", `{"messages":[{"role":"robot","content":"x"}]}`: "messages[0].role", `{"prompt":"x","add_special_tokens":1}`: "add_special_tokens",
 		`{"prompt":"x","tokens":[1]}`: "tokens", `{"prompt":"x","continue_final_message":true}`: "continue_final_message", `{"prompt":"x","model":1}`: "model",
 	} {
-		if _, err := tokens.ParseTokenize([]byte(body)); err == nil || streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != param {
+		if _, err := tokens.ParseTokenize([]byte(body), &strict.Reading{Strict: true}); err == nil || streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != param {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
 	for body, param := range map[string]string{`{}`: "tokens", `{"tokens":"x"}`: "tokens", `{"tokens":[1,"x"]}`: "tokens[1]", `{"tokens":[-1]}`: "tokens[0]", `{"prompt":"x"}`: "prompt"} {
-		if _, err := tokens.ParseDetokenize([]byte(body)); err == nil || streamerr.As(err).Param != param {
+		if _, err := tokens.ParseDetokenize([]byte(body), &strict.Reading{Strict: true}); err == nil || streamerr.As(err).Param != param {
 			t.Errorf("%s: %v", body, err)
 		}
 	}

@@ -205,6 +205,9 @@ struct Record {
   // The workers that have answered the stream, first to last, as far as this hop knows. A move below
   // the callee is known once the ending names the worker.
   34: list<string> workers
+  // The fields of the request that were left out because nothing here honours them, as distinct
+  // paths such as "messages[].cache_control"; set on the hop that read the request.
+  35: list<string> ignored
 }
 
 // TokenPace is how evenly tokens came in one direction. Times that the stream waited for its caller do

@@ -37,6 +37,7 @@ type Record struct {
 	mu             sync.Mutex // guards the following fields
 	model          string
 	leave          string
+	ignored        []string
 	owner          *string // nil while unknown
 	prompt         uint32
 	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
@@ -156,6 +157,16 @@ func (r *Record) Leaves(policy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leave = policy
+}
+
+// Ignores records the fields of the request that were left out, as distinct paths.
+func (r *Record) Ignores(fields []string) {
+	if r == nil || len(fields) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ignored = fields
 }
 
 // Left records that the client has left, and how much of the answer it had. EXTENT_UNSPECIFIED is
@@ -338,7 +349,7 @@ func (r *Record) Proto() *streamv1.Record {
 	p := &streamv1.Record{
 		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt, CachedTokens: r.cached,
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.tally.Began()),
-		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
+		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave, Ignored: r.ignored,
 		TokensIn: uint32(figures.Received.Tokens), TokensOut: uint32(figures.Delivered()),
 		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner, Workers: r.allWorkers(),
 		Extent: r.extent, ReceivedPace: pace(&figures.Received, r.tally.FirstReceived()), SentPace: pace(&figures.Sent, r.tally.FirstSent()),

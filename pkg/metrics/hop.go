@@ -165,6 +165,13 @@ func (h *Hop) Refused(reason streamerr.Reason) {
 	}
 }
 
+// Ignored counts a field of a request that was left out. api and field are words of an enum.
+func (h *Hop) Ignored(api, field string) {
+	if h != nil {
+		h.ignored.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("api", api), attribute.String("field", field)))
+	}
+}
+
 // Judged counts a stream whose client has reported how the stream arrived. verdict is a word of an
 // enum.
 func (h *Hop) Judged(verdict string) {

@@ -17,6 +17,7 @@ const (
 	streams  = "{stream}"
 	messages = "{message}"
 	requests = "{request}"
+	fields   = "{field}"
 	rpcs     = "{call}"
 	workers  = "{worker}"
 	sources  = "{source}"
@@ -42,13 +43,13 @@ var (
 // instruments has the metrics that are recorded once per stream, step or collection. The metrics
 // per message are in produce.go.
 type instruments struct {
-	endings, refused, wasted, judged, reloads metric.Int64Counter
-	left                                      metric.Int64Counter
-	chosen, expected, cached, dropped         metric.Int64Counter
-	refusedCalls, refusedConnections          metric.Int64Counter
-	retried, unretried, cooled                metric.Int64Counter
-	carried                                   metric.Int64Counter
-	recorded                                  metric.Int64Counter
+	endings, refused, ignored, wasted, judged, reloads metric.Int64Counter
+	left                                               metric.Int64Counter
+	chosen, expected, cached, dropped                  metric.Int64Counter
+	refusedCalls, refusedConnections                   metric.Int64Counter
+	retried, unretried, cooled                         metric.Int64Counter
+	carried                                            metric.Int64Counter
+	recorded                                           metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -70,6 +71,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		endings:            m.counter("whence.stream.endings", streams, "Ended streams, by reason and origin; each stream counts exactly once."),
 		left:               m.counter("whence.clients.left", streams, "Streams whose client has left, by the extent of the answer that the client had."),
 		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by reason."),
+		ignored:            m.counter("whence.fields.ignored", fields, "Fields of requests that were left out because nothing here honours them, by API and field; unknown fields count as other."),
 		refusedCalls:       m.counter("whence.calls.refused", rpcs, "gRPC calls that exceeded a limit: the time to the first message, or the open calls of one connection or of all."),
 		refusedConnections: m.counter("whence.connections.refused", sockets, "Client connections that were closed because of a limit: connections from one address, or all connections."),
 

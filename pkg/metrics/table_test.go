@@ -20,6 +20,7 @@ func scrapeAllMetrics(t *testing.T) string {
 	m := newMetrics(t)
 	h := m.Hop("h", metrics.Chat)
 	h.Refused(streamerr.Invalid)
+	h.Ignored("chat", "prediction")
 	h.CallOpened()
 	h.CallRefused("total")
 	h.Carried()(true)

@@ -119,6 +119,9 @@ func logRecord(r *Record) log.Record {
 	text("key", r.Key)
 	text("model", r.Model)
 	text("surface", r.Surface)
+	if len(r.Ignored) > 0 {
+		out.AddAttributes(attribute.StringSlice(prefix+"ignored", r.Ignored))
+	}
 	tokens("prompt_tokens", r.Prompt)
 	if r.Cached != nil {
 		tokens("cached_tokens", *r.Cached)

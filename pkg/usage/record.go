@@ -43,6 +43,8 @@ type Record struct {
 	Key     string `json:"key,omitempty"` // the id of the API key
 	Model   string `json:"model,omitempty"`
 	Surface string `json:"surface,omitempty"` // the API that made the stream
+	// Ignored are the fields of the request that were left out, as distinct paths.
+	Ignored []string `json:"ignored,omitempty"`
 
 	Prompt    uint32  `json:"prompt_tokens"`
 	Cached    *uint32 `json:"cached_tokens,omitempty"` // nil until the answer is complete

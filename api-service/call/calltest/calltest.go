@@ -9,17 +9,18 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // A Parser parses the body of a request.
-type Parser func(body []byte, lenient ...string) (*call.Call, error)
+type Parser func(body []byte, in *strict.Reading) (*call.Call, error)
 
 // Parse returns the call of a valid body.
-func (parse Parser) Parse(t *testing.T, body string, lenient ...string) *call.Call {
+func (parse Parser) Parse(t *testing.T, body string) *call.Call {
 	t.Helper()
-	c, err := parse([]byte(body), lenient...)
+	c, err := parse([]byte(body), nil)
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}

@@ -42,6 +42,7 @@ const (
 type Desk struct {
 	Name           string            // name of this hop
 	MaxBody        int64             // bytes
+	Strict         bool              // fields of bodies that cannot be honoured are refused
 	TrustForwarded bool              // X-Forwarded-For has the client's address
 	Proxies        connlimit.Proxies // whose X-Forwarded-For has it
 	Log            *slog.Logger

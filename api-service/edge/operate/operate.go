@@ -22,8 +22,6 @@ type Operator struct {
 	Chats *chats.Fleet
 	// Replay has the streams of all instances.
 	Replay replay.Log
-	// Lenient names fields of bodies that are ignored instead of refused.
-	Lenient []string
 }
 
 // Routes adds the routes to h.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/tokens"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -15,7 +14,7 @@ import (
 // tokenize handles POST /tokenize.
 func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
-		req, err := tokens.ParseTokenize(body)
+		req, err := exchange.Parse(o.Desk, c, body, tokens.ParseTokenize)
 		if err == nil {
 			err = exchange.Caller(ctx).Entry.Model(req.GetModel())
 		}
@@ -35,7 +34,7 @@ func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 // detokenize handles POST /detokenize.
 func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
-		req, err := tokens.ParseDetokenize(body)
+		req, err := exchange.Parse(o.Desk, c, body, tokens.ParseDetokenize)
 		if err == nil {
 			err = exchange.Caller(ctx).Entry.Model(req.GetModel())
 		}
@@ -55,7 +54,7 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 // countTokens handles POST /v1/messages/count_tokens.
 func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 	o.convert(ctx, c, func(body []byte) ([]byte, error) {
-		req, err := strict.Lenient(body, o.Lenient, func(body []byte) (*anthropic.Count, error) { return anthropic.ParseCount(body, o.Lenient...) })
+		req, err := exchange.Parse(o.Desk, c, body, anthropic.ParseCount)
 		if err == nil {
 			err = exchange.Caller(ctx).Entry.Model(req.Request.GetModel())
 		}

@@ -8,19 +8,19 @@ import (
 )
 
 // imageURL parses the image of a part. Its detail has no effect: engines choose the resolution.
-func imageURL(at string, part map[string]json.RawMessage) (image.Source, error) {
-	if err := strict.Only(at, part, "type", "image_url"); err != nil {
+func imageURL(in *strict.Reading, at string, part map[string]json.RawMessage) (image.Source, error) {
+	if err := in.Only(at, part, "type", "image_url"); err != nil {
 		return image.Source{}, err
 	}
 	members, err := strict.Inner(at, "image_url", part)
 	at += ".image_url"
 	if err == nil {
-		err = strict.Only(at, members, "url", "detail")
+		err = in.Only(at, members, "url", "detail")
 	}
 	if err != nil {
 		return image.Source{}, err
 	}
-	if err := Detail(at, members); err != nil {
+	if err := Detail(in, at, members); err != nil {
 		return image.Source{}, err
 	}
 	url, err := strict.Member(at, "url", members)
@@ -28,7 +28,7 @@ func imageURL(at string, part map[string]json.RawMessage) (image.Source, error) 
 }
 
 // Detail checks the detail of an image, which may be missing.
-func Detail(at string, members map[string]json.RawMessage) error {
+func Detail(in *strict.Reading, at string, members map[string]json.RawMessage) error {
 	raw, ok := members["detail"]
 	if !ok || strict.Null(raw) {
 		return nil
@@ -37,5 +37,6 @@ func Detail(at string, members map[string]json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return strict.OneOf(at+".detail", word, "auto", "low", "high", "original")
+	_, err = in.Hint(at+".detail", word, "auto", "low", "high", "original")
+	return err
 }

@@ -1,7 +1,6 @@
 // Package conversation parses conversations in OpenAI's JSON: messages, tools, and the tool choice.
 //
-// It is as strict as package openai, whose requests contain conversations: invalid fields are
-// refused by name.
+// Fields are read as in package openai, whose requests contain conversations.
 package conversation
 
 import (
@@ -19,14 +18,14 @@ import (
 
 // Messages parses a conversation. It returns the messages and the sources of their images, which
 // have not been fetched yet.
-func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, []image.Source, error) {
+func Messages(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.Message, []image.Source, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
 		return nil, nil, err
 	}
 	messages, images := make([]*chatv1.Message, len(items)), []image.Source(nil)
 	for i, raw := range items {
-		if messages[i], err = message(fmt.Sprintf("%s[%d]", param, i), raw, &images); err != nil {
+		if messages[i], err = message(in, fmt.Sprintf("%s[%d]", param, i), raw, &images); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -35,7 +34,7 @@ func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, []image.Sou
 
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
-func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1.Message, error) {
+func message(in *strict.Reading, param string, raw json.RawMessage, images *[]image.Source) (*chatv1.Message, error) {
 	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1
 		return nil, streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, strict.Printable(m.Role), strings.Join(roles, ", "))
 	}
 	for name, raw := range fields {
-		if err := field(param, name, raw, m, images); err != nil {
+		if err := field(in, param, name, raw, m, images); err != nil {
 			return nil, err
 		}
 	}
@@ -63,13 +62,13 @@ func message(param string, raw json.RawMessage, images *[]image.Source) (*chatv1
 }
 
 // field parses one field of a message whose role is known.
-func field(param, name string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
+func field(in *strict.Reading, param, name string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
 	at := param + "." + name
 	null := bytes.Equal(raw, []byte("null"))
 	switch name {
 	case "role":
 	case "content":
-		return content(at, raw, m, images)
+		return content(in, at, raw, m, images)
 	case "name":
 		if !null {
 			m.Name, err = strict.String(at, raw)
@@ -79,7 +78,7 @@ func field(param, name string, raw json.RawMessage, m *chatv1.Message, images *[
 			return streamerr.InvalidParam(at, "%s is only for the role assistant", at)
 		}
 		if !null {
-			m.ToolCalls, err = toolCalls(at, raw)
+			m.ToolCalls, err = toolCalls(in, at, raw)
 		}
 	case "tool_call_id":
 		if !null && m.Role != "tool" {
@@ -98,14 +97,15 @@ func field(param, name string, raw json.RawMessage, m *chatv1.Message, images *[
 		}
 	case "refusal", "annotations": // fields of an answer that clients send back; not part of its text
 	default:
-		at = param + "." + strict.Printable(name)
-		return streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
+		if !null {
+			return in.Unknown(param + "." + strict.Printable(name))
+		}
 	}
 	return err
 }
 
 // content parses a string, or an array of parts, into a message whose role is known.
-func content(param string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
+func content(in *strict.Reading, param string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
 	switch {
 	case raw[0] == '"':
 		m.Content, err = strict.String(param, raw)
@@ -141,7 +141,7 @@ func content(param string, raw json.RawMessage, m *chatv1.Message, images *[]ima
 			}
 			text.WriteString(s)
 		case kind == "image_url" && m.GetRole() == "user":
-			source, err := imageURL(at, part)
+			source, err := imageURL(in, at, part)
 			if err != nil {
 				return err
 			}

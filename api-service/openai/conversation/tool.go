@@ -13,7 +13,7 @@ import (
 
 // function parses {"type": "function", "function": {…}}. The inner object may have only the members
 // named.
-func function(param string, raw json.RawMessage, beside []string, names ...string) (outer, inner map[string]json.RawMessage, err error) {
+func function(in *strict.Reading, param string, raw json.RawMessage, beside []string, names ...string) (outer, inner map[string]json.RawMessage, err error) {
 	if outer, err = strict.Object(param, raw); err != nil {
 		return nil, nil, err
 	}
@@ -24,7 +24,7 @@ func function(param string, raw json.RawMessage, beside []string, names ...strin
 	if kind != "function" {
 		return nil, nil, streamerr.InvalidParam(param+".type", "%s.type is %q; only \"function\" is supported", param, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 	}
-	if err := strict.Only(param, outer, append(beside, "type", "function")...); err != nil {
+	if err := in.Only(param, outer, append(beside, "type", "function")...); err != nil {
 		return nil, nil, err
 	}
 	raw, ok := outer["function"]
@@ -34,11 +34,11 @@ func function(param string, raw json.RawMessage, beside []string, names ...strin
 	if inner, err = strict.Object(param+".function", raw); err != nil {
 		return nil, nil, err
 	}
-	return outer, inner, strict.Only(param+".function", inner, names...)
+	return outer, inner, in.Only(param+".function", inner, names...)
 }
 
 // Tools parses the functions that a model may call.
-func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
+func Tools(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
 	tools := make([]*chatv1.Tool, 0, len(items))
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		_, fields, err := function(at, raw, nil, "name", "description", "parameters", "strict")
+		_, fields, err := function(in, at, raw, nil, "name", "description", "parameters", "strict")
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ var toolModes = map[string]chatv1.ToolMode{
 }
 
 // ToolChoice parses the tool choice: whether to call a tool, and which one.
-func ToolChoice(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
+func ToolChoice(in *strict.Reading, param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
 	choice := &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
 	if raw[0] == '"' {
 		word, err := strict.String(param, raw)
@@ -94,7 +94,7 @@ func ToolChoice(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
 		}
 		choice.Mode = mode
 	} else {
-		_, fields, err := function(param, raw, nil, "name")
+		_, fields, err := function(in, param, raw, nil, "name")
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func ToolChoice(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
 }
 
 // toolCalls parses the tool calls of an assistant's message.
-func toolCalls(param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
+func toolCalls(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func toolCalls(param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
 	var calls []*chatv1.ToolCall
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		outer, fields, err := function(at, raw, []string{"id", "index"}, "name", "arguments")
+		outer, fields, err := function(in, at, raw, []string{"id", "index"}, "name", "arguments")
 		if err != nil {
 			return nil, err
 		}

@@ -63,7 +63,7 @@ type tape struct {
 
 func newTape(t *testing.T) *tape {
 	t.Helper()
-	c, err := responses.Parser(false)([]byte(body))
+	c, err := responses.Parser(false)([]byte(body), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +374,7 @@ func TestAConversationContinuesAfterItsResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	next, err := responses.Parser(false)([]byte(`{"model":"m","previous_response_id":"resp_s","instructions":"Be brief.","store":true,
-		"input":[{"type":"function_call_output","call_id":"a","output":"Rain."},{"type":"function_call_output","call_id":"b","output":"Sun."}]}`))
+		"input":[{"type":"function_call_output","call_id":"a","output":"Rain."},{"type":"function_call_output","call_id":"b","output":"Sun."}]}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

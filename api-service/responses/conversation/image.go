@@ -14,9 +14,9 @@ import (
 func (c *items) addParts(param string, raw json.RawMessage, to *transcript.Turn) error {
 	return eachPart(param, raw, func(at, kind string, members map[string]json.RawMessage) error {
 		if kind != "input_image" {
-			return text(at, kind, members, &to.Content, "input_text", "input_image")
+			return text(c.in, at, kind, members, &to.Content, "input_text", "input_image")
 		}
-		source, err := inputImage(at, members)
+		source, err := inputImage(c.in, at, members)
 		if err != nil {
 			return err
 		}
@@ -27,14 +27,14 @@ func (c *items) addParts(param string, raw json.RawMessage, to *transcript.Turn)
 }
 
 // inputImage parses an image. Its detail has no effect: engines choose the resolution.
-func inputImage(at string, members map[string]json.RawMessage) (image.Source, error) {
-	if err := strict.Only(at, members, "type", "image_url", "detail", "file_id"); err != nil {
+func inputImage(in *strict.Reading, at string, members map[string]json.RawMessage) (image.Source, error) {
+	if err := in.Only(at, members, "type", "image_url", "detail", "file_id"); err != nil {
 		return image.Source{}, err
 	}
 	if raw, ok := members["file_id"]; ok && !strict.Null(raw) {
 		return image.Source{}, streamerr.InvalidParam(at+".file_id", "%s.file_id names a file, and files are not stored here; send the image as image_url", at).WithCode(streamerr.CodeUnsupportedField)
 	}
-	if err := openai.Detail(at, members); err != nil {
+	if err := openai.Detail(in, at, members); err != nil {
 		return image.Source{}, err
 	}
 	url, err := strict.Member(at, "image_url", members)

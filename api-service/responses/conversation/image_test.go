@@ -7,7 +7,7 @@ import (
 )
 
 func TestImagesOfAUsersMessageKeepTheirPlaces(t *testing.T) {
-	messages, _, images, err := conversation.Parse("input", []byte(`[{"role":"system","content":"s"},{"role":"user","content":[
+	messages, _, images, err := conversation.Parse(nil, "input", []byte(`[{"role":"system","content":"s"},{"role":"user","content":[
 		{"type":"input_text","text":"äb"},{"type":"input_image","image_url":"https://a/1","detail":"auto"},
 		{"type":"input_text","text":"c"},{"type":"input_image","image_url":"data:2","file_id":null}]}]`))
 	if err != nil {

@@ -1,8 +1,7 @@
 // Package conversation parses conversations in the JSON of OpenAI's Responses API: the items of a
 // request's input.
 //
-// It is as strict as package responses, whose requests contain conversations: invalid fields are
-// refused by name.
+// Fields are read as in package openai.
 package conversation
 
 import (
@@ -23,14 +22,14 @@ import (
 // Parse parses a conversation: a string, which is the user's message, or an array of items. It
 // returns the messages, the field that each of them comes from, and the sources of their images,
 // which have not been fetched yet.
-func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
-	return ParseAfter(nil, "", param, raw)
+func Parse(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
+	return ParseAfter(in, nil, "", param, raw)
 }
 
 // ParseAfter is Parse for a conversation that continues earlier items, which come from the field
 // named from.
-func ParseAfter(earlier []json.RawMessage, from, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
-	c := &items{}
+func ParseAfter(in *strict.Reading, earlier []json.RawMessage, from, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
+	c := &items{in: in}
 	for _, raw := range earlier {
 		if err := c.add(from, raw); err != nil {
 			return nil, nil, nil, err
@@ -99,6 +98,7 @@ const assistant = "assistant"
 // function calls. Consecutive items of the assistant become one turn; every other item becomes a turn
 // of its own.
 type items struct {
+	in *strict.Reading
 	transcript.Transcript
 	images []image.Source
 }
@@ -120,19 +120,19 @@ func (c *items) add(at string, raw json.RawMessage) error {
 	const passthrough = "internal_chat_message_metadata_passthrough"
 	switch kind {
 	case "message":
-		if members, err = strict.Members(at, raw, "type", "role", "content", "id", "status", "phase", "end_turn", passthrough); err == nil {
+		if members, err = c.in.Members(at, raw, "type", "role", "content", "id", "status", "phase", "end_turn", passthrough); err == nil {
 			err = c.addMessage(at, members)
 		}
 	case "reasoning":
-		if members, err = strict.Members(at, raw, "type", "id", "status", "summary", "content", "encrypted_content", passthrough); err == nil {
+		if members, err = c.in.Members(at, raw, "type", "id", "status", "summary", "content", "encrypted_content", passthrough); err == nil {
 			err = c.addReasoning(at, members)
 		}
 	case "function_call":
-		if members, err = strict.Members(at, raw, "type", "id", "status", "call_id", "name", "namespace", "arguments", passthrough); err == nil {
+		if members, err = c.in.Members(at, raw, "type", "id", "status", "call_id", "name", "namespace", "arguments", passthrough); err == nil {
 			err = c.addCall(at, members)
 		}
 	case "function_call_output":
-		if members, err = strict.Members(at, raw, "type", "id", "status", "call_id", "output", passthrough); err == nil {
+		if members, err = c.in.Members(at, raw, "type", "id", "status", "call_id", "output", passthrough); err == nil {
 			err = c.addOutput(at, members)
 		}
 	case "item_reference":
@@ -159,11 +159,11 @@ func (c *items) addMessage(at string, members map[string]json.RawMessage) error 
 		return c.addParts(at+".content", raw, c.Begin(at, role))
 	}
 	if role != assistant {
-		return texts(at+".content", raw, &c.Begin(at, role).Content, "input_text")
+		return texts(c.in, at+".content", raw, &c.Begin(at, role).Content, "input_text")
 	}
 	t := c.Continue(at, assistant)
 	t.Content.Separate()
-	return texts(at+".content", raw, &t.Content, "output_text", "refusal", "input_text")
+	return texts(c.in, at+".content", raw, &t.Content, "output_text", "refusal", "input_text")
 }
 
 // addReasoning adds an item of the assistant's reasoning: its text, or else the encrypted_content,
@@ -171,12 +171,12 @@ func (c *items) addMessage(at string, members map[string]json.RawMessage) error 
 func (c *items) addReasoning(at string, members map[string]json.RawMessage) error {
 	var content, summary transcript.Passage
 	if raw, ok := members["content"]; ok {
-		if err := parts(at+".content", raw, &content, "reasoning_text", "text"); err != nil {
+		if err := parts(c.in, at+".content", raw, &content, "reasoning_text", "text"); err != nil {
 			return err
 		}
 	}
 	if raw, ok := members["summary"]; ok {
-		if err := parts(at+".summary", raw, &summary, "summary_text"); err != nil {
+		if err := parts(c.in, at+".summary", raw, &summary, "summary_text"); err != nil {
 			return err
 		}
 	}
@@ -248,27 +248,27 @@ func (c *items) addOutput(at string, members map[string]json.RawMessage) error {
 	if !ok {
 		return streamerr.InvalidParam(at+".output", "%s.output is missing", at).WithCode(streamerr.CodeMissing)
 	}
-	return texts(at+".output", raw, &t.Content, "input_text")
+	return texts(c.in, at+".output", raw, &t.Content, "input_text")
 }
 
 // texts parses a string, or an array of parts of the allowed types.
-func texts(param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
+func texts(in *strict.Reading, param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
 	switch raw[0] {
 	case '"':
 		text, err := strict.String(param, raw)
 		to.Write(text)
 		return err
 	case '[':
-		return parts(param, raw, to, types...)
+		return parts(in, param, raw, to, types...)
 	default:
 		return strict.Mismatch(param, "a string or an array of parts", raw)
 	}
 }
 
 // parts parses an array of parts of the allowed types, and joins their texts.
-func parts(param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
+func parts(in *strict.Reading, param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
 	return eachPart(param, raw, func(at, kind string, members map[string]json.RawMessage) error {
-		return text(at, kind, members, to, types...)
+		return text(in, at, kind, members, to, types...)
 	})
 }
 
@@ -296,7 +296,7 @@ func eachPart(param string, raw json.RawMessage, add func(at, kind string, membe
 }
 
 // text parses a part of the allowed types.
-func text(at, kind string, members map[string]json.RawMessage, to *transcript.Passage, types ...string) error {
+func text(in *strict.Reading, at, kind string, members map[string]json.RawMessage, to *transcript.Passage, types ...string) error {
 	if strict.OneOf(at, kind, types...) != nil {
 		return streamerr.InvalidParam(at, "%s is of the type %q, which is not supported here; it must be %s", at, strict.Printable(kind), strings.Join(types, " or ")).WithCode(streamerr.CodeUnsupportedValue)
 	}
@@ -305,7 +305,7 @@ func text(at, kind string, members map[string]json.RawMessage, to *transcript.Pa
 		member = "refusal"
 	}
 	// annotations and logprobs are notes of an answer about its own text.
-	if err := strict.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
+	if err := in.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
 		return err
 	}
 	piece, err := strict.Member(at, member, members)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/responses/conversation"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -40,7 +41,7 @@ func TestItemsBecomeTurns(t *testing.T) {
 		`[{"type":"function_call","call_id":"1","name":"f","arguments":"{\"x"},{"type":"function_call","call_id":"2","name":"f","arguments":"[1]"}]`: `{"role":"assistant","toolCalls":[{"id":"1","name":"f","arguments":"{\"INVALID_JSON\":\"{\\\"x\"}"},
 			{"id":"2","name":"f","arguments":"{\"INVALID_JSON\":\"[1]\"}"}]}`,
 	} {
-		messages, origins, _, err := conversation.Parse("input", []byte(items))
+		messages, origins, _, err := conversation.Parse(nil, "input", []byte(items))
 		if err != nil {
 			t.Errorf("%s: %v", items, err)
 			continue
@@ -91,7 +92,7 @@ func TestItemsThatAreNotHonouredAreRefusedByName(t *testing.T) {
 		`[{"role":"user","content":"a"},{"type":"web_search_call","id":"ws_1"}]`:             "input[1].type",
 		`[{"type":"custom_tool_call","call_id":"1","name":"apply_patch","input":"x"}]`:       "input[0].type",
 	} {
-		_, _, _, err := conversation.Parse("input", []byte(items))
+		_, _, _, err := conversation.Parse(&strict.Reading{Strict: true}, "input", []byte(items))
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
 			t.Errorf("%s: %v, want %s", items, err, param)
 		}
@@ -109,7 +110,7 @@ func TestManyItemsAreParsedInLinearMemory(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, _, _, err := conversation.Parse("input", []byte(items)); err != nil {
+		if _, _, _, err := conversation.Parse(nil, "input", []byte(items)); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

@@ -466,6 +466,7 @@ type Record struct {
 	ReceivedPace     *TokenPace             `thrift:"received_pace,32,optional" frugal:"32,optional,TokenPace" json:"received_pace,omitempty"`
 	SentPace         *TokenPace             `thrift:"sent_pace,33,optional" frugal:"33,optional,TokenPace" json:"sent_pace,omitempty"`
 	Workers          []string               `thrift:"workers,34" frugal:"34,default,list<string>" json:"workers"`
+	Ignored          []string               `thrift:"ignored,35" frugal:"35,default,list<string>" json:"ignored"`
 }
 
 func NewRecord() *Record {
@@ -663,6 +664,10 @@ func (p *Record) GetWorkers() (v []string) {
 	return p.Workers
 }
 
+func (p *Record) GetIgnored() (v []string) {
+	return p.Ignored
+}
+
 func (p *Record) IsSetBegan() bool {
 	return p.Began != nil
 }
@@ -751,6 +756,7 @@ var fieldIDToName_Record = map[int16]string{
 	32: "received_pace",
 	33: "sent_pace",
 	34: "workers",
+	35: "ignored",
 }
 
 type TokenPace struct {

@@ -540,7 +540,10 @@ type Record struct {
 	SentPace *TokenPace `protobuf:"bytes,33,opt,name=sent_pace,json=sentPace,proto3" json:"sent_pace,omitempty"`
 	// The workers that have answered the stream, first to last, as far as this hop knows. A move below
 	// the callee is known once the ending names the worker.
-	Workers       []string `protobuf:"bytes,34,rep,name=workers,proto3" json:"workers,omitempty"`
+	Workers []string `protobuf:"bytes,34,rep,name=workers,proto3" json:"workers,omitempty"`
+	// The fields of the request that were left out because nothing here honours them, as distinct
+	// paths such as "messages[].cache_control"; set on the hop that read the request.
+	Ignored       []string `protobuf:"bytes,35,rep,name=ignored,proto3" json:"ignored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -795,6 +798,13 @@ func (x *Record) GetSentPace() *TokenPace {
 func (x *Record) GetWorkers() []string {
 	if x != nil {
 		return x.Workers
+	}
+	return nil
+}
+
+func (x *Record) GetIgnored() []string {
+	if x != nil {
+		return x.Ignored
 	}
 	return nil
 }
@@ -1860,8 +1870,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\n" +
-	"\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\v\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1899,7 +1908,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"longestGap\x12@\n" +
 	"\rreceived_pace\x18  \x01(\v2\x1b.whence.stream.v1.TokenPaceR\freceivedPace\x128\n" +
 	"\tsent_pace\x18! \x01(\v2\x1b.whence.stream.v1.TokenPaceR\bsentPace\x12\x18\n" +
-	"\aworkers\x18\" \x03(\tR\aworkersB\x10\n" +
+	"\aworkers\x18\" \x03(\tR\aworkers\x12\x18\n" +
+	"\aignored\x18# \x03(\tR\aignoredB\x10\n" +
 	"\x0e_cached_tokensB\b\n" +
 	"\x06_ownerJ\x04\b\x12\x10\x13J\x04\b\x13\x10\x14\"\xcb\x01\n" +
 	"\tTokenPace\x12/\n" +

@@ -1,0 +1,47 @@
+package exchange
+
+import (
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// IgnoredHeader is the response header with the fields of the body that were left out.
+	IgnoredHeader = "whence-ignored"
+	// StrictHeader is the request header that refuses such fields instead, for one request: "1".
+	StrictHeader = "whence-strict"
+)
+
+// Parse parses the body of a request. It tells the client which fields were left out: in a header of
+// the response, in the record of the stream, in a counter and in the debug log.
+func Parse[In any](d *Desk, c *app.RequestContext, body []byte, parse func(body []byte, in *strict.Reading) (In, error)) (In, error) {
+	reading := &strict.Reading{Strict: d.Strict}
+	switch asked := string(c.GetHeader(StrictHeader)); asked {
+	case "":
+	case "0", "1":
+		reading.Strict = asked == "1"
+	default:
+		var none In
+		return none, streamerr.InvalidParam(StrictHeader, "%s is %.32q; it must be 0 or 1", StrictHeader, asked)
+	}
+	in, err := parse(body, reading)
+	left := reading.Left()
+	if len(left) == 0 {
+		return in, err
+	}
+	c.Header(IgnoredHeader, reading.Header())
+	api := Surface(c)
+	for _, field := range left {
+		d.Metrics.Ignored(api, reading.Label(field))
+	}
+	d.Log.Debug("fields of a request left out", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name, "api", api, "fields", strings.Join(left, " "))
+	if asked, ok := any(in).(*call.Call); ok && asked != nil {
+		asked.Ignored = left
+	}
+	return in, err
+}
