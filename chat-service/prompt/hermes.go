@@ -32,16 +32,15 @@ func hermes(in Input) Input {
 		system.WriteString(toolsAfter)
 		messages = append(messages, &chatv1.Message{Role: "system", Content: system.String()})
 	}
-	var results []string // results of the calls of one turn, which become one turn
+	var results results // of the calls of one turn
 	answered := func() {
-		if len(results) > 0 {
-			messages = append(messages, &chatv1.Message{Role: "user", Content: strings.Join(results, "\n")})
-			results = nil
+		if results.any {
+			messages = append(messages, results.turn())
 		}
 	}
 	for _, m := range rest {
 		if m.GetRole() == "tool" {
-			results = append(results, "<tool_response>\n"+m.GetContent()+"\n</tool_response>")
+			results.add(m)
 			continue
 		}
 		answered()
@@ -53,6 +52,32 @@ func hermes(in Input) Input {
 	answered()
 	in.Messages, in.Tools = messages, nil
 	return in
+}
+
+// results collects the results of the calls of one turn, which become one turn of the user.
+type results struct {
+	any    bool
+	text   strings.Builder
+	images []*chatv1.PlacedImage
+}
+
+func (r *results) add(m *chatv1.Message) {
+	if r.any {
+		r.text.WriteByte('\n')
+	}
+	r.any = true
+	r.text.WriteString("<tool_response>\n")
+	for _, placed := range m.GetImages() {
+		r.images = append(r.images, &chatv1.PlacedImage{Image: placed.GetImage(), Offset: uint32(r.text.Len()) + placed.GetOffset()}) //nolint:gosec // a conversation is smaller
+	}
+	r.text.WriteString(m.GetContent() + "\n</tool_response>")
+}
+
+// turn returns the turn, and resets r.
+func (r *results) turn() *chatv1.Message {
+	m := &chatv1.Message{Role: "user", Content: r.text.String(), Images: r.images}
+	*r = results{}
+	return m
 }
 
 // signature returns the description of a tool in one line.

@@ -24,10 +24,11 @@ func Images(messages []*chatv1.Message) (all []*llmv1.Image) {
 	return all
 }
 
-// checkImages refuses images that are not in the content of a user message, or out of order.
+// checkImages refuses images that are not in the content of a user's or a tool's message, or out of
+// order.
 func checkImages(at string, m *chatv1.Message) error {
-	if len(m.GetImages()) > 0 && m.GetRole() != "user" {
-		return streamerr.InvalidParam(at+".images", "%s.images is only for the role user", at)
+	if len(m.GetImages()) > 0 && m.GetRole() != "user" && m.GetRole() != "tool" {
+		return streamerr.InvalidParam(at+".images", "%s.images is only for the roles user and tool", at)
 	}
 	last := 0
 	for i, placed := range m.GetImages() {

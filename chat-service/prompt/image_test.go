@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -47,6 +48,14 @@ func TestImagesHaveTheirPlacesInThePrompt(t *testing.T) {
 		if want = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n" + want + "<|im_end|>\n<|im_start|>assistant\n"; got != want || err != nil {
 			t.Errorf("got  %q, %v\nwant %q", got, err, want)
 		}
+	}
+	called := []*chatv1.Message{
+		{Role: "user", Content: "Look."}, {Role: "assistant", ToolCalls: []*chatv1.ToolCall{{Id: "a", Name: "f", Arguments: "{}"}, {Id: "b", Name: "f", Arguments: "{}"}}},
+		{Role: "tool", Content: "äb", Images: placed(2, 3)}, {Role: "tool", Content: "c", Images: placed(0)},
+	}
+	got, err := template.Render(t.Context(), Input{Messages: called})
+	if want := "<tool_response>\nä" + image + "b" + image + "\n</tool_response>\n<tool_response>\n" + image + "c\n</tool_response>"; !strings.Contains(got, want) || err != nil {
+		t.Errorf("got %q, %v, without %q", got, err, want)
 	}
 	for param, messages := range map[string][]*chatv1.Message{
 		"messages[1].images[0]": seen("äb", 1), // within a character

@@ -44,7 +44,7 @@ struct Message {
   // The reasoning of an assistant's turn. Most chat templates show it in some turns only, or not at
   // all.
   6: string reasoning
-  // The images of a user's turn, in their order within content.
+  // The images of a user's or a tool's turn, in their order within content.
   7: list<PlacedImage> images
 }
 

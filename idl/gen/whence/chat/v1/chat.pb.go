@@ -156,7 +156,7 @@ type Message struct {
 	// The reasoning of an assistant's turn. Most chat templates show it in some turns only, or not at
 	// all.
 	Reasoning string `protobuf:"bytes,6,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
-	// The images of a user's turn, in their order within content.
+	// The images of a user's or a tool's turn, in their order within content.
 	Images        []*PlacedImage `protobuf:"bytes,7,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
