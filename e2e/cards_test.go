@@ -24,15 +24,9 @@ type cards struct {
 // readiness.
 func runCards(t *testing.T, text string, chat ...string) *cards {
 	t.Helper()
-	w := &cards{whence: &whence{topology: separate, processes: map[string]*process{}}, file: filepath.Join(t.TempDir(), "models.yaml")}
+	w := &cards{file: filepath.Join(t.TempDir(), "models.yaml")}
 	w.write(t, text)
-	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--models", w.file, "--metrics-listen", "127.0.0.1:0"}, chat)
-	w.chat = w.processes[chatService].listening(t)
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat})
-	w.api = w.processes[apiService].listening(t)
-	transport := &http.Transport{}
-	w.http = &http.Client{Transport: transport}
-	t.Cleanup(transport.CloseIdleConnections)
+	w.whence = above(t, "", append(chat, "--models", w.file, "--metrics-listen", "127.0.0.1:0")...)
 	return w
 }
 

@@ -13,22 +13,13 @@ type whenceChain struct {
 	upper, lower *whence
 }
 
-// runChain starts both. pace is that of the last engine. Spare, if it is not "", is the address of a
-// second worker of the upper Whence, which the caller starts.
-func runChain(t *testing.T, pace, spare string) whenceChain {
+// runChain starts both. pace is that of the last engine.
+func runChain(t *testing.T, pace string) whenceChain {
 	t.Helper()
 	lower := run(t, separate, flags{worker: []string{"--pace", pace}})
-	upper := &whence{topology: separate, processes: map[string]*process{}}
-	upper.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", onServer("openai", "http://"+lower.api))
-	upper.worker = upper.processes[llmWorker].listening(t)
-	workers := upper.worker
-	if spare != "" {
-		workers += "," + spare
-	}
-	upper.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", workers})
-	upper.chat = upper.processes[chatService].listening(t)
-	upper.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", upper.chat})
-	upper.api = upper.processes[apiService].listening(t)
+	worker := service(t, llmWorker, "127.0.0.1:0", onServer("openai", "http://"+lower.api))
+	upper := above(t, "", "--worker", worker.listening(t))
+	upper.processes[llmWorker], upper.worker = worker, worker.listening(t)
 	upper.connected(t)
 	return whenceChain{upper, lower}
 }
@@ -55,7 +46,7 @@ func (w *whence) idsOf(t *testing.T, path string, a ask) (prompt, answer []uint3
 
 func TestChainAnswersWithTheTokensOfItsLastEngine(t *testing.T) {
 	t.Parallel()
-	c := runChain(t, "2000", "")
+	c := runChain(t, "2000")
 	for _, prompt := range []string{short, long, "Send me emojis. 🚀🌙", "こんにちは。"} {
 		for path, a := range map[string]ask{
 			"/v1/chat/completions": greedy(prompt, "max_tokens", 60),
@@ -78,7 +69,7 @@ func TestChainAnswersWithTheTokensOfItsLastEngine(t *testing.T) {
 
 func TestClientThatLeavesAChainStopsItsLastEngine(t *testing.T) {
 	t.Parallel()
-	c := runChain(t, "40", "")
+	c := runChain(t, "40")
 	l := c.upper.open(t, greedy(long)).begun(t)
 	l.close()
 	c.upper.clientGone(t, l.id)
@@ -95,7 +86,7 @@ func TestClientThatLeavesAChainStopsItsLastEngine(t *testing.T) {
 
 func TestEndingInAChainKeepsItsReasonAndItsPath(t *testing.T) {
 	t.Parallel()
-	c := runChain(t, "40", "")
+	c := runChain(t, "40")
 	l := c.upper.open(t, greedy(long)).begun(t)
 	c.lower.cancel(t, c.lower.api, l.id)
 	got := l.failed(t)
@@ -116,22 +107,4 @@ func TestEndingInAChainKeepsItsReasonAndItsPath(t *testing.T) {
 	}
 	c.lower.idle(t)
 	c.upper.idle(t)
-}
-
-func TestStreamOfALostChainGoesOnTokenForToken(t *testing.T) {
-	t.Parallel()
-	spare := freeAddr(t)
-	c := runChain(t, "40", spare)
-	alone := run(t, allInOne, flags{})
-	want := alone.answer(t, greedy(long, "max_tokens", 100))
-	l := c.upper.open(t, greedy(long, "max_tokens", 100)).begun(t)
-	service(t, llmWorker, spare, []string{"--name", workerName(1)}).listening(t)
-	(&fleet{whence: c.upper}).healthy(t, workerName(1))
-	c.lower.processes[apiService].kill(t)
-	if got := l.completed(t); got != want {
-		t.Errorf("the stream answers %q, undisturbed %q", got, want)
-	}
-	if story := c.upper.why(t, l.id); len(moves(story)) != 1 {
-		t.Errorf("%+v", story)
-	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -34,13 +33,7 @@ func (s *etcdServer) chats() string   { return s.url + "/chats" }
 func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
-	w := &whence{topology: separate, processes: map[string]*process{}}
-	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", server.workers(), "--register", server.chats(), "--metrics-listen", "127.0.0.1:0"})
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", server.chats()})
-	w.api = w.processes[apiService].listening(t)
-	transport := &http.Transport{}
-	w.http = &http.Client{Transport: transport}
-	t.Cleanup(transport.CloseIdleConnections)
+	w := above(t, server.chats(), "--worker", server.workers(), "--register", server.chats(), "--metrics-listen", "127.0.0.1:0")
 	work := func(name string) *process {
 		return startWorker(t, name, model, "--pace", "40", "--register", server.workers())
 	}
@@ -107,53 +100,4 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	first.terminate(t)
 	t.Log("a worker that drains is gone after", found("the one that drains is not used", "llm-worker/3"))
 	w.works(t)
-}
-
-func TestSeveralChatServices(t *testing.T) {
-	t.Parallel()
-	w := assemble(t, lab.Layout{Workers: 1, Chats: 2, Edges: 1, Worker: []string{"--pace", "40"}})
-	chats := w.processes["chat-service/0"].listening(t) + "," + w.processes["chat-service/1"].listening(t)
-	holders := map[string]int{}
-	var all [4]*live
-	for i := range all {
-		all[i] = w.open(t, greedy(long)).begun(t)
-		s := w.why(t, all[i].id)
-		if len(s.Hops) != 3 {
-			t.Fatalf("%+v", s)
-		}
-		holders[s.Hops[1].Hop]++
-	}
-	if holders["chat-service/0"] != 2 || holders["chat-service/1"] != 2 {
-		t.Error("one chat-service got all streams:", holders)
-	}
-	other := service(t, apiService, "127.0.0.1:0", []string{"--name", "api-service/other", "--chat", chats})
-	for _, l := range all[2:] { // one stream on each chat-service
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+other.listening(t)+"/v1/streams/"+l.id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := w.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r := readAll(t, resp); r.status != http.StatusAccepted {
-			t.Errorf("status %d: %s", r.status, r.body)
-		}
-		if e := l.failed(t); e.reason() != "user_stop" || strings.Join(e.Path[:2], " > ") != "client > api-service/other" {
-			t.Error(e)
-		}
-	}
-	w.processes["chat-service/0"].kill(t)
-	for _, l := range all[:2] { // one of these streams was on the lost chat-service
-		if e := l.rest(t); e.err != nil {
-			t.Error(e.err)
-		}
-	}
-	for range 4 {
-		w.works(t)
-	}
-	if r := w.readiness(); r != http.StatusOK {
-		t.Error(r)
-	}
-	w.idle(t)
 }

@@ -18,7 +18,6 @@ import (
 	streamstory "github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/internal/tier"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -155,22 +154,11 @@ func TestClientLeavingDuringEmbeddingsIsGoneOnAllHops(t *testing.T) {
 // returns the story of the stream when it is complete.
 func (w *whence) leaveEmbeddings(t *testing.T, id string) (s streamstory.Story) {
 	t.Helper()
-	body, err := json.Marshal(manyTexts(seconds))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	over := make(chan error, 1)
 	go func() {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url("/v1/embeddings"), strings.NewReader(string(body)))
-		if err != nil {
-			over <- err
-			return
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set(idName, id)
-		resp, err := w.http.Do(req)
+		resp, err := w.do(ctx, http.MethodPost, w.url("/v1/embeddings"), manyTexts(seconds), idName, id)
 		if err == nil {
 			_ = resp.Body.Close()
 		}
@@ -184,45 +172,6 @@ func (w *whence) leaveEmbeddings(t *testing.T, id string) (s streamstory.Story) 
 	w.free(t)
 	polltest.Eventually(t, "every hop has ended it", func() bool { s = w.why(t, id); return s.State == "ended" })
 	return s
-}
-
-func TestEmbeddingsAreStoppedByTheirID(t *testing.T) {
-	t.Parallel()
-	tier.Full(t)
-	w := run(t, separate, flags{})
-	over := make(chan reply, 1)
-	go func() {
-		resp, err := w.sendTo(t, "/v1/embeddings", manyTexts(seconds), "vectors")
-		if err != nil {
-			t.Error(err)
-			close(over)
-			return
-		}
-		over <- readAll(t, resp)
-	}()
-	w.busy(t, 1, 0)
-	w.cancel(t, w.api, "vectors")
-	if r := <-over; r.status != http.StatusConflict || !strings.Contains(string(r.body), `"reason":"user_stop"`) {
-		t.Errorf("%d %s", r.status, r.body)
-	}
-	w.idle(t)
-	if got := w.ended(t, "llm-worker/0", "vectors"); got.Reason != "user_stop" || got.Path != "client > api-service > chat-service > llm-worker/0" {
-		t.Error(got)
-	}
-}
-
-// TestEngineWithoutEmbeddingsRefusesThem: the simulator does not support embeddings, so requests for them
-// are refused at once.
-func TestEngineWithoutEmbeddingsRefusesThem(t *testing.T) {
-	t.Parallel()
-	w := run(t, allInOne, flags{worker: []string{"--engine", "sim"}})
-	r := w.postTo(t, "/v1/embeddings", embedding("hello"))
-	if r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"param":"model"`) {
-		t.Errorf("%d %s", r.status, r.body)
-	}
-	if r := w.get(t, "/v1/models/"+model); strings.Contains(string(r.body), "embeddings") {
-		t.Error(string(r.body))
-	}
 }
 
 func TestGRPCurlGetsEmbeddings(t *testing.T) {

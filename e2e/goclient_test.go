@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
-	"sync"
 	"testing"
 	"time"
 
@@ -84,46 +83,6 @@ func TestGoClientResumesWhereItWasCut(t *testing.T) {
 		}
 		w.idle(t)
 	})
-}
-
-func TestReadersOfTheGoClientShareOneStream(t *testing.T) {
-	t.Parallel()
-	w := run(t, allInOne, flags{worker: []string{"--pace", "200"}})
-	c := caller(t, w.url(""), client.Options{})
-	s := storyOf(t, c, "linger:10s")
-	var texts [3]string
-	var reading sync.WaitGroup
-	for i := range texts {
-		reading.Go(func() {
-			reader := c.Resume(s.ID(), s.Cursor())
-			texts[i] = first(t, reader) + completedText(t, reader)
-		})
-	}
-	reading.Wait()
-	if texts[0] == "" || texts[0] != texts[1] || texts[1] != texts[2] {
-		t.Errorf("%q", texts)
-	}
-
-	s = begun(t, storyOf(t, c, ""))
-	other := begun(t, c.Resume(s.ID(), s.Cursor()))
-	if err := s.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, reader := range []*client.Stream{s, other} {
-		if _, err := reader.Text(t.Context()); !errors.Is(err, client.UserStop) || reader.Ending().Path.String() != "client > api-service" {
-			t.Errorf("%v, %+v", err, reader.Ending())
-		}
-	}
-
-	s = begun(t, storyOf(t, c, "cancel")) // and leave it
-	w.idle(t)
-	if _, err := c.Resume(s.ID(), s.Cursor()).Text(t.Context()); !errors.Is(err, client.ClientGone) {
-		t.Error(err)
-	}
-	_, err := c.Stream(t.Context(), client.Request{Model: model, Extra: map[string]any{"max_tokens": "many"}})
-	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != client.Invalid || e.Param == "" {
-		t.Error(err)
-	}
 }
 
 func TestGoClientNeverHangsOnADeadService(t *testing.T) {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -13,13 +12,7 @@ import (
 func TestOnlyWorkerKeepsItsStreamsWithoutItsLease(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
-	w := &whence{topology: separate, processes: map[string]*process{}}
-	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", server.workers(), "--metrics-listen", "127.0.0.1:0"})
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.processes[chatService].listening(t)})
-	w.api = w.processes[apiService].listening(t)
-	transport := &http.Transport{}
-	w.http = &http.Client{Transport: transport}
-	t.Cleanup(transport.CloseIdleConnections)
+	w := above(t, "", "--worker", server.workers())
 	worker := startWorker(t, "llm-worker/1", model, "--register", server.workers())
 	worker.logged(t, "that it is registered", func(r record) bool { return r.Msg == "registered" })
 	w.ready(t)

@@ -20,20 +20,18 @@ func TestStreamGoesOnAtAnotherLlamaCPP(t *testing.T) {
 	tier.Full(t)
 	t.Parallel()
 	tool(t, "node")
-	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
 	servers := map[string]*process{}
+	var workers []*process
 	addrs := ""
 	for i := range 2 {
 		server, url := llamaServer(t, "native", 4*1024)
 		servers[workerName(i)] = server
 		p := service(t, llmWorker, "127.0.0.1:0", []string{"--name", workerName(i)}, onServer("llamacpp", url))
-		w.workers = append(w.workers, p)
+		workers = append(workers, p)
 		addrs += "," + p.listening(t)
 	}
-	w.processes[llmWorker], w.worker = w.workers[0], w.workers[0].listening(t)
-	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", addrs[1:]})
-	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.processes[chatService].listening(t)})
-	w.api = w.processes[apiService].listening(t)
+	w := &fleet{above(t, "", "--worker", addrs[1:]), workers}
+	w.processes[llmWorker], w.worker = workers[0], workers[0].listening(t)
 	for i := range 2 {
 		w.healthy(t, workerName(i))
 	}
@@ -137,7 +135,7 @@ func TestLlamaCPPTakesEveryPenalty(t *testing.T) {
 				t.Errorf("%s, %v: %+v, %+v", engine, more, want.Choices, want.Error)
 				continue
 			}
-			if got, _ := w.answerOf(t, a); got != want.Choices[0].Message.Content {
+			if got := w.open(t, a).completed(t); got != want.Choices[0].Message.Content {
 				t.Errorf("%s, %v: the stream answers %q, a whole answer is %q", engine, more, got, want.Choices[0].Message.Content)
 			}
 		}

@@ -96,6 +96,13 @@ func TestMetricsAgreeWithTheClient(t *testing.T) {
 	})
 }
 
+// prompts are those of the streams that complete.
+var prompts = []string{
+	short, long, "What is Whence?", "What is 2 + 3?", "What is the capital of Spain?", "Please list five fruits.",
+	"Tell me a short story about a bear in the forest.", "Please can you count to 20?", "What is 3 times 4?",
+	"How do I run Whence?", "Make JSON with name Anna and age 31.", "What does the llm-worker do?",
+}
+
 // completeStreams lets streams complete: then the counts of tokens and messages are equal on both
 // sides of each socket, and the counts of bytes nearly equal.
 func (w *whence) completeStreams(t *testing.T) tally {
@@ -259,10 +266,14 @@ func (w *whence) leaveStreams(t *testing.T, done, stopped tally) {
 		})
 		l.close()
 		w.clientGone(t, l.id)
+		if logged, told := w.ended(t, apiService, l.id).Extent, w.why(t, l.id).Extent; logged != "part" || told != "part" {
+			t.Errorf("a client had a part of its answer; the extent in the log is %q, in the story %q", logged, told)
+		}
 		ids = append(ids, l.id)
 	}
 	w.settled(t, ids...)
 	wants := everyHop("whence_stream_endings_total", len(ids), "reason=client_gone", "origin=client")
+	wants = append(wants, want{"whence_clients_left_total", []string{"hop=api-service", "extent=part"}, len(ids)})
 	wants = append(wants, everyHop("whence_stop_duration_seconds_count", stopped.streams+len(ids))...)
 	wants = append(wants, everyHop("whence_streams_live", 0)...)
 	wants = append(wants, want{"whence_stream_endings_total", []string{"hop=llm-worker/0"}, done.streams + stopped.streams + len(ids)})

@@ -154,7 +154,7 @@ func TestNetworkChaos(t *testing.T) {
 func (w *whence) chaosStream(t *testing.T, id, want string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	resp, err := w.soakSend(ctx, http.MethodPost, "/v1/chat/completions", id, greedy(short, "stream", true))
+	resp, err := w.do(ctx, http.MethodPost, w.url("/v1/chat/completions"), greedy(short, "stream", true), idName, id)
 	if err != nil {
 		t.Errorf("%s: %v", id, err)
 		return cut

@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"sync"
 	"testing"
+	"time"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 
 	"github.com/whence-dev/whence/internal/polltest"
 )
@@ -103,4 +107,20 @@ func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 	q.queue(t, 2)
 	w.restart(t, llmWorker)
 	q.answered(t)
+}
+
+// hang stops the worker's process until resume, which may be called more than once, or the end of
+// the test.
+func (w *whence) hang(t *testing.T) (resume func()) {
+	t.Helper()
+	worker := w.processes[llmWorker]
+	worker.freeze(t)
+	resume = func() { worker.thaw(t) }
+	polltest.Eventually(t, "the worker does not answer", func() bool { // the signal is asynchronous
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := w.client.Info(ctx, &workerv1.InfoRequest{})
+		return err != nil
+	})
+	return resume
 }

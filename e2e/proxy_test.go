@@ -1,15 +1,11 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/whence-dev/whence/lab"
 )
 
 // proxies are common proxies in front of api-service. start starts the proxy in front of w, and
@@ -126,39 +122,4 @@ func TestProxiesPassTokensAndDepartures(t *testing.T) {
 			w.clientGone(t, l.id)
 		})
 	}
-}
-
-// TestOldClientsGetNoChunks: HTTP/1.0 has no chunked encoding.
-func TestOldClientsGetNoChunks(t *testing.T) {
-	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		want := w.answer(t, greedy(short))
-		body := `{"model":"` + model + `","stream":true,"temperature":0,"messages":[{"role":"user","content":"` + short + `"}]}`
-		conn := w.connect(t)
-		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		r := bufio.NewReader(conn)
-		var header strings.Builder
-		for {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			if header.WriteString(line); line == "\r\n" {
-				break
-			}
-		}
-		if h := header.String(); !strings.Contains(h, " 200 OK\r\n") || strings.Contains(h, "chunked") || !strings.Contains(h, "Connection: close\r\n") {
-			t.Errorf("the header is %q", h)
-		}
-		l := &live{events: lab.NewEvents(r)}
-		for {
-			if _, err := l.next(); err == io.EOF { //nolint:errorlint // Next returns it unwrapped
-				break
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if l.text.String() != want || !l.done {
-			t.Errorf("the stream is %q, [DONE] %t", l.text.String(), l.done)
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -20,23 +19,7 @@ type keptStream struct {
 // postStream sends a request for a stream that can be read again. headers are names and values.
 func (w *whence) postStream(t *testing.T, a ask, headers ...string) reply {
 	t.Helper()
-	body, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url("/v1/streams"), bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := w.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return readAll(t, resp)
+	return replyTo(t)(w.do(t.Context(), http.MethodPost, w.url("/v1/streams"), a, headers...))
 }
 
 // makeStream creates a kept stream.
@@ -53,8 +36,7 @@ func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m keptStrea
 type reader struct {
 	t     *testing.T
 	url   string
-	by    http.RoundTripper // nil means a new connection
-	last  string            // id of the last event
+	last  string // id of the last event
 	text  strings.Builder
 	names []string // of events that are not deltas
 	err   *refusal // if the stream failed
@@ -81,11 +63,7 @@ func (r *reader) connect() int {
 	if r.last != "" {
 		req.Header.Set("Last-Event-ID", r.last)
 	}
-	by := r.by
-	if by == nil {
-		by = &http.Transport{DisableKeepAlives: true}
-	}
-	if r.resp, err = by.RoundTrip(req); err != nil {
+	if r.resp, err = (&http.Transport{DisableKeepAlives: true}).RoundTrip(req); err != nil {
 		r.t.Fatal(err)
 	}
 	r.events = lab.NewEvents(r.resp.Body)
@@ -183,4 +161,28 @@ func (r *reader) failed(want lab.Statement) {
 	if status := r.connect(); status != http.StatusNoContent {
 		r.t.Errorf("after the ending the status is %d", status)
 	}
+}
+
+func TestReaderIsCutAHundredTimes(t *testing.T) {
+	eachTopology(t, flags{worker: []string{"--pace", "100"}}, func(t *testing.T, w *whence) {
+		want := w.answer(t, greedy(long, "max_tokens", 200))
+		m := w.makeStream(t, greedy(long, "max_tokens", 200))
+		r := m.read(t, w.api)
+		cuts := 0
+		for ; !r.over(); cuts++ {
+			if status := r.connect(); status != http.StatusOK {
+				t.Fatalf("status %d after %q", status, r.last)
+			}
+			if !r.next() {
+				t.Fatalf("there was no event after %q", r.last)
+			}
+			r.cut()
+		}
+		if cuts < 100 {
+			t.Errorf("there were only %d cuts: the reader is too slow", cuts)
+		}
+		r.completed(want)
+		m.read(t, w.api).begun().rest().completed(want) // a late reader
+		w.idle(t)
+	})
 }

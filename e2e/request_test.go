@@ -1,11 +1,12 @@
 package e2e
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -45,19 +46,43 @@ func (w *whence) send(t *testing.T, a ask, id string) (*http.Response, error) {
 }
 
 func (w *whence) sendTo(t *testing.T, path string, a ask, id string) (*http.Response, error) {
-	body, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
+	return w.do(t.Context(), http.MethodPost, w.url(path), a, idName, id)
+}
+
+// do sends a request with JSON as its body, or with a text. headers are names and values; those without
+// a value are left out.
+func (w *whence) do(ctx context.Context, method, url string, body any, headers ...string) (*http.Response, error) {
+	text, ok := body.(string)
+	if !ok {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		text = string(b)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url(path), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if id != "" {
-		req.Header.Set(idName, id)
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			req.Header.Set(headers[i], headers[i+1])
+		}
 	}
 	return w.http.Do(req)
+}
+
+// replyTo returns a function that reads the whole response to a request, which must be answered.
+func replyTo(t *testing.T) func(resp *http.Response, err error) reply {
+	t.Helper()
+	return func(resp *http.Response, err error) reply {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return readAll(t, resp)
+	}
 }
 
 // A reply is a whole response.
@@ -70,20 +95,12 @@ type reply struct {
 // post sends a request and reads the whole response.
 func (w *whence) post(t *testing.T, a ask) reply {
 	t.Helper()
-	resp, err := w.send(t, a, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return readAll(t, resp)
+	return replyTo(t)(w.send(t, a, ""))
 }
 
 func (w *whence) postTo(t *testing.T, path string, a ask) reply {
 	t.Helper()
-	resp, err := w.sendTo(t, path, a, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return readAll(t, resp)
+	return replyTo(t)(w.sendTo(t, path, a, ""))
 }
 
 func readAll(t *testing.T, resp *http.Response) reply {

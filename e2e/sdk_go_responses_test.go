@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -103,37 +101,6 @@ func TestOpenAIGoRunsALoopOfToolsOverResponses(t *testing.T) {
 		}}
 		if got := sameResponse(t, &c, p); got.Status != responses.ResponseStatusCompleted || got.OutputText() == "" {
 			t.Errorf("%s", got.RawJSON())
-		}
-	})
-}
-
-func TestOpenAIGoGetsAResponseUnderASchema(t *testing.T) {
-	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		c := w.sdk()
-		p := responded("Report the weather.")
-		p.Text.Format = responses.ResponseFormatTextConfigUnionParam{OfJSONSchema: &responses.ResponseFormatTextJSONSchemaConfigParam{
-			Name: "report", Strict: param.NewOpt(true),
-			Schema: map[string]any{
-				"type": "object", "required": []string{"high"}, "additionalProperties": false,
-				"properties": map[string]any{"high": map[string]any{"type": "integer", "minimum": -40, "maximum": 50}},
-			},
-		}}
-		var v struct{ High *int }
-		if got := sameResponse(t, &c, p); json.Unmarshal([]byte(got.OutputText()), &v) != nil || v.High == nil || *v.High < -40 || *v.High > 50 {
-			t.Errorf("%s", got.OutputText())
-		}
-	})
-}
-
-func TestOpenAIGoReadsTheErrorsOfResponses(t *testing.T) {
-	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		c := w.sdk()
-		behind := responded(short) // not stored
-		behind.Background = param.NewOpt(true)
-		_, err := c.Responses.New(t.Context(), behind)
-		e, ok := errors.AsType[*openai.Error](err)
-		if !ok || e.StatusCode != http.StatusBadRequest || e.Param != "background" || e.Type != "invalid_request_error" {
-			t.Errorf("the SDK reports %v", err)
 		}
 	})
 }

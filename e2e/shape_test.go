@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"maps"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -158,15 +157,7 @@ func (s shape) want(t *testing.T, what string, body []byte) {
 
 func (w *whence) get(t *testing.T, path string) reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url(path), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := w.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return readAll(t, resp)
+	return replyTo(t)(w.http.Get(w.url(path)))
 }
 
 func TestBodiesHaveTheShapeThatOpenAIDescribes(t *testing.T) {

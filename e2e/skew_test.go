@@ -42,11 +42,8 @@ func (l *relayWorker) behind(t *testing.T, w *whence) *whence {
 	workerv1.RegisterWorkerServer(s, l)
 	go s.Serve(ln) // until Stop
 	t.Cleanup(s.Stop)
-	front := &whence{topology: separate, worker: w.worker, processes: map[string]*process{}}
-	front.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", ln.Addr().String(), "--migrations", "0"})
-	front.chat = front.processes[chatService].listening(t)
-	front.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", front.chat})
-	front.api = front.processes[apiService].listening(t)
+	front := above(t, "", "--worker", ln.Addr().String(), "--migrations", "0")
+	front.worker = w.worker
 	front.connected(t)
 	return front
 }

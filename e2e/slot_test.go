@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,61 +60,6 @@ func TestKilledCurlFreesTheSlot(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.freed(t, "curl")
-		w.works(t)
-	})
-}
-
-func TestConnectionClosedDuringPrefillFreesTheSlot(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		prompt := strings.Repeat("the fox in the harbor ", 180) // about 30 steps of the engine
-		l := w.open(t, greedy(prompt))
-		if _, err := l.next(); err != nil { // the role chunk is sent when the stream is admitted, before its prefill
-			t.Fatal(err)
-		}
-		l.close()
-		if l.text.Len() > 0 {
-			t.Errorf("there was text before the prefill: %q", l.text.String())
-		}
-		w.freed(t, l.id)
-
-		// A request whose connection is closed at once may not reach the worker. Every hop that it
-		// reached must report the same ending.
-		for i := range 10 {
-			id := fmt.Sprint("sent-and-gone-", i)
-			_ = w.dial(t, greedy(prompt, "stream", i%2 == 0), id).Close()
-			if got := w.ended(t, apiService, id); got.Reason != "client_gone" || got.Path != "client > api-service" {
-				t.Errorf("logged reason %s and path %q", got.Reason, got.Path)
-			}
-		}
-		w.idle(t)
-		for _, p := range w.all() {
-			lines := p.Log.All()
-			for _, line := range lines {
-				if strings.Contains(line, "sent-and-gone-") && !strings.Contains(line, `"reason":"client_gone","origin":"client"`) {
-					t.Errorf("%s logged %s", p.Name, line)
-				}
-			}
-		}
-		w.works(t)
-	})
-}
-
-func TestRequestOverTheLimitGetsRetryAfter(t *testing.T) {
-	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
-		runs := w.open(t, greedy(long)).begun(t)
-		waits := w.open(t, greedy(long))
-		w.busy(t, 1, 1)
-		for _, stream := range []bool{false, true} {
-			r := w.post(t, greedy(short, "stream", stream))
-			e := r.completion(t).Error
-			if r.status != http.StatusTooManyRequests || e.reason() != "overloaded" || e.Type != "rate_limit_error" || r.header.Get("Retry-After") != "1" {
-				t.Errorf("status %d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.body)
-			}
-		}
-		runs.close()
-		waits.begun(t).close() // runs now
-		w.freed(t, waits.id)
-		w.clientGone(t, runs.id)
 		w.works(t)
 	})
 }

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -137,7 +135,7 @@ func (w *whence) soakRequest(ctx context.Context, random *rand.Rand, id, want st
 	case "kept":
 		path = "/v1/streams"
 	}
-	resp, err := w.soakSend(ctx, http.MethodPost, path, id, a)
+	resp, err := w.do(ctx, http.MethodPost, w.url(path), a, idName, id)
 	if kind == "left at once" && err != nil {
 		return kind, nil // the client has left
 	}
@@ -167,7 +165,7 @@ func (w *whence) soakRead(ctx context.Context, l *live, kind string, after int, 
 			return nil // the caller closes the connection
 		}
 		if n == after && kind == "stopped" {
-			resp, err := w.soakSend(ctx, http.MethodDelete, "/v1/streams/"+l.id, "", nil)
+			resp, err := w.do(ctx, http.MethodDelete, w.url("/v1/streams/"+l.id), "")
 			if err != nil {
 				return err
 			}
@@ -185,20 +183,4 @@ func (w *whence) soakRead(ctx context.Context, l *live, kind string, after int, 
 	default:
 		return fmt.Errorf("the stream ended with %q, [DONE] %t, error %+v", l.text.String(), l.done, l.err)
 	}
-}
-
-func (w *whence) soakSend(ctx context.Context, method, path, id string, a ask) (*http.Response, error) {
-	body, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, w.url(path), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if id != "" {
-		req.Header.Set(idName, id)
-	}
-	return w.http.Do(req)
 }

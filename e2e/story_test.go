@@ -95,15 +95,8 @@ func (s story) request(t *testing.T, d *datadriven.TestData) string {
 			return strings.Repeat(strings.Trim(s, "«»"), times)
 		})
 	}
-	req, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(d.Cmd), s.w.url(argument(t, d, "path", "/v1/chat/completions")), strings.NewReader(body))
-	if err != nil {
-		d.Fatalf(t, "%v", err)
-	}
-	req.Header.Set("Content-Type", argument(t, d, "type", "application/json"))
-	if id := argument(t, d, "id", ""); id != "" {
-		req.Header.Set(idName, id)
-	}
-	resp, err := s.w.http.Do(req)
+	resp, err := s.w.do(t.Context(), strings.ToUpper(d.Cmd), s.w.url(argument(t, d, "path", "/v1/chat/completions")), body,
+		"Content-Type", argument(t, d, "type", "application/json"), idName, argument(t, d, "id", ""))
 	if err != nil {
 		d.Fatalf(t, "%v", err)
 	}

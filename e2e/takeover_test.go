@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -75,18 +74,7 @@ func TestStreamIsStoppedWhileNoApiServiceRunsIt(t *testing.T) {
 	s.id = m.ID
 	s.procs[api0].kill(t)
 	polltest.Eventually(t, "the hops below have stopped", func() bool { return s.logged(work) != "" && s.logged(chatService) != "" })
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+s.addrs[api1]+"/v1/streams/"+m.ID, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		t.Fatal(resp.Status)
-	}
+	s.cancel(t, s.addrs[api1], m.ID)
 	there.rest()
 	if got := there.err.statement(); !strings.HasPrefix(string(got), "user_stop: client > api-service/1") {
 		t.Error("the reader got", got)

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,18 +15,7 @@ import (
 // asTenant sends a request with an API key and an id.
 func (w *whence) asTenant(t *testing.T, key, id string, a ask) *http.Response {
 	t.Helper()
-	body, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url("/v1/chat/completions"), bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set(idName, id)
-	resp, err := w.http.Do(req)
+	resp, err := w.do(t.Context(), http.MethodPost, w.url("/v1/chat/completions"), a, "Authorization", "Bearer "+key, idName, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,14 +152,35 @@ func assemble(t *testing.T, l lab.Layout) *whence {
 	return w
 }
 
+// above starts a chat-service, and an api-service that calls it at an address or at a URL of a registry; ""
+// is the address of the chat-service. It does not wait until they are ready.
+func above(t *testing.T, callee string, chat ...string) *whence {
+	t.Helper()
+	w := &whence{topology: separate, processes: map[string]*process{}}
+	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", chat)
+	w.chat = w.processes[chatService].listening(t)
+	if callee == "" {
+		callee = w.chat
+	}
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", callee})
+	w.api = w.processes[apiService].listening(t)
+	w.createClient(t)
+	return w
+}
+
 // connected creates the clients of a test, and waits until requests can be answered.
 func (w *whence) connected(t *testing.T) {
 	t.Helper()
+	w.createClient(t)
+	w.client = workerv1.NewWorkerClient(dialGRPC(t, w.worker))
+	w.ready(t)
+}
+
+// createClient creates the HTTP client of a test.
+func (w *whence) createClient(t *testing.T) {
 	transport := &http.Transport{}
 	w.http = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
-	w.client = workerv1.NewWorkerClient(dialGRPC(t, w.worker))
-	w.ready(t)
 }
 
 // service starts one process, which logs JSON. A worker without --name is called llm-worker/0, so

@@ -59,28 +59,3 @@ func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
-
-// TestAnswerWithoutDoneIsComplete checks that an answer with a finish reason is complete without
-// [DONE] and without a clean end of the response.
-func TestAnswerWithoutDoneIsComplete(t *testing.T) {
-	t.Parallel()
-	says := func(then func(w http.ResponseWriter)) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			event(w, "a", "")
-			event(w, "a", "length")
-			then(w)
-		}
-	}
-	w := run(t, separate, flags{worker: onServer("openai", scripted(t, map[int]http.HandlerFunc{
-		20: says(func(http.ResponseWriter) {}),
-		21: says(func(http.ResponseWriter) { panic(http.ErrAbortHandler) }),
-		5:  breaksOff("data: [DONE]\n\n"), // all five tokens, but no finish_reason
-	}))})
-	for n, tokens := range map[int]int{20: 2, 21: 2, 5: 5} {
-		l := w.open(t, greedy(short, "max_tokens", n))
-		if text := l.completed(t); len([]rune(text)) != tokens || l.finish != "length" {
-			t.Errorf("max_tokens %d: %q, finish_reason %q", n, text, l.finish)
-		}
-	}
-}

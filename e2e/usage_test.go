@@ -209,20 +209,11 @@ func TestUsageRecordsNameTenantKeyAndSurface(t *testing.T) {
 		"/v1/messages":         `{"model":"whence-tiny","max_tokens":4,"messages":[{"role":"user","content":"%s"}]}`,
 		"/v1/streams":          `{"model":"whence-tiny","max_tokens":4,"messages":[{"role":"user","content":"%s"}]}`,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url(path), strings.NewReader(fmt.Sprintf(body, prompt)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Authorization", "Bearer secret-key")
-		resp, err := w.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r := readAll(t, resp); r.status/100 != 2 {
+		r := replyTo(t)(w.do(t.Context(), http.MethodPost, w.url(path), fmt.Sprintf(body, prompt), "Authorization", "Bearer secret-key"))
+		if r.status/100 != 2 {
 			t.Fatalf("%s: status %d: %s", path, r.status, r.body)
 		}
-		want[resp.Header.Get(idName)] = map[string]string{
+		want[r.header.Get(idName)] = map[string]string{
 			"/v1/chat/completions": "chat", "/v1/completions": "completions", "/v1/embeddings": "embeddings", "/generate": "generate",
 			"/v1/messages": "messages", "/v1/streams": "streams",
 		}[path]

@@ -389,13 +389,8 @@ func (s *scene) signal(hop string, sig syscall.Signal) {
 // abort is SGLang's way to stop a stream.
 func (s *scene) abort(api string) {
 	s.t.Helper()
-	resp, err := s.http.Post("http://"+api+"/abort_request", "application/json", strings.NewReader(fmt.Sprintf(`{"rid":%q}`, s.id)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		s.t.Fatalf("abort_request: %d", resp.StatusCode)
+	if r := replyTo(s.t)(s.do(s.t.Context(), http.MethodPost, "http://"+api+"/abort_request", ask{"rid": s.id})); r.status != http.StatusAccepted {
+		s.t.Fatalf("abort_request: %d", r.status)
 	}
 }
 
@@ -502,15 +497,5 @@ func (s *scene) operated(service, hop string) *refusal {
 
 // unreadableRequest sends a request that cannot be parsed.
 func (s *scene) unreadableRequest() *refusal {
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url("/v1/chat/completions"), strings.NewReader(`{"model":`))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(idName, s.id)
-	resp, err := s.http.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return readAll(s.t, resp).completion(s.t).Error
+	return replyTo(s.t)(s.do(s.t.Context(), http.MethodPost, s.url("/v1/chat/completions"), `{"model":`, idName, s.id)).completion(s.t).Error
 }

@@ -12,14 +12,10 @@ import (
 // why returns the story of GET /v1/streams/{id}.
 func (w *whence) why(t *testing.T, id string) streamstory.Story {
 	t.Helper()
-	resp, err := w.http.Get(w.url("/v1/streams/" + id))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
+	r := w.get(t, "/v1/streams/"+id)
 	var s streamstory.Story
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("the story of %s: %d, %v", id, resp.StatusCode, err)
+	if err := json.Unmarshal(r.body, &s); err != nil || r.status != http.StatusOK {
+		t.Fatalf("the story of %s: %d, %v", id, r.status, err)
 	}
 	return s
 }
@@ -27,20 +23,8 @@ func (w *whence) why(t *testing.T, id string) streamstory.Story {
 // cancel sends DELETE /v1/streams/{id} to an api-service.
 func (w *whence) cancel(t *testing.T, api, id string, headers ...string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodDelete, "http://"+api+"/v1/streams/"+id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := w.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("DELETE %s: %d", id, resp.StatusCode)
+	if r := replyTo(t)(w.do(t.Context(), http.MethodDelete, "http://"+api+"/v1/streams/"+id, "", headers...)); r.status != http.StatusAccepted {
+		t.Fatalf("DELETE %s: %d %s", id, r.status, r.body)
 	}
 }
 
