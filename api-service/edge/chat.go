@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -186,14 +187,18 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 	return caller.Entry.Policy(asked, otherwise)
 }
 
-// fill fetches the images of a request if its model takes images. Otherwise the images stay empty,
-// and the chat-service's refusal names the engine.
+// fill fetches the images of a request if its model takes images. Otherwise images in the results of
+// tools become notes, and those of users stay empty: the chat-service's refusal names the engine.
 func (e *Edge) fill(ctx context.Context, in *call.Call) error {
 	if len(in.Images) == 0 {
 		return nil
 	}
 	takes, err := e.chats.TakesImages(ctx, in.Request.GetModel())
-	if err == nil && takes {
+	switch {
+	case err != nil:
+	case !takes:
+		transcript.OmitImages(in.Request.GetMessages())
+	default:
 		if err = e.images.Fill(ctx, in.Request.GetClaim().GetTenant(), in.Images); err == nil {
 			err = image.CheckSize(in.Images[0].Param, proto.Size(in.Request))
 		}

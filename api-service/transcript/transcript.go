@@ -59,6 +59,27 @@ func (t *Turn) Show(image *llmv1.Image) {
 	t.Message.Images = append(t.Message.Images, &chatv1.PlacedImage{Image: image, Offset: uint32(t.Content.mark())}) //nolint:gosec // a body is smaller
 }
 
+// omitted is the note in the place of an image.
+const omitted = "[an image, which the model cannot see]"
+
+// OmitImages replaces images in the results of tools by notes, for a model that takes no images: an
+// image that a tool returns must not end a session. Images of users stay, because an answer about an
+// image needs the image.
+func OmitImages(messages []*chatv1.Message) {
+	for _, m := range messages {
+		if m.GetRole() != "tool" || len(m.GetImages()) == 0 {
+			continue
+		}
+		var b strings.Builder
+		at := 0
+		for _, placed := range m.GetImages() {
+			b.WriteString(m.GetContent()[at:placed.GetOffset()] + omitted)
+			at = int(placed.GetOffset())
+		}
+		m.Content, m.Images = b.String()+m.GetContent()[at:], nil
+	}
+}
+
 // Messages returns the messages of the request, and the fields that they come from.
 func (s *Transcript) Messages() (all []*chatv1.Message, origins []Origin) {
 	for _, t := range s.turns {

@@ -1,0 +1,27 @@
+package transcript_test
+
+import (
+	"testing"
+
+	"github.com/whence-dev/whence/api-service/transcript"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+func TestImagesInTheResultsOfToolsBecomeNotes(t *testing.T) {
+	var s transcript.Transcript
+	for _, role := range []string{"tool", "user"} {
+		turn := s.Begin("", role)
+		turn.Show(&llmv1.Image{})
+		turn.Content.Write("é")
+		turn.Show(&llmv1.Image{})
+	}
+	messages, _ := s.Messages()
+	transcript.OmitImages(messages)
+	const note = "[an image, which the model cannot see]"
+	if m := messages[0]; m.GetContent() != note+"é"+note || len(m.GetImages()) != 0 {
+		t.Errorf("the result is %v", m)
+	}
+	if m := messages[1]; m.GetContent() != "é" || len(m.GetImages()) != 2 {
+		t.Errorf("the user's message is %v", m)
+	}
+}
