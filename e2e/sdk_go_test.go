@@ -127,7 +127,9 @@ func TestOpenAIGoUnderstandsRefusals(t *testing.T) {
 		}{
 			{func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-4o" }, http.StatusNotFound, "invalid_request_error", "model_not_found", "model"},
 			{func(p *openai.ChatCompletionNewParams) { p.Temperature = param.NewOpt(3.0) }, http.StatusBadRequest, "invalid_request_error", "decimal_above_max_value", "temperature"},
-			{func(p *openai.ChatCompletionNewParams) { p.MaxTokens = param.NewOpt[int64](5000) }, http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "max_tokens"},
+			{func(p *openai.ChatCompletionNewParams) {
+				p.Messages = []openai.ChatCompletionMessageParamUnion{openai.UserMessage(strings.Repeat("word ", 5000))}
+			}, http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "messages"},
 			{func(p *openai.ChatCompletionNewParams) { p.N = param.NewOpt[int64](17) }, http.StatusBadRequest, "invalid_request_error", "integer_above_max_value", "n"},
 		} {
 			p := asked(short, 0)

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"github.com/whence-dev/whence/api-service/call"
@@ -64,18 +65,23 @@ func kindOf(status int, err *streamerr.Error) string {
 	}
 }
 
-// tooLong begins the message of an error about the length of the prompt. Anthropic's API has no
-// code for this error, so its clients look for these words.
-const tooLong = "prompt is too long: "
+// messageOf returns the message of an error. Anthropic's API has no code for a prompt that is too
+// long, so its clients look for words, and compute from the numbers how much they must leave out.
+func messageOf(err *streamerr.Error) string {
+	const tooLong = "prompt is too long: "
+	if over, ok := err.Overflow(); ok {
+		return fmt.Sprintf("%s%d tokens > %d maximum", tooLong, over.Tokens, min(over.Limit, over.Tokens-1)) // an answer needs a token
+	}
+	if err.Code == streamerr.CodeContextLength {
+		return tooLong + err.Text()
+	}
+	return err.Text()
+}
 
 // appendError appends the error object.
 func appendError(b []byte, status int, err *streamerr.Error, id string) []byte {
-	message := err.Text()
-	if err.Code == streamerr.CodeContextLength {
-		message = tooLong + message
-	}
 	b = append(append(append(b, `{"type":"error","error":{"type":"`...), kindOf(status, err)...), `","message":`...)
-	b = append(jsontext.String(b, message), `},"request_id":`...)
+	b = append(jsontext.String(b, messageOf(err)), `},"request_id":`...)
 	b = append(jsontext.String(b, id), `,"whence":`...)
 	return append(append(b, marshal(err.Extension())...), '}')
 }

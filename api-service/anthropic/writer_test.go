@@ -205,10 +205,16 @@ func TestErrorsHaveTheAPIsOwnFormWithTheEndingBeside(t *testing.T) {
 // TestLongPromptHasTheWordsOfAnthropic checks the words by which clients decide to shorten the
 // conversation.
 func TestLongPromptHasTheWordsOfAnthropic(t *testing.T) {
-	long := streamerr.InvalidParam("messages", "they are 9 tokens long").WithCode(streamerr.CodeContextLength)
-	_, body := anthropic.Form.Refusal(http.StatusBadRequest, long, "s")
-	if !strings.Contains(string(body), `"message":"prompt is too long: they are 9 tokens long"`) || !strings.Contains(string(body), `"code":"context_length_exceeded"`) {
-		t.Errorf("%s", body)
+	for want, long := range map[string]*streamerr.Error{
+		"prompt is too long: 9 tokens > 8 maximum": streamerr.TooLong("messages", 9, 8),
+		"prompt is too long: 8 tokens > 7 maximum": streamerr.TooLong("messages", 8, 8), // an answer of no token is none
+		"prompt is too long: it is":                streamerr.InvalidParam("messages", "it is").WithCode(streamerr.CodeContextLength),
+	} {
+		_, body := anthropic.Form.Refusal(http.StatusBadRequest, long, "s")
+		var got struct{ Error struct{ Message string } }
+		if err := json.Unmarshal(body, &got); err != nil || got.Error.Message != want || !strings.Contains(string(body), `"code":"context_length_exceeded"`) {
+			t.Errorf("%s, want %q", body, want)
+		}
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
 )
 
 // forms are the forms by the roots of routes. All other routes use OpenAI's form.
 var forms = map[string]*call.Form{
 	"/v1/messages":   &anthropic.Form,
+	"/v1/responses":  &responses.Form,
 	"/generate":      &sglang.Form,
 	"/abort_request": &sglang.Form,
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/form"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -23,6 +24,7 @@ import (
 func TestRoutesHaveTheFormOfTheirAPI(t *testing.T) {
 	for path, want := range map[string]any{
 		"/v1/messages": &anthropic.Form, "/v1/messages/count_tokens": &anthropic.Form, "/v1/messages/": &anthropic.Form,
+		"/v1/responses": &responses.Form, "/v1/responses/input_tokens": &responses.Form,
 		"/generate": &sglang.Form, "/abort_request": &sglang.Form,
 		"/v1/messagesx": &openai.Form, "/generate_more": &openai.Form, "/v1/chat/completions": &openai.Form, "": &openai.Form,
 	} {

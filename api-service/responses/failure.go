@@ -2,11 +2,36 @@ package responses
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/whence-dev/whence/api-service/call"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+// Form is the form of errors in the Responses API, which is OpenAI's, but for words about the context.
+var Form = call.Form{
+	Refusal: func(status int, err *streamerr.Error, _ string) (int, []byte) { return status, worded(err).JSON() },
+	Failure: func(err *streamerr.Error, _ string, lines call.Lines) {
+		lines.End(append(lines.Begin(), worded(err).JSON()...))
+	},
+}
+
+// worded returns an error with the words of the Responses API about a prompt that is too long.
+// Clients look for these words, because their SDKs show them nothing but the message.
+func worded(err *streamerr.Error) *streamerr.Error {
+	if err.Code != streamerr.CodeContextLength || err.Reason != streamerr.Invalid {
+		return err
+	}
+	const tooLong = "Your input exceeds the context window of this model"
+	out := *err
+	if over, ok := err.Overflow(); ok {
+		out.Message = fmt.Sprintf("%s. Please adjust your input and try again: it has %d tokens, and the maximum context length is %d tokens.", tooLong, over.Tokens, over.Limit)
+	} else {
+		out.Message = tooLong + ": " + err.Text()
+	}
+	return &out
+}
 
 // fail is Fail for the stream with this id.
 func (e *Encoder) fail(err *streamerr.Error, id string, lines call.Lines) {
@@ -23,7 +48,7 @@ func (e *Encoder) Fail(err *streamerr.Error, lines call.Lines) {
 		e.start(&llmv1.Started{Model: cmp.Or(e.model, e.request.GetModel())})
 		e.announce("response.created")
 	}
-	with, p := failed, &problem{Code: codeOf(err), Message: err.Text()}
+	with, p := failed, &problem{Code: codeOf(err), Message: worded(err).Text()}
 	if err.Reason == streamerr.UserStop || err.Reason == streamerr.ClientGone {
 		with = cancelled
 	}

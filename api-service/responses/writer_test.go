@@ -289,7 +289,7 @@ func TestALateRefusalIsAFailedResponse(t *testing.T) {
 		t.Fatalf("%s: %v", text, err)
 	}
 	r, w := got.Response, got.Whence
-	if r.ID != "resp_s" || r.Model != "m" || r.Status != "failed" || r.Created == 0 || r.Error.Code != "context_length_exceeded" || r.Error.Message != `"no"` {
+	if r.ID != "resp_s" || r.Model != "m" || r.Status != "failed" || r.Created == 0 || r.Error.Code != "context_length_exceeded" || r.Error.Message != `Your input exceeds the context window of this model: "no"` {
 		t.Errorf("the response is %+v", r)
 	}
 	if w.Reason != "invalid" || w.Origin != "chat-service" || w.Param != "input" {

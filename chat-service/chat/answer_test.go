@@ -214,6 +214,7 @@ func TestRequiredCallsBecomeAGuide(t *testing.T) {
 		"one":                {func(r *chatv1.ChatRequest) { r.ToolChoice = choice("get_time") }, []string{"<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
 		"a schema":           {func(r *chatv1.ChatRequest) { r.Sampling, r.Tools = schema, nil }, []string{""}},
 		"a schema, or calls": {func(r *chatv1.ChatRequest) { r.Sampling = schema }, []string{"", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ", "<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
+		"a schema, and one":  {func(r *chatv1.ChatRequest) { r.Sampling, r.ToolChoice = schema, choice("get_time") }, []string{"<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
 		"nothing":            {func(*chatv1.ChatRequest) {}, nil},
 	} {
 		req := tooled("x")
@@ -267,8 +268,6 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 	nobody.ToolChoice.Name = "nobody"
 	noTools := proto.CloneOf(required)
 	noTools.Tools = nil
-	both := proto.CloneOf(required)
-	both.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{}}
 	for name, c := range map[string]struct {
 		model *chat.Model
 		req   *chatv1.ChatRequest
@@ -278,7 +277,6 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 		"a template without":   {silent, tooled("x"), "tools"},
 		"an unknown tool":      {m, nobody, "tool_choice"},
 		"no tools":             {m, noTools, "tool_choice"},
-		"two wishes":           {m, both, "tool_choice"},
 		"calls without a form": {harmony, required, "tool_choice"},
 	} {
 		p := &parrot{ids: []uint32{1}}

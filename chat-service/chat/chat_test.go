@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -265,8 +266,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		"no messages":         {&chatv1.ChatRequest{Model: "m"}, "messages", ""},
 		"role":                {&chatv1.ChatRequest{Messages: []*chatv1.Message{{Role: "robot"}}}, "messages[0].role", ""},
 		"NUL":                 {user("a\x00b"), "messages[0].content", ""},
-		"too long":            {user(strings.Repeat("word ", 3000)), "messages", "context of 1024 tokens"},
-		"too many tokens":     {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(1024)}}, "sampling.max_tokens", "context of 1024 tokens"},
+		"too long":            {user(strings.Repeat("word ", 3000)), "messages", "This model's maximum context length is 1024 tokens."},
 		"empty stop":          {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"a", ""}}, "stop[1]", ""},
 		"too many stops":      {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: make([]string, 17)}, "stop", "17"},
 		"broken stop":         {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"\xff"}}, "stop[0]", ""},
@@ -281,6 +281,22 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		}
 		if p.asked.Load() != nil {
 			t.Errorf("%s reached the worker", name)
+		}
+	}
+}
+
+// Many clients always ask for more tokens than a small context has room for.
+func TestLimitAboveTheRoomIsCapped(t *testing.T) {
+	m := model(t)
+	for _, asked := range []uint32{1024, 32_000, math.MaxUint32} {
+		p := &parrot{ids: []uint32{1}}
+		req := user("x")
+		req.Sampling = &llmv1.Sampling{MaxTokens: &asked, MinTokens: &asked}
+		_, _, _, err := read(t, chat.New(m, p.generate), req)
+		sent := p.asked.Load()
+		room := uint32(m.ContextLength - len(sent.GetPrompt()))
+		if err != nil || sent.GetSampling().GetMaxTokens() != room || sent.GetSampling().GetMinTokens() != room || req.GetSampling().GetMaxTokens() != asked {
+			t.Errorf("%d: sent %v for a room of %d, %v", asked, sent.GetSampling(), room, err)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 			}
 		}
 		if len(ids) > length {
-			return nil, streamerr.InvalidParam(param, "%s is %d tokens long; %s has a context of %d tokens", param, len(ids), m.Name, length).WithCode(streamerr.CodeContextLength)
+			return nil, streamerr.TooLong(param, len(ids), length)
 		}
 		asked.Inputs = append(asked.Inputs, &workerv1.TokenIds{Ids: ids})
 	}

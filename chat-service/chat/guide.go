@@ -15,14 +15,11 @@ import (
 const anyArguments = `{"type":"object"}`
 
 // guide returns the request's sampling with a guide for the allowed forms of the answer: a tool
-// call if the request requires one; otherwise the requested form, or also a tool call if the
-// request has tools.
+// call if the request requires one, because a requested form is for text; otherwise the requested
+// form, or also a tool call if the request has tools.
 func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
-	if required && asked != nil {
-		return nil, streamerr.InvalidParam("tool_choice", "tool_choice requires a tool call, but the guide does not allow one")
-	}
 	if asked == nil && !required {
 		return p.req.GetSampling(), nil
 	}
@@ -30,7 +27,7 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	if s := p.req.GetSampling(); s != nil {
 		sampling = proto.CloneOf(s)
 	}
-	if sampling.Guide == nil {
+	if sampling.Guide == nil || required {
 		sampling.Guide = &llmv1.Guide{}
 	}
 	calls, err := m.calls(p, required)

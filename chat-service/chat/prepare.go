@@ -140,8 +140,8 @@ func (p *tokenPrompt) beforeImages() uint32 {
 }
 
 // fit refuses a prompt that leaves no room in the context, or whose images leave no room in a
-// message. It adds to the sampling what the worker does not know: the model's end tokens, and a
-// context limit below the worker's.
+// message. It caps max_tokens and min_tokens at the room. It adds to the sampling what the worker
+// does not know: the model's end tokens, and a context limit below the worker's.
 func (p *tokenPrompt) fit() error {
 	if err := p.checkSize(); err != nil {
 		return err
@@ -149,14 +149,8 @@ func (p *tokenPrompt) fit() error {
 	m := p.model
 	p.record.Tokens = len(p.ids)
 	asked, length := int(p.sampling.GetMaxTokens()), m.Context()
-	p.room = length - len(p.ids)
-	switch {
-	case p.room <= 0:
-		return streamerr.InvalidParam(p.from,
-			"the prompt has %d tokens; %s has a context of %d tokens, for the prompt and the answer together", len(p.ids), m.Name, length).WithCode(streamerr.CodeContextLength)
-	case asked > p.room:
-		return streamerr.InvalidParam("sampling.max_tokens",
-			"the prompt has %d tokens and max_tokens is %d; %s has a context of %d tokens, for both together", len(p.ids), asked, m.Name, length).WithCode(streamerr.CodeContextLength)
+	if p.room = length - len(p.ids); p.room <= 0 {
+		return streamerr.TooLong(p.from, len(p.ids), length)
 	}
 	if err := p.checkIDs("answered", p.req.GetAnswered().GetIds()); err != nil {
 		return err
@@ -166,21 +160,25 @@ func (p *tokenPrompt) fit() error {
 			return err
 		}
 	}
-	shorter := m.workerContext() > m.ContextLength && (p.sampling == nil || p.sampling.MaxTokens == nil)
+	unlimited := p.sampling == nil || p.sampling.MaxTokens == nil
+	caps := asked > p.room || unlimited && m.workerContext() > m.ContextLength
 	ends := len(m.EOS) > 0 && !p.sampling.GetIgnoreEos()
-	if shorter || ends {
+	if caps || ends {
 		if p.sampling = proto.CloneOf(p.sampling); p.sampling == nil {
 			p.sampling = &llmv1.Sampling{}
 		}
 	}
-	if shorter {
+	if caps {
 		p.sampling.MaxTokens = new(uint32(p.room))
+		if p.sampling.GetMinTokens() > uint32(p.room) {
+			p.sampling.MinTokens = p.sampling.MaxTokens
+		}
 	}
 	if ends {
 		p.sampling.StopTokenIds = append(p.sampling.StopTokenIds, m.EOS...)
 	}
 	if asked > 0 {
-		p.room = asked
+		p.room = min(p.room, asked)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func (p *Pool) embedRefused(req *workerv1.EmbedRequest) error {
 	}
 	switch {
 	case context > 0:
-		return streamerr.InvalidParam("inputs", "an input is %d tokens long; no worker that makes embeddings takes more than %d", longest, context).WithCode(streamerr.CodeContextLength)
+		return streamerr.TooLong("inputs", longest, context)
 	case healthy:
 		return streamerr.InvalidParam("model", "%q does not support embeddings: no worker that serves it can", req.GetModel())
 	default:

@@ -156,7 +156,7 @@ func TestUnderstandsRefusals(t *testing.T) {
 	}{
 		{func(p *anthropic.MessageNewParams) { p.Model = "gpt-4o" }, http.StatusNotFound, "not_found_error", "not_found", "model", "model_not_found"},
 		{func(p *anthropic.MessageNewParams) { p.Temperature = param.NewOpt(3.0) }, http.StatusBadRequest, "invalid_request_error", "invalid", "temperature", "decimal_above_max_value"},
-		{func(p *anthropic.MessageNewParams) { p.MaxTokens = 5000 }, http.StatusBadRequest, "invalid_request_error", "invalid", "max_tokens", "context_length_exceeded"},
+		{func(p *anthropic.MessageNewParams) { p.Messages = asked(strings.Repeat("word ", 5000)).Messages }, http.StatusBadRequest, "invalid_request_error", "invalid", "messages", "context_length_exceeded"},
 	} {
 		p := asked(short)
 		test.change(&p)

@@ -92,7 +92,7 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     for (const [body, type, status, code, param] of [
       [{ model: 'gpt-4o' }, NotFoundError, 404, 'model_not_found', 'model'],
       [{ temperature: 3 }, BadRequestError, 400, 'decimal_above_max_value', 'temperature'],
-      [{ max_tokens: 5000 }, BadRequestError, 400, 'context_length_exceeded', 'max_tokens'],
+      [{ messages: ask('word '.repeat(5000)).messages }, BadRequestError, 400, 'context_length_exceeded', 'messages'],
       [{ n: 17 }, BadRequestError, 400, 'integer_above_max_value', 'n'],
     ]) {
       for (const stream of [false, true]) {

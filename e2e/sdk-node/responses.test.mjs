@@ -133,7 +133,7 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     await refused(ask([{ role: 'user', content: [{ type: 'input_image', image_url: 'https://example.com/a.png' }] }]), BadRequestError, 'input');
     await refused(ask(short, { tools: [{ type: 'web_search' }] }), BadRequestError, 'tools[0].type');
     await refused(ask(short, { model: 'gpt-4o' }), NotFoundError, 'model');
-    await refused(ask(short, { max_output_tokens: 5000 }), BadRequestError, 'max_output_tokens');
+    await refused(ask('word '.repeat(5000), { max_output_tokens: 5000 }), BadRequestError, 'input');
   });
 
   test('a stopped stream ends with response.failed', async () => {

@@ -302,3 +302,20 @@ func TestEndingChangesItsMessage(t *testing.T) {
 		t.Error(bare.Hops())
 	}
 }
+
+// TestSizesOfALongPromptCrossEveryHop: the edge may have replaced the name of the field.
+func TestSizesOfALongPromptCrossEveryHop(t *testing.T) {
+	want := streamerr.Overflow{Tokens: 5000, Limit: 4096}
+	long := streamerr.Via("chat-service", streamerr.TooLong("messages", want.Tokens, want.Limit))
+	renamed := *long
+	renamed.Message = strings.ReplaceAll(long.Message, "messages", "input")
+	parsed, _ := streamerr.ParseJSON(long.JSON())
+	for name, e := range map[string]*streamerr.Error{"gRPC": streamerr.FromGRPC("chat-service", long.GRPCStatus().Err()), "JSON": parsed, "another field": &renamed} {
+		if got, ok := e.Overflow(); !ok || got != want {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
+	if _, ok := streamerr.New(streamerr.Internal, "%s", long.Message).Overflow(); ok {
+		t.Error("an error without the code has sizes")
+	}
+}

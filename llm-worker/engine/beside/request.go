@@ -26,7 +26,7 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	case len(prompt) == 0:
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
 	case len(prompt) >= u.Context:
-		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), u.Context).WithCode(streamerr.CodeContextLength)
+		return streamerr.TooLong("prompt", len(prompt), u.Context)
 	case begun > 0 && int64(begun) >= int64(len(prompt)):
 		return streamerr.InvalidParam("generated", "generated is %d, but the prompt has %d tokens with them", begun, len(prompt))
 	case begun > 0 && s != nil && s.MaxTokens != nil && begun >= *s.MaxTokens:

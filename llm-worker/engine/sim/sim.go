@@ -79,6 +79,10 @@ func (m *Model) blocksFor(positions int) int {
 	return (positions + m.options.Block - 1) / m.options.Block
 }
 
+// longest returns the maximum number of positions of one sequence: what the context and the KV cache
+// both hold.
+func (m *Model) longest() int { return min(m.context, m.cache.total*m.options.Block) }
+
 // Check refuses a request that could never join.
 func (m *Model) Check(req *workerv1.TokenRequest) error {
 	prompt := req.GetPrompt()
@@ -87,8 +91,8 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
 	case int64(req.GetGenerated()) >= int64(len(prompt)):
 		return streamerr.InvalidParam("generated", "generated is %d, but must be less than the %d tokens of the prompt", req.GetGenerated(), len(prompt))
-	case len(prompt) >= m.context:
-		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), m.context).WithCode(streamerr.CodeContextLength)
+	case len(prompt) >= m.longest():
+		return streamerr.TooLong("prompt", len(prompt), m.longest())
 	}
 	for i, id := range prompt {
 		if int64(id) >= int64(m.vocabulary.Size) {
@@ -98,22 +102,17 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(req.GetSampling(), m.vocabulary.Size); err != nil {
 		return err
 	}
-	asked, room := m.room(req)
-	need := asked + room
-	if need <= len(prompt) {
+	if asked, room := m.room(req); asked+room <= len(prompt) {
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
-	}
-	if m.blocksFor(need) > m.cache.total {
-		return streamerr.InvalidParam("sampling.max_tokens", "prompt and answer can take %d tokens of KV cache, but there are %d in all", need, m.cache.total*m.options.Block).WithCode(streamerr.CodeContextLength)
 	}
 	return nil
 }
 
 // room returns the number of prompt tokens of a valid request, and the maximum number of tokens of
-// its whole answer.
+// its whole answer: max_tokens, or what the context and the KV cache leave.
 func (m *Model) room(req *workerv1.TokenRequest) (asked, room int) {
 	asked = len(req.GetPrompt()) - int(req.GetGenerated())
-	room = m.context - asked
+	room = m.longest() - asked
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		room = int(min(int64(room), int64(*s.MaxTokens)))
 	}

@@ -6,7 +6,6 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -21,10 +20,8 @@ func (m *Model) CheckEmbed(ids []uint32) error {
 	switch {
 	case len(ids) == 0:
 		return streamerr.InvalidParam("", "the text has no tokens")
-	case len(ids) > m.options.ContextLength:
-		return streamerr.InvalidParam("", "the text has %d tokens; the context holds %d", len(ids), m.options.ContextLength).WithCode(streamerr.CodeContextLength)
-	case kv.Blocks(len(ids)) > m.pool.Total():
-		return streamerr.InvalidParam("", "the text takes %d tokens of KV cache, but there are %d in all", len(ids), m.pool.Total()*kv.BlockTokens).WithCode(streamerr.CodeContextLength)
+	case len(ids) > m.longest():
+		return streamerr.TooLong("", len(ids), m.longest())
 	}
 	for i, id := range ids {
 		if int64(id) >= int64(m.VocabSize()) {

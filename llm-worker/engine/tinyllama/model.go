@@ -179,9 +179,8 @@ func (m *Model) check(req *workerv1.TokenRequest) error {
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
 	case int64(req.GetGenerated()) >= int64(len(prompt)):
 		return streamerr.InvalidParam("generated", "generated is %d, but must be less than the %d tokens of the prompt", req.GetGenerated(), len(prompt))
-	case len(prompt) >= m.options.ContextLength:
-		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more",
-			len(prompt), m.options.ContextLength).WithCode(streamerr.CodeContextLength)
+	case len(prompt) >= m.longest():
+		return streamerr.TooLong("prompt", len(prompt), m.longest())
 	}
 	for i, id := range prompt {
 		if int64(id) >= int64(m.VocabSize()) {
@@ -195,22 +194,18 @@ func (m *Model) check(req *workerv1.TokenRequest) error {
 	if need <= len(prompt) { // max_tokens is 0, because the context leaves room for one token
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
 	}
-	if kv.Blocks(need) > m.pool.Total() {
-		param := "prompt"
-		if kv.Blocks(len(prompt)+1) <= m.pool.Total() {
-			param = "sampling.max_tokens"
-		}
-		return streamerr.InvalidParam(param, "prompt and answer can take %d tokens of KV cache, but there are %d in all",
-			need, m.pool.Total()*kv.BlockTokens).WithCode(streamerr.CodeContextLength)
-	}
 	return nil
 }
 
+// longest returns the maximum number of positions of one sequence: what the context and the KV cache
+// both hold.
+func (m *Model) longest() int { return min(m.options.ContextLength, m.pool.Total()*kv.BlockTokens) }
+
 // positions returns the maximum number of positions that a valid request may fill: the same on
-// every worker, wherever its answer began.
+// every worker with as much KV cache, wherever its answer began.
 func (m *Model) positions(req *workerv1.TokenRequest) int {
 	asked, _ := split(req)
-	room := m.options.ContextLength - len(asked)
+	room := m.longest() - len(asked)
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		room = int(min(int64(room), int64(*s.MaxTokens)))
 	}

@@ -32,8 +32,6 @@ func TestCheckRefusesByName(t *testing.T) {
 		{"prompt", ask(nil, long(1024)...)},
 		{"prompt", ask(&llmv1.Sampling{MaxTokens: new(uint32(1))}, long(1023)...)},
 		{"prompt", ask(&llmv1.Sampling{MaxTokens: new(uint32(1))}, long(512)...)},
-		{"sampling.max_tokens", ask(nil, 1)}, // the context leaves more room than the KV cache has
-		{"sampling.max_tokens", ask(&llmv1.Sampling{MaxTokens: new(uint32(512))}, 1)},
 		{"sampling.max_tokens", ask(&llmv1.Sampling{MaxTokens: new(uint32(0))}, 1)},
 		{"sampling.temperature", ask(&llmv1.Sampling{Temperature: new(float32(-1))}, 1)},
 		{"sampling.logit_bias", ask(&llmv1.Sampling{LogitBias: map[uint32]float32{1536: 0}}, 1)},
