@@ -35,6 +35,7 @@ type usage struct {
 	CacheRead     uint32        `json:"cache_read_input_tokens"`
 	Output        uint32        `json:"output_tokens"`
 	Details       *usageDetails `json:"output_tokens_details,omitempty"`
+	Tier          string        `json:"service_tier,omitempty"` // message_delta has none
 }
 
 // usageDetails are present only if reasoning is counted.
@@ -61,11 +62,12 @@ type toolUseBlock struct {
 }
 
 // newAnswer returns an answer without content.
-func newAnswer(s *llmv1.Started) *answer {
-	return &answer{
-		ID: "msg_" + s.GetStreamId(), Type: "message", Role: "assistant", Model: s.GetModel(), Content: []any{},
-		Usage: &usage{Input: s.GetPromptTokens()},
+func (m *message) newAnswer(s *llmv1.Started, u *llmv1.Usage) *answer {
+	a := &answer{ID: "msg_" + s.GetStreamId(), Type: "message", Role: "assistant", Model: s.GetModel(), Content: []any{}, Usage: usageOf(u)}
+	if a.Usage.Tier = "standard"; m.request.GetClaim().GetTier() == llmv1.Tier_TIER_PRIORITY {
+		a.Usage.Tier = "priority"
 	}
+	return a
 }
 
 // signatureOf returns the signature of a stream's thinking blocks: the id of the stream. The
@@ -104,7 +106,7 @@ func usageOf(u *llmv1.Usage) *usage {
 // whole encodes the answer as one body.
 func (m *message) whole() call.Gatherer {
 	return call.Gather(m.request, func(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
-		a, got := newAnswer(started), &all[0]
+		a, got := m.newAnswer(started, end.GetUsage()), &all[0]
 		if reasoning := got.Reasoning(); reasoning != "" {
 			if m.hideThinking {
 				reasoning = ""
@@ -118,7 +120,7 @@ func (m *message) whole() call.Gatherer {
 		for _, made := range calls {
 			a.Content = append(a.Content, toolUseBlock{string(toolUse), made.GetId(), made.GetName(), inputOf(made)})
 		}
-		a.stop, a.Usage = stopOf(end), usageOf(end.GetUsage())
+		a.stop = stopOf(end)
 		return marshal(a)
 	})
 }

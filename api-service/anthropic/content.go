@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,24 +10,26 @@ import (
 	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A block is an element of a content array.
 type block struct {
 	in     *strict.Reading
 	at     string // its path in the body
-	kind   string
+	kind   string // "" if the block has no type
 	fields map[string]json.RawMessage
 }
 
-// blocks parses content: a string, which is one block of text, or an array of blocks.
+// blocks parses content: a string, which is one block of text, or an array of blocks and strings.
 func blocks(in *strict.Reading, param string, raw json.RawMessage) ([]block, error) {
+	words := func(at string, raw json.RawMessage) block {
+		return block{in: in, at: at, kind: "text", fields: map[string]json.RawMessage{"text": raw}}
+	}
 	switch {
-	case len(raw) == 0:
-		return nil, streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
+	case len(raw) == 0 || strict.Null(raw):
+		return nil, nil
 	case raw[0] == '"':
-		return []block{{in: in, at: param, kind: "text", fields: map[string]json.RawMessage{"text": raw}}}, nil
+		return []block{words(param, raw)}, nil
 	case raw[0] != '[':
 		return nil, strict.Mismatch(param, "a string or an array of blocks", raw)
 	}
@@ -36,60 +39,137 @@ func blocks(in *strict.Reading, param string, raw json.RawMessage) ([]block, err
 	}
 	all := make([]block, len(items))
 	for i, raw := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		if raw[0] == '"' {
+			all[i] = words(at, raw)
+			continue
+		}
 		b := &all[i]
-		b.in, b.at = in, fmt.Sprintf("%s[%d]", param, i)
-		if b.fields, err = strict.Object(b.at, raw); err != nil {
+		b.in, b.at = in, at
+		if b.fields, err = strict.Object(at, raw); err != nil {
 			return nil, err
 		}
-		if b.kind, err = strict.Member(b.at, "type", b.fields); err != nil {
+		if b.kind, err = b.optional("type"); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// text returns a block's text, which must be of the type text.
-func (b *block) text() (string, error) {
-	if b.kind != "text" {
-		return "", b.unsupported()
+// optional returns a string member of the block, or "" if it is missing.
+func (b *block) optional(name string) (string, error) {
+	raw, ok := b.fields[name]
+	if !ok || strict.Null(raw) {
+		return "", nil
 	}
+	if name == "text" && b.fields["type"] == nil {
+		return strict.String(b.at, raw) // content that is a string
+	}
+	return strict.String(b.at+"."+name, raw)
+}
+
+// A target takes the content of blocks.
+type target struct {
+	*conversation
+	role string
+	turn func() *transcript.Turn // called only for content that is not empty
+}
+
+// write appends a text.
+func (t target) write(text string) {
+	if text != "" {
+		t.turn().Content.Write(text)
+	}
+}
+
+// paragraph appends a text that stands for a block of another kind.
+func (t target) paragraph(text string) {
+	if text != "" {
+		content := &t.turn().Content
+		content.Separate()
+		content.Write(text)
+		content.Separate()
+	}
+}
+
+// part adds a block to t, whatever its kind is. A block that templates have no place for becomes a
+// text, if it has a meaning for the model.
+func (b *block) part(t target) error {
+	switch b.kind {
+	case "text":
+		text, err := b.text()
+		if err == nil && t.role == "system" {
+			text = b.withoutTelemetry(text)
+		}
+		t.write(text)
+		return err
+	case "image":
+		return b.show(t)
+	case "tool_reference":
+		name, err := b.optional("tool_name")
+		t.refer(name)
+		t.paragraph("[tool: " + name + "]")
+		return err
+	default:
+		t.paragraph(b.converted(t.refer))
+		return b.leave()
+	}
+}
+
+// text returns the text of a block of the type text.
+func (b *block) text() (string, error) {
 	if err := b.in.Only(b.at, b.fields, "type", "text", "cache_control", "citations"); err != nil {
 		return "", err
 	}
-	return b.member("text")
+	return b.optional("text")
 }
 
-// member returns a string that the block must have.
-func (b *block) member(name string) (string, error) {
-	if raw := b.fields[name]; name == "text" && b.fields["type"] == nil {
-		return strict.String(b.at, raw) // content that is a string
+// telemetry begins a line that Claude Code writes at the beginning of its system prompt, with
+// values that differ between conversations.
+const telemetry = "x-anthropic-billing-header:"
+
+// withoutTelemetry returns a text of the system prompt without a line of telemetry: it says nothing
+// to the model, and would keep conversations from sharing the KV cache of the rest.
+func (b *block) withoutTelemetry(text string) string {
+	if !strings.HasPrefix(text, telemetry) {
+		return text
 	}
-	return strict.Member(b.at, name, b.fields)
+	b.in.Ignore(b.at + "." + strings.TrimSuffix(telemetry, ":"))
+	_, rest, _ := strings.Cut(text, "\n")
+	return strings.TrimLeft(rest, "\n")
 }
 
-func (b *block) unsupported() error {
-	return streamerr.InvalidParam(b.at, "%s is of the type %q, which is not supported here by this model", b.at, strict.Printable(b.kind)).WithCode(streamerr.CodeUnsupportedValue)
+// show adds an image to t, or a note if the image cannot be shown.
+func (b *block) show(t target) error {
+	source, ok, err := b.image()
+	switch {
+	case err != nil:
+		return err
+	case !ok || t.role != "user" && t.role != "tool":
+		t.paragraph("[image omitted]")
+		return b.leave()
+	}
+	t.images = append(t.images, source)
+	t.turn().Show(source.To)
+	return nil
 }
 
-// texts joins content that consists of text blocks.
-func texts(in *strict.Reading, param string, raw json.RawMessage, separator string) (string, error) {
-	all, err := blocks(in, param, raw)
+// setSystem parses the system prompt, whose blocks are paragraphs.
+func setSystem(m *message, param string, raw json.RawMessage) error {
+	all, err := blocks(m.in, param, raw)
 	if err != nil {
-		return "", err
+		return err
 	}
-	parts := make([]string, len(all))
+	system := &transcript.Turn{Message: &chatv1.Message{}}
+	c := &conversation{in: m.in}
 	for i := range all {
-		if parts[i], err = all[i].text(); err != nil {
-			return "", err
+		system.Content.Separate()
+		if err := all[i].part(target{c, "system", func() *transcript.Turn { return system }}); err != nil {
+			return err
 		}
 	}
-	return strings.Join(parts, separator), nil
-}
-
-func setSystem(m *message, param string, raw json.RawMessage) error {
-	var err error
-	m.system, err = texts(m.in, param, raw, transcript.Paragraph)
-	return err
+	m.system = system.Content.String()
+	return nil
 }
 
 func setMessages(m *message, param string, raw json.RawMessage) error {
@@ -104,7 +184,7 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 		}
 	}
 	m.request.Messages, m.origins = c.Messages()
-	m.images = c.images
+	m.images, m.tools.named = c.images, c.named
 	return nil
 }
 
@@ -114,9 +194,18 @@ type conversation struct {
 	in *strict.Reading
 	transcript.Transcript
 	images []image.Source
+	named  map[string]bool // the tools that the messages call or refer to
 }
 
-// add adds a message. Each tool_result of a user message becomes a turn of its own.
+// refer notes that the conversation names a tool.
+func (c *conversation) refer(tool string) {
+	if c.named == nil {
+		c.named = map[string]bool{}
+	}
+	c.named[tool] = true
+}
+
+// add adds a message. Each tool_result becomes a turn of its own.
 func (c *conversation) add(param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
 	if err != nil {
@@ -140,98 +229,119 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 		t.Content.Separate()
 		t.Reasoning.Separate()
 	}
+	to := target{c, role, func() *transcript.Turn { return c.Continue(param, role) }}
 	for i := range all {
-		b := &all[i]
-		if role == "user" && b.kind == "tool_result" {
-			err = b.toolResult(c.Begin(b.at, "tool"))
-		} else {
-			err = b.addTo(c, param, role)
-		}
-		if err != nil {
+		if err := all[i].addTo(to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addTo adds a block of a message with a role. The block is not a tool_result.
-func (b *block) addTo(c *conversation, param, role string) error {
+// addTo adds a block of a message.
+func (b *block) addTo(t target) error {
 	switch {
-	case b.kind == "thinking" && role == "assistant":
-		if err := b.in.Only(b.at, b.fields, "type", "thinking", "signature"); err != nil {
+	case b.kind == "tool_result":
+		return b.toolResult(t.conversation)
+	case b.kind == "tool_use" && t.role == "assistant" && !strict.Empty(b.fields["name"]):
+		return b.toolUse(t)
+	case b.kind == "thinking" && t.role == "assistant":
+		err := b.in.Only(b.at, b.fields, "type", "thinking", "signature", "cache_control")
+		if err != nil {
 			return err
 		}
-		text, err := b.member("thinking")
+		text, err := b.optional("thinking")
 		if text != "" {
-			c.Continue(param, role).Reasoning.Write(text)
+			t.turn().Reasoning.Write(text)
 		}
 		return err
-	case b.kind == "image" && role == "user":
-		source, err := b.image()
-		if err != nil {
-			return err
-		}
-		c.images = append(c.images, source)
-		c.Continue(param, role).Show(source.To)
-		return nil
-	case b.kind == "tool_use" && role == "assistant":
-		made, err := b.toolUse()
-		if err != nil {
-			return err
-		}
-		t := c.Continue(param, role)
-		t.Message.ToolCalls = append(t.Message.ToolCalls, made)
-		return nil
+	case b.kind == "compaction" && !strict.Empty(b.fields["content"]):
+		// Anthropic's API ignores everything before a summary.
+		t.Transcript, t.images = transcript.Transcript{}, nil
+		t.Begin(b.at, "user").Content.Write(b.converted(t.refer))
+		return b.leave()
 	default:
-		text, err := b.text()
-		if text != "" {
-			c.Continue(param, role).Content.Write(text)
-		}
-		return err
+		return b.part(t)
 	}
 }
 
 // toolUse parses a call that the model has made.
-func (b *block) toolUse() (*chatv1.ToolCall, error) {
-	if err := b.in.Only(b.at, b.fields, "type", "id", "name", "input", "cache_control", "caller"); err != nil {
-		return nil, err
+func (b *block) toolUse(to target) error {
+	err := b.in.Only(b.at, b.fields, "type", "id", "name", "input", "cache_control", "caller", "toolset_name")
+	if err != nil {
+		return err
 	}
 	made := &chatv1.ToolCall{}
-	var err error
-	if made.Id, err = b.member("id"); err != nil {
-		return nil, err
+	if made.Id, err = b.optional("id"); err != nil {
+		return err
 	}
-	if made.Name, err = b.member("name"); err != nil {
-		return nil, err
+	if made.Name, err = b.optional("name"); err != nil {
+		return err
 	}
-	at := b.at + ".input"
-	raw, ok := b.fields["input"]
-	if !ok {
-		return nil, streamerr.InvalidParam(at, "%s is missing", at).WithCode(streamerr.CodeMissing)
+	if made.Arguments, err = argumentsOf(b.at+".input", b.fields["input"]); err != nil {
+		return err
 	}
-	made.Arguments, err = strict.Compact(at, raw)
-	return made, err
+	to.refer(made.GetName())
+	t := to.turn()
+	t.Message.ToolCalls = append(t.Message.ToolCalls, made)
+	return nil
 }
 
-// toolResult parses the result of a call. It drops is_error: chat templates have no place for it,
-// and the text of the result tells the model.
-func (b *block) toolResult(to *transcript.Turn) error {
-	if err := b.in.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
+// argumentsOf returns the input of a call as text. An input should be an object. Models write other
+// things, too, and a client sends them back in each later request: they stay as they are.
+func argumentsOf(param string, raw json.RawMessage) (string, error) {
+	switch {
+	case len(raw) == 0 || strict.Null(raw):
+		return "{}", nil
+	case raw[0] == '{':
+		return strict.Compact(param, raw)
+	case raw[0] != '"':
+		return compact(raw), nil
+	}
+	text, err := strict.String(param, raw)
+	if text == "" {
+		text = "{}"
+	}
+	return text, err
+}
+
+// compact returns valid JSON without white space.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw) // cannot happen: the body is valid
+	}
+	return b.String()
+}
+
+// failed is the content of a result that has none, and says only that the call has failed.
+const failed = "error"
+
+// toolResult parses the result of a call, which is a turn of its own. It drops is_error: chat
+// templates have no place for it, and the text of the result tells the model.
+func (b *block) toolResult(c *conversation) error {
+	err := b.in.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control")
+	if err != nil {
 		return err
 	}
-	var err error
-	if to.Message.ToolCallId, err = b.member("tool_use_id"); err != nil {
+	turn := c.Begin(b.at, "tool")
+	if turn.Message.ToolCallId, err = b.optional("tool_use_id"); err != nil {
 		return err
 	}
-	if raw, ok := b.fields["is_error"]; ok && !strict.Null(raw) {
-		if _, err = strict.Boolean(b.at+".is_error", raw); err != nil {
+	to := target{c, "tool", func() *transcript.Turn { return turn }}
+	if raw := b.fields["content"]; len(raw) > 0 && raw[0] != '"' && raw[0] != '[' && !strict.Null(raw) {
+		to.write(compact(raw)) // results of some clients are any JSON
+	} else {
+		all, err := blocks(b.in, b.at+".content", raw)
+		for i := 0; i < len(all) && err == nil; i++ {
+			err = all[i].part(to)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if raw, ok := b.fields["content"]; ok && !strict.Null(raw) {
-		var text string
-		text, err = texts(b.in, b.at+".content", raw, "")
-		to.Content.Write(text)
+	if string(b.fields["is_error"]) == "true" && turn.Content.String() == "" && len(turn.Message.GetImages()) == 0 {
+		turn.Content.Write(failed)
 	}
-	return err
+	return nil
 }

@@ -32,7 +32,11 @@ func TestCountIsThatOfThePrompt(t *testing.T) {
 	if b := anthropic.Counted(&chatv1.TokenizeResponse{Ids: []uint32{1, 2, 3}}); string(b) != `{"input_tokens":3}` {
 		t.Errorf("%s", b)
 	}
-	if _, err := anthropic.ParseCount([]byte(`{`+fields+`,"max_tokens":9}`), &strict.Reading{Strict: true}); streamerr.As(err).Param != "max_tokens" {
+	in := &strict.Reading{Strict: true} // fields of the answer have no effect
+	if _, err := anthropic.ParseCount([]byte(`{`+fields+`,"max_tokens":16,"stream":true,"metadata":{"user_id":"u"}}`), in); err != nil || in.Header() != "cache_control, max_tokens, metadata, stream" {
+		t.Error(err, in.Header())
+	}
+	if _, err := anthropic.ParseCount([]byte(`{`+fields+`,"thread":{"type":"create"}}`), nil); streamerr.As(err).Param != "thread" {
 		t.Error(err)
 	}
 }

@@ -58,7 +58,7 @@ func (m *message) events() call.Writer {
 func (e *events) start(s *llmv1.Started) {
 	e.signature = signatureOf(s)
 	b := append(e.lines.BeginEvent("message_start"), `{"type":"message_start","message":`...)
-	b = append(b, marshal(newAnswer(s))...)
+	b = append(b, marshal(e.m.newAnswer(s, &llmv1.Usage{PromptTokens: s.GetPromptTokens()}))...)
 	e.lines.End(append(b, '}'))
 }
 

@@ -78,10 +78,18 @@ func messageOf(err *streamerr.Error) string {
 	return err.Text()
 }
 
+// noThread is error.details of a request with a thread. Anthropic's SDKs then send the whole
+// conversation instead.
+const noThread = `,"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}`
+
 // appendError appends the error object.
 func appendError(b []byte, status int, err *streamerr.Error, id string) []byte {
 	b = append(append(append(b, `{"type":"error","error":{"type":"`...), kindOf(status, err)...), `","message":`...)
-	b = append(jsontext.String(b, messageOf(err)), `},"request_id":`...)
+	b = jsontext.String(b, messageOf(err))
+	if err.Param == "thread" && err.Code == streamerr.CodeUnsupportedField {
+		b = append(b, noThread...)
+	}
+	b = append(b, `},"request_id":`...)
 	b = append(jsontext.String(b, id), `,"whence":`...)
 	return append(append(b, marshal(err.Extension())...), '}')
 }

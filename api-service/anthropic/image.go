@@ -1,44 +1,38 @@
 package anthropic
 
 import (
+	"slices"
+
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
 )
 
-// image parses an image block.
-func (b *block) image() (image.Source, error) {
+// mediaTypes are the media types of images that are read. The bytes of an image decide what it is.
+var mediaTypes = append([]string{"", "image/jpg"}, image.Types...)
+
+// image parses an image block. It reports whether the image can be read: files would have to be
+// stored here, and engines take few media types.
+func (b *block) image() (source image.Source, ok bool, err error) {
 	if err := b.in.Only(b.at, b.fields, "type", "source", "cache_control"); err != nil {
-		return image.Source{}, err
+		return source, false, err
 	}
-	at := b.at + ".source"
-	source, err := strict.Inner(b.at, "source", b.fields)
-	if err != nil {
-		return image.Source{}, err
-	}
-	kind, err := strict.Member(at, "type", source)
-	if err != nil {
-		return image.Source{}, err
-	}
-	if kind == "url" {
-		if err := b.in.Only(at, source, "type", "url"); err != nil {
-			return image.Source{}, err
+	from := block{in: b.in, at: b.at + ".source"}
+	if raw := b.fields["source"]; !strict.Empty(raw) {
+		if from.fields, err = from.in.Members(from.at, raw, "type", "media_type", "data", "url", "file_id"); err != nil {
+			return source, false, err
 		}
-		url, err := strict.Member(at, "url", source)
-		return image.FromURL(at+".url", url), err
 	}
-	if err := strict.OneOf(at+".type", kind, "base64", "url"); err != nil { // a file would have to be stored
-		return image.Source{}, err
+	words := map[string]string{}
+	for name := range from.fields {
+		if words[name], err = from.optional(name); err != nil {
+			return source, false, err
+		}
 	}
-	if err := b.in.Only(at, source, "type", "media_type", "data"); err != nil {
-		return image.Source{}, err
+	switch {
+	case words["type"] == "url" && words["url"] != "":
+		return image.FromURL(from.at+".url", words["url"]), true, nil
+	case words["type"] == "base64" && words["data"] != "" && slices.Contains(mediaTypes, words["media_type"]):
+		return image.FromBase64(from.at+".data", words["data"]), true, nil
 	}
-	media, err := strict.Member(at, "media_type", source)
-	if err == nil {
-		err = strict.OneOf(at+".media_type", media, image.Types...)
-	}
-	if err != nil {
-		return image.Source{}, err
-	}
-	data, err := strict.Member(at, "data", source)
-	return image.FromBase64(at+".data", data), err
+	return source, false, nil
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/image"
@@ -27,15 +28,21 @@ import (
 // VersionHeader names the version of the API that a client speaks.
 const VersionHeader = "anthropic-version"
 
-// versions are the API versions whose requests, events and errors this package implements. Older
-// versions have other events.
+// versions are the versions of the API whose requests, events and errors this package implements,
+// oldest first.
 var versions = []string{"2023-06-01", "2026-10-21"}
 
-// CheckVersion refuses an unknown version of the API. A request may leave the version out.
-func CheckVersion(version string) error {
-	if version != "" && !slices.Contains(versions, version) {
+// CheckVersion reads the version of the API. A version that is not known is answered as the newest
+// one before it, or as the oldest one; in names the header then. A request may leave the version
+// out.
+func CheckVersion(version string, in *strict.Reading) error {
+	if version == "" || slices.Contains(versions, version) {
+		return nil
+	}
+	if _, err := time.Parse(time.DateOnly, version); err != nil || in != nil && in.Strict {
 		return streamerr.InvalidParam(VersionHeader, "%s is %.32q; it must be %s", VersionHeader, version, strings.Join(versions, " or "))
 	}
+	in.Ignore(VersionHeader)
 	return nil
 }
 
@@ -47,6 +54,8 @@ type message struct {
 	system       string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
 	images       []image.Source      // of the messages
+	tools        tools               // until parse adds them to request
+	toolsAt      []string            // for each tool of request, its path in the body
 	guide        string              // name of the field that asks for a guide
 	variables    map[string]any      // of the chat template
 	variablesBy  string              // name of the field that sets variables
@@ -55,8 +64,8 @@ type message struct {
 
 type setter = strict.Setter[*message]
 
-// counted are the fields of both kinds of bodies.
-var counted = strict.Table[*message]{
+// shared are the fields of both kinds of bodies.
+var shared = strict.Table[*message]{
 	Honoured: map[string]setter{
 		"model": func(m *message, param string, raw json.RawMessage) (err error) {
 			m.request.Model, err = strict.String(param, raw)
@@ -68,15 +77,23 @@ var counted = strict.Table[*message]{
 		"tool_choice":   setToolChoice,
 		"thinking":      setThinking,
 		"output_config": setOutputConfig,
-		"speed":         words("standard"),
+		"output_format": (*message).setFormat, // the name of output_config.format in an older beta
+		"speed":         hint("standard"),
 	},
-	// The engine decides which tokens it caches, and Whence edits no context.
-	Ignored:     []string{"cache_control", "context_management"},
-	Unsupported: []string{"mcp_servers", "user_profile_id", "workspace_id"},
+	// The engine decides which tokens it caches, and Whence edits no context. Clients of other
+	// clouds send the version and the betas in the body.
+	Ignored:     []string{"anthropic_beta", "anthropic_version", "betas", "cache_control", "context_management"},
+	Unsupported: []string{"fallbacks", "mcp_servers", "user_profile_id", "workspace_id"},
+	Refused:     map[string]string{"thread": "is a conversation that the server keeps, and none is kept here: send all its messages instead"},
 }
 
+// counted are the fields of POST /v1/messages/count_tokens: those of an answer count for nothing.
+var counted = shared.And(strict.Table[*message]{Ignored: []string{
+	"container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences", "stream", "temperature", "top_k", "top_p",
+}})
+
 // created are the fields of POST /v1/messages.
-var created = counted.And(strict.Table[*message]{
+var created = shared.And(strict.Table[*message]{
 	Honoured: map[string]setter{
 		"stream": func(m *message, param string, raw json.RawMessage) (err error) {
 			m.stream, err = strict.Boolean(param, raw)
@@ -99,19 +116,25 @@ var created = counted.And(strict.Table[*message]{
 			m.request.Sampling.TopP = &v
 			return err
 		},
-		"top_k": func(m *message, param string, raw json.RawMessage) (err error) {
-			m.request.Sampling.TopK, err = strict.Count(param, raw, 0)
+		"top_k": func(m *message, param string, raw json.RawMessage) error {
+			v, err := strict.Integer(param, raw, -1, math.MaxInt32)
+			m.request.Sampling.TopK = new(uint32(max(v, 0))) // -1 and 0 both keep all tokens
 			return err
 		},
 		"stop_sequences": func(m *message, param string, raw json.RawMessage) (err error) {
-			if raw[0] != '[' {
+			switch {
+			case strict.Empty(raw):
+				return nil
+			case raw[0] != '[':
 				return strict.Mismatch(param, "an array of strings", raw)
 			}
-			m.request.Stop, err = strict.Strings(param, raw)
+			if m.request.Stop, err = strict.Strings(param, raw); err == nil {
+				m.request.Stop = slices.DeleteFunc(m.request.Stop, func(s string) bool { return s == "" })
+			}
 			return err
 		},
 		"metadata":     setMetadata,
-		"service_tier": words("auto", "standard_only"),
+		"service_tier": hint("auto", "standard_only"),
 	},
 	Unsupported: []string{"container", "diagnostics", "inference_geo"},
 })
@@ -137,7 +160,7 @@ func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
 	}
 	return &call.Call{
 		Request: m.request, Images: m.images, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole,
-		Forget: func() { m.origins = nil },
+		Forget: func() { m.origins, m.toolsAt = nil, nil },
 	}, nil
 }
 
@@ -159,6 +182,7 @@ func (m *message) parse(body []byte, table *strict.Table[*message]) error {
 		return streamerr.InvalidParam(m.origins[last].At, "%s is the assistant's; an answer cannot be continued, so the last message must be the user's", m.origins[last].At)
 	}
 	m.prependSystem()
+	m.offer()
 	if len(m.variables) > 0 {
 		m.request.TemplateVariables = string(marshal(m.variables))
 		m.variables = nil
@@ -191,15 +215,28 @@ func (m *message) setVariable(field, name string, value any) {
 	m.variables[name] = value
 }
 
-// words returns a setter that accepts only the allowed words. None of them changes an answer.
-func words(allowed ...string) setter {
-	return func(_ *message, param string, raw json.RawMessage) error {
-		word, err := strict.String(param, raw)
-		if err != nil {
-			return err
-		}
-		return strict.OneOf(param, word, allowed...)
+// hint returns a setter of a field with one of the known words. None of them changes an answer.
+func hint(known ...string) setter {
+	return func(m *message, param string, raw json.RawMessage) error {
+		_, err := m.word(param, raw, known...)
+		return err
 	}
+}
+
+// word parses a word that is a hint. It returns "" for an empty or unknown word, or for another type, which
+// counts as missing.
+func (m *message) word(param string, raw json.RawMessage, known ...string) (string, error) {
+	if strict.Empty(raw) {
+		return "", nil
+	}
+	word, err := strict.String(param, raw)
+	if err != nil {
+		return "", m.in.Unsupported(param)
+	}
+	if ok, err := m.in.Hint(param, word, known...); !ok {
+		return "", err
+	}
+	return word, nil
 }
 
 // maxSession bounds Request.Session, in bytes.
@@ -208,11 +245,11 @@ const maxSession = 256
 // setMetadata parses the user's id, which names the conversation for the choice of a worker. An id
 // that is too long is replaced by its digest.
 func setMetadata(m *message, param string, raw json.RawMessage) error {
-	fields, err := strict.Object(param, raw)
-	if err == nil {
-		err = m.in.Only(param, fields, "user_id")
+	if strict.Empty(raw) {
+		return nil
 	}
-	if raw, ok := fields["user_id"]; err == nil && ok && !strict.Null(raw) {
+	fields, err := m.in.Members(param, raw, "user_id")
+	if raw, ok := fields["user_id"]; err == nil && ok {
 		if m.request.Session, err = strict.String(param+".user_id", raw); len(m.request.GetSession()) > maxSession {
 			digest := sha256.Sum256([]byte(m.request.GetSession()))
 			m.request.Session = hex.EncodeToString(digest[:])
@@ -222,66 +259,85 @@ func setMetadata(m *message, param string, raw json.RawMessage) error {
 }
 
 // setThinking parses whether the model thinks before it answers. Chat templates use one of two
-// names for this variable. A budget is checked but not enforced: models here have no budgets.
+// names for this variable. A budget has no effect: models here have no budgets. Only a model that is to
+// think needs a budget that allows it.
 func setThinking(m *message, param string, raw json.RawMessage) error {
-	fields, err := strict.Object(param, raw)
+	if strict.Empty(raw) {
+		return nil
+	}
+	fields, err := m.in.Members(param, raw, "type", "budget_tokens", "display")
 	if err != nil {
 		return err
 	}
-	kind, err := strict.Member(param, "type", fields)
-	if err == nil {
-		err = strict.OneOf(param+".type", kind, "adaptive", "disabled", "enabled")
+	if _, err := strict.Member(param, "type", fields); err != nil {
+		return err
 	}
-	if err == nil {
-		err = m.in.Only(param, fields, "type", "budget_tokens", "display")
+	kind, err := m.word(param+".type", fields["type"], "adaptive", "disabled", "enabled")
+	if err != nil {
+		return err
 	}
-	if raw, ok := fields["budget_tokens"]; err == nil && ok && !strict.Null(raw) {
-		_, err = strict.Count(param+".budget_tokens", raw, 1)
-	}
-	if raw, ok := fields["display"]; err == nil && ok && !strict.Null(raw) {
-		var display string
-		if display, err = strict.String(param+".display", raw); err == nil {
-			err = strict.OneOf(param+".display", display, "summarized", "omitted")
+	if raw, ok := fields["budget_tokens"]; ok && kind == "enabled" {
+		if _, err := strict.Count(param+".budget_tokens", raw, 1); err != nil {
+			return err
 		}
-		m.hideThinking = display == "omitted"
 	}
-	m.setVariable(param, "enable_thinking", kind != "disabled")
-	m.setVariable(param, "thinking", kind != "disabled")
+	if !strict.Empty(fields["budget_tokens"]) {
+		m.in.Ignore(param + ".budget_tokens")
+	}
+	display, err := m.word(param+".display", fields["display"], "omitted", "summarized", "updates")
+	m.hideThinking = display == "omitted"
+	if kind != "" {
+		m.setVariable(param, "enable_thinking", kind != "disabled")
+		m.setVariable(param, "thinking", kind != "disabled")
+	}
 	return err
 }
+
+// efforts are the values of output_config.effort.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
 // setOutputConfig parses the format of the answer, and the effort, which is a variable of the chat
 // template.
 func setOutputConfig(m *message, param string, raw json.RawMessage) error {
-	fields, err := strict.Object(param, raw)
-	if err == nil {
-		err = m.in.Only(param, fields, "effort", "format")
+	if strict.Empty(raw) {
+		return nil
 	}
-	if raw, ok := fields["effort"]; err == nil && ok && !strict.Null(raw) {
-		var effort string
-		if effort, err = strict.String(param+".effort", raw); err == nil {
-			m.setVariable(param+".effort", "reasoning_effort", effort)
+	fields, err := m.in.Members(param, raw, "effort", "format", "task_budget")
+	if err != nil {
+		return err
+	}
+	if !strict.Empty(fields["task_budget"]) {
+		if err := m.in.Unsupported(param + ".task_budget"); err != nil {
+			return err
 		}
 	}
-	if raw, ok := fields["format"]; err == nil && ok && !strict.Null(raw) {
+	effort, err := m.word(param+".effort", fields["effort"], efforts...)
+	if effort != "" {
+		m.setVariable(param+".effort", "reasoning_effort", effort)
+	}
+	if raw, ok := fields["format"]; ok && err == nil {
 		err = m.setFormat(param+".format", raw)
 	}
 	return err
 }
 
+// setFormat parses the format of the answer.
 func (m *message) setFormat(param string, raw json.RawMessage) error {
+	if strict.Empty(raw) {
+		return nil
+	}
 	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return err
 	}
 	kind, err := strict.Member(param, "type", fields)
 	if err == nil {
-		err = strict.OneOf(param+".type", kind, "json_schema")
+		err = strict.OneOf(param+".type", kind, "json_schema", "text")
 	}
 	if err == nil {
 		err = m.in.Only(param, fields, "type", "schema")
 	}
-	if err != nil {
+	if err != nil || kind == "text" {
 		return err
 	}
 	form := &llmv1.GuideForm{}
@@ -289,7 +345,7 @@ func (m *message) setFormat(param string, raw json.RawMessage) error {
 		return err
 	}
 	m.request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
-	if m.guide == "" { // otherwise tool_choice has asked for a call; the chat-service decides whether both are possible
+	if m.guide == "" { // otherwise tool_choice has asked for a call, which wins
 		m.guide = param
 	}
 	return nil
@@ -297,7 +353,7 @@ func (m *message) setFormat(param string, raw json.RawMessage) error {
 
 var (
 	inMessages = regexp.MustCompile(`^messages\[(\d+)\]`)
-	inTools    = regexp.MustCompile(`^(tools\[\d+\])\.parameters$`)
+	inTools    = regexp.MustCompile(`^tools\[(\d+)\](.*)$`)
 )
 
 // param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
@@ -318,11 +374,16 @@ func (m *message) param(inner string) string {
 	case name == "parallel_tool_calls":
 		return "tool_choice.disable_parallel_tool_use"
 	}
+	// The regular expressions match only digits, so Atoi cannot fail.
 	if at := inMessages.FindStringSubmatch(name); at != nil {
-		// The regular expression matches only digits, so Atoi cannot fail.
 		if i, _ := strconv.Atoi(at[1]); i < len(m.origins) {
 			return m.origins[i].At
 		}
 	}
-	return inTools.ReplaceAllString(name, "$1.input_schema")
+	if at := inTools.FindStringSubmatch(name); at != nil {
+		if i, _ := strconv.Atoi(at[1]); i < len(m.toolsAt) {
+			return m.toolsAt[i] + strings.Replace(at[2], ".parameters", ".input_schema", 1)
+		}
+	}
+	return name
 }

@@ -4,11 +4,33 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+// tools are the tools of a body.
+type tools struct {
+	all      []tool
+	searched bool            // Anthropic's servers would search the deferred tools
+	named    map[string]bool // the tools that the messages call or refer to
+}
+
+// A tool is a tool that the client runs.
+type tool struct {
+	*chatv1.Tool
+	at       string // its path in the body
+	deferred bool   // the prompt has the tool once it is named
+}
+
+// serverTools are the kinds of tools that Anthropic's servers run or describe, without their dates.
+var serverTools = []string{
+	"advisor", "bash", "code_execution", "computer", "mcp_toolset", "memory", "text_editor", toolSearch + "_bm25", toolSearch + "_regex", "web_fetch", "web_search",
+}
+
+const toolSearch = "tool_search_tool"
 
 func setTools(m *message, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
@@ -16,60 +38,93 @@ func setTools(m *message, param string, raw json.RawMessage) error {
 		return err
 	}
 	for i, raw := range items {
-		tool, err := toolOf(m.in, fmt.Sprintf("%s[%d]", param, i), raw)
+		at := fmt.Sprintf("%s[%d]", param, i)
+		fields, err := strict.Object(at, raw)
 		if err != nil {
 			return err
 		}
-		m.request.Tools = append(m.request.Tools, tool)
+		kind, err := (&block{at: at, fields: fields}).optional("type")
+		if err != nil {
+			return err
+		}
+		if kind != "" && kind != "custom" {
+			if err := m.leaveTool(at, kind); err != nil {
+				return err
+			}
+			continue
+		}
+		read, err := toolOf(m.in, at, fields)
+		if err != nil {
+			return err
+		}
+		m.tools.all = append(m.tools.all, read)
 	}
 	return nil
 }
 
-// toolOf parses a tool that the client runs. Tools that Anthropic's servers run have types of their
-// own.
-func toolOf(in *strict.Reading, at string, raw json.RawMessage) (*chatv1.Tool, error) {
-	fields, err := strict.Object(at, raw)
-	if err != nil {
-		return nil, err
-	}
-	if raw, ok := fields["type"]; ok && !strict.Null(raw) {
-		kind, err := strict.String(at+".type", raw)
-		if err != nil {
-			return nil, err
-		}
-		if kind != "custom" {
-			return nil, streamerr.InvalidParam(at+".type", "%s.type is %q; only custom tools are supported", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+// leaveTool leaves out a tool that Anthropic's servers run or describe. Its type is the kind with a date.
+func (m *message) leaveTool(at, kind string) error {
+	m.tools.searched = m.tools.searched || strings.HasPrefix(kind, toolSearch)
+	for _, known := range serverTools {
+		if kind == known || strings.HasPrefix(kind, known+"_2") {
+			return m.in.Unsupported(at + "." + known)
 		}
 	}
+	return m.in.Unsupported(at)
+}
+
+// toolOf parses a tool that the client runs.
+func toolOf(in *strict.Reading, at string, fields map[string]json.RawMessage) (tool, error) {
+	b := block{in: in, at: at, fields: fields}
 	// A required call is always strict, other calls never are, and arguments are always streamed.
-	if err := in.Only(at, fields, "type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers"); err != nil {
-		return nil, err
+	err := in.Only(at, fields, "type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers", "input_examples")
+	if err != nil {
+		return tool{}, err
 	}
-	if raw, ok := fields["defer_loading"]; ok && !strict.Null(raw) {
-		if deferred, err := strict.Boolean(at+".defer_loading", raw); err != nil || deferred {
-			return nil, streamerr.InvalidParam(at+".defer_loading", "%s.defer_loading must be false: the prompt holds all tools", at).WithCode(streamerr.CodeUnsupportedValue)
+	if !strict.Empty(fields["input_examples"]) {
+		if err := in.Unsupported(at + ".input_examples"); err != nil {
+			return tool{}, err
 		}
 	}
-	if raw, ok := fields["allowed_callers"]; ok && !strict.Null(raw) {
+	read := tool{Tool: &chatv1.Tool{}, at: at}
+	if raw := fields["defer_loading"]; len(raw) > 0 && !strict.Null(raw) {
+		if read.deferred, err = strict.Boolean(at+".defer_loading", raw); err != nil {
+			return tool{}, err
+		}
+	}
+	if raw := fields["allowed_callers"]; !strict.Empty(raw) {
 		if callers, err := strict.Strings(at+".allowed_callers", raw); err != nil || !slices.Equal(callers, []string{"direct"}) {
-			return nil, streamerr.InvalidParam(at+".allowed_callers", `%s.allowed_callers must be ["direct"]: only the model calls tools`, at).WithCode(streamerr.CodeUnsupportedValue)
+			if err := in.Unsupported(at + ".allowed_callers"); err != nil { // only the model calls tools
+				return tool{}, err
+			}
 		}
 	}
-	tool := &chatv1.Tool{}
-	if tool.Name, err = strict.Member(at, "name", fields); err != nil {
-		return nil, err
+	if read.Name, err = strict.Member(at, "name", fields); err != nil {
+		return tool{}, err
 	}
-	if raw, ok := fields["description"]; ok && !strict.Null(raw) {
-		if tool.Description, err = strict.String(at+".description", raw); err != nil {
-			return nil, err
-		}
+	if read.Description, err = b.optional("description"); err != nil {
+		return tool{}, err
 	}
 	raw, ok := fields["input_schema"]
 	if !ok {
-		return nil, streamerr.InvalidParam(at+".input_schema", "%s.input_schema is missing", at).WithCode(streamerr.CodeMissing)
+		return tool{}, streamerr.InvalidParam(at+".input_schema", "%s.input_schema is missing", at).WithCode(streamerr.CodeMissing)
 	}
-	tool.Parameters, err = strict.Compact(at+".input_schema", raw)
-	return tool, err
+	read.Parameters, err = strict.Compact(at+".input_schema", raw)
+	return read, err
+}
+
+// offer adds the tools of the prompt to the request: all but the deferred ones that nothing names
+// yet. A deferred tool must not get lost: if nothing but a search on Anthropic's servers could find
+// it, the prompt has it.
+func (m *message) offer() {
+	lost := m.tools.searched || !slices.ContainsFunc(m.tools.all, func(t tool) bool { return !t.deferred })
+	chosen := m.request.GetToolChoice().GetName()
+	for _, t := range m.tools.all {
+		if name := t.GetName(); !t.deferred || lost || m.tools.named[name] || name == chosen {
+			m.request.Tools, m.toolsAt = append(m.request.Tools, t.Tool), append(m.toolsAt, t.at)
+		}
+	}
+	m.tools = tools{}
 }
 
 var toolModes = map[string]chatv1.ToolMode{
@@ -78,6 +133,9 @@ var toolModes = map[string]chatv1.ToolMode{
 }
 
 func setToolChoice(m *message, param string, raw json.RawMessage) error {
+	if strict.Empty(raw) {
+		return nil
+	}
 	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -18,7 +19,7 @@ import (
 var begin = calltest.Started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
 
 const messageStart = `event: message_start
-data: {"type":"message_start","message":{"id":"msg_s","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}}
+data: {"type":"message_start","message":{"id":"msg_s","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}}
 
 `
 
@@ -42,7 +43,7 @@ content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"tex
 content_block_stop {"type":"content_block_stop","index":0}
 message_delta {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":3}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"text","text":"He\"y\"\n"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":3}}`,
+		whole: `"content":[{"type":"text","text":"He\"y\"\n"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":3,"service_tier":"standard"}}`,
 	},
 	"reasoning, text and calls": {
 		items: []*chatv1.GenerateResponse{
@@ -68,7 +69,7 @@ content_block_delta {"type":"content_block_delta","index":3,"delta":{"type":"inp
 content_block_stop {"type":"content_block_stop","index":3}
 message_delta {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2}}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"f","input":{"city":"Paris"}},{"type":"tool_use","id":"b","name":"g","input":{}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2}}}`,
+		whole: `"content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"f","input":{"city":"Paris"}},{"type":"tool_use","id":"b","name":"g","input":{}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9,"output_tokens_details":{"thinking_tokens":2},"service_tier":"standard"}}`,
 	},
 	"reasoning that is left out": {
 		body: `,"thinking":{"type":"adaptive","display":"omitted"}`,
@@ -81,13 +82,13 @@ content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"sig
 content_block_stop {"type":"content_block_stop","index":0}
 message_delta {"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"thinking","thinking":"","signature":"s"}],"stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
+		whole: `"content":[{"type":"thinking","thinking":"","signature":"s"}],"stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}`,
 	},
 	"nothing before a stop sequence": {
 		items: []*chatv1.GenerateResponse{calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedStop: "###"})},
 		events: `message_delta {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"###"},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[],"stop_reason":"stop_sequence","stop_sequence":"###","usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
+		whole: `"content":[],"stop_reason":"stop_sequence","stop_sequence":"###","usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}`,
 	},
 	"arguments that are not JSON": {
 		items: []*chatv1.GenerateResponse{
@@ -99,7 +100,7 @@ content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"inp
 content_block_stop {"type":"content_block_stop","index":0}
 message_delta {"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x"}}],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
+		whole: `"content":[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x"}}],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,"service_tier":"standard"}}`,
 	},
 }
 
@@ -218,10 +219,46 @@ func TestLongPromptHasTheWordsOfAnthropic(t *testing.T) {
 	}
 }
 
-func TestAnotherVersionIsRefused(t *testing.T) {
-	for version, ok := range map[string]bool{"": true, "2023-06-01": true, "2026-10-21": true, "2023-01-01": false} {
-		if err := anthropic.CheckVersion(version); (err == nil) != ok {
-			t.Errorf("%q: %v", version, err)
+// TestEveryVersionIsServed: an unknown version is answered as a known one, and named.
+func TestEveryVersionIsServed(t *testing.T) {
+	for version, c := range map[string]struct {
+		left         string
+		ok, strictly bool
+	}{
+		"": {ok: true, strictly: true}, "2023-06-01": {ok: true, strictly: true}, "2026-10-21": {ok: true, strictly: true},
+		"2023-01-01": {left: "anthropic-version", ok: true}, "2031-02-28": {left: "anthropic-version", ok: true}, "newest": {}, "2026-13-01": {},
+	} {
+		in := &strict.Reading{}
+		if err := anthropic.CheckVersion(version, in); (err == nil) != c.ok || in.Header() != c.left {
+			t.Errorf("%q: %v, left out: %s", version, err, in.Header())
+		}
+		if err := anthropic.CheckVersion(version, &strict.Reading{Strict: true}); (err == nil) != c.strictly {
+			t.Errorf("%q, strictly: %v", version, err)
+		}
+	}
+}
+
+// TestAThreadIsRefusedSoThatTheSDKSendsTheWholeConversation checks error.details, by which the SDK
+// repeats a request without its thread.
+func TestAThreadIsRefusedSoThatTheSDKSendsTheWholeConversation(t *testing.T) {
+	_, err := anthropic.Parse([]byte(`{`+hi+`,"thread":{"type":"create"},"tools":[{"name":"get","input_schema":{"type":"object"}}]}`), nil)
+	_, body := anthropic.Form.Refusal(http.StatusBadRequest, streamerr.As(err), "s")
+	if !strings.Contains(string(body), `,"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}},"request_id":"s"`) || !json.Valid(body) {
+		t.Errorf("%s", body)
+	}
+}
+
+func TestModelsHaveAnthropicsForm(t *testing.T) {
+	all := []*chatv1.Model{{Id: "a", Created: 1700000000, ContextLength: 4096}, {Id: "b"}}
+	const a = `{"type":"model","id":"a","display_name":"a","created_at":"2023-11-14T22:13:20Z","max_input_tokens":4096,"max_tokens":4096}`
+	const b = `{"type":"model","id":"b","display_name":"b","created_at":"1970-01-01T00:00:00Z","max_input_tokens":0,"max_tokens":0}`
+	for got, want := range map[string]string{
+		string(anthropic.Models(all)):   `{"data":[` + a + `,` + b + `],"has_more":false,"first_id":"a","last_id":"b"}`,
+		string(anthropic.Models(nil)):   `{"data":[],"has_more":false,"first_id":null,"last_id":null}`,
+		string(anthropic.Model(all[0])): a,
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -326,7 +326,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/responses", e.answer(responses.Parser(e.config.StoreResponses)))
 	e.prepareDialogues(g)
 	h.GET("/v1/responses", e.dialogues.Handle)
-	h.POST("/v1/messages", e.desk.Version, e.answer(anthropic.Parse))
+	h.POST("/v1/messages", e.answer(anthropic.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{

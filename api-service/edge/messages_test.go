@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -107,12 +108,14 @@ func TestMessagesThatAreRefusedHaveAStatus(t *testing.T) {
 		kind, reason                      string
 	}{
 		"a field":      {"POST", "/v1/messages", messages("x", `,"n":2`), "", "", 400, "invalid_request_error", "invalid"},
-		"a version":    {"POST", "/v1/messages", messages("x", ""), "anthropic-version", "2023-01-01", 400, "invalid_request_error", "invalid"},
+		"a version":    {"POST", "/v1/messages", messages("x", ""), "anthropic-version", "newest", 400, "invalid_request_error", "invalid"},
+		"a thread":     {"POST", "/v1/messages?beta=true", messages("x", `,"thread":{"type":"create"}`), "whence-strict", "0", 400, "invalid_request_error", "invalid"},
 		"a long body":  {"POST", "/v1/messages", messages(strings.Repeat("x", 20000), ""), "", "", 413, "request_too_large", "invalid"},
 		"a method":     {"GET", "/v1/messages", "", "", "", 405, "invalid_request_error", "invalid"},
-		"a count":      {"POST", "/v1/messages/count_tokens", messages("x", ""), "", "", 400, "invalid_request_error", "invalid"},
-		"its version":  {"POST", "/v1/messages/count_tokens", "{}", "anthropic-version", "2023-01-01", 400, "invalid_request_error", "invalid"},
+		"a count":      {"POST", "/v1/messages/count_tokens", messages("x", `,"novelty":1`), "", "", 400, "invalid_request_error", "invalid"},
+		"its version":  {"POST", "/v1/messages/count_tokens", "{}", "anthropic-version", "newest", 400, "invalid_request_error", "invalid"},
 		"a lower path": {"POST", "/v1/messages/batches", "{}", "", "", 404, "not_found_error", "not_found"},
+		"a model":      {"GET", "/v1/models/none", "", "anthropic-version", "2023-06-01", 404, "not_found_error", "not_found"},
 	} {
 		var headers []string
 		if request.header != "" {
@@ -123,6 +126,22 @@ func TestMessagesThatAreRefusedHaveAStatus(t *testing.T) {
 			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
 		}
 		wantError(t, whole(t, resp), request.kind, request.reason, "api-service")
+	}
+}
+
+func TestModelsHaveTheFormOfTheClientsAPI(t *testing.T) {
+	url, _ := start(t, nil)
+	for path, want := range map[string]string{
+		"/v1/models":       `^{"data":\[({"type":"model","id":"[^"]+","display_name":"[^"]+","created_at":"[0-9-]+T[0-9:]+Z","max_input_tokens":\d+,"max_tokens":\d+},?)+\],"has_more":false,"first_id":"[^"]+","last_id":"[^"]+"}$`,
+		"/v1/models/org/m": `^{"type":"model","id":"org/m","display_name":"org/m",`,
+	} {
+		resp := ask(t, http.MethodGet, url+path, "", "anthropic-version", "2023-06-01", "x-api-key", "k")
+		if body := whole(t, resp); !regexp.MustCompile(want).MatchString(body) || resp.Header.Get("request-id") == "" {
+			t.Errorf("%s: %s", path, body)
+		}
+		if body := whole(t, ask(t, http.MethodGet, url+path, "")); !strings.Contains(body, `"object":"model"`) {
+			t.Errorf("%s of OpenAI's API: %s", path, body)
+		}
 	}
 }
 
@@ -151,13 +170,18 @@ func TestASilentMessageIsPinged(t *testing.T) {
 // fields, and never a value. A strict service, and a strict request, refuse them.
 func TestFieldsThatCannotBeHonouredAreLeftOutAndTold(t *testing.T) {
 	for path, c := range map[string]struct{ body, ignored string }{
-		"/v1/messages":         {messages("start m end x", `,"container":"secret-7","novelty":"secret-7"`), "container, novelty"},
-		"/v1/chat/completions": {`{"model":"m","prediction":{"content":"secret-7"},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`, "novelty, prediction"},
-		"/generate":            {`{"model":"m","text":"x","novelty":1}`, "novelty"},
-		"/v1/streams":          {`{"model":"m","messages":[{"role":"user","novelty":{"novelty":"secret-7"},"content":"start m end x"}]}`, "messages[].novelty"},
+		"/v1/messages?beta=true": {messages("start m end x", `,"tools":[{"type":"web_search_20250305","name":"web_search"}]`), "anthropic-version, tools[].web_search"},
+		"/v1/messages":           {messages("start m end x", `,"container":"secret-7","novelty":"secret-7"`), "container, novelty"},
+		"/v1/chat/completions":   {`{"model":"m","prediction":{"content":"secret-7"},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`, "novelty, prediction"},
+		"/generate":              {`{"model":"m","text":"x","novelty":1}`, "novelty"},
+		"/v1/streams":            {`{"model":"m","messages":[{"role":"user","novelty":{"novelty":"secret-7"},"content":"start m end x"}]}`, "messages[].novelty"},
 	} {
 		url, _ := start(t, func(*edge.Config) {})
-		resp := ask(t, http.MethodPost, url+path, c.body)
+		var version []string
+		if strings.HasPrefix(c.ignored, "anthropic-version") {
+			version = []string{"anthropic-version", "2024-02-29"}
+		}
+		resp := ask(t, http.MethodPost, url+path, c.body, version...)
 		body := whole(t, resp)
 		if got := resp.Header.Get("whence-ignored"); resp.StatusCode/100 != 2 || got != c.ignored {
 			t.Errorf("%s: %d %s, and left out are %q", path, resp.StatusCode, body, got)

@@ -141,10 +141,10 @@ func (r *Reading) Header() string {
 	return line.String()
 }
 
-// Empty reports whether a value is null, or the zero value of its type.
+// Empty reports whether a value is missing, null, or the zero value of its type.
 func Empty(raw json.RawMessage) bool {
 	switch string(raw) {
-	case "null", `""`, "false", "0", "0.0":
+	case "", "null", `""`, "false", "0", "0.0":
 		return true
 	}
 	return len(raw) > 1 && (raw[0] == '[' || raw[0] == '{') && blank(raw[1:len(raw)-1])

@@ -26,15 +26,19 @@ type Table[T any] struct {
 
 // And returns a table with the fields of both.
 func (t Table[T]) And(more Table[T]) Table[T] {
-	more.Honoured, more.Refused = maps.Clone(more.Honoured), maps.Clone(more.Refused)
-	if more.Refused == nil {
-		more.Refused = map[string]string{}
-	}
-	maps.Copy(more.Honoured, t.Honoured)
-	maps.Copy(more.Refused, t.Refused)
+	more.Honoured, more.Refused = both(t.Honoured, more.Honoured), both(t.Refused, more.Refused)
 	more.Ignored = slices.Concat(t.Ignored, more.Ignored)
 	more.Unsupported = slices.Concat(t.Unsupported, more.Unsupported)
 	return more
+}
+
+func both[V any](a, b map[string]V) map[string]V {
+	all := maps.Clone(a)
+	if all == nil {
+		return maps.Clone(b)
+	}
+	maps.Copy(all, b)
+	return all
 }
 
 // Parse calls, for every honoured field that is not null, the setter of its name, in the order of

@@ -1,9 +1,9 @@
 package exchange
 
 import (
-	"context"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/protocol"
@@ -15,8 +15,22 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Form returns the form of the API that a request's path belongs to.
-func Form(c *app.RequestContext) *call.Form { return form.Of(string(c.Path())) }
+// Form returns the form of the API that a request belongs to. The list of models belongs to the API
+// of its client.
+func Form(c *app.RequestContext) *call.Form {
+	path := string(c.Path())
+	if (path == modelsPath || strings.HasPrefix(path, modelsPath+"/")) && SpeaksAnthropic(c) {
+		return &anthropic.Form
+	}
+	return form.Of(path)
+}
+
+const modelsPath = "/v1/models"
+
+// SpeaksAnthropic reports whether a request comes from a client of Anthropic's API.
+func SpeaksAnthropic(c *app.RequestContext) bool {
+	return len(c.GetHeader(anthropic.VersionHeader)) > 0
+}
 
 // keyHeader is the header in which clients of Anthropic's API send a key.
 const keyHeader = "x-api-key"
@@ -52,15 +66,4 @@ func respond(r *protocol.Response, status int, body []byte) {
 	r.SetStatusCode(status)
 	r.Header.SetContentType("application/json")
 	r.AppendBody(body)
-}
-
-// Version is middleware that refuses requests for unsupported versions of Anthropic's API.
-func (d *Desk) Version(ctx context.Context, c *app.RequestContext) {
-	if err := anthropic.CheckVersion(string(c.GetHeader(anthropic.VersionHeader))); err != nil {
-		ID(c)
-		c.Abort()
-		d.Refuse(c, err)
-		return
-	}
-	c.Next(ctx)
 }

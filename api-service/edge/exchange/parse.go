@@ -5,6 +5,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -29,7 +30,14 @@ func Parse[In any](d *Desk, c *app.RequestContext, body []byte, parse func(body 
 		var none In
 		return none, streamerr.InvalidParam(StrictHeader, "%s is %.32q; it must be 0 or 1", StrictHeader, asked)
 	}
-	in, err := parse(body, reading)
+	var in In
+	var err error
+	if Form(c) == &anthropic.Form {
+		err = anthropic.CheckVersion(string(c.GetHeader(anthropic.VersionHeader)), reading)
+	}
+	if err == nil {
+		in, err = parse(body, reading)
+	}
 	left := reading.Left()
 	if len(left) == 0 {
 		return in, err

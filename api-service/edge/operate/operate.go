@@ -33,7 +33,7 @@ func (o *Operator) Routes(h *server.Hertz) {
 	h.GET("/v1/workers", o.workers)
 	h.POST("/tokenize", o.tokenize)
 	h.POST("/detokenize", o.detokenize)
-	h.POST("/v1/messages/count_tokens", o.Version, o.countTokens)
+	h.POST("/v1/messages/count_tokens", o.countTokens)
 	h.GET("/v1/models", o.models)
 	h.GET("/v1/models/*id", o.model)
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // probes may use either

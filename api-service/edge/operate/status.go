@@ -11,6 +11,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -35,6 +36,10 @@ func (o *Operator) models(ctx context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
+	if exchange.SpeaksAnthropic(c) {
+		exchange.JSON(c, anthropic.Models(models))
+		return
+	}
 	exchange.JSON(c, openai.Models(models))
 }
 
@@ -47,9 +52,13 @@ func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 		return
 	}
 	id := strings.TrimPrefix(c.Param("id"), "/")
+	encode := openai.Model
+	if exchange.SpeaksAnthropic(c) {
+		encode = anthropic.Model
+	}
 	for _, m := range models {
 		if m.GetId() == id || slices.Contains(m.GetAliases(), id) {
-			exchange.JSON(c, openai.Model(m))
+			exchange.JSON(c, encode(m))
 			return
 		}
 	}

@@ -1,0 +1,97 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/strict"
+)
+
+// foreign are the kinds of blocks that templates have no place for.
+var foreign = []string{
+	"advisor_tool_result", "bash_code_execution_tool_result", "code_execution_tool_result", "compaction", "container_upload", "document", "fallback", "image",
+	"mcp_tool_result", "mcp_tool_use", "redacted_thinking", "search_result", "server_tool_use", "text_editor_code_execution_tool_result", "thinking",
+	"tool_search_tool_result", "tool_use", "web_fetch_tool_result", "web_search_tool_result",
+}
+
+// leave names a block that is left out, or that the model sees only as a text.
+func (b *block) leave() error {
+	if slices.Contains(foreign, b.kind) {
+		return b.in.Unsupported(b.at + "." + b.kind)
+	}
+	return b.in.Unsupported(b.at)
+}
+
+// converted returns the text that stands for a block in the prompt, "" for a block that says nothing to the model.
+// refer is called with the tools that the block refers to.
+func (b *block) converted(refer func(tool string)) string {
+	words := strings.Join(readable(nil, b.fields, refer), "\n")
+	switch b.kind {
+	case "redacted_thinking", "thinking", "fallback":
+		return ""
+	case "", "search_result", "compaction":
+		return words
+	case "tool_use", "server_tool_use", "mcp_tool_use":
+		name, _ := b.optional("name")
+		return "[" + strings.TrimSpace(name+" "+compact(b.fields["input"])) + "]"
+	case "document":
+		if !slices.Contains([]string{"text", "content"}, sourceKind(b.fields["source"])) {
+			return strings.TrimSuffix("[document omitted: "+words, ": ") + "]"
+		}
+		return words
+	case "container_upload":
+		return "[file omitted]"
+	}
+	kind := strict.Printable(b.kind)
+	if words == "" {
+		return "[" + kind + " omitted]"
+	}
+	return "[" + kind + "]\n" + words
+}
+
+// sourceKind returns the type of the source of a document, or "".
+func sourceKind(raw json.RawMessage) string {
+	var source struct{ Type string }
+	_ = json.Unmarshal(raw, &source) // a source of another form has no type
+	return source.Type
+}
+
+// readableMembers are the members of blocks that people can read, in the order in which they are
+// shown. All others are identifiers, encrypted or encoded.
+var readableMembers = []string{"error_code", "title", "context", "url", "source", "text", "stdout", "stderr", "content", "tool_name", "tool_references"}
+
+// readable appends the texts within an object to all. refer is called with the names of tools.
+func readable(all []string, fields map[string]json.RawMessage, refer func(tool string)) []string {
+	if string(fields["type"]) == `"text"` && fields["data"] != nil { // the source of a document
+		return readableValue(all, fields["data"], refer)
+	}
+	for _, name := range readableMembers {
+		if raw := fields[name]; len(raw) > 0 {
+			if tool, err := strict.String(name, raw); err == nil && name == "tool_name" {
+				refer(tool)
+			}
+			all = readableValue(all, raw, refer)
+		}
+	}
+	return all
+}
+
+func readableValue(all []string, raw json.RawMessage, refer func(tool string)) []string {
+	switch raw[0] {
+	case '"':
+		if text, err := strict.String("", raw); err == nil && text != "" {
+			all = append(all, text)
+		}
+	case '[':
+		items, _ := strict.Array("", raw) // the body is valid
+		for _, item := range items {
+			all = readableValue(all, item, refer)
+		}
+	case '{':
+		if fields, err := strict.Object("", raw); err == nil {
+			all = readable(all, fields, refer)
+		}
+	}
+	return all
+}
