@@ -15,7 +15,7 @@ import (
 // a count is the same on every machine. Raise one only with a reason.
 const (
 	maxTestBinaries = 200 // packages with tests: each is compiled and linked
-	maxE2EFunctions = 200 // tests of e2e that do not belong to the full tier
+	maxE2EFunctions = 150 // tests of e2e that do not belong to the full tier
 )
 
 // TestSuiteIsBounded counts what the short tier runs.

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,8 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/lab"
+	streamstory "github.com/whence-dev/whence/api-service/story"
 )
 
 var (
@@ -119,26 +116,16 @@ func (s *failoverStage) play(t *testing.T, r *result) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	w := &whence{topology: separate, api: api.listening(t), http: &http.Client{Transport: transport, Timeout: hangGuard}}
-	polltest.Eventually(t, "all workers are healthy", func() bool {
-		var models struct {
-			Data []struct{ Workers struct{ Healthy int } }
-		}
-		resp, err := w.http.Get(w.url("/v1/models"))
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return json.NewDecoder(resp.Body).Decode(&models) == nil && len(models.Data) == 1 && models.Data[0].Workers.Healthy == len(workers)
-	})
+	w.awaitUsed(t, len(workers))
 	y, temperature := s.plays.add(r.faults)
 	want := r.expect(r.variant, r.mode)
 	saws := []string{}
 	for i := range max(1, r.requests) {
 		id := fmt.Sprintf("failover-%v-%d", temperature, i)
-		seen := request(t, w, temperature, r.mode, id)
+		seen := w.see(t, temperature, r.mode, id)
 		r.wrong = append(r.wrong, seen.compare(&want, r.mode)...)
 		if want.full {
-			r.wrong = append(r.wrong, failoverStoryOf(t, w, id).compare(seen, &want)...)
+			r.wrong = append(r.wrong, compareStory(w.why(t, id), seen, &want)...)
 		}
 		saws = append(saws, seen.String())
 	}
@@ -155,116 +142,51 @@ func (s *failoverStage) play(t *testing.T, r *result) {
 
 // A sight is a client's view of one answer.
 type sight struct {
-	status    int
-	after     string // Retry-After
-	text      string
-	finish    string
-	usage     *usage
-	errors    []sightError
-	done, cut bool
+	*ending
+	status int
+	after  string // Retry-After
+	cut    bool
 }
 
-// A sightError is an error object, in a body or in a stream.
-type sightError struct {
-	Message, Code string
-	Whence        struct {
-		Reason string
-		Path   []string
-	}
-}
-
-// reason returns the reason of the ending, or the code of an error of the test.
-func (e *sightError) reason() string {
-	if e.Whence.Reason != "" {
-		return e.Whence.Reason
-	}
-	return e.Code
-}
-
-// request requests an answer and reads the whole response.
-func request(t *testing.T, w *whence, temperature float64, mode, id string) *sight {
+// see requests an answer and reads the whole response.
+func (w *whence) see(t *testing.T, temperature float64, mode, id string) *sight {
 	t.Helper()
 	a := ask{"model": model, "temperature": temperature, "max_tokens": 200, "messages": []any{map[string]any{"role": "user", "content": "Tell me."}}}
 	if mode == modeStreamed {
-		a["stream"], a["stream_options"] = true, map[string]any{"include_usage": true}
+		a["stream"] = true
+		usageOf(a)
 	}
 	resp, err := w.send(t, a, id)
 	if err != nil {
-		return &sight{cut: true, errors: []sightError{{Code: "hung", Message: err.Error()}}}
+		return &sight{cut: true, ending: &ending{err: &refusal{Reason: "hung", Message: err.Error()}}}
 	}
-	defer resp.Body.Close()
 	s := &sight{status: resp.StatusCode, after: resp.Header.Get("Retry-After")}
-	body, err := io.ReadAll(resp.Body)
-	s.cut = err != nil
-	if resp.Header.Get("Content-Type") == "text/event-stream" || bytes.HasPrefix(body, []byte("data: ")) {
-		s.readEvents(t, body)
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		l := newLive(resp)
+		defer l.close()
+		for err == nil {
+			_, err = l.next()
+		}
+		s.ending, s.cut = &l.ending, !errors.Is(err, io.EOF)
 		return s
 	}
-	var c struct {
-		completion
-		Error *sightError
-	}
-	if err := json.Unmarshal(body, &c); err != nil {
-		t.Fatalf("%q: %v", body, err)
-	}
-	if c.Error != nil {
-		s.errors = append(s.errors, *c.Error)
-	}
+	c := readAll(t, resp).completion(t)
+	s.ending = &ending{err: c.Error, usage: c.Usage}
 	for _, choice := range c.Choices {
-		s.text, s.finish, s.done = s.text+choice.Message.Content, choice.FinishReason, true
+		s.text.WriteString(choice.Message.Content)
+		s.finish, s.done = choice.FinishReason, true
 	}
-	s.usage = c.Usage
 	return s
-}
-
-func (s *sight) readEvents(t *testing.T, body []byte) {
-	t.Helper()
-	for events := lab.NewEvents(bytes.NewReader(body)); ; {
-		e, err := events.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return
-		case err != nil:
-			s.cut = true
-			return
-		case e.Comment != "":
-			continue
-		case e.Data == lab.Done:
-			s.done = true
-			continue
-		}
-		var c struct {
-			chunk
-			Error *sightError
-		}
-		if err := json.Unmarshal([]byte(e.Data), &c); err != nil {
-			t.Fatalf("%q: %v", e.Data, err)
-		}
-		for _, choice := range c.Choices {
-			if choice.Delta.Content != nil {
-				s.text += *choice.Delta.Content
-			}
-			if choice.FinishReason != nil {
-				s.finish = *choice.FinishReason
-			}
-		}
-		if c.Usage != nil {
-			s.usage = c.Usage
-		}
-		if c.Error != nil {
-			s.errors = append(s.errors, *c.Error)
-		}
-	}
 }
 
 // String returns the text for the table.
 func (s *sight) String() string {
 	switch {
-	case len(s.errors) > 0 && s.status != http.StatusOK:
-		return fmt.Sprintf("%d `%s`", s.status, s.errors[0].reason())
-	case len(s.errors) > 0:
-		return fmt.Sprintf("a part, then `%s`", s.errors[0].reason())
-	case s.finish == "stop" && s.text == referenceText:
+	case s.err != nil && s.status != http.StatusOK:
+		return fmt.Sprintf("%d `%s`", s.status, s.err.reason())
+	case s.err != nil:
+		return fmt.Sprintf("a part, then `%s`", s.err.reason())
+	case s.finish == "stop" && s.text.String() == referenceText:
 		return "the full answer"
 	case s.done:
 		return fmt.Sprintf("a part, `%s`", s.finish)
@@ -296,18 +218,15 @@ func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 	}
 	check(s.String() == want.says(mode), "the client saw %s, want %s", s, want.says(mode))
 	check(!s.cut, "the response was cut")
-	check(strings.HasPrefix(referenceText, s.text), "the client read %q, which is not a part of the answer", s.text)
+	check(strings.HasPrefix(referenceText, s.text.String()), "the client read %q, which is not a part of the answer", s.text.String())
 	if want.full || want.finish != "" {
-		check(len(s.errors) == 0 && s.done, "errors %v, [DONE] %t, of an answer that is complete", s.errors, s.done)
+		check(s.err == nil && s.done, "error %+v, [DONE] %t, of an answer that is complete", s.err, s.done)
 		check(s.usage != nil && s.usage.Total == s.usage.Prompt+s.usage.Completion && s.usage.Prompt > 0, "usage %+v", s.usage)
 		return wrong
 	}
-	check(len(s.errors) == 1 && (!s.done || mode == modeWhole), "errors %v, [DONE] %t; want one error and no [DONE]", s.errors, s.done)
-	for _, e := range s.errors {
-		check(len(e.Whence.Path) > 0, "the error names no origin: %+v", e)
-		if want.code != "" {
-			check(e.Code == want.code, "the error has the code %q, want the provider's %q", e.Code, want.code)
-		}
+	check(s.err != nil && len(s.err.Path) > 0 && (!s.done || mode == modeWhole), "error %+v, [DONE] %t; want an error with an origin, and no [DONE]", s.err, s.done)
+	if want.code != "" {
+		check(s.err.code() == want.code, "the error has the code %q, want the provider's %q", s.err.code(), want.code)
 	}
 	if want.after != "" {
 		check(s.after == want.after, "Retry-After is %q, want %q", s.after, want.after)
@@ -315,36 +234,14 @@ func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 	return wrong
 }
 
-// A failoverStory is the story of an answer in GET /v1/streams/{id}.
-type failoverStory struct {
-	Tokens struct{ Generated, Delivered, Wasted int }
-	Hops   []struct {
-		Hop   string
-		Moves []struct{ From, To, Reason string }
-	}
-}
-
-func failoverStoryOf(t *testing.T, w *whence, id string) (s *failoverStory) {
-	t.Helper()
-	resp, err := w.http.Get(w.url("/v1/streams/" + id))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// compare returns the differences between the story of a full answer and its delivery: the usage
+// compareStory returns the differences between the story of a full answer and its delivery: the usage
 // must count each delivered token once, except the token that ended the answer. A move leads back to
 // the same worker only if the first provider must be asked again.
-func (s *failoverStory) compare(seen *sight, want *outcome) (wrong []string) {
-	if u := seen.usage; u != nil && s.Tokens.Delivered != u.Completion && s.Tokens.Delivered+1 != u.Completion {
+func compareStory(s streamstory.Story, seen *sight, want *outcome) (wrong []string) {
+	if u := seen.usage; u != nil && int(s.Tokens.Delivered) != u.Completion && int(s.Tokens.Delivered)+1 != u.Completion {
 		wrong = append(wrong, fmt.Sprintf("the usage has %d tokens, but %d were delivered", u.Completion, s.Tokens.Delivered))
 	}
-	if w := want.wasted; w != [2]int{} && (s.Tokens.Wasted < w[0] || s.Tokens.Wasted > w[1]) {
+	if w := want.wasted; w != [2]int{} && (int(s.Tokens.Wasted) < w[0] || int(s.Tokens.Wasted) > w[1]) {
 		wrong = append(wrong, fmt.Sprintf("the story has %+v, want %d to %d wasted", s.Tokens, w[0], w[1]))
 	}
 	moves := 0

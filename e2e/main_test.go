@@ -17,10 +17,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
@@ -43,7 +46,24 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/bytedance/gopkg/util/gopool.(*worker).run.func1"), // of connections with TTHeader Streaming
 		goleak.Cleanup(func(status int) {
 			_ = os.RemoveAll(binDir) // in the temporary directory anyway
-			os.Exit(status)
+			os.Exit(max(status, bounded()))
 		}),
 	)
+}
+
+// maxProcesses bounds the processes of services and servers that a run of the short tier starts: each
+// costs a part of a second, on any machine. Bounds of other counts are in suite_test.go of the root.
+const maxProcesses = 1000
+
+// bounded prints how many processes this run has started, and returns 1 if they are too many for a whole
+// run of the short tier.
+func bounded() (status int) {
+	n := lab.Launches()
+	fmt.Printf("e2e has started %d processes\n", n)
+	runs, err := strconv.Atoi(flag.Lookup("test.count").Value.String())
+	if whole := flag.Lookup("test.run").Value.String() == "" && !tier.IsFull(); err != nil || !whole || n <= int64(maxProcesses*runs) {
+		return 0
+	}
+	fmt.Printf("a run may start %d processes: let one owner of a fault play it, or let tests share their services\n", maxProcesses)
+	return 1
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-
 	"github.com/whence-dev/whence/internal/polltest"
 )
 

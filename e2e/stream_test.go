@@ -92,6 +92,9 @@ func (l *live) next() (chunk, error) {
 	if c.Usage != nil {
 		l.usage = c.Usage
 	}
+	if c.Error != nil && l.err != nil {
+		return c, fmt.Errorf("event %q is a second error", e.Data)
+	}
 	if c.Error != nil {
 		l.err = c.Error
 	}

@@ -17,10 +17,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // Patience bounds every wait.
-const Patience = 2 * time.Minute
+const Patience = loopback.Patience
 
 // outputWithin bounds the time after the end of a program in which its output is read: a child of it may
 // hold the output open.
@@ -53,6 +55,12 @@ type Run struct {
 	ordered  atomic.Bool // Terminate or Kill was called
 }
 
+// launches counts the runs of this process.
+var launches atomic.Int64
+
+// Launches returns the number of processes that this process has started.
+func Launches() int64 { return launches.Load() }
+
 // Start starts a program. With an error, it returns the process only if it runs.
 func Start(c Command) (*Process, error) {
 	p := &Process{Command: c}
@@ -78,6 +86,7 @@ func (p *Process) Launch() error {
 	if err := r.cmd.Start(); err != nil {
 		return fmt.Errorf("%s does not start: %w", p.Name, err)
 	}
+	launches.Add(1)
 	go func() {
 		_ = r.cmd.Wait() // the status is in ProcessState
 		close(r.exited)

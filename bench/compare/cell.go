@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	openWithin = 60 * time.Second
-	settling   = 200 * time.Millisecond
+	settling = 200 * time.Millisecond
 	// openClients is the maximum number of concurrent requests of an open loop.
 	openClients = 500
 )
@@ -91,7 +90,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 	if s.ttft {
 		probes = load.NewRecorder()
 		l := load.Open(ctx, r.addr, ttftRate, openClients, probes, func() load.Request { return load.Request{Tokens: 1, Prompt: shortPrompt} })
-		pause(ctx, window)
+		lab.Pause(ctx, window)
 		l.Stop()
 	}
 	b.leave(ctx, c, rec, loads)
@@ -126,7 +125,7 @@ func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Rec
 	}
 	begun := time.Now()
 	b.leave(ctx, c, rec, loads)
-	pause(ctx, settling)
+	lab.Pause(ctx, settling)
 	c.Seconds = time.Since(begun).Seconds()
 	if c.CPU, err = b.spent(r); err != nil {
 		return err
@@ -156,20 +155,11 @@ func (s *scenario) begin(ctx context.Context, addr string, rec *load.Recorder) (
 // open waits until every stream has received its first token, and a moment longer.
 func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 	if s.pace.Prefill == 0 && s.life == 0 {
-		for deadline := time.Now().Add(openWithin); ; pause(ctx, 5*time.Millisecond) {
-			n := rec.Begun()
-			if n >= int64(s.streams) {
-				break
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("only %[2]d of %[1]d streams have begun: %[3]w", s.streams, n, errors.Join(rec.Summary().Errors...))
-			}
+		if err := lab.Await(ctx, "all streams have begun", func() bool { return rec.Begun() >= int64(s.streams) }); err != nil {
+			return fmt.Errorf("only %d of %d streams have begun: %w", rec.Begun(), s.streams, errors.Join(append(rec.Summary().Errors, err)...))
 		}
 	}
-	pause(ctx, max(settling, s.life))
+	lab.Pause(ctx, max(settling, s.life))
 	return nil
 }
 
@@ -239,12 +229,4 @@ func (r *deployment) memory() (total int64, err error) {
 		err = errors.Join(err, e)
 	}
 	return total, err
-}
-
-// pause waits, but not after ctx has ended.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/whence-dev/whence/bench/paced"
 	"github.com/whence-dev/whence/bench/relay"
@@ -122,23 +121,13 @@ func (e *engine) poll(ctx context.Context) (running int, err error) {
 	return s.Running, nil
 }
 
-// idleWithin bounds the wait for streams whose clients have left.
-const idleWithin = 20 * time.Second
-
 // idle waits until no stream runs.
 func (e *engine) idle(ctx context.Context) error {
-	for deadline := time.Now().Add(idleWithin); ; {
-		running, err := e.poll(ctx)
-		if err != nil || running == 0 {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d streams still run %v after their clients have left", running, idleWithin)
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), context.Cause(ctx))
-		}
-	}
+	var failed error
+	err := lab.Await(ctx, "the engine has stopped the streams whose clients have left", func() bool {
+		var running int
+		running, failed = e.poll(ctx)
+		return failed != nil || running == 0
+	})
+	return errors.Join(err, failed)
 }

@@ -2,29 +2,27 @@ package main
 
 import (
 	"math"
-
-	"github.com/whence-dev/whence/bench/rounds"
 )
 
 // A row is the figures of a system in a scenario.
 type row struct {
-	Scenario  string                   `json:"scenario"`
-	System    string                   `json:"system"`
-	Unit      string                   `json:"unit"`      // of Cost: token, request or leave
-	Cost      rounds.Figure            `json:"cost"`      // CPU of the system's processes, in microseconds for each unit
-	Ratio     rounds.Figure            `json:"ratio"`     // Cost, divided by nginx's in the same round
-	Processes map[string]rounds.Figure `json:"processes"` // CPU of each process, in microseconds for each unit
-	Rate      rounds.Figure            `json:"rate"`      // units a second
-	Latency50 rounds.Figure            `json:"latency_p50"`
-	Latency99 rounds.Figure            `json:"latency_p99"`
-	TTFT50    rounds.Figure            `json:"ttft_p50"` // these four in microseconds, less direct's in the same round
-	TTFT99    rounds.Figure            `json:"ttft_p99"`
-	Memory    rounds.Figure            `json:"memory"`   // bytes per open stream
-	Stop50    rounds.Figure            `json:"stop_p50"` // from a departure until the engine's stop, in microseconds
-	Stop99    rounds.Figure            `json:"stop_p99"`
-	StopLast  rounds.Figure            `json:"stop_last"` // from the first departure until the engine's last stop, in microseconds
-	Wasted    rounds.Figure            `json:"wasted"`    // tokens generated per departed client
-	Failed    int64                    `json:"failed"`    // streams, over all rounds
+	Scenario  string            `json:"scenario"`
+	System    string            `json:"system"`
+	Unit      string            `json:"unit"`      // of Cost: token, request or leave
+	Cost      figure            `json:"cost"`      // CPU of the system's processes, in microseconds for each unit
+	Ratio     figure            `json:"ratio"`     // Cost, divided by nginx's in the same round
+	Processes map[string]figure `json:"processes"` // CPU of each process, in microseconds for each unit
+	Rate      figure            `json:"rate"`      // units a second
+	Latency50 figure            `json:"latency_p50"`
+	Latency99 figure            `json:"latency_p99"`
+	TTFT50    figure            `json:"ttft_p50"` // these four in microseconds, less direct's in the same round
+	TTFT99    figure            `json:"ttft_p99"`
+	Memory    figure            `json:"memory"`   // bytes per open stream
+	Stop50    figure            `json:"stop_p50"` // from a departure until the engine's stop, in microseconds
+	Stop99    figure            `json:"stop_p99"`
+	StopLast  figure            `json:"stop_last"` // from the first departure until the engine's last stop, in microseconds
+	Wasted    figure            `json:"wasted"`    // tokens generated per departed client
+	Failed    int64             `json:"failed"`    // streams, over all rounds
 }
 
 // units returns the number of tokens, requests or departures of a cell.
@@ -88,10 +86,10 @@ func rowOf(s *scenario, system string, cells []*cell) row {
 		}
 		return &cell{}
 	}
-	r := row{Scenario: s.name, System: system, Unit: s.unit(), Processes: map[string]rounds.Figure{}}
-	series := map[*rounds.Figure][]float64{}
+	r := row{Scenario: s.name, System: system, Unit: s.unit(), Processes: map[string]figure{}}
+	series := map[*figure][]float64{}
 	processes := map[string][]float64{}
-	add := func(f *rounds.Figure, v float64) { series[f] = append(series[f], v) }
+	add := func(f *figure, v float64) { series[f] = append(series[f], v) }
 	for _, c := range cells {
 		if c.Scenario != s.name || c.System != system {
 			continue
@@ -128,10 +126,10 @@ func rowOf(s *scenario, system string, cells []*cell) row {
 		r.Failed += c.Failed
 	}
 	for f, values := range series {
-		*f = rounds.Of(values)
+		*f = figureOf(values)
 	}
 	for name, values := range processes {
-		r.Processes[name] = rounds.Of(values)
+		r.Processes[name] = figureOf(values)
 	}
 	return r
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
-	"github.com/whence-dev/whence/bench/rounds"
 )
 
 // TestRatiosAreOfOneRound: in a slow hour of the machine the costs of a round are high, but the
@@ -25,19 +24,19 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 		)
 	}
 	got := rowOf(s, "w", cells)
-	if want := (rounds.Figure{Median: 3, Low: 3, High: 3, N: 3}); got.Ratio != want {
+	if want := (figure{Median: 3, Low: 3, High: 3, N: 3}); got.Ratio != want {
 		t.Errorf("the ratio is %+v, want %+v", got.Ratio, want)
 	}
-	if want := (rounds.Figure{Median: 60, Low: 30, High: 300, N: 3}); got.Cost != want {
+	if want := (figure{Median: 60, Low: 30, High: 300, N: 3}); got.Cost != want {
 		t.Errorf("the cost is %+v, want %+v", got.Cost, want)
 	}
-	if want := (rounds.Figure{Median: 20, Low: 10, High: 100, N: 3}); got.Processes["a"] != want {
+	if want := (figure{Median: 20, Low: 10, High: 100, N: 3}); got.Processes["a"] != want {
 		t.Errorf("process a costs %+v, want %+v", got.Processes["a"], want)
 	}
-	if want := (rounds.Figure{Median: 400, Low: 200, High: 2000, N: 3}); got.Latency50 != want {
+	if want := (figure{Median: 400, Low: 200, High: 2000, N: 3}); got.Latency50 != want {
 		t.Errorf("the added latency is %+v, want %+v", got.Latency50, want)
 	}
-	if want := (rounds.Figure{Median: 25, Low: 25, High: 25, N: 3}); got.Rate != want {
+	if want := (figure{Median: 25, Low: 25, High: 25, N: 3}); got.Rate != want {
 		t.Errorf("the rate is %+v, want %+v", got.Rate, want)
 	}
 	if got.Stop50.N != 0 || got.TTFT50.N != 0 || got.Memory.N != 0 {

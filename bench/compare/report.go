@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whence-dev/whence/bench/rounds"
+	page "github.com/whence-dev/whence/bench/trust/report"
 )
 
 // A report holds all measurements of a run.
@@ -96,37 +95,13 @@ func (r *report) publish(o *options, out io.Writer) error {
 	if o.docs == "" {
 		return nil
 	}
-	page, err := os.ReadFile(o.docs)
-	if err != nil {
-		return err
-	}
-	changed, err := replaceSection(string(page), "![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"+text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.docs, err)
-	}
-	return os.WriteFile(o.docs, []byte(changed), 0o644) //nolint:gosec // for everybody to read
-}
-
-// The markers of the section that the command writes.
-const (
-	sectionBegin = "<!-- begin: scripts/bench compare -->"
-	sectionEnd   = "<!-- end: scripts/bench compare -->"
-)
-
-// replaceSection puts text between the markers of a page.
-func replaceSection(page, text string) (string, error) {
-	before, rest, ok := strings.Cut(page, sectionBegin)
-	_, after, ok2 := strings.Cut(rest, sectionEnd)
-	if !ok || !ok2 {
-		return "", errors.New("the page needs the lines " + sectionBegin + " and " + sectionEnd)
-	}
-	return before + sectionBegin + "\n\n" + text + "\n" + sectionEnd + after, nil
+	return page.Replace(o.docs, "compare", "\n![CPU of each system, divided by nginx's](../images/performance.svg)\n\n"+text+"\n")
 }
 
 // A column of a table.
 type column struct {
 	head string
-	of   func(*row) rounds.Figure
+	of   func(*row) figure
 	unit float64 // divisor of the figures
 }
 
@@ -162,18 +137,18 @@ func (r *report) table(b *strings.Builder, rows []row) {
 	unit := rows[0].Unit
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", capital(rows[0].Scenario), capital(r.Says[rows[0].Scenario]))
 	columns := []column{
-		{"CPU per " + unit + ", µs", func(r *row) rounds.Figure { return r.Cost }, 1},
-		{"of nginx's", func(r *row) rounds.Figure { return r.Ratio }, 1},
-		{unit + "s/s", func(r *row) rounds.Figure { return r.Rate }, 1},
-		{"latency p50, ms", func(r *row) rounds.Figure { return r.Latency50 }, milli},
-		{"p99", func(r *row) rounds.Figure { return r.Latency99 }, milli},
-		{"TTFT p50, ms", func(r *row) rounds.Figure { return r.TTFT50 }, milli},
-		{"p99", func(r *row) rounds.Figure { return r.TTFT99 }, milli},
-		{"memory per stream, KiB", func(r *row) rounds.Figure { return r.Memory }, kibi},
-		{"stop p50, ms", func(r *row) rounds.Figure { return r.Stop50 }, milli},
-		{"p99", func(r *row) rounds.Figure { return r.Stop99 }, milli},
-		{"last stop, ms", func(r *row) rounds.Figure { return r.StopLast }, milli},
-		{"wasted tokens per departure", func(r *row) rounds.Figure { return r.Wasted }, 1},
+		{"CPU per " + unit + ", µs", func(r *row) figure { return r.Cost }, 1},
+		{"of nginx's", func(r *row) figure { return r.Ratio }, 1},
+		{unit + "s/s", func(r *row) figure { return r.Rate }, 1},
+		{"latency p50, ms", func(r *row) figure { return r.Latency50 }, milli},
+		{"p99", func(r *row) figure { return r.Latency99 }, milli},
+		{"TTFT p50, ms", func(r *row) figure { return r.TTFT50 }, milli},
+		{"p99", func(r *row) figure { return r.TTFT99 }, milli},
+		{"memory per stream, KiB", func(r *row) figure { return r.Memory }, kibi},
+		{"stop p50, ms", func(r *row) figure { return r.Stop50 }, milli},
+		{"p99", func(r *row) figure { return r.Stop99 }, milli},
+		{"last stop, ms", func(r *row) figure { return r.StopLast }, milli},
+		{"wasted tokens per departure", func(r *row) figure { return r.Wasted }, 1},
 	}
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return !slices.ContainsFunc(rows, func(r row) bool { return c.of(&r).N > 0 })
@@ -190,7 +165,7 @@ func (r *report) table(b *strings.Builder, rows []row) {
 		}
 		fmt.Fprintf(b, "| %s |", name)
 		for _, c := range columns {
-			fmt.Fprintf(b, " %s |", c.of(&rows[i]).Text(c.unit))
+			fmt.Fprintf(b, " %s |", c.of(&rows[i]).text(c.unit))
 		}
 		b.WriteString("\n")
 	}
@@ -201,7 +176,7 @@ func (r *report) table(b *strings.Builder, rows []row) {
 		}
 		b.WriteString(rows[i].System + ":")
 		for _, name := range slices.Sorted(maps.Keys(rows[i].Processes)) {
-			fmt.Fprintf(b, " %s %s", name, rounds.Short(rows[i].Processes[name].Median))
+			fmt.Fprintf(b, " %s %s", name, short(rows[i].Processes[name].Median))
 		}
 	}
 	b.WriteString(".\n")

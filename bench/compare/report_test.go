@@ -4,30 +4,15 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/whence-dev/whence/bench/rounds"
 )
-
-func TestSectionIsReplacedAndTheRestKept(t *testing.T) {
-	page := "# Performance\n\n" + sectionBegin + "\nold\n" + sectionEnd + "\n\nNotes.\n"
-	got, err := replaceSection(page, "new\n")
-	if want := "# Performance\n\n" + sectionBegin + "\n\nnew\n\n" + sectionEnd + "\n\nNotes.\n"; err != nil || got != want {
-		t.Errorf("%v: %q", err, got)
-	}
-	for _, bad := range []string{"", sectionBegin, sectionEnd + sectionBegin} {
-		if _, err := replaceSection(bad, "new"); err == nil {
-			t.Errorf("%q has no markers, but was changed", bad)
-		}
-	}
-}
 
 func TestTablesShowTheMeasurements(t *testing.T) {
 	r := report{
 		Machine: "M", Commit: "c", Date: time.Unix(0, 0).UTC(), Rounds: 3, Window: time.Second,
 		LeftOut: map[string]string{"HAProxy": "not installed\nreally"}, Says: map[string]string{"spread": "200 streams"},
 		Rows: []row{
-			{Scenario: "spread", System: directName, Unit: "token", Latency50: rounds.Figure{Median: 1500, Low: 1000, High: 2000, N: 3}},
-			{Scenario: "spread", System: "nginx", Unit: "token", Cost: rounds.Figure{Median: 20, Low: 19, High: 21, N: 3}, Ratio: rounds.Figure{Median: 1, Low: 1, High: 1, N: 3}, Latency50: rounds.Figure{Median: 340, Low: 300, High: 400, N: 3}, Processes: map[string]rounds.Figure{"nginx": {Median: 20, Low: 19, High: 21, N: 3}}, Failed: 2},
+			{Scenario: "spread", System: directName, Unit: "token", Latency50: figure{Median: 1500, Low: 1000, High: 2000, N: 3}},
+			{Scenario: "spread", System: "nginx", Unit: "token", Cost: figure{Median: 20, Low: 19, High: 21, N: 3}, Ratio: figure{Median: 1, Low: 1, High: 1, N: 3}, Latency50: figure{Median: 340, Low: 300, High: 400, N: 3}, Processes: map[string]figure{"nginx": {Median: 20, Low: 19, High: 21, N: 3}}, Failed: 2},
 		},
 	}
 	got := r.markdown()

@@ -15,6 +15,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
@@ -124,7 +125,7 @@ func (c *options) measure(ctx context.Context, p policy, l load) (r *result, err
 	for _, conv := range l.conversations {
 		if c.together > 0 {
 			places <- struct{}{}
-		} else if !sleep(ctx, r.real(conv.at)-time.Since(begun)) {
+		} else if lab.Pause(ctx, r.real(conv.at)-time.Since(begun)); ctx.Err() != nil {
 			break
 		}
 		all.Go(func() {
@@ -146,17 +147,6 @@ func (r *result) real(simulated time.Duration) time.Duration {
 	return time.Duration(float64(simulated) * r.slow)
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // talk runs one conversation.
 func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
 	said := slices.Clone(c.prefix)
@@ -172,7 +162,7 @@ func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
 			return
 		}
 		said = append(slices.Clip(said), answer...)
-		if !sleep(ctx, r.real(t.think)) {
+		if lab.Pause(ctx, r.real(t.think)); ctx.Err() != nil {
 			return
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/lab"
 	"github.com/whence-dev/whence/llm-worker/worker"
 )
 
@@ -78,7 +79,7 @@ func start(ctx context.Context, c *options, p policy) (*fleet, error) {
 		}
 		return err
 	}}
-	if err := awaitHealthy(ctx, pool, failed); err != nil {
+	if err := awaitHealthy(ctx, pool, failed); err != nil || len(failed) > 0 {
 		return nil, errors.Join(err, f.end())
 	}
 	return f, nil
@@ -86,19 +87,9 @@ func start(ctx context.Context, c *options, p policy) (*fleet, error) {
 
 // awaitHealthy waits until all workers of a pool are healthy, or one has failed. The first event of a
 // worker lists all its blocks, so following a worker late loses nothing.
-func awaitHealthy(ctx context.Context, pool *route.Pool, failed <-chan error) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if healthy, known := pool.Count(); healthy == known {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case err := <-failed:
-			return err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+func awaitHealthy(ctx context.Context, pool *route.Pool, failed chan error) error {
+	return lab.Await(ctx, "all workers are healthy", func() bool {
+		healthy, known := pool.Count()
+		return healthy == known || len(failed) > 0 // end reports the failure
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/whence-dev/whence/bench/trust/reader"
 	"github.com/whence-dev/whence/lab"
 )
 
@@ -92,9 +93,9 @@ func (s *stand) leavePrefill(ctx context.Context, prompt string) (*result, error
 	id := fmt.Sprintf("prefill-%d", time.Now().UnixNano())
 	known := make(chan error, 1)
 	go func() { // waited for below
-		var story streamStory
 		err := lab.Await(reading, "the worker knows of the stream", func() bool {
-			return s.get(reading, "/v1/streams/"+id, &story) == nil && len(story.Hops) == 3
+			told, ok := s.story(reading, id)
+			return ok && len(told.Hops) == 3
 		})
 		if err == nil {
 			time.Sleep(prefillFor)
@@ -154,12 +155,12 @@ func (s *stand) judge(ctx context.Context, row *endingRow, r *result) error {
 	if want == "" {
 		want = "completed"
 	}
-	var story streamStory
-	err := lab.Await(ctx, "the stream has ended on every hop", func() bool {
-		return s.get(ctx, "/v1/streams/"+r.id, &story) == nil && story.State == "ended" && len(story.Hops) == 3 &&
-			!slices.ContainsFunc(story.Hops, func(h hop) bool { return h.Reason == "" })
+	var told reader.Story
+	err := lab.Await(ctx, "the stream has ended on every hop", func() (ok bool) {
+		told, ok = s.story(ctx, r.id)
+		return ok && told.State == "ended" && len(told.Hops) == 3 && !slices.ContainsFunc(told.Hops, func(h reader.HopStory) bool { return h.Reason == "" })
 	})
-	for _, h := range story.Hops {
+	for _, h := range told.Hops {
 		if h.Reason != want && (!row.again || !strings.HasPrefix(h.Hop, "llm-worker")) {
 			err = fmt.Errorf("%s reports %q, and not %q", h.Hop, h.Reason, want)
 		}
@@ -167,17 +168,12 @@ func (s *stand) judge(ctx context.Context, row *endingRow, r *result) error {
 	return err
 }
 
-// A streamStory is the part of GET /v1/streams/{id} that the rows read.
-type streamStory struct {
-	State string
-	Hops  []hop
-}
-
-type hop struct {
-	Hop             string
-	Reason          string
-	StopConfirmedMS *float64 `json:"stop_confirmed_ms"`
-	Moves           []struct{ From, To, Reason string }
+// story reads the story of a stream. It reports false if there is none.
+func (s *stand) story(ctx context.Context, id string) (told reader.Story, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, getWithin)
+	defer cancel()
+	told, err := reader.Tell(ctx, &s.http, s.Edges[0].Addr, id)
+	return told, err == nil
 }
 
 // remove stops a stream by its id.

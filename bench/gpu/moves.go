@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/whence-dev/whence/bench/trust/reader"
 )
 
 // movedTokens is the length of the streams that move.
@@ -92,12 +94,12 @@ func (s *stand) strike(ctx context.Context, prompt func(i int) string) ([]*resul
 func (s *stand) compareMoved(ctx context.Context, name string, got []*result, want [][]uint32) ([]figure, error) {
 	movedN, movedEqual, stayed, stayedEqual, pauses := 0, 0, 0, 0, []float64(nil)
 	for i, r := range got {
-		var story streamStory
-		if err := s.get(ctx, "/v1/streams/"+r.id, &story); err != nil {
-			return nil, err
+		told, ok := s.story(ctx, r.id)
+		if !ok {
+			return nil, fmt.Errorf("there is no story of %s", r.id)
 		}
 		equal := slices.Equal(r.ids, want[i])
-		if slices.ContainsFunc(story.Hops, func(h hop) bool { return len(h.Moves) > 0 }) {
+		if slices.ContainsFunc(told.Hops, func(h reader.HopStory) bool { return len(h.Moves) > 0 }) {
 			movedN++
 			pauses = append(pauses, millis(r.gap))
 			if equal {

@@ -100,14 +100,14 @@ func (s *stand) wasted(ctx context.Context, usual time.Duration) (time.Duration,
 
 // confirmed returns the time in which the worker has confirmed the stop of a stream.
 func (s *stand) confirmed(ctx context.Context, id string) (ms float64, ok bool) {
-	var story streamStory
 	err := lab.Await(ctx, "the stop is confirmed", func() bool {
-		return s.get(ctx, "/v1/streams/"+id, &story) == nil && len(story.Hops) == 3 && story.Hops[2].StopConfirmedMS != nil
+		told, known := s.story(ctx, id)
+		if ok = known && len(told.Hops) == 3 && told.Hops[2].StopConfirmedMS != nil; ok {
+			ms = *told.Hops[2].StopConfirmedMS
+		}
+		return ok
 	})
-	if err != nil {
-		return 0, false
-	}
-	return *story.Hops[2].StopConfirmedMS, true
+	return ms, err == nil
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

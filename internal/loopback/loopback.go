@@ -1,4 +1,5 @@
-// Package loopback picks addresses for servers of tests and measurements.
+// Package loopback has what tests and measurements need of their machine: addresses for servers, and the
+// bound of a wait.
 package loopback
 
 import (
@@ -8,7 +9,12 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 )
+
+// Patience bounds every wait. It is generous: only a failure takes this long, also on a machine that
+// stops for a while.
+const Patience = 2 * time.Minute
 
 // Linux takes the ports of outgoing connections from a range above these. A server that is restarted
 // on one of these ports finds it free.

@@ -6,10 +6,12 @@ package polltest
 import (
 	"testing"
 	"time"
+
+	"github.com/whence-dev/whence/internal/loopback"
 )
 
 // Patience bounds every wait.
-const Patience = 2 * time.Minute
+const Patience = loopback.Patience
 
 // interval is the time between two looks at a condition.
 const interval = time.Millisecond

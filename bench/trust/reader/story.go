@@ -21,9 +21,11 @@ type HopStory struct {
 	Hop, State, Reason string
 	Path               []string
 	Began              time.Time
-	Took               float64 `json:"took_ms"`
-	Received           int     `json:"tokens_in"`
-	Generated          int     `json:"tokens_out"`
+	Took               float64  `json:"took_ms"`
+	Received           int      `json:"tokens_in"`
+	Generated          int      `json:"tokens_out"`
+	StopConfirmedMS    *float64 `json:"stop_confirmed_ms"`
+	Moves              []struct{ From, To, Reason string }
 }
 
 // Over returns when the stream had ended on the hop.
