@@ -35,20 +35,29 @@ func (g *generate) images() (all []image.Source, err error) {
 	return all, err
 }
 
-// imagesOf parses the images of one prompt: null, a string, or an array of strings. SGLang also
-// accepts file names and tensors; here both are refused.
+// imagesOf parses the images of one prompt: null, an image, or an array of images. An image is a
+// string, or an object with a url. SGLang also accepts file names and tensors; here both are refused.
 func imagesOf(param string, raw json.RawMessage, to *chatv1.Prompt) (all []image.Source, err error) {
 	if strict.Null(raw) {
 		return nil, nil
 	}
-	texts, err := strict.Strings(param, raw)
-	if err != nil {
-		return nil, err
+	items := []json.RawMessage{raw}
+	if raw[0] == '[' {
+		if items, err = strict.Array(param, raw); err != nil {
+			return nil, err
+		}
 	}
-	for i, text := range texts {
+	for i, item := range items {
 		at := param
 		if raw[0] == '[' {
 			at = fmt.Sprintf("%s[%d]", param, i)
+		}
+		if fields, err := strict.Object(at, item); err == nil && len(fields["url"]) > 0 {
+			at, item = at+".url", fields["url"]
+		}
+		text, err := strict.String(at, item)
+		if err != nil {
+			return nil, err
 		}
 		source := image.FromURL(at, text)
 		if !strings.HasPrefix(text, "data:") && !strings.Contains(text, "://") {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ type generate struct {
 	logprobs   bool
 	top        uint32
 	withText   bool   // logprobs include the text of tokens
+	adapter    string // instead of the model
 	promptName string // name of the field with the prompts
 	imageData  json.RawMessage
 }
@@ -48,18 +50,28 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 		g.request.Model, err = strict.String(param, raw)
 		return err
 	},
+	"lora_path": setAdapter,
 	"text":      setText,
 	"input_ids": setIDs,
 	"rid":       setRID,
 	"sampling_params": func(g *generate, param string, raw json.RawMessage) error {
+		if strict.Empty(raw) {
+			return nil
+		}
 		fields, err := strict.Object(param, raw)
 		if err != nil {
 			return err
 		}
+		if err := g.spaces(param+"."+spaces, fields[spaces]); err != nil {
+			return err
+		}
+		delete(fields, spaces)
 		return sampling.Parse(prefixed(param, fields), g.request, g.in)
 	},
 	"image_data": func(g *generate, _ string, raw json.RawMessage) error {
-		g.imageData = raw // parsed once the prompts are known
+		if !strict.Empty(raw) {
+			g.imageData = raw // parsed once the prompts are known
+		}
 		return nil
 	},
 	"stream": func(g *generate, param string, raw json.RawMessage) (err error) {
@@ -75,15 +87,63 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 		g.top = uint32(n)
 		return err
 	},
-	"logprob_start_len": func(_ *generate, param string, raw json.RawMessage) error {
-		_, err := strict.Integer(param, raw, -1, -1) // log-probabilities of prompts are not supported
+	"logprob_start_len": func(g *generate, param string, raw json.RawMessage) error {
+		start, err := strict.Integer(param, raw, -1, math.MaxInt32)
+		if err == nil && start >= 0 {
+			err = g.in.Unsupported(param) // log-probabilities of prompts
+		}
 		return err
 	},
 	"return_text_in_logprobs": func(g *generate, param string, raw json.RawMessage) (err error) {
 		g.withText, err = strict.Boolean(param, raw)
 		return err
 	},
-}, Ignored: []string{"log_metrics"}}
+}, Ignored: []string{
+	"background", "bootstrap_host", "bootstrap_pair_key", "bootstrap_port", "bootstrap_room", "conversation_id", "custom_labels", "data_parallel_rank", "extra_key",
+	"log_metrics", "modalities", "no_logs", "priority", "routing_key",
+}, Unsupported: []string{
+	"custom_logit_processor", "lora_id", "return_bytes", "return_entropy", "return_hidden_states", "return_routed_experts", "token_ids_logprob",
+}, Refused: map[string]string{
+	"audio_data":     "is a part of the prompt that no model here takes",
+	"input_embeds":   "is a prompt that no model here takes",
+	"session_params": "continues a prompt that the server keeps, and none is kept here: send the whole prompt instead",
+	"video_data":     "is a part of the prompt that no model here takes",
+}}
+
+// spaces is a sampling parameter whose default alone is honoured.
+const spaces = "spaces_between_special_tokens"
+
+func (g *generate) spaces(param string, raw json.RawMessage) error {
+	if len(raw) == 0 || strict.Null(raw) {
+		return nil
+	}
+	between, err := strict.Boolean(param, raw)
+	if err == nil && !between {
+		err = g.in.Unsupported(param)
+	}
+	return err
+}
+
+// setAdapter parses the name of a LoRA adapter, which is a model here: one for all prompts, or an
+// array with the same one for each.
+func setAdapter(g *generate, param string, raw json.RawMessage) error {
+	names, err := strict.Strings(param, raw)
+	if raw[0] == '[' && err != nil {
+		items, _ := strict.Array(param, raw)
+		if !slices.ContainsFunc(items, func(item json.RawMessage) bool { return !strict.Null(item) }) {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	names = slices.Compact(names)
+	if len(names) > 1 {
+		return streamerr.InvalidParam(param, "%s has several names; one model answers all prompts", param).WithCode(streamerr.CodeUnsupportedValue)
+	}
+	g.adapter = strings.Join(names, "")
+	return nil
+}
 
 // Fields returns how each field of a body is treated: honoured, ignored or refused.
 func Fields() map[string]string { return generateFields.Fields() }
@@ -107,10 +167,13 @@ func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
 	if err := generateFields.Parse(fields, g, in); err != nil {
 		return nil, err
 	}
+	if g.adapter != "" {
+		g.request.Model = g.adapter
+	}
 	if len(g.request.GetPrompts()) == 0 {
 		return nil, streamerr.InvalidParam("text", "there is neither text nor input_ids").WithCode(streamerr.CodeMissing)
 	}
-	if err := g.checkRIDs(); err != nil {
+	if err := g.readRIDs(); err != nil {
 		return nil, err
 	}
 	images, err := g.images()
@@ -132,24 +195,24 @@ func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
 	return c, nil
 }
 
-// checkRIDs refuses invalid stream ids, and lists of the wrong length.
-func (g *generate) checkRIDs() error {
+// readRIDs leaves out ids that cannot name the stream, or its answers: an id must not keep a request
+// from its answer, and the client is told the id that the stream has instead.
+func (g *generate) readRIDs() error {
+	usable := !g.ridList || len(g.rids) == call.Choices(g.request)
 	for i, rid := range g.rids {
-		at := "rid"
-		if g.ridList {
-			at = fmt.Sprintf("rid[%d]", i)
-		}
-		if !stream.ValidID(rid) || slices.Contains(g.rids[:i], rid) {
-			return streamerr.InvalidParam(at, "%s must be 1 to 128 of A-Z a-z 0-9 . _ : -, and appear only once", at)
-		}
+		usable = usable && stream.ValidID(rid) && !slices.Contains(g.rids[:i], rid)
 	}
-	if n := call.Choices(g.request); g.ridList && len(g.rids) != n {
-		return streamerr.InvalidParam("rid", "rid has %d ids, for %d answers", len(g.rids), n)
+	if usable {
+		return nil
 	}
-	return nil
+	g.rids, g.ridList = nil, false
+	return g.in.Unsupported("rid")
 }
 
 func setText(g *generate, param string, raw json.RawMessage) error {
+	if strict.Empty(raw) && g.promptName != "" {
+		return nil
+	}
 	texts, err := strict.Strings(param, raw)
 	if err == nil {
 		err = call.CheckPrompts(param, len(texts))
@@ -165,6 +228,9 @@ func setText(g *generate, param string, raw json.RawMessage) error {
 
 // setIDs parses an array of token ids, or an array of such arrays.
 func setIDs(g *generate, param string, raw json.RawMessage) error {
+	if strict.Empty(raw) {
+		return nil
+	}
 	if raw[0] != '[' {
 		return strict.Mismatch(param, "an array of token ids, or an array of such", raw)
 	}
@@ -203,6 +269,9 @@ func (g *generate) prompts(param string, batch bool) error {
 }
 
 func setRID(g *generate, param string, raw json.RawMessage) (err error) {
+	if strict.Empty(raw) {
+		return nil
+	}
 	g.ridList = raw[0] == '['
 	g.rids, err = strict.Strings(param, raw)
 	return err

@@ -3,6 +3,7 @@ package sglang
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,12 @@ var sampling = strict.Table[*chatv1.ChatRequest]{Honoured: map[string]samplingSe
 		return err
 	},
 	"sampling_params.stop": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {
-		r.Stop, err = strict.Strings(param, raw)
+		if strict.Empty(raw) {
+			return nil
+		}
+		if r.Stop, err = strict.Strings(param, raw); err == nil {
+			r.Stop = slices.DeleteFunc(r.Stop, func(s string) bool { return s == "" })
+		}
 		return err
 	},
 	"sampling_params.stop_token_ids": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {
@@ -61,22 +67,44 @@ var sampling = strict.Table[*chatv1.ChatRequest]{Honoured: map[string]samplingSe
 		r.KeepSpecial = err == nil && !skip
 		return err
 	},
-	"sampling_params.spaces_between_special_tokens": func(_ *chatv1.ChatRequest, param string, raw json.RawMessage) error {
-		v, err := strict.Boolean(param, raw)
-		if err == nil && !v {
-			return streamerr.InvalidParam(param, "%s must be true; other values are not supported", param).WithCode(streamerr.CodeUnsupportedValue)
-		}
-		return err
-	},
-	"sampling_params.logit_bias": setLogitBias,
+	"sampling_params.logit_bias":  setLogitBias,
+	"sampling_params.json_schema": setSchema,
+}, Ignored: []string{
+	"sampling_params.stream_interval",
+}, Unsupported: []string{
+	"sampling_params.custom_params",
 }, Refused: map[string]string{
 	"sampling_params.regex":          guided,
 	"sampling_params.ebnf":           guided,
-	"sampling_params.json_schema":    guided,
 	"sampling_params.structural_tag": guided,
+	"sampling_params.stop_regex":     "decides where the answer ends, and is not supported here; stop is",
 }}
 
-const guided = "constrains the answer, and is not supported here"
+const guided = "constrains the answer, and cannot be enforced by any worker here; json_schema can"
+
+// anySchema is SGLang's name for any JSON.
+const anySchema = `"$$ANY$$"`
+
+// setSchema parses a JSON Schema, which SGLang takes as a text.
+func setSchema(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+	switch {
+	case string(raw) == `""`:
+		return nil
+	case string(raw) == anySchema:
+		raw = json.RawMessage("{}")
+	case raw[0] == '"':
+		schema, err := strict.String(param, raw)
+		if err != nil {
+			return err
+		}
+		if raw = json.RawMessage(strings.TrimSpace(schema)); !json.Valid(raw) {
+			return streamerr.InvalidParam(param, "%s is a text that is not JSON", param)
+		}
+	}
+	schema, err := strict.Compact(param, raw)
+	r.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: schema}}}
+	return err
+}
 
 // outer maps field names of the IDL to names of sampling_params.
 var outer = map[string]string{
@@ -86,7 +114,7 @@ var outer = map[string]string{
 	"sampling.frequency_penalty": "sampling_params.frequency_penalty", "sampling.presence_penalty": "sampling_params.presence_penalty",
 	"sampling.logit_bias": "sampling_params.logit_bias", "sampling.seed": "sampling_params.sampling_seed", "sampling.ignore_eos": "sampling_params.ignore_eos",
 	"sampling.stop_token_ids": "sampling_params.stop_token_ids", "sampling.logprobs": "return_logprob",
-	"images": "image_data", "n": "sampling_params.n", "stop": "sampling_params.stop",
+	"sampling.guide": "sampling_params.json_schema", "images": "image_data", "n": "sampling_params.n", "stop": "sampling_params.stop",
 }
 
 func count(low int64, set func(*llmv1.Sampling, uint32)) samplingSetter {

@@ -9,7 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/sglang"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -21,6 +23,64 @@ func text(s string) *chatv1.Prompt {
 
 func ids(ids ...uint32) *chatv1.Prompt {
 	return &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: ids}}}
+}
+
+// TestRequestsOfSGLangsClientsAreAnswered checks what each body adds to the request, and which fields are left out.
+func TestRequestsOfSGLangsClientsAreAnswered(t *testing.T) {
+	const plain = `,"sampling":{"maxTokens":128}`
+	guide := func(schema string) string {
+		return `,"sampling":{"maxTokens":128,"guide":{"forms":[{"schema":"` + schema + `"}]}}`
+	}
+	for _, c := range []struct{ body, want, left string }{
+		// sglang.lang and bench_serving, with their defaults
+		{`"text":"a","sampling_params":{"skip_special_tokens":true,"spaces_between_special_tokens":true,"max_new_tokens":128,"min_new_tokens":0,"n":1,"stop":[],"stop_token_ids":[],"stop_regex":[],
+			"temperature":1.0,"top_p":1.0,"top_k":-1,"min_p":0.0,"frequency_penalty":0.0,"presence_penalty":0.0,"ignore_eos":false,"regex":null,"json_schema":null}`,
+			`,"n":1,"sampling":{"maxTokens":128,"minTokens":0,"temperature":1,"topP":1,"topK":0,"minP":0,"frequencyPenalty":0,"presencePenalty":0}`, ""},
+		{`"text":"a","sampling_params":{"temperature":0.0,"max_new_tokens":32000,"ignore_eos":true},"stream":true,"lora_path":null,"return_logprob":false,"return_routed_experts":false,"logprob_start_len":-1,"top_logprobs_num":0,"image_data":null`,
+			`,"sampling":{"maxTokens":32000,"temperature":0,"ignoreEos":true}`, ""},
+		{`"text":"a","sampling_params":null,"rid":null,"input_ids":null,"input_embeds":null,"audio_data":null,"video_data":[],"token_ids_logprob":null,"return_hidden_states":false,"modalities":null,"session_params":null,
+			"custom_logit_processor":null,"lora_id":null,"bootstrap_room":null,"priority":null,"extra_key":null,"novelty":null`, plain, ""},
+		// null, empty and zero
+		{`"text":"a","rid":"","input_ids":[],"image_data":[],"lora_path":"","model":null,"session_params":{},"sampling_params":[]`, plain, ""},
+		{`"text":"a","lora_path":[null],"sampling_params":{}`, plain, ""},
+		{`"text":"a","sampling_params":{"max_new_tokens":null,"regex":"","ebnf":"","json_schema":"","structural_tag":null,"stop":"","stop_regex":"","logit_bias":null,"custom_params":null,"top_k":null}`, plain, ""},
+		{`"text":"a","sampling_params":{"stop":["",""]}`, plain, ""},
+		{`"text":"","image_data":""`, plain, ""},
+		// guides
+		{`"text":"a","sampling_params":{"json_schema":"{\"type\": \"object\"}"}`, guide(`{\"type\":\"object\"}`), ""},
+		{`"text":"a","sampling_params":{"json_schema":{"type": "object"}}`, guide(`{\"type\":\"object\"}`), ""},
+		{`"text":"a","sampling_params":{"json_schema":"$$ANY$$"}`, guide(`{}`), ""},
+		// left out
+		{`"text":"a","sampling_params":{"spaces_between_special_tokens":false,"custom_params":{"a":1},"stream_interval":4,"beam_width":2}`, plain,
+			"sampling_params.beam_width, sampling_params.custom_params, sampling_params.spaces_between_special_tokens, sampling_params.stream_interval"},
+		{`"text":"a","return_hidden_states":true,"return_logprob":false,"logprob_start_len":0,"token_ids_logprob":[1],"custom_logit_processor":"x","return_routed_experts":true,"priority":3,"novelty":1`, plain,
+			"custom_logit_processor, logprob_start_len, novelty, priority, return_hidden_states, return_routed_experts, token_ids_logprob"},
+		{`"text":"a","rid":"with space"`, plain, "rid"},
+		{`"text":"a","rid":["x","y"]`, plain, "rid"},
+		{`"text":"a","lora_path":"b","model":"m"`, `,"model":"b"` + plain, ""},
+		{`"text":"a","lora_path":["b"]`, `,"model":"b"` + plain, ""},
+	} {
+		in := &strict.Reading{}
+		got, err := sglang.Parse([]byte("{"+c.body+"}"), in)
+		if err != nil {
+			t.Errorf("%s: %v", c.body, err)
+			continue
+		}
+		prompt := `a`
+		if strings.HasPrefix(c.body, `"text":""`) {
+			prompt = ""
+		}
+		calltest.WantRequest(t, c.body, got.Request, `{"prompts":[{"text":"`+prompt+`"}]`+c.want+`}`)
+		if in.Header() != c.left || got.ID != "" {
+			t.Errorf("%s: %q is left out, want %q; the id is %q", c.body, in.Header(), c.left, got.ID)
+		}
+	}
+	if c, err := sglang.Parse([]byte(`{"text":["a","b"],"rid":["x","x"]}`), nil); err != nil || c.ID != "" {
+		t.Errorf("ids that are the same: %v", err)
+	}
+	if c, err := sglang.Parse([]byte(`{"text":"","input_ids":[1]}`), nil); err != nil || !proto.Equal(c.Request.GetPrompts()[0], ids(1)) {
+		t.Errorf("ids beside an empty text: %v", err)
+	}
 }
 
 func TestEveryFieldReachesTheRequest(t *testing.T) {
@@ -66,12 +126,16 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 	for body, param := range map[string]string{
 		`{"text":[` + strings.Repeat(`"",`, 64) + `""]}`: "text", `{"input_ids":[` + strings.Repeat(`[],`, 64) + `[]]}`: "input_ids", `{"input_ids":5}`: "input_ids",
 		`{}`: "text", `{"text":[]}`: "text", `{"text":5}`: "text", `{"text":["a",5]}`: "text[1]", `{"input_ids":["a"]}`: "input_ids[0]", `{"input_ids":[[1],[-1]]}`: "input_ids[1][0]",
-		`{"text":"a","input_ids":[1]}`: "text", `{"text":"a","rid":"with space"}`: "rid", `{"text":"a","rid":"a\nb"}`: "rid", `{"text":"a","rid":""}`: "rid",
-		`{"text":["a","b"],"rid":["x"]}`: "rid", `{"text":["a","b"],"rid":["x","x"]}`: "rid[1]", `{"text":["a","b"],"rid":["x",5]}`: "rid[1]",
-		`{"text":"a","sampling_params":[]}`: "sampling_params", `{"text":"a","sampling_params":{"regex":"a*"}}`: "sampling_params.regex", `{"text":"a","sampling_params":{"max_new_tokens":0}}`: "sampling_params.max_new_tokens",
+		`{"text":"a","input_ids":[1]}`:       "text",
+		`{"text":["a","b"],"rid":["x",5]}`:   "rid[1]",
+		`{"text":"a","sampling_params":[1]}`: "sampling_params", `{"text":"a","sampling_params":{"regex":"a*"}}`: "sampling_params.regex", `{"text":"a","sampling_params":{"ebnf":"a"}}`: "sampling_params.ebnf",
+		`{"text":"a","sampling_params":{"structural_tag":"a"}}`: "sampling_params.structural_tag", `{"text":"a","sampling_params":{"stop_regex":"a+"}}`: "sampling_params.stop_regex",
+		`{"text":"a","sampling_params":{"json_schema":"{"}}`: "sampling_params.json_schema", `{"text":"a","sampling_params":{"json_schema":[1]}}`: "sampling_params.json_schema", `{"text":"a","sampling_params":{"json_schema":"1"}}`: "sampling_params.json_schema",
+		`{"text":"a","session_params":{"id":"s"}}`: "session_params", `{"text":"a","video_data":["x"]}`: "video_data", `{"text":"a","audio_data":"x"}`: "audio_data", `{"input_embeds":[[0.5]]}`: "input_embeds",
+		`{"text":["a","b"],"lora_path":["x","y"]}`: "lora_path", `{"text":"a","lora_path":5}`: "lora_path", `{"text":["a","b"],"lora_path":[null,"y"]}`: "lora_path[0]", `{"text":"a","logprob_start_len":"x"}`: "logprob_start_len", `{"text":"a","sampling_params":{"max_new_tokens":0}}`: "sampling_params.max_new_tokens",
 		`{"text":"a","sampling_params":{"top_p":0}}`: "sampling_params.top_p", `{"text":"a","sampling_params":{"temperature":"x"}}`: "sampling_params.temperature",
-		`{"text":"a","sampling_params":{"n":0}}`: "sampling_params.n", `{"text":"a","sampling_params":{"spaces_between_special_tokens":false}}`: "sampling_params.spaces_between_special_tokens",
-		`{"text":"a","sampling_params":{"logit_bias":{"x":1}}}`: "sampling_params.logit_bias", `{"text":"a","logprob_start_len":0}`: "logprob_start_len", `{"text":"a","top_logprobs_num":21}`: "top_logprobs_num",
+		`{"text":"a","sampling_params":{"n":0}}`:                "sampling_params.n",
+		`{"text":"a","sampling_params":{"logit_bias":{"x":1}}}`: "sampling_params.logit_bias", `{"text":"a","top_logprobs_num":21}`: "top_logprobs_num",
 		`{"text":"a","image_data":5}`: "image_data", `{"text":"a","image_data":["x",5]}`: "image_data[1]", `{"text":["a","b"],"image_data":"x"}`: "image_data",
 		`{"text":["a","b"],"image_data":["x"]}`: "image_data", `{"text":["a","b"],"image_data":["x",[{"format":"processor_output"}]]}`: "image_data[1][0]", `{"text":"a","stream":1}`: "stream", `{"text":"a","return_logprob":1}`: "return_logprob",
 	} {
@@ -200,6 +264,7 @@ func TestImagesBelongToTheirPrompts(t *testing.T) {
 		`{"input_ids":[1],"image_data":["data:1","QQ=="]}`:                               {{{"image_data[0]", "data:1", ""}, {"image_data[1]", "", "QQ=="}}},
 		`{"text":["a","b","c"],"image_data":["data:1",null,["data:2","file:///etc/x"]]}`: {{{"image_data[0]", "data:1", ""}}, nil, {{"image_data[2][0]", "data:2", ""}, {"image_data[2][1]", "file:///etc/x", ""}}},
 		`{"text":"a","image_data":null}`:                                                 {nil},
+		`{"text":"a","image_data":{"url":"https://a/1","detail":"auto"}}`:                {{{"image_data.url", "https://a/1", ""}}},
 	} {
 		c, err := sglang.Parse([]byte(body), nil)
 		if err != nil {

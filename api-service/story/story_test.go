@@ -150,7 +150,7 @@ func TestHandoversNameTheWorkerThatReadThePrompt(t *testing.T) {
 }
 
 func TestAbortNamesOneStream(t *testing.T) {
-	if rid, err := story.ParseAbort([]byte(`{"rid":"a"}`)); err != nil || rid != "a" {
+	if rid, err := story.ParseAbort([]byte(`{"rid":"a","abort_all":false,"abort_message":null,"novelty":1}`)); err != nil || rid != "a" {
 		t.Error(rid, err)
 	}
 	for body, param := range map[string]string{
