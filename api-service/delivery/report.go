@@ -30,7 +30,7 @@ func Parse(body []byte) (Report, error) {
 		return Report{}, streamerr.InvalidParam("gaps", "gaps is missing").WithCode(streamerr.CodeMissing)
 	}
 	var r Report
-	err = strict.Each(fields, &r, nil, setters)
+	err = strict.Each(fields, &r, &strict.Reading{Strict: true}, setters)
 	return r, err
 }
 

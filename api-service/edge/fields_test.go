@@ -27,6 +27,7 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 	}{
 		{"/v1/chat/completions", openai.ChatFields()},
 		{"/v1/completions", openai.CompletionFields()},
+		{"/v1/embeddings", openai.EmbeddingFields()},
 		{"/v1/responses", responses.Fields()},
 		{"/v1/messages", anthropic.Fields()},
 		{"/v1/messages/count_tokens", anthropic.CountFields()},

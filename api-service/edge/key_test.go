@@ -67,7 +67,7 @@ keys:
 		{"one", "priority", 403, nil},
 		{"two", "priority", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_PRIORITY}},
 		{"two", "flex", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_FLEX}},
-		{"two", "first", 400, nil},
+		{"two", "first", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_DEFAULT}},
 		{"two", "", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_DEFAULT}},
 		{"three", "", 200, &llmv1.Claim{Tenant: "c", Weight: 1, Tier: llmv1.Tier_TIER_FLEX}},
 		{"three", "auto", 200, &llmv1.Claim{Tenant: "c", Weight: 1, Tier: llmv1.Tier_TIER_FLEX}},

@@ -21,7 +21,7 @@ var Form = call.Form{
 
 // Call returns the edge's view of the body.
 func (c *Chat) Call() *call.Call {
-	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, DefaultTokens: c.defaultTokens, Param: c.Param, Events: c.events, Whole: c.whole, Touched: c.touched}
+	l := &call.Call{Request: c.Request, ID: c.id, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, DefaultTokens: c.defaultTokens, Param: c.Param, Events: c.events, Whole: c.whole, Touched: c.touched}
 	if c.completion {
 		l.Events, l.Whole, l.Touched = c.textEvents, c.wholeText, nil
 	}

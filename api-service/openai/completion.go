@@ -69,7 +69,7 @@ func parseCompletion(fields map[string]json.RawMessage, stream bool, in *strict.
 	case c.bestOf != 0 && c.bestOf != max(1, int64(c.Request.GetN())):
 		return nil, streamerr.InvalidParam("best_of", "best_of is %d, and n %d: all answers are returned, so best_of must be n, or left out", c.bestOf, max(1, c.Request.GetN()))
 	}
-	if c.Request.GetSampling().MaxTokens == nil {
+	if c.Request.GetSampling().MaxTokens == nil && !c.unlimited {
 		c.Request.Sampling.MaxTokens, c.defaultTokens = new(uint32(defaultMaxTokens)), true
 	}
 	return c, nil

@@ -19,13 +19,14 @@ type Embeddings struct {
 	Base64  bool          // vectors are strings: little-endian floats of four bytes
 	Timeout time.Duration // maximum duration of the answer; 0 means no limit
 	list    bool          // the input is an array
+	in      *strict.Reading
 }
 
 // maxInputs is the chat-service's limit.
 const maxInputs = 2048
 
-// embeddingSetters parse one field each; raw is not null.
-var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.RawMessage) error{
+// embeddingFields are the fields of a body.
+var embeddingFields = strict.Table[*Embeddings]{Honoured: map[string]strict.Setter[*Embeddings]{
 	"model": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
 		e.Request.Model, err = text(param, raw)
 		return err
@@ -41,26 +42,34 @@ var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.Raw
 	},
 	"encoding_format": func(e *Embeddings, param string, raw json.RawMessage) error {
 		format, err := text(param, raw)
-		if err == nil && format != "float" && format != "base64" {
+		if err == nil && format != "float" && format != "base64" && format != "" {
 			return unsupported(param, "%s is \"%s\"; it must be float or base64", param, printable(format))
 		}
 		e.Base64 = format == "base64"
 		return err
 	},
 	"dimensions": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
+		if strict.Empty(raw) && !e.in.Refuses() {
+			return nil
+		}
 		e.Request.Dimensions, err = count(param, raw, 1)
 		return err
 	},
 	"timeout": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
-		e.Timeout, err = timeout(param, raw)
+		e.Timeout, err = timeout(e.in, param, raw)
 		return err
 	},
 	"service_tier": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
-		e.Request.Claim, err = claim(param, raw)
+		e.Request.Claim, err = claim(e.in, param, raw)
 		return err
 	},
-	"user": func(*Embeddings, string, json.RawMessage) error { return nil }, // has no effect on a vector
+},
+	Ignored:     []string{"user", "metadata"},
+	Unsupported: []string{"input_type", "priority", "request_id", "truncate", "truncate_prompt_tokens"},
 }
+
+// EmbeddingFields returns how each field of embeddings is treated.
+func EmbeddingFields() map[string]string { return embeddingFields.Fields() }
 
 // ParseEmbeddings parses a body. Its errors are as those of ParseChat.
 func ParseEmbeddings(body []byte, in *strict.Reading) (*Embeddings, error) {
@@ -68,8 +77,8 @@ func ParseEmbeddings(body []byte, in *strict.Reading) (*Embeddings, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Embeddings{Request: &chatv1.EmbeddingsRequest{}}
-	if err := strict.Each(fields, e, in, embeddingSetters); err != nil {
+	e := &Embeddings{Request: &chatv1.EmbeddingsRequest{}, in: in}
+	if err := embeddingFields.Parse(fields, e, in); err != nil {
 		return nil, err
 	}
 	switch {

@@ -2,6 +2,10 @@ package openai
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/strict"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -11,88 +15,172 @@ import (
 // anyObject is the schema of response_format json_object.
 const anyObject = `{"type":"object"}`
 
+// setGuide sets the forms of the answer that a field asks for.
+func (c *Chat) setGuide(param string, forms ...*llmv1.GuideForm) error {
+	guide := &llmv1.Guide{Forms: forms}
+	if known := c.Request.GetSampling().GetGuide(); known != nil && !proto.Equal(known, guide) {
+		return streamerr.InvalidParam(param, "%s and %s ask for different forms of the answer", c.guide, param)
+	}
+	c.guide, c.Request.Sampling.Guide = param, guide
+	return nil
+}
+
+// setResponseFormat parses a response format in the forms of OpenAI, Hugging Face (value), Together
+// and llama.cpp (schema).
 func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 	fields, err := object(param, raw)
-	if err != nil {
+	if err != nil || len(fields) == 0 {
 		return err
 	}
 	kind, err := member(param, "type", fields)
 	if err != nil {
 		return err
 	}
-	form := &llmv1.GuideForm{Schema: anyObject}
+	schemas := []string{"schema", "value", "json_schema"}
 	switch kind {
 	case "text":
 		return c.in.Only(param, fields, "type")
-	case "json_object":
-		err = c.in.Only(param, fields, "type")
-	case "json_schema":
-		if err = c.in.Only(param, fields, "type", "json_schema"); err == nil {
-			form.Schema, err = namedSchema(c.in, param+".json_schema", fields["json_schema"])
+	case "json_object", "json", "json_schema":
+		if err := c.in.Only(param, fields, append(schemas, "type")...); err != nil {
+			return err
 		}
+	case "regex", "grammar", "structural_tag":
+		return unenforceable(param + ".type \"" + kind + "\"").at(param)
 	default:
-		err = unsupported(param+".type", "%s.type is %q; it must be text, json_object or json_schema", param, printable(kind))
+		return unsupported(param+".type", "%s.type is %q; it must be text, json_object or json_schema", param, printable(kind))
 	}
-	if err != nil {
-		return err
+	for _, name := range schemas {
+		if raw := fields[name]; len(raw) > 0 && !null(raw) {
+			schema, err := schemaOf(c.in, param+"."+name, raw)
+			if err != nil {
+				return err
+			}
+			return c.setGuide(param, &llmv1.GuideForm{Schema: schema})
+		}
 	}
-	if c.guide == "" { // otherwise tool_choice has asked for a call; the chat-service decides whether both are possible
-		c.guide = param
+	if kind == "json_schema" {
+		param += ".json_schema"
+		return streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	}
-	c.Request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
-	return nil
+	return c.setGuide(param, &llmv1.GuideForm{Schema: anyObject})
 }
 
-// namedSchema parses a schema with its name. Strict and lax schemas are both enforced.
-func namedSchema(in *strict.Reading, param string, raw json.RawMessage) (string, error) {
-	if len(raw) == 0 {
-		return "", streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
+// schemaMembers are the members of a schema in its envelope. Strict and lax schemas are both
+// enforced.
+var schemaMembers = []string{"name", "description", "schema", "strict"}
+
+// schemaOf parses a schema: in OpenAI's envelope, bare, or as a text.
+func schemaOf(in *strict.Reading, param string, raw json.RawMessage) (string, error) {
+	if raw[0] == '"' {
+		s, err := text(param, raw)
+		if err != nil {
+			return "", err
+		}
+		raw = json.RawMessage(s)
+		if !json.Valid(raw) {
+			return "", streamerr.InvalidParam(param, "%s is a text that is not JSON", param)
+		}
 	}
 	fields, err := object(param, raw)
 	if err != nil {
 		return "", err
 	}
-	if err := in.Only(param, fields, "name", "description", "schema", "strict"); err != nil {
+	if !slices.ContainsFunc([]string{"name", "schema", "strict"}, func(name string) bool { return len(fields[name]) > 0 }) && len(fields) > 0 {
+		return compact(param, raw) // bare
+	}
+	if fields, err = in.Members(param, raw, schemaMembers...); err != nil {
 		return "", err
 	}
-	if _, err := member(param, "name", fields); err != nil {
-		return "", err
-	}
-	if raw, ok := fields["description"]; ok && !null(raw) {
-		if _, err := text(param+".description", raw); err != nil {
-			return "", err
+	for _, name := range []string{"name", "description"} {
+		if raw, ok := fields[name]; ok {
+			if _, err := text(param+"."+name, raw); err != nil {
+				return "", err
+			}
 		}
 	}
-	if raw, ok := fields["strict"]; ok && !null(raw) {
+	if raw, ok := fields["strict"]; ok {
 		if _, err := boolean(param+".strict", raw); err != nil {
 			return "", err
 		}
 	}
-	if raw, ok := fields["schema"]; ok && !null(raw) {
+	if raw, ok := fields["schema"]; ok {
 		return compact(param+".schema", raw)
 	}
 	return anyObject, nil
 }
 
-func setTemplateKwargs(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.TemplateVariables, err = compact(param, raw)
-	return err
+// An unenforceable is the name of a constraint that the guides here do not have.
+type unenforceable string
+
+func (u unenforceable) at(param string) error {
+	return unsupported(param, "%s cannot be enforced by any worker here; JSON schemas and choices can", string(u))
 }
 
-// setReasoningEffort passes the effort to the template; most templates ignore it.
-func setReasoningEffort(c *Chat, param string, raw json.RawMessage) error {
-	if _, err := text(param, raw); err != nil {
+// guided returns the setter of a field that asks for one kind of constraint.
+func guided(kind string) setter {
+	return func(c *Chat, param string, raw json.RawMessage) error { return c.constrain(param, param, kind, raw) }
+}
+
+// constrain sets the guide for a constraint, unless it is empty. field is the field of the body that
+// has the constraint.
+func (c *Chat) constrain(field, param, kind string, raw json.RawMessage) error {
+	if strict.Empty(raw) && (kind != "json" || raw[0] != '{') {
+		return nil
+	}
+	switch kind {
+	case "json":
+		schema, err := schemaOf(c.in, param, raw)
+		if err != nil {
+			return err
+		}
+		return c.setGuide(field, &llmv1.GuideForm{Schema: schema})
+	case "json_object":
+		if _, err := boolean(param, raw); err != nil {
+			return err
+		}
+		return c.setGuide(field, &llmv1.GuideForm{Schema: anyObject})
+	case "choice":
+		choices, err := array(param, raw)
+		if err != nil {
+			return err
+		}
+		forms := make([]*llmv1.GuideForm, len(choices))
+		for i, raw := range choices {
+			at := fmt.Sprintf("%s[%d]", param, i)
+			choice, err := text(at, raw)
+			if err != nil {
+				return err
+			}
+			if choice == "" {
+				return streamerr.InvalidParam(at, "%s is empty", at)
+			}
+			forms[i] = &llmv1.GuideForm{Before: choice}
+		}
+		return c.setGuide(field, forms...)
+	default:
+		return unenforceable(param).at(param)
+	}
+}
+
+// setStructuredOutputs parses vLLM's structured_outputs.
+func setStructuredOutputs(c *Chat, param string, raw json.RawMessage) error {
+	constraints := []string{"choice", "grammar", "json", "json_object", "regex", "structural_tag"}
+	options := []string{"disable_any_whitespace", "disable_additional_properties", "disable_fallback", "whitespace_pattern"}
+	fields, err := c.in.Members(param, raw, slices.Concat(constraints, options)...)
+	if err != nil {
 		return err
 	}
-	variables := map[string]json.RawMessage{}
-	if c.Request.GetTemplateVariables() != "" {
-		if err := json.Unmarshal([]byte(c.Request.GetTemplateVariables()), &variables); err != nil {
-			return err // cannot fail: the member was parsed before
+	for _, name := range options {
+		if !strict.Empty(fields[name]) {
+			c.in.Ignore(param + "." + name)
 		}
 	}
-	if _, ok := variables[param]; !ok {
-		variables[param] = raw
-		c.Request.TemplateVariables = string(marshal(variables))
+	for _, name := range constraints {
+		if raw, ok := fields[name]; ok {
+			if err := c.constrain(param, param+"."+name, name, raw); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

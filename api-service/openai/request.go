@@ -8,7 +8,7 @@
 package openai
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -35,6 +36,7 @@ type Chat struct {
 	chunks       *Chunks // of the last encoder of events; nil before
 	// defaultTokens reports that the number of tokens is the default of completions.
 	defaultTokens bool
+	unlimited     bool    // the body says that the number of tokens has no limit
 	maxTokens     string  // name of the field that set the number of tokens
 	bestOf        int64   // 0 if absent
 	logprobs      bool    // of chats
@@ -42,8 +44,15 @@ type Chat struct {
 	guide         string  // name of the field that asks for a guide
 	session       string  // name of the field that identifies the conversation
 	images        []image.Source
-	tokenIDs      bool // the answer has token ids
-	idNames       bool // of completions: tokens in logprobs are named by their ids
+	tokenIDs      bool   // the answer has token ids
+	idNames       bool   // of completions: tokens in logprobs are named by their ids
+	id            string // the stream's id; "" if the body has none
+	counts        bool   // each chunk has the usage so far
+
+	tools      conversation.Tools
+	older      bool            // the tools are functions in the older form, and so are calls
+	choice     json.RawMessage // the tool choice, until the tools are known
+	choiceName string          // the field of choice
 }
 
 // A setter parses one field; raw is not null.
@@ -63,6 +72,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	"max_tokens":     setMaxTokens,
 	"stop": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Request.Stop, err = strict.Strings(param, raw)
+		c.Request.Stop = slices.DeleteFunc(c.Request.Stop, func(s string) bool { return s == "" })
 		return err
 	},
 	"logit_bias":  setLogitBias,
@@ -92,6 +102,25 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	"response_format":  setResponseFormat,
 	"reasoning_effort": setReasoningEffort,
 
+	// Not in OpenAI's API; other services and servers use these names.
+	"reasoning":          setReasoning,
+	"enable_thinking":    setEnableThinking,
+	"thinking":           setThinking,
+	"think":              setThink,
+	"structured_outputs": setStructuredOutputs,
+	"guided_json":        guided("json"),
+	"guided_json_object": guided("json_object"),
+	"guided_choice":      guided("choice"),
+	"guided_regex":       guided("regex"),
+	"guided_grammar":     guided("grammar"),
+	"json_schema":        guided("json"),
+	"regex":              guided("regex"),
+	"grammar":            guided("grammar"),
+	"ebnf":               guided("grammar"),
+	"structural_tag":     guided("structural_tag"),
+	"request_id":         setID,
+	"rid":                setID,
+
 	// Not in OpenAI's API; vLLM and SGLang use these names.
 	"chat_template_kwargs": setTemplateKwargs,
 	"separate_reasoning": func(c *Chat, param string, raw json.RawMessage) error {
@@ -102,6 +131,9 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	"min_p": float(0, 1, func(s *llmv1.Sampling, v float32) { s.MinP = &v }),
 	"repetition_penalty": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := number(param, raw, -math.MaxFloat32, math.MaxFloat32)
+		if err == nil && v == 0 && !c.in.Refuses() {
+			return nil
+		}
 		if err == nil && v <= 0 {
 			return streamerr.InvalidParam(param, "%s is %v; it must be over 0", param, v)
 		}
@@ -123,7 +155,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 		return err
 	},
 	"service_tier": func(c *Chat, param string, raw json.RawMessage) (err error) {
-		c.Request.Claim, err = claim(param, raw)
+		c.Request.Claim, err = claim(c.in, param, raw)
 		return err
 	},
 	"stop_token_ids": func(c *Chat, param string, raw json.RawMessage) (err error) {
@@ -139,12 +171,18 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 		c.Request.KeepSpecial = err == nil && !skip
 		return err
 	},
-	"spaces_between_special_tokens": onlyTrue,
-	"return_token_ids":              setTokenIDs,
+	"spaces_between_special_tokens": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := boolean(param, raw)
+		if err == nil && !v {
+			err = c.in.Unsupported(param)
+		}
+		return err
+	},
+	"return_token_ids": setTokenIDs,
 
 	// Not in OpenAI's API; several gateways use this name. In seconds.
 	"timeout": func(c *Chat, param string, raw json.RawMessage) (err error) {
-		c.Timeout, err = timeout(param, raw)
+		c.Timeout, err = timeout(c.in, param, raw)
 		return err
 	},
 
@@ -155,7 +193,20 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	},
 
 	"user": setSession,
-}}
+},
+	Ignored: []string{
+		"metadata", "store", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "verbosity",
+		"guided_decoding_backend", "guided_whitespace_pattern", "cache_prompt", "include_reasoning", "keep_alive", "use_cache", "usage",
+	},
+	Unsupported: []string{
+		"prediction", "web_search_options", "moderation", "priority", "cache_salt", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search", "length_penalty",
+		"kv_transfer_params", "mm_processor_kwargs", "add_special_tokens", "vllm_xargs", "lora_path", "provider", "models", "route", "transforms", "plugins",
+	},
+	Refused: map[string]string{
+		"allowed_token_ids": "limits the tokens of the answer, which no worker here can enforce",
+		"bad_words":         "forbids words, which no worker here can enforce",
+	},
+}
 
 // chatFields are the fields of chats.
 var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
@@ -171,13 +222,27 @@ var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 		return err
 	},
 	"prompt_cache_key": setSession,
-	"functions":        onlyEmpty,
-	"function_call":    onlyWords("none", "auto"),
+	"functions":        setFunctions,
+	"function_call":    setFunctionCall,
 	"modalities":       setModalities,
+
+	// Not in OpenAI's API; vLLM uses these names.
+	"add_generation_prompt": func(c *Chat, param string, raw json.RawMessage) error {
+		add, err := boolean(param, raw)
+		c.Request.NoGenerationPrompt = err == nil && !add
+		return err
+	},
+	"continue_final_message": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.ContinueMessage, err = boolean(param, raw)
+		return err
+	},
 },
-	Ignored:     []string{"metadata", "store", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "verbosity"},
-	Unsupported: []string{"prediction", "web_search_options", "moderation"},
-	Refused:     map[string]string{"audio": "asks for an answer in audio, and this service answers with text"},
+	Unsupported: []string{"echo", "return_tokens_as_token_ids"},
+	Refused: map[string]string{
+		"audio":         "asks for an answer in audio, and this service answers with text",
+		"chat_template": "replaces the template of the model, which requests cannot do here",
+		"documents":     "are texts that the chat templates here do not show to the model",
+	},
 })
 
 // ChatFields returns how each field of chat completions is treated: honoured, ignored or refused.
@@ -231,8 +296,10 @@ func parseChat(fields map[string]json.RawMessage, stream bool, in *strict.Readin
 	switch {
 	case len(c.Request.GetMessages()) == 0:
 		return nil, streamerr.InvalidParam("messages", "messages is missing or empty").WithCode(streamerr.CodeMissing)
-	case c.topLogprobs != nil && *c.topLogprobs > 0 && !c.logprobs:
+	case c.topLogprobs != nil && *c.topLogprobs > 0 && !c.logprobs && in.Refuses():
 		return nil, streamerr.InvalidParam("top_logprobs", "top_logprobs is only allowed when logprobs is true")
+	case c.topLogprobs != nil && *c.topLogprobs > 0 && !c.logprobs:
+		in.Ignore("top_logprobs")
 	case c.logprobs && c.topLogprobs == nil:
 		c.topLogprobs = new(uint32)
 	}
@@ -250,10 +317,10 @@ func (c *Chat) set(fields map[string]json.RawMessage, table *strict.Table[*Chat]
 	switch {
 	case c.Request.GetModel() == "":
 		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
-	case c.IncludeUsage && !c.Stream:
+	case c.IncludeUsage && !c.Stream && c.in.Refuses():
 		return streamerr.InvalidParam("stream_options", "stream_options is only allowed when stream is true")
 	}
-	return nil
+	return c.chooseTools()
 }
 
 // Param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
@@ -283,52 +350,49 @@ func (c *Chat) Param(inner string) string {
 		if c.guide != "" {
 			return c.guide
 		}
+	case "tool_choice":
+		return cmp.Or(c.choiceName, name)
+	}
+	if rest, ok := strings.CutPrefix(name, "tools"); ok && c.older {
+		return "functions" + rest
 	}
 	return conversation.Param(name)
 }
 
-// claim parses service_tier.
-func claim(param string, raw json.RawMessage) (*llmv1.Claim, error) {
+// claim parses service_tier. A tier of another service is left out.
+func claim(in *strict.Reading, param string, raw json.RawMessage) (*llmv1.Claim, error) {
 	word, err := text(param, raw)
-	if err != nil {
+	if err != nil || word == "" {
 		return nil, err
 	}
 	tier, err := keys.ParseTier(word)
-	if err != nil {
+	switch {
+	case err == nil:
+		return &llmv1.Claim{Tier: tier}, nil
+	case in.Refuses():
 		return nil, streamerr.InvalidParam(param, "%s is \"%s\"; it must be auto, default, flex or priority", param, printable(word))
+	default:
+		in.Ignore(param)
+		return nil, nil
 	}
-	return &llmv1.Claim{Tier: tier}, nil
+}
+
+// setID parses the id of the stream. An invalid id is left out.
+func setID(c *Chat, param string, raw json.RawMessage) error {
+	id, err := text(param, raw)
+	switch {
+	case err != nil:
+		return err
+	case stream.ValidID(id):
+		c.id = id
+	case id != "":
+		return c.in.Unsupported(param)
+	}
+	return nil
 }
 
 func unsupported(param, format string, args ...any) error {
 	return streamerr.InvalidParam(param, format, args...).WithCode(streamerr.CodeUnsupportedValue)
-}
-
-// onlyTrue accepts only true, for behaviour that cannot be turned off.
-func onlyTrue(_ *Chat, param string, raw json.RawMessage) error {
-	v, err := boolean(param, raw)
-	if err == nil && !v {
-		return unsupported(param, "%s must be true; other values are not supported", param)
-	}
-	return err
-}
-
-func onlyEmpty(_ *Chat, param string, raw json.RawMessage) error {
-	v, err := array(param, raw)
-	if err == nil && len(v) > 0 {
-		return unsupported(param, "%s are not supported; use tools instead", param)
-	}
-	return err
-}
-
-func onlyWords(words ...string) setter {
-	return func(_ *Chat, param string, raw json.RawMessage) error {
-		var v string
-		if json.Unmarshal(raw, &v) != nil || !slices.Contains(words, v) {
-			return unsupported(param, "%s must be one of %s; use tool_choice instead", param, strings.Join(words, ", "))
-		}
-		return nil
-	}
 }
 
 func setModalities(_ *Chat, param string, raw json.RawMessage) error {
@@ -336,30 +400,22 @@ func setModalities(_ *Chat, param string, raw json.RawMessage) error {
 	if json.Unmarshal(raw, &v) != nil {
 		return mismatch(param, "an array of strings", raw)
 	}
-	if !slices.Equal(v, []string{"text"}) {
+	if len(v) > 0 && !slices.Equal(v, []string{"text"}) {
 		return unsupported(param, `modalities must be ["text"]`)
 	}
 	return nil
 }
 
+// setStreamOptions parses the options of a stream. include_obfuscation, which is padding against
+// eavesdroppers, has no effect on an answer.
 func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
-	options, err := object(param, raw)
+	options, err := c.in.Members(param, raw, "include_usage", "continuous_usage_stats", "include_obfuscation")
 	if err != nil {
 		return err
 	}
-	for name, raw := range options {
-		name = param + "." + printable(name)
-		if bytes.Equal(raw, []byte("null")) {
-			continue
-		}
-		switch name {
-		case "stream_options.include_usage":
-			if c.IncludeUsage, err = boolean(name, raw); err != nil {
-				return err
-			}
-		case "stream_options.include_obfuscation": // padding against eavesdroppers; has no effect on an answer
-		default:
-			if err := c.in.Unknown(name); err != nil {
+	for name, to := range map[string]*bool{"include_usage": &c.IncludeUsage, "continuous_usage_stats": &c.counts} {
+		if raw, ok := options[name]; ok {
+			if *to, err = boolean(param+"."+name, raw); err != nil {
 				return err
 			}
 		}

@@ -27,6 +27,9 @@ const maxLeft = 1000
 // index matches the index of an array element in the path of a field.
 var index = regexp.MustCompile(`\[\d+\]`)
 
+// Refuses reports whether the reading is strict.
+func (r *Reading) Refuses() bool { return r != nil && r.Strict }
+
 // Ignore notes a field that has no effect here, by its path. A Strict reading accepts it, too. The
 // path has only names of the API and indices.
 func (r *Reading) Ignore(path string) { r.leave(path, true) }
@@ -43,7 +46,7 @@ func (r *Reading) leave(path string, known bool) {
 
 // Unknown leaves out a field that no API here has. A Strict reading refuses the field.
 func (r *Reading) Unknown(path string) error {
-	if r != nil && r.Strict {
+	if r.Refuses() {
 		return streamerr.InvalidParam(path, "unknown field \"%s\"", path).WithCode(streamerr.CodeUnknownField)
 	}
 	r.leave(path, false)
@@ -53,7 +56,7 @@ func (r *Reading) Unknown(path string) error {
 // Unsupported leaves out a field that the API has, and that nothing here can honour. A Strict
 // reading refuses the field. The path has only names of the API and indices.
 func (r *Reading) Unsupported(path string) error {
-	if r != nil && r.Strict {
+	if r.Refuses() {
 		return streamerr.InvalidParam(path, "%s is not supported by this model", path).WithCode(streamerr.CodeUnsupportedField)
 	}
 	r.Ignore(path)
@@ -95,7 +98,7 @@ func (r *Reading) Hint(param, word string, known ...string) (bool, error) {
 	if slices.Contains(known, word) {
 		return true, nil
 	}
-	if r != nil && r.Strict {
+	if r.Refuses() {
 		return false, OneOf(param, word, known...)
 	}
 	r.Ignore(param)

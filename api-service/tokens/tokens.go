@@ -55,12 +55,15 @@ var tokenize = map[string]setter{
 		return err
 	},
 	"messages": func(b *body, param string, raw json.RawMessage) error {
-		messages, images, err := conversation.Messages(b.in, param, raw)
-		if len(images) > 0 {
-			return image.Uncounted(images[0])
+		parsed, err := conversation.Parse(b.in, param, raw)
+		if err != nil {
+			return err
 		}
-		b.request.Messages = messages
-		return err
+		if len(parsed.Images) > 0 {
+			return image.Uncounted(parsed.Images[0])
+		}
+		b.request.Messages, b.request.ContinueMessage = parsed.Messages, b.request.GetContinueMessage() || parsed.Continues
+		return nil
 	},
 	"add_special_tokens": func(b *body, param string, raw json.RawMessage) error {
 		add, err := strict.Boolean(param, raw)

@@ -160,6 +160,12 @@ struct ChatRequest {
   27: list<AnsweredChoice> answered_choices
   // Whether Started has the ids of the prompts.
   28: bool tell_prompts
+  // Whether the prompt of a conversation ends with its last message: the chat template does not
+  // open the assistant's turn after it.
+  29: bool no_generation_prompt
+  // Whether the answer continues the last message of the conversation, which has no tool calls: the
+  // prompt ends within that message.
+  30: bool continue_message
 }
 
 // AnsweredChoice is the part of a choice that another chat-service has delivered.
@@ -327,6 +333,8 @@ struct TokenizeRequest {
   8: optional ToolChoice tool_choice
   // As in ChatRequest.
   9: string template_variables
+  // As in ChatRequest.
+  10: bool continue_message
 }
 
 // TokenizeResponse is token ids.

@@ -1,12 +1,13 @@
 // Package conversation parses conversations in OpenAI's JSON: messages, tools, and the tool choice.
 //
-// Fields are read as in package openai, whose requests contain conversations.
+// Fields are read as in package openai, whose requests contain conversations. One odd message does
+// not end a conversation: what has a meaning is converted, and a note stands for what has none here.
 package conversation
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,146 +17,193 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Messages parses a conversation. It returns the messages and the sources of their images, which
-// have not been fetched yet.
-func Messages(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.Message, []image.Source, error) {
-	items, err := strict.Array(param, raw)
-	if err != nil {
-		return nil, nil, err
-	}
-	messages, images := make([]*chatv1.Message, len(items)), []image.Source(nil)
-	for i, raw := range items {
-		if messages[i], err = message(in, fmt.Sprintf("%s[%d]", param, i), raw, &images); err != nil {
-			return nil, nil, err
-		}
-	}
-	return messages, images, nil
+// A Conversation is a parsed conversation.
+type Conversation struct {
+	Messages []*chatv1.Message
+	// Images are the sources of the images, which have not been fetched yet.
+	Images []image.Source
+	// Continues reports that the answer continues the last message, which has "prefix": true.
+	Continues bool
+
+	in   *strict.Reading
+	open []*chatv1.ToolCall // calls without a result, oldest first
 }
 
-var roles = []string{"system", "developer", "user", "assistant", "tool"}
-
-func message(in *strict.Reading, param string, raw json.RawMessage, images *[]image.Source) (*chatv1.Message, error) {
-	fields, err := strict.Object(param, raw)
+// Parse parses a conversation.
+func Parse(in *strict.Reading, param string, raw json.RawMessage) (*Conversation, error) {
+	items, err := strict.Array(param, raw)
 	if err != nil {
 		return nil, err
 	}
-	defer strict.Recycle(fields)
-	m := &chatv1.Message{}
-	if m.Role, err = strict.Member(param, "role", fields); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(roles, m.Role) {
-		return nil, streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, strict.Printable(m.Role), strings.Join(roles, ", "))
-	}
-	for name, raw := range fields {
-		if err := field(in, param, name, raw, m, images); err != nil {
+	c := &Conversation{in: in, Messages: make([]*chatv1.Message, len(items))}
+	for i, raw := range items {
+		if err := c.add(fmt.Sprintf("%s[%d]", param, i), i, raw); err != nil {
 			return nil, err
 		}
 	}
-	if _, ok := fields["content"]; !ok && len(m.GetToolCalls()) == 0 {
-		return nil, streamerr.InvalidParam(param+".content", "%s.content is missing", param).WithCode(streamerr.CodeMissing)
-	}
-	if m.GetRole() == "tool" && m.GetToolCallId() == "" {
-		return nil, streamerr.InvalidParam(param+".tool_call_id", "%s.tool_call_id is missing: it says which call the tool has answered", param).WithCode(streamerr.CodeMissing)
-	}
-	return m, nil
+	return c, nil
 }
 
-// field parses one field of a message whose role is known.
-func field(in *strict.Reading, param, name string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
-	at := param + "." + name
-	null := bytes.Equal(raw, []byte("null"))
-	switch name {
-	case "role":
-	case "content":
-		return content(in, at, raw, m, images)
-	case "name":
-		if !null {
-			m.Name, err = strict.String(at, raw)
-		}
-	case "tool_calls":
-		if !null && m.Role != "assistant" {
-			return streamerr.InvalidParam(at, "%s is only for the role assistant", at)
-		}
-		if !null {
-			m.ToolCalls, err = toolCalls(in, at, raw)
-		}
-	case "tool_call_id":
-		if !null && m.Role != "tool" {
-			return streamerr.InvalidParam(at, "%s is only for the role tool", at)
-		}
-		if !null {
-			m.ToolCallId, err = strict.String(at, raw)
-		}
-	case "reasoning_content", "reasoning":
-		if !null && m.Role == "assistant" && m.Reasoning == "" {
-			m.Reasoning, err = strict.String(at, raw)
-		}
-	case "function_call", "audio":
-		if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
-			return streamerr.InvalidParam(at, "%s is not supported by this model", at).WithCode(streamerr.CodeUnsupportedField)
-		}
-	case "refusal", "annotations": // fields of an answer that clients send back; not part of its text
-	default:
-		if !null {
-			return in.Unknown(param + "." + strict.Printable(name))
-		}
-	}
-	return err
+var roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
+
+// read are the fields of messages that have a meaning here.
+var read = map[string]bool{
+	"role": true, "content": true, "name": true, "tool_calls": true, "function_call": true, "tool_call_id": true,
+	"reasoning_content": true, "reasoning": true, "refusal": true, "prefix": true,
 }
 
-// content parses a string, or an array of parts, into a message whose role is known.
-func content(in *strict.Reading, param string, raw json.RawMessage, m *chatv1.Message, images *[]image.Source) (err error) {
-	switch {
-	case raw[0] == '"':
-		m.Content, err = strict.String(param, raw)
-		return err
-	case m.GetRole() == "assistant" && bytes.Equal(raw, []byte("null")):
-		return nil
-	case raw[0] != '[':
-		return strict.Mismatch(param, "a string or an array of parts", raw)
-	}
-	parts, err := strict.Array(param, raw)
+// idle are the fields of messages that clients send back from answers, and that no prompt has.
+// Their names need no strict reading.
+var idle = map[string]bool{
+	"annotations": true, "parsed": true, "provider_specific_fields": true, "cache_control": true, "id": true,
+	"reasoning_details": true, "thinking_blocks": true, "type": true, "status": true,
+}
+
+// add parses a message.
+func (c *Conversation) add(param string, number int, raw json.RawMessage) error {
+	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return err
 	}
-	if len(parts) == 0 {
-		return streamerr.InvalidParam(param, "%s has no parts", param)
+	defer strict.Recycle(fields)
+	m := &chatv1.Message{}
+	c.Messages[number], c.Continues = m, false
+	if m.Role, err = strict.Member(param, "role", fields); err != nil {
+		return err
 	}
-	var text strings.Builder
-	for i, raw := range parts {
-		at := fmt.Sprintf("%s[%d]", param, i)
-		part, err := strict.Object(at, raw)
-		if err != nil {
+	if !slices.Contains(roles, m.GetRole()) {
+		return streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, strict.Printable(m.GetRole()), strings.Join(roles, ", "))
+	}
+	if err := c.content(param+".content", fields["content"], m); err != nil {
+		return err
+	}
+	maps.DeleteFunc(fields, func(_ string, raw json.RawMessage) bool { return strict.Null(raw) })
+	if raw, ok := fields["name"]; ok {
+		if m.Name, err = strict.String(param+".name", raw); err != nil {
 			return err
 		}
-		kind, err := strict.Member(at, "type", part)
-		if err != nil {
-			return err
+	}
+	switch m.GetRole() {
+	case "assistant":
+		err = c.assistant(param, number, fields, m)
+	case "tool", "function":
+		err = c.result(param, fields, m)
+	}
+	if err != nil {
+		return err
+	}
+	return c.rest(param, fields, m)
+}
+
+// rest leaves out the fields of a message that have no meaning for its role.
+func (c *Conversation) rest(param string, fields map[string]json.RawMessage, m *chatv1.Message) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		at, raw := param+"."+strict.Printable(name), fields[name]
+		of := "assistant"
+		if name == "tool_call_id" {
+			of = "tool"
 		}
+		var err error
 		switch {
-		case kind == "text":
-			s, err := strict.Member(at, "text", part)
-			if err != nil {
-				return err
-			}
-			text.WriteString(s)
-		case kind == "image_url" && m.GetRole() == "user":
-			source, err := imageURL(in, at, part)
-			if err != nil {
-				return err
-			}
-			*images = append(*images, source)
-			m.Images = append(m.Images, &chatv1.PlacedImage{Image: source.To, Offset: uint32(text.Len())}) //nolint:gosec // a body is smaller
-		default:
-			return unreadable(at, kind)
+		case name == "role" || name == "content" || name == "name" || strict.Empty(raw):
+		case idle[name]:
+			c.in.Ignore(at)
+		case name == "audio", read[name] && m.GetRole() != of:
+			err = c.in.Unsupported(at)
+		case !read[name]:
+			err = c.in.Unknown(at)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	m.Content = text.String()
 	return nil
 }
 
-// unreadable returns the refusal of a part of another type.
-func unreadable(at, kind string) error {
-	return streamerr.InvalidParam(at, "%s is of the type %q; supported parts: text, and image_url in user messages", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+// assistant parses the fields that only messages of assistants have.
+func (c *Conversation) assistant(param string, number int, fields map[string]json.RawMessage, m *chatv1.Message) (err error) {
+	for _, name := range []string{"reasoning_content", "reasoning"} {
+		if raw, ok := fields[name]; ok && m.GetReasoning() == "" {
+			if m.Reasoning, err = strict.String(param+"."+name, raw); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range []string{"reasoning_details", "thinking_blocks"} {
+		if m.GetReasoning() == "" {
+			if m.Reasoning = thoughts(fields[name]); m.GetReasoning() != "" {
+				delete(fields, name) // used
+			}
+		}
+	}
+	if raw, ok := fields["refusal"]; ok && m.GetContent() == "" { // the text of a model that refused
+		if m.Content, err = strict.String(param+".refusal", raw); err != nil {
+			return err
+		}
+	}
+	if raw, ok := fields["prefix"]; ok {
+		if c.Continues, err = strict.Boolean(param+".prefix", raw); err != nil {
+			return err
+		}
+	}
+	if raw, ok := fields["tool_calls"]; ok {
+		if err := c.calls(param+".tool_calls", number, raw, m); err != nil {
+			return err
+		}
+	}
+	at := param + ".function_call"
+	raw, ok := fields["function_call"]
+	if !ok || strict.Empty(raw) {
+		return nil
+	}
+	call, err := c.in.Members(at, raw, "name", "arguments")
+	if err != nil {
+		return err
+	}
+	return c.made(at, fmt.Sprintf("call_%d", number), call, m)
+}
+
+// thoughts returns the text of reasoning in the form of OpenRouter (reasoning_details) or of LiteLLM
+// (thinking_blocks), or "".
+func thoughts(raw json.RawMessage) string {
+	var blocks []struct {
+		Text, Summary string
+		Thinking      json.RawMessage
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &blocks) != nil {
+		return ""
+	}
+	var all strings.Builder
+	for _, b := range blocks {
+		all.WriteString(b.Text + b.Summary)
+		if text, err := strict.String("", b.Thinking); err == nil {
+			all.WriteString(text)
+		} else {
+			all.WriteString(thoughts(b.Thinking)) // Mistral's form, which has parts
+		}
+	}
+	return all.String()
+}
+
+// result completes the result of a call. A result without an id belongs to the oldest call that has
+// no result yet; a result in the older form names the function.
+func (c *Conversation) result(param string, fields map[string]json.RawMessage, m *chatv1.Message) (err error) {
+	if raw, ok := fields["tool_call_id"]; ok {
+		if m.ToolCallId, err = strict.String(param+".tool_call_id", raw); err != nil {
+			return err
+		}
+	}
+	older := m.GetRole() == "function"
+	m.Role = "tool"
+	answers := slices.IndexFunc(c.open, func(call *chatv1.ToolCall) bool {
+		if m.GetToolCallId() != "" {
+			return call.GetId() == m.GetToolCallId()
+		}
+		return !older || call.GetName() == m.GetName()
+	})
+	if answers >= 0 {
+		m.ToolCallId = c.open[answers].GetId()
+		c.open = slices.Delete(c.open, answers, answers+1)
+	}
+	return nil
 }

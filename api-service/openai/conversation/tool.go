@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/strict"
@@ -11,129 +12,252 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// function parses {"type": "function", "function": {…}}. The inner object may have only the members
-// named.
-func function(in *strict.Reading, param string, raw json.RawMessage, beside []string, names ...string) (outer, inner map[string]json.RawMessage, err error) {
-	if outer, err = strict.Object(param, raw); err != nil {
-		return nil, nil, err
-	}
-	kind, err := strict.Member(param, "type", outer)
-	if err != nil {
-		return nil, nil, err
-	}
-	if kind != "function" {
-		return nil, nil, streamerr.InvalidParam(param+".type", "%s.type is %q; only \"function\" is supported", param, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
-	}
-	if err := in.Only(param, outer, append(beside, "type", "function")...); err != nil {
-		return nil, nil, err
-	}
-	raw, ok := outer["function"]
-	if !ok {
-		return nil, nil, streamerr.InvalidParam(param+".function", "%s.function is missing", param).WithCode(streamerr.CodeMissing)
-	}
-	if inner, err = strict.Object(param+".function", raw); err != nil {
-		return nil, nil, err
-	}
-	return outer, inner, in.Only(param+".function", inner, names...)
+// kinds are the kinds of tools that run on OpenAI's servers, or that only some clients know. Their
+// names may stand in whence-ignored.
+var kinds = []string{
+	"apply_patch", "bash", "browser_search", "code_interpreter", "computer", "computer_use", "computer_use_preview", "file_search", "google_search", "image_generation",
+	"local_shell", "mcp", "memory", "namespace", "shell", "text_editor", "tool_search", "web_fetch", "web_search", "web_search_preview",
 }
 
-// Tools parses the functions that a model may call.
-func Tools(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
+// textInput is the schema of the arguments of a custom tool, whose input is one text.
+const textInput = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
+
+// Tools are the tools that a model may call.
+type Tools struct {
+	List []*chatv1.Tool
+	// Custom has the names of custom tools: their calls have one text instead of arguments.
+	Custom map[string]bool
+}
+
+// Add parses tools in OpenAI's form, with the members of a function in a member of its own or not.
+// Tools of other kinds than functions and custom tools are left out.
+func (t *Tools) Add(in *strict.Reading, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	tools := make([]*chatv1.Tool, 0, len(items))
 	for i, raw := range items {
-		at := fmt.Sprintf("%s[%d]", param, i)
-		_, fields, err := function(in, at, raw, nil, "name", "description", "parameters", "strict")
-		if err != nil {
-			return nil, err
-		}
-		at += ".function"
-		tool := &chatv1.Tool{}
-		if tool.Name, err = strict.Member(at, "name", fields); err != nil {
-			return nil, err
-		}
-		if raw, ok := fields["description"]; ok && !strict.Null(raw) {
-			if tool.Description, err = strict.String(at+".description", raw); err != nil {
-				return nil, err
-			}
-		}
-		if raw, ok := fields["parameters"]; ok && !strict.Null(raw) {
-			if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
-				return nil, err
-			}
-		}
-		if raw, ok := fields["strict"]; ok && !strict.Null(raw) {
-			// A required call is always strict; other calls never are.
-			if _, err = strict.Boolean(at+".strict", raw); err != nil {
-				return nil, err
-			}
-		}
-		tools = append(tools, tool)
-	}
-	return tools, nil
-}
-
-var toolModes = map[string]chatv1.ToolMode{
-	"none": chatv1.ToolMode_TOOL_MODE_NONE, "auto": chatv1.ToolMode_TOOL_MODE_AUTO, "required": chatv1.ToolMode_TOOL_MODE_REQUIRED,
-}
-
-// ToolChoice parses the tool choice: whether to call a tool, and which one.
-func ToolChoice(in *strict.Reading, param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
-	choice := &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
-	if raw[0] == '"' {
-		word, err := strict.String(param, raw)
-		if err != nil {
-			return nil, err
-		}
-		mode, ok := toolModes[word]
-		if !ok {
-			return nil, streamerr.InvalidParam(param, "%s is %q; it must be none, auto, required, or name a function", param, strict.Printable(word))
-		}
-		choice.Mode = mode
-	} else {
-		_, fields, err := function(in, param, raw, nil, "name")
-		if err != nil {
-			return nil, err
-		}
-		if choice.Name, err = strict.Member(param+".function", "name", fields); err != nil {
-			return nil, err
+		if err := t.add(in, fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+			return err
 		}
 	}
-	return choice, nil
+	return nil
 }
 
-// toolCalls parses the tool calls of an assistant's message.
-func toolCalls(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
+// AddFunctions is Add for functions in the older form, which have no type.
+func (t *Tools) AddFunctions(in *strict.Reading, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var calls []*chatv1.ToolCall
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		outer, fields, err := function(in, at, raw, []string{"id", "index"}, "name", "arguments")
+		fields, err := in.Members(at, raw, functionMembers...)
+		if err == nil {
+			err = t.make(at, fields)
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		call := &chatv1.ToolCall{}
-		if call.Id, err = strict.Member(at, "id", outer); err != nil {
-			return nil, err
-		}
-		if call.Name, err = strict.Member(at+".function", "name", fields); err != nil {
-			return nil, err
-		}
-		if call.Arguments, err = strict.Member(at+".function", "arguments", fields); err != nil {
-			return nil, err
-		}
-		if strings.TrimSpace(call.GetArguments()) == "" {
-			call.Arguments = "{}" // some servers send an empty string for a call without arguments
-		}
-		calls = append(calls, call)
 	}
-	return calls, nil
+	return nil
+}
+
+// functionMembers are the members of a function.
+var functionMembers = []string{"name", "description", "parameters", "strict"}
+
+func (t *Tools) add(in *strict.Reading, at string, raw json.RawMessage) error {
+	outer, err := strict.Object(at, raw)
+	if err != nil {
+		return err
+	}
+	kind, err := kindOfCall(at, outer)
+	if err != nil {
+		return err
+	}
+	names := functionMembers
+	switch {
+	case kind == "custom":
+		names = []string{"name", "description", "format"}
+	case kind != "function" && slices.Contains(kinds, kind):
+		return in.Unsupported(at + "." + kind)
+	case kind != "function":
+		return in.Unsupported(at)
+	}
+	at, fields, err := innerOf(in, at, kind, outer, names...)
+	if err == nil {
+		err = t.make(at, fields)
+	}
+	if err != nil || kind == "function" {
+		return err
+	}
+	tool := t.List[len(t.List)-1]
+	if t.Custom == nil {
+		t.Custom = map[string]bool{}
+	}
+	t.Custom[tool.GetName()] = true
+	return custom(in, at, fields["format"], tool)
+}
+
+// make adds the tool with the given members.
+func (t *Tools) make(at string, fields map[string]json.RawMessage) (err error) {
+	tool := &chatv1.Tool{}
+	if tool.Name, err = strict.Member(at, "name", fields); err != nil {
+		return err
+	}
+	if raw, ok := fields["description"]; ok && !strict.Null(raw) {
+		if tool.Description, err = strict.String(at+".description", raw); err != nil {
+			return err
+		}
+	}
+	if raw, ok := fields["parameters"]; ok && !strict.Null(raw) {
+		if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
+			return err
+		}
+	}
+	if raw, ok := fields["strict"]; ok && !strict.Null(raw) {
+		// A required call is always strict; other calls never are.
+		if _, err = strict.Boolean(at+".strict", raw); err != nil {
+			return err
+		}
+	}
+	t.List = append(t.List, tool)
+	return nil
+}
+
+// custom completes a custom tool. No guide enforces the grammar of its input here, so the
+// description shows the grammar to the model.
+func custom(in *strict.Reading, at string, format json.RawMessage, tool *chatv1.Tool) error {
+	tool.Parameters = textInput
+	var form struct {
+		Type, Syntax, Definition string
+		Grammar                  struct{ Syntax, Definition string }
+	}
+	if strict.Empty(format) || json.Unmarshal(format, &form) != nil || form.Type != "grammar" {
+		return nil
+	}
+	syntax, definition := form.Syntax+form.Grammar.Syntax, form.Definition+form.Grammar.Definition
+	tool.Description = strings.TrimSpace(tool.GetDescription() + "\n\nThe input follows this grammar (" + syntax + "):\n" + definition)
+	return in.Unsupported(at + ".format")
+}
+
+// kindOfCall returns the type of a tool, a call or a choice; without one, that of its member.
+func kindOfCall(at string, outer map[string]json.RawMessage) (string, error) {
+	if raw, ok := outer["type"]; ok && !strict.Null(raw) {
+		return strict.String(at+".type", raw)
+	}
+	for _, member := range []string{"function", "custom"} {
+		if !strict.Empty(outer[member]) {
+			return member, nil
+		}
+	}
+	return strict.Member(at, "type", outer)
+}
+
+// innerOf returns the member of a tool, a call or a choice that is named like its kind, and its
+// path, or the object itself if that has a name. Other members than the named ones are left out.
+func innerOf(in *strict.Reading, at, kind string, outer map[string]json.RawMessage, names ...string) (string, map[string]json.RawMessage, error) {
+	raw, ok := outer[kind]
+	if !ok || strict.Null(raw) {
+		if _, flat := outer["name"]; flat {
+			return at, outer, in.Only(at, outer, append(names, "type", "id", "index", "cache_control")...)
+		}
+		return at, nil, streamerr.InvalidParam(at+"."+kind, "%s.%s is missing", at, kind).WithCode(streamerr.CodeMissing)
+	}
+	if err := in.Only(at, outer, "type", kind, "id", "index", "cache_control"); err != nil {
+		return at, nil, err
+	}
+	at += "." + kind
+	fields, err := strict.Object(at, raw)
+	if err == nil {
+		err = in.Only(at, fields, names...)
+	}
+	return at, fields, err
+}
+
+// calls parses the tool calls of an assistant's message.
+func (c *Conversation) calls(param string, number int, raw json.RawMessage, m *chatv1.Message) error {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return err
+	}
+	for i, raw := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		outer, err := strict.Object(at, raw)
+		if err == nil {
+			err = c.call(at, fmt.Sprintf("call_%d_%d", number, i), outer, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call parses a call of an assistant's message. A call without an id gets the given one.
+func (c *Conversation) call(at, id string, outer map[string]json.RawMessage, m *chatv1.Message) error {
+	kind, err := kindOfCall(at, outer)
+	if err != nil {
+		return err
+	}
+	if kind != "function" && kind != "custom" {
+		return c.in.Unsupported(at)
+	}
+	if raw := outer["id"]; !strict.Empty(raw) {
+		if id, err = strict.String(at+".id", raw); err != nil {
+			return err
+		}
+	}
+	at, fields, err := innerOf(c.in, at, kind, outer, "name", "arguments", "input", "parsed_arguments")
+	if err != nil {
+		return err
+	}
+	return c.made(at, id, fields, m)
+}
+
+// nameless is the name of a call that has none, because it was cut off.
+const nameless = "unknown"
+
+// made adds a call to an assistant's message. The call of a custom tool has an input.
+func (c *Conversation) made(at, id string, fields map[string]json.RawMessage, m *chatv1.Message) (err error) {
+	call := &chatv1.ToolCall{Id: id, Name: nameless, Arguments: argumentsOf(fields["arguments"])}
+	if raw := fields["name"]; !strict.Empty(raw) {
+		if call.Name, err = strict.String(at+".name", raw); err != nil {
+			return err
+		}
+	}
+	if raw, ok := fields["input"]; ok && !strict.Null(raw) {
+		call.Arguments = `{"input":` + textOf(raw) + `}`
+	}
+	if !strict.Empty(fields["parsed_arguments"]) {
+		c.in.Ignore(at + ".parsed_arguments")
+	}
+	m.ToolCalls = append(m.ToolCalls, call)
+	c.open = append(c.open, call)
+	return nil
+}
+
+// argumentsOf returns the arguments of a call: a text, which need not be JSON, or any other value as
+// JSON. Some servers send an empty text for a call without arguments.
+func argumentsOf(raw json.RawMessage) string {
+	text, err := strict.String("", raw)
+	switch {
+	case err != nil && !strict.Empty(raw):
+		return string(raw)
+	case strings.TrimSpace(text) == "":
+		return "{}"
+	default:
+		return text
+	}
+}
+
+// textOf returns a value as a JSON string.
+func textOf(raw json.RawMessage) string {
+	if len(raw) > 0 && raw[0] == '"' {
+		return string(raw)
+	}
+	text, _ := json.Marshal(string(raw)) // cannot fail
+	return string(text)
 }
 
 // inFunction matches members of tools and calls that are one level deeper in OpenAI's JSON than in

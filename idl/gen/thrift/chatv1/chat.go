@@ -411,28 +411,30 @@ var fieldIDToName_TokenIDs = map[int16]string{
 }
 
 type ChatRequest struct {
-	StreamId          string            `thrift:"stream_id,1" frugal:"1,default,string" json:"stream_id"`
-	Model             string            `thrift:"model,2" frugal:"2,default,string" json:"model"`
-	Messages          []*Message        `thrift:"messages,3" frugal:"3,default,list<Message>" json:"messages"`
-	Sampling          *llmv1.Sampling   `thrift:"sampling,4,optional" frugal:"4,optional,llmv1.Sampling" json:"sampling,omitempty"`
-	Stop              []string          `thrift:"stop,5" frugal:"5,default,list<string>" json:"stop"`
-	N                 int64             `thrift:"n,6" frugal:"6,default,i64" json:"n"`
-	Prompts           []*Prompt         `thrift:"prompts,7" frugal:"7,default,list<Prompt>" json:"prompts"`
-	IncludeStop       bool              `thrift:"include_stop,8" frugal:"8,default,bool" json:"include_stop"`
-	KeepSpecial       bool              `thrift:"keep_special,9" frugal:"9,default,bool" json:"keep_special"`
-	Echo              bool              `thrift:"echo,10" frugal:"10,default,bool" json:"echo"`
-	Tools             []*Tool           `thrift:"tools,13" frugal:"13,default,list<Tool>" json:"tools"`
-	ToolChoice        *ToolChoice       `thrift:"tool_choice,14,optional" frugal:"14,optional,ToolChoice" json:"tool_choice,omitempty"`
-	ParallelToolCalls *bool             `thrift:"parallel_tool_calls,15,optional" frugal:"15,optional,bool" json:"parallel_tool_calls,omitempty"`
-	TemplateVariables string            `thrift:"template_variables,17" frugal:"17,default,string" json:"template_variables"`
-	SeparateReasoning *bool             `thrift:"separate_reasoning,18,optional" frugal:"18,optional,bool" json:"separate_reasoning,omitempty"`
-	Claim             *llmv1.Claim      `thrift:"claim,21,optional" frugal:"21,optional,llmv1.Claim" json:"claim,omitempty"`
-	Session           string            `thrift:"session,23" frugal:"23,default,string" json:"session"`
-	TellIds           bool              `thrift:"tell_ids,24" frugal:"24,default,bool" json:"tell_ids"`
-	Answered          *TokenIDs         `thrift:"answered,25,optional" frugal:"25,optional,TokenIDs" json:"answered,omitempty"`
-	Gathered          bool              `thrift:"gathered,26" frugal:"26,default,bool" json:"gathered"`
-	AnsweredChoices   []*AnsweredChoice `thrift:"answered_choices,27" frugal:"27,default,list<AnsweredChoice>" json:"answered_choices"`
-	TellPrompts       bool              `thrift:"tell_prompts,28" frugal:"28,default,bool" json:"tell_prompts"`
+	StreamId           string            `thrift:"stream_id,1" frugal:"1,default,string" json:"stream_id"`
+	Model              string            `thrift:"model,2" frugal:"2,default,string" json:"model"`
+	Messages           []*Message        `thrift:"messages,3" frugal:"3,default,list<Message>" json:"messages"`
+	Sampling           *llmv1.Sampling   `thrift:"sampling,4,optional" frugal:"4,optional,llmv1.Sampling" json:"sampling,omitempty"`
+	Stop               []string          `thrift:"stop,5" frugal:"5,default,list<string>" json:"stop"`
+	N                  int64             `thrift:"n,6" frugal:"6,default,i64" json:"n"`
+	Prompts            []*Prompt         `thrift:"prompts,7" frugal:"7,default,list<Prompt>" json:"prompts"`
+	IncludeStop        bool              `thrift:"include_stop,8" frugal:"8,default,bool" json:"include_stop"`
+	KeepSpecial        bool              `thrift:"keep_special,9" frugal:"9,default,bool" json:"keep_special"`
+	Echo               bool              `thrift:"echo,10" frugal:"10,default,bool" json:"echo"`
+	Tools              []*Tool           `thrift:"tools,13" frugal:"13,default,list<Tool>" json:"tools"`
+	ToolChoice         *ToolChoice       `thrift:"tool_choice,14,optional" frugal:"14,optional,ToolChoice" json:"tool_choice,omitempty"`
+	ParallelToolCalls  *bool             `thrift:"parallel_tool_calls,15,optional" frugal:"15,optional,bool" json:"parallel_tool_calls,omitempty"`
+	TemplateVariables  string            `thrift:"template_variables,17" frugal:"17,default,string" json:"template_variables"`
+	SeparateReasoning  *bool             `thrift:"separate_reasoning,18,optional" frugal:"18,optional,bool" json:"separate_reasoning,omitempty"`
+	Claim              *llmv1.Claim      `thrift:"claim,21,optional" frugal:"21,optional,llmv1.Claim" json:"claim,omitempty"`
+	Session            string            `thrift:"session,23" frugal:"23,default,string" json:"session"`
+	TellIds            bool              `thrift:"tell_ids,24" frugal:"24,default,bool" json:"tell_ids"`
+	Answered           *TokenIDs         `thrift:"answered,25,optional" frugal:"25,optional,TokenIDs" json:"answered,omitempty"`
+	Gathered           bool              `thrift:"gathered,26" frugal:"26,default,bool" json:"gathered"`
+	AnsweredChoices    []*AnsweredChoice `thrift:"answered_choices,27" frugal:"27,default,list<AnsweredChoice>" json:"answered_choices"`
+	TellPrompts        bool              `thrift:"tell_prompts,28" frugal:"28,default,bool" json:"tell_prompts"`
+	NoGenerationPrompt bool              `thrift:"no_generation_prompt,29" frugal:"29,default,bool" json:"no_generation_prompt"`
+	ContinueMessage    bool              `thrift:"continue_message,30" frugal:"30,default,bool" json:"continue_message"`
 }
 
 func NewChatRequest() *ChatRequest {
@@ -560,6 +562,14 @@ func (p *ChatRequest) GetTellPrompts() (v bool) {
 	return p.TellPrompts
 }
 
+func (p *ChatRequest) GetNoGenerationPrompt() (v bool) {
+	return p.NoGenerationPrompt
+}
+
+func (p *ChatRequest) GetContinueMessage() (v bool) {
+	return p.ContinueMessage
+}
+
 func (p *ChatRequest) IsSetSampling() bool {
 	return p.Sampling != nil
 }
@@ -614,6 +624,8 @@ var fieldIDToName_ChatRequest = map[int16]string{
 	26: "gathered",
 	27: "answered_choices",
 	28: "tell_prompts",
+	29: "no_generation_prompt",
+	30: "continue_message",
 }
 
 type AnsweredChoice struct {
@@ -1248,6 +1260,7 @@ type TokenizeRequest struct {
 	Tools               []*Tool     `thrift:"tools,7" frugal:"7,default,list<Tool>" json:"tools"`
 	ToolChoice          *ToolChoice `thrift:"tool_choice,8,optional" frugal:"8,optional,ToolChoice" json:"tool_choice,omitempty"`
 	TemplateVariables   string      `thrift:"template_variables,9" frugal:"9,default,string" json:"template_variables"`
+	ContinueMessage     bool        `thrift:"continue_message,10" frugal:"10,default,bool" json:"continue_message"`
 }
 
 func NewTokenizeRequest() *TokenizeRequest {
@@ -1298,6 +1311,10 @@ func (p *TokenizeRequest) GetTemplateVariables() (v string) {
 	return p.TemplateVariables
 }
 
+func (p *TokenizeRequest) GetContinueMessage() (v bool) {
+	return p.ContinueMessage
+}
+
 func (p *TokenizeRequest) IsSetToolChoice() bool {
 	return p.ToolChoice != nil
 }
@@ -1310,15 +1327,16 @@ func (p *TokenizeRequest) String() string {
 }
 
 var fieldIDToName_TokenizeRequest = map[int16]string{
-	1: "model",
-	2: "text",
-	3: "add_special",
-	4: "messages",
-	5: "add_generation_prompt",
-	6: "strings",
-	7: "tools",
-	8: "tool_choice",
-	9: "template_variables",
+	1:  "model",
+	2:  "text",
+	3:  "add_special",
+	4:  "messages",
+	5:  "add_generation_prompt",
+	6:  "strings",
+	7:  "tools",
+	8:  "tool_choice",
+	9:  "template_variables",
+	10: "continue_message",
 }
 
 type TokenizeResponse struct {

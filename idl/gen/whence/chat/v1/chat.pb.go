@@ -679,9 +679,15 @@ type ChatRequest struct {
 	// answered for requests with several choices: empty, or one for each choice, in their order.
 	AnsweredChoices []*AnsweredChoice `protobuf:"bytes,27,rep,name=answered_choices,json=answeredChoices,proto3" json:"answered_choices,omitempty"`
 	// Whether Started has the ids of the prompts.
-	TellPrompts   bool `protobuf:"varint,28,opt,name=tell_prompts,json=tellPrompts,proto3" json:"tell_prompts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TellPrompts bool `protobuf:"varint,28,opt,name=tell_prompts,json=tellPrompts,proto3" json:"tell_prompts,omitempty"`
+	// Whether the prompt of a conversation ends with its last message: the chat template does not
+	// open the assistant's turn after it.
+	NoGenerationPrompt bool `protobuf:"varint,29,opt,name=no_generation_prompt,json=noGenerationPrompt,proto3" json:"no_generation_prompt,omitempty"`
+	// Whether the answer continues the last message of the conversation, which has no tool calls: the
+	// prompt ends within that message.
+	ContinueMessage bool `protobuf:"varint,30,opt,name=continue_message,json=continueMessage,proto3" json:"continue_message,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ChatRequest) Reset() {
@@ -864,6 +870,20 @@ func (x *ChatRequest) GetAnsweredChoices() []*AnsweredChoice {
 func (x *ChatRequest) GetTellPrompts() bool {
 	if x != nil {
 		return x.TellPrompts
+	}
+	return false
+}
+
+func (x *ChatRequest) GetNoGenerationPrompt() bool {
+	if x != nil {
+		return x.NoGenerationPrompt
+	}
+	return false
+}
+
+func (x *ChatRequest) GetContinueMessage() bool {
+	if x != nil {
+		return x.ContinueMessage
 	}
 	return false
 }
@@ -1803,8 +1823,10 @@ type TokenizeRequest struct {
 	ToolChoice *ToolChoice `protobuf:"bytes,8,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
 	// As in ChatRequest.
 	TemplateVariables string `protobuf:"bytes,9,opt,name=template_variables,json=templateVariables,proto3" json:"template_variables,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// As in ChatRequest.
+	ContinueMessage bool `protobuf:"varint,10,opt,name=continue_message,json=continueMessage,proto3" json:"continue_message,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TokenizeRequest) Reset() {
@@ -1898,6 +1920,13 @@ func (x *TokenizeRequest) GetTemplateVariables() string {
 		return x.TemplateVariables
 	}
 	return ""
+}
+
+func (x *TokenizeRequest) GetContinueMessage() bool {
+	if x != nil {
+		return x.ContinueMessage
+	}
+	return false
 }
 
 // TokenizeResponse is token ids.
@@ -3352,7 +3381,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x06images\x18\x03 \x03(\v2\x14.whence.llm.v1.ImageR\x06imagesB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xcd\a\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xaa\b\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
@@ -3377,7 +3406,9 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\banswered\x12\x1a\n" +
 	"\bgathered\x18\x1a \x01(\bR\bgathered\x12I\n" +
 	"\x10answered_choices\x18\x1b \x03(\v2\x1e.whence.chat.v1.AnsweredChoiceR\x0fansweredChoices\x12!\n" +
-	"\ftell_prompts\x18\x1c \x01(\bR\vtellPromptsB\x16\n" +
+	"\ftell_prompts\x18\x1c \x01(\bR\vtellPrompts\x120\n" +
+	"\x14no_generation_prompt\x18\x1d \x01(\bR\x12noGenerationPrompt\x12)\n" +
+	"\x10continue_message\x18\x1e \x01(\bR\x0fcontinueMessageB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
 	"\x13_separate_reasoningJ\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x10\x10\x11J\x04\b\x13\x10\x14J\x04\b\x14\x10\x15J\x04\b\x16\x10\x17\"O\n" +
 	"\x0eAnsweredChoice\x12\x10\n" +
@@ -3449,7 +3480,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	" \x01(\tR\treasoning\x127\n" +
 	"\n" +
 	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCallsJ\x04\b\x04\x10\n" +
-	"\"\xf7\x02\n" +
+	"\"\xa2\x03\n" +
 	"\x0fTokenizeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1f\n" +
@@ -3461,7 +3492,9 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x05tools\x18\a \x03(\v2\x14.whence.chat.v1.ToolR\x05tools\x12;\n" +
 	"\vtool_choice\x18\b \x01(\v2\x1a.whence.chat.v1.ToolChoiceR\n" +
 	"toolChoice\x12-\n" +
-	"\x12template_variables\x18\t \x01(\tR\x11templateVariables\"e\n" +
+	"\x12template_variables\x18\t \x01(\tR\x11templateVariables\x12)\n" +
+	"\x10continue_message\x18\n" +
+	" \x01(\bR\x0fcontinueMessage\"e\n" +
 	"\x10TokenizeResponse\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x18\n" +
 	"\astrings\x18\x02 \x03(\tR\astrings\x12%\n" +
