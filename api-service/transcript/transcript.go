@@ -60,7 +60,7 @@ func (t *Turn) Show(image *llmv1.Image) {
 }
 
 // omitted is the note in the place of an image.
-const omitted = "[an image, which the model cannot see]"
+const omitted = "[image omitted: this model takes no images]"
 
 // OmitImages replaces images in the results of tools by notes, for a model that takes no images: an
 // image that a tool returns must not end a session. Images of users stay, because an answer about an

@@ -17,7 +17,7 @@ func TestImagesInTheResultsOfToolsBecomeNotes(t *testing.T) {
 	}
 	messages, _ := s.Messages()
 	transcript.OmitImages(messages)
-	const note = "[an image, which the model cannot see]"
+	const note = "[image omitted: this model takes no images]"
 	if m := messages[0]; m.GetContent() != note+"é"+note || len(m.GetImages()) != 0 {
 		t.Errorf("the result is %v", m)
 	}

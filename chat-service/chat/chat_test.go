@@ -149,7 +149,7 @@ func TestPipelineKeepsTheContract(t *testing.T) {
 				}
 			}
 			return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-				Engine: chat.New(m, worker), Short: ask("hi", false), Long: ask("hi", true), Bad: ask("\x00", false),
+				Engine: chat.New(m, worker), Short: ask("hi", false), Long: ask("hi", true), Bad: ask("\xff", false),
 				Live: func() int { return int(p.live.Load() + long.live.Load()) },
 			}
 		})
@@ -265,7 +265,6 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 	}{
 		"no messages":         {&chatv1.ChatRequest{Model: "m"}, "messages", ""},
 		"role":                {&chatv1.ChatRequest{Messages: []*chatv1.Message{{Role: "robot"}}}, "messages[0].role", ""},
-		"NUL":                 {user("a\x00b"), "messages[0].content", ""},
 		"too long":            {user(strings.Repeat("word ", 3000)), "messages", "This model's maximum context length is 1024 tokens."},
 		"empty stop":          {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"a", ""}}, "stop[1]", ""},
 		"too many stops":      {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: make([]string, 17)}, "stop", "17"},

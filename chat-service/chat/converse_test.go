@@ -144,7 +144,7 @@ func TestInvalidTurnEndsTheConversation(t *testing.T) {
 	}{
 		"no messages":           {turn(), streamerr.Invalid, "turn.messages"},
 		"another request":       {&chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Chat{Chat: user("x")}}, streamerr.Invalid, ""},
-		"NUL":                   {turn("a\x00b"), streamerr.Invalid, "messages[2].content"},
+		"bad UTF-8":             {turn("a\xff"), streamerr.Invalid, "messages[2].content"},
 		"no room":               {turn(strings.Repeat("word ", 3000)), streamerr.Invalid, "messages"},
 		"nothing that is known": {&chatv1.ConverseRequest{}, streamerr.Invalid, ""},
 	} {
@@ -175,7 +175,7 @@ func TestConversationKeepsTheContract(t *testing.T) {
 			Engine: chat.Converse(chat.New(m, worker)),
 			Short:  func() *chat.Conversation { return conversation(user("hi"), true, turn("and")) },
 			Long:   func() *chat.Conversation { return conversation(user("hi"), true, turn("on and on")) },
-			Bad:    func() *chat.Conversation { return conversation(user("\x00"), true) },
+			Bad:    func() *chat.Conversation { return conversation(user("\xff"), true) },
 			Live:   func() int { return int(p.live.Load() + long.live.Load()) },
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/chat-service/prompt"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -99,7 +100,7 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 				return nil, streamerr.InvalidParam(param, "%s is empty", param)
 			}
 			var err error
-			if ids, err = m.EncodeText(in.GetText(), true); err != nil {
+			if ids, err = m.EncodeText(prompt.Clean(in.GetText()), true); err != nil {
 				return nil, err
 			}
 		}

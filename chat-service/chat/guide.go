@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/chat-service/prompt"
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -63,7 +64,7 @@ func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error)
 			}
 			return nil, nil
 		}
-		schema := tool.GetParameters()
+		schema := prompt.Clean(tool.GetParameters())
 		if schema == "" {
 			schema = anyArguments
 		}

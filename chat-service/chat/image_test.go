@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/whence-dev/whence/chat-service/chat"
@@ -81,5 +82,33 @@ func TestImagesAreRefusedIfTheTemplateTakesNone(t *testing.T) {
 	_, _, err := readWhole(t, chat.New(model(t), p.generate), req)
 	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "messages" || p.asked.Load() != nil {
 		t.Error(err)
+	}
+}
+
+// A tool's screenshot does not end a session with a model that takes no images.
+func TestImagesOfToolsAreNotedIfNothingTakesThem(t *testing.T) {
+	m, err := chat.Load(seeingtest.FS(), "seeing", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := user("Look")
+	req.Messages = append(req.Messages, &chatv1.Message{Role: "tool", Content: "shot", Images: []*chatv1.PlacedImage{{Image: shown}}})
+	for _, takes := range []bool{true, false} {
+		m.TakesImages = func() bool { return takes }
+		p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}
+		if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+			t.Fatal(err)
+		}
+		asked := p.asked.Load()
+		if noted := strings.Contains(m.Tokenizer.Decode(asked.GetPrompt(), false), "[image omitted"); noted == takes || (len(asked.GetImages()) == 1) != takes {
+			t.Errorf("takes images %t: %v", takes, asked)
+		}
+	}
+	m.TakesImages = func() bool { return false }
+	asked := user("Look")
+	asked.Messages[0].Images = []*chatv1.PlacedImage{{Image: shown}}
+	p := &parrot{ids: m.Tokenizer.Encode("Hi", false)}
+	if _, _, err := readWhole(t, chat.New(m, p.generate), asked); err != nil || len(p.asked.Load().GetImages()) != 1 {
+		t.Error("an image of the user is not left to the router, which names the engine:", err)
 	}
 }

@@ -222,7 +222,7 @@ func TestBadPromptsAreRefusedByName(t *testing.T) {
 		"both":              {&chatv1.ChatRequest{Prompts: text("a"), Messages: user("x").GetMessages()}, "prompt"},
 		"nothing":           {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{}}}, "prompt"},
 		"no ids":            {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{text("a")[0], {Content: &chatv1.Prompt_Ids{}}}}, "prompt[1]"},
-		"NUL":               {&chatv1.ChatRequest{Prompts: text("a", "b\x00")}, "prompt[1]"},
+		"bad UTF-8":         {&chatv1.ChatRequest{Prompts: text("a", "b\xff")}, "prompt[1]"},
 		"too long":          {&chatv1.ChatRequest{Prompts: text(strings.Repeat("word ", 3000))}, "prompt"},
 		"one is too long":   {&chatv1.ChatRequest{StreamId: "s", Prompts: text("a", strings.Repeat("word ", 3000))}, "prompt[1]"},
 		"echo of messages":  {&chatv1.ChatRequest{Echo: true, Messages: user("x").GetMessages()}, "echo"},

@@ -59,8 +59,9 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
+	tmpl.Model = name
 	return &Model{
 		Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
-		Markup: markupOf(tmpl, tok), Conversation: tmpl.Conversation, ImageToken: cmp.Or(config.ID, config.Index),
+		Markup: markupOf(tmpl, tok), Conversation: tmpl.Conversation, Traits: tmpl.Traits(), PlacesImages: tmpl.ShowsImages(), ImageToken: cmp.Or(config.ID, config.Index),
 	}, nil
 }

@@ -44,8 +44,10 @@ type Model struct {
 	Tokenizer     *tokenizer.Tokenizer
 	Checksum      string // checksum of the tokenizer, from tokenizer.Checksum
 	Render        prompt.Renderer
+	Traits        prompt.Traits // of the chat template
+	PlacesImages  bool          // prompts can have images
 	// Conversation serialises a conversation for engines that render it themselves.
-	Conversation func(prompt.Input) (string, error)
+	Conversation func(context.Context, prompt.Input) (string, error)
 	ImageToken   *uint32 // the token that stands for an image in prompts; nil if unknown
 	Markup       Markup
 	Adapters     []string // LoRA adapters of the model; requests use them like model names
@@ -55,6 +57,8 @@ type Model struct {
 	// WorkerContext returns the current context length of the workers in tokens, or 0 if unknown.
 	// If it is nil, the context length is ContextLength.
 	WorkerContext func() int
+	// TakesImages reports whether the engine of a worker takes images; nil means that one does.
+	TakesImages func() bool
 }
 
 // Context returns the current maximum length of a prompt and its answer together, in tokens.

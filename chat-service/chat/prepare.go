@@ -58,9 +58,9 @@ func (m *Model) prepare(ctx context.Context, req *chatv1.ChatRequest) ([]*tokenP
 
 // preparePrompt prepares a raw prompt.
 func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*tokenPrompt, error) {
-	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText(), images: text.GetImages()}
+	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: prompt.Clean(text.GetText()), images: text.GetImages()}
 	if p.ids == nil {
-		ids, err := m.EncodeText(text.GetText(), true)
+		ids, err := m.EncodeText(p.echo, true)
 		if err != nil {
 			return nil, err
 		}
@@ -80,14 +80,14 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()}
+	in := prompt.Input{Messages: m.Shown(req.GetMessages()), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()}
 	text, err := m.Render(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	p := &tokenPrompt{model: m, req: req, from: "messages", tools: tools, images: prompt.Images(req.GetMessages())}
+	p := &tokenPrompt{model: m, req: req, from: "messages", tools: tools, images: prompt.Images(in.Messages)}
 	if len(p.images) > 0 {
-		if p.conversation, err = m.Conversation(in); err != nil {
+		if p.conversation, err = m.Conversation(ctx, in); err != nil {
 			return nil, err
 		}
 	}
@@ -100,6 +100,15 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 		return nil, err
 	}
 	return p, p.fit()
+}
+
+// Shown returns a conversation with notes in the place of images that neither the template nor any
+// engine of the model takes; images of users stay, and are refused.
+func (m *Model) Shown(messages []*chatv1.Message) []*chatv1.Message {
+	if m.PlacesImages && (m.TakesImages == nil || m.TakesImages()) {
+		return messages
+	}
+	return prompt.WithoutImages(messages)
 }
 
 // EncodeText returns the ids of a text. Its error says that the model's tokenizer is at fault.

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/chat-service/choices"
@@ -82,8 +81,8 @@ func checkPrompts(req *chatv1.ChatRequest) error {
 func checkPrompt(at string, p *chatv1.Prompt) error {
 	switch c := p.GetContent().(type) {
 	case *chatv1.Prompt_Text:
-		if !utf8.ValidString(c.Text) || strings.ContainsRune(c.Text, 0) {
-			return streamerr.InvalidParam(at, "%s must be UTF-8 without the character NUL", at)
+		if !utf8.ValidString(c.Text) {
+			return streamerr.InvalidParam(at, "%s must be UTF-8", at)
 		}
 	case *chatv1.Prompt_Ids:
 		if len(c.Ids.GetIds()) == 0 {

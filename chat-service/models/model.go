@@ -97,7 +97,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 		Migrations: c.Migrations, MigrateAfter: times.MigrateAfter, FirstTokenMove: times.FirstTokenMove, HandoverAbove: c.HandoverAbove,
 		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
 	})
-	loaded.WorkerContext = pool.Context
+	loaded.WorkerContext, loaded.TakesImages = pool.Context, pool.TakesImages
 	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
 	workers, embedders := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed)
 	var queue *admit.Queue

@@ -2,7 +2,6 @@ package prompt
 
 import (
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -42,9 +41,8 @@ func checkMessage(number int, m *chatv1.Message) (size int, err error) {
 			at(), m.GetRole())
 	}
 	for _, field := range [...]struct{ name, text string }{{"content", m.GetContent()}, {"name", m.GetName()}, {"reasoning", m.GetReasoning()}} {
-		if problem := textProblem(field.text); problem != "" {
-			param := at() + "." + field.name
-			return 0, streamerr.InvalidParam(param, "%s %s", param, problem)
+		if !utf8.ValidString(field.text) {
+			return 0, checkText(at()+"."+field.name, field.text)
 		}
 		size += len(field.text)
 	}
@@ -65,43 +63,25 @@ func checkCalls(at string, m *chatv1.Message) (size int, err error) {
 	if err := checkText(at+".tool_call_id", m.GetToolCallId()); err != nil {
 		return 0, err
 	}
-	if len(m.GetToolCalls()) > 0 && m.GetRole() != "assistant" {
+	if len(m.GetToolCalls()) > 0 && m.GetRole() != roleAssistant {
 		return 0, streamerr.InvalidParam(at+".tool_calls", "%s.tool_calls is only for the role assistant", at)
 	}
 	for i, call := range m.GetToolCalls() {
 		at := fmt.Sprintf("%s.tool_calls[%d]", at, i)
-		if call.GetName() == "" {
-			return 0, streamerr.InvalidParam(at+".name", "%s.name is missing", at)
-		}
 		for name, text := range map[string]string{".id": call.GetId(), ".name": call.GetName(), ".arguments": call.GetArguments()} {
 			if err := checkText(at+name, text); err != nil {
 				return 0, err
 			}
 			size += len(text)
 		}
-		if _, err := readObject(call.GetArguments()); err != nil {
-			return 0, streamerr.InvalidParam(at+".arguments", "%s.arguments must be a JSON object: %v", at, err)
-		}
 	}
 	return size, nil
 }
 
-// checkText refuses text that tokenizers treat differently.
+// checkText refuses text that is not UTF-8.
 func checkText(param, s string) error {
-	if problem := textProblem(s); problem != "" {
-		return streamerr.InvalidParam(param, "%s %s", param, problem)
+	if !utf8.ValidString(s) {
+		return streamerr.InvalidParam(param, "%s must be valid UTF-8", param)
 	}
 	return nil
-}
-
-// textProblem returns why tokenizers treat a text differently, or "".
-func textProblem(s string) string {
-	switch {
-	case !utf8.ValidString(s):
-		return "must be valid UTF-8"
-	case strings.IndexByte(s, 0) >= 0:
-		return "must not contain the character NUL"
-	default:
-		return ""
-	}
 }

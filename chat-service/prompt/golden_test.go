@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -86,13 +87,13 @@ func templates(t testing.TB) map[string]*Template {
 // compare renders g and compares the output.
 func compare(t *testing.T, template *Template, g golden) {
 	t.Helper()
-	got, err := template.Render(t.Context(), g.input)
+	got, err := template.Verbatim(t.Context(), g.input)
 	switch {
 	case g.Text != nil && (err != nil || got != *g.Text):
 		t.Errorf("%s, %s:\n got %q, %v\nwant %q", g.Template, g.Conversation, got, err, *g.Text)
 	case g.Raised != nil:
-		e := streamerr.As(err)
-		if err == nil || e.Reason != streamerr.Invalid || e.Param != "messages" || e.Message != *g.Raised {
+		raised, ok := errors.AsType[*hfjinja.RaisedError](err)
+		if e := streamerr.As(err); !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || raised.Message != *g.Raised {
 			t.Errorf("%s, %s: got %q, %v, want %q", g.Template, g.Conversation, got, err, *g.Raised)
 		}
 	}

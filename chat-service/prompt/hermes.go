@@ -17,91 +17,86 @@ const (
 // hermes rewrites a conversation for a template without tools: the system's turn describes the
 // tools, the assistant's turns contain calls as text, and results of calls become user turns.
 func hermes(in Input) Input {
-	var system strings.Builder
-	messages := make([]*chatv1.Message, 0, len(in.Messages)+1)
 	rest := in.Messages
+	var messages []*chatv1.Message
 	if len(in.Tools) > 0 {
-		if r := rest[0].GetRole(); r == "system" || r == "developer" {
-			system.WriteString(rest[0].GetContent() + "\n\n")
+		var content passage
+		if instructs(rest[0]) {
+			content.add(rest[0], same)
+			content.text.WriteString("\n\n")
 			rest = rest[1:]
 		}
-		system.WriteString(toolsBefore)
+		content.text.WriteString(toolsBefore)
 		for _, tool := range in.Tools {
-			system.WriteString(signature(tool) + "\n")
+			content.text.WriteString(signature(tool) + "\n")
 		}
-		system.WriteString(toolsAfter)
-		messages = append(messages, &chatv1.Message{Role: "system", Content: system.String()})
+		content.text.WriteString(toolsAfter)
+		turn := &chatv1.Message{Role: roleSystem}
+		content.into(turn)
+		messages = append(messages, turn)
 	}
-	var results results // of the calls of one turn
+	in.Messages, in.Tools = append(messages, spelled(rest)...), nil
+	return in
+}
+
+// spelled returns a conversation in which the assistant's turns contain calls as text, and the
+// results of the calls of one turn are one turn of the user.
+func spelled(conversation []*chatv1.Message) []*chatv1.Message {
+	messages := make([]*chatv1.Message, 0, len(conversation))
+	var results passage
 	answered := func() {
-		if results.any {
-			messages = append(messages, results.turn())
+		if results.text.Len() > 0 {
+			turn := &chatv1.Message{Role: roleUser}
+			results.into(turn)
+			messages, results = append(messages, turn), passage{}
 		}
 	}
-	for _, m := range rest {
-		if m.GetRole() == "tool" {
-			results.add(m)
+	for _, m := range conversation {
+		if m.GetRole() == roleTool {
+			if results.text.Len() > 0 {
+				results.text.WriteString("\n")
+			}
+			results.text.WriteString("<tool_response>\n")
+			results.add(m, same)
+			results.text.WriteString("\n</tool_response>")
 			continue
 		}
 		answered()
 		if len(m.GetToolCalls()) > 0 {
-			m = &chatv1.Message{Role: m.GetRole(), Content: spell(m), Name: m.GetName(), Reasoning: m.GetReasoning()}
+			c := copyOf(m)
+			var content passage
+			content.add(m, same)
+			spell(m, &content.text)
+			content.into(c)
+			c.ToolCalls, m = nil, c
 		}
 		messages = append(messages, m)
 	}
 	answered()
-	in.Messages, in.Tools = messages, nil
-	return in
-}
-
-// results collects the results of the calls of one turn, which become one turn of the user.
-type results struct {
-	any    bool
-	text   strings.Builder
-	images []*chatv1.PlacedImage
-}
-
-func (r *results) add(m *chatv1.Message) {
-	if r.any {
-		r.text.WriteByte('\n')
-	}
-	r.any = true
-	r.text.WriteString("<tool_response>\n")
-	for _, placed := range m.GetImages() {
-		r.images = append(r.images, &chatv1.PlacedImage{Image: placed.GetImage(), Offset: uint32(r.text.Len()) + placed.GetOffset()}) //nolint:gosec // a conversation is smaller
-	}
-	r.text.WriteString(m.GetContent() + "\n</tool_response>")
-}
-
-// turn returns the turn, and resets r.
-func (r *results) turn() *chatv1.Message {
-	m := &chatv1.Message{Role: "user", Content: r.text.String(), Images: r.images}
-	*r = results{}
-	return m
+	return messages
 }
 
 // signature returns the description of a tool in one line.
 func signature(tool *chatv1.Tool) string {
 	s := `{"name": ` + quote(tool.GetName())
 	if tool.GetDescription() != "" {
-		s += `, "description": ` + quote(tool.GetDescription())
+		s += `, "description": ` + quote(Clean(tool.GetDescription()))
 	}
 	if tool.GetParameters() != "" {
-		s += `, "parameters": ` + tool.GetParameters()
+		s += `, "parameters": ` + Clean(tool.GetParameters())
 	}
 	return s + "}"
 }
 
-// spell returns the text of a turn with calls, as the model would have written it.
-func spell(m *chatv1.Message) string {
-	var parts []string
-	if m.GetContent() != "" {
-		parts = append(parts, m.GetContent())
-	}
+// spell adds the calls of a turn to its text, as the model would have written them.
+func spell(m *chatv1.Message, text *strings.Builder) {
 	for _, call := range m.GetToolCalls() {
-		parts = append(parts, "<tool_call>\n{\"name\": "+quote(call.GetName())+", \"arguments\": "+call.GetArguments()+"}\n</tool_call>")
+		if text.Len() > 0 {
+			text.WriteByte('\n')
+		}
+		arguments, _ := objectOf(call.GetArguments())
+		text.WriteString("<tool_call>\n{\"name\": " + quote(call.GetName()) + ", \"arguments\": " + arguments + "}\n</tool_call>")
 	}
-	return strings.Join(parts, "\n")
 }
 
 func quote(s string) string {

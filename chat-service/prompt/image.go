@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -24,12 +25,8 @@ func Images(messages []*chatv1.Message) (all []*llmv1.Image) {
 	return all
 }
 
-// checkImages refuses images that are not in the content of a user's or a tool's message, or out of
-// order.
+// checkImages refuses images that are not within the content of their message, or out of order.
 func checkImages(at string, m *chatv1.Message) error {
-	if len(m.GetImages()) > 0 && m.GetRole() != "user" && m.GetRole() != "tool" {
-		return streamerr.InvalidParam(at+".images", "%s.images is only for the roles user and tool", at)
-	}
 	last := 0
 	for i, placed := range m.GetImages() {
 		offset, content := int(placed.GetOffset()), m.GetContent()
@@ -116,11 +113,14 @@ type shownFunction struct {
 
 // Conversation returns the value of TokenRequest.conversation (worker.v1) for a conversation that
 // Render accepts. An engine that renders it with the same template gets the same prompt.
-func (t *Template) Conversation(in Input) (string, error) {
-	in = t.shown(in)
+func (t *Template) Conversation(ctx context.Context, in Input) (string, error) {
+	_, in, err := t.render(ctx, in)
+	if err != nil {
+		return "", err
+	}
 	c := shownConversation{Variables: json.RawMessage(in.Variables)}
 	for _, m := range in.Messages {
-		c.Messages = append(c.Messages, t.show(m))
+		c.Messages = append(c.Messages, show(m))
 	}
 	for _, tool := range in.Tools {
 		c.Tools = append(c.Tools, shownTool{Type: "function", Function: shownFunction{
@@ -130,14 +130,14 @@ func (t *Template) Conversation(in Input) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // escaping would spend six bytes on each of the many < and >
-	err := enc.Encode(c)
+	err = enc.Encode(c)
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
 // show converts a message to OpenAI's JSON.
-func (t *Template) show(m *chatv1.Message) shownMessage {
+func show(m *chatv1.Message) shownMessage {
 	shown := shownMessage{
-		Role: t.role(m), Content: m.GetContent(), Name: m.GetName(), Reasoning: m.GetReasoning(), Reasoned: m.GetReasoning(), ToolCallID: m.GetToolCallId(),
+		Role: m.GetRole(), Content: m.GetContent(), Name: m.GetName(), Reasoning: m.GetReasoning(), Reasoned: m.GetReasoning(), ToolCallID: m.GetToolCallId(),
 	}
 	switch {
 	case len(m.GetImages()) > 0:
@@ -154,7 +154,7 @@ func (t *Template) show(m *chatv1.Message) shownMessage {
 		shown.Content = nil
 	}
 	for _, call := range m.GetToolCalls() {
-		arguments := call.GetArguments()
+		arguments, _ := objectOf(call.GetArguments()) // engines parse it as an object, too
 		shown.ToolCalls = append(shown.ToolCalls, shownTool{ID: call.GetId(), Type: "function", Function: shownFunction{Name: call.GetName(), Arguments: &arguments}})
 	}
 	return shown

@@ -60,7 +60,6 @@ func TestImagesHaveTheirPlacesInThePrompt(t *testing.T) {
 	for param, messages := range map[string][]*chatv1.Message{
 		"messages[1].images[0]": seen("äb", 1), // within a character
 		"messages[1].images[1]": seen("äb", 3, 2),
-		"messages[0].images":    {{Role: "system", Images: placed(0)}},
 		"messages[0].images[0]": {{Role: "user", Content: "a", Images: placed(2)}},
 		"messages[2].images[0]": append(seen("a"), &chatv1.Message{Role: "user", Images: []*chatv1.PlacedImage{{}}}),
 	} {
@@ -89,13 +88,13 @@ func TestConversationMatchesTheTemplateInput(t *testing.T) {
 	in := Input{Messages: append(asked(), seen("äb", 2)...), Tools: []*chatv1.Tool{{Name: "f", Parameters: `{"type":"object"}`}}, Variables: `{"enable_thinking":false}`}
 	const last = `{"role":"system","content":"Be kind."},{"role":"user","content":[{"type":"text","text":"ä"},{"type":"image"},{"type":"text","text":"b"}]}]`
 	for source, want := range map[string]string{
-		"{{ tools }}": `{"messages":[{"role":"user","content":"Rain?"},{"role":"assistant","content":null,"reasoning":"Let me see.","reasoning_content":"Let me see.",` +
+		"{{ tools }}{# image #}": `{"messages":[{"role":"user","content":"Rain?"},{"role":"assistant","content":null,"reasoning":"Let me see.","reasoning_content":"Let me see.",` +
 			`"tool_calls":[{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"z\": \"Oslo\", \"a\": 1}"}}]},` +
 			`{"role":"tool","content":"no","tool_call_id":"call_1"},` + last +
 			`,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":false}}`,
 		// A template without tools gets them as text, and so does an engine that renders the
 		// conversation.
-		"<|im_start|>": `{"messages":[{"role":"system","content":"` + "You may call functions. They are, one a line:\\n<tools>\\n{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"type\\\":\\\"object\\\"}}\\n" +
+		"<|im_start|>{# image #}": `{"messages":[{"role":"system","content":"` + "You may call functions. They are, one a line:\\n<tools>\\n{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"type\\\":\\\"object\\\"}}\\n" +
 			"</tools>\\nTo call one, answer:\\n<tool_call>\\n{\\\"name\\\": \\\"…\\\", \\\"arguments\\\": {…}}\\n</tool_call>" + `"},{"role":"user","content":"Rain?"},` +
 			`{"role":"assistant","content":"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"z\": \"Oslo\", \"a\": 1}}\n</tool_call>","reasoning":"Let me see.","reasoning_content":"Let me see."},` +
 			`{"role":"user","content":"<tool_response>\nno\n</tool_response>"},` + last + `,"chat_template_kwargs":{"enable_thinking":false}}`,
@@ -105,7 +104,7 @@ func TestConversationMatchesTheTemplateInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := proto.CloneOf(&chatv1.ChatRequest{Messages: in.Messages})
-		if got, err := template.Conversation(in); got != want || err != nil {
+		if got, err := template.Conversation(t.Context(), in); got != want || err != nil {
 			t.Errorf("%v\ngot  %s\nwant %s", err, got, want)
 		}
 		if !proto.Equal(before, &chatv1.ChatRequest{Messages: in.Messages}) {

@@ -12,16 +12,23 @@ import (
 // maxNesting is the maximum depth of JSON values for templates.
 const maxNesting = 100
 
+// A valueReader converts JSON to template values.
+type valueReader struct {
+	*json.Decoder
+	once bool // refuses an object with two members of one name, of which a template sees only one
+}
+
 // readObject converts a JSON object to a template value. Members keep the order of the text,
-// because templates write them in that order, and numbers are read as Python's json reads them.
-func readObject(text string) (jinja.Value, error) {
-	dec := json.NewDecoder(strings.NewReader(text))
-	dec.UseNumber()
-	v, err := readValue(dec, 0)
+// because templates write them in that order, and numbers are read as Python's json reads them. NUL
+// becomes U+FFFD.
+func readObject(text string, once bool) (jinja.Value, error) {
+	r := valueReader{json.NewDecoder(strings.NewReader(text)), once}
+	r.UseNumber()
+	v, err := r.value(0)
 	if err != nil {
 		return v, err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+	if _, err := r.Token(); !errors.Is(err, io.EOF) {
 		return v, errors.New("more text follows it")
 	}
 	if !v.IsDict() {
@@ -30,8 +37,8 @@ func readObject(text string) (jinja.Value, error) {
 	return v, nil
 }
 
-func readValue(dec *json.Decoder, depth int) (jinja.Value, error) {
-	token, err := dec.Token()
+func (r valueReader) value(depth int) (jinja.Value, error) {
+	token, err := r.Token()
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
@@ -44,9 +51,9 @@ func readValue(dec *json.Decoder, depth int) (jinja.Value, error) {
 	switch token := token.(type) {
 	case json.Delim:
 		if token == '[' {
-			return readList(dec, depth)
+			return r.list(depth)
 		}
-		return readMembers(dec, depth)
+		return r.members(depth)
 	case json.Number:
 		if n, err := token.Int64(); err == nil {
 			return jinja.NewInt(n), nil
@@ -54,7 +61,7 @@ func readValue(dec *json.Decoder, depth int) (jinja.Value, error) {
 		f, err := token.Float64()
 		return jinja.NewFloat(f), err
 	case string:
-		return jinja.NewString(token), nil
+		return jinja.NewString(Clean(token)), nil
 	case bool:
 		return jinja.NewBool(token), nil
 	default:
@@ -62,33 +69,36 @@ func readValue(dec *json.Decoder, depth int) (jinja.Value, error) {
 	}
 }
 
-func readList(dec *json.Decoder, depth int) (jinja.Value, error) {
+func (r valueReader) list(depth int) (jinja.Value, error) {
 	items := []jinja.Value{}
-	for dec.More() {
-		v, err := readValue(dec, depth+1)
+	for r.More() {
+		v, err := r.value(depth + 1)
 		if err != nil {
 			return v, err
 		}
 		items = append(items, v)
 	}
-	_, err := dec.Token()
+	_, err := r.Token()
 	return jinja.NewList(items), err
 }
 
-func readMembers(dec *json.Decoder, depth int) (jinja.Value, error) {
+func (r valueReader) members(depth int) (jinja.Value, error) {
 	object := jinja.NewDict()
-	for dec.More() {
-		key, err := dec.Token()
+	for r.More() {
+		key, err := r.Token()
 		if err != nil {
 			return object, err
 		}
-		v, err := readValue(dec, depth+1)
+		v, err := r.value(depth + 1)
 		if err != nil {
 			return v, err
 		}
 		name, _ := key.(string) // the decoder guarantees a string
+		if _, twice := object.AsDict().Data[name]; twice && r.once {
+			return object, errors.New("it has two members of one name")
+		}
 		object.AsDict().Set(name, v)
 	}
-	_, err := dec.Token()
+	_, err := r.Token()
 	return object, err
 }

@@ -7,11 +7,15 @@
 // therefore forge turns of other roles. A caller that must prevent this has to filter contents
 // first.
 //
+// A template that drops or refuses a part of a conversation would lose it, or end a session. New
+// finds out by rendering small conversations (Traits), and Render puts such a part where the template
+// writes it: a system text into the leading turn, a call into the text of its turn. Verbatim does not.
+//
 // A conversation is checked before it is rendered. A problem is an Invalid *streamerr.Error whose
-// Param names its place, such as "messages[2].role". The template decides which roles may follow
-// which. If it refuses a conversation with raise_exception, or fails on it, for example because an
-// expected turn is missing, the error is Invalid with the Param "messages". All other failures of a
-// template are Internal.
+// Param names its place, such as "messages[2].role". If the template refuses a conversation with
+// raise_exception, or fails on it, for example because an expected turn is missing, the conversation
+// is rendered in a plainer form; if that fails too, the error is Invalid with the Param "messages".
+// All other failures of a template are Internal.
 package prompt
 
 import (

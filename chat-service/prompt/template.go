@@ -1,10 +1,12 @@
 package prompt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -18,19 +20,23 @@ import (
 
 // Template is a compiled chat template. It is safe for concurrent use.
 type Template struct {
+	// Model is the name of the template's model, for errors. It must be set before the first Render.
+	Model string
+
 	compiled *hfjinja.Template
 	globals  map[string]jinja.Value // special tokens by name, and the variables that transformers always sets
-	// knowsDeveloper means that the source contains the role "developer". Such a template gets the
-	// role unchanged. Any other template would write a header that its model has never seen, so it
-	// gets "system" instead.
+	// knowsDeveloper means that the source contains the role "developer". Any other template would
+	// write a header that its model has never seen, so it gets "system" instead.
 	knowsDeveloper bool
 	knowsTools     bool // the source contains "tools"
 	knowsImages    bool // the source contains "image"
 	source         string
+	traits         Traits
 }
 
-// New compiles the source of a chat template. tokens maps template variables, such as "bos_token",
-// to the model's special tokens. A token that is not in the map is undefined in the template.
+// New compiles the source of a chat template, and finds its traits. tokens maps template variables,
+// such as "bos_token", to the model's special tokens. A token that is not in the map is undefined in
+// the template.
 func New(source string, tokens map[string]string) (*Template, error) {
 	compiled, err := hfjinja.Compile(source, time.Now)
 	if err != nil {
@@ -53,32 +59,135 @@ func New(source string, tokens map[string]string) (*Template, error) {
 	for name, token := range tokens {
 		set(name, jinja.NewString(token))
 	}
+	t.probe()
 	return t, nil
 }
 
 // Source returns the source of the template.
 func (t *Template) Source() string { return t.source }
 
+// Traits returns how the template treats parts of conversations.
+func (t *Template) Traits() Traits { return t.traits }
+
 // ShowsTools reports whether prompts can describe tools, by the template or in the Hermes format.
 func (t *Template) ShowsTools() bool { return t.knowsTools || t.chatML() }
+
+// ShowsImages reports whether prompts can have images.
+func (t *Template) ShowsImages() bool { return t.knowsImages }
 
 // Render checks the conversation and returns the prompt. Its errors are *streamerr.Error. When ctx's
 // stream is stopped, Render soon returns the cause.
 func (t *Template) Render(ctx context.Context, in Input) (string, error) {
+	text, _, err := t.render(ctx, in)
+	return text, err
+}
+
+// render is Render. It also returns the input in the form that the template has taken.
+func (t *Template) render(ctx context.Context, in Input) (text string, taken Input, err error) {
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
-		return "", err
+		return "", in, err
+	}
+	if !t.knowsImages {
+		in.Messages = WithoutImages(in.Messages)
 	}
 	if !t.knowsImages && len(Images(in.Messages)) > 0 {
-		return "", streamerr.InvalidParam("messages", "the conversation has an image, and the chat template of the model has no place for images").WithCode(streamerr.CodeUnsupportedValue)
+		return "", in, streamerr.InvalidParam("messages", "the conversation has an image, and the chat template of the model has no place for images").WithCode(streamerr.CodeUnsupportedValue)
+	}
+	tools, err := readTools(in.Tools, hfjinja.MaxOutput)
+	if err != nil {
+		return "", in, err
+	}
+	in = t.adapt(ctx, in)
+	text, err = t.attempt(ctx, in, tools)
+	if err != nil && isRefusal(err) {
+		if other, changed := plain(in); changed {
+			if text, otherErr := t.attempt(ctx, other, tools); otherErr == nil {
+				return text, other, nil
+			}
+		}
+	}
+	if cause := stream.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		return "", in, streamerr.As(cause)
+	}
+	if err != nil {
+		return "", in, t.refusal(ctx, err, in, tools)
+	}
+	return text, in, nil
+}
+
+// adapt returns the input in the form that the template shows completely, by its traits.
+func (t *Template) adapt(ctx context.Context, in Input) Input {
+	in.Messages = replace(in.Messages, withoutNUL)
+	in.Variables = t.effective(ctx, Clean(in.Variables))
+	calls, results := called(in.Messages)
+	switch {
+	case !t.knowsTools && t.chatML() && len(in.Tools) > 0:
+		in = hermes(in)
+	case !calls && !results:
+	case t.showsCalls(len(in.Tools) > 0, calls):
+		in.Messages = identified(in.Messages, t.traits.ShortIDs)
+	default:
+		in.Messages = spelled(in.Messages)
+	}
+	in.Messages = t.placed(withImagesOfUsers(in.Messages, func(role string) bool { return slices.Contains(t.traits.ImageRoles, role) }))
+	return in
+}
+
+// showsCalls reports whether the template writes the calls, or else the results, of a conversation.
+func (t *Template) showsCalls(offered, calls bool) bool {
+	switch {
+	case !calls:
+		return t.traits.Results
+	case offered:
+		return t.traits.Calls
+	default:
+		return t.traits.CallsAlone
+	}
+}
+
+// Verbatim returns the prompt exactly as transformers renders it, also where the template drops or
+// refuses a part of the conversation that Render puts elsewhere.
+func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
+	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
+		return "", err
 	}
 	tools, err := readTools(in.Tools, hfjinja.MaxOutput)
 	if err != nil {
 		return "", err
 	}
-	in = t.shown(in)
+	in.Messages = replace(in.Messages, func(m *chatv1.Message) *chatv1.Message {
+		if m.GetRole() == roleDeveloper && !t.knowsDeveloper {
+			m = copyOf(m)
+			m.Role = roleSystem
+		}
+		return m
+	})
+	text, err := t.attempt(ctx, in, tools)
+	if err != nil {
+		return "", t.refusal(ctx, err, in, tools)
+	}
+	return text, nil
+}
+
+// attempt renders an input in a form for the template.
+func (t *Template) attempt(ctx context.Context, in Input, tools jinja.Value) (string, error) {
 	if len(in.Tools) == 0 {
 		tools = jinja.None()
 	}
+	text, err := t.execute(ctx, in, tools, t.traits.Form)
+	if calls, _ := called(in.Messages); !calls || !isUnusable(err) {
+		return text, err
+	}
+	for _, form := range forms {
+		if other, otherErr := t.execute(ctx, in, tools, form); otherErr == nil {
+			return other, nil
+		}
+	}
+	return text, err
+}
+
+// execute renders an input as it is.
+func (t *Template) execute(ctx context.Context, in Input, tools jinja.Value, form Form) (string, error) {
 	vars := make(map[string]jinja.Value, len(t.globals)+3)
 	maps.Copy(vars, t.globals)
 	if err := setVariables(vars, in.Variables); err != nil {
@@ -88,45 +197,32 @@ func (t *Template) Render(ctx context.Context, in Input) (string, error) {
 		vars["tools"] = tools
 	}
 	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
-	vars["messages"] = t.messages(in.Messages, false)
-	text, err := t.compiled.Render(ctx, vars)
-	if _, unusable := errors.AsType[*hfjinja.ValueError](err); unusable && called(in.Messages) {
-		// some templates, such as DeepSeek's, concatenate arguments and text
-		vars["messages"] = t.messages(in.Messages, true)
-		text, err = t.compiled.Render(ctx, vars)
-	}
-	if cause := stream.Cause(ctx); cause != nil && errors.Is(err, cause) {
-		return "", streamerr.As(cause)
-	}
-	if err != nil {
-		return "", refusal(err)
-	}
-	return text, nil
-}
-
-// shown returns the input for the template: in the Hermes format if the template has no tools.
-func (t *Template) shown(in Input) Input {
-	if !t.knowsTools && t.chatML() && (len(in.Tools) > 0 || called(in.Messages)) {
-		return hermes(in)
-	}
-	return in
+	vars["messages"] = values(in.Messages, form)
+	return t.compiled.Render(ctx, vars)
 }
 
 // chatML reports whether the template writes ChatML turns. Models with such turns were trained on
 // Hermes tool calls.
 func (t *Template) chatML() bool { return strings.Contains(t.source, "<|im_start|>") }
 
-// called reports whether any message has tool calls.
-func called(messages []*chatv1.Message) bool {
-	return slices.ContainsFunc(messages, func(m *chatv1.Message) bool { return len(m.GetToolCalls()) > 0 })
+// isRefusal reports whether a template has refused its input, or could not use a value of it.
+func isRefusal(err error) bool {
+	_, raised := errors.AsType[*hfjinja.RaisedError](err)
+	return raised || isUnusable(err)
 }
 
-// refusal converts a failure of the template to an error.
-func refusal(err error) *streamerr.Error {
+// refusal converts a failure of the template to an error. The words of a template, such as "no", are
+// for its authors, so the error also says where they apply.
+func (t *Template) refusal(ctx context.Context, err error, in Input, tools jinja.Value) *streamerr.Error {
+	if own, ok := errors.AsType[*streamerr.Error](err); ok {
+		return own // of the variables
+	}
 	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
-		return &streamerr.Error{
-			Reason: streamerr.Invalid, Param: "messages", Message: raised.Message, Cause: err,
-		}
+		at := t.refusedTurn(ctx, raised, in, tools)
+		e := streamerr.InvalidParam("messages", "the chat template of %s refuses turn %d of %d, of the role %s: %s; leave the turn out or change it",
+			cmp.Or(t.Model, "the model"), at+1, len(in.Messages), in.Messages[at].GetRole(), strings.TrimRight(raised.Message, ". "))
+		e.Cause = err
+		return e
 	}
 	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
 		return &streamerr.Error{
@@ -140,17 +236,28 @@ func refusal(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}
 }
 
-// messages returns the conversation as template values: mappings with role, content, and the other
-// fields. The content of a turn with calls but no text is none, as in what clients send back. With
-// asText the arguments of calls are strings.
-func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value {
+// refusedTurn returns the number of the turn that a template refuses: the conversation up to it is the
+// shortest that the template refuses for the same reason.
+func (t *Template) refusedTurn(ctx context.Context, raised *hfjinja.RaisedError, in Input, tools jinja.Value) int {
+	return sort.Search(len(in.Messages)-1, func(last int) bool {
+		begun := in
+		begun.Messages = in.Messages[:last+1]
+		_, err := t.attempt(ctx, begun, tools)
+		again, ok := errors.AsType[*hfjinja.RaisedError](err)
+		return ok && again.Message == raised.Message
+	})
+}
+
+// values returns a conversation as template values: mappings with role, content, and the other
+// fields. The content of a turn with calls but no text is none, as in what clients send back.
+func values(messages []*chatv1.Message, form Form) jinja.Value {
 	items := make([]jinja.Value, len(messages))
 	for i, m := range messages {
 		items[i] = jinja.NewDict()
 		set := items[i].AsDict().Set
-		set("role", jinja.NewString(t.role(m)))
+		set("role", jinja.NewString(m.GetRole()))
 		switch {
-		case m.GetContent() == "" && len(m.GetToolCalls()) > 0:
+		case m.GetContent() == "" && len(m.GetToolCalls()) > 0 && !form.EmptyContent:
 			set("content", jinja.None())
 		case len(m.GetImages()) > 0:
 			set("content", contentParts(m))
@@ -167,16 +274,8 @@ func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value
 			set("tool_call_id", jinja.NewString(m.GetToolCallId()))
 		}
 		if len(m.GetToolCalls()) > 0 {
-			set("tool_calls", calls(m.GetToolCalls(), asText))
+			set("tool_calls", calls(m.GetToolCalls(), form.TextArguments))
 		}
 	}
 	return jinja.NewList(items)
-}
-
-// role returns the role of a message under the name that the template knows.
-func (t *Template) role(m *chatv1.Message) string {
-	if m.GetRole() == "developer" && !t.knowsDeveloper {
-		return "system"
-	}
-	return m.GetRole()
 }

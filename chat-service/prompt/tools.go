@@ -42,13 +42,13 @@ func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 		function := jinja.NewDict()
 		function.AsDict().Set("name", jinja.NewString(name))
 		if tool.GetDescription() != "" {
-			function.AsDict().Set("description", jinja.NewString(tool.GetDescription()))
+			function.AsDict().Set("description", jinja.NewString(Clean(tool.GetDescription())))
 		}
 		if tool.GetParameters() != "" {
 			if err := checkText(at+".parameters", tool.GetParameters()); err != nil {
 				return jinja.None(), err
 			}
-			parameters, err := readObject(tool.GetParameters())
+			parameters, err := readObject(Clean(tool.GetParameters()), false)
 			if err != nil {
 				return jinja.None(), streamerr.InvalidParam(at+".parameters", "%s.parameters must be a JSON object: %v", at, err)
 			}
@@ -73,13 +73,12 @@ func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
 	for i, call := range of {
 		function := jinja.NewDict()
 		function.AsDict().Set("name", jinja.NewString(call.GetName()))
-		arguments := jinja.NewString(call.GetArguments())
-		if !asText {
-			if v, err := readObject(call.GetArguments()); err == nil {
-				arguments = v
-			}
+		if asText {
+			function.AsDict().Set("arguments", jinja.NewString(textOf(call.GetArguments())))
+		} else {
+			_, arguments := objectOf(call.GetArguments())
+			function.AsDict().Set("arguments", arguments)
 		}
-		function.AsDict().Set("arguments", arguments)
 		items[i] = jinja.NewDict()
 		items[i].AsDict().Set("id", jinja.NewString(call.GetId()))
 		typed(items[i], function)
@@ -104,7 +103,7 @@ func setVariables(vars map[string]jinja.Value, text string) error {
 	if err := checkText(param, text); err != nil {
 		return err
 	}
-	object, err := readObject(text)
+	object, err := readObject(Clean(text), false)
 	if err != nil {
 		return streamerr.InvalidParam(param, "%s must be a JSON object: %v", param, err)
 	}

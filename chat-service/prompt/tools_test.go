@@ -141,17 +141,15 @@ func TestBadToolsAreRefusedByName(t *testing.T) {
 	}
 	tools := func(tools ...*chatv1.Tool) Input { return Input{Messages: user("x"), Tools: tools} }
 	for param, in := range map[string]Input{
-		"tools":                               tools(make([]*chatv1.Tool, maxTools+1)...),
-		"tools[0].name":                       tools(&chatv1.Tool{Name: "no spaces"}),
-		"tools[1].name":                       tools(&chatv1.Tool{Name: "a"}, &chatv1.Tool{Name: "a"}),
-		"tools[0].description":                tools(&chatv1.Tool{Name: "a", Description: "\xff"}),
-		"tools[0].parameters":                 tools(&chatv1.Tool{Name: "a", Parameters: `{"a":`}),
-		"tools[1].parameters":                 tools(&chatv1.Tool{Name: "a"}, &chatv1.Tool{Name: "b", Parameters: strings.Repeat("[", 200)}),
-		"messages[1].tool_calls":              call("user", &chatv1.ToolCall{Name: "a"}),
-		"messages[1].tool_calls[0].name":      call("assistant", &chatv1.ToolCall{Arguments: "{}"}),
-		"messages[1].tool_calls[0].arguments": call("assistant", &chatv1.ToolCall{Name: "a", Arguments: "[]"}),
-		"messages[1].tool_calls[0].id":        call("assistant", &chatv1.ToolCall{Id: "\x00", Name: "a", Arguments: "{}"}),
-		"template_variables":                  {Messages: user("x"), Variables: `{"messages":[]}`},
+		"tools":                        tools(make([]*chatv1.Tool, maxTools+1)...),
+		"tools[0].name":                tools(&chatv1.Tool{Name: "no spaces"}),
+		"tools[1].name":                tools(&chatv1.Tool{Name: "a"}, &chatv1.Tool{Name: "a"}),
+		"tools[0].description":         tools(&chatv1.Tool{Name: "a", Description: "\xff"}),
+		"tools[0].parameters":          tools(&chatv1.Tool{Name: "a", Parameters: `{"a":`}),
+		"tools[1].parameters":          tools(&chatv1.Tool{Name: "a"}, &chatv1.Tool{Name: "b", Parameters: strings.Repeat("[", 200)}),
+		"messages[1].tool_calls":       call("user", &chatv1.ToolCall{Name: "a"}),
+		"messages[1].tool_calls[0].id": call("assistant", &chatv1.ToolCall{Id: "\xff", Name: "a", Arguments: "{}"}),
+		"template_variables":           {Messages: user("x"), Variables: `{"messages":[]}`},
 	} {
 		_, err := template.Render(t.Context(), in)
 		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.Invalid || e.Param != param {

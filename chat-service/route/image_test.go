@@ -134,3 +134,23 @@ func TestPromptWithImagesIsNotHandedOver(t *testing.T) {
 		}
 	})
 }
+
+func TestImagesAreTakenIfAnEngineMayTakeThem(t *testing.T) {
+	none, some := &llmv1.Capabilities{}, &llmv1.Capabilities{Images: beside}
+	for name, c := range map[string]struct {
+		can   [2]*llmv1.Capabilities
+		takes bool
+	}{
+		"neither": {[2]*llmv1.Capabilities{none, none}, false}, "one": {[2]*llmv1.Capabilities{none, some}, true}, "not told": {[2]*llmv1.Capabilities{}, true}, "one is told": {[2]*llmv1.Capabilities{nil, none}, false},
+	} {
+		p := poolOf(t, Options{}, &fake{name: "w/0"}, &fake{name: "w/1"})
+		for i, w := range p.Members() {
+			now := proto.CloneOf(w.Info())
+			now.Capabilities = c.can[i]
+			w.Say(now)
+		}
+		if p.TakesImages() != c.takes {
+			t.Errorf("%s: %t", name, !c.takes)
+		}
+	}
+}

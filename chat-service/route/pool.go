@@ -108,6 +108,20 @@ func Policies(name string, opts kvcache.Options) (streams, prompts policy.Policy
 	return streams, prompts, kv, nil
 }
 
+// TakesImages reports whether the engine of a healthy worker takes images. It is true if no worker
+// says what its engine takes.
+func (p *Pool) TakesImages() bool {
+	told := false
+	for _, w := range p.Members() {
+		can := w.Info().GetCapabilities()
+		if can.GetImages() != llmv1.ImageInput_IMAGE_INPUT_UNSPECIFIED {
+			return true
+		}
+		told = told || can != nil
+	}
+	return !told
+}
+
 // named returns the policy of a name that must exist.
 func named(name string) policy.Policy {
 	p, err := policy.Parse(name, policy.Options{})

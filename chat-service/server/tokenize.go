@@ -17,12 +17,12 @@ func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*ch
 	if err != nil {
 		return nil, streamerr.Via(s.hop.Name, err)
 	}
-	text := req.GetText()
+	text := prompt.Clean(req.GetText())
 	switch {
 	case len(req.GetMessages()) > 0 && text != "":
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out"))
 	case len(req.GetMessages()) > 0:
-		in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: req.GetAddGenerationPrompt(), Variables: req.GetTemplateVariables()}
+		in := prompt.Input{Messages: m.Shown(req.GetMessages()), AddGenerationPrompt: req.GetAddGenerationPrompt(), Variables: req.GetTemplateVariables()}
 		if in.Tools, err = m.Offered(req); err == nil {
 			text, err = m.Render(ctx, in)
 		}

@@ -40,6 +40,15 @@ func TestTokenizeAndDetokenizeRoundTrip(t *testing.T) {
 	}
 }
 
+func TestNULIsTokenizedAsInPrompts(t *testing.T) {
+	s := tiny(t)
+	got, err := s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Text: "a\x00b"})
+	m, _ := s.models.Model("")
+	if want := m.Tokenizer.Encode("a\uFFFDb", false); err != nil || !slices.Equal(got.GetIds(), want) {
+		t.Error(got, err)
+	}
+}
+
 func TestConversationIsTokenizedAsForTheModel(t *testing.T) {
 	s := tiny(t)
 	messages := []*chatv1.Message{{Role: "user", Content: "hi"}}

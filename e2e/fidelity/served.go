@@ -129,7 +129,7 @@ func servedTool(o object) (*chatv1.Tool, bool) {
 // agrees reports whether chat-service and Jinja2 give the same result: the text, or a refusal. If
 // Jinja2 fails on arguments that are objects, chat-service passes them as text.
 func agrees(t *prompt.Template, in prompt.Input, want rendering) (got string, ok bool) {
-	got, err := t.Render(context.Background(), in)
+	got, err := t.Verbatim(context.Background(), in)
 	switch {
 	case want.Text != nil:
 		return got, err == nil && got == *want.Text

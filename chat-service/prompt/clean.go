@@ -1,0 +1,173 @@
+package prompt
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// The roles of messages.
+const (
+	roleSystem    = "system"
+	roleDeveloper = "developer"
+	roleUser      = "user"
+	roleAssistant = "assistant"
+	roleTool      = "tool"
+)
+
+// Clean returns a text with U+FFFD for each NUL, which tokenizers treat differently. One NUL in the
+// output of a tool must not end a session.
+func Clean(text string) string {
+	if strings.IndexByte(text, 0) < 0 {
+		return text
+	}
+	return strings.ReplaceAll(text, "\x00", "\uFFFD")
+}
+
+// replace returns messages with the result of change for each message. It copies the slice only if
+// there is a change.
+func replace(messages []*chatv1.Message, change func(*chatv1.Message) *chatv1.Message) []*chatv1.Message {
+	out, copied := messages, false
+	for i, m := range messages {
+		c := change(m)
+		if c == m {
+			continue
+		}
+		if !copied {
+			out, copied = slices.Clone(messages), true
+		}
+		out[i] = c
+	}
+	return out
+}
+
+// copyOf returns a copy of a message that shares its calls and its images.
+func copyOf(m *chatv1.Message) *chatv1.Message {
+	return &chatv1.Message{
+		Role: m.GetRole(), Content: m.GetContent(), Name: m.GetName(), ToolCalls: m.GetToolCalls(), ToolCallId: m.GetToolCallId(),
+		Reasoning: m.GetReasoning(), Images: m.GetImages(),
+	}
+}
+
+// withCalls returns a copy of a message with the result of change for a copy of each call.
+func withCalls(m *chatv1.Message, change func(*chatv1.ToolCall)) *chatv1.Message {
+	c := copyOf(m)
+	c.ToolCalls = make([]*chatv1.ToolCall, len(m.GetToolCalls()))
+	for i, call := range m.GetToolCalls() {
+		c.ToolCalls[i] = &chatv1.ToolCall{Id: call.GetId(), Name: call.GetName(), Arguments: call.GetArguments()}
+		change(c.ToolCalls[i])
+	}
+	return c
+}
+
+// A passage is a growing content: text and the images in it.
+type passage struct {
+	text   strings.Builder
+	images []*chatv1.PlacedImage
+}
+
+// add appends the content of a message. change is applied to each of its texts.
+func (p *passage) add(m *chatv1.Message, change func(string) string) {
+	for text, placed := range parts(m) {
+		if placed == nil {
+			p.text.WriteString(change(text))
+			continue
+		}
+		p.images = append(p.images, &chatv1.PlacedImage{Image: placed.GetImage(), Offset: uint32(p.text.Len())}) //nolint:gosec // check bounds the length
+	}
+}
+
+// into makes the passage the content of a message.
+func (p *passage) into(m *chatv1.Message) { m.Content, m.Images = p.text.String(), p.images }
+
+// same returns a text unchanged.
+func same(text string) string { return text }
+
+// withoutNUL returns a message in which U+FFFD stands for NUL.
+func withoutNUL(m *chatv1.Message) *chatv1.Message {
+	has := func(text string) bool { return strings.IndexByte(text, 0) >= 0 }
+	calls := slices.ContainsFunc(m.GetToolCalls(), func(c *chatv1.ToolCall) bool { return has(c.GetId()) || has(c.GetName()) || has(c.GetArguments()) })
+	if !calls && !has(m.GetContent()) && !has(m.GetName()) && !has(m.GetReasoning()) && !has(m.GetToolCallId()) {
+		return m
+	}
+	c := withCalls(m, func(call *chatv1.ToolCall) {
+		call.Id, call.Name, call.Arguments = Clean(call.GetId()), Clean(call.GetName()), Clean(call.GetArguments())
+	})
+	var content passage
+	content.add(m, Clean)
+	content.into(c)
+	c.Name, c.Reasoning, c.ToolCallId = Clean(m.GetName()), Clean(m.GetReasoning()), Clean(m.GetToolCallId())
+	return c
+}
+
+// identified returns a conversation in which every call and every result of a call has an id. The
+// same conversation always gets the same ids, so that its prompt stays the same from turn to turn.
+// With short, ids have nine letters and digits, because some templates refuse all others.
+func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
+	taken := map[string]bool{}
+	for _, m := range messages {
+		for _, call := range m.GetToolCalls() {
+			taken[call.GetId()] = true
+		}
+	}
+	made := 0
+	var open []string // ids of the last turn's calls without a result
+	identify := func(id string) string {
+		for id == "" {
+			made++
+			if next := fmt.Sprint("call_", made); !taken[next] {
+				id = next
+			}
+		}
+		if short {
+			id = shortID(id)
+		}
+		return id
+	}
+	return replace(messages, func(m *chatv1.Message) *chatv1.Message {
+		switch {
+		case m.GetRole() == roleTool:
+			id := m.GetToolCallId()
+			if id != "" || len(open) == 0 {
+				id = identify(id)
+			} else {
+				id = open[0]
+			}
+			open = slices.DeleteFunc(open, func(other string) bool { return other == id })
+			if id != m.GetToolCallId() {
+				m = copyOf(m)
+				m.ToolCallId = id
+			}
+		case len(m.GetToolCalls()) > 0:
+			changed := false
+			c := withCalls(m, func(call *chatv1.ToolCall) {
+				id := identify(call.GetId())
+				changed = changed || id != call.GetId()
+				call.Id = id
+			})
+			open = nil
+			for _, call := range c.GetToolCalls() {
+				open = append(open, call.GetId())
+			}
+			if changed {
+				m = c
+			}
+		}
+		return m
+	})
+}
+
+// shortID returns nine letters and digits for an id, the id itself if it has that form.
+func shortID(id string) string {
+	const length = 9
+	odd := func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }
+	if len(id) == length && !strings.ContainsFunc(id, odd) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])[:length]
+}
