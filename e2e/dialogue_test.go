@@ -39,6 +39,20 @@ func (d *dialogue) create(fields ask) {
 	d.Say(string(b))
 }
 
+// A responseEvent is an event of a response.
+type responseEvent struct {
+	Type     string
+	Sequence int `json:"sequence_number"`
+	Response struct {
+		Status string
+		Error  *struct{ Code, Message string }
+	}
+	Whence *struct {
+		Reason, Origin string
+		Path           []string
+	}
+}
+
 // next returns the next message.
 func (d *dialogue) next() (raw []byte, e responseEvent) {
 	d.t.Helper()
@@ -70,30 +84,6 @@ func (d *dialogue) completed() (r responses.Response) {
 		d.t.Fatal(err)
 	}
 	return r
-}
-
-// failed reads a response to its end, which must be response.failed, and returns its ending.
-func (d *dialogue) failed() *refusal {
-	d.t.Helper()
-	raw, e := d.last()
-	if e.Type != "response.failed" || e.Response.Error == nil {
-		d.t.Fatalf("%s", raw)
-	}
-	return &refusal{Message: e.Response.Error.Message, Code: &e.Whence.Reason, Reason: e.Whence.Reason, Path: e.Whence.Path}
-}
-
-// openDialogue requests a response over a WebSocket, and returns at the first text.
-func (s *scene) openDialogue() *dialogue {
-	s.t.Helper()
-	d := s.dialogue(s.t, "X-Request-Id", s.id)
-	d.create(ask{"input": long, "max_output_tokens": 900})
-	for {
-		if raw, e := d.next(); e.Type == "response.output_text.delta" {
-			return d
-		} else if e.Type == "error" {
-			s.t.Fatalf("%s", raw)
-		}
-	}
 }
 
 // TestResponsesOverAWebSocket continues responses that are not stored. The answers equal those of

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,9 +98,7 @@ func TestEndlessPartsAreBounded(t *testing.T) {
 		worker: []string{"--pace", "20"},
 	})
 	api, chat := w.processes[apiService], w.processes[chatService]
-	dir := t.TempDir()
-	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	roots := pair.issue(t)
+	pair, roots := newCertificate(t)
 	front := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key, "--read-timeout", "5s"})
 	anyone, clients := endlessParts()
 	symbols := map[string]endless{"symbols": {begin: "POST /debug/pprof/symbol HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", part: "10000\r\n" + strings.Repeat("0x400000+", 1<<16/9) + strings.Repeat("+", 1<<16%9) + "\r\n"}}
@@ -176,18 +173,7 @@ func (l *listener) row(t *testing.T, part string, sent, grown int64, burnt time.
 	t.Helper()
 	const mib = 1 << 20
 	row := fmt.Sprintf("| %s | %s | %.1f | %d | %d | %.24q |\n", l.name, part, float64(sent)/mib, grown/mib, burnt.Milliseconds(), strings.TrimSpace(answer))
-	t.Log(row)
-	if *endlessTable == "" {
-		return
-	}
-	f, err := os.OpenFile(*endlessTable, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteString(row); err != nil {
-		t.Fatal(err)
-	}
+	appendTable(t, *endlessTable, row)
 }
 
 // resetPeak makes peak measure from now on, and returns the resident memory of the process, in bytes.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -239,9 +238,7 @@ func TestFloodsEndWithTheirConnection(t *testing.T) {
 	asShipped(t)
 	limited := []string{"--max-calls-per-connection", "1000"}
 	w := run(t, separate, flags{chat: limited, worker: append([]string{"--pace", "40"}, limited...)})
-	dir := t.TempDir()
-	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	roots := pair.issue(t)
+	pair, roots := newCertificate(t)
 	front := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key})
 	want := w.answer(t, greedy(short))
 	for process, p := range map[*process]port{

@@ -1,12 +1,9 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/internal/client"
 )
@@ -44,26 +41,6 @@ func completedText(t *testing.T, s *client.Stream) string {
 	return text
 }
 
-// begun reads the first event of a stream.
-func begun(t *testing.T, s *client.Stream) *client.Stream {
-	t.Helper()
-	first(t, s)
-	return s
-}
-
-// first returns the text of a stream's first event, and leaves the connection after it. The length
-// of the text depends on how soon the reader connected.
-func first(t *testing.T, s *client.Stream) string {
-	t.Helper()
-	for e, err := range s.Events(t.Context()) {
-		if err != nil {
-			t.Error(err)
-		}
-		return e.Text
-	}
-	return ""
-}
-
 func TestGoClientResumesWhereItWasCut(t *testing.T) {
 	eachTopology(t, flags{worker: []string{"--pace", "60"}}, func(t *testing.T, w *whence) {
 		direct := caller(t, w.url(""), client.Options{})
@@ -83,23 +60,4 @@ func TestGoClientResumesWhereItWasCut(t *testing.T) {
 		}
 		w.idle(t)
 	})
-}
-
-func TestGoClientNeverHangsOnADeadService(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, flags{worker: []string{"--pace", "20"}})
-	s := begun(t, storyOf(t, caller(t, w.url(""), client.Options{}), ""))
-	hasty := caller(t, w.url(""), client.Options{Patience: 1500 * time.Millisecond}).Resume(s.ID(), client.Cursor{Token: s.Cursor().Token})
-	begun(t, hasty)
-	w.processes[apiService].kill(t)
-	if _, err := hasty.Text(t.Context()); !errors.Is(err, client.PeerLost) || hasty.Ending().Path.String() != "api-service" {
-		t.Error(err)
-	}
-	w.restart(t, apiService)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if _, err := s.Text(ctx); !errors.Is(err, client.NotFound) || s.Ending().Path.String() != "api-service" {
-		t.Error(err)
-	}
-	w.idle(t)
 }

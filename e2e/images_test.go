@@ -127,15 +127,14 @@ func TestSGLangGetsImagesBesideThePrompt(t *testing.T) {
 // accepts images in chats.
 type chattingVLLM struct {
 	*httptest.Server
-	last http.HandlerFunc // replaces the last token and the ending; nil sends them
 
 	mu    sync.Mutex // guards the following field
 	chats []string   // bodies of the requests
 }
 
-func newChattingVLLM(t *testing.T, owner string, last http.HandlerFunc) *chattingVLLM {
+func newChattingVLLM(t *testing.T, owner string) *chattingVLLM {
 	t.Helper()
-	v := &chattingVLLM{last: last}
+	v := &chattingVLLM{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":"org/seeing","object":"model","owned_by":%q}]}`, owner)
@@ -156,11 +155,6 @@ func newChattingVLLM(t *testing.T, owner string, last http.HandlerFunc) *chattin
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`+"\n\n")
 		for _, reason := range []string{"null", "null", `"length"`} {
-			if reason != "null" && v.last != nil {
-				w.(http.Flusher).Flush()
-				v.last(w, r)
-				return
-			}
 			fmt.Fprintf(w, `data: {"choices":[{"index":0,"delta":{"content":"x"},"token_ids":[300],"finish_reason":%s}]}`+"\n\n", reason)
 		}
 		fmt.Fprint(w, `data: {"choices":[],"usage":{"prompt_tokens":700,"completion_tokens":3}}`+"\n\ndata: [DONE]\n\n")
@@ -179,7 +173,7 @@ func (v *chattingVLLM) asked() []string {
 
 func TestVLLMGetsImagesInChats(t *testing.T) {
 	t.Parallel()
-	server := newChattingVLLM(t, "vllm", nil)
+	server := newChattingVLLM(t, "vllm")
 	w := seeing(t, "openai", server.URL)
 	all := shownIn(seeingtest.DataURL)
 	want := `{"role":"user","content":[{"type":"text","text":"What is it? "},{"type":"image_url","image_url":{"url":"` + seeingtest.DataURL + `"}}]}`
@@ -222,7 +216,7 @@ func TestEnginesThatTakeNoImagesAreNamed(t *testing.T) {
 	t.Cleanup(private.Close)
 	t.Run("llama.cpp", func(t *testing.T) {
 		t.Parallel()
-		server := newChattingVLLM(t, "llamacpp", nil)
+		server := newChattingVLLM(t, "llamacpp")
 		w := seeing(t, "openai", server.URL)
 		for path, r := range shownIn(private.URL) {
 			blamed(t, w.postTo(t, path, r.body), strings.SplitN(r.param, "[", 2)[0], "the engine (llama.cpp) takes none")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ import (
 
 var (
 	lastMile      = flag.Int("lastmile", 3, "number of `readers` for each fault of TestLastMile")
-	lastMileTable = flag.String("lastmile-table", "", "write the table of TestLastMile to this `file`")
+	lastMileTable = flag.String("lastmile-table", "", "append the table of TestLastMile to this `file`")
 )
 
 const (
@@ -121,9 +120,7 @@ func TestLastMile(t *testing.T) {
 			}
 		})
 	}
-	if *lastMileTable != "" {
-		writeMiles(t, results)
-	}
+	writeMiles(t, results)
 }
 
 // wanted returns the requests of the tabs and their undisturbed answers.
@@ -186,16 +183,10 @@ func (r *mileResult) note(t *testing.T, before, after tab, want string) {
 // writeMiles writes the table of docs/howto/clients.md.
 func writeMiles(t *testing.T, results []*mileResult) {
 	t.Helper()
-	f, err := os.Create(*lastMileTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintln(f, "| fault in mid-stream | readers | text equals the engine's | repeated events | reconnects |")
-	fmt.Fprintln(f, "|---|---|---|---|---|")
+	var table strings.Builder
+	table.WriteString("| fault in mid-stream | readers | text equals the engine's | repeated events | reconnects |\n|---|---|---|---|---|\n")
 	for _, r := range results {
-		fmt.Fprintf(f, "| %s | %d | %d | %d | %d |\n", r.mile.name, r.readers, r.good, r.repeated, r.breaks)
+		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d |\n", r.mile.name, r.readers, r.good, r.repeated, r.breaks)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	appendTable(t, *lastMileTable, table.String())
 }

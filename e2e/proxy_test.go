@@ -87,9 +87,8 @@ func caddy(t *testing.T, api, site, more string) {
 
 func caddyTLS(t *testing.T, w *whence) *whence {
 	t.Helper()
-	dir, addr := t.TempDir(), freeAddr(t)
-	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	roots := pair.issue(t)
+	addr := freeAddr(t)
+	pair, roots := newCertificate(t)
 	caddy(t, w.api, "https://"+addr, fmt.Sprintf("tls %s %s", pair.cert, pair.key))
 	return w.secured(t, addr, roots, true)
 }

@@ -9,9 +9,6 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/packages/param"
-
-	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/lab"
 )
 
 // bytesOf joins the bytes of the tokens of logprobs.
@@ -105,81 +102,5 @@ func TestOpenAIGoContinuesPromptsWithoutATemplate(t *testing.T) {
 		p.Suffix = param.NewOpt("end")
 		_, err = c.Completions.New(t.Context(), p)
 		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "unsupported_value", "suffix")
-	})
-}
-
-func TestSGLangsRouteSendsCumulativeText(t *testing.T) {
-	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		type answer struct {
-			Text  string
-			Index int
-			Meta  struct {
-				ID     string
-				Finish *struct {
-					Type    string
-					Matched any
-				} `json:"finish_reason"`
-				Completion int `json:"completion_tokens"`
-			} `json:"meta_info"`
-		}
-		params := map[string]any{"temperature": 0, "max_new_tokens": 20, "stop": []string{"never"}}
-		var whole []answer
-		body := ask{"text": []string{"The fox", "Once upon", "A"}, "rid": []string{"r1", "r2", "r3"}, "sampling_params": params}
-		if err := json.Unmarshal(w.postTo(t, "/generate", body).body, &whole); err != nil || len(whole) != 3 || whole[2].Meta.ID != "r3" {
-			t.Fatal(whole, err)
-		}
-		body["stream"] = true
-		last := make([]answer, 3)
-		for _, data := range events(t, w.postTo(t, "/generate", body).body) {
-			if data == "[DONE]" {
-				continue
-			}
-			var a answer
-			if err := json.Unmarshal([]byte(data), &a); err != nil || !strings.HasPrefix(a.Text, last[a.Index].Text) {
-				t.Fatalf("%s after %q: %v", data, last[a.Index].Text, err)
-			}
-			last[a.Index] = a
-		}
-		for i, a := range last {
-			if a.Text != whole[i].Text || a.Meta.Finish == nil || a.Meta.Finish.Type != whole[i].Meta.Finish.Type || a.Meta.ID != whole[i].Meta.ID || a.Meta.Completion != whole[i].Meta.Completion {
-				t.Errorf("streamed %+v, unstreamed %+v", a, whole[i])
-			}
-		}
-		// The answer to a single text is an object, with its rid as the id.
-		var one answer
-		r := w.postTo(t, "/generate", ask{"text": "The fox", "rid": "lone", "sampling_params": params})
-		if err := json.Unmarshal(r.body, &one); err != nil || one.Text != whole[0].Text || one.Meta.ID != "lone" || r.header.Get(idName) != "lone" {
-			t.Errorf("%s: %v", r.body, err)
-		}
-	})
-}
-
-// TestChoicesStopWithTheirClientOnAllWorkers: several choices are one stream above chat-service,
-// and each has a story.
-func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
-	eachTopology(t, flags{worker: []string{"--pace", "50"}}, func(t *testing.T, w *whence) {
-		l := w.open(t, greedy(long, "n", 4))
-		l.begun(t)
-		w.busy(t, 4, 0)
-		l.close()
-		w.idle(t)
-		polltest.Eventually(t, "all choices have ended", func() bool {
-			var s struct {
-				State, Reason string
-				Hops          []struct{ Hop, Stream, State, Reason string }
-			}
-			if err := json.Unmarshal(w.get(t, "/v1/streams/"+l.id).body, &s); err != nil {
-				t.Fatal(err)
-			}
-			if s.State != "ended" || len(s.Hops) != 6 {
-				return false
-			}
-			for i, h := range s.Hops {
-				if h.Reason != "client_gone" || h.State != "ended" || i >= 2 && (lab.ServiceOf(h.Hop) != llmWorker || h.Stream != l.id+"."+string(rune('0'+i-2))) {
-					return false
-				}
-			}
-			return true
-		})
 	})
 }

@@ -27,6 +27,14 @@ type certificate struct {
 	serial    int64
 }
 
+// newCertificate issues a certificate for loopback, and returns the roots of its clients.
+func newCertificate(t *testing.T) (*certificate, *x509.CertPool) {
+	t.Helper()
+	dir := t.TempDir()
+	c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	return c, c.issue(t)
+}
+
 // issue writes a new certificate for loopback to the files.
 func (c *certificate) issue(t *testing.T) *x509.CertPool {
 	t.Helper()
@@ -72,9 +80,7 @@ func (w *whence) secured(t *testing.T, api string, roots *x509.CertPool, h2 bool
 func TestTLSStreamsStopsAndRenews(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "200"}})
-	dir := t.TempDir()
-	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	roots := pair.issue(t)
+	pair, roots := newCertificate(t)
 	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/tls", "--tls-cert", pair.cert, "--tls-key", pair.key})
 	api := p.listening(t)
 	want := w.answer(t, greedy(short))
@@ -131,9 +137,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 func TestKilledEdgeBehindTLSNeverLooksLikeAnEnd(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "40"}})
-	dir := t.TempDir()
-	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	roots := pair.issue(t)
+	pair, roots := newCertificate(t)
 	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key})
 	s := w.secured(t, p.listening(t), roots, true)
 	l := s.open(t, greedy(long)).begun(t)
@@ -153,9 +157,7 @@ func TestKilledEdgeBehindTLSNeverLooksLikeAnEnd(t *testing.T) {
 // addresses, and a client that leaves over HTTP/2 still stops the engine.
 func TestTheWholePathServesTLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	roots := pair.issue(t)
+	pair, roots := newCertificate(t)
 	p := service(t, "whence", "127.0.0.1:0", []string{
 		"--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--pace", "40", "--tls-cert", pair.cert, "--tls-key", pair.key,
 	})

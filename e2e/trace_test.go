@@ -257,16 +257,3 @@ func TestMoveIsAnEvent(t *testing.T) {
 		t.Errorf("%s is below %s, not %s", second, spans[second].parent, spans[chatService].id)
 	}
 }
-
-// TestTracesOff: without tracing no events are kept.
-func TestTracesOff(t *testing.T) {
-	eachTopology(t, flags{all: []string{"--trace", "off"}}, func(t *testing.T, w *whence) {
-		l := w.open(t, greedy("What is 2 + 3?"))
-		l.completed(t)
-		for _, h := range w.why(t, l.id).Hops {
-			if h.Trace != "" || len(h.Events) != 0 || h.Messages.Sent != 0 {
-				t.Errorf("%+v", h)
-			}
-		}
-	})
-}

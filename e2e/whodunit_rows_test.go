@@ -394,6 +394,13 @@ func (s *scene) abort(api string) {
 	}
 }
 
+// drain terminates a process that waits 200 ms for its streams.
+func (s *scene) drain(hop string) {
+	s.t.Helper()
+	s.fault(func() { s.procs[hop].terminate(s.t) })
+	s.at = s.at.Add(200 * time.Millisecond)
+}
+
 // signalAgain sends a process a second signal while it drains, and waits for its end.
 func (s *scene) signalAgain(hop string) {
 	s.t.Helper()

@@ -21,8 +21,7 @@ var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to
 
 // A row plays a fault of the catalogue.
 type row struct {
-	name     string
-	fault    string // its name in the catalogue; "" means name
+	name     string // in the catalogue
 	flags    flags
 	upstream http.HandlerFunc // an engine beside the worker; nil means the embedded engine
 	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil means the embedded engine
@@ -37,12 +36,9 @@ type row struct {
 func ofCatalogue(t *testing.T, rows []row, gateway bool) (all []row) {
 	t.Helper()
 	for _, r := range rows {
-		if r.fault == "" {
-			r.fault = r.name
-		}
-		f, ok := lab.FaultNamed(r.fault)
+		f, ok := lab.FaultNamed(r.name)
 		if !ok || f.Reason == "" {
-			t.Fatalf("the catalogue has no ending for %q", r.fault)
+			t.Fatalf("the catalogue has no ending for %q", r.name)
 		}
 		r.Ending = f.Ending
 		if gateway {
