@@ -68,6 +68,30 @@ var plants = []plant{
 		"a stopped stream stays in a worker's count", "chat-service/route/attempt.go",
 		"ctl.Release()\n\t\ta.charge.End()\n", "ctl.Release()\n\t\tif ctl.State() == stream.Live {\n\t\t\ta.charge.End()\n\t\t}\n",
 	},
+	{
+		"a client that does not read counts as gone", "api-service/edge/clientconn/timer.go",
+		"c.fail(&streamerr.Error{Reason: streamerr.SlowReader,", "c.fail(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(Client),",
+	},
+	{
+		"a write waits for a client for ever", "api-service/edge/clientconn/clock.go",
+		"if c.writeTimeout > 0 {", "if c.writeTimeout > time.Hour {",
+	},
+	{
+		"a waiting request is served after its client has left", "api-service/edge/socket/transport.go",
+		"if waited && s.left {", "if waited && s.left && s.last {",
+	},
+	{
+		"a request does not wait for the answer before", "api-service/edge/socket/transport.go",
+		"for s.busy && !s.left {", "for s.busy && s.left && s.freed == nil {",
+	},
+	{
+		"a stream leaves a worker that drains", "chat-service/route/failover/search.go",
+		"	case m.flowing:\n		if m.phase", "	case m.flowing && m.unhealthy:\n		if m.phase",
+	},
+	{
+		"a drain ends streams at once", "pkg/rpc/hop.go",
+		"drain.Within(ctx, grace)", "drain.Within(ctx, grace/100)",
+	},
 }
 
 // root is the module's root, from this package.

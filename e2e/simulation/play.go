@@ -153,7 +153,7 @@ func (p *play) request(i int) {
 	if err != nil {
 		panic(err) // cannot fail: the map above
 	}
-	q := &client.Request{Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace, Header: map[string]string{}}
+	q := &client.Request{Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace, Ahead: r.Ahead, Follows: r.Follows, Header: map[string]string{}}
 	if r.Kept {
 		q.Path = "/v1/streams"
 	} else {
@@ -168,7 +168,12 @@ func (p *play) request(i int) {
 	p.Journal.Note("client %s asks", p.Schedule.Name(i))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := p.Visit(q)
+	v := (*client.Visit)(nil)
+	if r.Line == i {
+		v = p.Visit(q)
+	} else {
+		v = p.visits[i-1].Visit(q) // on the same connection
+	}
 	p.visits[i] = v
 	p.streams[i].Asked = time.Now()
 	if !r.Kept {

@@ -7,9 +7,10 @@
 // the goroutine that drives a stream with backpressure from its client, and the timer for the
 // headers and comments that the timer itself has written.
 //
-// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain waits
-// for a client for 250 ms at most: the client of a stopped stream that has not emptied the buffer
-// by then is killed, even if it reads a little now and then.
+// Kill resets the connection, which ends a Flush at once. So a write of a stopped stream waits for
+// its client for 250 ms at most: a client that has not emptied the buffer by then is killed, even if
+// it reads a little now and then. After the grace of the stop, two writes may be left: the message in
+// hand, and the ending.
 //
 // Each connection has one timer, which shares wake-ups with the timers of other connections. The
 // timer is armed for the duty that is due first, and is set again only when it fires or when

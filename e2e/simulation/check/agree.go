@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/e2e/simulation/world"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -26,7 +27,7 @@ func (c *Check) agree(h *hop) {
 		}
 		if l.heard() {
 			ended++ // perhaps before the stop: a hop that waits for its caller has not processed the end yet
-			if stopped && !l.Known.Before(h.decided) {
+			if stopped && !l.Known.Before(h.decided) && !l.leftBy(h) && inTime(l, h) {
 				confirmed++
 			}
 		}
@@ -48,8 +49,8 @@ func (c *Check) agree(h *hop) {
 			c.Fail("%s: %v, but %v, which was decided %v later", h.id, h, l.ended, l.ended.decided.Sub(h.decided))
 		}
 	}
-	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && !c.dials(h) && len(h.record.GetMoves()) == 0 && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed && !c.backpressure(h) {
-		c.Fail("%s: %v is not confirmed, though %v", h.id, h, h.below[0].ended)
+	if all := c.choices(h); stopped && len(h.below) == all && open == all && confirmed == all && !c.dials(h) && len(h.record.GetMoves()) == 0 && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed && !c.backpressure(h) {
+		c.Fail("%s: %v was decided at +%v, and is not confirmed at +%v, though the end of %v was known at +%v", h.id, h, c.since(h.decided), c.since(h.At), h.below[0].ended, c.since(h.below[0].Known))
 	}
 	if at := h.record.GetStopConfirmed(); at != nil && ended == 0 && !isWorker(h.Process) {
 		c.Fail("%s: %v is confirmed, though no callee has ended the stream when it was stopped", h.id, h)
@@ -57,6 +58,26 @@ func (c *Check) agree(h *hop) {
 	if by := c.endsBy(h); h.At.After(by) {
 		c.Fail("%s: %v was decided at +%v, and came %v too late", h.id, h, c.since(h.decided), h.At.Sub(by))
 	}
+}
+
+// leftBy reports whether a hop left a call because it had what it needed.
+func (l *leg) leftBy(h *hop) bool {
+	return l.reason == streamerr.Completed && len(l.path) > 1 && l.path[0] == h.Process.Name
+}
+
+// inTime reports whether a hop must have processed the end of a call when it ended the stream. It has
+// not if its grace was over while the end waited for the messages before it, which need credit.
+func inTime(l *leg, h *hop) bool {
+	return l.Known.Equal(h.At) || l.Known.Before(h.At) && h.At.Sub(h.decided) < protocol.Below(rpc.DefaultGrace)
+}
+
+// choices returns the number of calls that a hop makes for a stream that does not move: chat-service
+// makes one for each choice.
+func (c *Check) choices(h *hop) int {
+	if r := c.request(h.id); r != nil && h.Process != c.world.Edge && !isWorker(h.Process) {
+		return max(1, r.N)
+	}
+	return 1
 }
 
 // dials reports whether a process was dialing a call when it decided to end a stream.
@@ -86,11 +107,18 @@ func (c *Check) endsBy(h *hop) time.Time {
 			by = over
 		}
 	}
+	for _, k := range c.contacts { // a stop waits for a call that is being dialed
+		if k.From == h.Process.Host && !k.Probe && !k.Began.After(h.decided) && k.At.After(by) {
+			by = earliest(k.At, h.decided.Add(rpc.DefaultGrace))
+		}
+	}
 	if c.slowClient(h.id) || c.struck(h.At, stalls...) {
 		by = h.decided.Add(rpc.DefaultGrace)
 	}
-	if c.slowClient(h.id) && h.record.GetStopHeard() == nil { // the ending from below waits behind a message for the client
-		by = h.decided.Add(world.WriteTimeout)
+	if c.slowClient(h.id) && h.record.GetStopHeard() == nil { // the ending from below waits behind messages for the client, which reads at its pace
+		at, _ := c.index(h.id)
+		pauses := len(slices.DeleteFunc(slices.Clone(c.streams[at].Answer.Reads), func(t time.Time) bool { return t.Before(h.decided) || t.After(h.At) }))
+		by = h.decided.Add(world.WriteTimeout + time.Duration(pauses)*c.pace(at))
 	}
 	if c.world.Schedule.Links != schedule.Only { // a call that is being opened may wait for a link
 		by = by.Add(linkPatience)
@@ -132,8 +160,8 @@ func (c *Check) delayed(l *leg) bool { return c.world.Net.EverStalled(l.call.Fro
 func (c *Check) farewell(h *hop) time.Duration {
 	credit := 2 * c.trip()
 	switch {
-	case h.Process == c.world.Edge && c.slowClient(h.id): // a write to a slow client is abandoned after the grace
-		return rpc.DefaultGrace + moment
+	case h.Process == c.world.Edge && c.slowClient(h.id): // the message in hand and the ending may each wait for a slow client
+		return 2*late(rpc.DefaultGrace) + moment
 	case h.Process == c.world.Edge:
 		return moment
 	case isWorker(h.Process) && c.struck(h.At, schedule.EngineIsDeaf):
@@ -158,7 +186,7 @@ func (c *Check) accounts(h *hop) {
 		if !l.Served {
 			continue
 		}
-		if calls++; !l.held() || l.reason == streamerr.Unspecified {
+		if calls++; !l.held() || l.reason == streamerr.Unspecified || l.Known.After(h.At) { // otherwise the hop has reset the call
 			return
 		}
 		n, _ := strconv.Atoi(strings.Join(l.Trailer.Get("whence-tokens-generated"), ""))

@@ -59,6 +59,7 @@ type Check struct {
 
 	world   *world.World
 	wants   []client.Answer
+	streams []Stream
 	strikes []*Strike
 	legs    map[string][]*leg // by the stream's id at the callee
 	ids     map[string]int    // the numbers of the requests, by their streams' ids
@@ -152,11 +153,16 @@ func (c *Check) struck(before time.Time, kinds ...schedule.Kind) bool {
 // stalls are the faults that an end of a connection notices only by the silence of the other.
 var stalls = []schedule.Kind{schedule.StallChat, schedule.StallWorker, schedule.HalfOpenChat, schedule.HalfOpenWorker}
 
+// oneLine reports whether two requests share a connection.
+func (c *Check) oneLine(a, b int) bool {
+	return c.world.Schedule.Requests[a].Line == c.world.Schedule.Requests[b].Line
+}
+
 // vanished returns when the machine of the client that asked for a stream vanished, or zero.
 func (c *Check) vanished(id string) time.Time {
 	at, known := c.index(id)
 	for _, s := range c.strikes {
-		if known && s.Fault.Kind == schedule.ClientVanishes && s.Fault.Stream == at {
+		if known && s.Fault.Kind == schedule.ClientVanishes && c.oneLine(s.Fault.Stream, at) {
 			return s.At
 		}
 	}
@@ -166,7 +172,7 @@ func (c *Check) vanished(id string) time.Time {
 // Streams checks each stream, from its clients to its workers. strikes are the faults that were
 // injected.
 func (c *Check) Streams(streams []Stream, strikes []*Strike) {
-	c.strikes, c.ids, c.contacts = strikes, map[string]int{}, c.world.Net.Contacts()
+	c.streams, c.strikes, c.ids, c.contacts = streams, strikes, map[string]int{}, c.world.Net.Contacts()
 	c.name(streams)
 	c.collect()
 	for id, all := range c.legs {
@@ -191,6 +197,7 @@ func (c *Check) Streams(streams []Stream, strikes []*Strike) {
 			h := c.hop(s.ID, ended[0])
 			c.answer(i, s, h)
 			c.timely(i, s, h)
+			c.line(i, s, h)
 			c.catalogued(h)
 			c.visit(h, nil)
 			if c.world.Schedule.Requests[i].Keeps() || c.world.Schedule.Requests[i].Kept {

@@ -18,7 +18,7 @@ import (
 // visit checks the ending of a stream on a hop, and the endings of the calls below. from is the
 // call that brought the stream, or nil at the first hop.
 func (c *Check) visit(h *hop, from *leg) {
-	c.Moves += len(h.record.GetMoves())
+	c.moves(h)
 	if why := c.unexplained(h, from); why != "" {
 		c.Fail("%s: %v: %s", h.id, h, why)
 	}
@@ -27,6 +27,16 @@ func (c *Check) visit(h *hop, from *leg) {
 	for _, l := range h.below {
 		if l.ended != nil {
 			c.visit(l.ended, l)
+		}
+	}
+}
+
+// moves counts the moves of a stream at a hop.
+func (c *Check) moves(h *hop) {
+	c.Moves += len(h.record.GetMoves())
+	for _, m := range h.record.GetMoves() {
+		if c.world.Schedule.Stays && h.Process != c.world.Edge && m.GetTokens() > 0 {
+			c.Fail("%s: %s moved the stream from %s after %d tokens, though it does not move such streams", h.id, h.Process.Name, m.GetFrom(), m.GetTokens())
 		}
 	}
 }
@@ -101,8 +111,9 @@ func (c *Check) late(h *hop, edge bool) bool {
 	quiet := ran                                    // since the last token
 	repeats := edge && len(h.record.GetMoves()) > 0 // a chat-service that continues a stream repeats earlier tokens
 	if h.record.GetTokensOut() > 0 && !repeats {
-		for _, l := range h.below {
-			if l.Messages > 1 && !l.Heard.After(h.decided) { // otherwise the time of the previous message is unknown
+		for i, l := range h.below {
+			left := slices.ContainsFunc(h.below[i+1:], func(next *leg) bool { return next.id == l.id && !next.call.Opened.After(l.Heard) })
+			if l.Messages > 1 && !l.Heard.After(h.decided) && !left { // otherwise the time of the last message that counts is unknown
 				quiet = min(quiet, h.decided.Sub(l.Heard))
 			}
 		}
@@ -221,11 +232,21 @@ func (c *Check) slowClient(id string) bool {
 		return false
 	}
 	for _, s := range c.strikes {
-		if (s.Fault.Kind == schedule.ClientStalls || s.Fault.Kind == schedule.ClientVanishes) && s.Fault.Stream == at {
+		if (s.Fault.Kind == schedule.ClientStalls || s.Fault.Kind == schedule.ClientVanishes) && c.oneLine(s.Fault.Stream, at) {
 			return true
 		}
 	}
-	return c.world.Schedule.Requests[at].Pace > 0
+	return c.pace(at) > 0
+}
+
+// pace returns the longest time between two reads for a request or one before it on its connection.
+func (c *Check) pace(at int) (longest time.Duration) {
+	for i, r := range c.world.Schedule.Requests[:at+1] {
+		if c.oneLine(i, at) {
+			longest = max(longest, r.Pace)
+		}
+	}
+	return longest
 }
 
 // slowLastReader reports whether a reader may have ended a stream by reading too slowly: the policy

@@ -109,12 +109,12 @@ func (c *Check) unread(r *schedule.Request, s *Stream, h *hop) {
 	began := h.record.GetBegan().AsTime()
 	var read []span
 	if !r.Kept {
-		read = append(read, span{began, earliest(s.Answer.Left, s.Answer.Ended)})
+		read = append(read, span{began, earliest(s.Answer.Closed, earliest(s.Answer.Left, s.Answer.Ended))})
 	}
 	for _, sessions := range s.Readers {
 		for _, a := range sessions {
 			if a.Status == http.StatusOK {
-				read = append(read, span{a.Asked, earliest(a.Left, a.Ended)})
+				read = append(read, span{a.Asked, earliest(a.Closed, earliest(a.Left, a.Ended))})
 			}
 		}
 	}

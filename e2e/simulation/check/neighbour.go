@@ -7,6 +7,8 @@ import (
 
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	"github.com/whence-dev/whence/e2e/simulation/world"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -36,9 +38,11 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 		return "" // by a stream that continues without it
 	case h.Reason == streamerr.UserStop && len(told) == 2 && told[0] == "client" && from.caller == c.world.Edge && c.stopped(h, schedule.DeleteStream):
 		return "" // by api-service's unary Stop of a stream that has ended there
+	case c.fromSibling(h, told, from):
+		return "" // whatever the caller ends the whole stream with afterwards
 	}
 	for whole := h.id; ; { // a choice ends with the whole stream, too
-		if wanted(h.Reason) && c.completed(from.caller, whole) {
+		if (wanted(h.Reason) || len(told) > 1 && c.heardStop(from.caller, whole)) && c.completed(from.caller, whole) {
 			return "" // the stop went down while the caller completed the stream
 		}
 		if c.tells(from.caller, whole, h, told) {
@@ -52,9 +56,30 @@ func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 	}
 }
 
+// fromSibling reports whether a caller had an ending from another choice of the stream.
+func (c *Check) fromSibling(h *hop, told streamerr.Path, from *leg) bool {
+	whole, _, choice := strings.Cut(h.id, ".")
+	for id, all := range c.legs {
+		if !choice || id == h.id || !strings.HasPrefix(id, whole+".") {
+			continue
+		}
+		for _, l := range all {
+			if l.caller == from.caller && l.heard() && !l.Known.After(h.decided) && l.reason == h.Reason && slices.Equal(l.path, told[:len(told)-1]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // completed reports whether a process completed a stream.
 func (c *Check) completed(p *world.Process, id string) bool {
 	return slices.ContainsFunc(c.world.Journal.Of(p, id), func(e world.Ending) bool { return e.Reason == streamerr.Completed })
+}
+
+// heardStop reports whether a process was asked to stop a stream.
+func (c *Check) heardStop(p *world.Process, id string) bool {
+	return ledger.At(p.Hop).Get(id).GetStopHeard() != nil
 }
 
 // tells reports whether a caller ended a stream with the ending that its callee h reports, and not
@@ -82,9 +107,11 @@ func (c *Check) tells(caller *world.Process, id string, h *hop, told streamerr.P
 func (c *Check) abandoned(h *hop, from *leg) bool {
 	switch h.Reason {
 	case streamerr.Deadline:
-		return from.silent(h.decided, 2*c.trip()) // the caller counts the time in which it dials
+		stalled := c.world.Net.StalledSince(from.call.From, from.call.To, h.decided)
+		return from.silent(h.decided, 2*c.trip()) || // the caller counts the time in which it dials,
+			!stalled.IsZero() && h.decided.Sub(stalled) >= world.MigrateAfter-2*c.trip() // and in which the call waits for room in the connection
 	case streamerr.Unavailable:
-		return c.failedProbe(from.caller, from.call.To, from.call.Opened, h.decided)
+		return c.failedProbe(from.caller, from.call.To, c.movedUnread(from.caller, h), from.call.Opened, h.decided)
 	default:
 		return false
 	}
@@ -100,10 +127,20 @@ func (l *leg) silent(until time.Time, slack time.Duration) bool {
 	return max(l.Quiet, until.Sub(since)) >= world.MigrateAfter-slack
 }
 
-// failedProbe reports whether a probe failed in a time interval.
-func (c *Check) failedProbe(by *world.Process, addr string, from, to time.Time) bool {
+// movedUnread reports whether a caller may have abandoned the attempt of h before it had a token.
+func (c *Check) movedUnread(by *world.Process, h *hop) bool {
+	id, _, _ := strings.Cut(h.id, ".")
+	r := ledger.At(by.Hop).Get(id)
+	return r == nil || slices.ContainsFunc(r.GetMoves(), func(m *streamv1.Move) bool {
+		return m.GetFrom() == h.Process.Name && streamerr.Reason(m.GetReason()) == streamerr.Unavailable && m.GetTokens() == 0
+	})
+}
+
+// failedProbe reports whether a probe failed in a time interval. A callee that drains answers, but
+// fails the probe of a stream that it has not begun.
+func (c *Check) failedProbe(by *world.Process, addr string, unread bool, from, to time.Time) bool {
 	for _, k := range c.contacts {
-		if k.From == by.Host && k.To == addr && k.Probe && !k.Well && !k.At.Before(from) && !k.At.After(to) {
+		if k.From == by.Host && k.To == addr && k.Probe && (!k.Answered || unread && !k.Well) && !k.At.Before(from) && !k.At.After(to) {
 			return true
 		}
 	}
@@ -128,7 +165,7 @@ func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
 		return ""
 	case len(told) == 1 && h.Reason == streamerr.Deadline && h.Process != c.world.Edge && c.unreachable(h, peer, world.MigrateAfter):
 		return ""
-	case len(told) == 1 && h.Reason == streamerr.PeerLost && c.world.Net.Lost(h.Process.Host.Name(), address(peer), h.record.GetBegan().AsTime(), h.At):
+	case len(told) == 1 && (h.Reason == streamerr.PeerLost || h.Reason == streamerr.Unavailable && h.Process != c.world.Edge) && c.world.Net.Lost(h.Process.Host.Name(), address(peer), h.record.GetBegan().AsTime(), h.At):
 		return "" // the call's beginning waited for room in the connection
 	case !known:
 		return "there is no call to " + peer
@@ -157,7 +194,7 @@ func (c *Check) lost(h *hop, l *leg) bool {
 	case streamerr.PeerLost:
 		return !l.Broke.IsZero() && !l.Broke.After(h.At)
 	case streamerr.Unavailable: // before the first token: the loss of all attempted workers
-		return chat && (!l.Broke.IsZero() && !l.Broke.After(h.At) || c.failedProbe(h.Process, l.call.To, l.call.Opened, h.At))
+		return chat && (!l.Broke.IsZero() && !l.Broke.After(h.At) || c.failedProbe(h.Process, l.call.To, true, l.call.Opened, h.At))
 	case streamerr.Deadline:
 		return chat && l.silent(h.decided, 2*c.trip())
 	case streamerr.Completed: // all tokens had arrived, but not the ending

@@ -24,12 +24,16 @@ type Answer struct {
 	Tokens  int       // completion_tokens of the usage; -1 if there was none
 	Clean   bool      // the body ended as HTTP requires
 	Left    time.Time // when the client closed the connection before the end; zero if it did not
+	Shut    bool      // the connection had ended before the request's turn
 	Stalled bool      // the client stopped reading, temporarily or for good
 	Slow    bool      // the client reads slowly, or stopped reading temporarily
 	Asked   time.Time
 	Ended   time.Time
-	Body    string // of an answer that is not a stream
-	Wrong   string // the first violation of the format, such as data after the ending
+	Closed  time.Time     // when the other side closed the connection; zero if it did not
+	Waited  time.Duration // the longest wait of a write of the other side for the client
+	Reads   []time.Time   // of a client that reads slowly: when it got bytes
+	Body    string        // of an answer that is not a stream
+	Wrong   string        // the first violation of the format, such as data after the ending
 
 	// Events are the events with an id, of GET /v1/streams/{id}/events.
 	Events []Event

@@ -11,16 +11,17 @@ import (
 	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/edge/socket"
+	"github.com/whence-dev/whence/e2e/simulation/client"
 )
 
-// Connect opens a connection of a client to a host: near is the client's end, which leaves at most
-// window bytes unread, and far is the end of the server.
-func (n *Network) Connect(client string, to *Host, window int) (near net.Conn, far *PollConn) {
+// Connect opens a connection of a client with a name to a host: near is the client's end, which leaves
+// at most window bytes unread, and far is the end of the server.
+func (n *Network) Connect(name string, to *Host, window int) (near client.Conn, far *PollConn) {
 	n.mu.Lock()
 	n.serial++
 	serial := n.serial
 	n.mu.Unlock()
-	c := newConn(&Host{net: n, name: client}, to, serial)
+	c := newConn(&Host{net: n, name: name}, to, serial)
 	c.caller.room = window
 	return c.caller, &PollConn{end: c.callee, over: make(chan struct{}), incoming: make(chan struct{}, 1)}
 }

@@ -42,12 +42,15 @@ type end struct {
 	over      bool      // the peer has closed; overAt is when this end learns it
 	overAt    time.Time
 	failed    error // what Read and Write return: the connection has broken, and this end knows
+	failedAt  time.Time
 	closed    bool
 	resets    bool      // Close resets the connection
 	dropped   time.Time // when this end first sent bytes that were lost; zero if it did not
 	readBy    time.Time
 	writeBy   time.Time
-	transfers int // reads and writes so far, which draw the lengths of short ones
+	transfers int           // reads and writes so far, which draw the lengths of short ones
+	full      time.Time     // since when a write waits for room; zero if none does
+	longest   time.Duration // wait for room
 
 	readable chan struct{} // capacity 1: something has changed for the reader
 	writable chan struct{} // capacity 1: something has changed for the writer
@@ -214,8 +217,12 @@ func (e *end) send(b []byte) (n int, err error) {
 		n = e.short(n)
 	}
 	if n <= 0 {
+		if e.full.IsZero() && len(b) > 0 {
+			e.full = time.Now()
+		}
 		return 0, nil
 	}
+	e.waited()
 	forged := e.conn.tap.forges(e)
 	if cut := e.conn.tap.wrote(e, b[:n]); cut && !e.conn.broken {
 		e.conn.breakUp(nil)
@@ -238,6 +245,13 @@ func (e *end) send(b []byte) (n int, err error) {
 	return n, nil
 }
 
+// waited notes that no write waits for room any more. The caller holds mu.
+func (e *end) waited() {
+	if !e.full.IsZero() {
+		e.longest, e.full = max(e.longest, time.Since(e.full)), time.Time{}
+	}
+}
+
 // Close implements net.Conn. As in TCP, a close with unread bytes resets the connection: the peer
 // loses the bytes that are on their way.
 func (e *end) Close() error {
@@ -248,6 +262,7 @@ func (e *end) Close() error {
 		return net.ErrClosed
 	}
 	e.closed = true
+	e.waited()
 	c.tap.lost(e)
 	if (e.size > 0 || e.resets) && !c.broken {
 		c.breakUp(e)
@@ -266,6 +281,25 @@ func (e *end) Close() error {
 		wake(ch)
 	}
 	return nil
+}
+
+// Ended returns when the peer has closed the connection, or the connection has broken, as far as the
+// end's kernel knows; zero if it has not. The process learns it when it reads.
+func (e *end) Ended() time.Time {
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	if e.over && (e.failedAt.IsZero() || e.overAt.Before(e.failedAt)) {
+		return e.overAt
+	}
+	return e.failedAt
+}
+
+// Waited returns the longest time for which a write of the peer has waited until this end took any of
+// it.
+func (e *end) Waited() time.Duration {
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	return e.peer.longest
 }
 
 // LocalAddr implements net.Conn.
@@ -388,7 +422,7 @@ func (c *conn) lose() {
 // notice makes an end learn that the connection has broken. The caller holds mu.
 func (e *end) notice() {
 	if e.failed == nil {
-		e.failed = &net.OpError{Op: "read", Net: "memory", Err: syscall.ECONNRESET}
+		e.failed, e.failedAt = &net.OpError{Op: "read", Net: "memory", Err: syscall.ECONNRESET}, time.Now()
 		e.conn.tap.lost(e)
 	}
 	wake(e.readable)

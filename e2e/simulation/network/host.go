@@ -118,7 +118,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.accepted <- c
 			return nil, syscall.ECONNABORTED
 		}
-		return c, nil
+		return l.host.net.visible(c), nil
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
@@ -228,6 +228,14 @@ func (h *Host) Dial(addr string, o link.Options, log *slog.Logger) link.Conn {
 	return c
 }
 
+// visible returns an end as a process sees it.
+func (n *Network) visible(e *end) net.Conn {
+	if n.blocking {
+		return struct{ net.Conn }{e}
+	}
+	return e
+}
+
 // connect opens a connection.
 func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 	n := h.net
@@ -258,7 +266,7 @@ func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 			select {
 			case ln.accepted <- c.callee:
 				ln.drop()
-				return c.caller, nil
+				return n.visible(c.caller), nil
 			default: // the backlog is full
 				h.forget(c)
 				return nil, refused
@@ -284,7 +292,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, o .
 	err := c.Conn.Invoke(ctx, method, args, reply, o...)
 	if health, ok := reply.(*healthpb.HealthCheckResponse); ok {
 		well := err == nil && health.GetStatus() == healthpb.HealthCheckResponse_SERVING
-		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Well: well})
+		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Answered: err == nil, Well: well})
 	} else if err != nil {
 		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now()})
 	}

@@ -22,6 +22,7 @@ import (
 type Network struct {
 	seed     uint64
 	maxDelay time.Duration // of one write
+	blocking bool          // writes between hosts block, as those of TLS
 
 	mu       sync.Mutex // guards the following fields, and those of hosts and paths
 	hosts    map[string]*Host
@@ -33,9 +34,10 @@ type Network struct {
 	step     func(n int) // called for each message of a stream; may be nil
 }
 
-// New returns a network without hosts.
-func New(seed uint64, maxDelay time.Duration) *Network {
-	return &Network{seed: seed, maxDelay: maxDelay, hosts: map[string]*Host{}, paths: map[string]*path{}}
+// New returns a network without hosts. If blocking is true, the connections between hosts are not
+// nowait.Direct: like connections of TLS, they only have writes that wait for room.
+func New(seed uint64, maxDelay time.Duration, blocking bool) *Network {
+	return &Network{seed: seed, maxDelay: maxDelay, blocking: blocking, hosts: map[string]*Host{}, paths: map[string]*path{}}
 }
 
 // OnMessage sets a function, which must not block, that is called with the number of each message of a
@@ -51,12 +53,13 @@ func (n *Network) Calls() []*Call {
 
 // A Contact is a probe or a failed dial.
 type Contact struct {
-	From  *Host
-	To    string // address
-	Began time.Time
-	At    time.Time // when the contact ended
-	Probe bool      // false means the failed dial of a stream's call
-	Well  bool      // the probe was answered, and the callee takes streams
+	From     *Host
+	To       string // address
+	Began    time.Time
+	At       time.Time // when the contact ended
+	Probe    bool      // false means the failed dial of a stream's call
+	Answered bool      // the probe was answered
+	Well     bool      // and the callee takes streams
 }
 
 func (n *Network) note(c Contact) {
@@ -174,6 +177,18 @@ func (n *Network) EverStalled(from, to string) bool {
 	defer n.mu.Unlock()
 	l := n.paths[key(from, to)]
 	return l != nil && (!l.stalledFrom.IsZero() || l.halfOpen)
+}
+
+// StalledSince returns when the last stall between two addresses began, or zero if there was none
+// before a time.
+func (n *Network) StalledSince(from, to string, before time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.paths[key(from, to)]
+	if l == nil || !l.stalledFrom.Before(before) {
+		return time.Time{}
+	}
+	return l.stalledFrom
 }
 
 // Lost reports whether one address has closed a connection to another, or noticed its loss, in a time

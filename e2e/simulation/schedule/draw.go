@@ -21,11 +21,12 @@ func (r drawer) between(least, most time.Duration) time.Duration {
 // New draws the schedule of a seed.
 func New(seed uint64) *Schedule {
 	r := drawer{rand.New(rand.NewPCG(seed, 0x77686e63))}
-	s := &Schedule{Seed: seed, Chats: r.one(1, 2, 2), MaxDelay: time.Duration(r.one(2, 10, 40)) * time.Millisecond, Queue: r.in(4), Links: Links(r.one(0, 0, 0, 1, 1, 2))}
+	s := &Schedule{Seed: seed, Chats: r.one(1, 2, 2), MaxDelay: time.Duration(r.one(2, 10, 40)) * time.Millisecond, Queue: r.in(4), Links: Links(r.one(0, 0, 0, 1, 1, 2)), Blocking: r.in(6), Stays: r.in(6)}
 	for range r.one(1, 1, 1, 2, 3) {
 		s.Requests = append(s.Requests, r.request())
 	}
 	s.Requests[0].At = 0
+	r.join(s)
 	for range r.one(0, 1, 1, 2, 2, 2, 3, 4) {
 		s.Faults = append(s.Faults, r.fault(s))
 	}
@@ -41,6 +42,20 @@ func New(seed uint64) *Schedule {
 	}
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return s
+}
+
+// join draws which requests share the connection of the request before.
+func (r drawer) join(s *Schedule) {
+	for i := range s.Requests {
+		q := &s.Requests[i]
+		if q.Line = i; i == 0 || q.Kept || !r.in(2) { // the id of a kept stream is known by its answer alone
+			continue
+		}
+		before := &s.Requests[i-1]
+		before.Follows = true
+		q.Line, q.Ahead, q.Window = before.Line, r.in(2), before.Window
+		q.At = before.At + r.between(time.Microsecond, time.Duration(r.one(5, 60, 400))*time.Millisecond)
+	}
 }
 
 // stopInMove draws the loss of all chat-services in the middle of a stream, and a stop while

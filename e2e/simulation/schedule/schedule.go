@@ -18,6 +18,8 @@ type Schedule struct {
 	MaxDelay time.Duration // of one message
 	Links    Links
 	Queue    bool // streams wait in chat-service for a worker that has room
+	Blocking bool // writes on links wait for room, as over TLS
+	Stays    bool // streams that have a token do not move to another worker
 	Requests []Request
 	Faults   []Fault
 }
@@ -35,8 +37,11 @@ const (
 // A Request is the request of one client.
 type Request struct {
 	At       time.Duration
-	Prompt   int // index in Prompts
-	Tokens   int // max_tokens
+	Line     int  // the connection: the index of its first request
+	Ahead    bool // the request does not wait for the answer before it on the connection
+	Follows  bool // another request follows on the connection
+	Prompt   int  // index in Prompts
+	Tokens   int  // max_tokens
 	Whole    bool
 	Stop     bool // with a stop string
 	N        int  // choices
@@ -221,10 +226,11 @@ var long = strings.Repeat("a flock of birds over the river, ", 1000)
 // String lists the schedule, one event a line.
 func (s *Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t, links %d\n", s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue, s.Links)
+	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t, links %d, blocking %t, streams stay %t\n",
+		s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue, s.Links, s.Blocking, s.Stays)
 	for i, r := range s.Requests {
-		fmt.Fprintf(&b, "  %-12v request %s: prompt %d, %d tokens, n %d, whole %t, stop string %t, deadline %v, buffer %d, pace %v, kept %t, leave %q\n",
-			r.At, s.Name(i), r.Prompt, r.Tokens, r.N, r.Whole, r.Stop, r.Deadline, r.Window, r.Pace, r.Kept, r.Leave)
+		fmt.Fprintf(&b, "  %-12v request %s: connection %d, ahead %t, prompt %d, %d tokens, n %d, whole %t, stop string %t, deadline %v, buffer %d, pace %v, kept %t, leave %q\n",
+			r.At, s.Name(i), r.Line, r.Ahead, r.Prompt, r.Tokens, r.N, r.Whole, r.Stop, r.Deadline, r.Window, r.Pace, r.Kept, r.Leave)
 		for j, reader := range r.Readers {
 			fmt.Fprintf(&b, "  +%-11v reader %d of %s: %+v\n", reader.At, j, s.Name(i), reader.Sessions)
 		}

@@ -64,6 +64,9 @@ func (w *World) StartChat(i int) error {
 		Workers: addresses(schedule.Workers, WorkerAddr), Migrations: server.DefaultMigrations, MigrateAfter: MigrateAfter, FirstTokenMove: MigrateAfter,
 		HandoverAbove: server.DefaultHandoverAbove, Timers: rpc.Timers{FirstToken: ChatStall, Stall: ChatStall},
 	}
+	if w.Schedule.Stays {
+		card.Migrations = 0
+	}
 	if w.Schedule.Queue {
 		card.QueueStreams, card.QueueTokens, card.QueueOutage = 16, server.DefaultQueueTokens, time.Second
 	}

@@ -172,7 +172,7 @@ func addresses(n int, addr func(int) string) string {
 // Start builds all services.
 func Start(s *schedule.Schedule) (*World, error) {
 	w := &World{
-		Schedule: s, Net: memory.New(s.Seed, s.MaxDelay), Journal: &Journal{began: time.Now()},
+		Schedule: s, Net: memory.New(s.Seed, s.MaxDelay, s.Blocking), Journal: &Journal{began: time.Now()},
 		chats: make([]*Chat, s.Chats), workers: make([]*Worker, schedule.Workers),
 	}
 	for i := range w.workers {
@@ -238,7 +238,7 @@ func (w *World) upgrading(log *slog.Logger) *slog.Logger {
 	return nil
 }
 
-// Visit sends a request of a client to api-service.
+// Visit sends a request of a client to api-service, on a connection of its own.
 func (w *World) Visit(r *client.Request) *client.Visit {
 	w.requests.add()
 	w.mu.Lock()
@@ -250,7 +250,7 @@ func (w *World) Visit(r *client.Request) *client.Visit {
 		defer w.requests.done()
 		far.Serve(w.accept, w.serve)
 	}()
-	return r.Visit(name, near)
+	return client.NewLine(name, near).Visit(r)
 }
 
 // Requests returns the number of clients' connections to api-service.
