@@ -196,9 +196,9 @@ var openAIJSON = regexp.MustCompile(`chat\.completion|finish_reason|tool_calls`)
 func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 	homes := []string{
 		"api-service/openai", "api-service/openai/conversation",
-		"api-service/sglang",                                              // its own API has some of the names
-		"api-service/anthropic",                                           // the IDL has some of the names
-		"api-service/responses",                                           // the IDL has some of the names
+		"api-service/sglang",                                          // its own API has some of the names
+		"api-service/anthropic",                                       // the IDL has some of the names
+		"api-service/responses", "api-service/responses/conversation", // the IDL has some of the names
 		"llm-worker/engine/openai",                                        // calls servers with this API
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // its own API has some of the names
 		"internal/client",             // its requests are chat completions

@@ -56,11 +56,13 @@ type Call struct {
 	// EndedAt returns the time at which the answer ended, once it has ended, and always the same
 	// time. nil means that the API has no such time.
 	EndedAt func() time.Time
-	// Earlier is the id of the stored answer that the request continues; "" means none. The edge
-	// calls Continue with the conversation up to that answer, before it uses Request. The images
-	// that Continue returns replace Images.
-	Earlier  string
-	Continue func(conversation []json.RawMessage) ([]image.Source, error)
+	// Earlier is the id of the stored answer that the request continues; "" means none. References
+	// are the ids of items of stored answers that the request names. If there are any, the edge
+	// calls Continue with the conversation up to that answer, and with the items that it has found,
+	// before it uses Request. The images that Continue returns replace Images.
+	Earlier    string
+	References []string
+	Continue   func(conversation []json.RawMessage, found map[string]json.RawMessage) ([]image.Source, error)
 	// Forget frees the memory that Param needs of the request's messages. ReleaseRequest calls it;
 	// it may be nil.
 	Forget func()

@@ -91,9 +91,9 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 
 // beginAnswer admits the stream of a request, and loads what the request refers to. The limits of
 // the caller's key come first: a request over a limit reads no earlier conversation, fetches no
-// image and keeps no answer. find, which may be nil, is the first place to look for the
+// image and keeps no answer. memory, which may be nil, is the first place to look for the
 // conversation.
-func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, find storage.Finder) (ctx context.Context, r *run, kept *replay.Head, err error) {
+func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, memory storage.Memory) (ctx context.Context, r *run, kept *replay.Head, err error) {
 	traced := exchange.Traced(conn, c)
 	grant, err := e.meter.Enter(traced, c)
 	if err != nil {
@@ -104,7 +104,7 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 			grant.End(0)
 		}
 	}()
-	if err = e.continueEarlier(conn, in, find); err == nil {
+	if err = e.continueEarlier(conn, c, in, memory); err == nil {
 		err = e.fill(conn, in)
 	}
 	if err != nil {

@@ -71,17 +71,18 @@ func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.
 	return e.keep(exchange.Traced(conn, c), in, p, "", "")
 }
 
-// continueEarlier adds the conversation that a request continues. find may be nil.
-func (e *Edge) continueEarlier(conn context.Context, in *call.Call, find storage.Finder) error {
-	if in.Earlier == "" {
+// continueEarlier adds the conversation that a request continues, and the items that it only names.
+// memory may be nil.
+func (e *Edge) continueEarlier(conn context.Context, c *app.RequestContext, in *call.Call, memory storage.Memory) error {
+	if in.Earlier == "" && len(in.References) == 0 {
 		return nil
 	}
-	conversation, err := e.storage.Conversation(conn, exchange.Caller(conn), in.Earlier, find)
-	if err == nil {
-		in.Images, err = in.Continue(conversation)
-	}
+	complete, err := e.storage.Continue(conn, exchange.Caller(conn), in, memory)
 	if err != nil {
 		return err
+	}
+	if !complete {
+		e.desk.Leave(c, in, "input[].item_reference")
 	}
 	if size := proto.Size(in.Request); int64(size) > e.config.MaxBody { // the same bound as for a client that sends the whole conversation
 		return streamerr.InvalidParam("previous_response_id", "the conversation has %d bytes with its earlier items; at most %d are allowed", size, e.config.MaxBody)

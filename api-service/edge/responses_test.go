@@ -63,13 +63,17 @@ func TestResponsesAreStreamedToTheirEnd(t *testing.T) {
 	}
 }
 
+// TestResponsesThatFailEndWithOneEvent: libraries raise an exception at the event error before it.
 func TestResponsesThatFailEndWithOneEvent(t *testing.T) {
 	url, _ := start(t, nil)
 	for how, reason := range map[string]string{"fail peer_lost": "peer_lost", "fail draining": "draining", "panic oops": "internal", "": "internal"} {
 		body := whole(t, ask(t, http.MethodPost, url+"/v1/responses", response("start m say hello "+how, `,"stream":true`)))
 		names, last := eventNames(body), lastOf(t, body)
-		if slices.Contains(names, "response.completed") || slices.Contains(names, "error") || slices.Index(names, "response.failed") != len(names)-1 {
+		if n := len(names); slices.Contains(names, "response.completed") || slices.Index(names, "error") != n-2 || slices.Index(names, "response.failed") != n-1 {
 			t.Errorf("%s: %v", how, names)
+		}
+		if !strings.Contains(body, `_error","code":"`+last.Response.Error.Code+`","message":"`+last.Response.Error.Message+`","param":null,"whence":{"reason":"`+reason+`"`) {
+			t.Errorf("%s: the event error is missing: %s", how, body)
 		}
 		if last.Response.Status != "failed" || last.Response.Error.Message == "" || last.Response.Error.Code == "" || last.Response.Output[0].Content[0].Text != "hello" ||
 			last.Whence.Reason != reason || last.Whence.Origin != "chat-service" || strings.Join(last.Whence.Path, " > ") != "chat-service > api-service" {
@@ -109,7 +113,7 @@ func TestAResponseThatIsRefusedLateFails(t *testing.T) {
 		}
 	}
 	names, last := eventNames(strings.TrimSpace(body.String())), lastOf(t, body.String())
-	if !slices.Equal(names, []string{"response.created", "response.failed"}) || last.Response.ID != "resp_late" || last.Response.Status != "cancelled" ||
+	if !slices.Equal(names, []string{"response.created", "error", "response.failed"}) || last.Response.ID != "resp_late" || last.Response.Status != "cancelled" ||
 		last.Response.Error.Message == "" || last.Whence.Reason != "user_stop" {
 		t.Errorf("%s", body.String())
 	}

@@ -275,6 +275,55 @@ func TestAResponseContinuesAnEarlierOne(t *testing.T) {
 	awaitStatus(t, base+"/v1/responses/"+live.ID, "completed")
 }
 
+// TestItemsOfStoredResponsesAreReferredTo: the AI SDK names the items of earlier responses instead of
+// sending them.
+func TestItemsOfStoredResponsesAreReferredTo(t *testing.T) {
+	base, _ := start(t, keyFile(t, twoTenants))
+	ids := make([]string, 2)
+	more := `,"store":true`
+	for i := range ids {
+		first := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say one"+fmt.Sprint(i)+" end x", more), http.StatusOK, bearer("me")...)
+		ids[i] = "msg_" + strings.TrimPrefix(first.ID, "resp_") + "_0"
+	}
+	refers := func(of ...string) string {
+		items := `{"role":"user","content":"start m say hm end x"}`
+		for _, id := range of {
+			items += `,{"type":"item_reference","id":"` + id + `"}`
+		}
+		return `{"model":"m","store":true,"input":[` + items + `,{"role":"user","content":"and then"}]}`
+	}
+	for name, c := range map[string]struct {
+		body, key, left string
+		texts           []string
+	}{
+		"its own":     {refers(ids...), "me", "", []string{"one0", "one1"}},
+		"a tenant's":  {refers(ids[0]), "me-too", "", []string{"one0"}},
+		"another's":   {refers(ids[0]), "you", "input[].item_reference", nil},
+		"unknown":     {refers("msg_none_0", ids[1], "none"), "me", "input[].item_reference", []string{"one1"}},
+		"input items": {refers("item_" + strings.TrimSuffix(strings.TrimPrefix(ids[0], "msg_"), "_0") + "_0"), "me", "", []string{"say one0"}},
+	} {
+		resp := ask(t, http.MethodPost, base+"/v1/responses", c.body, bearer(c.key)...)
+		body := whole(t, resp)
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("whence-ignored") != c.left {
+			t.Errorf("%s: %d %v %s", name, resp.StatusCode, resp.Header, body)
+			continue
+		}
+		items := whole(t, ask(t, http.MethodGet, base+"/v1/responses/resp_"+resp.Header.Get("X-Request-Id")+"/input_items?order=asc", "", bearer(c.key)...))
+		for _, text := range c.texts {
+			if !strings.Contains(items, text) {
+				t.Errorf("%s: no %s in %s", name, text, items)
+			}
+		}
+		if isLeft := strings.Contains(items, "item_reference"); isLeft != (c.left != "") {
+			t.Errorf("%s: the items are %s", name, items)
+		}
+	}
+	strict := ask(t, http.MethodPost, base+"/v1/responses", refers("msg_none_0"), append(bearer("me"), "whence-strict", "1")...)
+	if body := whole(t, strict); strict.StatusCode != http.StatusBadRequest || !strings.Contains(body, `"param":"input[1].item_reference"`) {
+		t.Errorf("%d %s", strict.StatusCode, body)
+	}
+}
+
 func TestStoredResponsesBelongToTheirTenants(t *testing.T) {
 	base, _ := start(t, keyFile(t, twoTenants))
 	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"background":true`), http.StatusOK, bearer("me")...)

@@ -42,13 +42,13 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 		return err
 	}
 	if !t.Generates {
-		if err := e.continueEarlier(conn, in, t.Earlier); err != nil {
+		if err := e.continueEarlier(conn, c, in, t); err != nil {
 			return err
 		}
 		return t.Prepare(in)
 	}
 	in.Request.StreamId, in.Stream = t.ID, true
-	ctx, r, _, err := e.beginAnswer(conn, c, in, policy, t.Earlier)
+	ctx, r, _, err := e.beginAnswer(conn, c, in, policy, t)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (e *Encoder) finish(name string, with status, r result, ending streamerr.Ex
 func (e *Encoder) ofItem(name string, it *item) []byte {
 	b := append(append(e.begin(name), `,"item_id":`...), it.id...)
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(it.index), 10)
-	if it.kind != functionCall {
+	if !it.kind.calls() {
 		b = append(b, `,"content_index":0`...)
 	}
 	return b
@@ -143,16 +143,22 @@ func (e *Encoder) aboutItem(name string, it *item) {
 
 func (e *Encoder) opened(it *item) {
 	e.aboutItem("response.output_item.added", it)
-	if it.kind != functionCall {
+	if !it.kind.calls() {
 		e.end(append(it.appendPart(append(e.ofItem("response.content_part.added", it), `,"part":`...)), '}'))
 	}
 }
 
 // contents are the names of the events about an item's content, without the last word.
-var contents = map[itemKind]string{message: "response.output_text.", reasoning: "response.reasoning_text.", functionCall: "response.function_call_arguments."}
+var contents = map[itemKind]string{
+	message: "response.output_text.", reasoning: "response.reasoning_text.",
+	functionCall: "response.function_call_arguments.", customCall: "response.custom_tool_call_input.",
+}
 
 // deltas are the names of the events for tokens, made once so that a token allocates no name.
-var deltas = map[itemKind]string{message: contents[message] + "delta", reasoning: contents[reasoning] + "delta", functionCall: contents[functionCall] + "delta"}
+var deltas = map[itemKind]string{
+	message: contents[message] + "delta", reasoning: contents[reasoning] + "delta",
+	functionCall: contents[functionCall] + "delta", customCall: contents[customCall] + "delta",
+}
 
 func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
 	b := jsontext.String(append(e.ofItem(deltas[it.kind], it), `,"delta":`...), piece)
@@ -165,10 +171,11 @@ func (e *Encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
 // closed encodes the end of an item. Arguments of a call that was cut off get no done event.
 func (e *Encoder) closed(it *item) {
 	switch it.kind {
-	case functionCall:
+	case functionCall, customCall:
 		if it.status == completed {
-			b := jsontext.String(append(e.ofItem("response.function_call_arguments.done", it), `,"name":`...), it.function.Name)
-			e.end(append(jsontext.String(append(b, `,"arguments":`...), it.text.String()), '}'))
+			b := jsontext.String(append(e.ofItem(contents[it.kind]+"done", it), `,"name":`...), it.function.Name)
+			b = append(append(append(b, ',', '"'), payload[it.kind]...), '"', ':')
+			e.end(append(jsontext.String(b, it.text.String()), '}'))
 		}
 	default:
 		b := jsontext.String(append(e.ofItem(contents[it.kind]+"done", it), `,"text":`...), it.text.String())

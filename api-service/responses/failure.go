@@ -39,23 +39,40 @@ func (e *Encoder) fail(err *streamerr.Error, id string, lines call.Lines) {
 	e.Fail(err, lines)
 }
 
-// Fail encodes the last event of a stream that failed: response.failed with the items so far. A
-// response that its client has stopped or left is cancelled. If the request was refused after its
-// status had been sent, Fail begins the response, so that the response can fail.
+// Fail encodes the last events of a stream that failed: error, at which libraries raise an exception,
+// and response.failed with the items so far. A response that its client has stopped or left is
+// cancelled. If the request was refused after its status had been sent, Fail begins the response, so
+// that the response can fail.
 func (e *Encoder) Fail(err *streamerr.Error, lines call.Lines) {
-	e.lines = lines
+	e.lines, err = lines, worded(err)
 	if e.status == queued {
 		e.start(&llmv1.Started{Model: cmp.Or(e.model, e.request.GetModel())})
 		e.announce("response.created")
 	}
-	with, p := failed, &problem{Code: codeOf(err), Message: worded(err).Text()}
+	with, p := failed, &problem{Code: codeOf(err), Message: err.Text()}
 	if err.Reason == streamerr.UserStop || err.Reason == streamerr.ClientGone {
 		with = cancelled
 	}
 	if e.open != nil {
 		e.open.status = incomplete
 	}
+	e.raise(err)
 	e.finish("response.failed", with, result{problem: p}, err.Extension())
+}
+
+// raise encodes the event error. OpenAI's libraries look for an object, as in the body of a refusal,
+// and the API's reference has the same members beside the type.
+func (e *Encoder) raise(err *streamerr.Error) {
+	code, message, param := marshal(codeOf(err)), marshal(err.Text()), []byte("null")
+	if err.Param != "" {
+		param = marshal(err.Param)
+	}
+	b := append(append(append(append(e.begin("error"), `,"code":`...), code...), `,"message":`...), message...)
+	b = append(append(append(b, `,"param":`...), param...), `,"error":{"type":`...)
+	b = append(append(append(b, marshal(err.Reason.Type())...), `,"code":`...), code...)
+	b = append(append(append(b, `,"message":`...), message...), `,"param":`...)
+	b = append(append(append(b, param...), `,"whence":`...), marshal(err.Extension())...)
+	e.end(append(b, '}', '}'))
 }
 
 // codeOf returns the code of an error: Whence's reason if OpenAI's API has no code, because clients

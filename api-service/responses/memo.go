@@ -36,23 +36,31 @@ func (r *body) decideStorage() error {
 	}
 	if r.settings.Store {
 		r.memo = &Memo{Background: r.settings.Background, Encrypts: r.encrypts, Functions: r.functions}
-	} else if r.previous == "" {
+	} else if !r.continues() {
 		r.input = nil
 	}
 	return nil
 }
 
-// follow makes the request continue a conversation. The instructions of the earlier requests are
-// not part of the conversation.
-func (r *body) follow(earlier []json.RawMessage) (images []image.Source, err error) {
-	r.request.Messages, r.origins, images, err = conversation.ParseAfter(r.in, earlier, "previous_response_id", "input", r.input)
+// continues reports that the request refers to an earlier response, or to items of one.
+func (r *body) continues() bool { return r.previous != "" || len(r.references) > 0 }
+
+// follow makes the request continue a conversation, and puts the items that were found in the place
+// of references. The instructions of the earlier requests are not part of the conversation.
+func (r *body) follow(earlier []json.RawMessage, found map[string]json.RawMessage) (images []image.Source, err error) {
+	r.input = conversation.Resolve(r.input, found)
+	c, err := conversation.ParseAfter(r.in, earlier, "previous_response_id", "input", r.input)
+	if err != nil {
+		return nil, err
+	}
+	r.converse(c)
 	if r.memo != nil {
 		r.earlier = earlier
 	} else {
 		r.input = nil
 	}
 	r.instruct()
-	return images, err
+	return c.Images, nil
 }
 
 // kept returns how the response is stored, or nil if it is not stored.

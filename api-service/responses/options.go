@@ -29,17 +29,14 @@ func setInclude(r *body, param string, raw json.RawMessage) error {
 		return err
 	}
 	for i, raw := range items {
-		at := fmt.Sprintf("%s[%d]", param, i)
-		word, err := strict.String(at, raw)
-		if err == nil {
-			err = strict.OneOf(at, word, includeLogprobs, includeEncrypted)
-		}
-		if err != nil {
+		word, ok, err := r.hint(fmt.Sprintf("%s[%d]", param, i), raw, includeLogprobs, includeEncrypted)
+		switch {
+		case err != nil:
 			return err
-		}
-		if word == includeEncrypted {
+		case !ok: // parts of items that are not made here
+		case word == includeEncrypted:
 			r.encrypts = true
-		} else {
+		default:
 			r.withLogprobs(param, 0)
 		}
 	}
@@ -76,18 +73,14 @@ func setReasoning(r *body, param string, raw json.RawMessage) error {
 	}
 	for _, name := range []string{"summary", "generate_summary"} {
 		if raw, ok := members[name]; ok {
-			word, err := strict.String(param+"."+name, raw)
-			if err == nil {
-				err = strict.OneOf(param+"."+name, word, "auto", "concise", "detailed", "none")
-			}
-			if err != nil {
+			if _, _, err := r.hint(param+"."+name, raw, "auto", "concise", "detailed", "none"); err != nil {
 				return err
 			}
 		}
 	}
 	if raw, ok := members["effort"]; ok {
 		effort, err := strict.String(param+".effort", raw)
-		if err != nil {
+		if err != nil || effort == "" {
 			return err
 		}
 		r.settings.Reasoning.Effort = &effort
@@ -138,15 +131,15 @@ func setText(r *body, param string, raw json.RawMessage) error {
 		return err
 	}
 	if raw, ok := members["verbosity"]; ok {
-		word, err := strict.String(param+".verbosity", raw)
-		if err == nil {
-			err = strict.OneOf(param+".verbosity", word, "low", "medium", "high")
-		}
+		word, ok, err := r.hint(param+".verbosity", raw, "low", "medium", "high")
 		if err != nil {
 			return err
 		}
+		if ok {
+			r.settings.Text.Verbosity = word
+		}
 	}
-	if raw, ok := members["format"]; ok {
+	if raw, ok := members["format"]; ok && !strict.Empty(raw) {
 		return r.setFormat(param+".format", raw)
 	}
 	return nil
@@ -181,9 +174,7 @@ func (r *body) setFormat(param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if r.guide == "" { // otherwise tool_choice has asked for a call; the chat-service decides whether both are possible
-		r.guide = param
-	}
+	r.guide = param
 	r.request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
 	return nil
 }

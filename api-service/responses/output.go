@@ -1,6 +1,7 @@
 package responses
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -17,10 +18,28 @@ const (
 	message      itemKind = "message"
 	reasoning    itemKind = "reasoning"
 	functionCall itemKind = "function_call"
+	customCall   itemKind = "custom_tool_call"
 )
 
+// payload names the member that has the content of a call.
+var payload = map[itemKind]string{functionCall: "arguments", customCall: "input"}
+
 // prefixes begin the ids of items.
-var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCall: "fc_"}
+var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCall: "fc_", customCall: "ctc_"}
+
+// itemID matches the id of an item that an output has made, or that a list of input items has made.
+var itemID = regexp.MustCompile(`^(?:msg|rs|fc|ctc|item)_(.+)_\d+$`)
+
+// OfItem returns the id of the response that an item belongs to by its id, or "".
+func OfItem(id string) string {
+	if of := itemID.FindStringSubmatch(id); of != nil {
+		return IDPrefix + of[1]
+	}
+	return ""
+}
+
+// calls reports whether an item is a call.
+func (k itemKind) calls() bool { return k == functionCall || k == customCall }
 
 // A status is the status of a response or of an item.
 type status string
@@ -40,10 +59,11 @@ type item struct {
 	id       []byte // as JSON
 	index    int    // in the output
 	status   status
-	text     strings.Builder // of a message, of reasoning, or the arguments of a call
+	text     strings.Builder // of a message, of reasoning, or the arguments or the input of a call
 	logprobs []openai.TokenLogprob
 	call     *chatv1.ToolCallDelta // the first piece of a call
 	function function              // the called function
+	custom   customInput           // of the call of a custom tool
 	encrypts bool                  // reasoning has an encrypted_content
 }
 
@@ -59,7 +79,7 @@ type listener interface {
 type output struct {
 	stream   string // id of the stream, from which the ids of the items are made
 	encrypts bool
-	// functions are the functions of namespaces, by the names that the model knows.
+	// functions are the custom tools and those of namespaces, by the names that the model knows.
 	functions map[string]function
 	to        listener // nil means none
 	items     []*item
@@ -98,8 +118,15 @@ func (o *output) add(d *chatv1.Delta) {
 // arguments adds a piece of the arguments of the open call. chat-service sends the pieces of one
 // call in order, and before those of the next call.
 func (o *output) arguments(c *chatv1.ToolCallDelta) {
-	if c.GetArguments() != "" && o.open != nil && o.open.kind == functionCall && o.open.call.GetIndex() == c.GetIndex() {
-		o.grow(o.open, c.GetArguments(), nil)
+	if c.GetArguments() == "" || o.open == nil || !o.open.kind.calls() || o.open.call.GetIndex() != c.GetIndex() {
+		return
+	}
+	piece := c.GetArguments()
+	if o.open.kind == customCall {
+		piece = o.open.custom.add(piece)
+	}
+	if piece != "" {
+		o.grow(o.open, piece, nil)
 	}
 }
 
@@ -135,11 +162,14 @@ func (o *output) into(kind itemKind) *item {
 
 func (o *output) begin(kind itemKind, call *chatv1.ToolCallDelta) {
 	index := len(o.items)
+	named, renamed := o.functions[call.GetName()]
+	if named.Custom {
+		kind = customCall
+	}
 	id := jsontext.String(nil, prefixes[kind]+o.stream+"_"+strconv.Itoa(index))
 	o.open = &item{kind: kind, id: id, index: index, status: inProgress, call: call, encrypts: o.encrypts}
-	if named, ok := o.functions[call.GetName()]; ok {
-		o.open.function = named
-	} else {
+	o.open.function = named
+	if !renamed {
 		o.open.function.Name = call.GetName()
 	}
 	o.items = append(o.items, o.open)
@@ -162,8 +192,14 @@ func (o *output) close(with status) {
 	if it == nil {
 		return
 	}
-	if it.kind == functionCall && with == completed && strings.TrimSpace(it.text.String()) == "" {
+	switch {
+	case with != completed:
+	case it.kind == functionCall && strings.TrimSpace(it.text.String()) == "":
 		o.grow(it, "{}", nil) // a call without arguments
+	case it.kind == customCall:
+		if rest := it.custom.end(); rest != "" {
+			o.grow(it, rest, nil)
+		}
 	}
 	it.status, o.open = with, nil
 	if o.to != nil {
@@ -199,8 +235,8 @@ func (it *item) append(b []byte) []byte {
 	b = append(append(append(b, `,"type":"`...), it.kind...), `","status":"`...)
 	b = append(append(b, it.status...), '"')
 	switch it.kind {
-	case functionCall:
-		b = jsontext.String(append(b, `,"arguments":`...), it.text.String())
+	case functionCall, customCall:
+		b = jsontext.String(append(append(append(b, ',', '"'), payload[it.kind]...), '"', ':'), it.text.String())
 		b = jsontext.String(append(b, `,"call_id":`...), it.call.GetId())
 		b = jsontext.String(append(b, `,"name":`...), it.function.Name)
 		if it.function.Namespace != "" {

@@ -36,6 +36,7 @@ type body struct {
 	instructions string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
 	images       []image.Source      // of the messages
+	references   []string            // ids of the items that input only names
 	allowed      []string            // names of the tools that tool_choice allows; nil means all
 	functions    map[string]function // functions of namespaces, by the names that the model knows
 	toolOrigins  []string            // for each tool of request, the field that it comes from
@@ -58,9 +59,12 @@ var fields = strict.Table[*body]{
 			r.request.Model, err = strict.String(param, raw)
 			return err
 		},
-		"input": func(r *body, param string, raw json.RawMessage) (err error) {
+		"input": func(r *body, param string, raw json.RawMessage) error {
 			r.input = raw
-			r.request.Messages, r.origins, r.images, err = conversation.Parse(r.in, param, raw)
+			c, err := conversation.Parse(r.in, param, raw)
+			if err == nil {
+				r.converse(c)
+			}
 			return err
 		},
 		"instructions": func(r *body, param string, raw json.RawMessage) (err error) {
@@ -74,23 +78,23 @@ var fields = strict.Table[*body]{
 		},
 		"stream_options": setStreamOptions,
 		"max_output_tokens": func(r *body, param string, raw json.RawMessage) (err error) {
-			r.request.Sampling.MaxTokens, err = strict.Count(param, raw, 1)
+			r.request.Sampling.MaxTokens, err = limit(param, raw)
 			r.settings.MaxOutputTokens = r.request.GetSampling().MaxTokens
 			return err
 		},
 		// This field counts calls of tools that OpenAI's servers run. There are none here.
 		"max_tool_calls": func(r *body, param string, raw json.RawMessage) (err error) {
-			r.settings.MaxToolCalls, err = strict.Count(param, raw, 1)
+			r.settings.MaxToolCalls, err = limit(param, raw)
 			return err
 		},
 		"temperature": func(r *body, param string, raw json.RawMessage) error {
 			v, err := strict.Number(param, raw, 0, 2)
-			r.request.Sampling.Temperature, r.settings.Temperature = &v, &v
+			r.request.Sampling.Temperature, r.settings.Temperature = &v, v
 			return err
 		},
 		"top_p": func(r *body, param string, raw json.RawMessage) error {
 			v, err := strict.Number(param, raw, 0, 1)
-			r.settings.TopP = new(v)
+			r.settings.TopP = v
 			if v == 0 {
 				v = math.SmallestNonzeroFloat32 // "keep nothing" can only mean the most likely token
 			}
@@ -101,18 +105,31 @@ var fields = strict.Table[*body]{
 		"include":      setInclude,
 		"tools":        setTools,
 		"tool_choice":  setToolChoice,
+		"frequency_penalty": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.Number(param, raw, -2, 2)
+			r.request.Sampling.FrequencyPenalty, r.settings.FrequencyPenalty = &v, v
+			return err
+		},
+		"presence_penalty": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.Number(param, raw, -2, 2)
+			r.request.Sampling.PresencePenalty, r.settings.PresencePenalty = &v, v
+			return err
+		},
 		"parallel_tool_calls": func(r *body, param string, raw json.RawMessage) error {
 			v, err := strict.Boolean(param, raw)
 			r.request.ParallelToolCalls, r.settings.ParallelToolCalls = &v, v
 			return err
 		},
-		"text":       setText,
-		"reasoning":  setReasoning,
-		"truncation": words("disabled"),
-		"metadata":   setMetadata,
+		"text":      setText,
+		"reasoning": setReasoning,
+		"truncation": func(r *body, param string, raw json.RawMessage) error {
+			_, _, err := r.hint(param, raw, "disabled")
+			return err
+		},
+		"metadata": setMetadata,
 		"service_tier": func(r *body, param string, raw json.RawMessage) error {
-			word, err := strict.String(param, raw)
-			if err != nil {
+			word, ok, err := r.hint(param, raw, "auto", "default", "flex", "priority")
+			if err != nil || !ok {
 				return err
 			}
 			tier, err := keys.ParseTier(word)
@@ -132,15 +149,22 @@ var fields = strict.Table[*body]{
 			return err
 		},
 		"previous_response_id": func(r *body, param string, raw json.RawMessage) (err error) {
-			r.previous, err = strict.String(param, raw)
-			r.settings.PreviousResponseID = &r.previous
+			if r.previous, err = strict.String(param, raw); r.previous != "" {
+				r.settings.PreviousResponseID = &r.previous
+			}
 			return err
 		},
 		"prompt_cache_key": setSession,
 		"user":             setSession,
+		// The response repeats it; nothing else happens with it.
+		"safety_identifier": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.String(param, raw)
+			r.settings.SafetyIdentifier = &v
+			return err
+		},
 	},
 	// These fields have no effect here: the engine alone decides which tokens it caches.
-	Ignored:     []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"},
+	Ignored:     []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention"},
 	Unsupported: []string{"context_management", "moderation"},
 	Refused: map[string]string{
 		"conversation": "names a conversation, and conversations are not kept here; send previous_response_id, or the items in input",
@@ -175,7 +199,7 @@ func parse(text []byte, stores bool, in *strict.Reading) (*call.Call, error) {
 	}
 	return &call.Call{
 		Request: r.request, Images: r.images, Stream: r.stream, Param: r.param, EndedAt: r.encoder.endedAt,
-		Store: r.kept(), Earlier: r.previous, Continue: r.follow,
+		Store: r.kept(), Earlier: r.previous, References: r.references, Continue: r.follow,
 		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done,
 		Forget: func() { r.origins, r.toolOrigins = nil, nil },
 	}, nil
@@ -186,21 +210,26 @@ func (r *body) complete() error {
 	switch {
 	case r.request.GetModel() == "":
 		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
-	case len(r.request.GetMessages()) == 0 && (r.previous == "" || r.input == nil):
+	case len(r.request.GetMessages()) == 0 && (!r.continues() || r.input == nil):
 		return streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
 	}
-	if err := r.allowTools(); err != nil {
+	if err := r.chooseTools(); err != nil {
 		return err
 	}
 	if err := r.decideStorage(); err != nil {
 		return err
 	}
 	r.repeated = r.settings.members()
-	if r.previous == "" {
+	if !r.continues() {
 		r.instruct()
 	}
 	r.settings = settings{}
 	return nil
+}
+
+// converse sets the messages of the request.
+func (r *body) converse(c *conversation.Conversation) {
+	r.request.Messages, r.origins, r.images, r.references = c.Messages, c.Origins, c.Images, c.References
 }
 
 // instruct adds the instructions to the messages of the request.
@@ -227,15 +256,22 @@ func setSession(r *body, param string, raw json.RawMessage) error {
 	return nil
 }
 
-// words returns a setter that accepts only the allowed words. None of them changes an answer.
-func words(allowed ...string) setter {
-	return func(_ *body, param string, raw json.RawMessage) error {
-		word, err := strict.String(param, raw)
-		if err != nil {
-			return err
-		}
-		return strict.OneOf(param, word, allowed...)
+// hint parses a word that changes no more than the manner of an answer. ok is false for an unknown
+// word, which is left out and named, and for an empty one.
+func (r *body) hint(param string, raw json.RawMessage, known ...string) (word string, ok bool, err error) {
+	if word, err = strict.String(param, raw); err != nil || word == "" {
+		return "", false, err
 	}
+	ok, err = r.in.Hint(param, word, known...)
+	return word, ok, err
+}
+
+// limit parses a limit. Clients send 0 and -1 for none.
+func limit(param string, raw json.RawMessage) (*uint32, error) {
+	if text := string(raw); text == "0" || text == "-1" {
+		return nil, nil //nolint:nilnil // no limit, which is not an error
+	}
+	return strict.Count(param, raw, 1)
 }
 
 var (

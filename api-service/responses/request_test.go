@@ -90,60 +90,62 @@ func TestCodexIsUnderstood(t *testing.T) {
 
 func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 	for body, param := range map[string]string{
-		`"input":"Hi"`:                                                        "model",
-		`"model":"m"`:                                                         "input",
-		`"model":"m","input":[]`:                                              "input",
-		`"model":"m","input":7`:                                               "input",
-		hi + `,"n":2`:                                                         "n",
-		hi + `,"messages":[]`:                                                 "messages",
-		hi + `,"max_tokens":9`:                                                "max_tokens",
-		hi + `,"stop":"a"`:                                                    "stop",
-		hi + `,"stream":1`:                                                    "stream",
-		hi + `,"temperature":2.5`:                                             "temperature",
-		hi + `,"top_p":1.5`:                                                   "top_p",
-		hi + `,"top_logprobs":21`:                                             "top_logprobs",
-		hi + `,"store":"true"`:                                                "store",
-		hi + `,"store":false,"background":true`:                               "background",
-		hi + `,"background":"true"`:                                           "background",
-		hi + `,"truncation":"auto"`:                                           "truncation",
-		hi + `,"previous_response_id":1`:                                      "previous_response_id",
-		hi + `,"conversation":"conv_1"`:                                       "conversation",
-		hi + `,"prompt":{"id":"p"}`:                                           "prompt",
-		hi + `,"context_management":[1]`:                                      "context_management",
-		hi + `,"max_output_tokens":0`:                                         "max_output_tokens",
-		hi + `,"max_tool_calls":0`:                                            "max_tool_calls",
-		hi + `,"service_tier":"scale"`:                                        "service_tier",
-		hi + `,"include":["web_search_call.results"]`:                         "include[0]",
-		hi + `,"include":"reasoning.encrypted_content"`:                       "include",
-		hi + `,"stream_options":{"include_usage":true}`:                       "stream_options.include_usage",
-		hi + `,"metadata":{"a":1}`:                                            "metadata.a",
-		hi + `,"metadata":{"a":"` + strings.Repeat("x", 513) + `"}`:           "metadata.a",
-		hi + `,"reasoning":{"effort":1}`:                                      "reasoning.effort",
-		hi + `,"reasoning":{"summary":"long"}`:                                "reasoning.summary",
-		hi + `,"reasoning":{"max_tokens":1}`:                                  "reasoning.max_tokens",
-		hi + `,"text":{"verbosity":"mute"}`:                                   "text.verbosity",
-		hi + `,"text":{"format":{"type":"grammar"}}`:                          "text.format.type",
-		hi + `,"text":{"format":{"type":"text","name":"n"}}`:                  "text.format.name",
-		hi + `,"text":{"format":{"type":"json_schema","schema":{}}}`:          "text.format.name",
-		hi + `,"text":{"format":{"type":"json_schema","name":"n"}}`:           "text.format.schema",
-		hi + `,"tools":[{"name":"f"}]`:                                        "tools[0].type",
-		hi + `,"tools":[{"type":"function"}]`:                                 "tools[0].name",
-		hi + `,"tools":[{"type":"function","name":"f","parameters":[]}]`:      "tools[0].parameters",
-		hi + `,"tools":[{"type":"function","name":"f","defer_loading":true}]`: "tools[0].defer_loading",
-		hi + `,"tools":[{"type":"function","name":"f","output_schema":{}}]`:   "tools[0].output_schema",
-		hi + `,"tools":[{"type":"web_search","external_web_access":false}]`:   "tools[0]",
-		hi + `,"tools":[{"type":"custom","name":"apply_patch","format":{}}]`:  "tools[0]",
-		hi + `,"tools":[{"type":"local_shell"}]`:                              "tools[0]",
-		hi + `,"tools":[{"type":"namespace","name":"mcp"}]`:                   "tools[0].tools",
-		hi + `,"tools":[{"type":"namespace","tools":[]}]`:                     "tools[0].name",
-		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"custom","name":"f"}]}]`: "tools[0].tools[0]",
-		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"function"}]}]`:          "tools[0].tools[0].name",
-		hi + `,"tool_choice":"any"`:                                                                           "tool_choice",
-		hi + `,"tool_choice":{"type":"web_search"}`:                                                           "tool_choice.type",
+		`"input":"Hi"`:                                                      "model",
+		`"model":"m"`:                                                       "input",
+		`"model":"m","input":[]`:                                            "input",
+		`"model":"m","input":7`:                                             "input",
+		hi + `,"n":2`:                                                       "n",
+		hi + `,"messages":[]`:                                               "messages",
+		hi + `,"max_tokens":9`:                                              "max_tokens",
+		hi + `,"stop":"a"`:                                                  "stop",
+		hi + `,"stream":1`:                                                  "stream",
+		hi + `,"temperature":2.5`:                                           "temperature",
+		hi + `,"top_p":1.5`:                                                 "top_p",
+		hi + `,"top_logprobs":21`:                                           "top_logprobs",
+		hi + `,"store":"true"`:                                              "store",
+		hi + `,"store":false,"background":true`:                             "background",
+		hi + `,"background":"true"`:                                         "background",
+		hi + `,"truncation":"auto"`:                                         "truncation",
+		hi + `,"previous_response_id":1`:                                    "previous_response_id",
+		hi + `,"conversation":"conv_1"`:                                     "conversation",
+		hi + `,"prompt":{"id":"p"}`:                                         "prompt",
+		hi + `,"context_management":[1]`:                                    "context_management",
+		hi + `,"max_output_tokens":-2`:                                      "max_output_tokens",
+		hi + `,"service_tier":"scale"`:                                      "service_tier",
+		hi + `,"include":["web_search_call.results"]`:                       "include[0]",
+		hi + `,"include":"reasoning.encrypted_content"`:                     "include",
+		hi + `,"stream_options":{"include_usage":true}`:                     "stream_options.include_usage",
+		hi + `,"metadata":{"a":1}`:                                          "metadata.a",
+		hi + `,"metadata":{"a":"` + strings.Repeat("x", 513) + `"}`:         "metadata.a",
+		hi + `,"reasoning":{"effort":1}`:                                    "reasoning.effort",
+		hi + `,"reasoning":{"summary":"long"}`:                              "reasoning.summary",
+		hi + `,"reasoning":{"max_tokens":1}`:                                "reasoning.max_tokens",
+		hi + `,"text":{"verbosity":"mute"}`:                                 "text.verbosity",
+		hi + `,"text":{"format":{"type":"grammar"}}`:                        "text.format.type",
+		hi + `,"text":{"format":{"type":"text","name":"n"}}`:                "text.format.name",
+		hi + `,"text":{"format":{"type":"json_schema","schema":{}}}`:        "text.format.name",
+		hi + `,"text":{"format":{"type":"json_schema","name":"n"}}`:         "text.format.schema",
+		hi + `,"tools":[{"name":"f"}]`:                                      "tools[0].type",
+		hi + `,"tools":[{"type":"function"}]`:                               "tools[0].name",
+		hi + `,"tools":[{"type":"function","name":"f","parameters":[]}]`:    "tools[0].parameters",
+		hi + `,"tools":[{"type":"function","name":"f","defer_loading":1}]`:  "tools[0].defer_loading",
+		hi + `,"tools":[{"type":"function","name":"f","output_schema":{}}]`: "tools[0].output_schema",
+		hi + `,"tools":[{"type":"web_search","external_web_access":false}]`: "tools[0].web_search",
+		hi + `,"tools":[{"type":"hologram"}]`:                               "tools[0]",
+		hi + `,"tools":[{"type":"custom","name":"apply_patch","format":{"type":"grammar"}}]`:                  "tools[0].format",
+		hi + `,"tools":[{"type":"custom"}]`:                                                                   "tools[0].name",
+		hi + `,"tools":[{"type":"local_shell"}]`:                                                              "tools[0].local_shell",
+		hi + `,"tools":[{"type":"namespace","name":"mcp"}]`:                                                   "tools[0].tools",
+		hi + `,"tools":[{"type":"namespace","tools":[]}]`:                                                     "tools[0].name",
+		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"local_shell"}]}]`:                  "tools[0].tools[0].local_shell",
+		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"function"}]}]`:                     "tools[0].tools[0].name",
+		hi + `,"tool_choice":"each"`:                                                                          "tool_choice",
+		hi + `,"tool_choice":{"type":"web_search"}`:                                                           "tool_choice",
+		hi + `,"tool_choice":{"type":"hologram"}`:                                                             "tool_choice.type",
 		hi + `,"tool_choice":{"type":"function"}`:                                                             "tool_choice.name",
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto"}`:                                          "tool_choice.tools",
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"none","tools":[]}`:                               "tool_choice.mode",
-		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}`:                 "tool_choice.tools[0].type",
+		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}`:                 "tool_choice.tools[0].mcp",
 		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}`: "tool_choice.tools[0].name",
 	} {
 		_, err := responses.Parser(false)([]byte("{"+body+"}"), &strict.Reading{Strict: true})
@@ -157,11 +159,75 @@ func TestUnsupportedFieldsAreLeftOutAndNamed(t *testing.T) {
 	const body = `{` + hi + `,"moderation":{"x":1},"novelty":1,"tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"local_shell"}]}`
 	in := &strict.Reading{}
 	c, err := responses.Parser(false)([]byte(body), in)
-	if err != nil || in.Header() != "moderation, novelty, tools[]" {
+	if err != nil || in.Header() != "moderation, novelty, tools[].local_shell, tools[].web_search" {
 		t.Fatalf("%q, %v", in.Header(), err)
 	}
 	if tools := c.Request.GetTools(); len(tools) != 1 || tools[0].GetName() != "f" || c.Param("tools[0].name") != "tools[1].name" {
 		t.Errorf("the tools are %v, and the first one is %s", tools, c.Param("tools[0].name"))
+	}
+}
+
+// TestHabitsOfClientsAreAnswered covers fields that clients send by default or by habit.
+func TestHabitsOfClientsAreAnswered(t *testing.T) {
+	const user = `"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{}`
+	const f = `{"type":"function","name":"f"}`
+	forced := user + `,"tools":[{"name":"f"}],"toolChoice":{"mode":"TOOL_MODE_REQUIRED","name":"f"}`
+	custom := `{"name":"p","parameters":"{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":[\"input\"],\"additionalProperties\":false}"}`
+	for body, want := range map[string]struct{ request, left string }{
+		// Defaults and empty values.
+		`,"max_output_tokens":0,"max_tool_calls":-1,"previous_response_id":"","reasoning":{"effort":"","summary":""},"text":{"format":{},"verbosity":""},"truncation":"","service_tier":"","tool_choice":"","tools":[],"include":[],"metadata":{},"stream_options":{}`: {user, ""},
+		`,"max_output_tokens":null,"tools":null,"tool_choice":null,"text":null,"reasoning":null,"include":null,"metadata":null,"truncation":null,"temperature":null,"store":null,"novelty":null`:                                                                       {user, ""},
+		// Unknown words of hints.
+		`,"include":["web_search_call.results","file_search_call.results"],"truncation":"auto","service_tier":"scale","text":{"verbosity":"mute"},"reasoning":{"summary":"long"}`: {user, "include[], reasoning.summary, service_tier, text.verbosity, truncation"},
+		// Tools of OpenAI's servers.
+		`,"tools":[{"type":"web_search","external_web_access":true}],"tool_choice":"auto"`: {user, "tools[].web_search"},
+		`,"tools":[{"type":"web_search_preview"},{"type":"file_search"},{"type":"mcp"},{"type":"code_interpreter","container":{}},{"type":"image_generation"},{"type":"local_shell"},{"type":"shell"},{"type":"computer_use_preview"},{"type":"apply_patch"},{"type":"tool_search"},{"type":"hologram"},` + f + `]`: {
+			user + `,"tools":[{"name":"f"}]`, "tools[], tools[].apply_patch, tools[].code_interpreter, tools[].computer_use_preview, tools[].file_search, tools[].image_generation, tools[].local_shell, tools[].mcp, tools[].shell, tools[].tool_search, tools[].web_search_preview",
+		},
+		`,"tools":[{"type":"function","name":"f","defer_loading":true,"output_schema":{}}]`: {user + `,"tools":[{"name":"f"}]`, "tools[].defer_loading, tools[].output_schema"},
+		`,"tools":[{"type":"function","function":{"name":"f","strict":null}}]`:              {user + `,"tools":[{"name":"f"}]`, ""},
+		`,"tools":[{"type":"custom","name":"p"},{"type":"custom","name":"p","description":"d","format":{"type":"text"}}]`: {
+			user + `,"tools":[` + custom + `,` + strings.Replace(custom, `"p"`, `"p","description":"d"`, 1) + `]`, "",
+		},
+		`,"tools":[{"type":"custom","name":"p","format":{"type":"grammar","syntax":"lark","definition":"x"}}]`: {user + `,"tools":[` + custom + `]`, "tools[].format"},
+		// Choices.
+		`,"tools":[` + f + `],"tool_choice":"any"`:                                       {user + `,"tools":[{"name":"f"}],"toolChoice":{"mode":"TOOL_MODE_REQUIRED"}`, ""},
+		`,"tools":[` + f + `],"tool_choice":{"type":"auto"}`:                             {user + `,"tools":[{"name":"f"}],"toolChoice":{"mode":"TOOL_MODE_AUTO"}`, ""},
+		`,"tools":[` + f + `],"tool_choice":{"type":"function","function":{"name":"f"}}`: {forced, ""},
+		`,"tools":[{"type":"custom","name":"p"}],"tool_choice":{"type":"custom","name":"p"}`: {
+			user + `,"tools":[` + custom + `],"toolChoice":{"mode":"TOOL_MODE_REQUIRED","name":"p"}`, "",
+		},
+		`,"tools":[` + f + `,{"type":"web_search"}],"tool_choice":{"type":"allowed_tools","tools":[` + f + `,{"type":"web_search"}]}`: {
+			user + `,"tools":[{"name":"f"}],"toolChoice":{"mode":"TOOL_MODE_AUTO"}`, "tool_choice.tools[].web_search, tools[].web_search",
+		},
+		`,"tools":[` + f + `,{"type":"mcp"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp","server_label":"s"}]}`: {user, "tool_choice.tools[].mcp, tools[].mcp"},
+		// A forced call overrides the format of the text.
+		`,"tools":[` + f + `],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"json_schema","name":"x","schema":{"type":"object"},"strict":true}}`: {forced, ""},
+		`,"presence_penalty":0.5,"frequency_penalty":-1`: {strings.Replace(user, `"sampling":{}`, `"sampling":{"presencePenalty":0.5,"frequencyPenalty":-1}`, 1), ""},
+	} {
+		in := &strict.Reading{}
+		c, err := responses.Parser(false)([]byte("{"+hi+body+"}"), in)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		calltest.WantRequest(t, body, c.Request, "{"+want.request+"}")
+		if in.Header() != want.left {
+			t.Errorf("%s: left out are %q, want %q", body, in.Header(), want.left)
+		}
+	}
+}
+
+// TestAForcedCallOfAToolThatIsLeftOutIsRefused: an answer without the call would mean something else.
+func TestAForcedCallOfAToolThatIsLeftOutIsRefused(t *testing.T) {
+	for _, body := range []string{
+		`,"tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search"}`, `,"tools":[{"type":"mcp"}],"tool_choice":{"type":"mcp","server_label":"s"}`,
+		`,"tools":[{"type":"web_search"}],"tool_choice":"required"`, `,"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"image_generation"}`,
+		`,"tools":[{"type":"mcp"}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"mcp"}]}`,
+	} {
+		if _, err := responses.Parser(false)([]byte("{"+hi+body+"}"), &strict.Reading{}); err == nil || streamerr.As(err).Param != "tool_choice" {
+			t.Errorf("%s: %v", body, err)
+		}
 	}
 }
 

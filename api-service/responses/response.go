@@ -9,25 +9,28 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// settings are the fields of its request that a response repeats. A value that the request leaves
-// to the engine is null.
+// settings are the fields of its request that a response repeats. Clients require numbers of
+// sampling: those that the request does not set are the API's defaults.
 type settings struct {
 	Background         bool              `json:"background"`
+	FrequencyPenalty   float32           `json:"frequency_penalty"`
 	Instructions       *string           `json:"instructions"`
 	MaxOutputTokens    *uint32           `json:"max_output_tokens"`
 	MaxToolCalls       *uint32           `json:"max_tool_calls"`
 	Metadata           map[string]string `json:"metadata"`
 	ParallelToolCalls  bool              `json:"parallel_tool_calls"`
+	PresencePenalty    float32           `json:"presence_penalty"`
 	PreviousResponseID *string           `json:"previous_response_id"`
-	PromptCacheKey     *string           `json:"prompt_cache_key,omitempty"`
+	PromptCacheKey     *string           `json:"prompt_cache_key"`
 	Reasoning          reasoningSettings `json:"reasoning"`
+	SafetyIdentifier   *string           `json:"safety_identifier"`
 	Store              bool              `json:"store"`
-	Temperature        *float32          `json:"temperature"`
+	Temperature        float32           `json:"temperature"`
 	Text               textSettings      `json:"text"`
 	ToolChoice         json.RawMessage   `json:"tool_choice"`
 	Tools              []json.RawMessage `json:"tools"`
 	TopLogprobs        uint32            `json:"top_logprobs"`
-	TopP               *float32          `json:"top_p"`
+	TopP               float32           `json:"top_p"`
 	Truncation         string            `json:"truncation"`
 	User               *string           `json:"user,omitempty"`
 }
@@ -38,14 +41,15 @@ type reasoningSettings struct {
 }
 
 type textSettings struct {
-	Format json.RawMessage `json:"format"`
+	Format    json.RawMessage `json:"format"`
+	Verbosity string          `json:"verbosity"`
 }
 
 // defaults returns the settings of an empty request.
 func defaults() settings {
 	return settings{
-		Metadata: map[string]string{}, ParallelToolCalls: true, Text: textSettings{json.RawMessage(`{"type":"text"}`)},
-		ToolChoice: json.RawMessage(`"auto"`), Tools: []json.RawMessage{}, Truncation: "disabled",
+		Metadata: map[string]string{}, ParallelToolCalls: true, Text: textSettings{json.RawMessage(`{"type":"text"}`), "medium"},
+		ToolChoice: json.RawMessage(`"auto"`), Tools: []json.RawMessage{}, Truncation: "disabled", Temperature: 1, TopP: 1,
 	}
 }
 
@@ -67,7 +71,8 @@ type usage struct {
 }
 
 type inputDetails struct {
-	Cached uint32 `json:"cached_tokens"`
+	Cached     uint32 `json:"cached_tokens"`
+	CacheWrite uint32 `json:"cache_write_tokens"` // 0: nothing is charged for it
 }
 
 type outputDetails struct {
@@ -76,7 +81,7 @@ type outputDetails struct {
 
 func usageOf(u *llmv1.Usage) *usage {
 	return &usage{
-		Input: u.GetPromptTokens(), InputDetails: inputDetails{u.GetCachedTokens()},
+		Input: u.GetPromptTokens(), InputDetails: inputDetails{Cached: u.GetCachedTokens()},
 		Output: u.GetCompletionTokens(), OutputDetails: outputDetails{u.GetReasoningTokens()},
 		Total: u.GetPromptTokens() + u.GetCompletionTokens(),
 	}

@@ -3,6 +3,7 @@ package responses
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,8 +13,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// setTools parses the functions that the model may call, and namespaces of functions. All other tools
-// run on OpenAI's servers, or need a model that is trained on them. They are left out.
+// foreignTools are the tools that run on OpenAI's servers, or need a model that is trained on them.
+// They are left out.
+var foreignTools = []string{
+	"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "file_search", "mcp", "code_interpreter",
+	"image_generation", "local_shell", "shell", "computer", "computer_use", "computer_use_preview", "apply_patch", "tool_search",
+}
+
+// setTools parses the functions that the model may call, custom tools, and namespaces of both.
 func setTools(r *body, param string, raw json.RawMessage) error {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -21,7 +28,7 @@ func setTools(r *body, param string, raw json.RawMessage) error {
 	}
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		kind, err := r.kindOfTool(at, raw, "function", "namespace")
+		members, kind, err := r.kindOfTool(at, raw, "function", "custom", "namespace")
 		switch {
 		case err != nil:
 			return err
@@ -30,38 +37,65 @@ func setTools(r *body, param string, raw json.RawMessage) error {
 		case kind == "namespace":
 			err = r.addNamespace(at, raw)
 		default:
-			err = r.addFunction(at, raw, "", "")
+			err = r.addTool(at, kind, members, "", "")
 		}
 		if err != nil {
 			return err
 		}
-		repeated, err := strict.Compact(at, raw)
+		repeated, err := repeatedTool(at, kind, raw)
 		if err != nil {
 			return err
 		}
-		r.settings.Tools = append(r.settings.Tools, json.RawMessage(repeated))
+		r.settings.Tools = append(r.settings.Tools, repeated)
 	}
 	return nil
 }
 
-// kindOfTool returns the type of a tool, or "" for a tool that is left out.
-func (r *body) kindOfTool(at string, raw json.RawMessage, supported ...string) (string, error) {
+// repeatedTool returns a tool as the response repeats it. A function has all members that the API
+// documents.
+func repeatedTool(at, kind string, raw json.RawMessage) (json.RawMessage, error) {
+	repeated, err := strict.Compact(at, raw)
+	if err != nil || kind != "function" {
+		return json.RawMessage(repeated), err
+	}
 	members, err := strict.Object(at, raw)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	b := []byte(repeated[:len(repeated)-1])
+	for _, name := range []string{"description", "parameters", "strict"} {
+		if _, ok := members[name]; !ok {
+			b = append(append(append(b, `,"`...), name...), `":null`...)
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// kindOfTool returns the members of a tool and its type, which is "" for a tool that is left out.
+func (r *body) kindOfTool(at string, raw json.RawMessage, supported ...string) (map[string]json.RawMessage, string, error) {
+	members, err := strict.Object(at, raw)
+	if err != nil {
+		return nil, "", err
+	}
+	maps.DeleteFunc(members, func(_ string, raw json.RawMessage) bool { return strict.Null(raw) })
 	kind, err := strict.Member(at, "type", members)
 	switch {
 	case err != nil || slices.Contains(supported, kind):
-		return kind, err
+		return members, kind, err
+	case slices.Contains(foreignTools, kind):
+		at += "." + kind
 	}
-	return "", r.in.Unsupported(at)
+	return nil, "", r.in.Unsupported(at)
 }
 
-// A function is a function of a namespace.
-type function struct{ Namespace, Name string }
+// A function is a tool under the name that the client knows, as far as that differs from a function
+// of the model.
+type function struct {
+	Namespace, Name string
+	Custom          bool `json:",omitempty"` // the tool takes a text
+}
 
-// addNamespace adds the functions of a namespace. Models know no namespaces, so each function has the
+// addNamespace adds the tools of a namespace. Models know no namespaces, so each tool has the
 // namespace's name before its own, and the first one has the namespace's description, too.
 func (r *body) addNamespace(at string, raw json.RawMessage) error {
 	members, err := r.in.Members(at, raw, "type", "name", "description", "tools")
@@ -84,9 +118,9 @@ func (r *body) addNamespace(at string, raw json.RawMessage) error {
 	}
 	for i, raw := range items {
 		at := fmt.Sprintf("%s.tools[%d]", at, i)
-		kind, err := r.kindOfTool(at, raw, "function")
+		members, kind, err := r.kindOfTool(at, raw, "function", "custom")
 		if err == nil && kind != "" {
-			err = r.addFunction(at, raw, namespace, description)
+			err = r.addTool(at, kind, members, namespace, description)
 			description = ""
 		}
 		if err != nil {
@@ -96,15 +130,21 @@ func (r *body) addNamespace(at string, raw json.RawMessage) error {
 	return nil
 }
 
-// addFunction parses a function, which may be in a namespace. A required call is always strict;
-// other calls never are.
-func (r *body) addFunction(at string, raw json.RawMessage, namespace, about string) error {
-	members, err := r.in.Members(at, raw, "type", "name", "description", "parameters", "strict", "defer_loading")
-	if err != nil {
-		return err
-	}
+// textParameter is the schema of the arguments of a custom tool.
+const textParameter = `{"type":"object","properties":{"` + conversation.CustomInput + `":{"type":"string"}},"required":["` + conversation.CustomInput + `"],"additionalProperties":false}`
+
+// addTool parses a function or a custom tool, which may be in a namespace. A required call is always
+// strict; other calls never are. A custom tool is a function with one text. The grammar of the text
+// is left out.
+func (r *body) addTool(at, kind string, members map[string]json.RawMessage, namespace, about string) error {
 	tool := &chatv1.Tool{}
-	if tool.Name, err = strict.Member(at, "name", members); err != nil {
+	var err error
+	if kind == "custom" {
+		err = r.customTool(at, members, tool)
+	} else {
+		err = r.function(at, members, tool)
+	}
+	if err != nil {
 		return err
 	}
 	if raw, ok := members["description"]; ok {
@@ -112,25 +152,19 @@ func (r *body) addFunction(at string, raw json.RawMessage, namespace, about stri
 			return err
 		}
 	}
-	if raw, ok := members["parameters"]; ok {
-		if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
+	if raw, ok := members["defer_loading"]; ok { // the prompt always has all tools
+		if deferred, err := strict.Boolean(at+".defer_loading", raw); err != nil {
 			return err
+		} else if deferred {
+			r.in.Ignore(at + ".defer_loading")
 		}
 	}
-	if raw, ok := members["strict"]; ok {
-		if _, err = strict.Boolean(at+".strict", raw); err != nil {
-			return err
+	if namespace != "" || kind == "custom" {
+		named := function{namespace, tool.GetName(), kind == "custom"}
+		if namespace != "" {
+			tool.Name = conversation.Flat(named.Namespace, named.Name)
+			tool.Description = strings.TrimSpace(about + "\n\n" + tool.GetDescription())
 		}
-	}
-	if raw, ok := members["defer_loading"]; ok {
-		if deferred, err := strict.Boolean(at+".defer_loading", raw); err != nil || deferred {
-			return streamerr.InvalidParam(at+".defer_loading", "%s.defer_loading must be false: the prompt always has all tools", at).WithCode(streamerr.CodeUnsupportedValue)
-		}
-	}
-	if namespace != "" {
-		named := function{namespace, tool.GetName()}
-		tool.Name = conversation.Flat(named.Namespace, named.Name)
-		tool.Description = strings.TrimSpace(about + "\n\n" + tool.GetDescription())
 		if r.functions == nil {
 			r.functions = map[string]function{}
 		}
@@ -140,17 +174,72 @@ func (r *body) addFunction(at string, raw json.RawMessage, namespace, about stri
 	return nil
 }
 
-var toolModes = map[string]chatv1.ToolMode{
-	"none": chatv1.ToolMode_TOOL_MODE_NONE, "auto": chatv1.ToolMode_TOOL_MODE_AUTO, "required": chatv1.ToolMode_TOOL_MODE_REQUIRED,
+// function parses a function. The form of chats, with an inner object, is the same here.
+func (r *body) function(at string, members map[string]json.RawMessage, tool *chatv1.Tool) (err error) {
+	if raw, ok := members["function"]; ok && members["name"] == nil {
+		inner, err := strict.Object(at+".function", raw)
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(inner, func(_ string, raw json.RawMessage) bool { return strict.Null(raw) })
+		delete(members, "function")
+		maps.Copy(members, inner)
+	}
+	if err = r.in.Only(at, members, "type", "name", "description", "parameters", "strict", "defer_loading", "function"); err != nil {
+		return err
+	}
+	if tool.Name, err = strict.Member(at, "name", members); err != nil {
+		return err
+	}
+	if raw, ok := members["parameters"]; ok {
+		if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
+			return err
+		}
+	}
+	if raw, ok := members["strict"]; ok {
+		_, err = strict.Boolean(at+".strict", raw)
+	}
+	return err
 }
 
-// setToolChoice parses a mode, a function by name, or the allowed tools.
+func (r *body) customTool(at string, members map[string]json.RawMessage, tool *chatv1.Tool) (err error) {
+	if err = r.in.Only(at, members, "type", "name", "description", "format", "defer_loading"); err != nil {
+		return err
+	}
+	if tool.Name, err = strict.Member(at, "name", members); err != nil {
+		return err
+	}
+	tool.Parameters = textParameter
+	if raw, ok := members["format"]; ok {
+		format, err := strict.Object(at+".format", raw)
+		if err != nil {
+			return err
+		}
+		if kind := format["type"]; kind != nil && string(kind) != `"text"` {
+			return r.in.Unsupported(at + ".format")
+		}
+	}
+	return nil
+}
+
+var toolModes = map[string]chatv1.ToolMode{
+	"none": chatv1.ToolMode_TOOL_MODE_NONE, "auto": chatv1.ToolMode_TOOL_MODE_AUTO,
+	"required": chatv1.ToolMode_TOOL_MODE_REQUIRED, "any": chatv1.ToolMode_TOOL_MODE_REQUIRED,
+}
+
+// modes are the words of toolModes in the order in which a refusal names them.
+var modes = []string{"none", "auto", "required", "any"}
+
+// setToolChoice parses a mode, a tool by name, or the allowed tools.
 func setToolChoice(r *body, param string, raw json.RawMessage) error {
+	if strict.Empty(raw) {
+		return nil
+	}
 	choice := &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
 	if raw[0] == '"' {
 		word, err := strict.String(param, raw)
 		if err == nil {
-			err = strict.OneOf(param, word, "none", "auto", "required")
+			err = strict.OneOf(param, word, modes...)
 		}
 		if err != nil {
 			return err
@@ -161,9 +250,6 @@ func setToolChoice(r *body, param string, raw json.RawMessage) error {
 		return err
 	}
 	r.request.ToolChoice = choice
-	if choice.GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED {
-		r.guide = param
-	}
 	return nil
 }
 
@@ -173,9 +259,6 @@ func (r *body) setToolChoiceObject(param string, raw json.RawMessage, choice *ch
 		return err
 	}
 	kind, err := strict.Member(param, "type", members)
-	if err == nil {
-		err = strict.OneOf(param+".type", kind, "function", "allowed_tools")
-	}
 	if err != nil {
 		return err
 	}
@@ -184,55 +267,98 @@ func (r *body) setToolChoiceObject(param string, raw json.RawMessage, choice *ch
 		return err
 	}
 	r.settings.ToolChoice = json.RawMessage(repeated)
-	if kind == "function" {
-		if err = r.in.Only(param, members, "type", "name"); err == nil {
-			choice.Name, err = strict.Member(param, "name", members)
-		}
-		return err
+	switch {
+	case slices.Contains(modes, kind):
+		choice.Mode = toolModes[kind]
+		return r.in.Only(param, members, "type")
+	case kind == "allowed_tools":
+		return r.setAllowed(param, members, choice)
+	case slices.Contains(foreignTools, kind):
+		return streamerr.InvalidParam(param, "%s asks for a call of the tool %s, which is left out here", param, kind).WithCode(streamerr.CodeUnsupportedValue)
 	}
-	if err = r.in.Only(param, members, "type", "mode", "tools"); err != nil {
-		return err
+	if err = strict.OneOf(param+".type", kind, "function", "custom", "allowed_tools"); err == nil {
+		choice.Name, err = r.nameOfTool(param, members)
 	}
-	word, err := strict.Member(param, "mode", members)
-	if err == nil {
-		err = strict.OneOf(param+".mode", word, "auto", "required")
-	}
-	if err != nil {
-		return err
-	}
-	choice.Mode = toolModes[word]
-	r.allowed, err = allowedTools(r.in, param+".tools", members["tools"])
 	return err
 }
 
-// allowedTools parses the names of functions.
-func allowedTools(in *strict.Reading, param string, raw json.RawMessage) ([]string, error) {
-	if raw == nil {
-		return nil, streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
+// setAllowed parses the tools that the model may call. Tools that are left out do not count.
+func (r *body) setAllowed(param string, members map[string]json.RawMessage, choice *chatv1.ToolChoice) error {
+	err := r.in.Only(param, members, "type", "mode", "tools")
+	choice.Mode = chatv1.ToolMode_TOOL_MODE_AUTO
+	if raw, ok := members["mode"]; ok && err == nil && !strict.Empty(raw) {
+		var word string
+		if word, err = strict.String(param+".mode", raw); err == nil {
+			err = strict.OneOf(param+".mode", word, "auto", "required")
+		}
+		choice.Mode = toolModes[word]
+	}
+	if err != nil {
+		return err
+	}
+	param += ".tools"
+	raw, ok := members["tools"]
+	if !ok {
+		return streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	}
 	items, err := strict.Array(param, raw)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	names := make([]string, len(items))
+	r.allowed = make([]string, len(items)) // "" for a tool that is left out
 	for i, raw := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		members, err := in.Members(at, raw, "type", "name")
-		if err != nil {
-			return nil, err
-		}
-		kind, err := strict.Member(at, "type", members)
-		if err == nil {
-			err = strict.OneOf(at+".type", kind, "function")
+		members, kind, err := r.kindOfTool(at, raw, "function", "custom")
+		if err == nil && kind != "" {
+			r.allowed[i], err = r.nameOfTool(at, members)
 		}
 		if err != nil {
-			return nil, err
-		}
-		if names[i], err = strict.Member(at, "name", members); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return names, nil
+	return nil
+}
+
+// nameOfTool returns the name of a tool as the model knows it. The form of chats is the same here.
+func (r *body) nameOfTool(at string, members map[string]json.RawMessage) (string, error) {
+	if err := r.in.Only(at, members, "type", "name", "namespace", "function", "custom"); err != nil {
+		return "", err
+	}
+	for _, inner := range []string{"function", "custom"} {
+		if raw, ok := members[inner]; ok && members["name"] == nil {
+			named, err := strict.Object(at+"."+inner, raw)
+			if err != nil {
+				return "", err
+			}
+			return strict.Member(at+"."+inner, "name", named)
+		}
+	}
+	name, err := strict.Member(at, "name", members)
+	if raw, ok := members["namespace"]; ok && err == nil && !strict.Empty(raw) {
+		var namespace string
+		if namespace, err = strict.String(at+".namespace", raw); err == nil {
+			name = conversation.Flat(namespace, name)
+		}
+	}
+	return name, err
+}
+
+// chooseTools applies tool_choice to the tools that are left. A required call overrides the format of
+// the text.
+func (r *body) chooseTools() error {
+	if err := r.allowTools(); err != nil {
+		return err
+	}
+	choice := r.request.GetToolChoice()
+	switch required := choice.GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED; {
+	case required && len(r.request.GetTools()) == 0:
+		return streamerr.InvalidParam("tool_choice", "tool_choice asks for a call, but the request has no tool that can be called here").WithCode(streamerr.CodeUnsupportedValue)
+	case required:
+		r.guide, r.request.Sampling.Guide = "tool_choice", nil
+	case len(r.request.GetTools()) == 0:
+		r.request.ToolChoice = nil
+	}
+	return nil
 }
 
 // allowTools removes from the request the tools that tool_choice does not allow, so that the model
@@ -254,7 +380,7 @@ func (r *body) allowTools() error {
 		}
 	}
 	for i, name := range r.allowed {
-		if !allowed[name] {
+		if name != "" && !allowed[name] {
 			at := fmt.Sprintf("tool_choice.tools[%d].name", i)
 			return streamerr.InvalidParam(at, "%s is %q, but no tool has this name", at, strict.Printable(name))
 		}

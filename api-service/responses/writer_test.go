@@ -295,7 +295,7 @@ func TestALateRefusalIsAFailedResponse(t *testing.T) {
 	if w.Reason != "invalid" || w.Origin != "chat-service" || w.Param != "input" {
 		t.Errorf("the ending is %+v", w)
 	}
-	if !strings.HasPrefix(created, "event: response.created\n") || strings.Count(created, "event: ") != 1 || !strings.Contains(created, `"id":"resp_s"`) {
+	if !strings.HasPrefix(created, "event: response.created\n") || strings.Count(created, "event: ") != 2 || !strings.Contains(created, "event: error\n") || !strings.Contains(created, `"id":"resp_s"`) {
 		t.Errorf("the events before the failure are %s", created)
 	}
 }
@@ -365,6 +365,60 @@ func TestACallOfANamespaceIsNamedAsTheClientNamesIt(t *testing.T) {
 	again := parser.Parse(t, `{"model":"m","input":[{"type":"function_call","call_id":"c","namespace":"`+long+`","name":"search","arguments":"{}"}]}`)
 	if got := again.Request.GetMessages()[0].GetToolCalls()[0].GetName(); got != short {
 		t.Errorf("the call is sent back as %q, and the tool is %q", got, short)
+	}
+}
+
+// TestACallOfACustomToolIsText covers arguments that arrive in any pieces and in any form.
+func TestACallOfACustomToolIsText(t *testing.T) {
+	const text = "*** \"x\"\n\té\U0001f600\\/end"
+	for arguments, want := range map[string]struct {
+		text   string
+		deltas bool // the text arrives in pieces
+	}{
+		`{"input":"*** \"x\"\n\té\ud83d\uDe00\\\/end"}`:                    {text, true},
+		" {\n \"input\" : \"" + `*** \u0022x\"\n\t\u00e9😀\\/end", "y": 1}`: {text, true},
+		`{"y":1,"input":"*** \"x\"\n\té😀\\/end"}`:                          {text, false},
+		`*** Begin`:                 {"*** Begin", false},
+		`{"input":7}`:               {`{"input":7}`, false},
+		`{"input":"\ud83dx\ude00"}`: {"\ufffdx\ufffd", true},
+		`{"input":""}`:              {"", false},
+		``:                          {"", false},
+	} {
+		for _, size := range []int{1, 2, 7, 1000} {
+			c := parser.Parse(t, "{"+hi+`,"stream":true,"tools":[{"type":"custom","name":"p"}]}`)
+			s := script{items: []*chatv1.GenerateResponse{calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "p"})})}}
+			for piece := range slices.Chunk([]rune(arguments), size) {
+				s.items = append(s.items, calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Arguments: string(piece)})}))
+			}
+			s.items = append(s.items, calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}))
+			events := eventsOf(c, s)
+			var deltas []string
+			var done struct {
+				Input string
+				Item  struct{ ID, Type, Input, Name, CallID string }
+			}
+			for block := range strings.SplitSeq(strings.TrimSuffix(events, "\n\n"), "\n\n") {
+				name, data, _ := strings.Cut(block, "\ndata: ")
+				var e event
+				if err := json.Unmarshal([]byte(data), &e); err != nil {
+					t.Fatal(block, err)
+				}
+				switch name {
+				case "event: response.custom_tool_call_input.delta":
+					deltas = append(deltas, e.Delta)
+				case "event: response.custom_tool_call_input.done", "event: response.output_item.done":
+					if err := json.Unmarshal([]byte(data), &done); err != nil {
+						t.Fatal(block, err)
+					}
+				}
+			}
+			if strings.Join(deltas, "") != want.text || done.Input != want.text || done.Item.Input != want.text || done.Item.Type != "custom_tool_call" || done.Item.Name != "p" || done.Item.ID != "ctc_s_0" {
+				t.Errorf("%s in pieces of %d: %q, %+v", arguments, size, deltas, done)
+			}
+			if want.deltas && size == 1 && len(deltas) < 2 {
+				t.Errorf("%s: the text arrived in %d pieces", arguments, len(deltas))
+			}
+		}
 	}
 }
 

@@ -108,16 +108,26 @@ type frames struct {
 	size     int    // of the events in all, in bytes
 	last     int    // size of the last event
 	answered int    // the end of the frame that completes the answer; 0 if none does
+	skips    bool   // the current event is left out
 }
 
 // Begin implements call.Lines.
 func (f *frames) Begin() []byte { return f.out.Begin() }
 
-// BeginEvent implements call.Lines. The name of an event is its type.
-func (f *frames) BeginEvent(string) []byte { return f.out.Begin() }
+// BeginEvent implements call.Lines. The name of an event is its type. The event error, which precedes
+// the last event of a response that failed, is left out: on a WebSocket a message of this type is the
+// whole answer to a request.
+func (f *frames) BeginEvent(name string) []byte {
+	f.skips = name == "error"
+	return f.out.Begin()
+}
 
 // End implements call.Lines.
 func (f *frames) End(line []byte) {
+	if f.skips {
+		f.skips = false
+		return
+	}
 	frame, size := f.out.End(websocket.Text, line)
 	f.all = append(f.all, frame...)
 	f.size += size

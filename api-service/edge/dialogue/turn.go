@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/extent"
+	"github.com/whence-dev/whence/api-service/responses/conversation"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -29,9 +30,10 @@ type Turn struct {
 	Generates bool
 
 	dialogue *dialogue
-	input    json.RawMessage   // the input field of Body; nil if there is none
-	earlier  string            // id of the response that the turn continues
-	before   []json.RawMessage // the conversation up to that response
+	input    json.RawMessage            // the input field of Body; nil if there is none
+	earlier  string                     // id of the response that the turn continues
+	before   []json.RawMessage          // the conversation up to that response
+	known    map[string]json.RawMessage // the items of the dialogue's memory by their ids; nil until Item is called
 
 	call   *call.Call
 	record *ledger.Record
@@ -42,8 +44,8 @@ type Turn struct {
 }
 
 // Earlier returns the conversation up to a response: from the dialogue's memory, or else from
-// stored.
-func (t *Turn) Earlier(id string, stored func() ([]json.RawMessage, error)) (conversation []json.RawMessage, err error) {
+// stored. It implements storage.Memory.
+func (t *Turn) Earlier(id string, stored func() ([]json.RawMessage, error)) (items []json.RawMessage, err error) {
 	t.earlier = id
 	if last := t.dialogue.last; id == last.id {
 		t.before = last.items
@@ -51,6 +53,27 @@ func (t *Turn) Earlier(id string, stored func() ([]json.RawMessage, error)) (con
 		return nil, err
 	}
 	return t.before, nil
+}
+
+// Item implements storage.Memory.
+func (t *Turn) Item(id string) json.RawMessage {
+	if t.known == nil {
+		t.known = map[string]json.RawMessage{}
+		for _, item := range t.dialogue.last.items {
+			var named struct{ ID string }
+			if json.Unmarshal(item, &named) == nil && named.ID != "" {
+				t.known[named.ID] = item
+			}
+		}
+	}
+	return t.known[id]
+}
+
+// Resolved implements storage.Memory: the dialogue remembers the items themselves.
+func (t *Turn) Resolved(found map[string]json.RawMessage) {
+	if t.input != nil {
+		t.input = conversation.Resolve(t.input, found)
+	}
 }
 
 // Prepare answers a turn that does not generate: with a response without output, which the next

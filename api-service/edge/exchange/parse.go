@@ -53,3 +53,15 @@ func Parse[In any](d *Desk, c *app.RequestContext, body []byte, parse func(body 
 	}
 	return in, err
 }
+
+// Leave tells the client that a field was left out, as Parse does, when that turns out later. path is
+// a name of the API.
+func (d *Desk) Leave(c *app.RequestContext, in *call.Call, path string) {
+	header := path
+	if before := string(c.Response.Header.Peek(IgnoredHeader)); before != "" {
+		header = before + ", " + path
+	}
+	c.Header(IgnoredHeader, header)
+	in.Ignored = append(in.Ignored, path)
+	d.Metrics.Ignored(Surface(c), path)
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 
 	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/readers"
@@ -275,40 +277,73 @@ func (s *Service) remove(conn context.Context, q *request) error {
 	return nil
 }
 
-// A Finder returns the conversation up to the response with an id. It calls stored for a response
-// that it does not know.
-type Finder func(id string, stored func() ([]json.RawMessage, error)) ([]json.RawMessage, error)
+// A Memory has answers that are not stored: those of one connection.
+type Memory interface {
+	// Earlier returns the conversation up to the response with an id. It calls stored for a response
+	// that it does not have.
+	Earlier(id string, stored func() ([]json.RawMessage, error)) ([]json.RawMessage, error)
+	// Item returns the item with an id, or nil.
+	Item(id string) json.RawMessage
+	// Resolved takes the items that the references of the current request stand for.
+	Resolved(found map[string]json.RawMessage)
+}
 
-// Conversation returns the conversation up to a response, for a request that continues it. The
-// response must be stored, unless find, which may be nil, knows it.
-func (s *Service) Conversation(ctx context.Context, caller access.Caller, id string, find Finder) ([]json.RawMessage, error) {
-	stored := func() ([]json.RawMessage, error) { return s.stored(ctx, caller, id) }
-	if find == nil {
-		return stored()
+// Continue adds to a request the conversation that it continues, and the items that it names. complete
+// reports that all items were found. memory, which may be nil, is the first place to look.
+func (s *Service) Continue(ctx context.Context, caller access.Caller, in *call.Call, memory Memory) (complete bool, err error) {
+	var conversation []json.RawMessage
+	stored := func() ([]json.RawMessage, error) { return s.stored(ctx, caller, in.Earlier) }
+	switch {
+	case in.Earlier == "":
+	case memory == nil:
+		conversation, err = stored()
+	default:
+		conversation, err = memory.Earlier(in.Earlier, stored)
 	}
-	return find(id, stored)
+	if err != nil {
+		return false, err
+	}
+	found, err := s.items(ctx, caller, in.References, memory)
+	if err != nil {
+		return false, err
+	}
+	if memory != nil {
+		memory.Resolved(found)
+	}
+	if in.Images, err = in.Continue(conversation, found); err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(in.References, func(id string) bool { return found[id] == nil }), nil
 }
 
 // stored returns the conversation up to a stored response.
 func (s *Service) stored(ctx context.Context, caller access.Caller, id string) ([]json.RawMessage, error) {
 	const field = "previous_response_id"
-	in, r, err := s.open(ctx, caller, id, "")
+	in, r, err := s.ending(ctx, caller, id)
 	switch {
 	case err == nil:
+		in.Close()
 	case errors.Is(missing(id, err), streamerr.NotFound):
 		return nil, streamerr.InvalidParam(field, "Previous response with id '%.128s' not found.", id).WithCode(streamerr.CodePreviousNotFound)
 	default:
 		return nil, err
 	}
-	defer in.Close()
 	if !r.Over {
-		r, err = await(ctx, in, endingTimeout)
-	}
-	switch {
-	case err != nil:
-		return nil, missing(id, err)
-	case !r.Over:
 		return nil, streamerr.InvalidParam(field, "the response '%s' has not ended yet", id)
 	}
 	return r.Conversation()
+}
+
+// ending is open for a response that ends soon: the client of the response may have the ending before
+// the log has it.
+func (s *Service) ending(ctx context.Context, caller access.Caller, id string) (replay.Reader, *archive.Response, error) {
+	in, r, err := s.open(ctx, caller, id, "")
+	if err != nil || r.Over {
+		return in, r, err
+	}
+	if r, err = await(ctx, in, endingTimeout); err != nil {
+		in.Close()
+		return nil, nil, err
+	}
+	return in, r, nil
 }

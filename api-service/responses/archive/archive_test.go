@@ -282,8 +282,8 @@ func TestEventsOfAnHeirHaveNewNumbers(t *testing.T) {
 		items []*chatv1.GenerateResponse
 		want  string // of the heir's first event
 	}{
-		"no start":           {4, nil, `"type":"response.failed","sequence_number":1000000012,`},
-		"a start":            {4, []*chatv1.GenerateResponse{started()}, `"type":"response.failed","sequence_number":1000000012,`},
+		"no start":           {4, nil, `"type":"error","sequence_number":1000000012,`},
+		"a start":            {4, []*chatv1.GenerateResponse{started()}, `"type":"error","sequence_number":1000000012,`},
 		"nothing known":      {0, []*chatv1.GenerateResponse{started()}, `"type":"response.created","sequence_number":1000000000,`},
 		"nothing but an end": {0, nil, `"type":"response.created","sequence_number":1000000000,`},
 	} {
@@ -378,7 +378,7 @@ func TestAConversationContinuesAfterItsResponse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := next.Continue(conversation); err != nil {
+	if _, err := next.Continue(conversation, nil); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/strict"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // encryptedPrefix begins each encrypted_content that this package has made.
@@ -19,16 +18,17 @@ func Encrypt(reasoning string) string {
 	return encryptedPrefix + base64.RawStdEncoding.EncodeToString([]byte(reasoning))
 }
 
-// decrypt parses an encrypted_content. The encrypted_content of another server cannot be read here.
-func decrypt(param string, raw json.RawMessage) (string, error) {
-	text, err := strict.String(param, raw)
-	if err != nil || text == "" {
-		return "", err
+// decrypt returns the text of an encrypted_content. ours is false for one that Encrypt has not made,
+// which cannot be read here.
+func decrypt(param string, raw json.RawMessage) (text string, ours bool, err error) {
+	encrypted, err := strict.String(param, raw)
+	if err != nil || encrypted == "" {
+		return "", true, err
 	}
-	encoded, ours := strings.CutPrefix(text, encryptedPrefix)
-	reasoning, err := base64.RawStdEncoding.DecodeString(encoded)
-	if !ours || err != nil {
-		return "", streamerr.InvalidParam(param, "%s was not made by this service, and cannot be read here; leave the item out", param).WithCode("invalid_encrypted_content")
+	encoded, ours := strings.CutPrefix(encrypted, encryptedPrefix)
+	decoded, invalid := base64.RawStdEncoding.DecodeString(encoded)
+	if ours = ours && invalid == nil; !ours {
+		decoded = nil
 	}
-	return string(reasoning), nil
+	return string(decoded), ours, nil
 }

@@ -7,13 +7,13 @@ import (
 )
 
 func TestImagesOfAUsersMessageKeepTheirPlaces(t *testing.T) {
-	messages, _, images, err := conversation.Parse(nil, "input", []byte(`[{"role":"system","content":"s"},{"role":"user","content":[
+	c, err := conversation.Parse(nil, "input", []byte(`[{"role":"system","content":"s"},{"role":"user","content":[
 		{"type":"input_text","text":"äb"},{"type":"input_image","image_url":"https://a/1","detail":"auto"},
 		{"type":"input_text","text":"c"},{"type":"input_image","image_url":"data:2","file_id":null}]}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := messages[1]
+	m, images := c.Messages[1], c.Images
 	if m.GetContent() != "äbc" || len(m.GetImages()) != 2 || m.GetImages()[0].GetOffset() != 3 || m.GetImages()[1].GetOffset() != 4 {
 		t.Error(m)
 	}

@@ -1,62 +1,52 @@
 // Package conversation parses conversations in the JSON of OpenAI's Responses API: the items of a
 // request's input.
 //
-// Fields are read as in package openai.
+// Fields are read as in package openai. An item of a kind that has no meaning here never ends a
+// session: it is converted, or replaced by a note in brackets, or left out, and named.
 package conversation
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/whence-dev/whence/api-service/image"
-	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Parse parses a conversation: a string, which is the user's message, or an array of items. It
-// returns the messages, the field that each of them comes from, and the sources of their images,
-// which have not been fetched yet.
-func Parse(in *strict.Reading, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
-	return ParseAfter(in, nil, "", param, raw)
+// A Conversation is a conversation as the request to the chat-service has it.
+type Conversation struct {
+	Messages []*chatv1.Message
+	Origins  []transcript.Origin // for each message, the field that it comes from
+	Images   []image.Source      // of the messages; they have not been fetched yet
+	// References are the ids of items that the conversation only names (Resolve).
+	References []string
+}
+
+// Parse parses a conversation: a string, which is the user's message, or an array of items.
+func Parse(in *strict.Reading, param string, raw json.RawMessage) (*Conversation, error) {
+	c := &items{in: in, collects: true}
+	if err := c.parse(param, raw); err != nil {
+		return nil, err
+	}
+	return c.conversation(), nil
 }
 
 // ParseAfter is Parse for a conversation that continues earlier items, which come from the field
-// named from.
-func ParseAfter(in *strict.Reading, earlier []json.RawMessage, from, param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, []image.Source, error) {
+// named from. References have been resolved: those that are left get a note.
+func ParseAfter(in *strict.Reading, earlier []json.RawMessage, from, param string, raw json.RawMessage) (*Conversation, error) {
 	c := &items{in: in}
 	for _, raw := range earlier {
 		if err := c.add(from, raw); err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 	}
-	switch raw[0] {
-	case '"':
-		text, err := strict.String(param, raw)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		c.Begin(param, "user").Content.Write(text)
-	case '[':
-		items, err := strict.Array(param, raw)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		for i, raw := range items {
-			if err := c.add(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
-				return nil, nil, nil, err
-			}
-		}
-	default:
-		return nil, nil, nil, strict.Mismatch(param, "a string or an array of items", raw)
+	if err := c.parse(param, raw); err != nil {
+		return nil, err
 	}
-	all, origins := c.Messages()
-	return all, origins, c.images, nil
+	return c.conversation(), nil
 }
 
 // Items returns the items of a conversation that Parse accepts. They share no memory with raw.
@@ -92,7 +82,10 @@ func WithInstructions(from, instructions string, messages []*chatv1.Message, ori
 	return messages[n-1:], origins[n-1:]
 }
 
-const assistant = "assistant"
+const (
+	user      = "user"
+	assistant = "assistant"
+)
 
 // items collects the messages of a body's items. An answer is several items: reasoning, messages and
 // function calls. Consecutive items of the assistant become one turn; every other item becomes a turn
@@ -100,94 +93,157 @@ const assistant = "assistant"
 type items struct {
 	in *strict.Reading
 	transcript.Transcript
-	images []image.Source
+	images     []image.Source
+	collects   bool // references are collected, and resolved later
+	references []string
+	calls      int              // number of calls
+	pending    []string         // ids of the calls that have no result yet
+	summary    *transcript.Turn // the turn of a compaction item; a message of the user continues it
 }
 
-// add adds an item. It ignores the id and the status of the item: nothing is stored, and templates
-// have no place for them.
+func (c *items) conversation() *Conversation {
+	all, origins := c.Messages()
+	return &Conversation{Messages: all, Origins: origins, Images: c.images, References: c.references}
+}
+
+func (c *items) parse(param string, raw json.RawMessage) error {
+	switch raw[0] {
+	case '"':
+		text, err := strict.String(param, raw)
+		if err == nil {
+			c.Begin(param, user).Content.Write(text)
+		}
+		return err
+	case '[':
+		items, err := strict.Array(param, raw)
+		for i := 0; err == nil && i < len(items); i++ {
+			err = c.add(fmt.Sprintf("%s[%d]", param, i), items[i])
+		}
+		return err
+	default:
+		return strict.Mismatch(param, "a string or an array of items", raw)
+	}
+}
+
+// An adder adds an item whose members are not null.
+type adder func(c *items, at string, members map[string]json.RawMessage) error
+
+// kinds are the items that mean the same here as in the API.
+var kinds = map[string]adder{
+	"message":              (*items).addMessage,
+	"reasoning":            (*items).addReasoning,
+	"function_call":        (*items).addCall,
+	"function_call_output": (*items).addOutput,
+	"item_reference":       (*items).addReference,
+}
+
+// add adds an item. It ignores the id and the status of the item: templates have no place for them.
 func (c *items) add(at string, raw json.RawMessage) error {
 	members, err := strict.Object(at, raw)
 	if err != nil {
 		return err
 	}
-	kind := "message" // a message may leave out its type
-	if raw, ok := members["type"]; ok {
-		if kind, err = strict.String(at+".type", raw); err != nil {
-			return err
+	for name, raw := range members {
+		if strict.Null(raw) {
+			delete(members, name)
 		}
 	}
-	// passthrough is a note of Codex about an item to OpenAI's servers.
-	const passthrough = "internal_chat_message_metadata_passthrough"
-	switch kind {
-	case "message":
-		if members, err = c.in.Members(at, raw, "type", "role", "content", "id", "status", "phase", "end_turn", passthrough); err == nil {
-			err = c.addMessage(at, members)
-		}
-	case "reasoning":
-		if members, err = c.in.Members(at, raw, "type", "id", "status", "summary", "content", "encrypted_content", passthrough); err == nil {
-			err = c.addReasoning(at, members)
-		}
-	case "function_call":
-		if members, err = c.in.Members(at, raw, "type", "id", "status", "call_id", "name", "namespace", "arguments", passthrough); err == nil {
-			err = c.addCall(at, members)
-		}
-	case "function_call_output":
-		if members, err = c.in.Members(at, raw, "type", "id", "status", "call_id", "output", passthrough); err == nil {
-			err = c.addOutput(at, members)
-		}
-	case "item_reference":
-		err = streamerr.InvalidParam(at, "%s refers to an item of an earlier response; send the item itself, as clients do with store: false, or send previous_response_id", at).WithCode(streamerr.CodeUnsupportedValue)
-	default:
-		err = streamerr.InvalidParam(at+".type", "%s.type is %q; it must be message, reasoning, function_call or function_call_output", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+	kind, err := kindOf(at, members)
+	if err != nil {
+		return err
 	}
-	return err
+	if add, ok := kinds[kind]; ok {
+		return add(c, at, members)
+	}
+	return c.addForeign(at, kind, members)
 }
 
+// kindOf returns the type of an item. Messages and references may leave it out.
+func kindOf(at string, members map[string]json.RawMessage) (string, error) {
+	if raw, ok := members["type"]; ok && !strict.Null(raw) {
+		return strict.String(at+".type", raw)
+	}
+	if members["id"] != nil && members["role"] == nil && members["content"] == nil {
+		return "item_reference", nil
+	}
+	return "message", nil
+}
+
+// passthrough is a note of Codex about an item to OpenAI's servers.
+const passthrough = "internal_chat_message_metadata_passthrough"
+
 func (c *items) addMessage(at string, members map[string]json.RawMessage) error {
+	c.ignore(at, members, "parsed")
+	if err := c.in.Only(at, members, "type", "role", "content", "id", "status", "phase", "end_turn", passthrough,
+		"parsed", "refusal", "tool_calls", "tool_call_id", "call_id", "name", "annotations", "audio"); err != nil {
+		return err
+	}
 	role, err := strict.Member(at, "role", members)
 	if err == nil {
-		err = strict.OneOf(at+".role", role, "user", assistant, "system", "developer")
+		err = strict.OneOf(at+".role", role, user, assistant, "system", "developer", "tool", "function")
 	}
 	if err != nil {
 		return err
 	}
-	raw, ok := members["content"]
-	if !ok {
-		return streamerr.InvalidParam(at+".content", "%s.content is missing", at).WithCode(streamerr.CodeMissing)
+	content := members["content"]
+	switch role {
+	case "tool", "function": // as in chats
+		return c.addResult(at, at+".content", members, content)
+	case assistant:
+		t := c.Continue(at, assistant)
+		t.Content.Separate()
+		refusal, err := optional(at, "refusal", members) // as in chats
+		if err == nil {
+			err = c.content(at+".content", content, t)
+		}
+		if err != nil {
+			return err
+		}
+		t.Content.Write(refusal)
+		return c.addChatCalls(at, members["tool_calls"])
+	case user:
+		if t := c.summary; t != nil && t == c.Last(user) {
+			c.summary = nil
+			t.Content.Separate()
+			return c.content(at+".content", content, t)
+		}
 	}
-	if role == "user" && raw[0] == '[' {
-		return c.addParts(at+".content", raw, c.Begin(at, role))
+	return c.content(at+".content", content, c.Begin(at, role))
+}
+
+// ignore notes members that have no effect here.
+func (c *items) ignore(at string, members map[string]json.RawMessage, names ...string) {
+	for _, name := range names {
+		if members[name] != nil {
+			c.in.Ignore(at + "." + name)
+		}
 	}
-	if role != assistant {
-		return texts(c.in, at+".content", raw, &c.Begin(at, role).Content, "input_text")
-	}
-	t := c.Continue(at, assistant)
-	t.Content.Separate()
-	return texts(c.in, at+".content", raw, &t.Content, "output_text", "refusal", "input_text")
 }
 
 // addReasoning adds an item of the assistant's reasoning: its text, or else the encrypted_content,
 // which some clients send back alone, or else the summary, which another server may have made.
 func (c *items) addReasoning(at string, members map[string]json.RawMessage) error {
-	var content, summary transcript.Passage
-	if raw, ok := members["content"]; ok {
-		if err := parts(c.in, at+".content", raw, &content, "reasoning_text", "text"); err != nil {
-			return err
-		}
+	if err := c.in.Only(at, members, "type", "id", "status", "summary", "content", "encrypted_content", passthrough); err != nil {
+		return err
 	}
-	if raw, ok := members["summary"]; ok {
-		if err := parts(c.in, at+".summary", raw, &summary, "summary_text"); err != nil {
+	var of [2]transcript.Turn // content and summary
+	for i, name := range []string{"content", "summary"} {
+		if err := c.content(at+"."+name, members[name], &of[i]); err != nil {
 			return err
 		}
 	}
 	encrypted := ""
 	if raw, ok := members["encrypted_content"]; ok {
-		var err error
-		if encrypted, err = decrypt(at+".encrypted_content", raw); err != nil {
+		text, ours, err := decrypt(at+".encrypted_content", raw)
+		if err == nil && !ours {
+			err = c.in.Unsupported(at + ".encrypted_content")
+		}
+		if err != nil {
 			return err
 		}
+		encrypted = text
 	}
-	for _, text := range []string{content.String(), encrypted, summary.String()} {
+	for _, text := range []string{of[0].Content.String(), encrypted, of[1].Content.String()} {
 		if text != "" {
 			t := c.Continue(at, assistant)
 			t.Reasoning.Separate()
@@ -196,119 +252,4 @@ func (c *items) addReasoning(at string, members map[string]json.RawMessage) erro
 		}
 	}
 	return nil
-}
-
-// invalidArguments is the member that holds arguments that are not a JSON object.
-const invalidArguments = "INVALID_JSON"
-
-// addCall adds a call that the model has made. A model may be cut off in the middle of the
-// arguments, and clients send the call back with the rest of the answer. Such arguments become an
-// object with the member invalidArguments, because templates take only objects.
-func (c *items) addCall(at string, members map[string]json.RawMessage) error {
-	made := &chatv1.ToolCall{}
-	var err error
-	if made.Id, err = strict.Member(at, "call_id", members); err != nil {
-		return err
-	}
-	if made.Name, err = strict.Member(at, "name", members); err != nil {
-		return err
-	}
-	if raw, ok := members["namespace"]; ok {
-		namespace, err := strict.String(at+".namespace", raw)
-		if err != nil {
-			return err
-		}
-		if namespace != "" {
-			made.Name = Flat(namespace, made.GetName())
-		}
-	}
-	if made.Arguments, err = strict.Member(at, "arguments", members); err != nil {
-		return err
-	}
-	arguments := bytes.TrimSpace([]byte(made.GetArguments()))
-	switch {
-	case len(arguments) == 0:
-		made.Arguments = "{}" // some servers send an empty string for a call without arguments
-	case arguments[0] != '{' || !json.Valid(arguments):
-		made.Arguments = string(append(jsontext.String([]byte(`{"`+invalidArguments+`":`), made.GetArguments()), '}'))
-	}
-	t := c.Continue(at, assistant)
-	t.Message.ToolCalls = append(t.Message.ToolCalls, made)
-	t.Calls = append(t.Calls, at)
-	return nil
-}
-
-func (c *items) addOutput(at string, members map[string]json.RawMessage) error {
-	t := c.Begin(at, "tool")
-	var err error
-	if t.Message.ToolCallId, err = strict.Member(at, "call_id", members); err != nil {
-		return err
-	}
-	raw, ok := members["output"]
-	if !ok {
-		return streamerr.InvalidParam(at+".output", "%s.output is missing", at).WithCode(streamerr.CodeMissing)
-	}
-	return texts(c.in, at+".output", raw, &t.Content, "input_text")
-}
-
-// texts parses a string, or an array of parts of the allowed types.
-func texts(in *strict.Reading, param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
-	switch raw[0] {
-	case '"':
-		text, err := strict.String(param, raw)
-		to.Write(text)
-		return err
-	case '[':
-		return parts(in, param, raw, to, types...)
-	default:
-		return strict.Mismatch(param, "a string or an array of parts", raw)
-	}
-}
-
-// parts parses an array of parts of the allowed types, and joins their texts.
-func parts(in *strict.Reading, param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
-	return eachPart(param, raw, func(at, kind string, members map[string]json.RawMessage) error {
-		return text(in, at, kind, members, to, types...)
-	})
-}
-
-// eachPart calls add with every part of an array, its path and its type.
-func eachPart(param string, raw json.RawMessage, add func(at, kind string, members map[string]json.RawMessage) error) error {
-	items, err := strict.Array(param, raw)
-	if err != nil {
-		return err
-	}
-	for i, raw := range items {
-		at := fmt.Sprintf("%s[%d]", param, i)
-		members, err := strict.Object(at, raw)
-		if err != nil {
-			return err
-		}
-		kind, err := strict.Member(at, "type", members)
-		if err == nil {
-			err = add(at, kind, members)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// text parses a part of the allowed types.
-func text(in *strict.Reading, at, kind string, members map[string]json.RawMessage, to *transcript.Passage, types ...string) error {
-	if strict.OneOf(at, kind, types...) != nil {
-		return streamerr.InvalidParam(at, "%s is of the type %q, which is not supported here; it must be %s", at, strict.Printable(kind), strings.Join(types, " or ")).WithCode(streamerr.CodeUnsupportedValue)
-	}
-	member := "text"
-	if kind == "refusal" {
-		member = "refusal"
-	}
-	// annotations and logprobs are notes of an answer about its own text.
-	if err := in.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
-		return err
-	}
-	piece, err := strict.Member(at, member, members)
-	to.Write(piece)
-	return err
 }
