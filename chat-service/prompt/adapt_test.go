@@ -211,7 +211,7 @@ func TestEffortIsOneThatTheTemplateTakes(t *testing.T) {
 		{some, `{"reasoning_effort":"low"}`, "low"}, {some, `{"reasoning_effort":"high"}`, "medium"}, {some, `{"reasoning_effort":"max"}`, "xhigh"},
 		{some, `{"reasoning_effort":"none"}`, "low"}, {some, `{"reasoning_effort":"minimal"}`, "low"}, {some, `{"reasoning_effort":"ultra"}`, "-"}, {some, ``, "-"},
 		{some + off, `{"reasoning_effort":"none"}`, "-off"}, {some + off, `{"reasoning_effort":"none","enable_thinking":true}`, "-"}, {some + off, `{"reasoning_effort":"low"}`, "low"},
-		{off, `{"reasoning_effort":"none"}`, "off"}, {off, `{"reasoning_effort":"minimal"}`, ""}, {off, `{"enable_thinking":false}`, "off"}, {other, `{"reasoning_effort":"none"}`, "off"},
+		{off, `{"reasoning_effort":"none"}`, "off"}, {off, `{"reasoning_effort":"minimal"}`, ""}, {off, `{"enable_thinking":false}`, "off"}, {other, `{"reasoning_effort":"none"}`, "off"}, {other, `{"enable_thinking":false}`, "off"}, {other, `{"enable_thinking":false,"thinking":true}`, ""},
 		{none, `{"reasoning_effort":"high"}`, ""}, {none, `{"reasoning_effort":"ultra"}`, ""}, {"", `{"reasoning_effort":"none"}`, ""},
 	} {
 		if got := render(t, c.source+"|{{ messages[0].content }}", Input{Messages: user("u"), Variables: c.variables}); got != c.want+"|u" {

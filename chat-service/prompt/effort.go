@@ -1,10 +1,11 @@
 package prompt
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ardanlabs/jinja"
 )
@@ -43,36 +44,51 @@ func (t *Template) takesEffort(ctx context.Context, effort string) bool {
 	return err == nil
 }
 
-// effective returns the variables of a request with an effort that the template takes: the nearest
-// one, the weaker of two. Without any, the effort is left out. The effort "none" turns thinking off.
+// thinkingVariables are the variables of templates that turn thinking on and off.
+var thinkingVariables = []string{"enable_thinking", "thinking"}
+
+// effective returns the variables of a request in the form that the template knows. Clients send one of
+// thinkingVariables, and the template may know another. An effort that the template refuses becomes
+// the nearest one, the weaker of two, or none; the effort "none" turns thinking off.
 func (t *Template) effective(ctx context.Context, variables string) string {
-	if !strings.Contains(variables, effortVariable) {
-		return variables
+	if variables == "" {
+		return ""
 	}
 	members := map[string]json.RawMessage{}
-	var asked string
-	if json.Unmarshal([]byte(variables), &members) != nil || json.Unmarshal(members[effortVariable], &asked) != nil {
-		return variables
+	if json.Unmarshal([]byte(variables), &members) != nil {
+		return variables // is refused later
 	}
-	before := len(members)
-	takes := t.nearest(ctx, asked)
-	if asked == noEffort {
-		for _, name := range t.traits.Switches {
-			if _, set := members[name]; !set {
-				members[name] = json.RawMessage("false")
-			}
-		}
-		if len(t.traits.Switches) > 0 && takes != asked {
-			takes = ""
+	before := maps.Clone(members)
+	var effort string
+	hasEffort := json.Unmarshal(members[effortVariable], &effort) == nil
+	wish := json.RawMessage(nil)
+	if effort == noEffort {
+		wish = json.RawMessage("false")
+	}
+	for _, name := range thinkingVariables {
+		if value, set := members[name]; set {
+			wish = value
+			break
 		}
 	}
-	switch {
-	case takes == asked && len(members) == before:
-		return variables
-	case takes == "":
+	for _, name := range t.traits.Switches {
+		if _, set := members[name]; wish != nil && !set {
+			members[name] = wish
+		}
+	}
+	if hasEffort {
+		taken := t.nearest(ctx, effort)
+		if effort == noEffort && taken != effort && len(t.traits.Switches) > 0 {
+			taken = ""
+		}
 		delete(members, effortVariable)
-	default:
-		members[effortVariable] = json.RawMessage(quote(takes))
+		if taken != "" {
+			members[effortVariable] = json.RawMessage(quote(taken))
+		}
+	}
+	same := func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
+	if maps.EqualFunc(members, before, same) {
+		return variables
 	}
 	text, err := json.Marshal(members)
 	if err != nil {

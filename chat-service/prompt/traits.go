@@ -70,7 +70,7 @@ func (t *Template) probe() {
 	t.probeCalls(ctx, &found)
 	found.Results = t.shows(ctx, turns(roleUser, probeA, roleAssistant, probeB, roleTool, probeC, roleUser, probeD))
 	found.ImageRoles = t.imageRoles(ctx)
-	for _, name := range []string{"enable_thinking", "thinking"} {
+	for _, name := range thinkingVariables {
 		off, ok := t.try(ctx, turns(roleUser, probeA), `{"`+name+`":false}`)
 		if on, _ := t.try(ctx, turns(roleUser, probeA), `{"`+name+`":true}`); ok && on != off {
 			found.Switches = append(found.Switches, name)
