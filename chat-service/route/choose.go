@@ -77,9 +77,9 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	}
 	candidates := make([]policy.Candidate, len(usable))
 	for i, s := range usable {
-		candidates[i] = policy.Candidate{Name: s.Name, Streams: float64(s.Streams) + s.Failures, Unread: s.Unread, Held: s.Tokens, Cached: look.Cached(s.Worker, s.Info)}
+		candidates[i] = policy.Candidate{Name: s.Name, Streams: float64(s.Streams) + s.Failures, Unread: s.Unread, Held: s.Tokens, Full: s.Full(), Cached: look.Cached(s.Worker, s.Info)}
 	}
-	at := wish.by(policy.Request{Prompt: len(wish.req.GetPrompt()), Session: func() uint64 { return session(wish.req) }}, candidates)
+	at := wish.by(policy.Request{Prompt: len(wish.req.GetPrompt()), Named: wish.req.GetSession() != "", Session: func() uint64 { return session(wish.req) }}, candidates)
 	chosen, expected := usable[at], -1
 	if wish.usesBudget && chosen.Standing != fleet.Good && !p.retries.Spend(now) {
 		p.opts.Metrics.Unretried()

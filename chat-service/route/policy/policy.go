@@ -21,6 +21,7 @@ type Candidate struct {
 	Streams float64 // running there, plus recent failures
 	Unread  int64   // prompt tokens that the worker has still to read
 	Held    int64   // tokens that streams occupy in its KV cache
+	Full    bool    // as many streams run there as can
 	Cached  int     // tokens of the request's prompt that its KV cache is expected to hold
 }
 
@@ -28,6 +29,7 @@ type Candidate struct {
 type Request struct {
 	Prompt  int           // tokens
 	Session func() uint64 // key of the session that the request belongs to
+	Named   bool          // the caller has named the session
 }
 
 // A Policy returns the index of the candidate that gets the request. There is at least one
@@ -50,12 +52,12 @@ var presets = map[string]string{
 	RoundRobin:  "",
 	PowerOfTwo:  "two,load=1",
 	Session:     "share,session=1",
-	KV:          "prefill=1,kv=1,load=1",
+	KV:          "prefill=1,kv=1,load=1,affinity=1",
 }
 
 // Forms describes the input of Parse, for the help of a flag.
 const Forms = LeastLoaded + ", " + RoundRobin + ", " + PowerOfTwo + ", " + Session + ", " + KV +
-	", or a composition such as load=1,prefill=0.5,session=4: weights of load, prefill, kv and session, behind the filters two and share"
+	", or a composition such as load=1,prefill=0.5,session=4: weights of load, prefill, kv, session and affinity, behind the filters two and share"
 
 // Options tune a policy.
 type Options struct {

@@ -77,7 +77,15 @@ func TestSessionKeepsItsWorkerWithinItsShare(t *testing.T) {
 			t.Errorf("session %d moved from %s to %s, though only %s has gone", key, all[home].Name, now, all[other].Name)
 		}
 		busy := slices.Clone(all)
-		busy[home].Streams = 50
+		busy[home].Streams = fewStreams - 1
+		if p(of(key), busy) != home {
+			t.Errorf("session %d leaves a worker with few streams", key)
+		}
+		busy[home].Full = true
+		if p(of(key), busy) == home {
+			t.Errorf("session %d stays at a worker that cannot run more", key)
+		}
+		busy[home].Streams, busy[home].Full = 50, false
 		if p(of(key), busy) == home {
 			t.Errorf("session %d stays at a worker that has all streams", key)
 		}
@@ -126,6 +134,27 @@ func TestCachedPrefixCompetesWithLoad(t *testing.T) {
 	all[1].Unread, all[1].Held = 10000, 10000
 	if kv(Request{Prompt: 400}, all) != 0 {
 		t.Error("a busy worker is not worth its cache")
+	}
+}
+
+func TestNamedSessionBreaksTies(t *testing.T) {
+	p := parse(t, KV, Options{Overlap: 1})
+	all := loads(0, 0, 0, 0)
+	named, other := of(7), of(7)
+	named.Named = true
+	home, turns := p(named, all), map[int]bool{}
+	for range 8 {
+		if again := p(named, all); again != home {
+			t.Errorf("a session goes to %d and %d", home, again)
+		}
+		turns[p(other, all)] = true
+	}
+	if len(turns) != len(all) {
+		t.Errorf("requests without a session go to %d of %d equal workers", len(turns), len(all))
+	}
+	all[home].Held = 10 * tokensPerStream
+	if p(named, all) == home {
+		t.Error("a session outweighs a load")
 	}
 }
 

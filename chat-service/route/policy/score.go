@@ -9,18 +9,24 @@ import (
 
 // The scorers, by their names in a composition.
 const (
-	loadScorer    = "load"
-	prefillScorer = "prefill"
-	kvScorer      = "kv"
-	sessionScorer = "session"
+	loadScorer     = "load"
+	prefillScorer  = "prefill"
+	kvScorer       = "kv"
+	sessionScorer  = "session"
+	affinityScorer = "affinity"
 )
 
 // tokensPerStream is the number of tokens that costs as much as a running stream.
 const tokensPerStream = 16
 
-// sessionSlack limits a session's worker to this multiple of its fair share of streams. Above that,
-// the session goes to its next worker.
-const sessionSlack = 1.25
+const (
+	// sessionSlack limits a session's worker to this multiple of its fair share of streams. Above
+	// that, the session goes to its next worker.
+	sessionSlack = 1.25
+	// fewStreams is a number of streams that no worker is overloaded with, unless it runs fewer: a
+	// share of few streams would move a session that meets one other stream.
+	fewStreams = 8
+)
 
 // A filter returns the candidates that pass, as indexes into all, in the order of left. It may
 // reuse left.
@@ -39,7 +45,8 @@ func two(_ Request, _ []Candidate, left []int) []int {
 	return append(left[:0], left[first], left[second])
 }
 
-// share keeps the candidates with at most sessionSlack times their fair share of the streams.
+// share keeps the candidates with at most sessionSlack times their fair share of the streams, or with
+// few streams.
 func share(_ Request, all []Candidate, left []int) []int {
 	var total float64
 	for _, i := range left {
@@ -48,7 +55,7 @@ func share(_ Request, all []Candidate, left []int) []int {
 	most := math.Ceil(sessionSlack * (total + 1) / float64(len(left)))
 	kept := left[:0:len(left)]
 	for _, i := range left {
-		if all[i].Streams < most {
+		if c := &all[i]; c.Streams < most || c.Streams < fewStreams && !c.Full {
 			kept = append(kept, i)
 		}
 	}
@@ -68,7 +75,8 @@ var scorers = map[string]scorer{
 	kvScorer: each(func(r Request, c *Candidate, _ Options) float64 {
 		return (float64(c.Held) + float64(r.Prompt) - float64(c.Cached)) / tokensPerStream
 	}),
-	sessionScorer: {session},
+	sessionScorer:  {session},
+	affinityScorer: {affinity},
 }
 
 // each makes a scorer from a cost function of one candidate.
@@ -95,6 +103,15 @@ func session(r Request, all []Candidate, left []int, costs []float64, weight flo
 		if at != best {
 			costs[at] += weight
 		}
+	}
+}
+
+// affinity is session for requests whose caller has named the session. Among workers that cost the
+// same otherwise, such a session stays at its worker, even after the pool has forgotten what the
+// worker has cached. Other requests take turns.
+func affinity(r Request, all []Candidate, left []int, costs []float64, weight float64, opts Options) {
+	if r.Named {
+		session(r, all, left, costs, weight, opts)
 	}
 }
 
