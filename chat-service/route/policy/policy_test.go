@@ -147,6 +147,8 @@ func TestNamedSessionBreaksTies(t *testing.T) {
 		if again := p(named, all); again != home {
 			t.Errorf("a session goes to %d and %d", home, again)
 		}
+	}
+	for range all {
 		turns[p(other, all)] = true
 	}
 	if len(turns) != len(all) {
