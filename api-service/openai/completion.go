@@ -8,7 +8,6 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -59,7 +58,8 @@ func ParseCompletion(body []byte, in *strict.Reading) (*Chat, error) {
 }
 
 func parseCompletion(fields map[string]json.RawMessage, stream bool, in *strict.Reading) (*Chat, error) {
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, completion: true, in: in}
+	c := newChat(in)
+	c.Stream, c.completion = stream, true
 	if err := c.set(fields, &completionFields); err != nil {
 		return nil, err
 	}

@@ -288,8 +288,23 @@ func ParseStream(body []byte, in *strict.Reading) (*Chat, error) {
 	return c, err
 }
 
+// ParsePrompt parses the fields of a chat without its model, for its prompt. The images of the
+// conversation have not been fetched yet.
+func ParsePrompt(fields map[string]json.RawMessage, in *strict.Reading) (*chatv1.ChatRequest, []image.Source, error) {
+	c := newChat(in)
+	if err := chatFields.Parse(fields, c, in); err != nil {
+		return nil, nil, err
+	}
+	return c.Request, c.images, c.chooseTools()
+}
+
+func newChat(in *strict.Reading) *Chat {
+	return &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, in: in}
+}
+
 func parseChat(fields map[string]json.RawMessage, stream bool, in *strict.Reading) (*Chat, error) {
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, in: in}
+	c := newChat(in)
+	c.Stream = stream
 	if err := c.set(fields, &chatFields); err != nil {
 		return nil, err
 	}
@@ -342,6 +357,8 @@ func (c *Chat) Param(inner string) string {
 		}
 	case "images":
 		return "messages"
+	case "no_generation_prompt":
+		return "add_generation_prompt"
 	case "template_variables":
 		return "chat_template_kwargs"
 	case "session":

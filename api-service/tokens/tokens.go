@@ -3,9 +3,10 @@ package tokens
 
 import (
 	"encoding/json"
+	"maps"
 
 	"github.com/whence-dev/whence/api-service/image"
-	"github.com/whence-dev/whence/api-service/openai/conversation"
+	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -13,12 +14,9 @@ import (
 
 // A body holds the fields of both requests.
 type body struct {
-	in         *strict.Reading
-	request    *chatv1.TokenizeRequest
-	prompt     bool     // the body has a prompt
-	special    *bool    // nil if absent
-	generation bool     // add_generation_prompt
-	tokens     []uint32 // to detokenize; nil if absent
+	request *chatv1.TokenizeRequest
+	special *bool    // add_special_tokens; nil if absent
+	tokens  []uint32 // to detokenize; nil if absent
 }
 
 type setter = func(b *body, param string, raw json.RawMessage) error
@@ -28,51 +26,22 @@ func setModel(b *body, param string, raw json.RawMessage) (err error) {
 	return err
 }
 
-// flag parses a boolean into the field that at returns.
-func flag(at func(*body) *bool) setter {
-	return func(b *body, param string, raw json.RawMessage) (err error) {
-		*at(b), err = strict.Boolean(param, raw)
-		return err
-	}
-}
-
-// only accepts a boolean only if it has the supported value.
-func only(want bool) setter {
-	return func(_ *body, param string, raw json.RawMessage) error {
-		v, err := strict.Boolean(param, raw)
-		if err == nil && v != want {
-			return streamerr.InvalidParam(param, "%s must be %t, or left out", param, want).WithCode(streamerr.CodeUnsupportedValue)
-		}
-		return err
-	}
-}
-
+// tokenize are the fields that a chat does not have, and the model, which may be missing here.
 var tokenize = map[string]setter{
 	"model": setModel,
 	"prompt": func(b *body, param string, raw json.RawMessage) (err error) {
-		b.prompt = true
 		b.request.Text, err = strict.String(param, raw)
 		return err
-	},
-	"messages": func(b *body, param string, raw json.RawMessage) error {
-		parsed, err := conversation.Parse(b.in, param, raw)
-		if err != nil {
-			return err
-		}
-		if len(parsed.Images) > 0 {
-			return image.Uncounted(parsed.Images[0])
-		}
-		b.request.Messages, b.request.ContinueMessage = parsed.Messages, b.request.GetContinueMessage() || parsed.Continues
-		return nil
 	},
 	"add_special_tokens": func(b *body, param string, raw json.RawMessage) error {
 		add, err := strict.Boolean(param, raw)
 		b.special = &add
 		return err
 	},
-	"add_generation_prompt":  flag(func(b *body) *bool { return &b.generation }),
-	"return_token_strs":      flag(func(b *body) *bool { return &b.request.Strings }),
-	"continue_final_message": only(false),
+	"return_token_strs": func(b *body, param string, raw json.RawMessage) (err error) {
+		b.request.Strings, err = strict.Boolean(param, raw)
+		return err
+	},
 }
 
 var detokenize = map[string]setter{
@@ -84,28 +53,58 @@ var detokenize = map[string]setter{
 }
 
 // ParseTokenize parses the body of POST /tokenize: a prompt, to which special tokens are added
-// unless the body says otherwise, or messages, which the chat template renders. Its errors are
+// unless the body says otherwise, or a chat, which the chat template renders. Its errors are
 // *streamerr.Error with reason INVALID, whose Param is the invalid field.
 func ParseTokenize(data []byte, in *strict.Reading) (*chatv1.TokenizeRequest, error) {
-	b := &body{in: in, request: &chatv1.TokenizeRequest{}, generation: true}
 	fields, err := strict.Fields(data)
-	if err == nil {
-		err = strict.Each(fields, b, in, tokenize)
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case b.prompt && len(b.request.GetMessages()) > 0:
+	}
+	maps.DeleteFunc(fields, func(_ string, raw json.RawMessage) bool { return strict.Null(raw) })
+	_, text := fields["prompt"]
+	chat := !strict.Empty(fields["messages"])
+	switch {
+	case text && chat:
 		return nil, streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out")
-	case !b.prompt && len(b.request.GetMessages()) == 0:
+	case !text && !chat:
 		return nil, streamerr.InvalidParam("prompt", "the request has neither messages nor a prompt").WithCode(streamerr.CodeMissing)
 	}
-	b.request.AddSpecial = b.prompt
+	b := &body{request: &chatv1.TokenizeRequest{AddSpecial: text}}
+	if chat {
+		own := map[string]json.RawMessage{}
+		for name := range tokenize {
+			if raw, ok := fields[name]; ok {
+				own[name] = raw
+				delete(fields, name)
+			}
+		}
+		if err := b.render(fields, in); err != nil {
+			return nil, err
+		}
+		fields = own
+	}
+	if err := strict.Each(fields, b, in, tokenize); err != nil {
+		return nil, err
+	}
 	if b.special != nil {
 		b.request.AddSpecial = *b.special
 	}
-	b.request.AddGenerationPrompt = b.generation && !b.prompt
 	return b.request, nil
+}
+
+// render parses the fields of a chat. Those that do not shape its prompt have no effect.
+func (b *body) render(fields map[string]json.RawMessage, in *strict.Reading) error {
+	chat, images, err := openai.ParsePrompt(fields, in)
+	switch {
+	case err != nil:
+		return err
+	case len(images) > 0:
+		return image.Uncounted(images[0])
+	}
+	b.request.Messages, b.request.Tools, b.request.ToolChoice = chat.GetMessages(), chat.GetTools(), chat.GetToolChoice()
+	b.request.TemplateVariables, b.request.ContinueMessage = chat.GetTemplateVariables(), chat.GetContinueMessage()
+	b.request.AddGenerationPrompt = !chat.GetNoGenerationPrompt() && !chat.GetContinueMessage()
+	return nil
 }
 
 // Tokenized returns the answer.

@@ -19,6 +19,9 @@ func TestTokenizeRequestsAreParsed(t *testing.T) {
 		`{"model":"m","prompt":"","add_special_tokens":false,"return_token_strs":true}`:                                                        {Model: "m", Strings: true},
 		`{"messages":[{"role":"user","content":"hi"}]}`:                                                                                        {Messages: hi, AddGenerationPrompt: true},
 		`{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false,"add_special_tokens":true,"continue_final_message":false}`: {Messages: hi, AddSpecial: true},
+		`{"messages":[{"role":"user","content":"hi"}],"temperature":0,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none","chat_template_kwargs":{"a":1},"continue_final_message":true}`: {
+			Messages: hi, Tools: []*chatv1.Tool{{Name: "f"}}, ToolChoice: &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_NONE}, TemplateVariables: `{"a":1}`, ContinueMessage: true,
+		},
 	} {
 		if got, err := tokens.ParseTokenize([]byte(body), nil); err != nil || !proto.Equal(got, want) {
 			t.Errorf("%s: %v, %v", body, got, err)

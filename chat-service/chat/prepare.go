@@ -80,13 +80,19 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	in := prompt.Input{Messages: m.Shown(req.GetMessages()), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()}
-	text, err := m.Render(ctx, in)
+	in := prompt.Input{
+		Messages: m.Shown(req.GetMessages()), AddGenerationPrompt: !req.GetNoGenerationPrompt() && !req.GetContinueMessage(), Continue: req.GetContinueMessage(),
+		Tools: tools, Variables: req.GetTemplateVariables(),
+	}
+	text, err := m.Render.Prompt(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	p := &tokenPrompt{model: m, req: req, from: "messages", tools: tools, images: prompt.Images(in.Messages)}
 	if len(p.images) > 0 {
+		if req.GetNoGenerationPrompt() && !req.GetContinueMessage() {
+			return nil, streamerr.InvalidParam("no_generation_prompt", "a conversation with images must open the assistant's turn, or continue the last message")
+		}
 		if p.conversation, err = m.Conversation(ctx, in); err != nil {
 			return nil, err
 		}

@@ -80,6 +80,9 @@ type shownConversation struct {
 	Messages  []shownMessage  `json:"messages"`
 	Tools     []shownTool     `json:"tools,omitempty"`
 	Variables json.RawMessage `json:"chat_template_kwargs,omitempty"`
+	// Opens is false if the answer continues the last message, and otherwise missing, as true.
+	Opens     *bool `json:"add_generation_prompt,omitempty"`
+	Continues bool  `json:"continue_final_message,omitempty"`
 }
 
 type shownMessage struct {
@@ -118,7 +121,10 @@ func (t *Template) Conversation(ctx context.Context, in Input) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := shownConversation{Variables: json.RawMessage(in.Variables)}
+	c := shownConversation{Variables: json.RawMessage(in.Variables), Continues: in.Continue}
+	if in.Continue {
+		c.Opens = new(false)
+	}
 	for _, m := range in.Messages {
 		c.Messages = append(c.Messages, show(m))
 	}

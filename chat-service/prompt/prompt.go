@@ -31,6 +31,8 @@ type Input struct {
 	// AddGenerationPrompt opens the assistant's turn at the end, so that the model answers and does
 	// not continue the last turn.
 	AddGenerationPrompt bool
+	// Continue means that the answer continues the last message (Renderer.Prompt).
+	Continue bool
 	// Tools are the tools that the model may call. A template without tools gets them in the Hermes
 	// format.
 	Tools []*chatv1.Tool

@@ -22,9 +22,11 @@ func (s *Server) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*ch
 	case len(req.GetMessages()) > 0 && text != "":
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "the request has both messages and a prompt; leave one of them out"))
 	case len(req.GetMessages()) > 0:
-		in := prompt.Input{Messages: m.Shown(req.GetMessages()), AddGenerationPrompt: req.GetAddGenerationPrompt(), Variables: req.GetTemplateVariables()}
+		in := prompt.Input{
+			Messages: m.Shown(req.GetMessages()), AddGenerationPrompt: req.GetAddGenerationPrompt(), Continue: req.GetContinueMessage(), Variables: req.GetTemplateVariables(),
+		}
 		if in.Tools, err = m.Offered(req); err == nil {
-			text, err = m.Render(ctx, in)
+			text, err = m.Render.Prompt(ctx, in)
 		}
 		if err != nil {
 			return nil, streamerr.Via(s.hop.Name, err)

@@ -57,6 +57,11 @@ func TestConversationIsTokenizedAsForTheModel(t *testing.T) {
 	if want := m.Tokenizer.Encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", false); err != nil || !slices.Equal(got.GetIds(), want) {
 		t.Error(got, err)
 	}
+	messages = append(messages, &chatv1.Message{Role: "assistant", Content: "The fox"})
+	got, err = s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Messages: messages, ContinueMessage: true})
+	if want := m.Tokenizer.Encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nThe fox", false); err != nil || !slices.Equal(got.GetIds(), want) {
+		t.Error(got, err)
+	}
 }
 
 // TestToolsOfAConversationAreTokenized compares a prompt with tools to the rendered template with

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/openai/conversation"
 	"github.com/whence-dev/whence/api-service/tokens"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -25,7 +26,7 @@ func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 		defer cancel()
 		resp, err := o.Chats.Tokenize(ctx, req)
 		if err != nil {
-			return nil, err
+			return nil, exchange.Outward(conversation.Param, streamerr.As(err))
 		}
 		return tokens.Tokenized(resp), nil
 	})

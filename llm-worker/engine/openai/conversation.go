@@ -19,6 +19,13 @@ type chat struct {
 	// ToolChoice is "none" if there are tools: the template shows them to the model, and the answer
 	// comes as the model wrote it, because chat-service parses calls.
 	ToolChoice string `json:"tool_choice,omitempty"`
+	ending
+}
+
+// An ending says how the prompt of a conversation ends, in vLLM's words.
+type ending struct {
+	Opens     *bool `json:"add_generation_prompt,omitempty"`
+	Continues bool  `json:"continue_final_message,omitempty"`
 }
 
 // A turn is a message of a conversation, of which only the content is read.
@@ -47,11 +54,12 @@ func conversation(c *completion, req *workerv1.TokenRequest) (*chat, error) {
 		Messages  []turn          `json:"messages"`
 		Tools     json.RawMessage `json:"tools"`
 		Variables json.RawMessage `json:"chat_template_kwargs"`
+		ending
 	}
 	if err := json.Unmarshal([]byte(req.GetConversation()), &from); err != nil {
 		return nil, streamerr.InvalidParam("conversation", "the conversation is not the expected JSON object: %v", err)
 	}
-	b.Messages, b.Tools, b.Variables = from.Messages, from.Tools, from.Variables
+	b.Messages, b.Tools, b.Variables, b.ending = from.Messages, from.Tools, from.Variables, from.ending
 	if len(b.Tools) > 0 {
 		b.ToolChoice = "none"
 	}

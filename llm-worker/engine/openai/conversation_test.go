@@ -22,7 +22,7 @@ import (
 const shown = `{"messages":[{"role":"system","content":"Be kind."},
 	{"role":"user","content":[{"type":"image"},{"type":"text","text":"and"},{"type":"image"}]},
 	{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}],
-	"tools":[{"type":"function","function":{"name":"f"}}],"chat_template_kwargs":{"enable_thinking":false}}`
+	"tools":[{"type":"function","function":{"name":"f"}}],"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,"continue_final_message":true}`
 
 func conversation(text string, images ...*llmv1.Image) *workerv1.TokenRequest {
 	req := request(4)

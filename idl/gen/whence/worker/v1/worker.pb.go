@@ -58,7 +58,8 @@ type TokenRequest struct {
 	Images []*v1.Image `protobuf:"bytes,16,rep,name=images,proto3" json:"images,omitempty"`
 	// If there are images: the conversation that prompt was rendered from, for engines that render it
 	// themselves. A JSON object with messages, tools and chat_template_kwargs, as in OpenAI's chat
-	// API; {"type":"image"} stands for the next of images. Empty for a raw prompt.
+	// API, and add_generation_prompt and continue_final_message, as in vLLM's; {"type":"image"} stands
+	// for the next of images. Empty for a raw prompt.
 	Conversation string `protobuf:"bytes,17,opt,name=conversation,proto3" json:"conversation,omitempty"`
 	// If there are images: the number of ids of prompt before the first placeholder. Names of blocks
 	// of the KV cache stand for these ids alone, because engines hash images in ways of their own.
