@@ -108,7 +108,7 @@ func TestEmbeddingsHaveOpenAIsShape(t *testing.T) {
 		}
 		for at, a := range map[string]ask{
 			"input": embedding(""), "input[1]": embedding([]string{"a", ""}), "input[0][1]": embedding([]any{[]any{1, "b"}}), "model": {"input": "a"},
-			"encoding_format": embedding("a", "encoding_format", "int8"), "stream": embedding("a", "stream", true), "input[2]": embedding([]any{[]int{1}, []int{2}, []int{1 << 30}}),
+			"encoding_format": embedding("a", "encoding_format", "int8"), "input[2]": embedding([]any{[]int{1}, []int{2}, []int{1 << 30}}),
 		} {
 			r := w.postTo(t, "/v1/embeddings", a)
 			shapeOf(t, "ErrorResponse").want(t, at, r.body)

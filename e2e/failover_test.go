@@ -217,7 +217,7 @@ func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 		}
 	}
 	check(s.String() == want.says(mode), "the client saw %s, want %s", s, want.says(mode))
-	check(!s.cut, "the response was cut")
+	check(s.cut == (s.status == http.StatusOK && s.err != nil), "the response was cut: %t, after the error %+v", s.cut, s.err)
 	check(strings.HasPrefix(referenceText, s.text.String()), "the client read %q, which is not a part of the answer", s.text.String())
 	if want.full || want.finish != "" {
 		check(s.err == nil && s.done, "error %+v, [DONE] %t, of an answer that is complete", s.err, s.done)

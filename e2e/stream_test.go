@@ -112,14 +112,17 @@ func (l *live) begun(t *testing.T) *live {
 	return l
 }
 
-// rest reads to the end, which must be a normal end of the body, not a broken connection.
+// rest reads to the end. The body has a regular end if and only if the stream has not failed.
 func (l *live) rest(t *testing.T) *ending {
 	t.Helper()
 	for {
-		if _, err := l.next(); errors.Is(err, io.EOF) {
+		_, err := l.next()
+		switch clean := errors.Is(err, io.EOF); {
+		case err == nil:
+		case clean == (l.err != nil):
+			t.Fatalf("the body ends with %v after the error %+v", err, l.err)
+		default:
 			return &l.ending
-		} else if err != nil {
-			t.Fatalf("the stream was cut: %v", err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type Report struct {
 // maxGaps bounds each count of a report.
 const maxGaps = 1 << 24
 
-// Parse parses a report: {"gaps":[…],"server":"…","via":"…"}.
+// Parse parses a report strictly: {"gaps":[…],"server":"…","via":"…"}.
 func Parse(body []byte) (Report, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {

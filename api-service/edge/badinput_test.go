@@ -155,7 +155,7 @@ func badBytes() map[string]badInput {
 		raw  string
 		want int
 	}{
-		"nonsense": {"nonsense\r\n\r\n", 400}, "TLS": {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400}, "HTTP/2": {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505}, "HTTP/3": {"GET / HTTP/3.0\r\n\r\n", 505},
+		"nonsense": {"nonsense\r\n\r\n", 400}, "TLS": {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400}, "HTTP/3": {"GET / HTTP/3.0\r\n\r\n", 505},
 		"a length that is a word": {start + "Content-Length: ten\r\n\r\n", 400}, "a negative length": {start + "Content-Length: -5\r\n\r\n", 400}, "a huge length": {start + "Content-Length: 99999999999999999999\r\n\r\n", 400},
 		"two lengths":                  {start + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n123456", 400},
 		"a length and chunks":          {start + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},

@@ -59,6 +59,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		e.desk.Refuse(c, err)
 		return
 	}
+	id = in.Request.GetStreamId() // the stream may have got another one
 	if in.Store != nil && in.Store.Background {
 		e.answerBehind(ctx, conn, c, in, r, kept)
 		return
@@ -163,6 +164,9 @@ func (e *Edge) readCall(conn context.Context, c *app.RequestContext, parse parse
 func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwise leave.Policy) (policy leave.Policy, err error) {
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return otherwise, err
+	}
+	if in.Request.GetSession() == "" {
+		in.Request.Session = exchange.Session(c)
 	}
 	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return otherwise, err

@@ -295,7 +295,7 @@ func (e *Edge) spare(ctx context.Context, c *app.RequestContext) {
 	}
 	c.SetConnectionClose()
 	switch string(c.Path()) {
-	case "/healthz", "/readyz", "/metrics":
+	case "/healthz", "/readyz", "/health", "/ping", "/metrics":
 		c.Next(ctx)
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -294,6 +295,9 @@ func TestRefusalHasItsOwnStatus(t *testing.T) {
 				!strings.Contains(body, `"reason":"`+reason+`"`) || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
 				t.Errorf("%s (stream %t): %d %v %s", reason, streamed, resp.StatusCode, resp.Header, body)
 			}
+			if final, header := reason == "deadline" || reason == "user_stop", resp.Header.Get("X-Should-Retry"); final != (header == "false") {
+				t.Errorf("%s: X-Should-Retry is %q", reason, header)
+			}
 		}
 	}
 }
@@ -302,8 +306,9 @@ func TestFailureInMidStreamIsOneDataLineAndNoDone(t *testing.T) {
 	url, _ := start(t, nil)
 	for _, how := range []string{"fail peer_lost", "panic oops"} {
 		resp, body := post(t, url, "start m say hello "+how, true)
+		body, cut := strings.CutSuffix(body, "CUT")
 		events := strings.Split(strings.TrimSuffix(body, "\n\n"), "\n\n")
-		if resp.StatusCode != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[2], `data: {"error":{`) || strings.Contains(body, "[DONE]") {
+		if !cut || resp.StatusCode != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[2], `data: {"error":{`) || strings.Contains(body, "[DONE]") {
 			t.Errorf("%s: %d %q", how, resp.StatusCode, body)
 		}
 	}
@@ -391,7 +396,8 @@ func TestClientThatDoesNotReadIsTooSlow(t *testing.T) {
 	}
 }
 
-func TestLiveIDCannotBeTakenTwice(t *testing.T) {
+// TestStreamWithALiveIDGetsAnother: ids of clients only correlate requests, so they refuse none.
+func TestStreamWithALiveIDGetsAnother(t *testing.T) {
 	url, chat := start(t, nil)
 	ask := func(ctx context.Context, script string) *http.Response {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions",
@@ -407,8 +413,9 @@ func TestLiveIDCannotBeTakenTwice(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	first := ask(ctx, "start m wait 1m")
 	second := ask(t.Context(), "start m end x")
-	if first.Header.Get("X-Request-Id") != "mine" || second.StatusCode != http.StatusBadRequest {
-		t.Error(first.Header, second.StatusCode)
+	id := second.Header.Get("X-Request-Id")
+	if body, _ := io.ReadAll(second.Body); first.Header.Get("X-Request-Id") != "mine" || second.StatusCode != http.StatusOK || !strings.HasPrefix(id, "mine-") || !strings.Contains(string(body), id) {
+		t.Error(first.Header, second.StatusCode, id, string(body))
 	}
 	leave()
 	<-chat.causes
@@ -505,12 +512,45 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 	}
 }
 
+// TestProbesOfOtherServersAreAnswered covers the paths that load tools, routers and health checks of
+// vLLM and SGLang ask for.
+func TestProbesOfOtherServersAreAnswered(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.OperatorKey = "secret" })
+	for _, path := range []string{"/health", "/ping", "/version", "/v1/models", "/v1/models/", "/v1/models/org/m"} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			want := http.StatusOK
+			if path == "/health" || path == "/ping" {
+				want = ask(t, method, url+"/readyz", "").StatusCode
+			}
+			resp := ask(t, method, url+path, "")
+			if body := whole(t, resp); resp.StatusCode != want || method == http.MethodHead && body != "" || path == "/v1/models/" && method == http.MethodGet && !strings.Contains(body, `"object":"list"`) {
+				t.Errorf("%s %s: %d %q", method, path, resp.StatusCode, body)
+			}
+		}
+	}
+}
+
+// TestHTTP2WithoutNegotiationIsToldAtOnce: the client learns in its own protocol what to speak.
+func TestHTTP2WithoutNegotiationIsToldAtOnce(t *testing.T) {
+	url, _ := start(t, nil)
+	conn, _ := connect(t, url)
+	sendText(t, conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	frames := http2.NewFramer(io.Discard, conn)
+	if f, err := frames.ReadFrame(); err != nil || f.Header().Type != http2.FrameSettings {
+		t.Fatal(f, err)
+	}
+	f, err := frames.ReadFrame()
+	if away, ok := f.(*http2.GoAwayFrame); err != nil || !ok || away.ErrCode != http2.ErrCodeHTTP11Required || !strings.Contains(string(away.DebugData()), "HTTP/1.1") {
+		t.Fatal(f, err)
+	}
+}
+
 // TestRefusedMethodListsTheAllowedMethods checks that a 405 lists the methods of its route, each once.
 func TestRefusedMethodListsTheAllowedMethods(t *testing.T) {
 	url, _ := start(t, nil)
 	for path, want := range map[string]string{
 		"/": "GET, HEAD", "/v1/streams": "GET, POST", "/v1/streams/x": "DELETE, GET", "/v1/streams/x/events": "GET", "/v1/streams/x/token": "POST",
-		"/v1/models/org/m": "GET", "/v1/chat/completions": "POST",
+		"/v1/models/org/m": "GET, HEAD", "/v1/chat/completions": "POST",
 	} {
 		resp := ask(t, http.MethodPut, url+path, "{}")
 		body := whole(t, resp)

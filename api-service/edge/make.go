@@ -36,14 +36,18 @@ const exposed = tokenHeader + ", Location, Retry-After, Server, Via, request-id,
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255
 
-// keep begins the replay log of a stream. key and body are the idempotency key of the request and
+// keep begins the replay log of a stream. A stream whose id another stream has gets an id of its
+// own. key and body are the idempotency key of the request and
 // the digest of its body, or empty.
-func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, body string) (*replay.Head, error) {
-	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
+func (e *Edge) keep(ctx context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, key, body string) (*replay.Head, error) {
+	owner := in.Request.GetClaim().GetOwner()
 	if key != "" {
 		key = follow.Digest(owner, key) // each owner has its own keys
 	}
-	head := replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
+	if e.runs.find(in.Request.GetStreamId()) != nil {
+		in.Request.StreamId = exchange.Rename(c, in.Request.GetStreamId())
+	}
+	head := replay.Head{ID: in.Request.GetStreamId(), Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
 	if in.Store != nil {
 		if head.Memo = in.Store.Memo(head.Began); len(head.Memo) > e.config.maxMemo() {
 			return nil, streamerr.InvalidParam("store", "the conversation has %d bytes; a response with at most %d can be stored (half of --replay-stream-bytes)", len(head.Memo), e.config.maxMemo())
@@ -51,11 +55,14 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, bod
 	}
 	heir.Bequeath(&head, in, p, streamtrace.ParentOf(ctx), e.config.maxRequest())
 	h, err := e.replay.Begin(ctx, head)
+	if errors.Is(err, replay.ErrTaken) {
+		in.Request.StreamId = exchange.Rename(c, head.ID)
+		head.ID = in.Request.GetStreamId()
+		h, err = e.replay.Begin(ctx, head)
+	}
 	switch {
 	case errors.Is(err, replay.ErrFull):
 		return nil, noRoom(err)
-	case errors.Is(err, replay.ErrTaken):
-		return nil, streamerr.InvalidParam(exchange.IDHeader, "a stream with the %s %q is kept; leave it out, or make it unique", exchange.IDHeader, id)
 	case err != nil:
 		return nil, err
 	}
@@ -68,7 +75,7 @@ func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.
 	if !p.Keeps() && in.Store == nil {
 		return nil, nil //nolint:nilnil // no log is needed, which is not an error
 	}
-	return e.keep(exchange.Traced(conn, c), in, p, "", "")
+	return e.keep(exchange.Traced(conn, c), c, in, p, "", "")
 }
 
 // continueEarlier adds the conversation that a request continues, and the items that it only names.
@@ -175,7 +182,8 @@ func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call
 			return nil, nil, nil, err
 		}
 	}
-	head, err = e.keep(traced, in, p, key, digest)
+	head, err = e.keep(traced, c, in, p, key, digest)
+	id = in.Request.GetStreamId()
 	switch {
 	case err != nil:
 		return nil, nil, nil, err

@@ -81,6 +81,10 @@ func TestMessagesThatFailEndWithOneErrorEvent(t *testing.T) {
 			t.Errorf("%s: %v", how, names)
 		}
 		_, last, _ := strings.Cut(body, "event: error\ndata: ")
+		last, cut := strings.CutSuffix(last, "CUT")
+		if !cut {
+			t.Errorf("%s: the body ends cleanly", how)
+		}
 		wantError(t, strings.TrimSpace(last), kind, reason, "chat-service > api-service")
 	}
 }

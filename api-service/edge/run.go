@@ -109,6 +109,10 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, grant *quota.G
 	if err != nil {
 		return nil, nil, err
 	}
+	if head != nil && in.Request.GetStreamId() != head.ID { // a stream with the id began after keep
+		end()
+		return nil, nil, streamerr.InvalidParam(exchange.IDHeader, "another stream began with the %s %q at the same time; try again", exchange.IDHeader, head.ID)
+	}
 	return r.enroll(ctx, end, in, p), r, nil
 }
 
@@ -174,15 +178,17 @@ func (e *Edge) identifies(conn context.Context, key string) error {
 	return caller.Make()
 }
 
-// admit admits a stream under its id, with the claim of its caller. The stream's context has the
+// admit admits a stream under its id, with the claim of its caller. If another stream has the id,
+// the stream gets one of its own, which the response tells: ids of clients only correlate requests. The stream's context has the
 // values of the request's context, but does not end with it. end ends the grant. After an error the
 // caller ends the grant.
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, grant *quota.Grant, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
 	ctx, remove, err := e.hop.Begin(conn, id, claim.GetOwner(), e.desk.Peer(c), nil)
+	if err != nil && streamerr.As(err).Param != "" { // a live stream has the id
+		*id = exchange.Rename(c, *id)
+		ctx, remove, err = e.hop.Begin(conn, id, claim.GetOwner(), e.desk.Peer(c), nil)
+	}
 	if err != nil {
-		if streamerr.As(err).Param != "" {
-			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
-		}
 		return nil, nil, err
 	}
 	record := ledger.Of(ctx)

@@ -29,6 +29,7 @@ type answer struct {
 	call     *call.Call
 	run      *run
 	delivery *delivery.Delivery
+	browser  bool // the client is a page in a browser
 
 	form   *call.Form
 	encode call.Writer
@@ -39,7 +40,8 @@ type answer struct {
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
 		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
-		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+		browser: exchange.Browser(c),
+		form:    exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
 	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
@@ -169,10 +171,11 @@ func (a *answer) tell(o rpc.Outcome) {
 	case !opened: // nothing has been sent, so the status can still report the error
 		exchange.Failed(a.ctx, a.form, a.client, a.call.Param, o)
 	default:
+		// The body gets no end: clients that skip unknown events would take it for a whole answer.
 		a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
-		a.lines.Finish()
 		if a.flush() {
 			exchange.RecordEnding(a.ctx, exchange.ErrorLine, o)
+			a.client.Break(a.browser)
 		}
 	}
 }

@@ -140,6 +140,7 @@ func (m *Machine) end(err error) Action {
 	if m.first != nil {
 		e := *m.first
 		e.Message = streamerr.New(e.Reason, "%s; after %d restarts: %s", e.Text(), m.restarts, streamerr.As(err).Text()).Message
+		e.Repeated = e.Repeated || m.repeats(streamerr.As(err))
 		err = &e
 	}
 	return Action{Verb: End, Err: err}

@@ -73,10 +73,11 @@ inBrowser('the chat', (at) => {
   });
 
   test('a refusal shows its message and the field, and restores the question', async () => {
-    await at.page.getByLabel('Max tokens').fill('100000000');
+    await at.page.getByLabel('Temperature').fill('9');
     await at.ask('What is Whence?');
-    assert.match(await at.ending(), /^refused: 400 .*max_tokens/);
+    assert.match(await at.ending(), /^refused: 400 .*temperature/);
     assert.equal(await at.page.locator('#prompt').inputValue(), 'What is Whence?');
+    await at.page.getByLabel('Temperature').fill('0');
     await at.page.getByLabel('Max tokens').fill('5');
     await at.page.locator('#prompt').press('Enter');
     await at.page.locator('.turn').nth(1).waitFor();

@@ -23,6 +23,17 @@ func Version() string {
 	return fmt.Sprintf("%s, %s %s/%s", describe(version, commit, date, info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// Release returns the version of the build alone, such as v1.2.3.
+func Release() string {
+	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
+		return cmp.Or(info.Main.Version, unreleased)
+	}
+	return cmp.Or(version, unreleased)
+}
+
+// unreleased is the version of a build that knows none.
+const unreleased = "(devel)"
+
 // describe prefers what the linker has set to what Go has recorded. info may be nil.
 func describe(version, commit, date string, info *debug.BuildInfo) string {
 	settings := map[string]string{}
@@ -32,7 +43,7 @@ func describe(version, commit, date string, info *debug.BuildInfo) string {
 		}
 		version = cmp.Or(version, info.Main.Version)
 	}
-	text := cmp.Or(version, "(devel)")
+	text := cmp.Or(version, unreleased)
 	modified := settings["vcs.modified"] == "true"
 	if commit == "" {
 		commit, date = settings["vcs.revision"], settings["vcs.time"]

@@ -20,6 +20,12 @@ const (
 // NewID returns an unguessable stream id of fixed length.
 func NewID() string { return generatedPrefix + strings.ToLower(rand.Text()) }
 
+// Another returns a new id that begins with id, for a stream whose own id another stream has.
+func Another(id string) string {
+	const random = 10
+	return id[:min(len(id), maxIDLen-random-1)] + "-" + strings.ToLower(rand.Text()[:random])
+}
+
 // Generated reports whether id has the form of NewID's ids.
 func Generated(id string) bool {
 	text, ok := strings.CutPrefix(id, generatedPrefix)

@@ -19,7 +19,7 @@ import (
 )
 
 // An Error is the ending of a stream that did not complete, or a refusal to start one. Reason,
-// Path, Message, Param, Code and RetryAfter cross the wire; Cause stays in the process.
+// Path, Message, Param, Code, RetryAfter and Repeated cross the wire; Cause stays in the process.
 //
 // An Error is never changed after it has been returned; Via makes copies.
 type Error struct {
@@ -32,7 +32,10 @@ type Error struct {
 	// says enough.
 	Code       string
 	RetryAfter time.Duration // when the caller may try again; 0 means unknown
-	Cause      error         // local only; if Message is empty, the text of Cause crosses the wire instead
+	// Repeated reports that a hop has repeated the request on another worker, and that it failed in
+	// the same way.
+	Repeated bool
+	Cause    error // local only; if Message is empty, the text of Cause crosses the wire instead
 }
 
 // New returns an Error without a path. Via adds the first hop when the error leaves that hop.
@@ -89,6 +92,12 @@ func (e *Error) Unwrap() []error {
 		return []error{e.Reason}
 	}
 	return []error{e.Reason, e.Cause}
+}
+
+// Final reports that a client that repeats the request cannot expect another result: the stream was
+// stopped on purpose, its own deadline has passed, or the request was repeated here in vain.
+func (e *Error) Final() bool {
+	return e.Reason == UserStop || e.Reason == Deadline || e.Repeated
 }
 
 // LogValue groups the attributes of the error, with the same names in all logs.

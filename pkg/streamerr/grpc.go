@@ -28,6 +28,8 @@ const (
 	pathKey  = "path"
 	paramKey = "param"
 	codeKey  = "code"
+
+	repeatedKey = "repeated"
 )
 
 // GRPCStatus lets every grpc-go client and server understand e: status.FromError and status.Code
@@ -46,6 +48,9 @@ func (e *Error) GRPCStatus() *status.Status {
 	}
 	if code := CleanCode(e.Code); code != "" {
 		info.Metadata[codeKey] = code
+	}
+	if e.Repeated {
+		info.Metadata[repeatedKey] = "true"
 	}
 	with, err := st.WithDetails(info)
 	if err == nil && e.RetryAfter > 0 {
@@ -114,6 +119,7 @@ func fromStatus(st *status.Status) (e *Error, ours bool) {
 			}
 			e.Param = d.GetMetadata()[paramKey]
 			e.Code = CleanCode(d.GetMetadata()[codeKey])
+			e.Repeated = d.GetMetadata()[repeatedKey] != ""
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
 		}

@@ -72,6 +72,8 @@ type Conn struct {
 	response *protocol.Response // the answer; nil once it is sent
 	own      bool               // response is a copy, not the response of the handler's request
 	opened   bool               // the headers of the events are sent
+	broken   bool               // the body has no end
+	patient  bool               // the client of the broken answer is a browser
 	behind   []byte             // not taken by the client yet; while it is not empty, only Flush writes
 	waits    chan struct{}      // capacity 1: tells Serve that behind is not empty; nil before Serve
 	late     int                // events in behind, which count when they are written
@@ -287,15 +289,30 @@ func (c *Conn) why() *streamerr.Error {
 // end.
 func (c *Conn) Cut() { c.socket.Close() }
 
+// patience is how long GiveBack of a broken answer waits for a browser to close the connection.
+const patience = 2 * time.Second
+
+// Break marks the answer as broken: its body has no end, and GiveBack closes the connection. A
+// browser drops what its page has not read yet when a body breaks, so GiveBack first waits for it to
+// close the connection.
+func (c *Conn) Break(browser bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken, c.patient = true, browser
+}
+
 // GiveBack gives the connection back to the server. It waits until no Flush writes, and cuts the
-// answer if a part of it is still behind.
+// answer if it is broken, or a part of it is still behind.
 func (c *Conn) GiveBack() {
 	for _, undo := range c.undo {
 		undo()
 	}
 	c.mu.Lock()
-	incomplete := len(c.behind) > 0
+	incomplete, waits := c.broken || len(c.behind) > 0, c.patient && c.gone == nil
 	c.mu.Unlock()
+	if waits {
+		c.socket.AwaitLeft(patience)
+	}
 	if incomplete {
 		c.Cut() // this also ends a Flush
 	}

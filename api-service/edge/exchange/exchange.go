@@ -70,6 +70,10 @@ func NameStream(ctx context.Context, c *app.RequestContext, name string) string 
 	return setID(c, name)
 }
 
+// Rename gives the stream of a request an id of its own, because another stream has the id that the
+// client sent. It begins with that id.
+func Rename(c *app.RequestContext, id string) string { return setID(c, stream.Another(id)) }
+
 // setID sets the stream's id in the response. An invalid id is replaced by a new one.
 func setID(c *app.RequestContext, id string) string {
 	if !stream.ValidID(id) {
@@ -95,6 +99,11 @@ func (d *Desk) Peer(c *app.RequestContext) string {
 		}
 	}
 	return c.RemoteAddr().String()
+}
+
+// Browser reports whether a browser sent a request for a page: only browsers send these headers.
+func Browser(c *app.RequestContext) bool {
+	return len(c.GetHeader("Origin")) > 0 || len(c.GetHeader("Sec-Fetch-Mode")) > 0
 }
 
 // TimeoutHeader is the request header with the maximum duration of the answer, in seconds. It
@@ -264,6 +273,10 @@ func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 		c.SetConnectionClose()
 		ID(c)
 		c.Abort()
+		if out, status := d.refusal(err); status == http.StatusHTTPVersionNotSupported && httpd.GoAway(c, out.Text()) {
+			d.refused("", status, out)
+			return
+		}
 		d.Refuse(c, err)
 		return
 	}

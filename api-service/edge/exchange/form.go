@@ -45,6 +45,10 @@ func TakeKey(c *app.RequestContext) {
 	}
 }
 
+// retryHeader tells the SDKs of OpenAI and Anthropic whether to repeat a request, whatever its
+// status.
+const retryHeader = "X-Should-Retry"
+
 // Error answers with an error in the form of the request's API, and returns the status that the
 // client gets.
 func Error(c *app.RequestContext, status int, err *streamerr.Error) int {
@@ -55,6 +59,9 @@ func Error(c *app.RequestContext, status int, err *streamerr.Error) int {
 func fail(r *protocol.Response, form *call.Form, status int, err *streamerr.Error) int {
 	if err.RetryAfter > 0 {
 		r.Header.Set("Retry-After", strconv.Itoa(int(math.Ceil(err.RetryAfter.Seconds()))))
+	}
+	if err.Final() {
+		r.Header.Set(retryHeader, "false")
 	}
 	status, body := form.Refusal(status, err, string(r.Header.Peek(IDHeader)))
 	respond(r, status, body)

@@ -34,10 +34,13 @@ func (o *Operator) Routes(h *server.Hertz) {
 	h.POST("/tokenize", o.tokenize)
 	h.POST("/detokenize", o.detokenize)
 	h.POST("/v1/messages/count_tokens", o.countTokens)
-	h.GET("/v1/models", o.models)
-	h.GET("/v1/models/*id", o.model)
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // probes may use either
+		h.Handle(method, "/v1/models", o.models)
+		h.Handle(method, "/v1/models/*id", o.model)
 		h.Handle(method, "/healthz", o.healthz)
 		h.Handle(method, "/readyz", o.readyz)
+		h.Handle(method, "/health", o.readyz) // of vLLM and SGLang, as is the next
+		h.Handle(method, "/ping", o.readyz)
+		h.Handle(method, "/version", o.version)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/cli"
 	"github.com/whence-dev/whence/internal/descriptors"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -36,11 +37,15 @@ func (o *Operator) models(ctx context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
+	exchange.JSON(c, listOf(c, models))
+}
+
+// listOf returns the list of models in the form of the client's API.
+func listOf(c *app.RequestContext, models []*chatv1.Model) []byte {
 	if exchange.SpeaksAnthropic(c) {
-		exchange.JSON(c, anthropic.Models(models))
-		return
+		return anthropic.Models(models)
 	}
-	exchange.JSON(c, openai.Models(models))
+	return openai.Models(models)
 }
 
 // model handles GET /v1/models/{id}; ids may contain slashes.
@@ -52,6 +57,10 @@ func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 		return
 	}
 	id := strings.TrimPrefix(c.Param("id"), "/")
+	if id == "" { // /v1/models/
+		exchange.JSON(c, listOf(c, models))
+		return
+	}
 	encode := openai.Model
 	if exchange.SpeaksAnthropic(c) {
 		encode = anthropic.Model
@@ -70,6 +79,11 @@ func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 // healthz reports that the process is alive.
 func (o *Operator) healthz(_ context.Context, c *app.RequestContext) {
 	c.String(http.StatusOK, "ok\n")
+}
+
+// version answers GET /version, as vLLM does.
+func (o *Operator) version(_ context.Context, c *app.RequestContext) {
+	exchange.JSON(c, fmt.Appendf(nil, `{"version":%q}`, cli.Release()))
 }
 
 // readyz reports whether a request would be answered: this instance takes streams and connections,

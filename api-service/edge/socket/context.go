@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/cloudwego/netpoll"
 
@@ -93,6 +94,19 @@ func Flooded(conn context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flooded
+}
+
+// AwaitLeft waits until the client has closed its connection, or for d.
+func (s *Socket) AwaitLeft(d time.Duration) {
+	left := make(chan struct{})
+	undo := s.afterLeft(func() { close(left) })
+	defer undo()
+	late := time.NewTimer(d)
+	defer late.Stop()
+	select {
+	case <-left:
+	case <-late.C:
+	}
 }
 
 func (s *Socket) afterLeft(f func()) (undo func() bool) {

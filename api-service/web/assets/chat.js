@@ -46,7 +46,8 @@ export async function ask(request, { id, signal, onOpen, onFrame, onText, onAsid
       }
       if (text) onText(text);
       if (answer.ending) {
-        drain(reader);
+        if (answer.ending.kind === 'completed') drain(reader);
+        else reader.cancel().catch(() => {}); // the body of a failed stream has no end
         return answer.ending;
       }
     }

@@ -299,6 +299,7 @@ func (m *Machine[W]) end() {
 	if e.Reason == streamerr.PeerLost && !m.started {
 		e.Reason, e.RetryAfter = streamerr.Unavailable, max(e.RetryAfter, RetryAfter)
 	}
+	e.Repeated = e.Repeated || m.once > 1
 	m.done(Action[W]{Verb: End, Err: &e})
 }
 

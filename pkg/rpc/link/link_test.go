@@ -2,12 +2,16 @@ package link_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math/big"
 	"net"
 	"os"
 	"runtime"
@@ -28,7 +32,6 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
-	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -326,12 +329,28 @@ func TestLinksOverTLS(t *testing.T) {
 	}
 }
 
-// certificate returns a certificate for the name "peer", and a pool with its authority.
+// certificate returns a self-signed certificate for the name "peer".
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	a, p := mtlstest.NewAuthority(t), mtlstest.NewPair(t)
-	a.Issue(t, p, "peer")
-	return p.Load(t), a.Pool()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"peer"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
 // TestStopJustBeforeAResetIsTheReason: even if the Stop and the RESET arrive in one segment.
