@@ -25,15 +25,16 @@ const (
 type events struct {
 	m         *message
 	lines     call.Lines
-	signature string    // of thinking blocks
-	open      blockKind // the kind of the open block
-	index     int       // of the open block, or of the next one
-	call      uint32    // the number of the call of the open block, if it is a tool_use block
-	called    bool      // the answer has a tool call
-	space     []byte    // white space before a text block; the model's context bounds it
+	started   *llmv1.Started // until message_start is written
+	signature string         // of thinking blocks
+	open      blockKind      // the kind of the open block
+	index     int            // of the open block, or of the next one
+	call      uint32         // the number of the call of the open block, if it is a tool_use block
+	called    bool           // the answer has a tool call
+	space     []byte         // white space before a text block; the model's context bounds it
 }
 
-// events encodes the answer as the events message_start; for each block content_block_start,
+// events encodes the answer as the events message_start, with the first piece; for each block content_block_start,
 // content_block_delta and content_block_stop; message_delta; message_stop.
 func (m *message) events() call.Writer {
 	e := &events{m: m}
@@ -41,10 +42,12 @@ func (m *message) events() call.Writer {
 		e.lines = lines
 		switch item := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
-			e.start(item.Started)
+			e.started, e.signature = item.Started, signatureOf(item.Started)
 		case *chatv1.GenerateResponse_Delta:
+			e.start(item.Delta.GetCachedTokens())
 			e.delta(item.Delta)
 		case *chatv1.GenerateResponse_End:
+			e.start(item.End.GetUsage().GetCachedTokens())
 			if len(e.space) > 0 && !e.called { // otherwise the answer is more than white space
 				e.into(text)
 				e.piece(`{"type":"text_delta","text":`, string(e.space))
@@ -55,10 +58,17 @@ func (m *message) events() call.Writer {
 	}
 }
 
-func (e *events) start(s *llmv1.Started) {
-	e.signature = signatureOf(s)
+// start begins the message, unless it has begun. It comes with the first piece of the answer: by then
+// an engine may have told how many tokens of the prompt it found in its KV cache, and the time of the
+// first event is that of the first token.
+func (e *events) start(cached uint32) {
+	s := e.started
+	if s == nil {
+		return
+	}
+	e.started = nil
 	b := append(e.lines.BeginEvent("message_start"), `{"type":"message_start","message":`...)
-	b = append(b, marshal(e.m.newAnswer(s, &llmv1.Usage{PromptTokens: s.GetPromptTokens()}))...)
+	b = append(b, marshal(e.m.newAnswer(s, &llmv1.Usage{PromptTokens: s.GetPromptTokens(), CachedTokens: cached}))...)
 	e.lines.End(append(b, '}'))
 }
 

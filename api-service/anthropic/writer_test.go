@@ -219,6 +219,29 @@ func TestLongPromptHasTheWordsOfAnthropic(t *testing.T) {
 	}
 }
 
+// TestTheStartOfAMessageTellsItsCachedTokens: the message begins with the first piece of the answer,
+// when the engine has told them, or with its end.
+func TestTheStartOfAMessageTellsItsCachedTokens(t *testing.T) {
+	for name, first := range map[string]*chatv1.GenerateResponse{
+		"with a piece": calltest.Delta(&chatv1.Delta{Text: "x", CachedTokens: new(uint32(5))}),
+		"with the end": calltest.End(&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 5}}),
+	} {
+		lines := sse.Encoder{Identity: true}
+		write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()
+		write(begin, &lines)
+		if _, size := lines.Take(); size > 0 {
+			t.Errorf("%s: the message has begun before its answer", name)
+		}
+		lines.Release()
+		write(first, &lines)
+		write(calltest.Delta(&chatv1.Delta{Text: "y", CachedTokens: new(uint32(5))}), &lines) // of another worker
+		const want = `"usage":{"input_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":5,"output_tokens":0,"service_tier":"standard"}}`
+		if got, _ := lines.Take(); strings.Count(string(got), "event: message_start") != 1 || !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // TestEveryVersionIsServed: an unknown version is answered as a known one, and named.
 func TestEveryVersionIsServed(t *testing.T) {
 	for version, c := range map[string]struct {

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -66,13 +68,13 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 		"part":      {"start m say one hold x", `"content":"one"`, chatRoute},
 		"tool_call": {"start m call {} hold x", `"arguments":"{}"`, chatRoute},
 
-		"nothing of a message":   {"start m hold x", "message_start", messagesRoute},
+		"nothing of a message":   {"start m hold x", "event: ping", messagesRoute}, // the first piece begins the message
 		"part of a message":      {"start m call [ hold x", `input_json_delta`, messagesRoute},
 		"tool_call of a message": {"start m call {} hold x", `input_json_delta`, messagesRoute},
 	} {
 		t.Run(want, func(t *testing.T) {
 			var log logtest.Log
-			url, chat := startLogging(t, &log, nil)
+			url, chat := startLogging(t, &log, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
 			path, body := test.route(test.script)
 			leave := readUntil(t, url, path, "s", body, test.until, 1)
 			leave()

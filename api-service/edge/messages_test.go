@@ -154,7 +154,7 @@ func TestASilentMessageIsPinged(t *testing.T) {
 	for script, c := range map[string]struct {
 		headersAfter time.Duration
 		want         []string
-	}{"wait 1h": {soon, []string{"ping", "ping"}}, "start m wait 1h": {time.Hour, []string{"message_start", "ping"}}} {
+	}{"wait 1h": {soon, []string{"ping", "ping"}}, "start m say x wait 1h": {time.Hour, []string{"message_start", "content_block_start", "content_block_delta", "ping"}}} {
 		want := c.want
 		url, _ := start(t, func(conf *edge.Config) { conf.HeadersAfter, conf.KeepAlive = c.headersAfter, soon })
 		resp := ask(t, http.MethodPost, url+"/v1/messages", messages(script, `,"stream":true`))

@@ -26,7 +26,8 @@ type delta struct {
 	logprobs        []*chatv1.TokenLogprob
 	calls           []*chatv1.ToolCallDelta
 	remainder       bool
-	byLogprobs      bool // tokens and ids do not include the tokens of logprobs
+	cached          *uint32 // tokens of the prompt; nil after the first message
+	byLogprobs      bool    // tokens and ids do not include the tokens of logprobs
 
 	reuse bool     // messages are used again
 	last  *message // valid until recycle; nil without reuse
@@ -80,7 +81,7 @@ func (d *delta) message() *chatv1.GenerateResponse {
 		}
 	}
 	m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = slices.Clip(d.ids), d.logprobs, d.calls
-	m.delta.Remainder = d.remainder
+	m.delta.Remainder, m.delta.CachedTokens = d.remainder, d.cached
 	m.oneof.Delta = &m.delta
 	m.resp.Message = &m.oneof
 	*d = delta{byLogprobs: d.byLogprobs, reuse: d.reuse, last: d.last}

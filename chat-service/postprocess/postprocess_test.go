@@ -51,6 +51,18 @@ func TestTokensAfterTheStopStringAreNotCounted(t *testing.T) {
 	}
 }
 
+func TestTheFirstDeltaTellsTheCachedTokens(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok, Reuse: true})
+	for i, cached := range []*uint32{new(uint32(0)), nil} {
+		out, _ := p.Tokens(&workerv1.Tokens{Ids: tok.Encode(" three", false), CachedTokens: cached})
+		if got := out.GetDelta().CachedTokens; (got == nil) != (cached == nil) {
+			t.Errorf("delta %d: %v", i, got)
+		}
+		p.Sent()
+	}
+}
+
 func TestReplayedTokensHaveIDsButAreNotCounted(t *testing.T) {
 	tok := tiny(t)
 	p := postprocess.New(postprocess.Options{Tokenizer: tok, TellIDs: true})

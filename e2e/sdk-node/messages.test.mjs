@@ -99,7 +99,7 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
     });
     await refused(ask(short, { temperature: 2 }), BadRequestError, 'invalid_request_error', 'temperature');
     await refused(ask([{ type: 'image', source: { type: 'url', url: 'https://example.com/a.png' } }]), BadRequestError, 'invalid_request_error', 'messages');
-    await refused(ask(short, { tools: [{ type: 'web_search_20250305', name: 'web_search' }] }), BadRequestError, 'invalid_request_error', 'tools[0].type');
+    await refused(ask(short, { thread: { type: 'create' } }), BadRequestError, 'invalid_request_error', 'thread');
     await refused(ask(short, { model: 'gpt-4o' }), NotFoundError, 'not_found_error', 'model');
     await refused(ask('word '.repeat(5000), { max_tokens: 5000 }), BadRequestError, 'invalid_request_error', 'messages');
   });

@@ -207,6 +207,8 @@ struct Delta {
   // In a continued stream it may become part of a stop string or a tool call, so another
   // chat-service must not count it as answered.
   13: bool remainder
+  // The future usage.cached_tokens of the choice, in its first piece if the engine knows it by then.
+  14: optional i64 cached_tokens
 }
 
 // TokenLogprob is a token and its log-probability.

@@ -720,14 +720,15 @@ var fieldIDToName_GenerateRequest = map[int16]string{
 }
 
 type Delta struct {
-	Text      string           `thrift:"text,1" frugal:"1,default,string" json:"text"`
-	Tokens    int64            `thrift:"tokens,2" frugal:"2,default,i64" json:"tokens"`
-	Choice    int64            `thrift:"choice,3" frugal:"3,default,i64" json:"choice"`
-	Logprobs  []*TokenLogprob  `thrift:"logprobs,4" frugal:"4,default,list<TokenLogprob>" json:"logprobs"`
-	Reasoning string           `thrift:"reasoning,10" frugal:"10,default,string" json:"reasoning"`
-	ToolCalls []*ToolCallDelta `thrift:"tool_calls,11" frugal:"11,default,list<ToolCallDelta>" json:"tool_calls"`
-	Ids       []int64          `thrift:"ids,12" frugal:"12,default,list<i64>" json:"ids"`
-	Remainder bool             `thrift:"remainder,13" frugal:"13,default,bool" json:"remainder"`
+	Text         string           `thrift:"text,1" frugal:"1,default,string" json:"text"`
+	Tokens       int64            `thrift:"tokens,2" frugal:"2,default,i64" json:"tokens"`
+	Choice       int64            `thrift:"choice,3" frugal:"3,default,i64" json:"choice"`
+	Logprobs     []*TokenLogprob  `thrift:"logprobs,4" frugal:"4,default,list<TokenLogprob>" json:"logprobs"`
+	Reasoning    string           `thrift:"reasoning,10" frugal:"10,default,string" json:"reasoning"`
+	ToolCalls    []*ToolCallDelta `thrift:"tool_calls,11" frugal:"11,default,list<ToolCallDelta>" json:"tool_calls"`
+	Ids          []int64          `thrift:"ids,12" frugal:"12,default,list<i64>" json:"ids"`
+	Remainder    bool             `thrift:"remainder,13" frugal:"13,default,bool" json:"remainder"`
+	CachedTokens *int64           `thrift:"cached_tokens,14,optional" frugal:"14,optional,i64" json:"cached_tokens,omitempty"`
 }
 
 func NewDelta() *Delta {
@@ -769,6 +770,19 @@ func (p *Delta) GetRemainder() (v bool) {
 	return p.Remainder
 }
 
+var Delta_CachedTokens_DEFAULT int64
+
+func (p *Delta) GetCachedTokens() (v int64) {
+	if !p.IsSetCachedTokens() {
+		return Delta_CachedTokens_DEFAULT
+	}
+	return *p.CachedTokens
+}
+
+func (p *Delta) IsSetCachedTokens() bool {
+	return p.CachedTokens != nil
+}
+
 func (p *Delta) String() string {
 	if p == nil {
 		return "<nil>"
@@ -785,6 +799,7 @@ var fieldIDToName_Delta = map[int16]string{
 	11: "tool_calls",
 	12: "ids",
 	13: "remainder",
+	14: "cached_tokens",
 }
 
 type TokenLogprob struct {

@@ -43,7 +43,7 @@ var tokenMessages = []*workerv1.GenerateResponse{
 var deltaMessages = []*chatv1.GenerateResponse{
 	delta(&chatv1.Delta{Text: " token", Tokens: 1}), delta(&chatv1.Delta{Text: "안녕", Tokens: 3, Choice: 300, Ids: []uint32{5, 70000, 9}}),
 	delta(&chatv1.Delta{Reasoning: "hm", Tokens: 1}), delta(&chatv1.Delta{Text: "a", Reasoning: "b", Tokens: 2}), delta(&chatv1.Delta{}),
-	delta(&chatv1.Delta{Text: "rest", Tokens: 1, Remainder: true}), delta(&chatv1.Delta{Ids: []uint32{1}}),
+	delta(&chatv1.Delta{Text: "rest", Tokens: 1, Remainder: true}), delta(&chatv1.Delta{Text: "first", Tokens: 1, CachedTokens: new(uint32(0))}), delta(&chatv1.Delta{Ids: []uint32{1}}),
 	delta(&chatv1.Delta{Text: "x", Logprobs: []*chatv1.TokenLogprob{{Token: "x", Logprob: -1}}}),
 	delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "c", Name: "f"}}}), delta(&chatv1.Delta{Text: strings.Repeat("long", 1000), Tokens: 9}),
 	end(), {},

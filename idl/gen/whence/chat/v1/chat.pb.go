@@ -1051,7 +1051,9 @@ type Delta struct {
 	// If ChatRequest.tell_ids is set: this piece was held back, and is sent because the stream fails.
 	// In a continued stream it may become part of a stop string or a tool call, so another
 	// chat-service must not count it as answered.
-	Remainder     bool `protobuf:"varint,13,opt,name=remainder,proto3" json:"remainder,omitempty"`
+	Remainder bool `protobuf:"varint,13,opt,name=remainder,proto3" json:"remainder,omitempty"`
+	// The future usage.cached_tokens of the choice, in its first piece if the engine knows it by then.
+	CachedTokens  *uint32 `protobuf:"varint,14,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1140,6 +1142,13 @@ func (x *Delta) GetRemainder() bool {
 		return x.Remainder
 	}
 	return false
+}
+
+func (x *Delta) GetCachedTokens() uint32 {
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
+	}
+	return 0
 }
 
 // TokenLogprob is a token and its log-probability.
@@ -3417,7 +3426,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\x97\x02\n" +
+	"\amessage\"\xd3\x02\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x16\n" +
@@ -3428,7 +3437,9 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\v \x03(\v2\x1d.whence.chat.v1.ToolCallDeltaR\ttoolCalls\x12\x10\n" +
 	"\x03ids\x18\f \x03(\rR\x03ids\x12\x1c\n" +
-	"\tremainder\x18\r \x01(\bR\tremainderJ\x04\b\x05\x10\n" +
+	"\tremainder\x18\r \x01(\bR\tremainder\x12(\n" +
+	"\rcached_tokens\x18\x0e \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
+	"\x0e_cached_tokensJ\x04\b\x05\x10\n" +
 	"\"\x94\x01\n" +
 	"\fTokenLogprob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
@@ -3785,6 +3796,7 @@ func file_whence_chat_v1_chat_proto_init() {
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
+	file_whence_chat_v1_chat_proto_msgTypes[10].OneofWrappers = []any{}
 	file_whence_chat_v1_chat_proto_msgTypes[12].OneofWrappers = []any{}
 	file_whence_chat_v1_chat_proto_msgTypes[14].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
