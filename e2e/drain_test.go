@@ -71,21 +71,6 @@ func TestDrainingProcessFinishesItsStreamsAndAcceptsNoMore(t *testing.T) {
 	})
 }
 
-// TestStreamsThatOutlastTheDrainEndWithAnError covers one process. TestWhodunit covers several.
-func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
-	eachVictim(t, victims[:1], flags{all: []string{"--drain", "100ms"}, worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
-		running := w.open(t, greedy(long)).begun(t)
-		p := w.processes[v.service]
-		p.terminate(t)
-		e := running.failed(t)
-		if e.reason() != "draining" || !slices.Equal(e.Path, v.path) {
-			t.Errorf("the client reads reason %q, path %v, message %q; want draining, %v", e.reason(), e.Path, e.Message, v.path)
-		}
-		p.exit(t)
-		w.drained(t, running.id, v)
-	})
-}
-
 // drained checks that every hop logged that a stream ended because of the victim's drain: hops
 // before the victim get an error, hops after it a stop. A hop after it that shuts down in the same
 // process may end the stream itself, if the machine is so busy that the stop comes later.

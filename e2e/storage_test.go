@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
@@ -106,52 +105,4 @@ func TestOpenAIGoUsesStoredResponses(t *testing.T) {
 		}
 		w.idle(t)
 	})
-}
-
-// sdkOf returns a client of one replica.
-func (s *scene) sdkOf(hop string) openai.Client {
-	return openai.NewClient(option.WithBaseURL("http://"+s.addrs[hop]+"/v1"), option.WithAPIKey("unused"), option.WithMaxRetries(0))
-}
-
-// behindAtOnce returns the request of behind in the foreground.
-func behindAtOnce(input string, tokens int64) responses.ResponseNewParams {
-	p := behind(input, tokens)
-	p.Background = param.NewOpt(false)
-	return p
-}
-
-func TestStoredResponseIsServedByTheOtherReplica(t *testing.T) {
-	t.Parallel()
-	s, _ := replicas(t, "40")
-	here, there := s.sdkOf(api0), s.sdkOf(api1)
-	live := wholeResponse(t, &here, behind(long, 900))
-	if got, err := there.Responses.Get(t.Context(), live.ID, responses.ResponseGetParams{}); err != nil || got.Status != responses.ResponseStatusInProgress {
-		t.Fatalf("%v: %s", err, got.RawJSON())
-	}
-	cancelled, err := there.Responses.Cancel(t.Context(), live.ID)
-	if err != nil || cancelled.Status != responses.ResponseStatusCancelled {
-		t.Fatalf("%v: %s", err, cancelled.RawJSON())
-	}
-	if got := awaitResponse(t, &here, live.ID); got.RawJSON() != cancelled.RawJSON() {
-		t.Errorf("here %s, there %s", got.RawJSON(), cancelled.RawJSON())
-	}
-	next := behindAtOnce(short, 200)
-	next.PreviousResponseID = param.NewOpt(live.ID)
-	got := wholeResponse(t, &there, next)
-	if got.Status != responses.ResponseStatusCompleted {
-		t.Errorf("%s", got.RawJSON())
-	}
-	next.PreviousResponseID = param.NewOpt(got.ID) // its ending may not be in Redis yet
-	if got := wholeResponse(t, &here, next); got.Status != responses.ResponseStatusCompleted {
-		t.Errorf("%s", got.RawJSON())
-	}
-	if err := there.Responses.Delete(t.Context(), live.ID); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]*openai.Client{"here": &here, "there": &there} {
-		_, err := c.Responses.Get(t.Context(), live.ID, responses.ResponseGetParams{})
-		if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != http.StatusNotFound {
-			t.Errorf("%s, a deleted response: %v", name, err)
-		}
-	}
 }

@@ -64,23 +64,6 @@ func TestPausedApiServiceInjectsNothing(t *testing.T) {
 	}
 }
 
-// TestStreamIsStoppedWhileNoApiServiceRunsIt: the client sends the DELETE to another replica before
-// that replica has noticed the death of the stream's api-service.
-func TestStreamIsStoppedWhileNoApiServiceRunsIt(t *testing.T) {
-	t.Parallel()
-	s, _ := replicas(t, "40")
-	m := s.makeStream(t, greedy(long, "max_tokens", 200))
-	there := m.read(t, s.addrs[api1]).begun()
-	s.id = m.ID
-	s.procs[api0].kill(t)
-	polltest.Eventually(t, "the hops below have stopped", func() bool { return s.logged(work) != "" && s.logged(chatService) != "" })
-	s.cancel(t, s.addrs[api1], m.ID)
-	there.rest()
-	if got := there.err.statement(); !strings.HasPrefix(string(got), "user_stop: client > api-service/1") {
-		t.Error("the reader got", got)
-	}
-}
-
 // TestDrainingApiServiceHandsItsStreamsOver: streams that last longer than the drain continue on
 // the other replica.
 func TestDrainingApiServiceHandsItsStreamsOver(t *testing.T) {
