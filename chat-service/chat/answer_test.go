@@ -254,6 +254,35 @@ func TestGuidedAnswerBeginsAfterTheReasoning(t *testing.T) {
 	}
 }
 
+// A model with channels reasons and calls before the channel of its answer. A forced call begins at once.
+func TestGuideOfChannels(t *testing.T) {
+	m := modelWith(t, "{{ tools }}{{ messages[0].content }}<|channel|>", false)
+	form := &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
+	forced := tooled("x")
+	forced.ToolChoice, forced.Sampling = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED, Name: "get_time"}, form
+	offered, alone := tooled("x"), user("x")
+	offered.Sampling, alone.Sampling = form, form
+	for name, c := range map[string]struct {
+		req          *chatv1.ChatRequest
+		free, before string
+	}{
+		"a form": {alone, "<|channel|>final<|message|>", ""}, "a form and tools": {offered, "<|channel|>final<|message|>", ""},
+		"a call": {forced, "", " to=functions.get_time<|channel|>commentary json<|message|>"},
+	} {
+		p := &parrot{ids: []uint32{1}}
+		if _, _, err := readWhole(t, chat.New(m, p.generate), c.req); err != nil {
+			t.Fatal(name, err)
+		}
+		if got := p.asked.Load().GetSampling().GetGuide(); got.GetFreeUntil() != c.free || len(got.GetForms()) != 1 || got.GetForms()[0].GetBefore() != c.before {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	p := &parrot{ids: m.Tokenizer.Encode(` to=functions.get_time<|channel|>commentary json<|message|>{"a":1}<|call|>`, false)}
+	if a, _, err := readWhole(t, chat.New(m, p.generate), forced); err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a":1}` || a.Text() != "" {
+		t.Errorf("the forced call is not read: %q %v %v", a.Text(), a.Calls(), err)
+	}
+}
+
 func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 	m := model(t)
 	without := model(t)
@@ -261,7 +290,6 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	silent := modelWith(t, "{{ messages[0].content }}", false)
-	harmony := modelWith(t, "{{ tools }}<|channel|>", false)
 	required := tooled("x")
 	required.ToolChoice = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
 	nobody := proto.CloneOf(required)
@@ -273,11 +301,10 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 		req   *chatv1.ChatRequest
 		param string
 	}{
-		"no format":            {without, tooled("x"), "tools"},
-		"a template without":   {silent, tooled("x"), "tools"},
-		"an unknown tool":      {m, nobody, "tool_choice"},
-		"no tools":             {m, noTools, "tool_choice"},
-		"calls without a form": {harmony, required, "tool_choice"},
+		"no format":          {without, tooled("x"), "tools"},
+		"a template without": {silent, tooled("x"), "tools"},
+		"an unknown tool":    {m, nobody, "tool_choice"},
+		"no tools":           {m, noTools, "tool_choice"},
 	} {
 		p := &parrot{ids: []uint32{1}}
 		_, _, err := readWhole(t, chat.New(c.model, p.generate), c.req)

@@ -17,7 +17,8 @@ const anyArguments = `{"type":"object"}`
 
 // guide returns the request's sampling with a guide for the allowed forms of the answer: a tool
 // call if the request requires one, because a requested form is for text; otherwise the requested
-// form, or also a tool call if the request has tools.
+// form, or also a tool call if the request has tools. Reasoning may precede the form, and so may the
+// calls of a format that marks the answer.
 func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
@@ -30,6 +31,12 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	}
 	if sampling.Guide == nil || required {
 		sampling.Guide = &llmv1.Guide{}
+	}
+	if !required && p.calls() && m.Markup.Calls.Answer != "" {
+		if sampling.Guide.GetFreeUntil() == "" {
+			sampling.Guide.FreeUntil = m.Markup.Calls.Answer
+		}
+		return sampling, nil
 	}
 	calls, err := m.calls(p, required)
 	if err != nil {
@@ -57,13 +64,7 @@ func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error)
 		if required && name != "" && tool.GetName() != name {
 			continue
 		}
-		before, after, ok := m.Markup.Calls.Around(tool.GetName())
-		if !ok {
-			if required {
-				return nil, streamerr.InvalidParam("tool_choice", "tool calls in the format of this model (%s) cannot be required", m.Markup.Calls.Name)
-			}
-			return nil, nil
-		}
+		before, after := m.Markup.Calls.Around(tool.GetName())
 		schema := prompt.Clean(tool.GetParameters())
 		if schema == "" {
 			schema = anyArguments

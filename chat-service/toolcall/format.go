@@ -13,6 +13,9 @@ type Format struct {
 	Markers []string
 	// Thinks means that the parser also separates reasoning.
 	Thinks bool
+	// Answer is the text that precedes the answer proper. Reasoning and calls stand before it. It is ""
+	// if the answer is all that is not marked.
+	Answer string
 
 	begin  state
 	detect []string // texts that the chat template of a model with this format contains, all of them
@@ -25,7 +28,11 @@ var (
 	// Harmony is the format of GPT-OSS: the whole answer consists of channels.
 	Harmony = &Format{
 		Name: "harmony", Markers: harmonyMarkers, Thinks: true, begin: harmonyBegin, id: longID,
+		Answer: harmonyChannel + "final" + harmonyMessage,
 		detect: []string{"<|channel|>"},
+		around: func(tool string) (string, string) {
+			return " to=" + harmonyTools + tool + harmonyChannel + "commentary json" + harmonyMessage, "<|call|>"
+		},
 	}
 	// Hermes is the format of NousResearch's models and of Qwen: JSON in tags. Qwen3-Coder writes
 	// XML in the same tags.
@@ -88,15 +95,8 @@ next:
 	return nil
 }
 
-// Around returns the text before and after the arguments of a call. ok is false if calls of the
-// format have no such form.
-func (f *Format) Around(tool string) (before, after string, ok bool) {
-	if f.around == nil {
-		return "", "", false
-	}
-	before, after = f.around(tool)
-	return before, after, true
-}
+// Around returns the text before and after the arguments of a call.
+func (f *Format) Around(tool string) (before, after string) { return f.around(tool) }
 
 // NewID returns an id for a call that the format's templates accept.
 func (f *Format) NewID() string { return f.id() }

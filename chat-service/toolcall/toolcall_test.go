@@ -291,10 +291,7 @@ func TestFormatsAreDetectedAndNamed(t *testing.T) {
 
 func TestFormsAroundArgumentsAreReadAsCalls(t *testing.T) {
 	for _, f := range formats {
-		before, after, ok := f.Around("get_weather")
-		if !ok {
-			continue
-		}
+		before, after := f.Around("get_weather")
 		got := read(t, f, before+`{"a": "b"}`+after, func() int { return 3 })
 		if want := (answer{calls: calls("get_weather", `{"a": "b"}`)}); got.String() != want.String() {
 			t.Errorf("%s: %v", f.Name, got)
