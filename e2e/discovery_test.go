@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/lab"
 )
@@ -100,4 +102,32 @@ func TestWorkersAreDiscoveredByEtcd(t *testing.T) {
 	first.terminate(t)
 	t.Log("a worker that drains is gone after", found("the one that drains is not used", "llm-worker/3"))
 	w.works(t)
+}
+
+// TestOnlyWorkerKeepsItsStreamsWithoutItsLease: somebody revokes the lease of the only worker,
+// again and again. No request is refused, because the worker answers its probes.
+func TestOnlyWorkerKeepsItsStreamsWithoutItsLease(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t)
+	w := above(t, "", "--worker", server.workers())
+	worker := startWorker(t, "llm-worker/1", model, "--register", server.workers())
+	worker.logged(t, "that it is registered", func(r record) bool { return r.Msg == "registered" })
+	w.ready(t)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Split(server.url, "/")[2]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 3 {
+		leases, err := client.Leases(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range leases.Leases {
+			_, _ = client.Revoke(t.Context(), lease.ID) // the worker may have a new one
+		}
+		for range 20 {
+			w.answer(t, greedy("Hi.", "max_tokens", 1))
+		}
+	}
 }

@@ -99,7 +99,7 @@ func TestEndlessPartsAreBounded(t *testing.T) {
 	})
 	api, chat := w.processes[apiService], w.processes[chatService]
 	pair, roots := newCertificate(t)
-	front := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key, "--read-timeout", "5s"})
+	front := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.Cert, "--tls-key", pair.Key, "--read-timeout", "5s"})
 	anyone, clients := endlessParts()
 	symbols := map[string]endless{"symbols": {begin: "POST /debug/pprof/symbol HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", part: "10000\r\n" + strings.Repeat("0x400000+", 1<<16/9) + strings.Repeat("+", 1<<16%9) + "\r\n"}}
 	over := tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}

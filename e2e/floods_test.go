@@ -239,7 +239,7 @@ func TestFloodsEndWithTheirConnection(t *testing.T) {
 	limited := []string{"--max-calls-per-connection", "1000"}
 	w := run(t, separate, flags{chat: limited, worker: append([]string{"--pace", "40"}, limited...)})
 	pair, roots := newCertificate(t)
-	front := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key})
+	front := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.Cert, "--tls-key", pair.Key})
 	want := w.answer(t, greedy(short))
 	for process, p := range map[*process]port{
 		w.processes[chatService]: {addr: w.chat, scheme: "http", method: chatv1.Chat_Models_FullMethodName},

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/internal/tier"
 )
@@ -52,7 +51,10 @@ var h2specFailures = []string{
 // fails. The others end without a timeout, so the timeout can be long.
 func TestHTTP2OfTheGRPCPorts(t *testing.T) {
 	tier.Full(t)
-	tool := h2specPath(t)
+	tool, err := buildTool(t.TempDir(), "github.com/summerwind/h2spec/cmd/h2spec")
+	if err != nil {
+		missing(t, "h2spec cannot be built: %v", err)
+	}
 	w := run(t, separate, flags{})
 	var cases []string
 	for _, s := range h2specCases {
@@ -111,17 +113,4 @@ func h2specPassed(t *testing.T, report string) (passed int) {
 		}
 	}
 	return passed
-}
-
-// h2specPath builds the h2spec of scripts/tools, and returns its path.
-func h2specPath(t *testing.T) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	path := filepath.Join(t.TempDir(), "h2spec")
-	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "scripts", "tools"), "build", "-o", path, "github.com/summerwind/h2spec/cmd/h2spec")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		missing(t, "h2spec cannot be built: %v: %v\n%s", cmd, err, out)
-	}
-	return path
 }

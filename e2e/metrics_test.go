@@ -279,3 +279,25 @@ func (w *whence) leaveStreams(t *testing.T, done, stopped tally) {
 	wants = append(wants, want{"whence_stream_endings_total", []string{"hop=llm-worker/0"}, done.streams + stopped.streams + len(ids)})
 	w.shows(t, wants...)
 }
+
+// measured makes every service answer scrapes.
+var measured = []string{"--metrics-listen", "127.0.0.1:0"}
+
+// scrape asks every process once.
+func (w *whence) scrape(t *testing.T) (all lab.Samples) {
+	t.Helper()
+	for _, p := range w.all() {
+		all = all.Plus(p.scrape(t))
+	}
+	return all
+}
+
+// scrape asks one process.
+func (p *process) scrape(t *testing.T) lab.Samples {
+	t.Helper()
+	samples, err := p.Scrape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return samples
+}

@@ -58,11 +58,7 @@ func TestMutualTLSBetweenServices(t *testing.T) {
 // the service accepts.
 func (w *whence) refuseStops(t *testing.T, id, service, addr string, known, stranger mtlstest.Pair) {
 	t.Helper()
-	cert, err := tls.LoadX509KeyPair(stranger.Cert, stranger.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true} //nolint:gosec // the caller is the attacker
+	named := &tls.Config{Certificates: []tls.Certificate{stranger.Load(t)}, InsecureSkipVerify: true} //nolint:gosec // the caller is the attacker
 	over, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(named)))
 	if err != nil {
 		t.Fatal(err)
@@ -96,11 +92,7 @@ func (w *whence) refuseStops(t *testing.T, id, service, addr string, known, stra
 // with the certificate of a caller that it accepts.
 func linkAddress(t *testing.T, addr string, caller mtlstest.Pair) string {
 	t.Helper()
-	cert, err := tls.LoadX509KeyPair(caller.Cert, caller.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true} //nolint:gosec // the service is not under test here
+	config := &tls.Config{Certificates: []tls.Certificate{caller.Load(t)}, InsecureSkipVerify: true} //nolint:gosec // the service is not under test here
 	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	if err != nil {
 		t.Fatal(err)

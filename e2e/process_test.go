@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -188,4 +190,50 @@ func must(t *testing.T) func(value string, err error) string {
 		}
 		return value
 	}
+}
+
+// A record is one line of a service's log.
+type record = lab.Record
+
+// ended returns what a hop logged about the end of a stream.
+func (w *whence) ended(t *testing.T, hop, stream string) record {
+	t.Helper()
+	return w.processes[lab.ServiceOf(hop)].logged(t, fmt.Sprintf("how stream %s ended on %s", stream, hop), func(r record) bool {
+		return r.Msg == "stream ended" && r.Stream == stream && r.Hop == hop
+	})
+}
+
+// hops lists all hops in the order of requests.
+var hops = []string{"api-service", "chat-service", "llm-worker/0"}
+
+// clientGone checks that every hop logged that the client left, with the path of the ending.
+func (w *whence) clientGone(t *testing.T, stream string) {
+	t.Helper()
+	path := "client"
+	for _, hop := range hops {
+		path += " > " + hop
+		got := w.ended(t, hop, stream)
+		if got.Reason != "client_gone" || got.Origin != "client" || got.Path != path {
+			t.Errorf("%s logged reason %s, origin %s, path %q; want client_gone, client, %q", hop, got.Reason, got.Origin, got.Path, path)
+		}
+	}
+}
+
+// missing ends a test that cannot run here: the test is skipped, or fails with CI=true.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// tool returns the path of the first command of names that is installed.
+func tool(t *testing.T, names ...string) string {
+	t.Helper()
+	path, err := lab.Tool(names...)
+	if err != nil {
+		missing(t, "%v", err)
+	}
+	return path
 }

@@ -89,7 +89,7 @@ func caddyTLS(t *testing.T, w *whence) *whence {
 	t.Helper()
 	addr := freeAddr(t)
 	pair, roots := newCertificate(t)
-	caddy(t, w.api, "https://"+addr, fmt.Sprintf("tls %s %s", pair.cert, pair.key))
+	caddy(t, w.api, "https://"+addr, fmt.Sprintf("tls %s %s", pair.Cert, pair.Key))
 	return w.secured(t, addr, roots, true)
 }
 

@@ -1,68 +1,31 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/whence-dev/whence/internal/polltest"
+	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 )
 
-// A certificate is stored in files.
-type certificate struct {
-	cert, key string // files
-	serial    int64
-}
-
 // newCertificate issues a certificate for loopback, and returns the roots of its clients.
-func newCertificate(t *testing.T) (*certificate, *x509.CertPool) {
+func newCertificate(t *testing.T) (mtlstest.Pair, *x509.CertPool) {
 	t.Helper()
-	dir := t.TempDir()
-	c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	return c, c.issue(t)
+	p := mtlstest.NewPair(t)
+	return p, issue(t, p)
 }
 
-// issue writes a new certificate for loopback to the files.
-func (c *certificate) issue(t *testing.T) *x509.CertPool {
+// issue writes a certificate of a new authority to files, and returns the roots of its clients.
+func issue(t *testing.T, p mtlstest.Pair) *x509.CertPool {
 	t.Helper()
-	c.serial++
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(c.serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{c.cert: {Type: "CERTIFICATE", Bytes: der}, c.key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	return pool
+	a := mtlstest.NewAuthority(t)
+	a.Issue(t, p)
+	return a.Pool()
 }
 
 // secured returns w through an api-service with TLS.
@@ -81,7 +44,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "200"}})
 	pair, roots := newCertificate(t)
-	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/tls", "--tls-cert", pair.cert, "--tls-key", pair.key})
+	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/tls", "--tls-cert", pair.Cert, "--tls-key", pair.Key})
 	api := p.listening(t)
 	want := w.answer(t, greedy(short))
 	for _, h2 := range []bool{false, true} {
@@ -117,7 +80,7 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 		}
 	}
 
-	renewed := pair.issue(t)
+	renewed := issue(t, pair)
 	polltest.Eventually(t, "the new certificate is served", func() bool {
 		resp, err := w.secured(t, api, renewed, true).http.Get(fmt.Sprintf("https://%s/healthz", api))
 		if err != nil {
@@ -138,7 +101,7 @@ func TestKilledEdgeBehindTLSNeverLooksLikeAnEnd(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{worker: []string{"--pace", "40"}})
 	pair, roots := newCertificate(t)
-	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key})
+	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.Cert, "--tls-key", pair.Key})
 	s := w.secured(t, p.listening(t), roots, true)
 	l := s.open(t, greedy(long)).begun(t)
 	p.kill(t)
@@ -159,7 +122,7 @@ func TestTheWholePathServesTLS(t *testing.T) {
 	t.Parallel()
 	pair, roots := newCertificate(t)
 	p := service(t, "whence", "127.0.0.1:0", []string{
-		"--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--pace", "40", "--tls-cert", pair.cert, "--tls-key", pair.key,
+		"--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--pace", "40", "--tls-cert", pair.Cert, "--tls-key", pair.Key,
 	})
 	w := &whence{topology: allInOne, processes: map[string]*process{apiService: p, chatService: p, llmWorker: p}}
 	w = w.secured(t, p.listening(t), roots, true)
@@ -174,7 +137,7 @@ func TestTheWholePathServesTLS(t *testing.T) {
 	l.close()
 	w.clientGone(t, l.id)
 
-	out, errs, status := output(t, "whence", "serve", "--tls-cert", pair.cert)
+	out, errs, status := output(t, "whence", "serve", "--tls-cert", pair.Cert)
 	if status != 2 || !strings.Contains(errs, "--tls-cert and --tls-key must be given together") {
 		t.Errorf("a certificate without its key: status %d, %s%s", status, out, errs)
 	}

@@ -2,16 +2,12 @@ package link_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math/big"
 	"net"
 	"os"
 	"runtime"
@@ -32,6 +28,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/mtls/mtlstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -329,28 +326,12 @@ func TestLinksOverTLS(t *testing.T) {
 	}
 }
 
-// certificate returns a self-signed certificate for the name "peer".
+// certificate returns a certificate for the name "peer", and a pool with its authority.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"peer"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+	a, p := mtlstest.NewAuthority(t), mtlstest.NewPair(t)
+	a.Issue(t, p, "peer")
+	return p.Load(t), a.Pool()
 }
 
 // TestStopJustBeforeAResetIsTheReason: even if the Stop and the RESET arrive in one segment.

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
@@ -50,6 +51,13 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
+// Pool returns a pool with the authority's certificate.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
 // A Pair names the PEM files of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
@@ -58,6 +66,16 @@ func NewPair(t *testing.T) Pair {
 	t.Helper()
 	dir := t.TempDir()
 	return Pair{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+}
+
+// Load reads the files.
+func (p Pair) Load(t *testing.T) tls.Certificate {
+	t.Helper()
+	cert, err := tls.LoadX509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }
 
 // Issue writes a new certificate for loopback, with names, to the files of p. A name with "://" is
