@@ -13,6 +13,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/command/bench"
 	"github.com/whence-dev/whence/command/keys"
+	"github.com/whence-dev/whence/command/models"
 	"github.com/whence-dev/whence/command/run"
 	"github.com/whence-dev/whence/command/streams"
 	watch "github.com/whence-dev/whence/command/top"
@@ -57,7 +58,7 @@ func commands() *cobra.Command {
 	}
 	add(groupServices, serviceCommands()...)
 	add(groupUse, run.New(), streams.Stop(), bench.New())
-	add(groupOperate, watch.New(), streams.List(), streams.Why(), keys.New())
+	add(groupOperate, watch.New(), streams.List(), streams.Why(), models.New(), keys.New())
 	add(groupMore, versionCommand())
 	root.SetCompletionCommandGroupID(groupMore)
 	return root

@@ -31,6 +31,9 @@ var ours = map[string]map[string]any{
 		"workers": map[string]any{"type": "object", "required": []any{"healthy", "known"}, "properties": map[string]any{
 			"healthy": map[string]any{"type": "integer", "minimum": 0}, "known": map[string]any{"type": "integer", "minimum": 0},
 		}},
+		"template": map[string]any{"type": "object", "required": []any{"system", "calls"}, "properties": map[string]any{
+			"system": map[string]any{"type": "array", "items": map[string]any{"enum": []any{"first", "leading", "later"}}}, "calls": map[string]any{"type": "boolean"},
+		}},
 	},
 }
 

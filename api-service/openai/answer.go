@@ -115,6 +115,29 @@ type model struct {
 	Embeddings    bool         `json:"embeddings,omitempty"`
 	Images        bool         `json:"images,omitempty"` // whether requests may have images
 	Workers       modelWorkers `json:"workers"`
+	// What the chat template writes; the rest is elsewhere in prompts.
+	Template *modelTemplate `json:"template,omitempty"`
+}
+
+type modelTemplate struct {
+	System    []string  `json:"system"`              // places of system texts that are turns
+	Developer []string  `json:"developer,omitempty"` // places of the role developer
+	Calls     bool      `json:"calls"`
+	Images    []string  `json:"images,omitempty"`   // roles
+	Efforts   *[]string `json:"efforts,omitempty"`  // values of reasoning_effort; nil means any
+	Switches  []string  `json:"switches,omitempty"` // variables that turn thinking off
+}
+
+// templateOf returns the JSON of a model's chat template, or nil if the chat-service says nothing.
+func templateOf(t *chatv1.ChatTemplate) *modelTemplate {
+	if t == nil {
+		return nil
+	}
+	m := &modelTemplate{System: append([]string{}, t.GetSystem()...), Developer: t.GetDeveloper(), Calls: t.GetCalls(), Images: t.GetImages(), Switches: t.GetSwitches()}
+	if t.GetLimitsEfforts() {
+		m.Efforts = new(append([]string{}, t.GetEfforts()...))
+	}
+	return m
 }
 
 type modelWorkers struct {
@@ -126,7 +149,7 @@ type modelWorkers struct {
 func modelOf(m *chatv1.Model) model {
 	return model{
 		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
-		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Images: m.GetImages(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()},
+		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Images: m.GetImages(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()}, Template: templateOf(m.GetTemplate()),
 	}
 }
 

@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -148,6 +149,16 @@ func TestModelsListIsNeverNull(t *testing.T) {
 	}
 	if got := string(openai.Model(&chatv1.Model{Id: "m", Created: 5, OwnedBy: "o", ContextLength: 9})); got != `{"id":"m","object":"model","created":5,"owned_by":"o","context_length":9,"workers":{"healthy":0,"known":0}}` {
 		t.Error(got)
+	}
+	for want, template := range map[string]*chatv1.ChatTemplate{
+		`{"system":[],"calls":false}`: {}, `{"system":[],"calls":false,"efforts":[]}`: {LimitsEfforts: true},
+		`{"system":["first"],"developer":["first"],"calls":true,"images":["user"],"efforts":["low"],"switches":["thinking"]}`: {
+			System: []string{"first"}, Developer: []string{"first"}, Calls: true, Images: []string{"user"}, Efforts: []string{"low"}, LimitsEfforts: true, Switches: []string{"thinking"},
+		},
+	} {
+		if got := string(openai.Model(&chatv1.Model{Id: "m", Template: template})); !strings.HasSuffix(got, `,"template":`+want+"}") {
+			t.Errorf("%s, want the template %s", got, want)
+		}
 	}
 }
 

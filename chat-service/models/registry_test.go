@@ -219,8 +219,8 @@ func TestCardsChangeTheRequestsToWorkers(t *testing.T) {
 	write(t, c.Template, "{{ messages[0].content }}")
 	set(t, r, c)
 	healthy(t, r, 1)
-	if r.Models()[0].GetContextLength() != 64 {
-		t.Error(r.Models())
+	if now := r.Models()[0]; now.GetContextLength() != 64 || now.GetTemplate() == nil || len(now.GetTemplate().GetSystem()) > 0 {
+		t.Error(now)
 	}
 	if _, err := ask(t, r, "m", 3, nil); err != nil {
 		t.Fatal(err)

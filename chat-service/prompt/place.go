@@ -14,6 +14,17 @@ type Places struct {
 	Later   bool // after a turn of another role
 }
 
+// names returns the names of the places.
+func (p Places) names() (all []string) {
+	for name, at := range map[string]bool{"first": p.First, "leading": p.Leading, "later": p.Later} {
+		if at {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // instructs reports whether a message is a system text: a client's instructions to the model.
 func instructs(m *chatv1.Message) bool {
 	return m.GetRole() == roleSystem || m.GetRole() == roleDeveloper

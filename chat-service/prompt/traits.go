@@ -28,6 +28,14 @@ type Traits struct {
 	ImageRoles        []string // the roles whose turns may have images
 }
 
+// Describe returns the traits for callers.
+func (t *Traits) Describe() *chatv1.ChatTemplate {
+	return &chatv1.ChatTemplate{
+		System: t.System.names(), Developer: t.Developer.names(), Calls: t.Calls, Images: t.ImageRoles,
+		Efforts: t.Efforts, LimitsEfforts: t.Efforts != nil, Switches: t.Switches,
+	}
+}
+
 // A Form is the form of an assistant's turn with calls for a template.
 type Form struct {
 	TextArguments bool // the arguments are text, because the template concatenates them

@@ -489,6 +489,29 @@ struct Model {
   12: string parent
   // Whether requests may have images: a healthy worker's engine takes them.
   13: bool images
+  // What the model's chat template does with parts of conversations.
+  14: optional ChatTemplate template
+}
+
+// ChatTemplate says which parts of a conversation a chat template writes as they are. chat-service
+// puts all other parts where the template writes them.
+struct ChatTemplate {
+  // Where system texts are turns: "first", "leading" (after other leading ones) and "later". Texts
+  // elsewhere join the leading turn of the system; if the list is empty, the first turn of the user.
+  1: list<string> system
+  // The same for the role "developer". If the list is empty, developers are the system.
+  2: list<string> developer
+  // Whether calls and their results have a form of the template. Otherwise they are text.
+  3: bool calls
+  // The roles whose turns may have images; users' images are not affected.
+  4: list<string> images
+  // The values of reasoning_effort that the template takes, the weakest first. Others become the
+  // nearest one.
+  5: list<string> efforts
+  // Whether the template takes only the values in efforts, which may be none.
+  6: bool limits_efforts
+  // The variables that turn thinking off, such as "enable_thinking".
+  7: list<string> switches
 }
 
 // ModelsResponse lists all models.

@@ -1964,19 +1964,20 @@ func (p *ModelsRequest) String() string {
 var fieldIDToName_ModelsRequest = map[int16]string{}
 
 type Model struct {
-	Id             string   `thrift:"id,1" frugal:"1,default,string" json:"id"`
-	Created        int64    `thrift:"created,2" frugal:"2,default,i64" json:"created"`
-	OwnedBy        string   `thrift:"owned_by,3" frugal:"3,default,string" json:"owned_by"`
-	ContextLength  int64    `thrift:"context_length,4" frugal:"4,default,i64" json:"context_length"`
-	Aliases        []string `thrift:"aliases,5" frugal:"5,default,list<string>" json:"aliases"`
-	HealthyWorkers int64    `thrift:"healthy_workers,6" frugal:"6,default,i64" json:"healthy_workers"`
-	KnownWorkers   int64    `thrift:"known_workers,7" frugal:"7,default,i64" json:"known_workers"`
-	Sampling       []string `thrift:"sampling,8" frugal:"8,default,list<string>" json:"sampling"`
-	ModelChecksum  string   `thrift:"model_checksum,9" frugal:"9,default,string" json:"model_checksum"`
-	Embeds         bool     `thrift:"embeds,10" frugal:"10,default,bool" json:"embeds"`
-	Problem        string   `thrift:"problem,11" frugal:"11,default,string" json:"problem"`
-	Parent         string   `thrift:"parent,12" frugal:"12,default,string" json:"parent"`
-	Images         bool     `thrift:"images,13" frugal:"13,default,bool" json:"images"`
+	Id             string        `thrift:"id,1" frugal:"1,default,string" json:"id"`
+	Created        int64         `thrift:"created,2" frugal:"2,default,i64" json:"created"`
+	OwnedBy        string        `thrift:"owned_by,3" frugal:"3,default,string" json:"owned_by"`
+	ContextLength  int64         `thrift:"context_length,4" frugal:"4,default,i64" json:"context_length"`
+	Aliases        []string      `thrift:"aliases,5" frugal:"5,default,list<string>" json:"aliases"`
+	HealthyWorkers int64         `thrift:"healthy_workers,6" frugal:"6,default,i64" json:"healthy_workers"`
+	KnownWorkers   int64         `thrift:"known_workers,7" frugal:"7,default,i64" json:"known_workers"`
+	Sampling       []string      `thrift:"sampling,8" frugal:"8,default,list<string>" json:"sampling"`
+	ModelChecksum  string        `thrift:"model_checksum,9" frugal:"9,default,string" json:"model_checksum"`
+	Embeds         bool          `thrift:"embeds,10" frugal:"10,default,bool" json:"embeds"`
+	Problem        string        `thrift:"problem,11" frugal:"11,default,string" json:"problem"`
+	Parent         string        `thrift:"parent,12" frugal:"12,default,string" json:"parent"`
+	Images         bool          `thrift:"images,13" frugal:"13,default,bool" json:"images"`
+	Template       *ChatTemplate `thrift:"template,14,optional" frugal:"14,optional,ChatTemplate" json:"template,omitempty"`
 }
 
 func NewModel() *Model {
@@ -2038,6 +2039,19 @@ func (p *Model) GetImages() (v bool) {
 	return p.Images
 }
 
+var Model_Template_DEFAULT *ChatTemplate
+
+func (p *Model) GetTemplate() (v *ChatTemplate) {
+	if !p.IsSetTemplate() {
+		return Model_Template_DEFAULT
+	}
+	return p.Template
+}
+
+func (p *Model) IsSetTemplate() bool {
+	return p.Template != nil
+}
+
 func (p *Model) String() string {
 	if p == nil {
 		return "<nil>"
@@ -2059,6 +2073,69 @@ var fieldIDToName_Model = map[int16]string{
 	11: "problem",
 	12: "parent",
 	13: "images",
+	14: "template",
+}
+
+type ChatTemplate struct {
+	System        []string `thrift:"system,1" frugal:"1,default,list<string>" json:"system"`
+	Developer     []string `thrift:"developer,2" frugal:"2,default,list<string>" json:"developer"`
+	Calls         bool     `thrift:"calls,3" frugal:"3,default,bool" json:"calls"`
+	Images        []string `thrift:"images,4" frugal:"4,default,list<string>" json:"images"`
+	Efforts       []string `thrift:"efforts,5" frugal:"5,default,list<string>" json:"efforts"`
+	LimitsEfforts bool     `thrift:"limits_efforts,6" frugal:"6,default,bool" json:"limits_efforts"`
+	Switches      []string `thrift:"switches,7" frugal:"7,default,list<string>" json:"switches"`
+}
+
+func NewChatTemplate() *ChatTemplate {
+	return &ChatTemplate{}
+}
+
+func (p *ChatTemplate) InitDefault() {
+}
+
+func (p *ChatTemplate) GetSystem() (v []string) {
+	return p.System
+}
+
+func (p *ChatTemplate) GetDeveloper() (v []string) {
+	return p.Developer
+}
+
+func (p *ChatTemplate) GetCalls() (v bool) {
+	return p.Calls
+}
+
+func (p *ChatTemplate) GetImages() (v []string) {
+	return p.Images
+}
+
+func (p *ChatTemplate) GetEfforts() (v []string) {
+	return p.Efforts
+}
+
+func (p *ChatTemplate) GetLimitsEfforts() (v bool) {
+	return p.LimitsEfforts
+}
+
+func (p *ChatTemplate) GetSwitches() (v []string) {
+	return p.Switches
+}
+
+func (p *ChatTemplate) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("ChatTemplate(%+v)", *p)
+}
+
+var fieldIDToName_ChatTemplate = map[int16]string{
+	1: "system",
+	2: "developer",
+	3: "calls",
+	4: "images",
+	5: "efforts",
+	6: "limits_efforts",
+	7: "switches",
 }
 
 type ModelsResponse struct {

@@ -711,6 +711,26 @@ func (p *Model) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *ChatTemplate) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *ChatTemplate) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *ChatTemplate) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *ChatTemplate) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *ModelsResponse) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

@@ -2886,7 +2886,9 @@ type Model struct {
 	// For a LoRA adapter: the id of its base model. Empty for other models.
 	Parent string `protobuf:"bytes,12,opt,name=parent,proto3" json:"parent,omitempty"`
 	// Whether requests may have images: a healthy worker's engine takes them.
-	Images        bool `protobuf:"varint,13,opt,name=images,proto3" json:"images,omitempty"`
+	Images bool `protobuf:"varint,13,opt,name=images,proto3" json:"images,omitempty"`
+	// What the model's chat template does with parts of conversations.
+	Template      *ChatTemplate `protobuf:"bytes,14,opt,name=template,proto3" json:"template,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3012,6 +3014,116 @@ func (x *Model) GetImages() bool {
 	return false
 }
 
+func (x *Model) GetTemplate() *ChatTemplate {
+	if x != nil {
+		return x.Template
+	}
+	return nil
+}
+
+// ChatTemplate says which parts of a conversation a chat template writes as they are. chat-service
+// puts all other parts where the template writes them.
+type ChatTemplate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where system texts are turns: "first", "leading" (after other leading ones) and "later". Texts
+	// elsewhere join the leading turn of the system; if the list is empty, the first turn of the user.
+	System []string `protobuf:"bytes,1,rep,name=system,proto3" json:"system,omitempty"`
+	// The same for the role "developer". If the list is empty, developers are the system.
+	Developer []string `protobuf:"bytes,2,rep,name=developer,proto3" json:"developer,omitempty"`
+	// Whether calls and their results have a form of the template. Otherwise they are text.
+	Calls bool `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
+	// The roles whose turns may have images; users' images are not affected.
+	Images []string `protobuf:"bytes,4,rep,name=images,proto3" json:"images,omitempty"`
+	// The values of reasoning_effort that the template takes, the weakest first. Others become the
+	// nearest one.
+	Efforts []string `protobuf:"bytes,5,rep,name=efforts,proto3" json:"efforts,omitempty"`
+	// Whether the template takes only the values in efforts, which may be none.
+	LimitsEfforts bool `protobuf:"varint,6,opt,name=limits_efforts,json=limitsEfforts,proto3" json:"limits_efforts,omitempty"`
+	// The variables that turn thinking off, such as "enable_thinking".
+	Switches      []string `protobuf:"bytes,7,rep,name=switches,proto3" json:"switches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChatTemplate) Reset() {
+	*x = ChatTemplate{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChatTemplate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChatTemplate) ProtoMessage() {}
+
+func (x *ChatTemplate) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChatTemplate.ProtoReflect.Descriptor instead.
+func (*ChatTemplate) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ChatTemplate) GetSystem() []string {
+	if x != nil {
+		return x.System
+	}
+	return nil
+}
+
+func (x *ChatTemplate) GetDeveloper() []string {
+	if x != nil {
+		return x.Developer
+	}
+	return nil
+}
+
+func (x *ChatTemplate) GetCalls() bool {
+	if x != nil {
+		return x.Calls
+	}
+	return false
+}
+
+func (x *ChatTemplate) GetImages() []string {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+func (x *ChatTemplate) GetEfforts() []string {
+	if x != nil {
+		return x.Efforts
+	}
+	return nil
+}
+
+func (x *ChatTemplate) GetLimitsEfforts() bool {
+	if x != nil {
+		return x.LimitsEfforts
+	}
+	return false
+}
+
+func (x *ChatTemplate) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
 // ModelsResponse lists all models.
 type ModelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3023,7 +3135,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3147,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3160,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -3069,7 +3181,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3193,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3206,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -3115,7 +3227,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3239,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3252,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -3159,7 +3271,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3283,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3296,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
 }
 
 // Worker is a worker as chat-service sees it.
@@ -3215,7 +3327,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3339,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3352,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Worker) GetTarget() string {
@@ -3317,7 +3429,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3441,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3454,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3559,7 +3671,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\x0f\n" +
-	"\rModelsRequest\"\x80\x03\n" +
+	"\rModelsRequest\"\xba\x03\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
@@ -3574,7 +3686,16 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	" \x01(\bR\x06embeds\x12\x18\n" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x16\n" +
 	"\x06parent\x18\f \x01(\tR\x06parent\x12\x16\n" +
-	"\x06images\x18\r \x01(\bR\x06images\"?\n" +
+	"\x06images\x18\r \x01(\bR\x06images\x128\n" +
+	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\"\xcf\x01\n" +
+	"\fChatTemplate\x12\x16\n" +
+	"\x06system\x18\x01 \x03(\tR\x06system\x12\x1c\n" +
+	"\tdeveloper\x18\x02 \x03(\tR\tdeveloper\x12\x14\n" +
+	"\x05calls\x18\x03 \x01(\bR\x05calls\x12\x16\n" +
+	"\x06images\x18\x04 \x03(\tR\x06images\x12\x18\n" +
+	"\aefforts\x18\x05 \x03(\tR\aefforts\x12%\n" +
+	"\x0elimits_efforts\x18\x06 \x01(\bR\rlimitsEfforts\x12\x1a\n" +
+	"\bswitches\x18\a \x03(\tR\bswitches\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +
@@ -3631,7 +3752,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                  // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),               // 1: whence.chat.v1.WorkerState
@@ -3669,57 +3790,58 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*EmbeddingsResponse)(nil),     // 33: whence.chat.v1.EmbeddingsResponse
 	(*ModelsRequest)(nil),          // 34: whence.chat.v1.ModelsRequest
 	(*Model)(nil),                  // 35: whence.chat.v1.Model
-	(*ModelsResponse)(nil),         // 36: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),            // 37: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),           // 38: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),         // 39: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                 // 40: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),        // 41: whence.chat.v1.WorkersResponse
-	(*v1.Image)(nil),               // 42: whence.llm.v1.Image
-	(*v1.Sampling)(nil),            // 43: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 44: whence.llm.v1.Claim
-	(*v11.Stop)(nil),               // 45: whence.stream.v1.Stop
-	(v1.Finish)(0),                 // 46: whence.llm.v1.Finish
-	(*v1.Usage)(nil),               // 47: whence.llm.v1.Usage
-	(*v1.Started)(nil),             // 48: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 49: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 50: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 51: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 52: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 53: whence.llm.v1.WorkerInfo
-	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
+	(*ChatTemplate)(nil),           // 36: whence.chat.v1.ChatTemplate
+	(*ModelsResponse)(nil),         // 37: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),            // 38: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),           // 39: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),         // 40: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                 // 41: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),        // 42: whence.chat.v1.WorkersResponse
+	(*v1.Image)(nil),               // 43: whence.llm.v1.Image
+	(*v1.Sampling)(nil),            // 44: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 45: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 46: whence.stream.v1.Stop
+	(v1.Finish)(0),                 // 47: whence.llm.v1.Finish
+	(*v1.Usage)(nil),               // 48: whence.llm.v1.Usage
+	(*v1.Started)(nil),             // 49: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 50: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 51: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 52: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 53: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 54: whence.llm.v1.WorkerInfo
+	(*timestamppb.Timestamp)(nil),  // 55: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	4,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	3,  // 1: whence.chat.v1.Message.images:type_name -> whence.chat.v1.PlacedImage
-	42, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
+	43, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
 	0,  // 3: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	8,  // 4: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
-	42, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
+	43, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
 	2,  // 6: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	43, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
+	44, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
 	7,  // 8: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	5,  // 9: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	6,  // 10: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	44, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
+	45, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
 	8,  // 12: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
 	10, // 13: whence.chat.v1.ChatRequest.answered_choices:type_name -> whence.chat.v1.AnsweredChoice
 	14, // 14: whence.chat.v1.AnsweredChoice.end:type_name -> whence.chat.v1.ChoiceEnd
 	9,  // 15: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	45, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	46, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	13, // 17: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	15, // 18: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	13, // 19: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	46, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
-	47, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
-	48, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	47, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
+	48, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
+	49, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
 	12, // 23: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	49, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	50, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
 	14, // 25: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	17, // 26: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
 	9,  // 27: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	48, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
-	49, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
+	49, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
+	50, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
 	20, // 30: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	13, // 31: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	4,  // 32: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -3730,56 +3852,57 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	5,  // 37: whence.chat.v1.TokenizeRequest.tools:type_name -> whence.chat.v1.Tool
 	6,  // 38: whence.chat.v1.TokenizeRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
 	9,  // 39: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	45, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	46, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
 	2,  // 41: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
 	26, // 42: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
 	19, // 43: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
 	9,  // 44: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	45, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	46, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
 	29, // 46: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
 	2,  // 47: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	48, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
+	49, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
 	12, // 49: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
 	31, // 50: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	49, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
-	46, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
-	47, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
+	50, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	47, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	48, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
 	7,  // 54: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	44, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
-	50, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	49, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
-	35, // 58: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	51, // 59: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	52, // 60: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 61: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	53, // 62: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
-	54, // 63: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	40, // 64: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	11, // 65: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	18, // 66: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	25, // 67: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	28, // 68: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	32, // 69: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	34, // 70: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	37, // 71: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	39, // 72: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	21, // 73: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	23, // 74: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	16, // 75: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	19, // 76: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	27, // 77: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	30, // 78: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	33, // 79: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	36, // 80: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	38, // 81: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	41, // 82: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	22, // 83: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	24, // 84: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	75, // [75:85] is the sub-list for method output_type
-	65, // [65:75] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	45, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	51, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	50, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
+	36, // 58: whence.chat.v1.Model.template:type_name -> whence.chat.v1.ChatTemplate
+	35, // 59: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	52, // 60: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	53, // 61: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 62: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	54, // 63: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
+	55, // 64: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	41, // 65: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	11, // 66: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	18, // 67: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	25, // 68: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	28, // 69: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	32, // 70: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	34, // 71: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	38, // 72: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	40, // 73: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	21, // 74: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	23, // 75: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	16, // 76: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	19, // 77: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	27, // 78: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	30, // 79: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	33, // 80: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	37, // 81: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	39, // 82: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	42, // 83: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	22, // 84: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	24, // 85: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	76, // [76:86] is the sub-list for method output_type
+	66, // [66:76] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3830,7 +3953,7 @@ func file_whence_chat_v1_chat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,47 @@
+package models_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/command/models"
+	"github.com/whence-dev/whence/internal/cli"
+)
+
+func TestModelsAreListedWithTheirTemplates(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"data":[
+			{"id":"a","context_length":1024,"workers":{"healthy":1,"known":2},
+				"template":{"system":["first"],"developer":["first"],"calls":true,"images":["user"],"efforts":["low","high"],"switches":["enable_thinking"]}},
+			{"id":"b\u001b","workers":{},"template":{"system":[],"calls":false,"efforts":[]}},
+			{"id":"c","template":{"system":["first","leading","later"],"calls":false}}]}`))
+	}))
+	defer s.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	for _, args := range [][]string{nil, {"--json"}} {
+		var out, errs bytes.Buffer
+		if status := cli.Execute(t.Context(), models.New(), append(args, "--url", s.URL), &out, &errs); status != 0 {
+			t.Fatal(errs.String())
+		}
+		if args != nil {
+			if !strings.Contains(out.String(), `"efforts": [`) || !strings.HasPrefix(out.String(), "[\n") {
+				t.Error(out.String())
+			}
+			continue
+		}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		want := []string{
+			"MODEL CONTEXT WORKERS SYSTEM DEVELOPER CALLS IMAGES EFFORTS THINKING OFF",
+			"a 1024 1 of 2 first first yes user low, high enable_thinking", "b 0 0 of 0 as user as system as text - none -", "c 0 0 of 0 first, leading, later as system as text - any -",
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
