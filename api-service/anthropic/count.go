@@ -27,7 +27,7 @@ func ParseCount(body []byte, in *strict.Reading) (*Count, error) {
 	}
 	r := m.request
 	return &Count{Param: m.param, Request: &chatv1.TokenizeRequest{
-		Model: r.GetModel(), Messages: r.GetMessages(), AddGenerationPrompt: true,
+		Model: r.GetModel(), Messages: r.GetMessages(), AddGenerationPrompt: !r.GetContinueMessage(), ContinueMessage: r.GetContinueMessage(),
 		Tools: r.GetTools(), ToolChoice: r.GetToolChoice(), TemplateVariables: r.GetTemplateVariables(),
 	}}, nil
 }

@@ -178,9 +178,8 @@ func (m *message) parse(body []byte, table *strict.Table[*message]) error {
 	case len(m.request.GetMessages()) == 0:
 		return streamerr.InvalidParam("messages", "messages is missing or empty").WithCode(streamerr.CodeMissing)
 	}
-	if last := len(m.request.GetMessages()) - 1; m.request.GetMessages()[last].GetRole() == "assistant" {
-		return streamerr.InvalidParam(m.origins[last].At, "%s is the assistant's; an answer cannot be continued, so the last message must be the user's", m.origins[last].At)
-	}
+	last := m.request.GetMessages()[len(m.request.GetMessages())-1]
+	m.request.ContinueMessage = last.GetRole() == "assistant"
 	m.prependSystem()
 	m.offer()
 	if len(m.variables) > 0 {

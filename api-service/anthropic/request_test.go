@@ -52,6 +52,14 @@ func TestRequestsAreConverted(t *testing.T) {
 	}
 }
 
+func TestTheLastMessageOfTheAssistantIsContinued(t *testing.T) {
+	const fields = `"model":"m","messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text","text":"It is"}]}]`
+	calltest.WantRequest(t, fields, parser.Parse(t, `{"max_tokens":9,`+fields+`}`).Request, `{`+strings.Replace(fields, `[{"type":"text","text":"It is"}]`, `"It is"`, 1)+`,"sampling":{"maxTokens":9},"continueMessage":true}`)
+	if got, err := anthropic.ParseCount([]byte(`{`+fields+`}`), nil); err != nil || !got.Request.GetContinueMessage() || got.Request.GetAddGenerationPrompt() {
+		t.Errorf("the tokens of %v are counted: %v", got, err)
+	}
+}
+
 func TestMessagesBecomeTurns(t *testing.T) {
 	for messages, want := range map[string]string{
 		`{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b","cache_control":{"type":"ephemeral","ttl":"1h"}}]}`: `{"role":"user","content":"ab"}`,
@@ -127,7 +135,6 @@ func TestUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		user(`[{"type":"thinking","thinking":"a"}]`):                                                                       "messages[0].content[0].thinking",
 		user(`[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image"}]}]`):                                    "messages[0].content[0].content[0].image",
 		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}]`: "messages[0].content[0].redacted_thinking",
-		`"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"It is"}]`:     "messages[1]",
 	} {
 		_, err := anthropic.Parse([]byte("{"+body+"}"), &strict.Reading{Strict: true})
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {

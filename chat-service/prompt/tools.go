@@ -12,9 +12,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-const maxTools = 128
+// maxTools bounds the tools of a request: a guide for a call of each, and for a response format, has
+// at most 256 forms.
+const maxTools = 250
 
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 
 // readTools converts tools to the form in which transformers passes them to templates, which is
 // OpenAI's. It refuses invalid tools, and more than limit bytes.
@@ -28,7 +30,7 @@ func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 		name := tool.GetName()
 		switch {
 		case !toolName.MatchString(name):
-			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 64 characters, which may be the letters a-z and A-Z, digits, _ and -", at, name)
+			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 128 characters, which may be the letters a-z and A-Z, digits, _ and -", at, name)
 		case seen[name]:
 			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %q, but another tool already has this name", at, name)
 		}

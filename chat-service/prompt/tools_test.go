@@ -156,4 +156,9 @@ func TestBadToolsAreRefusedByName(t *testing.T) {
 			t.Errorf("%s: got %v", param, err)
 		}
 	}
+	for size, ok := range map[int]bool{128: true, 129: false} {
+		if _, err := template.Render(t.Context(), tools(&chatv1.Tool{Name: strings.Repeat("n", size)})); (err == nil) != ok {
+			t.Errorf("a name of %d characters: %v", size, err)
+		}
+	}
 }

@@ -69,7 +69,7 @@ struct ToolCall {
 // Tool is a function that the model may call. The caller runs it, and sends the result in a turn of
 // the role "tool".
 struct Tool {
-  // 1 to 64 of A-Z a-z 0-9 _ -, and unique.
+  // 1 to 128 of A-Z a-z 0-9 _ -, and unique.
   1: string name
   // A description of the tool, for the model.
   2: string description
@@ -128,7 +128,7 @@ struct ChatRequest {
   9: bool keep_special
   // Whether each answer begins with the text of its prompt. Not with sampling.logprobs.
   10: bool echo
-  // The tools that the model may call; at most 128.
+  // The tools that the model may call; at most 250.
   13: list<Tool> tools
   // Whether the model calls tools, and which.
   14: optional ToolChoice tool_choice

@@ -364,7 +364,7 @@ func (x *ToolCall) GetArguments() string {
 // the role "tool".
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 64 of A-Z a-z 0-9 _ -, and unique.
+	// 1 to 128 of A-Z a-z 0-9 _ -, and unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// A description of the tool, for the model.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
@@ -648,7 +648,7 @@ type ChatRequest struct {
 	KeepSpecial bool `protobuf:"varint,9,opt,name=keep_special,json=keepSpecial,proto3" json:"keep_special,omitempty"`
 	// Whether each answer begins with the text of its prompt. Not with sampling.logprobs.
 	Echo bool `protobuf:"varint,10,opt,name=echo,proto3" json:"echo,omitempty"`
-	// The tools that the model may call; at most 128.
+	// The tools that the model may call; at most 250.
 	Tools []*Tool `protobuf:"bytes,13,rep,name=tools,proto3" json:"tools,omitempty"`
 	// Whether the model calls tools, and which.
 	ToolChoice *ToolChoice `protobuf:"bytes,14,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
