@@ -72,9 +72,17 @@ type Call struct {
 type Storage struct {
 	// Background reports that the answer is independent of the request's connection.
 	Background bool
+	// Optional reports that the request does not ask for storage: the answer is stored when it has
+	// ended, if there is room for it.
+	Optional bool
 	// Memo returns the data that the API needs, besides the stream's items, to return the answer
-	// again (replay.Head.Memo). began is when the stream began.
+	// again (replay.Head.Memo). began is when the stream began. It is called once.
 	Memo func(began time.Time) string
+	// Items returns the beginning of the stream, and items that make the same answer as those so
+	// far.
+	Items func() (began time.Time, items []*chatv1.GenerateResponse)
+	// Drop makes an Optional answer one that is not stored, and says so.
+	Drop func()
 }
 
 // A Writer appends the data lines of one item to lines. It is called with all items of a stream, in

@@ -118,6 +118,9 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 	if ctx, r, err = e.begin(traced, c, grant, in, p, kept); err != nil && kept != nil {
 		e.replay.Forget(conn, kept.ID, kept.Epoch)
 	}
+	if r != nil && kept == nil && in.Store != nil {
+		r.ends = func(end *chatv1.GenerateResponse) { e.storeEnded(context.WithoutCancel(ctx), in, end) }
+	}
 	return ctx, r, kept, err
 }
 
@@ -181,6 +184,9 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 			return otherwise, err
 		}
 		asked = &policy
+	}
+	if !caller.Entry.Keeps() {
+		dropStorage(in)
 	}
 	if in.Store != nil && !caller.Entry.Keeps() {
 		return otherwise, &streamerr.Error{Reason: streamerr.Forbidden, Param: "store", Message: "the API key does not allow keeping answers, so store must be false"}

@@ -58,7 +58,8 @@ type Config struct {
 	Leave        leave.Policy  // for streams that the requesting client reads
 	LeaveEvents  leave.Policy  // for streams of POST /v1/streams
 	Replay       replay.Limits // of the replay log, for readers that join late or reconnect
-	// StoreResponses stores the responses of requests that leave out store.
+	// StoreResponses stores the responses of requests that leave out store, once they have ended, if
+	// there is room for them.
 	StoreResponses bool
 	// Redis is the URL of the Redis server that shares the replay log between instances; "" keeps
 	// the log in memory.
@@ -181,7 +182,7 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.Bytes, "replay-bytes", replay.DefaultBytes, "maximum `bytes` of the replay log, over all streams")
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "maximum `bytes` of the replay log, per stream")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long a stream is kept in the replay log after its end")
-	fs.BoolVar(&c.StoreResponses, "store-responses", false, "store the responses of /v1/responses whose request leaves out store, as OpenAI does; otherwise only store: true stores them")
+	fs.BoolVar(&c.StoreResponses, "store-responses", true, "store the responses of /v1/responses whose request leaves out store, as OpenAI does, if there is room; =false stores only those with store: true")
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it, each instance keeps its own log in memory")
 	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may fail to reach Redis before other instances take over its streams; must be the same on all instances")
 	fs.IntVar(&c.TakeoverBytes, "takeover-bytes", DefaultTakeoverBytes, "maximum `bytes` of a request that Redis keeps so that another instance can take its stream over; 0 keeps no requests, and streams end with their instance")

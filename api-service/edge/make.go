@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -49,7 +50,12 @@ func (e *Edge) keep(ctx context.Context, c *app.RequestContext, in *call.Call, p
 	}
 	head := replay.Head{ID: in.Request.GetStreamId(), Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
 	if in.Store != nil {
-		if head.Memo = in.Store.Memo(head.Began); len(head.Memo) > e.config.maxMemo() {
+		head.Memo = in.Store.Memo(head.Began)
+		switch tooLong := len(head.Memo) > e.config.maxMemo(); {
+		case tooLong && in.Store.Optional:
+			head.Memo = ""
+			dropStorage(in)
+		case tooLong:
 			return nil, streamerr.InvalidParam("store", "the conversation has %d bytes; a response with at most %d can be stored (half of --replay-stream-bytes)", len(head.Memo), e.config.maxMemo())
 		}
 	}
@@ -69,10 +75,55 @@ func (e *Edge) keep(ctx context.Context, c *app.RequestContext, in *call.Call, p
 	return &h, nil
 }
 
+// dropStorage makes the answer to a request that does not ask for storage one that is not stored.
+func dropStorage(in *call.Call) {
+	if in.Store != nil && in.Store.Optional {
+		in.Store.Drop()
+		in.Store = nil
+	}
+}
+
+// storeEnded stores the answer to a request that does not ask for storage, before its ending is sent. So
+// the log costs a token nothing, and ends no stream. An answer for which there is no room is not stored,
+// and says so.
+func (e *Edge) storeEnded(ctx context.Context, in *call.Call, end *chatv1.GenerateResponse) {
+	began, items := in.Store.Items()
+	head := replay.Head{
+		ID: in.Request.GetStreamId(), Epoch: replay.NewEpoch(), Owner: in.Request.GetClaim().GetOwner(), Edge: e.hop.Name, Began: began, Memo: in.Store.Memo(began),
+	}
+	if len(head.Memo) > e.config.maxMemo() {
+		dropStorage(in)
+		return
+	}
+	if err := e.recordWhole(ctx, in, head, append(items, end)); err != nil {
+		dropStorage(in)
+		e.log.Debug("an answer is not stored", "stream", head.ID, "hop", e.hop.Name, "err", err)
+	}
+}
+
+// recordWhole begins the replay log of a stream, and appends all items of the stream.
+func (e *Edge) recordWhole(ctx context.Context, in *call.Call, head replay.Head, items []*chatv1.GenerateResponse) error {
+	h, err := e.replay.Begin(ctx, head)
+	if err != nil {
+		return err
+	}
+	log, err := e.replay.Writer(h.ID, h.Epoch)
+	if err == nil {
+		recorder := follow.NewRecorder(log, in.NamesChoices(), in.EndedAt)
+		for i := 0; err == nil && i < len(items); i++ {
+			_, err = recorder.Record(items[i])
+		}
+	}
+	if err != nil {
+		e.replay.Forget(ctx, h.ID, h.Epoch)
+	}
+	return err
+}
+
 // keepAnswer begins the replay log of the answer to a request, if its policy or its API keeps the
-// answer.
+// answer from its beginning.
 func (e *Edge) keepAnswer(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy) (*replay.Head, error) {
-	if !p.Keeps() && in.Store == nil {
+	if !p.Keeps() && (in.Store == nil || in.Store.Optional) {
 		return nil, nil //nolint:nilnil // no log is needed, which is not an error
 	}
 	return e.keep(exchange.Traced(conn, c), c, in, p, "", "")

@@ -36,9 +36,10 @@ type run struct {
 	edge     *Edge
 	engine   chats.Starter
 	id       string
-	recorder *follow.Recorder // writes the stream's events into the replay log; nil if the stream is not kept
-	epoch    string           // identifies that log
-	stored   bool             // later requests read the log, whatever the leave policy
+	recorder *follow.Recorder                   // writes the stream's events into the replay log; nil if the stream is not kept
+	epoch    string                             // identifies that log
+	stored   bool                               // later requests read the log, whatever the leave policy
+	ends     func(end *chatv1.GenerateResponse) // called before the ending is written; it may be nil
 	// outlives reports that the stream continues after the client that asked for it has left.
 	outlives bool
 	watch    *leave.Watch
@@ -322,6 +323,12 @@ func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateR
 func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if err := r.keep(out); err != nil {
 		return err
+	}
+	if r.ends != nil && out.GetEnd() != nil {
+		if r.edge.config.Redis != "" {
+			r.carrier.Wait()
+		}
+		r.ends(out)
 	}
 	if !r.absent.Load() {
 		err := write(out)

@@ -342,6 +342,51 @@ func TestStoredResponsesBelongToTheirTenants(t *testing.T) {
 	fetch(t, http.MethodGet, at, "", http.StatusOK, bearer("me")...)
 }
 
+// TestAResponseThatNeedNotBeStoredIsAlwaysAnswered covers requests that do not ask for storage, where it
+// is the default.
+func TestAResponseThatNeedNotBeStoredIsAlwaysAnswered(t *testing.T) {
+	t.Parallel()
+	stores := func(c *edge.Config) { c.StoreResponses = true }
+	for name, c := range map[string]struct {
+		change  func(*edge.Config)
+		more    string
+		headers []string
+		want    bool
+	}{
+		"whole":                    {stores, "", nil, true},
+		"streamed":                 {stores, `,"stream":true`, nil, true},
+		"with a leave policy":      {stores, `,"stream":true`, []string{"X-Leave", "detach"}, true},
+		"a key that keeps nothing": {keyFile(t, "keys: [{key: me, tenant: mine, leaves: [cancel, drain]}]"), "", bearer("me"), false},
+		"no room":                  {func(c *edge.Config) { c.Replay.Bytes = 1000 }, "", nil, false},
+		"no room for a stream":     {func(c *edge.Config) { c.Replay.StreamBytes = 1000 }, `,"stream":true`, nil, false},
+		"too long, a leave policy": {func(c *edge.Config) { c.Replay.StreamBytes = 4000 }, `,"stream":true,"instructions":"` + strings.Repeat("x", 3000) + `"`, []string{"X-Leave", "detach"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, _ := start(t, func(e *edge.Config) {
+				c.change(e)
+				stores(e)
+			})
+			resp := ask(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", c.more), c.headers...)
+			body := whole(t, resp)
+			if resp.StatusCode != http.StatusOK || !strings.Contains(body[strings.LastIndex(body, `"status":"completed","completed_at"`):], fmt.Sprintf(`"store":%t`, c.want)) {
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			}
+			id := "resp_" + resp.Header.Get("X-Request-Id")
+			if !c.want {
+				fetch(t, http.MethodGet, base+"/v1/responses/"+id, "", http.StatusNotFound, bearer("me")...)
+				return
+			}
+			if next := fetch(t, http.MethodPost, base+"/v1/responses", response("and then", `,"previous_response_id":"`+id+`"`), http.StatusOK); next.text() != "hello" { // the first message has the script
+				t.Errorf("%+v", next)
+			}
+			later := whole(t, ask(t, http.MethodGet, base+"/v1/responses/"+id, ""))
+			if c.more == "" && later != body || !strings.Contains(body, later) {
+				t.Errorf("later\n%s\nat first\n%s", later, body)
+			}
+		})
+	}
+}
+
 func TestResponsesThatCannotBeStoredAreRefused(t *testing.T) {
 	base, _ := start(t, keyFile(t, "keys: [{key: me, tenant: mine, leaves: [cancel, drain]}]"))
 	got := fetch(t, http.MethodPost, base+"/v1/responses", response("start m end x", `,"store":true`), http.StatusForbidden, bearer("me")...)

@@ -42,6 +42,7 @@ func (e *Edge) runTurn(conn context.Context, c *app.RequestContext, t *dialogue.
 		return err
 	}
 	if !t.Generates {
+		dropStorage(in)
 		if err := e.continueEarlier(conn, c, in, t); err != nil {
 			return err
 		}

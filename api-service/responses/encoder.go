@@ -21,6 +21,7 @@ type Encoder struct {
 	repeated []byte           // what the response repeats of its request
 	endedAt  func() time.Time // called once the stream has ended
 
+	stores  bool // the response is stored, or will be
 	model   string
 	created int64  // in seconds since 1970; 0 before the stream has started, unless the response is stored
 	status  status // of the response

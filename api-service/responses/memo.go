@@ -27,14 +27,14 @@ type storage struct {
 
 // decideStorage checks and completes the fields about storage. A background response is stored.
 func (r *body) decideStorage() error {
-	r.settings.Store = r.stores || r.settings.Background
+	stored := r.stores || r.settings.Background
 	if r.store != nil {
-		r.settings.Store = *r.store
+		stored = *r.store
 	}
-	if r.settings.Background && !r.settings.Store {
+	if r.settings.Background && !stored {
 		return streamerr.InvalidParam("background", "background needs store: true, because later requests read the response").WithCode(streamerr.CodeUnsupportedValue)
 	}
-	if r.settings.Store {
+	if stored {
 		r.memo = &Memo{Background: r.settings.Background, Encrypts: r.encrypts, Functions: r.functions}
 	} else if !r.continues() {
 		r.input = nil
@@ -68,7 +68,13 @@ func (r *body) kept() *call.Storage {
 	if r.memo == nil {
 		return nil
 	}
-	return &call.Storage{Background: r.memo.Background, Memo: r.encodeMemo}
+	return &call.Storage{
+		Background: r.memo.Background, Optional: r.store == nil && !r.memo.Background, Memo: r.encodeMemo,
+		Items: r.encoder.merged, Drop: func() {
+			r.memo, r.earlier, r.input = nil, nil, nil
+			r.encoder.stores = false
+		},
+	}
 }
 
 // encodeMemo returns the memo of the request. It is called once.
@@ -110,7 +116,7 @@ func (m *Memo) Encoder(id string, began time.Time, from int64, endedAt func() ti
 	e := &Encoder{
 		output:  output{stream: id, encrypts: m.Encrypts, functions: m.Functions},
 		request: &chatv1.ChatRequest{Claim: &llmv1.Claim{Tier: m.Tier}}, repeated: m.members(),
-		model: m.Model, created: began.Unix(), status: queued, endedAt: endedAt, from: from,
+		model: m.Model, stores: true, created: began.Unix(), status: queued, endedAt: endedAt, from: from,
 	}
 	e.to = e
 	return e

@@ -4,11 +4,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/responses/conversation"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // An itemKind is the type of an item of an answer.
@@ -215,6 +217,32 @@ func (o *output) end(with status) {
 		o.grow(o.into(message), text, tokens)
 	}
 	o.close(with)
+}
+
+// merged returns when the stream began, and one delta for each item of the answer so far. The same
+// answer follows from these deltas.
+func (e *Encoder) merged() (began time.Time, all []*chatv1.GenerateResponse) {
+	all = append(all, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: e.stream, Model: e.model}}})
+	add := func(d *chatv1.Delta) {
+		all = append(all, &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}})
+	}
+	for _, it := range e.items {
+		switch text := it.text.String(); it.kind {
+		case reasoning:
+			add(&chatv1.Delta{Reasoning: text})
+		case message:
+			add(&chatv1.Delta{Text: text, Logprobs: openai.ParseLogprobs(it.logprobs)})
+		case customCall:
+			text = it.custom.arguments.String()
+			fallthrough
+		default:
+			add(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Index: it.call.GetIndex(), Id: it.call.GetId(), Name: it.call.GetName(), Arguments: text}}})
+		}
+	}
+	if len(e.space) > 0 {
+		add(&chatv1.Delta{Text: string(e.space), Logprobs: openai.ParseLogprobs(e.tokens)})
+	}
+	return time.Unix(e.created, 0), all
 }
 
 // AppendItems appends the items as JSON.

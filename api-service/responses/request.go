@@ -195,7 +195,7 @@ func parse(text []byte, stores bool, in *strict.Reading) (*call.Call, error) {
 	}
 	r.encoder = &Encoder{
 		output: output{encrypts: r.encrypts, functions: r.functions}, request: r.request, repeated: r.repeated,
-		status: queued, endedAt: sync.OnceValue(time.Now),
+		stores: r.memo != nil, status: queued, endedAt: sync.OnceValue(time.Now),
 	}
 	return &call.Call{
 		Request: r.request, Images: r.images, Stream: r.stream, Param: r.param, EndedAt: r.encoder.endedAt,

@@ -24,7 +24,6 @@ type settings struct {
 	PromptCacheKey     *string           `json:"prompt_cache_key"`
 	Reasoning          reasoningSettings `json:"reasoning"`
 	SafetyIdentifier   *string           `json:"safety_identifier"`
-	Store              bool              `json:"store"`
 	Temperature        float32           `json:"temperature"`
 	Text               textSettings      `json:"text"`
 	ToolChoice         json.RawMessage   `json:"tool_choice"`
@@ -143,6 +142,7 @@ func (e *Encoder) AppendResponse(b []byte) []byte {
 	b = e.AppendItems(append(b, `,"output":`...))
 	b = append(append(append(b, `,"service_tier":"`...), tier...), '"')
 	b = append(append(b, `,"usage":`...), marshal(r.usage)...)
+	b = strconv.AppendBool(append(b, `,"store":`...), e.stores)
 	return append(append(b, e.repeated...), '}')
 }
 

@@ -206,6 +206,41 @@ func TestAnAnswerIsTheSameAtOnceAndInPieces(t *testing.T) {
 	}
 }
 
+// TestAnAnswerFollowsFromItsMergedItems: an answer that is stored when it has ended is stored as merged
+// items.
+func TestAnAnswerFollowsFromItsMergedItems(t *testing.T) {
+	custom := script{
+		body: `,"tools":[{"type":"custom","name":"p"}]`,
+		items: []*chatv1.GenerateResponse{
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "p", Arguments: `{"input":`})}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Arguments: `"x"}`})}), calltest.Delta(&chatv1.Delta{Text: " "}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}),
+		},
+	}
+	for name, s := range map[string]script{
+		"text": scripts["text"], "calls": scripts["reasoning-text-and-calls"], "logprobs": scripts["logprobs"], "nothing": scripts["nothing"], "a custom tool": custom,
+		"space": {items: []*chatv1.GenerateResponse{calltest.Delta(&chatv1.Delta{Text: "\n"}), calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP})}},
+	} {
+		body := "{" + hi + s.body + `,"store":true}`
+		c, again := parser.Parse(t, body), parser.Parse(t, body)
+		gather, regather := c.Whole(), again.Whole()
+		gather(begin)
+		end := len(s.items) - 1
+		for _, out := range s.items[:end] {
+			gather(out)
+		}
+		began, merged := c.Store.Items()
+		var want, got []byte
+		for _, out := range merged {
+			regather(out)
+		}
+		want, got = gather(s.items[end]), regather(s.items[end])
+		if times.ReplaceAllString(string(got), "$1") != times.ReplaceAllString(string(want), "$1") || began.Unix() == 0 {
+			t.Errorf("%s: merged\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
 func TestARestartedAnswerIsSentOnce(t *testing.T) {
 	gather := parser.Parse(t, "{"+hi+"}").Whole()
 	gather(begin)
