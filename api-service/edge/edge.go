@@ -324,6 +324,8 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/responses", e.answer(responses.Parser(e.config.StoreResponses)))
+	h.POST("/v1/responses/compact", e.answer(responses.ParseCompact))
+	h.POST("/v1/responses/input_tokens", e.countInput)
 	e.prepareDialogues(g)
 	h.GET("/v1/responses", e.dialogues.Handle)
 	h.POST("/v1/messages", e.answer(anthropic.Parse))

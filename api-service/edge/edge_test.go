@@ -71,6 +71,15 @@ func (s *scriptedChat) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1
 	return &chatv1.WorkersResponse{Workers: []*chatv1.Worker{{Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_DOWN}}}, nil
 }
 
+// Tokenize counts a token for each word and for each tool.
+func (s *scriptedChat) Tokenize(_ context.Context, req *chatv1.TokenizeRequest) (*chatv1.TokenizeResponse, error) {
+	n := len(req.GetTools())
+	for _, m := range req.GetMessages() {
+		n += len(strings.Fields(m.GetContent()))
+	}
+	return &chatv1.TokenizeResponse{Ids: make([]uint32, n)}, nil
+}
+
 func (s *scriptedChat) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
 	s.stop.Store(req.GetStream().GetStop())
 	resp, err := s.hop.Stop(ctx, req.GetStream())

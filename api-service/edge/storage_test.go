@@ -324,6 +324,67 @@ func TestItemsOfStoredResponsesAreReferredTo(t *testing.T) {
 	}
 }
 
+func TestTokensOfAnInputAreCounted(t *testing.T) {
+	base, _ := start(t, nil)
+	first := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"store":true`), http.StatusOK)
+	for body, want := range map[string]string{
+		`{"model":"m","input":"a b"}`: `{"object":"response.input_tokens","input_tokens":2}`,
+		`{"input":[{"role":"user","content":"a"}],"instructions":"b c","tools":[{"type":"function","name":"f"},{"type":"web_search"}]}`: `{"object":"response.input_tokens","input_tokens":4}`,
+		`{"model":"m","input":"a","previous_response_id":"` + first.ID + `"}`:                                                           `{"object":"response.input_tokens","input_tokens":8}`,
+	} {
+		if got := whole(t, ask(t, http.MethodPost, base+"/v1/responses/input_tokens", body)); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+	for body, param := range map[string]string{
+		`{"model":"m"}`: "input", `{"model":"m","input":"a","previous_response_id":"resp_none"}`: "previous_response_id",
+		`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,AA=="}]}]}`: "input[0].content[0].image_url",
+	} {
+		if got := fetch(t, http.MethodPost, base+"/v1/responses/input_tokens", body, http.StatusBadRequest); got.Error.Param != param {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
+}
+
+// TestAConversationIsCompacted: the item that has the summary stands for the conversation.
+func TestAConversationIsCompacted(t *testing.T) {
+	base, chat := start(t, nil)
+	first := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end 9/4", `,"store":true`), http.StatusOK)
+	for name, body := range map[string]string{
+		"an input":    `{"model":"m","input":[{"role":"user","content":"start m say hello end 9/4"},{"role":"assistant","content":"hello"}],"tools":[{"type":"function","name":"f"}],"tool_choice":"required","store":true,"stream":true}`,
+		"a response":  `{"model":"m","input":[],"previous_response_id":"` + first.ID + `"}`,
+		"no summary":  `{"model":"m","input":[{"role":"user","content":"start m end 9/4"}]}`,
+		"a reference": `{"model":"m","input":[{"role":"user","content":"start m say hello end 9/4"},{"type":"item_reference","id":"` + strings.Replace(first.ID, "resp_", "msg_", 1) + `_0"}]}`,
+	} {
+		body := whole(t, ask(t, http.MethodPost, base+"/v1/responses/compact", body))
+		asked := chat.request.Load()
+		last := asked.GetMessages()[len(asked.GetMessages())-1]
+		if last.GetRole() != "user" || !strings.Contains(last.GetContent(), "Write a summary") || len(asked.GetTools()) > 0 || asked.GetToolChoice() != nil {
+			t.Errorf("%s: the model is asked %v", name, asked)
+		}
+		var got struct {
+			ID, Object string
+			Output     json.RawMessage
+			Created    int64 `json:"created_at"`
+			Usage      struct {
+				Input int `json:"input_tokens"`
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil || got.Object != "response.compaction" || !strings.HasPrefix(got.ID, "resp_") || got.Created == 0 || got.Usage.Input != 9 {
+			t.Errorf("%s: %v %s", name, err, body)
+		}
+		fetch(t, http.MethodGet, base+"/v1/responses/"+got.ID, "", http.StatusNotFound)
+		whole(t, ask(t, http.MethodPost, base+"/v1/responses", `{"model":"m","input":`+strings.TrimSuffix(string(got.Output), "]")+`,{"role":"user","content":"and then"}]}`))
+		want := "This is a summary of the conversation so far:\n\nhello\n\nand then"
+		if name == "no summary" {
+			want = "start m end 9/4"
+		}
+		if next := chat.request.Load().GetMessages(); next[0].GetRole() != "user" || next[0].GetContent() != want {
+			t.Errorf("%s: the next request has %v", name, next)
+		}
+	}
+}
+
 func TestStoredResponsesBelongToTheirTenants(t *testing.T) {
 	base, _ := start(t, keyFile(t, twoTenants))
 	made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say hello end x", `,"background":true`), http.StatusOK, bearer("me")...)

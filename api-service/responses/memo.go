@@ -31,6 +31,9 @@ func (r *body) decideStorage() error {
 	if r.store != nil {
 		stored = *r.store
 	}
+	if r.compacts || r.counts {
+		return nil
+	}
 	if r.settings.Background && !stored {
 		return streamerr.InvalidParam("background", "background needs store: true, because later requests read the response").WithCode(streamerr.CodeUnsupportedValue)
 	}
@@ -54,7 +57,7 @@ func (r *body) follow(earlier []json.RawMessage, found map[string]json.RawMessag
 		return nil, err
 	}
 	r.converse(c)
-	if r.memo != nil {
+	if r.memo != nil || r.compacts {
 		r.earlier = earlier
 	} else {
 		r.input = nil

@@ -32,6 +32,8 @@ type body struct {
 	storage  // whether and how the response is stored
 	in       *strict.Reading
 	encrypts bool // reasoning items have an encrypted_content
+	compacts bool // the body asks for a summary of the conversation
+	counts   bool // the body asks for the number of tokens
 
 	instructions string              // until parse adds it to the messages of request
 	origins      []transcript.Origin // for each message of request, the field that it comes from
@@ -182,17 +184,30 @@ func Parser(stores bool) func(text []byte, in *strict.Reading) (*call.Call, erro
 
 // parse parses a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
 func parse(text []byte, stores bool, in *strict.Reading) (*call.Call, error) {
-	r := &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, in: in, settings: defaults(), storage: storage{stores: stores}}
+	r := newBody(stores, in)
+	if err := r.parse(text); err != nil {
+		return nil, err
+	}
+	return r.call(), nil
+}
+
+func newBody(stores bool, in *strict.Reading) *body {
+	return &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, in: in, settings: defaults(), storage: storage{stores: stores}}
+}
+
+func (r *body) parse(text []byte) error {
 	members, err := strict.Fields(text)
 	if err == nil {
-		err = fields.Parse(members, r, in)
+		err = fields.Parse(members, r, r.in)
 	}
 	if err == nil {
 		err = r.complete()
 	}
-	if err != nil {
-		return nil, err
-	}
+	return err
+}
+
+// call returns the call that a body asks for.
+func (r *body) call() *call.Call {
 	r.encoder = &Encoder{
 		output: output{encrypts: r.encrypts, functions: r.functions}, request: r.request, repeated: r.repeated,
 		stores: r.memo != nil, status: queued, endedAt: sync.OnceValue(time.Now),
@@ -202,13 +217,13 @@ func parse(text []byte, stores bool, in *strict.Reading) (*call.Call, error) {
 		Store: r.kept(), Earlier: r.previous, References: r.references, Continue: r.follow,
 		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done,
 		Forget: func() { r.origins, r.toolOrigins = nil, nil },
-	}, nil
+	}
 }
 
 // complete makes the checks that need several fields, and completes the request.
 func (r *body) complete() error {
 	switch {
-	case r.request.GetModel() == "":
+	case r.request.GetModel() == "" && !r.counts:
 		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
 	case len(r.request.GetMessages()) == 0 && (!r.continues() || r.input == nil):
 		return streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
@@ -236,6 +251,9 @@ func (r *body) converse(c *conversation.Conversation) {
 func (r *body) instruct() {
 	r.request.Messages, r.origins = conversation.WithInstructions("instructions", r.instructions, r.request.GetMessages(), r.origins)
 	r.instructions = ""
+	if r.compacts {
+		r.askForSummary()
+	}
 }
 
 // setSession parses the fields that identify the conversation; a session affects only the choice of

@@ -143,6 +143,15 @@ describe('responses', { skip: !base && 'WHENCE_URL is not set' }, () => {
     assert.equal(response.headers.get('whence-ignored'), 'input[].web_search_call, tools[].web_search');
   });
 
+  test('input tokens are counted, and conversations are compacted', async () => {
+    const { input_tokens } = await client.responses.inputTokens.count({ model, input: short });
+    const { usage } = await client.responses.create(ask(short));
+    assert.equal(input_tokens, usage.input_tokens);
+    const compacted = await client.responses.compact({ model, input: [{ role: 'user', content: short }] });
+    assert.equal(compacted.object, 'response.compaction');
+    assert.ok((await client.responses.create(ask([...compacted.output, { role: 'user', content: short }]))).output_text);
+  });
+
   test('the library reports a stopped stream as an error', async () => {
     const stream = await client.responses.create({ ...ask(long), stream: true });
     await assert.rejects(async () => {

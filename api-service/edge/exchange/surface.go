@@ -16,7 +16,7 @@ var surfaces = map[string]string{
 	"/v1/messages":         "messages",
 	"/v1/streams":          "streams",
 	"/v1/converse":         "converse",
-	"/v1/responses":        "responses",
+	"/v1/responses":        "responses", "/v1/responses/compact": "responses",
 }
 
 // Surface returns the name of the API that a request came by. For a route without a name it returns

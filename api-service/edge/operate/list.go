@@ -43,7 +43,7 @@ func (o *Operator) workers(ctx context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	workers, err := o.Chats.Workers(ctx)
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// askTimeout bounds the calls to chat-services outside of streams.
-const askTimeout = 2 * time.Second
+// AskTimeout bounds the calls to chat-services outside of streams.
+const AskTimeout = 2 * time.Second
 
 func (o *Operator) askModels(ctx context.Context) ([]*chatv1.Model, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	return o.Chats.Models(ctx)
 }
@@ -97,7 +97,7 @@ func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 		c.String(http.StatusServiceUnavailable, "out of file descriptors\n")
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	if err := o.Chats.Ready(ctx); err != nil {
 		c.String(http.StatusServiceUnavailable, "%s\n", streamerr.As(err).Text())

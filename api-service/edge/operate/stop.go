@@ -92,7 +92,7 @@ func stopOf(caller access.Caller) *streamerr.Error {
 }
 
 func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Error, owners []string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	resp, err := o.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{
 		StreamId: id,
@@ -109,7 +109,7 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 // api-service of the stream may have just died, so that no chat-service runs the stream, or may be
 // frozen, so that it does not learn that a chat-service has stopped the stream.
 func (o *Operator) stopKept(ctx context.Context, id string, cause *streamerr.Error, heard bool, owners []string) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	return o.Replay.Stop(ctx, id, string(streamerr.Via(o.Hop.Name, cause).JSON()), heard, func(h replay.Head) bool {
 		return len(owners) == 0 || slices.Contains(owners, h.Owner)
@@ -132,7 +132,7 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	if own := ledger.At(o.Hop).Get(id); own != nil && ledger.OwnedBy(own, owners...) {
 		hops = append(hops, own)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	below, err := o.Chats.Why(ctx, id, owners...)
 	hops = append(hops, below...)

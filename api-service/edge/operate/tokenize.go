@@ -22,7 +22,7 @@ func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 		defer cancel()
 		resp, err := o.Chats.Tokenize(ctx, req)
 		if err != nil {
@@ -42,7 +42,7 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 		defer cancel()
 		resp, err := o.Chats.Detokenize(ctx, req)
 		if err != nil {
@@ -62,7 +62,7 @@ func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 		defer cancel()
 		resp, err := o.Chats.Tokenize(ctx, req.Request)
 		if err != nil {
