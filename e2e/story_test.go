@@ -130,6 +130,8 @@ var changing = []struct {
 }{
 	{regexp.MustCompile(`\bstr-[a-z0-9]{26}\b`), "<id>"},
 	{regexp.MustCompile(`"created":\d+`), `"created":<time>`},
+	{regexp.MustCompile(`\bmine-[a-z0-9]{10}\b`), "mine-<suffix>"}, // of a second stream with this id
+	{regexp.MustCompile(`"e2e_latency":[0-9.e-]+`), `"e2e_latency":<time>`},
 }
 
 // formatResponse returns a response in the form of the stories.
