@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/image"
@@ -107,11 +108,13 @@ func (b *block) part(t target) error {
 		return b.show(t)
 	case "tool_reference":
 		name, err := b.optional("tool_name")
-		t.refer(name)
+		t.tools.refer(name)
 		t.paragraph("[tool: " + name + "]")
 		return err
+	case "tool_addition", "tool_removal":
+		return b.change(t.tools)
 	default:
-		t.paragraph(b.converted(t.refer))
+		t.paragraph(b.converted(t.tools.refer))
 		return b.leave()
 	}
 }
@@ -161,7 +164,7 @@ func setSystem(m *message, param string, raw json.RawMessage) error {
 		return err
 	}
 	system := &transcript.Turn{Message: &chatv1.Message{}}
-	c := &conversation{in: m.in}
+	c := &conversation{in: m.in, tools: &m.tools}
 	for i := range all {
 		system.Content.Separate()
 		if err := all[i].part(target{c, "system", func() *transcript.Turn { return system }}); err != nil {
@@ -177,14 +180,26 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	c := &conversation{in: m.in}
+	messages, lastUser := make([]map[string]json.RawMessage, len(items)), 0
 	for i, raw := range items {
-		if err := c.add(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+		if messages[i], err = strict.Object(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+			return err
+		}
+		if string(messages[i]["role"]) == `"user"` {
+			lastUser = i
+		}
+	}
+	c := &conversation{in: m.in, tools: &m.tools}
+	for i, fields := range messages {
+		if i < lastUser && string(fields["clear_at"]) == `"next_user_message"` {
+			continue
+		}
+		if err := c.add(fmt.Sprintf("%s[%d]", param, i), fields); err != nil {
 			return err
 		}
 	}
 	m.request.Messages, m.origins = c.Messages()
-	m.images, m.tools.named = c.images, c.named
+	m.images, m.effort = c.images, c.effort
 	return nil
 }
 
@@ -194,26 +209,18 @@ type conversation struct {
 	in *strict.Reading
 	transcript.Transcript
 	images []image.Source
-	named  map[string]bool // the tools that the messages call or refer to
-}
-
-// refer notes that the conversation names a tool.
-func (c *conversation) refer(tool string) {
-	if c.named == nil {
-		c.named = map[string]bool{}
-	}
-	c.named[tool] = true
+	tools  *tools
+	effort string // of the last message of the system that has one
 }
 
 // add adds a message. Each tool_result becomes a turn of its own.
-func (c *conversation) add(param string, raw json.RawMessage) error {
-	fields, err := strict.Object(param, raw)
-	if err != nil {
-		return err
-	}
+func (c *conversation) add(param string, fields map[string]json.RawMessage) error {
 	role, err := strict.Member(param, "role", fields)
 	if err == nil {
 		err = strict.OneOf(param+".role", role, "user", "assistant", "system")
+	}
+	if err == nil && role == "system" {
+		fields, err = c.configure(param, fields)
 	}
 	if err == nil {
 		err = c.in.Only(param, fields, "role", "content")
@@ -238,6 +245,28 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 	return nil
 }
 
+// configure reads the fields of a message of the system that are no content: the effort of the next
+// answer, and clear_at. It returns the other fields.
+func (c *conversation) configure(param string, fields map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	rest := maps.Clone(fields)
+	delete(rest, "clear_at")
+	delete(rest, "output_config")
+	raw := fields["output_config"]
+	if strict.Empty(raw) {
+		return rest, nil
+	}
+	param += ".output_config"
+	config, err := c.in.Members(param, raw, "effort")
+	if err != nil {
+		return nil, err
+	}
+	effort, err := word(c.in, param+".effort", config["effort"], efforts...)
+	if effort != "" {
+		c.effort = effort
+	}
+	return rest, err
+}
+
 // addTo adds a block of a message.
 func (b *block) addTo(t target) error {
 	switch {
@@ -258,7 +287,10 @@ func (b *block) addTo(t target) error {
 	case b.kind == "compaction" && !strict.Empty(b.fields["content"]):
 		// Anthropic's API ignores everything before a summary.
 		t.Transcript, t.images = transcript.Transcript{}, nil
-		t.Begin(b.at, "user").Content.Write(b.converted(t.refer))
+		t.Begin(b.at, "user").Content.Write(b.converted(t.tools.refer))
+		if err := b.changes(t); err != nil {
+			return err
+		}
 		return b.leave()
 	default:
 		return b.part(t)
@@ -281,7 +313,7 @@ func (b *block) toolUse(to target) error {
 	if made.Arguments, err = argumentsOf(b.at+".input", b.fields["input"]); err != nil {
 		return err
 	}
-	to.refer(made.GetName())
+	to.tools.refer(made.GetName())
 	t := to.turn()
 	t.Message.ToolCalls = append(t.Message.ToolCalls, made)
 	return nil
@@ -320,7 +352,7 @@ const failed = "error"
 // toolResult parses the result of a call, which is a turn of its own. It drops is_error: chat
 // templates have no place for it, and the text of the result tells the model.
 func (b *block) toolResult(c *conversation) error {
-	err := b.in.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control")
+	err := b.in.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name")
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,8 @@ type events struct {
 	space     []byte         // white space before a text block; the model's context bounds it
 }
 
-// events encodes the answer as the events message_start, with the first piece; for each block content_block_start,
-// content_block_delta and content_block_stop; message_delta; message_stop.
+// events encodes the answer as the events message_start, with the first piece; for each block
+// content_block_start, content_block_delta and content_block_stop; message_delta; message_stop.
 func (m *message) events() call.Writer {
 	e := &events{m: m}
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
@@ -58,9 +58,9 @@ func (m *message) events() call.Writer {
 	}
 }
 
-// start begins the message, unless it has begun. It comes with the first piece of the answer: by then
-// an engine may have told how many tokens of the prompt it found in its KV cache, and the time of the
-// first event is that of the first token.
+// start begins the message, unless it has begun. It comes with the first piece of the answer: by
+// then an engine may have told how many tokens of the prompt it found in its KV cache, and the time
+// of the first event is that of the first token.
 func (e *events) start(cached uint32) {
 	s := e.started
 	if s == nil {

@@ -10,9 +10,9 @@ import (
 
 // foreign are the kinds of blocks that templates have no place for.
 var foreign = []string{
-	"advisor_tool_result", "bash_code_execution_tool_result", "code_execution_tool_result", "compaction", "container_upload", "document", "fallback", "image",
-	"mcp_tool_result", "mcp_tool_use", "redacted_thinking", "search_result", "server_tool_use", "text_editor_code_execution_tool_result", "thinking",
-	"tool_search_tool_result", "tool_use", "web_fetch_tool_result", "web_search_tool_result",
+	"advisor_tool_result", "bash_code_execution_tool_result", "browser_state", "code_execution_tool_result", "compaction", "container_upload", "document", "fallback", "image",
+	"mcp_tool_listing", "mcp_tool_result", "mcp_tool_use", "redacted_thinking", "search_result", "server_tool_use", "text_editor_code_execution_tool_result", "thinking",
+	"tool_addition", "tool_removal", "tool_search_tool_result", "tool_use", "web_fetch_tool_result", "web_search_tool_result",
 }
 
 // leave names a block that is left out, or that the model sees only as a text.
@@ -23,12 +23,12 @@ func (b *block) leave() error {
 	return b.in.Unsupported(b.at)
 }
 
-// converted returns the text that stands for a block in the prompt, "" for a block that says nothing to the model.
-// refer is called with the tools that the block refers to.
+// converted returns the text that stands for a block in the prompt, or "" for a block that says
+// nothing to the model. refer is called with the tools that the block refers to.
 func (b *block) converted(refer func(tool string)) string {
 	words := strings.Join(readable(nil, b.fields, refer), "\n")
 	switch b.kind {
-	case "redacted_thinking", "thinking", "fallback":
+	case "redacted_thinking", "thinking", "fallback", "mcp_tool_listing":
 		return ""
 	case "", "search_result", "compaction":
 		return words
@@ -59,7 +59,7 @@ func sourceKind(raw json.RawMessage) string {
 
 // readableMembers are the members of blocks that people can read, in the order in which they are
 // shown. All others are identifiers, encrypted or encoded.
-var readableMembers = []string{"error_code", "title", "context", "url", "source", "text", "stdout", "stderr", "content", "tool_name", "tool_references"}
+var readableMembers = []string{"error_code", "title", "context", "url", "source", "text", "stdout", "stderr", "content", "tabs", "tool_name", "tool_references"}
 
 // readable appends the texts within an object to all. refer is called with the names of tools.
 func readable(all []string, fields map[string]json.RawMessage, refer func(tool string)) []string {

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A habit is a part of a body that clients send: what it adds to the request, and the fields that are left
-// out.
+// A habit is a part of a body that clients send: what it adds to the request, and the fields that
+// are left out.
 type habit struct{ body, want, left string }
 
 // check parses the body, which follows hi, and compares its request with that of hi and want.
@@ -75,6 +75,8 @@ func TestUnknownWordsOfHintsAreAbsence(t *testing.T) {
 		{`,"output_config":{"effort":"xhigh"}`, `,"templateVariables":"{\"reasoning_effort\":\"xhigh\"}"`, ""},
 		{`,"output_config":{"effort":"ultra"}`, "", "output_config.effort"},
 		{`,"output_config":{"effort":3,"task_budget":{"type":"tokens","total":9},"novelty":1}`, "", "output_config.effort, output_config.novelty, output_config.task_budget"},
+		{`,"thinking":{"type":"adaptive","block_binding":{"type":"strict"}}`, on, ""},
+		{`,"billing_policy":{"type":"billing_policy"},"fallback_credit_token":"x","compaction":null`, "", "billing_policy, fallback_credit_token"},
 		{`,"service_tier":"priority","speed":"fast"`, "", "service_tier, speed"},
 		{`,"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["a"],"betas":["b"]`, "", "anthropic_beta, anthropic_version, betas"},
 		{`,"fallbacks":[{"model":"n"}],"inference_geo":"eu","container":{"id":"c"}`, "", "container, fallbacks, inference_geo"},
@@ -111,6 +113,9 @@ func TestToolsOfServersAreLeftOut(t *testing.T) {
 	tool := func(name, more string) string {
 		return `{"name":"` + name + `","input_schema":{"type":"object"}` + more + `}`
 	}
+	changed := func(blocks string) string {
+		return `{"role":"user","content":"Hi"},{"role":"system","content":[` + blocks + `]},{"role":"user","content":"Go"}`
+	}
 	get, later, other := tool("get", ""), tool("later", `,"defer_loading":true`), tool("other", `,"defer_loading":true`)
 	const (
 		hello     = `{"role":"user","content":"Hi"}`
@@ -131,6 +136,16 @@ func TestToolsOfServersAreLeftOut(t *testing.T) {
 		{tools: get + "," + later + "," + other, messages: hello + reference, want: "get later"},
 		{tools: get + "," + later + "," + other, messages: hello + found, want: "get later", left: "messages[].content[].tool_search_tool_result"},
 		{tools: get + "," + later + "," + other, messages: hello, more: `,"tool_choice":{"type":"tool","name":"other"}`, want: "get other"},
+		// The conversation changes its tools.
+		{tools: get + "," + later, messages: changed(`{"type":"tool_addition","tool":{"type":"tool_reference","name":"later"}}`), want: "get later"},
+		{tools: get + "," + later, messages: changed(`{"type":"tool_removal","tool":{"type":"tool_reference","name":"get"}}`), want: ""},
+		{tools: get, messages: changed(`{"type":"tool_removal","tool":{"type":"tool_reference","name":"get"}},{"type":"tool_addition","tool":{"type":"tool_reference","name":"get"}}`), want: "get"},
+		{tools: get + "," + later, messages: changed(`{"type":"tool_addition","tool":{"type":"tool_definition","definition":` + other + `}},{"type":"tool_addition","tool":{"type":"tool_definition","definition":` + tool("get", `,"description":"new"`) + `}}`), want: "other get: new"},
+		{tools: get, messages: changed(`{"type":"tool_addition","tool":{"type":"mcp_toolset_reference","server_name":"s"}},{"type":"tool_addition"},{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"type":"web_search_20260318","name":"web_search"}}}`), want: "get",
+			left: "messages[].content[].tool.definition.web_search, messages[].content[].tool_addition"},
+		{tools: get + "," + later, messages: `{"role":"assistant","content":[{"type":"compaction","content":"Sum.","tool_changes":[{"type":"tool_addition","tool":{"type":"tool_reference","name":"later"}}]}]},{"role":"user","content":"x"}`, want: "get later",
+			left: "messages[].content[].compaction"},
+		{tools: get + `,{"type":"browser_toolset_20260801"},{"type":"computer_toolset_20260801"}`, messages: hello, want: "get", left: "tools[].browser_toolset, tools[].computer_toolset"},
 		{tools: `{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},` + get + "," + later, messages: hello, want: "get later", left: "tools[].tool_search_tool_regex"},
 	} {
 		in := &strict.Reading{}
@@ -141,7 +156,11 @@ func TestToolsOfServersAreLeftOut(t *testing.T) {
 		}
 		var names []string
 		for _, tool := range got.Request.GetTools() {
-			names = append(names, tool.GetName())
+			name := tool.GetName()
+			if tool.GetDescription() != "" {
+				name += ": " + tool.GetDescription()
+			}
+			names = append(names, name)
 		}
 		if strings.Join(names, " ") != c.want || in.Header() != c.left {
 			t.Errorf("%s in %s: the prompt has %v and %q is left out; want %s and %q", c.tools, c.messages, names, in.Header(), c.want, c.left)
@@ -241,6 +260,10 @@ func TestOneBadBlockDoesNotEndASession(t *testing.T) {
 		// messages
 		{hello + `,{"role":"assistant"},{"role":"assistant","content":null,"id":"msg_1","stop_reason":"end_turn","usage":{}}`, hello, "messages[].id, messages[].stop_reason, messages[].usage"},
 		{hello + `,{"role":"system","content":"BBB"},{"role":"user","content":"y"}`, hello + `,{"role":"system","content":"BBB"},{"role":"user","content":"y"}`, ""},
+		{hello + `,{"role":"system","content":"once","clear_at":"next_user_message"},{"role":"system","content":"always","clear_at":"never"},{"role":"user","content":"y"},{"role":"system","content":"now","clear_at":"next_user_message"}`,
+			hello + `,{"role":"system","content":"always"},{"role":"user","content":"y"},{"role":"system","content":"now"}`, ""},
+		{history(`{"type":"mcp_tool_listing","mcp_server_name":"s","tools":[]},{"type":"text","text":"x"}`), said("x"), "messages[].content[].mcp_tool_listing"},
+		{result(`,"toolset_name":"b","content":[{"type":"browser_state","tabs":[{"tab_id":1,"title":"T","url":"https://a"}]}]`), told(`[browser_state]\nT\nhttps://a`), "messages[].content[].content[].browser_state"},
 		{`{"role":"user","content":[{"type":"text","text":"Hi","citations":[],"cache_control":{"type":"ephemeral"}}],"novelty":null}`, hello, ""},
 	} {
 		in := &strict.Reading{}
@@ -253,6 +276,25 @@ func TestOneBadBlockDoesNotEndASession(t *testing.T) {
 		if in.Header() != c.left {
 			t.Errorf("%s: %q is left out, want %q", c.body, in.Header(), c.left)
 		}
+	}
+}
+
+func TestAMessageOfTheSystemMaySetTheEffort(t *testing.T) {
+	const messages = `"messages":[{"role":"user","content":"Hi"},{"role":"system","output_config":{"effort":"max"}},{"role":"system","content":"s","output_config":{"effort":"low"}},{"role":"system","output_config":{"effort":"more"}}]`
+	in := &strict.Reading{}
+	c, err := anthropic.Parse([]byte(`{"model":"m","max_tokens":9,"output_config":{"effort":"high"},`+messages+`}`), in)
+	if err != nil || c.Request.GetTemplateVariables() != `{"reasoning_effort":"low"}` || in.Header() != "messages[].output_config.effort" {
+		t.Errorf("%v, %v, left out: %s", c, err, in.Header())
+	}
+}
+
+func TestASummaryInsteadOfAnAnswerIsRefused(t *testing.T) {
+	const fields = hi + `,"compaction":{"type":"summarize"}`
+	if _, err := anthropic.Parse([]byte(`{`+fields+`}`), nil); streamerr.As(err).Param != "compaction" {
+		t.Error(err)
+	}
+	if _, err := anthropic.ParseCount([]byte(`{`+fields+`}`), nil); err != nil {
+		t.Errorf("a summary is not counted: %v", err)
 	}
 }
 

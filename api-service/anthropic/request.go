@@ -55,6 +55,7 @@ type message struct {
 	origins      []transcript.Origin // for each message of request, the field that it comes from
 	images       []image.Source      // of the messages
 	tools        tools               // until parse adds them to request
+	effort       string              // of the conversation
 	toolsAt      []string            // for each tool of request, its path in the body
 	guide        string              // name of the field that asks for a guide
 	variables    map[string]any      // of the chat template
@@ -82,14 +83,14 @@ var shared = strict.Table[*message]{
 	},
 	// The engine decides which tokens it caches, and Whence edits no context. Clients of other
 	// clouds send the version and the betas in the body.
-	Ignored:     []string{"anthropic_beta", "anthropic_version", "betas", "cache_control", "context_management"},
+	Ignored:     []string{"anthropic_beta", "anthropic_version", "betas", "billing_policy", "cache_control", "context_management", "fallback_credit_token"},
 	Unsupported: []string{"fallbacks", "mcp_servers", "user_profile_id", "workspace_id"},
 	Refused:     map[string]string{"thread": "is a conversation that the server keeps, and none is kept here: send all its messages instead"},
 }
 
 // counted are the fields of POST /v1/messages/count_tokens: those of an answer count for nothing.
 var counted = shared.And(strict.Table[*message]{Ignored: []string{
-	"container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences", "stream", "temperature", "top_k", "top_p",
+	"compaction", "container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences", "stream", "temperature", "top_k", "top_p",
 }})
 
 // created are the fields of POST /v1/messages.
@@ -137,6 +138,7 @@ var created = shared.And(strict.Table[*message]{
 		"service_tier": hint("auto", "standard_only"),
 	},
 	Unsupported: []string{"container", "diagnostics", "inference_geo"},
+	Refused:     map[string]string{"compaction": "asks for a summary instead of an answer, and is not supported here: ask for a summary in a message"},
 })
 
 // Fields returns how each field of POST /v1/messages is treated: honoured, ignored or refused.
@@ -182,6 +184,9 @@ func (m *message) parse(body []byte, table *strict.Table[*message]) error {
 	m.request.ContinueMessage = last.GetRole() == "assistant"
 	m.prependSystem()
 	m.offer()
+	if m.effort != "" {
+		m.setVariable("messages", "reasoning_effort", m.effort)
+	}
 	if len(m.variables) > 0 {
 		m.request.TemplateVariables = string(marshal(m.variables))
 		m.variables = nil
@@ -217,25 +222,25 @@ func (m *message) setVariable(field, name string, value any) {
 // hint returns a setter of a field with one of the known words. None of them changes an answer.
 func hint(known ...string) setter {
 	return func(m *message, param string, raw json.RawMessage) error {
-		_, err := m.word(param, raw, known...)
+		_, err := word(m.in, param, raw, known...)
 		return err
 	}
 }
 
-// word parses a word that is a hint. It returns "" for an empty or unknown word, or for another type, which
-// counts as missing.
-func (m *message) word(param string, raw json.RawMessage, known ...string) (string, error) {
+// word parses a word that is a hint. It returns "" for an empty or unknown word, and for another
+// type: they count as missing.
+func word(in *strict.Reading, param string, raw json.RawMessage, known ...string) (string, error) {
 	if strict.Empty(raw) {
 		return "", nil
 	}
-	word, err := strict.String(param, raw)
+	text, err := strict.String(param, raw)
 	if err != nil {
-		return "", m.in.Unsupported(param)
+		return "", in.Unsupported(param)
 	}
-	if ok, err := m.in.Hint(param, word, known...); !ok {
+	if ok, err := in.Hint(param, text, known...); !ok {
 		return "", err
 	}
-	return word, nil
+	return text, nil
 }
 
 // maxSession bounds Request.Session, in bytes.
@@ -258,20 +263,20 @@ func setMetadata(m *message, param string, raw json.RawMessage) error {
 }
 
 // setThinking parses whether the model thinks before it answers. Chat templates use one of two
-// names for this variable. A budget has no effect: models here have no budgets. Only a model that is to
-// think needs a budget that allows it.
+// names for this variable. A budget has no effect, because models here have none; with "enabled" it
+// must allow a token.
 func setThinking(m *message, param string, raw json.RawMessage) error {
 	if strict.Empty(raw) {
 		return nil
 	}
-	fields, err := m.in.Members(param, raw, "type", "budget_tokens", "display")
+	fields, err := m.in.Members(param, raw, "type", "block_binding", "budget_tokens", "display")
 	if err != nil {
 		return err
 	}
 	if _, err := strict.Member(param, "type", fields); err != nil {
 		return err
 	}
-	kind, err := m.word(param+".type", fields["type"], "adaptive", "disabled", "enabled")
+	kind, err := word(m.in, param+".type", fields["type"], "adaptive", "disabled", "enabled")
 	if err != nil {
 		return err
 	}
@@ -283,7 +288,7 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 	if !strict.Empty(fields["budget_tokens"]) {
 		m.in.Ignore(param + ".budget_tokens")
 	}
-	display, err := m.word(param+".display", fields["display"], "omitted", "summarized", "updates")
+	display, err := word(m.in, param+".display", fields["display"], "omitted", "summarized", "updates")
 	m.hideThinking = display == "omitted"
 	if kind != "" {
 		m.setVariable(param, "enable_thinking", kind != "disabled")
@@ -310,7 +315,7 @@ func setOutputConfig(m *message, param string, raw json.RawMessage) error {
 			return err
 		}
 	}
-	effort, err := m.word(param+".effort", fields["effort"], efforts...)
+	effort, err := word(m.in, param+".effort", fields["effort"], efforts...)
 	if effort != "" {
 		m.setVariable(param+".effort", "reasoning_effort", effort)
 	}

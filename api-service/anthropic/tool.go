@@ -14,8 +14,20 @@ import (
 // tools are the tools of a body.
 type tools struct {
 	all      []tool
+	defined  []tool          // in messages
 	searched bool            // Anthropic's servers would search the deferred tools
-	named    map[string]bool // the tools that the messages call or refer to
+	named    map[string]bool // the tools that the messages name: whether the model may call them
+}
+
+// refer notes that a message calls a tool, or refers to it.
+func (ts *tools) refer(name string) { ts.name(name, true) }
+
+// name notes that a message adds or removes a tool.
+func (ts *tools) name(name string, added bool) {
+	if ts.named == nil {
+		ts.named = map[string]bool{}
+	}
+	ts.named[name] = added
 }
 
 // A tool is a tool that the client runs.
@@ -27,7 +39,7 @@ type tool struct {
 
 // serverTools are the kinds of tools that Anthropic's servers run or describe, without their dates.
 var serverTools = []string{
-	"advisor", "bash", "code_execution", "computer", "mcp_toolset", "memory", "text_editor", toolSearch + "_bm25", toolSearch + "_regex", "web_fetch", "web_search",
+	"advisor", "bash", "browser_toolset", "code_execution", "computer", "computer_toolset", "mcp_toolset", "memory", "text_editor", toolSearch + "_bm25", toolSearch + "_regex", "web_fetch", "web_search",
 }
 
 const toolSearch = "tool_search_tool"
@@ -38,39 +50,81 @@ func setTools(m *message, param string, raw json.RawMessage) error {
 		return err
 	}
 	for i, raw := range items {
-		at := fmt.Sprintf("%s[%d]", param, i)
-		fields, err := strict.Object(at, raw)
+		read, err := m.tools.read(m.in, fmt.Sprintf("%s[%d]", param, i), raw)
 		if err != nil {
 			return err
 		}
-		kind, err := (&block{at: at, fields: fields}).optional("type")
-		if err != nil {
-			return err
-		}
-		if kind != "" && kind != "custom" {
-			if err := m.leaveTool(at, kind); err != nil {
-				return err
-			}
-			continue
-		}
-		read, err := toolOf(m.in, at, fields)
-		if err != nil {
-			return err
-		}
-		m.tools.all = append(m.tools.all, read)
+		m.tools.all = append(m.tools.all, read...)
 	}
 	return nil
 }
 
-// leaveTool leaves out a tool that Anthropic's servers run or describe. Its type is the kind with a date.
-func (m *message) leaveTool(at, kind string) error {
-	m.tools.searched = m.tools.searched || strings.HasPrefix(kind, toolSearch)
+// read parses a tool. It returns nothing for a tool that Anthropic's servers run or describe, which
+// is left out.
+func (ts *tools) read(in *strict.Reading, at string, raw json.RawMessage) ([]tool, error) {
+	fields, err := strict.Object(at, raw)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := (&block{at: at, fields: fields}).optional("type")
+	switch {
+	case err != nil:
+		return nil, err
+	case kind != "" && kind != "custom":
+		return nil, ts.leave(in, at, kind)
+	}
+	read, err := toolOf(in, at, fields)
+	return []tool{read}, err
+}
+
+// leave leaves out a tool whose type is a kind with a date.
+func (ts *tools) leave(in *strict.Reading, at, kind string) error {
+	ts.searched = ts.searched || strings.HasPrefix(kind, toolSearch)
 	for _, known := range serverTools {
 		if kind == known || strings.HasPrefix(kind, known+"_2") {
-			return m.in.Unsupported(at + "." + known)
+			return in.Unsupported(at + "." + known)
 		}
 	}
-	return m.in.Unsupported(at)
+	return in.Unsupported(at)
+}
+
+// changes adds and removes the tools of a summary.
+func (b *block) changes(t target) error {
+	all, err := blocks(b.in, b.at+".tool_changes", b.fields["tool_changes"])
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = all[i].change(t.tools)
+	}
+	return err
+}
+
+// change adds a tool to the tools that the model may call, or removes one.
+func (b *block) change(ts *tools) error {
+	added := b.kind == "tool_addition"
+	if strict.Empty(b.fields["tool"]) {
+		return b.leave()
+	}
+	of := block{in: b.in, at: b.at + ".tool"}
+	var err error
+	if of.fields, err = strict.Inner(b.at, "tool", b.fields); err != nil {
+		return err
+	}
+	if of.kind, err = of.optional("type"); err != nil {
+		return err
+	}
+	switch raw := of.fields["definition"]; {
+	case of.kind == "tool_reference":
+		name, err := of.optional("name")
+		ts.name(name, added)
+		return err
+	case of.kind == "tool_definition" && added && len(raw) > 0:
+		read, err := ts.read(b.in, of.at+".definition", raw)
+		for _, t := range read {
+			ts.defined = append(ts.defined, t)
+			ts.refer(t.GetName())
+		}
+		return err
+	}
+	return b.leave() // of a server that only Anthropic's servers reach
 }
 
 // toolOf parses a tool that the client runs.
@@ -113,14 +167,23 @@ func toolOf(in *strict.Reading, at string, fields map[string]json.RawMessage) (t
 	return read, err
 }
 
-// offer adds the tools of the prompt to the request: all but the deferred ones that nothing names
-// yet. A deferred tool must not get lost: if nothing but a search on Anthropic's servers could find
-// it, the prompt has it.
+// offer adds the tools of the prompt to the request: all but those that a message has removed, and
+// the deferred ones that nothing names yet. A deferred tool must not get lost: if nothing but a
+// search on Anthropic's servers could find it, the prompt has it.
 func (m *message) offer() {
-	lost := m.tools.searched || !slices.ContainsFunc(m.tools.all, func(t tool) bool { return !t.deferred })
+	ts := &m.tools
+	lost := ts.searched || !slices.ContainsFunc(ts.all, func(t tool) bool { return !t.deferred })
+	latest := map[string]string{} // the path of the tool, by its name
+	for _, t := range ts.defined {
+		latest[t.GetName()] = t.at
+	}
 	chosen := m.request.GetToolChoice().GetName()
-	for _, t := range m.tools.all {
-		if name := t.GetName(); !t.deferred || lost || m.tools.named[name] || name == chosen {
+	for _, t := range slices.Concat(ts.all, ts.defined) {
+		name := t.GetName()
+		if at, again := latest[name]; again && at != t.at {
+			continue
+		}
+		if added, named := ts.named[name]; name == chosen || added || !named && (!t.deferred || lost) {
 			m.request.Tools, m.toolsAt = append(m.request.Tools, t.Tool), append(m.toolsAt, t.at)
 		}
 	}
