@@ -38,7 +38,7 @@ func TestStories(t *testing.T) {
 				// Without the prefix cache, usage does not depend on earlier requests.
 				var api []string
 				if strings.Contains(file, "bad") { // most of these are answered otherwise
-					api = []string{"--strict"}
+					api = []string{"--strict", "--max-body", "2097152"}
 				}
 				w := run(t, topology, flags{api: api, worker: []string{"--no-prefix-cache", "--pace", "200"}})
 				s := story{whole: t, w: w, held: map[string]*live{}}

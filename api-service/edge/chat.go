@@ -222,7 +222,7 @@ func read[In any](conn context.Context, e *Edge, c *app.RequestContext, parse fu
 	if err = exchange.Caller(conn).Make(); err != nil {
 		return in, nil, err
 	}
-	if body, err = e.desk.Body(c); err != nil {
+	if body, err = e.desk.Body(c, exchange.Caller(conn).Owner); err != nil {
 		return in, nil, err
 	}
 	in, err = exchange.Parse(e.desk, c, body, parse)

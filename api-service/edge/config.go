@@ -107,7 +107,7 @@ const (
 	DefaultName          = "api-service"
 	DefaultListen        = "127.0.0.1:8080"
 	DefaultChat          = "127.0.0.1:8081"
-	DefaultMaxBody       = 2 << 20
+	DefaultMaxBody       = 32 << 20 // as Anthropic's API
 	DefaultMaxStreams    = 10000
 	DefaultReadTimeout   = 30 * time.Second
 	DefaultWriteTimeout  = 30 * time.Second
@@ -197,7 +197,10 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 }
 
 // maxMaxBody bounds MaxBody, so that every request fits into the chat-service's message limit.
-const maxMaxBody = 3 << 20
+const maxMaxBody = DefaultMaxBody
+
+// maxSocketMessage bounds a message of a WebSocket besides MaxBody, in bytes: several may wait.
+const maxSocketMessage = 3 << 20
 
 // Validate checks c.
 func (c *Config) Validate() error {

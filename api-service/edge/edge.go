@@ -141,7 +141,7 @@ func newEdge(c Config, ring *keys.Ring, log *slog.Logger) (*Edge, error) {
 	keyring := follow.NewKeyring(c.TokenKey)
 	e.config, e.log, e.chats, e.hop = c, log, fleet, hop
 	e.chat, e.images = e.staged(fleet.Start), image.New(c.Images)
-	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, Strict: c.Strict, TrustForwarded: c.TrustForwarded, Proxies: c.Connections.Proxies, Log: log, Metrics: records.Metrics}
+	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, Bodies: &exchange.Bodies{}, Strict: c.Strict, TrustForwarded: c.TrustForwarded, Proxies: c.Connections.Proxies, Log: log, Metrics: records.Metrics}
 	e.replay, e.keyring = kept, keyring
 	e.guard = &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring}
 	if c.Admin.On() {
@@ -333,7 +333,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{
 		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Images: e.images, Log: e.log, Admit: e.countTalk, Identify: e.identifies,
-		Bounds: e.bounds(), KeepAlive: e.config.KeepAlive, ReadTimeout: e.config.ReadTimeout, MaxMessage: e.config.MaxBody,
+		Bounds: e.bounds(), KeepAlive: e.config.KeepAlive, ReadTimeout: e.config.ReadTimeout, MaxMessage: min(e.config.MaxBody, maxSocketMessage),
 		Lifetime: cmp.Or(e.config.SocketLifetime, DefaultSocketLifetime), Recheck: recheckKeys,
 	}
 	h.GET("/v1/converse", conversations.Handle)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -142,4 +144,35 @@ func sendUntilClosed(conn io.Writer) (sent int) {
 		}
 	}
 	return sent
+}
+
+// TestLongBodiesOfOneCallerShareABound: unfinished long bodies take their share, the last one is
+// refused at once, and the shares return.
+func TestLongBodiesOfOneCallerShareABound(t *testing.T) {
+	t.Parallel()
+	url, _ := start(t, func(c *edge.Config) { c.MaxBody = edge.DefaultMaxBody })
+	const callers = 5 // of 32 MiB; 128 MiB are allowed
+	answers := make(chan *http.Response, callers)
+	var conns []net.Conn
+	for range callers {
+		conn, r := connect(t, url)
+		conns = append(conns, conn)
+		sendText(t, conn, fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", chatHead, edge.DefaultMaxBody, strings.Repeat(" ", 2<<20+1)))
+		go func() {
+			if resp, err := http.ReadResponse(r, nil); err == nil {
+				answers <- resp
+			}
+		}()
+	}
+	if refused := <-answers; refused.StatusCode != http.StatusTooManyRequests || refused.Header.Get("Retry-After") == "" {
+		t.Error(refused.StatusCode, refused.Header)
+	}
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	polltest.Eventually(t, "a long request is answered again", func() bool {
+		resp := ask(t, http.MethodPost, url+"/v1/chat/completions", asking("start m end x")+strings.Repeat(" ", 3<<20))
+		whole(t, resp)
+		return resp.StatusCode == http.StatusOK
+	})
 }

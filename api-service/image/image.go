@@ -24,6 +24,7 @@ import (
 	"time"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -48,7 +49,7 @@ var Types = []string{"image/png", "image/jpeg", "image/webp", "image/gif"}
 
 // maxRequest bounds a request with its images, in bytes. It is below the limit of a message between
 // the services.
-const maxRequest = 4<<20 - 64<<10
+const maxRequest = rpc.MaxRequest - 64<<10
 
 // CheckSize refuses a request that is too large with its images. param is the field of one of them,
 // and size the size of the request in bytes.
@@ -92,12 +93,12 @@ func (l *Limits) Flags(fs *flag.FlagSet) {
 // Defaults of Limits.
 const (
 	DefaultCount   = 8
-	DefaultBytes   = 2 << 20
+	DefaultBytes   = 20 << 20
 	DefaultTimeout = 10 * time.Second
 )
 
 // MaxBytes bounds Limits.Bytes, so that a request fits into the messages between the services.
-const MaxBytes = 3 << 20
+const MaxBytes = 24 << 20
 
 // Validate checks l. Its errors name the flags.
 func (l *Limits) Validate() error {

@@ -12,6 +12,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -21,8 +22,8 @@ type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsRe
 
 const (
 	maxInputs = 2048
-	// maxEmbedSize bounds a request to a worker, in bytes, because gRPC servers accept 4 MiB.
-	maxEmbedSize = 4<<20 - 4<<10
+	// maxEmbedSize bounds a request to a worker, in bytes, below the maximum size of a message.
+	maxEmbedSize = rpc.MaxRequest - 64<<10
 )
 
 // Embed returns an engine that computes vectors of texts with m over worker. Texts are tokenised

@@ -9,6 +9,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/seeingtest"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -62,7 +63,7 @@ func TestImagesOfARequestFitIntoAMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &parrot{}
-	half := &llmv1.Image{Data: make([]byte, 2<<20), MediaType: seeingtest.MediaType}
+	half := &llmv1.Image{Data: make([]byte, rpc.MaxRequest/2), MediaType: seeingtest.MediaType}
 	talk := user("Look")
 	talk.Messages[0].Images = []*chatv1.PlacedImage{{Image: half}}
 	talk.Messages = append(talk.Messages, &chatv1.Message{Role: "assistant", Content: "Yes?"}, &chatv1.Message{Role: "user", Images: []*chatv1.PlacedImage{{Image: half}}})

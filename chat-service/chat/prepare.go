@@ -14,6 +14,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -128,7 +129,7 @@ func (m *Model) EncodeText(text string, addSpecial bool) ([]uint32, error) {
 
 // maxShown bounds the size of a prompt with images in a request to a worker, in bytes, below the
 // maximum size of a message. For a conversation it bounds the images of all turns together.
-const maxShown = 4<<20 - 64<<10
+const maxShown = rpc.MaxRequest - 64<<10
 
 // checkSize refuses a prompt with images that does not fit into a message to a worker.
 func (p *tokenPrompt) checkSize() error {

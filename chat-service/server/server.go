@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/rpc/mtls"
@@ -124,11 +125,11 @@ const stopWait = time.Second
 // grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
-	srv.Creds = s.identity.ServerCredentials()
+	srv.Creds, srv.MaxRecvBytes = s.identity.ServerCredentials(), rpc.MaxRequest
 	srv.MaxStreams, srv.Flooded = s.limits.Transport(), guard.Flooded(s.guarded())
 	registrar := guard.Server(srv)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused}, s.hop.Log)
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{Mux: mux.Options{MaxMessage: rpc.MaxRequest}, TLS: s.identity.ServerTLS(), Refused: s.identity.Refused}, s.hop.Log)
 		if err != nil {
 			return err
 		}

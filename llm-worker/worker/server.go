@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/rpc/mtls"
@@ -169,11 +170,11 @@ const stopWait = time.Second
 // for grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	gs := grpcserver.New(grpcserver.Options{
-		Creds: s.identity.ServerCredentials(), MaxStreams: s.limits.Transport(), Flooded: guard.Flooded(s.guarded()),
+		Creds: s.identity.ServerCredentials(), MaxRecvBytes: rpc.MaxRequest, MaxStreams: s.limits.Transport(), Flooded: guard.Flooded(s.guarded()),
 	})
 	srv := guard.Server(gs)
 	if s.linked {
-		port, err := link.OpenPort(ln, s.linkPort, link.Options{TLS: s.identity.ServerTLS(), Refused: s.identity.Refused}, s.hop.Log)
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{Mux: mux.Options{MaxMessage: rpc.MaxRequest}, TLS: s.identity.ServerTLS(), Refused: s.identity.Refused}, s.hop.Log)
 		if err != nil {
 			return err
 		}

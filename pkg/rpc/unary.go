@@ -22,6 +22,9 @@ import (
 // A unary method is an engine of one item, which is also the End. ServeUnary and DialUnary do not
 // use the Method's functions for messages.
 
+// MaxRequest bounds a request between the services, in bytes. A body of 32 MiB at api-service fits.
+const MaxRequest = 36 << 20
+
 // MaxAnswer bounds a unary answer, in bytes. 2048 vectors of 2048 numbers fit; the default limit of
 // gRPC clients is smaller.
 const MaxAnswer = 16<<20 + 64<<10

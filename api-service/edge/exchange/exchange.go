@@ -42,6 +42,7 @@ const (
 type Desk struct {
 	Name           string            // name of this hop
 	MaxBody        int64             // bytes
+	Bodies         *Bodies           // bounds the memory of long bodies; nil for no bound
 	Strict         bool              // fields of bodies that cannot be honoured are refused
 	TrustForwarded bool              // X-Forwarded-For has the client's address
 	Proxies        connlimit.Proxies // whose X-Forwarded-For has it
@@ -147,8 +148,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.cause.Error() }
 func (r *refusal) Unwrap() error { return r.cause }
 
-// Body returns the body of a JSON request, and frees the request's own copy.
-func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
+// Body returns the body of a JSON request of an owner, and frees the request's own copy.
+func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 	if !isJSON(string(c.ContentType())) {
 		// A browser asks for permission before it sends this type to another site, but sends other
 		// types without asking. So this check also refuses pages of other sites.
@@ -157,8 +158,15 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc))
 	}
-	body, err := read(httpd.Of(c), d.MaxBody+1)
+	all := httpd.Of(c)
+	body, err := read(all, min(freeBody, d.MaxBody+1))
+	if err == nil && int64(len(body)) == freeBody && d.MaxBody > freeBody {
+		body, err = d.readLong(c, all, owner, body)
+	}
 	switch {
+	case errors.Is(err, streamerr.Overloaded):
+		c.SetConnectionClose() // the rest is not read
+		return nil, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not arrive in time (--read-timeout)"))
 	case httpd.TrailerTooLarge(err):
@@ -170,6 +178,21 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	}
 	release(c)
 	return body, nil
+}
+
+// readLong reads the rest of a long body, which begins with head.
+func (d *Desk) readLong(c *app.RequestContext, all *httpd.Body, owner string, head []byte) ([]byte, error) {
+	size := d.MaxBody
+	if announced := all.Length(); announced > 0 {
+		size = min(size, announced)
+	}
+	if d.Bodies != nil {
+		if err := d.Bodies.take(c, owner, size); err != nil {
+			return nil, err
+		}
+	}
+	rest, err := read(all, d.MaxBody+1-int64(len(head)))
+	return append(head, rest...), err
 }
 
 // isJSON reports whether a content type is JSON's.
@@ -269,6 +292,7 @@ func (d *Desk) refused(id string, status int, out *streamerr.Error) {
 // is too large, before reading any of the body.
 func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 	defer httpd.End(c)
+	defer endShare(c)
 	if err := d.bound(c); err != nil {
 		c.SetConnectionClose()
 		ID(c)

@@ -31,7 +31,7 @@ func (o *Operator) stopStream(ctx context.Context, c *app.RequestContext) {
 // abortRequest handles SGLang's POST /abort_request.
 func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	body, err := o.Body(c)
+	body, err := o.Body(c, exchange.Caller(ctx).Owner)
 	if err != nil {
 		o.Refuse(c, err)
 		return

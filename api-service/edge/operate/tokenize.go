@@ -75,7 +75,7 @@ func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 // convert answers a request with the result of to for its body.
 func (o *Operator) convert(ctx context.Context, c *app.RequestContext, to func(body []byte) ([]byte, error)) {
 	exchange.ID(c)
-	body, err := o.Body(c)
+	body, err := o.Body(c, exchange.Caller(ctx).Owner)
 	if err == nil {
 		err = o.Meter.Count(ctx, c)
 	}

@@ -55,7 +55,7 @@ func (r *Reports) Seen(ctx context.Context, c *app.RequestContext) {
 func (r *Reports) verdict(ctx context.Context, c *app.RequestContext, id string) (*streamv1.Delivery, error) {
 	small := *r.Desk
 	small.MaxBody = delivery.MaxReport
-	body, err := small.Body(c)
+	body, err := small.Body(c, "")
 	if err != nil {
 		return nil, err
 	}
