@@ -525,7 +525,7 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 // vLLM and SGLang ask for.
 func TestProbesOfOtherServersAreAnswered(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.OperatorKey = "secret" })
-	for _, path := range []string{"/health", "/ping", "/version", "/v1/models", "/v1/models/", "/v1/models/org/m"} {
+	for _, path := range []string{"/health", "/ping", "/version", "/v1/models", "/v1/models/", "/v1/models/org/m", "/model_info", "/get_model_info"} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			want := http.StatusOK
 			if path == "/health" || path == "/ping" {

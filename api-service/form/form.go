@@ -16,7 +16,7 @@ var forms = map[string]*call.Form{
 	"/v1/messages":   &anthropic.Form,
 	"/v1/responses":  &responses.Form,
 	"/generate":      &sglang.Form,
-	"/abort_request": &sglang.Form,
+	"/abort_request": &sglang.Form, "/model_info": &sglang.Form, "/get_model_info": &sglang.Form,
 }
 
 // Of returns the form of the API that the path of a request belongs to.

@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"github.com/whence-dev/whence/api-service/call"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -16,6 +17,17 @@ var Form = call.Form{
 	Failure: func(err *streamerr.Error, _ string, lines call.Lines) {
 		lines.End(append(lines.Begin(), errorBody(err)...))
 	},
+}
+
+// ModelInfo returns the body of GET /model_info.
+func ModelInfo(m *chatv1.Model) []byte {
+	return marshal(struct {
+		Model     string `json:"model_path"`
+		Tokenizer string `json:"tokenizer_path"`
+		Generates bool   `json:"is_generation"`
+		Images    bool   `json:"has_image_understanding"`
+		Context   uint32 `json:"context_length"`
+	}{m.GetId(), m.GetId(), !m.GetEmbeds(), m.GetImages(), m.GetContextLength()})
 }
 
 func errorBody(err *streamerr.Error) []byte {

@@ -83,6 +83,13 @@ func TestRequestsOfSGLangsClientsAreAnswered(t *testing.T) {
 	}
 }
 
+func TestModelInfoIsWhatSGLangsClientsAskFor(t *testing.T) {
+	got := string(sglang.ModelInfo(&chatv1.Model{Id: "m", ContextLength: 9, Images: true}))
+	if want := `{"model_path":"m","tokenizer_path":"m","is_generation":true,"has_image_understanding":true,"context_length":9}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func TestEveryFieldReachesTheRequest(t *testing.T) {
 	c, err := sglang.Parse([]byte(`{"text":"a","rid":"r1","model":"m","stream":true,"return_logprob":true,"top_logprobs_num":2,"logprob_start_len":-1,
 		"return_text_in_logprobs":true,"log_metrics":true,"sampling_params":{"max_new_tokens":7,"min_new_tokens":2,"temperature":0.5,"top_p":0.25,"top_k":-1,

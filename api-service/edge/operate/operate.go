@@ -42,5 +42,7 @@ func (o *Operator) Routes(h *server.Hertz) {
 		h.Handle(method, "/health", o.readyz) // of vLLM and SGLang, as is the next
 		h.Handle(method, "/ping", o.readyz)
 		h.Handle(method, "/version", o.version)
+		h.Handle(method, "/model_info", o.modelInfo) // of SGLang, as is the next
+		h.Handle(method, "/get_model_info", o.modelInfo)
 	}
 }

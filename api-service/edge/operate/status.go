@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/sglang"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/cli"
 	"github.com/whence-dev/whence/internal/descriptors"
@@ -38,6 +39,21 @@ func (o *Operator) models(ctx context.Context, c *app.RequestContext) {
 		return
 	}
 	exchange.JSON(c, listOf(c, models))
+}
+
+// modelInfo handles SGLang's GET /model_info, which its clients ask for before they generate. A body
+// of POST /generate need not name a model either, if there is only one.
+func (o *Operator) modelInfo(ctx context.Context, c *app.RequestContext) {
+	exchange.ID(c)
+	models, err := o.askModels(ctx)
+	if err == nil && len(models) == 0 {
+		err = streamerr.New(streamerr.NotFound, "there is no model").WithCode(streamerr.CodeModelNotFound)
+	}
+	if err != nil {
+		o.Refuse(c, err)
+		return
+	}
+	exchange.JSON(c, sglang.ModelInfo(models[0]))
 }
 
 // listOf returns the list of models in the form of the client's API.
