@@ -218,7 +218,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 // stream that an earlier try has begun, because a client that lost the response would otherwise
 // wait for its own stream to end. Such a request fetches no image.
 func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, key, digest string) (ctx context.Context, r *run, head *replay.Head, err error) {
-	traced, id := exchange.Traced(conn, c), in.Request.GetStreamId()
+	traced := exchange.Traced(conn, c)
 	grant, over := e.meter.Enter(traced, c)
 	defer func() {
 		if r == nil {
@@ -234,7 +234,7 @@ func (e *Edge) beginStream(conn context.Context, c *app.RequestContext, in *call
 		}
 	}
 	head, err = e.keep(traced, c, in, p, key, digest)
-	id = in.Request.GetStreamId()
+	id := in.Request.GetStreamId()
 	switch {
 	case err != nil:
 		return nil, nil, nil, err

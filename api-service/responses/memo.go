@@ -51,6 +51,9 @@ func (r *body) continues() bool { return r.previous != "" || len(r.references) >
 // follow makes the request continue a conversation, and puts the items that were found in the place
 // of references. The instructions of the earlier requests are not part of the conversation.
 func (r *body) follow(earlier []json.RawMessage, found map[string]json.RawMessage) (images []image.Source, err error) {
+	if r.input == nil {
+		r.input = json.RawMessage("[]")
+	}
 	r.input = conversation.Resolve(r.input, found)
 	c, err := conversation.ParseAfter(r.in, earlier, "previous_response_id", "input", r.input)
 	if err != nil {

@@ -146,9 +146,17 @@ func setText(r *body, param string, raw json.RawMessage) error {
 }
 
 func (r *body) setFormat(param string, raw json.RawMessage) error {
-	members, err := r.in.Members(param, raw, "type", "name", "description", "schema", "strict")
+	members, err := r.in.Members(param, raw, "type", "name", "description", "schema", "strict", "json_schema")
 	if err != nil {
 		return err
+	}
+	if inner, ok := members["json_schema"]; ok { // as in chats
+		named, err := r.in.Members(param+".json_schema", inner, "name", "description", "schema", "strict")
+		if err != nil {
+			return err
+		}
+		delete(members, "json_schema")
+		maps.Copy(members, named)
 	}
 	kind, err := strict.Member(param, "type", members)
 	if err == nil {
@@ -179,10 +187,13 @@ func (r *body) setFormat(param string, raw json.RawMessage) error {
 	return nil
 }
 
-// schema parses a schema with its name. Strict and lax schemas are both enforced.
+// schema parses a schema. Strict and lax schemas are both enforced, and their names tell nobody here
+// anything.
 func schema(param string, members map[string]json.RawMessage) (string, error) {
-	if _, err := strict.Member(param, "name", members); err != nil {
-		return "", err
+	if raw, ok := members["name"]; ok {
+		if _, err := strict.String(param+".name", raw); err != nil {
+			return "", err
+		}
 	}
 	if raw, ok := members["description"]; ok {
 		if _, err := strict.String(param+".description", raw); err != nil {

@@ -225,7 +225,7 @@ func (r *body) complete() error {
 	switch {
 	case r.request.GetModel() == "" && !r.counts:
 		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
-	case len(r.request.GetMessages()) == 0 && (!r.continues() || r.input == nil):
+	case len(r.request.GetMessages()) == 0 && !r.continues():
 		return streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
 	}
 	if err := r.chooseTools(); err != nil {

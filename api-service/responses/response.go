@@ -31,7 +31,7 @@ type settings struct {
 	TopLogprobs        uint32            `json:"top_logprobs"`
 	TopP               float32           `json:"top_p"`
 	Truncation         string            `json:"truncation"`
-	User               *string           `json:"user,omitempty"`
+	User               *string           `json:"user"`
 }
 
 type reasoningSettings struct {
