@@ -78,7 +78,7 @@ var plants = []plant{
 	},
 	{
 		"a waiting request is served after its client has left", "api-service/edge/socket/transport.go",
-		"if waited && s.left {", "if waited && s.left && s.last {",
+		"	if waited && s.left {\n		return false\n	}\n	s.timer.Stop()\n	s.waits, s.running = false, !s.last\n", "	s.timer.Stop()\n	s.waits, s.running = false, true\n",
 	},
 	{
 		"a request does not wait for the answer before", "api-service/edge/socket/transport.go",

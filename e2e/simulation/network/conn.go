@@ -327,7 +327,9 @@ func (e *end) deadlines(read, write *time.Time) error {
 		e.readBy = *read
 	}
 	if write != nil {
-		e.writeBy = *write
+		if e.writeBy = *write; !write.IsZero() && !time.Now().Before(*write) {
+			e.waited()
+		}
 	}
 	wake(e.readable)
 	wake(e.writable)
