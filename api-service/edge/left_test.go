@@ -2,7 +2,6 @@ package edge_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/polltest"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // overLink makes the edge reach its chat-service over a link.
@@ -85,47 +83,6 @@ func TestOpenStreamsKeepNoHandler(t *testing.T) {
 		sendText(t, conns[i], request("start m say again end x"))
 		if got := whole(t, receive(t, readers[i])); !strings.Contains(got, "again") || !strings.HasSuffix(got, "data: [DONE]\n\n") {
 			t.Errorf("the second answer on the connection of s%d is %q", i, got)
-		}
-	}
-}
-
-// TestPipelinedRequestWaitsForTheAnswerBefore sends several requests at once, and another while the
-// first is answered.
-func TestPipelinedRequestWaitsForTheAnswerBefore(t *testing.T) {
-	url, chat := start(t, overLink)
-	conn, r := connect(t, url)
-	sendText(t, conn, request("start m wait 50ms say one end x")+request("start m say two end x"))
-	<-chat.begun
-	sendText(t, conn, request("fail invalid")+request("start m say four end x"))
-	for _, want := range []string{"one", "two", `"reason":"invalid"`, "four"} {
-		if got := whole(t, receive(t, r)); !strings.Contains(got, want) {
-			t.Errorf("an answer is %q, want %q", got, want)
-		}
-	}
-	if len(chat.begun) != 3 {
-		t.Errorf("%d more streams have begun, want 3", len(chat.begun))
-	}
-}
-
-// TestPipelinedRequestOfAClientThatLeaves: the client leaves while its second request waits. The
-// second request is not served, or, if the edge reads it only then, its stream is stopped.
-func TestPipelinedRequestOfAClientThatLeaves(t *testing.T) {
-	url, chat := start(t, overLink)
-	conn, r := connect(t, url)
-	sendText(t, conn, request("start m say one wait 1h end x"))
-	_ = receive(t, r)
-	<-chat.begun
-	sendText(t, conn, request("start m say two wait 1h end x"))
-	_ = conn.Close()
-	if cause := <-chat.causes; !errors.Is(cause, streamerr.ClientGone) {
-		t.Errorf("the stream is stopped with %v", cause)
-	}
-	if _, got := post(t, url, "start m say three end x", true); !strings.Contains(got, "three") {
-		t.Error(got)
-	}
-	for range len(chat.begun) - 1 { // without that of the other client
-		if cause := <-chat.causes; !errors.Is(cause, streamerr.ClientGone) {
-			t.Errorf("the second stream is stopped with %v", cause)
 		}
 	}
 }
