@@ -97,10 +97,10 @@ func (m *Metrics) Close(ctx context.Context) error { return m.shutdown(ctx) }
 // maxScrapes is the number of concurrent scrapes; further scrapes get status 503.
 const maxScrapes = 4
 
-// Handler answers scrapes. It uses OpenMetrics for scrapers that ask for it, because only
+// Handler answers scrapes, also under vLLM's names (aliased). It uses OpenMetrics for scrapers that ask for it, because only
 // OpenMetrics has exemplars.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes})
+	return promhttp.HandlerFor(aliaser{m.registry}, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes})
 }
 
 // Hop returns the metrics of a hop of this process. The label hop has its name.

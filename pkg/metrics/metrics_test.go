@@ -402,3 +402,29 @@ func TestTokensTakenBackAreWasted(t *testing.T) {
 		`whence_tokens_total{direction="send",hop="h"}`:                                 7, // a counter never falls
 	})
 }
+
+// TestScrapeHasVLLMsNames: tools that know only vLLM find load, latencies, tokens and the KV cache.
+func TestScrapeHasVLLMsNames(t *testing.T) {
+	m := newMetrics(t)
+	h := m.Hop("w", metrics.TextCompletion)
+	if _, err := h.Load(func() metrics.Load { return metrics.Load{Running: 3, Queued: 2, KVUsed: 30, KVLimit: 120} }); err != nil {
+		t.Fatal(err)
+	}
+	s := begin(h)
+	s.Started("m", 7)
+	s.Out(1)
+	s.End(streamerr.Completed, "engine")
+	text := scrape(t, m)
+	for name, want := range map[string]float64{
+		`vllm:num_requests_running{hop="w"}`: 3, `vllm:num_requests_waiting{hop="w"}`: 2, `vllm:kv_cache_usage_perc{hop="w"}`: 0.25,
+	} {
+		if got := value(t, text, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	for _, part := range []string{"vllm:prompt_tokens_total{", "vllm:generation_tokens_total{", "vllm:e2e_request_latency_seconds_count{", "vllm:time_to_first_token_seconds_count{", `model_name="m"`} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the scrape lacks %s", part)
+		}
+	}
+}
