@@ -1,9 +1,12 @@
 package anthropic
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/whence-dev/whence/api-service/strict"
 )
@@ -36,10 +39,10 @@ func (b *block) converted(refer func(tool string)) string {
 		name, _ := b.optional("name")
 		return "[" + strings.TrimSpace(name+" "+compact(b.fields["input"])) + "]"
 	case "document":
-		if !slices.Contains([]string{"text", "content"}, sourceKind(b.fields["source"])) {
-			return strings.TrimSuffix("[document omitted: "+words, ": ") + "]"
+		if hasText(b.fields["source"]) {
+			return words
 		}
-		return words
+		return strings.TrimSuffix("[document omitted: "+words, ": ") + "]"
 	case "container_upload":
 		return "[file omitted]"
 	}
@@ -50,11 +53,38 @@ func (b *block) converted(refer func(tool string)) string {
 	return "[" + kind + "]\n" + words
 }
 
-// sourceKind returns the type of the source of a document, or "".
-func sourceKind(raw json.RawMessage) string {
-	var source struct{ Type string }
-	_ = json.Unmarshal(raw, &source) // a source of another form has no type
-	return source.Type
+// A source is the source of a document.
+type source struct {
+	Type  string
+	Media string `json:"media_type"`
+	Data  string
+}
+
+// sourceOf parses a source. A source of another form is empty.
+func sourceOf(raw json.RawMessage) (s source) {
+	if json.Unmarshal(raw, &s) != nil {
+		return source{}
+	}
+	return s
+}
+
+// text returns the text of a source.
+func (s source) text() (text string, ok bool) {
+	switch {
+	case s.Type == "text":
+		return s.Data, true
+	case s.Type == "base64" && strings.HasPrefix(s.Media, "text/"):
+		b, err := base64.StdEncoding.DecodeString(s.Data)
+		return string(b), err == nil && utf8.Valid(b)
+	}
+	return "", false
+}
+
+// hasText reports whether a document has a text.
+func hasText(raw json.RawMessage) bool {
+	s := sourceOf(raw)
+	_, ok := s.text()
+	return ok || s.Type == "content"
 }
 
 // readableMembers are the members of blocks that people can read, in the order in which they are
@@ -63,8 +93,11 @@ var readableMembers = []string{"error_code", "title", "context", "url", "source"
 
 // readable appends the texts within an object to all. refer is called with the names of tools.
 func readable(all []string, fields map[string]json.RawMessage, refer func(tool string)) []string {
-	if string(fields["type"]) == `"text"` && fields["data"] != nil { // the source of a document
-		return readableValue(all, fields["data"], refer)
+	if raw := fields["source"]; len(raw) > 0 && raw[0] == '{' {
+		if text, ok := sourceOf(raw).text(); ok {
+			fields = maps.Clone(fields)
+			fields["source"] = marshal(text)
+		}
 	}
 	for _, name := range readableMembers {
 		if raw := fields[name]; len(raw) > 0 {

@@ -77,6 +77,7 @@ func TestUnknownWordsOfHintsAreAbsence(t *testing.T) {
 		{`,"output_config":{"effort":3,"task_budget":{"type":"tokens","total":9},"novelty":1}`, "", "output_config.effort, output_config.novelty, output_config.task_budget"},
 		{`,"thinking":{"type":"adaptive","block_binding":{"type":"strict"}}`, on, ""},
 		{`,"billing_policy":{"type":"billing_policy"},"fallback_credit_token":"x","compaction":null`, "", "billing_policy, fallback_credit_token"},
+		{`,"metadata":{"user_id":7}`, "", "metadata.user_id"},
 		{`,"service_tier":"priority","speed":"fast"`, "", "service_tier, speed"},
 		{`,"anthropic_version":"bedrock-2023-05-31","anthropic_beta":["a"],"betas":["b"]`, "", "anthropic_beta, anthropic_version, betas"},
 		{`,"fallbacks":[{"model":"n"}],"inference_geo":"eu","container":{"id":"c"}`, "", "container, fallbacks, inference_geo"},
@@ -236,6 +237,8 @@ func TestOneBadBlockDoesNotEndASession(t *testing.T) {
 			`{"role":"user","content":"T\nC\na\nb\n\nSum up."}`, "messages[].content[].document"},
 		{`{"role":"user","content":[{"type":"document","title":"T","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}},{"type":"document","source":{"type":"file","file_id":"f"}}]}`,
 			`{"role":"user","content":"[document omitted: T]\n\n[document omitted]"}`, "messages[].content[].document"},
+		{`{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"w6k="}},{"type":"document","title":"U","source":{"type":"url","url":"https://a/b.pdf"}},{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"/w=="}}]}`,
+			`{"role":"user","content":"é\n\n[document omitted: U\nhttps://a/b.pdf]\n\n[document omitted]"}`, "messages[].content[].document"},
 		{`{"role":"user","content":["Hi",{"type":"container_upload","file_id":"f"},{"type":"novelty","text":"x"},{"type":"novelty","n":1}]}`,
 			`{"role":"user","content":"Hi\n\n[file omitted]\n\n[novelty]\nx\n\n[novelty omitted]"}`, "messages[].content[], messages[].content[].container_upload"},
 		// reasoning

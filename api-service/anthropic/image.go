@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
@@ -31,6 +32,8 @@ func (b *block) image() (source image.Source, ok bool, err error) {
 	switch {
 	case words["type"] == "url" && words["url"] != "":
 		return image.FromURL(from.at+".url", words["url"]), true, nil
+	case words["type"] == "base64" && strings.HasPrefix(words["data"], "data:"):
+		return image.FromURL(from.at+".data", words["data"]), true, nil
 	case words["type"] == "base64" && words["data"] != "" && slices.Contains(mediaTypes, words["media_type"]):
 		return image.FromBase64(from.at+".data", words["data"]), true, nil
 	}

@@ -254,7 +254,10 @@ func setMetadata(m *message, param string, raw json.RawMessage) error {
 	}
 	fields, err := m.in.Members(param, raw, "user_id")
 	if raw, ok := fields["user_id"]; err == nil && ok {
-		if m.request.Session, err = strict.String(param+".user_id", raw); len(m.request.GetSession()) > maxSession {
+		if m.request.Session, err = strict.String(param+".user_id", raw); err != nil {
+			return m.in.Unsupported(param + ".user_id")
+		}
+		if len(m.request.GetSession()) > maxSession {
 			digest := sha256.Sum256([]byte(m.request.GetSession()))
 			m.request.Session = hex.EncodeToString(digest[:])
 		}

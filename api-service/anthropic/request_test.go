@@ -217,16 +217,16 @@ func FuzzParse(f *testing.F) {
 
 func TestImagesKeepTheirPlacesInATurnOfSeveralMessages(t *testing.T) {
 	const body = `"messages":[{"role":"user","content":"ab"},{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QQ=="}},
-		{"type":"text","text":"c"},{"type":"image","source":{"type":"url","url":"https://a/2"},"cache_control":{"type":"ephemeral"}}]}]`
+		{"type":"text","text":"c"},{"type":"image","source":{"type":"url","url":"https://a/2"},"cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"base64","media_type":"image/jpg","data":"data:image/png;base64,QQ=="}}]}]`
 	c, err := anthropic.Parse([]byte(`{"model":"m","max_tokens":9,`+body+`}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := c.Request.GetMessages()[0]
-	if m.GetContent() != "ab\n\nc" || len(m.GetImages()) != 2 || m.GetImages()[0].GetOffset() != 4 || m.GetImages()[1].GetOffset() != 5 {
+	if m.GetContent() != "ab\n\nc" || len(m.GetImages()) != 3 || m.GetImages()[0].GetOffset() != 4 || m.GetImages()[1].GetOffset() != 5 {
 		t.Error(m)
 	}
-	if len(c.Images) != 2 || c.Images[0].Base64 != "QQ==" || c.Images[0].Param != "messages[1].content[0].source.data" || c.Images[1].URL != "https://a/2" || c.Images[1].To != m.GetImages()[1].GetImage() {
+	if len(c.Images) != 3 || c.Images[2].URL != "data:image/png;base64,QQ==" || c.Images[0].Base64 != "QQ==" || c.Images[0].Param != "messages[1].content[0].source.data" || c.Images[1].URL != "https://a/2" || c.Images[1].To != m.GetImages()[1].GetImage() {
 		t.Errorf("%+v", c.Images)
 	}
 	if _, err := anthropic.ParseCount([]byte(`{"model":"m",`+body+`}`), nil); streamerr.As(err).Param != "messages[1].content[0].source.data" {

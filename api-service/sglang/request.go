@@ -50,7 +50,10 @@ var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 		g.request.Model, err = strict.String(param, raw)
 		return err
 	},
-	"lora_path": setAdapter,
+	"lora_path": func(g *generate, param string, raw json.RawMessage) (err error) {
+		g.adapter, err = strict.String(param, raw)
+		return err
+	},
 	"text":      setText,
 	"input_ids": setIDs,
 	"rid":       setRID,
@@ -124,25 +127,22 @@ func (g *generate) spaces(param string, raw json.RawMessage) error {
 	return err
 }
 
-// setAdapter parses the name of a LoRA adapter, which is a model here: one for all prompts, or an
-// array with the same one for each.
-func setAdapter(g *generate, param string, raw json.RawMessage) error {
-	names, err := strict.Strings(param, raw)
-	if raw[0] == '[' && err != nil {
-		items, _ := strict.Array(param, raw)
-		if !slices.ContainsFunc(items, func(item json.RawMessage) bool { return !strict.Null(item) }) {
-			return nil
+// perPrompt are the fields that may have a value for each prompt. Here all prompts have the same.
+var perPrompt = []string{"logprob_start_len", "lora_path", "return_logprob", "sampling_params", "top_logprobs_num"}
+
+// same returns the value of all elements of an array, if they are equal, or else the array. A value
+// that is no array stays as it is.
+func same(raw json.RawMessage) json.RawMessage {
+	items, err := strict.Array("", raw)
+	if err != nil || len(items) == 0 {
+		return raw
+	}
+	for _, item := range items {
+		if !bytes.Equal(item, items[0]) {
+			return raw
 		}
 	}
-	if err != nil {
-		return err
-	}
-	names = slices.Compact(names)
-	if len(names) > 1 {
-		return streamerr.InvalidParam(param, "%s has several names; one model answers all prompts", param).WithCode(streamerr.CodeUnsupportedValue)
-	}
-	g.adapter = strings.Join(names, "")
-	return nil
+	return items[0]
 }
 
 // Fields returns how each field of a body is treated: honoured, ignored or refused.
@@ -162,6 +162,11 @@ func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range perPrompt {
+		if raw, ok := fields[name]; ok && raw[0] == '[' {
+			fields[name] = same(raw)
+		}
 	}
 	g := &generate{in: in, request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
 	if err := generateFields.Parse(fields, g, in); err != nil {

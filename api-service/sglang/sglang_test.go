@@ -58,6 +58,7 @@ func TestRequestsOfSGLangsClientsAreAnswered(t *testing.T) {
 		{`"text":"a","rid":"with space"`, plain, "rid"},
 		{`"text":"a","rid":["x","y"]`, plain, "rid"},
 		{`"text":"a","lora_path":"b","model":"m"`, `,"model":"b"` + plain, ""},
+		{`"text":["a"],"sampling_params":[{"max_new_tokens":4}],"return_logprob":[false],"top_logprobs_num":[0],"logprob_start_len":[-1]`, `,"sampling":{"maxTokens":4}`, ""},
 		{`"text":"a","lora_path":["b"]`, `,"model":"b"` + plain, ""},
 	} {
 		in := &strict.Reading{}
@@ -139,7 +140,7 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{"text":"a","sampling_params":{"structural_tag":"a"}}`: "sampling_params.structural_tag", `{"text":"a","sampling_params":{"stop_regex":"a+"}}`: "sampling_params.stop_regex",
 		`{"text":"a","sampling_params":{"json_schema":"{"}}`: "sampling_params.json_schema", `{"text":"a","sampling_params":{"json_schema":[1]}}`: "sampling_params.json_schema", `{"text":"a","sampling_params":{"json_schema":"1"}}`: "sampling_params.json_schema",
 		`{"text":"a","session_params":{"id":"s"}}`: "session_params", `{"text":"a","video_data":["x"]}`: "video_data", `{"text":"a","audio_data":"x"}`: "audio_data", `{"input_embeds":[[0.5]]}`: "input_embeds",
-		`{"text":["a","b"],"lora_path":["x","y"]}`: "lora_path", `{"text":"a","lora_path":5}`: "lora_path", `{"text":["a","b"],"lora_path":[null,"y"]}`: "lora_path[0]", `{"text":"a","logprob_start_len":"x"}`: "logprob_start_len", `{"text":"a","sampling_params":{"max_new_tokens":0}}`: "sampling_params.max_new_tokens",
+		`{"text":["a","b"],"lora_path":["x","y"]}`: "lora_path", `{"text":"a","lora_path":5}`: "lora_path", `{"text":["a","b"],"lora_path":[null,"y"]}`: "lora_path", `{"text":["a","b"],"sampling_params":[{"n":1},{"n":2}]}`: "sampling_params", `{"text":"a","logprob_start_len":"x"}`: "logprob_start_len", `{"text":"a","sampling_params":{"max_new_tokens":0}}`: "sampling_params.max_new_tokens",
 		`{"text":"a","sampling_params":{"top_p":0}}`: "sampling_params.top_p", `{"text":"a","sampling_params":{"temperature":"x"}}`: "sampling_params.temperature",
 		`{"text":"a","sampling_params":{"n":0}}`:                "sampling_params.n",
 		`{"text":"a","sampling_params":{"logit_bias":{"x":1}}}`: "sampling_params.logit_bias", `{"text":"a","top_logprobs_num":21}`: "top_logprobs_num",
