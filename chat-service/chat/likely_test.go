@@ -177,6 +177,7 @@ func TestPromptsNeedNoTemplate(t *testing.T) {
 		echo   string
 	}{
 		"text": {text, m.Tokenizer.Encode("Once upon a time", true), "Once upon a time"},
+		"NUL":  {&chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: "a\x00b"}}, m.Tokenizer.Encode("a\uFFFDb", true), "a\uFFFDb"},
 		"ids":  {ids, []uint32{7, 8, 9}, m.Tokenizer.Decode([]uint32{7, 8, 9}, true)},
 	} {
 		for _, echo := range []bool{false, true} {
