@@ -91,7 +91,7 @@ func startWorker(t *testing.T, name, model string, more ...string) *process {
 func TestTwoModelsOnOneChatService(t *testing.T) {
 	t.Parallel()
 	fox, owl := startWorker(t, "llm-worker/fox", "fox"), startWorker(t, "llm-worker/owl", "owl")
-	w := runCards(t, fmt.Sprintf("models:\n- {name: fox, aliases: [default], workers: '%s'}\n- {name: owl, context: 128, workers: ['%s']}\n", fox.listening(t), owl.listening(t)))
+	w := runCards(t, fmt.Sprintf("models:\n- {name: fox, aliases: [default], workers: '%s'}\n- {name: owl, context: 128, template: %s, workers: ['%s']}\n", fox.listening(t), writeOddTemplate(t), owl.listening(t)))
 	w.awaitUsed(t, 2)
 	for name, worker := range map[string]string{"fox": "llm-worker/fox", "default": "llm-worker/fox", "owl": "llm-worker/owl"} {
 		l := w.open(t, greedy(short, "model", name, "max_tokens", 10))
@@ -105,9 +105,10 @@ func TestTwoModelsOnOneChatService(t *testing.T) {
 	if e := r.completion(t).Error; r.status != http.StatusNotFound || e.Message != `the model "whence-tiny" does not exist; there is "fox", "owl"` {
 		t.Errorf("status %d: %s", r.status, r.body)
 	}
-	if r := w.post(t, greedy(short, "model", "owl", "max_tokens", 200)); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), "a context of 128 tokens") {
+	if r := w.post(t, greedy(strings.Repeat("word ", 200), "model", "owl")); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), "maximum context length is 128 tokens") {
 		t.Errorf("status %d: %s", r.status, r.body)
 	}
+	checkOddTemplate(t, w.whence, "owl")
 	var list struct {
 		Data []struct {
 			ID, Object string

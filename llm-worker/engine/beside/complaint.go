@@ -205,10 +205,7 @@ func (c *Complaint) Ending(how string) *streamerr.Error {
 	if e.Code = streamerr.CleanCode(c.Code); e.Code == "" && contextTypes[plain(c.Type)] {
 		e.Code = streamerr.CodeContextLength
 	}
-	if over, ok := c.overflow(); ok && e.Reason == streamerr.Invalid {
-		long := streamerr.TooLong("", over.Tokens, over.Limit)
-		e.Message, e.Code = long.Message, long.Code
-	}
+	c.explainOverflow(e)
 	if e.Reason == streamerr.Overloaded || e.Reason == streamerr.Unavailable {
 		e.RetryAfter = RetryIn(c.RetryAfter)
 	}

@@ -19,18 +19,32 @@ var overflows = []*regexp.Regexp{
 	regexp.MustCompile(`request \((?P<tokens>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)`),
 }
 
-// overflow returns the sizes in the complaint, if it is about a prompt that does not fit. A complaint
-// about the sum of the prompt and its answer is not.
+// overflow returns the sizes in the complaint, if it has them.
 func (c *Complaint) overflow() (o streamerr.Overflow, ok bool) {
 	if o, ok := streamerr.ParseOverflow(c.Message); ok {
 		return o, true
 	}
 	for _, form := range overflows {
 		if m := form.FindStringSubmatch(c.Message); m != nil {
-			o.Tokens, _ = strconv.Atoi(m[form.SubexpIndex("tokens")]) // digits; 0 if they overflow
+			o.Tokens, _ = strconv.Atoi(m[form.SubexpIndex("tokens")]) // digits; the maximum if they overflow
 			o.Limit, _ = strconv.Atoi(m[form.SubexpIndex("limit")])
-			return o, o.Limit > 0 && o.Tokens >= o.Limit
+			return o, true
 		}
 	}
 	return o, false
+}
+
+// explainOverflow puts an ending about the context into the words for a prompt that does not fit. A
+// complaint about the sum of the prompt and its answer loses its code, because a client that shortens
+// the conversation would get the same complaint again.
+func (c *Complaint) explainOverflow(e *streamerr.Error) {
+	over, ok := c.overflow()
+	switch {
+	case !ok || e.Reason != streamerr.Invalid:
+	case over.Tokens >= over.Limit:
+		long := streamerr.TooLong("", over.Tokens, over.Limit)
+		e.Message, e.Code = long.Message, long.Code
+	case e.Code == streamerr.CodeContextLength:
+		e.Code = ""
+	}
 }

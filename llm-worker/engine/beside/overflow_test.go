@@ -1,6 +1,7 @@
 package beside_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -24,8 +25,11 @@ func TestRefusalOfALongPromptHasItsSizes(t *testing.T) {
 		"'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context length is 4096 tokens and your request has 10 input tokens (5000 > 4096 - 10).": {},
 		"the context length is what it is, and the messages are too long":                                                                                                         {},
 	} {
-		e := (&beside.Complaint{Message: said, Status: 400}).Ending("failed")
+		e := (&beside.Complaint{Message: said, Status: 400, Code: streamerr.CodeContextLength}).Ending("failed")
 		got, ok := e.Overflow()
+		if strings.Contains(said, "in the completion") && want.Limit == 0 && e.Code != "" {
+			t.Errorf("%.60s…: a prompt that fits has the code %s", said, e.Code)
+		}
 		if ok != (want.Limit > 0) || got != want || ok && e.Message != streamerr.TooLong("", want.Tokens, want.Limit).Message {
 			t.Errorf("%.60s…: %v, %t: %v", said, got, ok, e)
 		}
