@@ -191,10 +191,8 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 	}
 	c := &conversation{in: m.in, tools: &m.tools}
 	for i, fields := range messages {
-		if i < lastUser && string(fields["clear_at"]) == `"next_user_message"` {
-			continue
-		}
-		if err := c.add(fmt.Sprintf("%s[%d]", param, i), fields); err != nil {
+		cleared := i < lastUser && string(fields["clear_at"]) == `"next_user_message"`
+		if err := c.add(fmt.Sprintf("%s[%d]", param, i), fields, cleared); err != nil {
 			return err
 		}
 	}
@@ -213,8 +211,9 @@ type conversation struct {
 	effort string // of the last message of the system that has one
 }
 
-// add adds a message. Each tool_result becomes a turn of its own.
-func (c *conversation) add(param string, fields map[string]json.RawMessage) error {
+// add adds a message. Each tool_result becomes a turn of its own. The model no longer sees the text
+// of a message of the system that is cleared.
+func (c *conversation) add(param string, fields map[string]json.RawMessage, cleared bool) error {
 	role, err := strict.Member(param, "role", fields)
 	if err == nil {
 		err = strict.OneOf(param+".role", role, "user", "assistant", "system")
@@ -237,6 +236,9 @@ func (c *conversation) add(param string, fields map[string]json.RawMessage) erro
 		t.Reasoning.Separate()
 	}
 	to := target{c, role, func() *transcript.Turn { return c.Continue(param, role) }}
+	if cleared && role == "system" {
+		to.turn = func() *transcript.Turn { return &transcript.Turn{} }
+	}
 	for i := range all {
 		if err := all[i].addTo(to); err != nil {
 			return err

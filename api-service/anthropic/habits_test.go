@@ -139,6 +139,7 @@ func TestToolsOfServersAreLeftOut(t *testing.T) {
 		{tools: get + "," + later + "," + other, messages: hello, more: `,"tool_choice":{"type":"tool","name":"other"}`, want: "get other"},
 		// The conversation changes its tools.
 		{tools: get + "," + later, messages: changed(`{"type":"tool_addition","tool":{"type":"tool_reference","name":"later"}}`), want: "get later"},
+		{tools: get + "," + later, messages: strings.Replace(changed(`{"type":"text","text":"x"},{"type":"tool_addition","tool":{"type":"tool_reference","name":"later"}}`), `"role":"system"`, `"role":"system","clear_at":"next_user_message"`, 1), want: "get later"},
 		{tools: get + "," + later, messages: changed(`{"type":"tool_removal","tool":{"type":"tool_reference","name":"get"}}`), want: ""},
 		{tools: get, messages: changed(`{"type":"tool_removal","tool":{"type":"tool_reference","name":"get"}},{"type":"tool_addition","tool":{"type":"tool_reference","name":"get"}}`), want: "get"},
 		{tools: get + "," + later, messages: changed(`{"type":"tool_addition","tool":{"type":"tool_definition","definition":` + other + `}},{"type":"tool_addition","tool":{"type":"tool_definition","definition":` + tool("get", `,"description":"new"`) + `}}`), want: "other get: new"},
