@@ -56,7 +56,7 @@ var codex = agent{
 		for _, setting := range []string{
 			`model="` + model + `"`, `model_provider="whence"`, `model_providers.whence.name="Whence"`, `model_providers.whence.wire_api="responses"`,
 			`model_providers.whence.base_url="` + url + `/v1"`, `model_providers.whence.stream_max_retries=0`,
-			`web_search="disabled"`, `analytics.enabled=false`, `check_for_update_on_startup=false`,
+			`analytics.enabled=false`, `check_for_update_on_startup=false`,
 		} {
 			args = append(args, "-c", setting)
 		}

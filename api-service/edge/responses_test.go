@@ -71,6 +71,9 @@ func TestResponsesThatFailEndWithOneEvent(t *testing.T) {
 		if !cut {
 			t.Errorf("%s: the body ends cleanly", how)
 		}
+		if whole := whole(t, ask(t, http.MethodPost, url+"/v1/responses", response("start m say hello "+how, `,"stream":true`), "originator", "codex_exec")); lastOf(t, whole).Type != "response.failed" || strings.HasSuffix(whole, "CUT") {
+			t.Errorf("%s: Codex gets %s", how, whole)
+		}
 		names, last := eventNames(body), lastOf(t, body)
 		if n := len(names); slices.Contains(names, "response.completed") || slices.Index(names, "error") != n-2 || slices.Index(names, "response.failed") != n-1 {
 			t.Errorf("%s: %v", how, names)

@@ -30,6 +30,7 @@ type answer struct {
 	run      *run
 	delivery *delivery.Delivery
 	browser  bool // the client is a page in a browser
+	needsEnd bool // the client needs the regular end of a body
 
 	form   *call.Form
 	encode call.Writer
@@ -40,8 +41,8 @@ type answer struct {
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
 		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
-		browser: exchange.Browser(c),
-		form:    exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+		browser: exchange.Browser(c), needsEnd: exchange.NeedsEnd(c),
+		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
 	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
@@ -173,9 +174,14 @@ func (a *answer) tell(o rpc.Outcome) {
 	default:
 		// The body gets no end: clients that skip unknown events would take it for a whole answer.
 		a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
+		if a.needsEnd {
+			a.lines.Finish()
+		}
 		if a.flush() {
 			exchange.RecordEnding(a.ctx, exchange.ErrorLine, o)
-			a.client.Break(a.browser)
+			if !a.needsEnd {
+				a.client.Break(a.browser)
+			}
 		}
 	}
 }

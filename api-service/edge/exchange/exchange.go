@@ -102,6 +102,12 @@ func (d *Desk) Peer(c *app.RequestContext) string {
 	return c.RemoteAddr().String()
 }
 
+// NeedsEnd reports whether a client needs the regular end of a body even after a failure: Codex, which
+// names itself, reports a body without an end in the place of the failure that it has read.
+func NeedsEnd(c *app.RequestContext) bool {
+	return strings.HasPrefix(string(c.GetHeader("originator")), "codex")
+}
+
 // Browser reports whether a browser sent a request for a page: only browsers send these headers.
 func Browser(c *app.RequestContext) bool {
 	return len(c.GetHeader("Origin")) > 0 || len(c.GetHeader("Sec-Fetch-Mode")) > 0
