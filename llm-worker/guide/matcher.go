@@ -42,6 +42,9 @@ func (m *Matcher) Done() bool { return m.state.Done() }
 // errDead is the error of a Matcher for an answer that does not follow its guide.
 func errDead(token uint32) error { return fmt.Errorf("guide: token %d is not allowed here", token) }
 
+// Need returns the minimum number of bytes that the answer still needs.
+func (m *Matcher) Need() int { return m.state.Need() }
+
 // Advance takes the next token of the answer.
 func (m *Matcher) Advance(token uint32) error {
 	spelled, s := m.vocabulary.spelled, m.state

@@ -113,10 +113,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	can := features.Embedded.Capabilities()
-	if vocabulary == nil {
-		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "guide" })
-	}
+	can := guided(features.Embedded.Capabilities(), vocabulary)
 	held, block := &kvevents.Hub{}, tinyllama.BlockTokens
 	if c.NoPrefixCache {
 		held, block = nil, 0
@@ -171,6 +168,15 @@ func vocabularyOf(dir fs.FS) (*guide.Vocabulary, error) {
 	return v, err
 }
 
+// guided returns the capabilities of an engine in this process whose guides have this vocabulary, or
+// none if it is nil.
+func guided(can *llmv1.Capabilities, v *guide.Vocabulary) *llmv1.Capabilities {
+	if v == nil {
+		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "guide" })
+	}
+	return can
+}
+
 // batch returns the limits of the loop of an engine in this process.
 func (c *Config) batch(hop *metrics.Hop, name string, log *slog.Logger) batch.Options {
 	opts := batch.Options{MaxRunning: c.MaxRunning, MaxQueued: c.MaxQueued, Pace: c.Pace, Model: name, Log: log}
@@ -195,7 +201,12 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 	}
 	opts, held := c.Sim, &kvevents.Hub{}
 	opts.KVTokens = c.KVTokens
-	model := sim.New(sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer), opts, held)
+	words := sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer)
+	if words.Guides, err = vocabularyOf(dir); err != nil {
+		return nil, err
+	}
+	can := guided(features.Sim.Capabilities(), words.Guides)
+	model := sim.New(words, opts, held)
 	loop := batch.New(model, c.batch(hop, name, log))
 	if opts.Quiet {
 		held = nil
@@ -213,11 +224,14 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 				Continues:     true,
 				KvBlockSize:   uint32(model.Block()),
 				Load:          load,
-				Capabilities:  features.Sim.Capabilities(),
+				Capabilities:  can,
 			}
 		},
 		ready: true,
-		run:   func(ctx context.Context, _ func(bool)) { loop.Run(ctx) },
-		held:  held,
+		run: func(ctx context.Context, _ func(bool)) {
+			defer model.Close()
+			loop.Run(ctx)
+		},
+		held: held,
 	}, nil
 }

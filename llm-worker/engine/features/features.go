@@ -35,7 +35,7 @@ const (
 // The rows, in the order of the table.
 var (
 	Embedded = &Row{Title: "embedded", Guides: forms}
-	Sim      = &Row{Title: "sim", Lacks: []string{"logprobs", "guide"}}
+	Sim      = &Row{Title: "sim", Lacks: []string{"logprobs"}, Guides: forms}
 	VLLM     = &Row{Title: "vllm", Upstream: "vllm", Guides: forms}
 	// SGLang's gRPC service has no field for seeds.
 	SGLangGRPC = &Row{Title: "sglang, gRPC", Upstream: "sglang", Lacks: []string{"seed"}, Guides: forms, SampledLogprobs: true}

@@ -13,6 +13,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/kvblock"
@@ -34,6 +36,7 @@ type Model struct {
 	options    Options
 	context    int
 	held       *kvevents.Hub
+	guides     *guide.Cache // nil for a model without guided answers
 
 	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
@@ -44,7 +47,7 @@ type Model struct {
 	cached, prefill atomic.Int64 // tokens
 }
 
-var _ batch.Model = (*Model)(nil)
+var _ batch.Preparer = (*Model)(nil)
 
 // New returns a Model without sequences, which reports the content of its cache to held. The
 // options must be valid.
@@ -55,7 +58,17 @@ func New(v *Vocabulary, opts Options, held *kvevents.Hub) *Model {
 		m.context = v.ContextLength
 	}
 	m.cache = newCache(m.blocksFor(opts.KVTokens))
+	if v.Guides != nil {
+		m.guides = guide.NewCache(v.Guides, func(value any) error { return batch.Panicked(value) })
+	}
 	return m
+}
+
+// Close waits for the guides that are being compiled. Later requests with a guide end with DRAINING.
+func (m *Model) Close() {
+	if m.guides != nil {
+		m.guides.Close()
+	}
 }
 
 // ContextLength returns the maximum number of tokens of a prompt and its answer together.
@@ -121,9 +134,36 @@ func (m *Model) room(req *workerv1.TokenRequest) (asked, room int) {
 
 // Join adds a sequence. It returns the error of Check, or batch.ErrFull.
 func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
-	if err := m.Check(req); err != nil {
+	join, err := m.Prepare(context.Background(), req)
+	if err != nil {
 		return err
 	}
+	return join(id)
+}
+
+// Prepare is Check. It also compiles the guide of the request, and follows the answer so far.
+func (m *Model) Prepare(ctx context.Context, req *workerv1.TokenRequest) (join func(id uint64) error, err error) {
+	if err := m.Check(req); err != nil {
+		return nil, err
+	}
+	var matcher *guide.Matcher
+	if asked := req.GetSampling().GetGuide(); asked != nil && m.guides != nil {
+		g, err := m.guides.Guide(ctx, asked)
+		if err != nil {
+			return nil, err
+		}
+		matcher = g.Matcher()
+		for _, token := range req.GetPrompt()[len(req.GetPrompt())-int(req.GetGenerated()):] {
+			if err := matcher.Advance(token); err != nil {
+				return nil, streamerr.InvalidParam("generated", "the answer so far does not follow its guide: %v", err)
+			}
+		}
+	}
+	return func(id uint64) error { return m.join(id, req, matcher) }, nil
+}
+
+// join adds the sequence of a valid request.
+func (m *Model) join(id uint64, req *workerv1.TokenRequest, matcher *guide.Matcher) error {
 	if m.sequences[id] != nil {
 		return fmt.Errorf("sim: sequence %d has joined already", id)
 	}
@@ -140,7 +180,7 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	m.joined++
 	s := &sequence{
 		prompt: prompt, names: names, blocks: blocks, reserved: reserved, read: len(blocks) * m.options.Block,
-		answer: newAnswer(m.vocabulary, req, prompt[:asked], room, m.options.Answer), fault: m.options.fault(m.joined),
+		answer: newAnswer(m.vocabulary, req, prompt[:asked], room, m.options.Answer, matcher), fault: m.options.fault(m.joined),
 	}
 	s.cached = uint32(s.read)
 	switch t := req.GetKvTransfer(); {

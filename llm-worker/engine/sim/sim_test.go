@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
+	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/pkg/kvblock"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
@@ -37,7 +38,11 @@ var vocabulary = sync.OnceValue(func() *sim.Vocabulary {
 	if err != nil {
 		panic(err)
 	}
-	return sim.NewVocabulary(1024, 1536, []uint32{eos}, tok)
+	v := sim.NewVocabulary(1024, 1536, []uint32{eos}, tok)
+	if v.Guides, err = guide.NewVocabulary(tok); err != nil {
+		panic(err)
+	}
+	return v
 })
 
 // An engine is a simulator with its loop.
@@ -56,7 +61,7 @@ func run(t testing.TB, opts sim.Options) engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { e.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); wg.Wait(); e.model.Close() })
 	return e
 }
 

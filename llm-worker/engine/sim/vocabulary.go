@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unicode"
 
+	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
@@ -12,6 +13,7 @@ type Vocabulary struct {
 	ContextLength int // tokens of prompt and answer together
 	Size          int // token ids are below Size
 	EOS           []uint32
+	Guides        *guide.Vocabulary // spells guided answers; nil for a model without them
 
 	words []uint32 // the tokens of answers: words or parts of words; all tokens except EOS if there are no words
 }
