@@ -1,8 +1,11 @@
 package anthropic
 
 import (
+	"slices"
+
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
@@ -13,7 +16,23 @@ type Count struct {
 	Request *chatv1.TokenizeRequest
 	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
 	// name in the body.
-	Param func(inner string) string
+	Param  func(inner string) string
+	Images []image.Source // of Request
+}
+
+// CheckImages refuses images that would have to be counted. For a model that takes no images, those
+// in the results of tools are notes, as in the prompt.
+func (c *Count) CheckImages(takes bool) error {
+	messages := c.Request.GetMessages()
+	if !takes {
+		transcript.OmitImages(messages)
+	}
+	for _, m := range messages {
+		for _, placed := range m.GetImages() {
+			return image.Uncounted(c.Images[slices.IndexFunc(c.Images, func(s image.Source) bool { return s.To == placed.GetImage() })])
+		}
+	}
+	return nil
 }
 
 // ParseCount parses a body of POST /v1/messages/count_tokens, like Parse.
@@ -22,11 +41,8 @@ func ParseCount(body []byte, in *strict.Reading) (*Count, error) {
 	if err := m.parse(body, &counted); err != nil {
 		return nil, err
 	}
-	if len(m.images) > 0 {
-		return nil, image.Uncounted(m.images[0])
-	}
 	r := m.request
-	return &Count{Param: m.param, Request: &chatv1.TokenizeRequest{
+	return &Count{Param: m.param, Images: m.images, Request: &chatv1.TokenizeRequest{
 		Model: r.GetModel(), Messages: r.GetMessages(), AddGenerationPrompt: !r.GetContinueMessage(), ContinueMessage: r.GetContinueMessage(),
 		Tools: r.GetTools(), ToolChoice: r.GetToolChoice(), TemplateVariables: r.GetTemplateVariables(),
 	}}, nil

@@ -304,8 +304,9 @@ func TestASummaryInsteadOfAnAnswerIsRefused(t *testing.T) {
 
 func TestImagesOfAToolResultAreShown(t *testing.T) {
 	const shot = `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QQ=="}}`
-	c, err := anthropic.Parse([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"look"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"get","input":{}},`+shot+`]},
-		{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"shot"},`+shot+`],"is_error":true}]}]}`), nil)
+	body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"look"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"get","input":{}},` + shot + `]},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"shot"},` + shot + `],"is_error":true}]}]}`
+	c, err := anthropic.Parse([]byte(body), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,6 +316,16 @@ func TestImagesOfAToolResultAreShown(t *testing.T) {
 	}
 	if len(c.Images) != 1 || c.Images[0].To != seen.GetImages()[0].GetImage() || c.Images[0].Param != "messages[2].content[0].content[1].source.data" {
 		t.Errorf("%+v", c.Images)
+	}
+	count, err := anthropic.ParseCount([]byte(body), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := count.CheckImages(true); streamerr.As(err).Param != "messages[2].content[0].content[1].source.data" {
+		t.Errorf("the tokens of an image are counted: %v", err)
+	}
+	if err := count.CheckImages(false); err != nil || count.Request.GetMessages()[2].GetContent() == "shot" {
+		t.Errorf("the note for an image is not counted: %v, %v", err, count.Request)
 	}
 	if said := c.Request.GetMessages()[1].GetContent(); said != "[image omitted]" { // models show no images
 		t.Error(said)

@@ -229,7 +229,13 @@ func TestImagesKeepTheirPlacesInATurnOfSeveralMessages(t *testing.T) {
 	if len(c.Images) != 3 || c.Images[2].URL != "data:image/png;base64,QQ==" || c.Images[0].Base64 != "QQ==" || c.Images[0].Param != "messages[1].content[0].source.data" || c.Images[1].URL != "https://a/2" || c.Images[1].To != m.GetImages()[1].GetImage() {
 		t.Errorf("%+v", c.Images)
 	}
-	if _, err := anthropic.ParseCount([]byte(`{"model":"m",`+body+`}`), nil); streamerr.As(err).Param != "messages[1].content[0].source.data" {
-		t.Errorf("the tokens of an image are counted: %v", err)
+	count, err := anthropic.ParseCount([]byte(`{"model":"m",`+body+`}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, takes := range []bool{true, false} {
+		if err := count.CheckImages(takes); streamerr.As(err).Param != "messages[1].content[0].source.data" {
+			t.Errorf("the tokens of an image of the user are counted: %v", err)
+		}
 	}
 }

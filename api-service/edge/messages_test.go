@@ -149,6 +149,20 @@ func TestModelsHaveTheFormOfTheClientsAPI(t *testing.T) {
 	}
 }
 
+// TestTokensOfTheNoteForAnImageAreCounted: a model that takes no images sees a note in the result of
+// a tool, and an image of the user is refused.
+func TestTokensOfTheNoteForAnImageAreCounted(t *testing.T) {
+	url, _ := start(t, nil)
+	const shot = `[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QQ=="}}]`
+	for content, want := range map[string]string{
+		`[{"type":"tool_result","tool_use_id":"t","content":` + shot + `}]`: `{"input_tokens":7}`, shot: `"param":"messages[0].content[0].source.data"`,
+	} {
+		if got := whole(t, ask(t, http.MethodPost, url+"/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":`+content+`}]}`)); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", content, got, want)
+		}
+	}
+}
+
 func TestASilentMessageIsPinged(t *testing.T) {
 	const soon = 20 * time.Millisecond
 	for script, c := range map[string]struct {

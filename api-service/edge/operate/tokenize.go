@@ -64,6 +64,15 @@ func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 		defer cancel()
+		if len(req.Images) > 0 {
+			takes, err := o.Chats.TakesImages(ctx, req.Request.GetModel())
+			if err == nil {
+				err = req.CheckImages(takes)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 		resp, err := o.Chats.Tokenize(ctx, req.Request)
 		if err != nil {
 			return nil, exchange.Outward(req.Param, streamerr.As(err))
