@@ -231,4 +231,8 @@ func TestRefusalOfATemplateSaysWhere(t *testing.T) {
 	if !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || !strings.Contains(e.Message, "of m refuses turn 3 of 5, of the role user: no;") {
 		t.Error(err)
 	}
+	long := turns("user", "bad", "assistant", "b", "user", strings.Repeat("x", maxSearched)) // is not searched
+	if _, err = template.Render(t.Context(), Input{Messages: long}); err == nil || !strings.Contains(err.Error(), "refuses turn 3 of 3") {
+		t.Error(err)
+	}
 }

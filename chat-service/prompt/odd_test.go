@@ -25,7 +25,7 @@ func TestConversationThatTheTemplateFailsOnIsRefused(t *testing.T) {
 		}
 		_, err = template.Render(t.Context(), Input{Messages: user("secret")})
 		e, ok := errors.AsType[*streamerr.Error](err)
-		if !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || !strings.HasSuffix(e.Message, want) {
+		if !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || !strings.Contains(e.Message, ": "+want+"; leave the turn out") {
 			t.Errorf("%s: got %v, want %q", source, err, want)
 		}
 	}

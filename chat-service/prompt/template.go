@@ -98,10 +98,10 @@ func (t *Template) render(ctx context.Context, in Input) (text string, taken Inp
 		return "", in, err
 	}
 	in = t.adapt(ctx, in)
-	text, err = t.attempt(ctx, in, tools)
-	if err != nil && isRefusal(err) {
+	text, err = t.attempt(ctx, in, tools, t.traits.Form)
+	if _, no := refused(err); no {
 		if other, changed := plain(in); changed {
-			if text, otherErr := t.attempt(ctx, other, tools); otherErr == nil {
+			if text, otherErr := t.attempt(ctx, other, tools, t.traits.Form); otherErr == nil {
 				return text, other, nil
 			}
 		}
@@ -162,19 +162,19 @@ func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
 		}
 		return m
 	})
-	text, err := t.attempt(ctx, in, tools)
+	text, err := t.attempt(ctx, in, tools, Form{})
 	if err != nil {
 		return "", t.refusal(ctx, err, in, tools)
 	}
 	return text, nil
 }
 
-// attempt renders an input in a form for the template.
-func (t *Template) attempt(ctx context.Context, in Input, tools jinja.Value) (string, error) {
+// attempt renders an input in a form, or in another one if the template cannot use a value of it.
+func (t *Template) attempt(ctx context.Context, in Input, tools jinja.Value, form Form) (string, error) {
 	if len(in.Tools) == 0 {
 		tools = jinja.None()
 	}
-	text, err := t.execute(ctx, in, tools, t.traits.Form)
+	text, err := t.execute(ctx, in, tools, form)
 	if calls, _ := called(in.Messages); !calls || !isUnusable(err) {
 		return text, err
 	}
@@ -205,10 +205,16 @@ func (t *Template) execute(ctx context.Context, in Input, tools jinja.Value, for
 // Hermes tool calls.
 func (t *Template) chatML() bool { return strings.Contains(t.source, "<|im_start|>") }
 
-// isRefusal reports whether a template has refused its input, or could not use a value of it.
-func isRefusal(err error) bool {
-	_, raised := errors.AsType[*hfjinja.RaisedError](err)
-	return raised || isUnusable(err)
+// refused returns the words with which a template refuses its input, or with which a value of it is
+// unusable. ok is false for all other errors, which may quote values.
+func refused(err error) (words string, ok bool) {
+	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
+		return raised.Message, true
+	}
+	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
+		return unusable.Message, true
+	}
+	return "", false
 }
 
 // refusal converts a failure of the template to an error. The words of a template, such as "no", are
@@ -217,18 +223,12 @@ func (t *Template) refusal(ctx context.Context, err error, in Input, tools jinja
 	if own, ok := errors.AsType[*streamerr.Error](err); ok {
 		return own // of the variables
 	}
-	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
-		at := t.refusedTurn(ctx, raised, in, tools)
+	if words, ok := refused(err); ok {
+		at := t.refusedTurn(ctx, words, in, tools)
 		e := streamerr.InvalidParam("messages", "the chat template of %s refuses turn %d of %d, of the role %s: %s; leave the turn out or change it",
-			cmp.Or(t.Model, "the model"), at+1, len(in.Messages), in.Messages[at].GetRole(), strings.TrimRight(raised.Message, ". "))
+			cmp.Or(t.Model, "the model"), at+1, len(in.Messages), in.Messages[at].GetRole(), strings.TrimRight(words, ". "))
 		e.Cause = err
 		return e
-	}
-	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
-		return &streamerr.Error{
-			Reason: streamerr.Invalid, Param: "messages", Cause: err,
-			Message: "the model's chat template cannot render this conversation: " + unusable.Message,
-		}
 	}
 	// Some errors of the library quote values, and values are prompts: keep only the text before
 	// them.
@@ -236,15 +236,26 @@ func (t *Template) refusal(ctx context.Context, err error, in Input, tools jinja
 	return &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}
 }
 
+// maxSearched bounds the size of a conversation, in bytes, whose refused turn is searched for: a search
+// renders the conversation up to ten times.
+const maxSearched = 1 << 20
+
 // refusedTurn returns the number of the turn that a template refuses: the conversation up to it is the
-// shortest that the template refuses for the same reason.
-func (t *Template) refusedTurn(ctx context.Context, raised *hfjinja.RaisedError, in Input, tools jinja.Value) int {
+// shortest that the template refuses for the same reason. In a large conversation it is the last.
+func (t *Template) refusedTurn(ctx context.Context, words string, in Input, tools jinja.Value) int {
+	size := 0
+	for _, m := range in.Messages {
+		size += len(m.GetContent())
+	}
+	if size > maxSearched {
+		return len(in.Messages) - 1
+	}
 	return sort.Search(len(in.Messages)-1, func(last int) bool {
 		begun := in
 		begun.Messages = in.Messages[:last+1]
-		_, err := t.attempt(ctx, begun, tools)
-		again, ok := errors.AsType[*hfjinja.RaisedError](err)
-		return ok && again.Message == raised.Message
+		_, err := t.attempt(ctx, begun, tools, t.traits.Form)
+		again, ok := refused(err)
+		return ok && again == words
 	})
 }
 

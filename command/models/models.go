@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -92,7 +93,7 @@ func table(all []json.RawMessage, out io.Writer) error {
 			efforts = words(*t.Efforts, "none")
 		}
 		cells := []string{
-			m.ID, fmt.Sprint(m.Context), fmt.Sprintf("%d of %d", m.Workers.Healthy, m.Workers.Known),
+			m.ID, strconv.Itoa(m.Context), fmt.Sprintf("%d of %d", m.Workers.Healthy, m.Workers.Known),
 			words(t.System, "as user"), words(t.Developer, "as system"), calls, words(t.Images, "-"), efforts, words(t.Switches, "-"),
 		}
 		for i := range cells {
