@@ -317,7 +317,7 @@ func TestFailureInMidStreamIsOneDataLineAndNoDone(t *testing.T) {
 		resp, body := post(t, url, "start m say hello "+how, true)
 		body, cut := strings.CutSuffix(body, "CUT")
 		events := strings.Split(strings.TrimSuffix(body, "\n\n"), "\n\n")
-		if !cut || resp.StatusCode != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[2], `data: {"error":{`) || strings.Contains(body, "[DONE]") {
+		if !cut || resp.StatusCode != http.StatusOK || len(events) != 2 || !strings.HasPrefix(events[1], `data: {"error":{`) || strings.Contains(body, "[DONE]") {
 			t.Errorf("%s: %d %q", how, resp.StatusCode, body)
 		}
 	}

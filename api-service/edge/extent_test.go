@@ -64,7 +64,7 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 		script, until string
 		route         func(script string) (path, body string)
 	}{
-		"nothing":   {"start m hold x", `"role":"assistant"`, chatRoute},
+		"nothing":   {"start m hold x", ": keep-alive", chatRoute},
 		"part":      {"start m say one hold x", `"content":"one"`, chatRoute},
 		"tool_call": {"start m call {} hold x", `"arguments":"{}"`, chatRoute},
 
@@ -74,7 +74,7 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			var log logtest.Log
-			url, chat := startLogging(t, &log, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
+			url, chat := startLogging(t, &log, func(c *edge.Config) { c.HeadersAfter, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond })
 			path, body := test.route(test.script)
 			leave := readUntil(t, url, path, "s", body, test.until, 1)
 			leave()

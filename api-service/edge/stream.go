@@ -36,25 +36,22 @@ type answer struct {
 	encode call.Writer
 	lines  sse.Encoder
 	extent extent.Tracker
+	held   int // pieces that the encoder holds back until the end of their choice
 }
 
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
 		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
 		browser: exchange.Browser(c), needsEnd: exchange.NeedsEnd(c),
-		form: exchange.Form(c), encode: in.Events(),
+		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
-	a.lines = sse.Encoder{Identity: client.Identity(), Lines: a.form.Lines}
-	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Lines: a.form.Lines, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
+	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
 		exchange.RecordStatus(r.record, http.StatusOK)
 		if d.Kept != nil {
 			e.offerToken(h, *d.Kept)
 		}
 	}}
-	if events.Lines {
-		events.KeepAlive = 0
-	}
 	if ping := a.form.Ping; ping != nil {
 		events.Ping = func(lines *sse.Encoder) { ping(lines) }
 	}
@@ -69,17 +66,19 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	mark := clientconn.Mark{Extent: a.extent.Take(out), At: a.lines.AnsweredAt(), Last: out.GetEnd() != nil}
 	encoded, size := a.lines.Take()
 	defer a.lines.Release()
-	if size == 0 {
-		return false, nil
-	}
-	if mark.At == 0 {
-		mark.At = len(encoded)
-	}
-	a.run.record.OutBytes(size)
 	events := 0
 	if out.GetDelta() != nil {
 		events = 1
 	}
+	if size == 0 && (out.GetStarted() == nil || !a.call.Opens) {
+		a.held += events
+		return false, nil
+	}
+	events, a.held = events+a.held, 0
+	if mark.At == 0 {
+		mark.At = len(encoded)
+	}
+	a.run.record.OutBytes(size)
 	return a.client.WriteMarked(encoded, events, mark)
 }
 

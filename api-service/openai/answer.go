@@ -89,14 +89,19 @@ type answerMessage struct {
 	Refusal   *string    `json:"refusal"`
 	Reasoning string     `json:"reasoning_content,omitempty"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+
+	FunctionCall *functionCall `json:"function_call,omitempty"` // the form before tool calls
 }
 
 // messageOf returns the message of an answer. A message with only tool calls has no content.
-func messageOf(all *answer.Answer) answerMessage {
+func (f *callForms) messageOf(all *answer.Answer) answerMessage {
 	text := all.Text()
-	m := answerMessage{Role: "assistant", Content: &text, Reasoning: all.Reasoning(), ToolCalls: toolCallsOf(all.Calls())}
+	m := answerMessage{Role: "assistant", Content: &text, Reasoning: all.Reasoning(), ToolCalls: f.toolCallsOf(all.Calls())}
 	if text == "" && len(m.ToolCalls) > 0 {
 		m.Content = nil
+	}
+	if f.older && len(m.ToolCalls) > 0 {
+		m.FunctionCall, m.ToolCalls = m.ToolCalls[0].Function, nil
 	}
 	return m
 }
@@ -109,6 +114,7 @@ type model struct {
 
 	// Not OpenAI's.
 	ContextLength uint32       `json:"context_length"`
+	MaxModelLen   uint32       `json:"max_model_len"`    // the same, as in vLLM
 	Parent        string       `json:"parent,omitempty"` // the base model of an adapter, as in vLLM
 	Aliases       []string     `json:"aliases,omitempty"`
 	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
@@ -148,7 +154,7 @@ type modelWorkers struct {
 
 func modelOf(m *chatv1.Model) model {
 	return model{
-		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
+		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(), MaxModelLen: m.GetContextLength(),
 		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Images: m.GetImages(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()}, Template: templateOf(m.GetTemplate()),
 	}
 }

@@ -11,14 +11,17 @@ import (
 	"github.com/whence-dev/whence/internal/prefetch"
 )
 
-// Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each
-// choice AppendRole, then AppendDelta for each piece of text, then AppendFinish; and at the end
-// AppendUsage, if the request asked for it. One goroutine uses a Chunks for one stream. The
-// constant parts of a chunk are encoded once.
+// chunkObject is the object name of the chunks of chats.
+const chunkObject = "chat.completion.chunk"
+
+// Chunks appends the data of a stream's events to buffers. One goroutine uses a Chunks for one
+// stream. The constant parts of a chunk are encoded once.
 type Chunks struct {
-	head  []byte // the part before the choices
-	tail  []byte // the part after the choices
-	usage bool
+	callForms
+
+	head []byte   // the part before the choices
+	tail []byte   // the part after the choices
+	used *running // the usage so far, if each chunk has it
 
 	// Chunks of the first choice with only text: the parts before and after the text. The first begins
 	// with head. They are in room if they fit, so that the memory of a stream's chunks is known before
@@ -27,20 +30,24 @@ type Chunks struct {
 	room           [256]byte
 }
 
+// A running is the usage of an answer so far. A nil running counts nothing.
+type running struct{ prompt, answer uint32 }
+
+func (r *running) add(tokens uint32) {
+	if r != nil {
+		r.answer += tokens
+	}
+}
+
 // NewChunks returns the encoder of a chat's chunks. With usage, each chunk has a null usage.
 func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 	c := new(Chunks)
-	c.initChat(started, usage)
+	c.init(completionID(started.GetStreamId()), chunkObject, started.GetModel(), usage)
 	return c
 }
 
-// initChat makes c what NewChunks returns.
-func (c *Chunks) initChat(started *llmv1.Started, usage bool) {
-	c.init(completionID(started.GetStreamId()), "chat.completion.chunk", started.GetModel(), usage)
-}
-
 func (c *Chunks) init(id, object, model string, usage bool) {
-	*c = Chunks{usage: usage, tail: []byte("]}")}
+	c.tail = []byte("]}")
 	c.head = append(c.room[:0], `{"id":`...)
 	c.head = jsontext.String(c.head, id)
 	c.head = append(append(append(c.head, `,"object":"`...), object...), `","created":`...)
@@ -59,33 +66,26 @@ func (c *Chunks) init(id, object, model string, usage bool) {
 // Touched implements prefetch.Toucher.
 func (c *Chunks) Touched(to *prefetch.List) { to.Add(prefetch.Of(c)) }
 
-// AppendRole appends the first chunk of a choice.
-func (c *Chunks) AppendRole(b []byte, choice uint32) []byte {
-	b = append(c.delta(b, choice), `{"role":"assistant","content":"","refusal":null}`...)
-	return c.end(b, nil, nil, "")
-}
-
-// appendRole is AppendRole with the tokens of the prompt, if there are any.
-func (c *Chunks) appendRole(b []byte, choice uint32, prompt []uint32) []byte {
-	b = c.AppendRole(b, choice)
-	if len(prompt) == 0 {
-		return b
-	}
-	return append(appendIDs(b[:len(b)-1], "prompt_token_ids", prompt), '}')
-}
-
 // AppendDelta appends a piece of an answer: text, reasoning, or parts of tool calls.
 func (c *Chunks) AppendDelta(b []byte, d *chatv1.Delta) []byte {
 	if d.GetChoice() == 0 && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 && len(d.GetLogprobs()) == 0 && len(d.GetIds()) == 0 {
 		b = append(b, c.before...)
 		return append(jsontext.String(b, d.GetText()), c.behind...)
 	}
-	return c.end(appendPart(c.delta(b, d.GetChoice()), d), d.GetLogprobs(), d.GetIds(), "")
+	return c.end(c.appendPart(c.delta(b, d.GetChoice()), d, false), d.GetLogprobs(), d.GetIds(), "")
 }
 
-// AppendFinish appends the last chunk of a choice.
+// AppendFinish appends the last chunk of a choice whose last piece has been written.
 func (c *Chunks) AppendFinish(b []byte, choice uint32, finish llmv1.Finish) []byte {
-	return c.end(append(c.delta(b, choice), `{}`...), nil, nil, Finish(finish))
+	return c.end(append(c.delta(b, choice), `{}`...), nil, nil, c.word(finish))
+}
+
+// word returns the finish reason in OpenAI's spelling.
+func (f *callForms) word(finish llmv1.Finish) string {
+	if f.older && finish == llmv1.Finish_FINISH_TOOL_CALLS {
+		return "function_call"
+	}
+	return Finish(finish)
 }
 
 // AppendUsage appends the chunk without choices, for requests that ask for their usage.
@@ -125,5 +125,12 @@ func (c *Chunks) finish(b []byte, ids, prompt []uint32, finish string) []byte {
 		b = jsontext.String(b, finish)
 	}
 	b = appendIDs(appendIDs(b, "token_ids", ids), "prompt_token_ids", prompt)
-	return append(append(b, '}'), c.tail...)
+	b = append(b, '}')
+	if c.used == nil {
+		return append(b, c.tail...)
+	}
+	b = append(b, `],"usage":{"prompt_tokens":`...)
+	b = append(strconv.AppendUint(b, uint64(c.used.prompt), 10), `,"completion_tokens":`...)
+	b = append(strconv.AppendUint(b, uint64(c.used.answer), 10), `,"total_tokens":`...)
+	return append(strconv.AppendUint(b, uint64(c.used.prompt)+uint64(c.used.answer), 10), "}}"...)
 }

@@ -33,7 +33,7 @@ type Chat struct {
 	Timeout      time.Duration // maximum duration of the answer; 0 means no limit
 	completion   bool          // the body has a prompt
 	in           *strict.Reading
-	chunks       *Chunks // of the last encoder of events; nil before
+	writer       *chunkWriter // the last encoder of events; nil before
 	// defaultTokens reports that the number of tokens is the default of completions.
 	defaultTokens bool
 	unlimited     bool    // the body says that the number of tokens has no limit

@@ -15,9 +15,10 @@ const textObject = "text_completion"
 
 func textID(stream string) string { return "cmpl-" + stream }
 
-// appendText appends a piece of a choice.
-func (c *Chunks) appendText(b []byte, d *chatv1.Delta, likely *textLogprobs, prompt []uint32, finish string) []byte {
-	b = append(b, c.head...)
+// appendText appends a chunk of a text completion.
+func (w *chunkWriter) appendText(b []byte, d *chatv1.Delta, first bool, finish string) []byte {
+	likely := w.offsets[d.GetChoice()].take(d.GetLogprobs(), w.chat.Request.GetSampling().GetLogprobs() > 0, w.chat.idNames)
+	b = append(b, w.head...)
 	b = append(b, `{"text":`...)
 	b = jsontext.String(b, d.GetText())
 	b = append(b, `,"index":`...)
@@ -28,41 +29,7 @@ func (c *Chunks) appendText(b []byte, d *chatv1.Delta, likely *textLogprobs, pro
 	} else {
 		b = append(b, marshal(likely)...)
 	}
-	return c.finish(b, d.GetIds(), prompt, finish)
-}
-
-// textEvents writes the chunks of a text completion.
-func (c *Chat) textEvents() call.Writer {
-	chunks := &Chunks{}
-	var offsets []offset
-	var untold [][]uint32 // the tokens of the prompt of each choice, until its first chunk
-	top, choices := c.Request.GetSampling().GetLogprobs() > 0, call.Choices(c.Request)
-	each := max(1, int(c.Request.GetN()))
-	end := func(b []byte, d *chatv1.Delta, likely *textLogprobs, finish string) []byte {
-		prompt := untold[d.GetChoice()]
-		untold[d.GetChoice()] = nil
-		return chunks.appendText(b, d, likely, prompt, finish)
-	}
-	return func(out *chatv1.GenerateResponse, lines call.Lines) {
-		switch m := out.GetMessage().(type) {
-		case *chatv1.GenerateResponse_Started:
-			chunks.init(textID(m.Started.GetStreamId()), textObject, m.Started.GetModel(), c.IncludeUsage)
-			offsets, untold = make([]offset, choices), make([][]uint32, choices)
-			for choice := range choices {
-				untold[choice] = promptOf(m.Started, choice/each)
-			}
-		case *chatv1.GenerateResponse_Delta:
-			d := m.Delta
-			lines.End(end(lines.Begin(), d, offsets[d.GetChoice()].take(d.GetLogprobs(), top, c.idNames), ""))
-		case *chatv1.GenerateResponse_ChoiceEnd:
-			lines.End(end(lines.Begin(), &chatv1.Delta{Choice: m.ChoiceEnd.GetChoice()}, nil, Finish(m.ChoiceEnd.GetFinish())))
-		case *chatv1.GenerateResponse_End:
-			if len(offsets) == 1 {
-				lines.End(end(lines.Begin(), nil, nil, Finish(m.End.GetFinish())))
-			}
-			done(chunks, m.End, lines)
-		}
-	}
+	return w.Chunks.finish(b, d.GetIds(), w.promptOf(d.GetChoice(), first), finish)
 }
 
 type textCompletion struct {

@@ -38,7 +38,7 @@ func TestTokenIDsOfChats(t *testing.T) {
 		t.Error(got)
 	}
 	events := written(t, body, openai.ParseChat, true, withIDs(1)...)
-	for i, part := range []string{`"finish_reason":null}],"prompt_token_ids":[0,1]}`, `"finish_reason":null,"token_ids":[7,8]}]}`, `"finish_reason":null,"token_ids":[9]}]}`, `"finish_reason":"stop"}]}`, `[DONE]`} {
+	for i, part := range []string{`"finish_reason":null,"token_ids":[7,8]}],"prompt_token_ids":[0,1]}`, `"finish_reason":null,"token_ids":[9]}]}`, `"finish_reason":"stop"}]}`, `[DONE]`} {
 		if !strings.HasSuffix(events[i], part) {
 			t.Errorf("event %d is %s, without %s", i, events[i], part)
 		}

@@ -110,12 +110,11 @@ func TestChoicesAndLogprobsOfChats(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	events := written(t, body, openai.ParseChat, true, several()...)
-	if len(events) != 8 || events[7] != "[DONE]" {
+	if len(events) != 6 || events[5] != "[DONE]" {
 		t.Fatal(events)
 	}
 	for i, part := range []string{
-		`"choices":[{"index":0,"delta":{"role":"assistant"`, `"choices":[{"index":1,"delta":{"role":"assistant"`, `{"index":1,"delta":{"content":"né"},"logprobs":{"content":[{"token":"n"`,
-		`{"index":0,"delta":{"content":"a"}`, `{"index":1,"delta":{"content":"!"}`, `{"index":1,"delta":{},"logprobs":null,"finish_reason":"stop"}`, `{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}`,
+		`"choices":[{"index":1,"delta":{"role":"assistant","content":"né"},"logprobs":{"content":[{"token":"n"`, `"choices":[{"index":0,"delta":{"role":"assistant","content":"a"}`, `{"index":1,"delta":{"content":"!"}`, `{"index":1,"delta":{},"logprobs":null,"finish_reason":"stop"}`, `{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}`,
 	} {
 		if !strings.Contains(events[i], part) || !json.Valid([]byte(events[i])) {
 			t.Errorf("event %d is %s, without %s", i, events[i], part)

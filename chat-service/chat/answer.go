@@ -79,6 +79,9 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 	case *workerv1.GenerateResponse_Tokens:
 		delta, end := a.post.Tokens(m.Tokens)
 		if end == nil {
+			if delta != nil && a.post.Generated() >= a.room {
+				delta.GetDelta().Last = true
+			}
 			return a.send(delta, nil)
 		}
 		cause := stream.Cause(ctx)
@@ -127,6 +130,9 @@ func (a *answerRun) begin(started *llmv1.Started) bool {
 // the reader has left.
 func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
 	if delta != nil {
+		if end != nil {
+			delta.GetDelta().Last = true
+		}
 		more := a.yield(delta, nil)
 		a.post.Sent()
 		if !more {

@@ -81,7 +81,7 @@ func (d *delta) message() *chatv1.GenerateResponse {
 		}
 	}
 	m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = slices.Clip(d.ids), d.logprobs, d.calls
-	m.delta.Remainder, m.delta.CachedTokens = d.remainder, d.cached
+	m.delta.Remainder, m.delta.CachedTokens, m.delta.Last = d.remainder, d.cached, false
 	m.oneof.Delta = &m.delta
 	m.resp.Message = &m.oneof
 	*d = delta{byLogprobs: d.byLogprobs, reuse: d.reuse, last: d.last}

@@ -107,6 +107,9 @@ func New(opts Options) *Processor {
 // Started sets the number of prompt tokens that the worker reported.
 func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
 
+// Generated returns the number of tokens of the answer so far.
+func (p *Processor) Generated() int { return int(p.usage.GetCompletionTokens()) }
+
 // Sent reports that the last delta has been sent. With Reuse, its memory then serves other answers:
 // an answer that waits for its next token holds no delta.
 func (p *Processor) Sent() { p.delta.recycle() }

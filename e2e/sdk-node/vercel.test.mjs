@@ -126,7 +126,7 @@ for (const [surface, { of, code, providerOptions }] of Object.entries(surfaces))
   });
 }
 
-for (const store of [undefined, true, false]) {
+for (const store of [true, false]) {
   test(`Vercel AI SDK: a second turn over Responses, with store: ${store}`, { skip: !base && 'WHENCE_URL is not set' }, async () => {
     const ask = async (messages) => generateText({ model: openai(name), temperature: 0, maxRetries: 0, messages, providerOptions: { openai: { store } } });
     const first = await ask([{ role: 'user', content: short }]);

@@ -209,6 +209,9 @@ struct Delta {
   13: bool remainder
   // The future usage.cached_tokens of the choice, in its first piece if the engine knows it by then.
   14: optional i64 cached_tokens
+  // No piece of the choice follows, only its end, which comes at once. A reader that writes whole
+  // events may write both as one event.
+  15: bool last
 }
 
 // TokenLogprob is a token and its log-probability.

@@ -729,6 +729,7 @@ type Delta struct {
 	Ids          []int64          `thrift:"ids,12" frugal:"12,default,list<i64>" json:"ids"`
 	Remainder    bool             `thrift:"remainder,13" frugal:"13,default,bool" json:"remainder"`
 	CachedTokens *int64           `thrift:"cached_tokens,14,optional" frugal:"14,optional,i64" json:"cached_tokens,omitempty"`
+	Last         bool             `thrift:"last,15" frugal:"15,default,bool" json:"last"`
 }
 
 func NewDelta() *Delta {
@@ -779,6 +780,10 @@ func (p *Delta) GetCachedTokens() (v int64) {
 	return *p.CachedTokens
 }
 
+func (p *Delta) GetLast() (v bool) {
+	return p.Last
+}
+
 func (p *Delta) IsSetCachedTokens() bool {
 	return p.CachedTokens != nil
 }
@@ -800,6 +805,7 @@ var fieldIDToName_Delta = map[int16]string{
 	12: "ids",
 	13: "remainder",
 	14: "cached_tokens",
+	15: "last",
 }
 
 type TokenLogprob struct {

@@ -254,7 +254,7 @@ func (e *deltaEncoder) hold(m *chatv1.GenerateResponse) bool {
 		return false
 	}
 	d := oneof.Delta
-	if d == nil || len(d.GetLogprobs())+len(d.GetToolCalls()) > 0 || d.GetRemainder() || d.CachedTokens != nil || !utf8.ValidString(d.GetText()) || !utf8.ValidString(d.GetReasoning()) {
+	if d == nil || len(d.GetLogprobs())+len(d.GetToolCalls()) > 0 || d.GetRemainder() || d.GetLast() || d.CachedTokens != nil || !utf8.ValidString(d.GetText()) || !utf8.ValidString(d.GetReasoning()) {
 		return false
 	}
 	e.Message = m.ProtoReflect()

@@ -1053,7 +1053,10 @@ type Delta struct {
 	// chat-service must not count it as answered.
 	Remainder bool `protobuf:"varint,13,opt,name=remainder,proto3" json:"remainder,omitempty"`
 	// The future usage.cached_tokens of the choice, in its first piece if the engine knows it by then.
-	CachedTokens  *uint32 `protobuf:"varint,14,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	CachedTokens *uint32 `protobuf:"varint,14,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	// No piece of the choice follows, only its end, which comes at once. A reader that writes whole
+	// events may write both as one event.
+	Last          bool `protobuf:"varint,15,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1149,6 +1152,13 @@ func (x *Delta) GetCachedTokens() uint32 {
 		return *x.CachedTokens
 	}
 	return 0
+}
+
+func (x *Delta) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
 }
 
 // TokenLogprob is a token and its log-probability.
@@ -3538,7 +3548,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\xd3\x02\n" +
+	"\amessage\"\xe7\x02\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x16\n" +
@@ -3550,7 +3560,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"tool_calls\x18\v \x03(\v2\x1d.whence.chat.v1.ToolCallDeltaR\ttoolCalls\x12\x10\n" +
 	"\x03ids\x18\f \x03(\rR\x03ids\x12\x1c\n" +
 	"\tremainder\x18\r \x01(\bR\tremainder\x12(\n" +
-	"\rcached_tokens\x18\x0e \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
+	"\rcached_tokens\x18\x0e \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x12\x12\n" +
+	"\x04last\x18\x0f \x01(\bR\x04lastB\x10\n" +
 	"\x0e_cached_tokensJ\x04\b\x05\x10\n" +
 	"\"\x94\x01\n" +
 	"\fTokenLogprob\x12\x0e\n" +
