@@ -114,6 +114,9 @@ func (e *Edge) beginAnswer(conn context.Context, c *app.RequestContext, in *call
 	if kept, err = e.keepAnswer(conn, c, in, p); err != nil {
 		return nil, nil, nil, err
 	}
+	if kept == nil && in.Store != nil {
+		e.freeID(conn, c, in)
+	}
 	in.Request.Gathered = !in.Stream && kept == nil // a kept answer is not gathered, because readers of the log see each delta
 	if ctx, r, err = e.begin(traced, c, grant, in, p, kept); err != nil && kept != nil {
 		e.replay.Forget(conn, kept.ID, kept.Epoch)

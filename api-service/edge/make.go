@@ -83,6 +83,19 @@ func dropStorage(in *call.Call) {
 	}
 }
 
+// freeID gives a stream that will be stored when it has ended another id if the request names that of a
+// kept stream: later requests would get the answer of that stream.
+func (e *Edge) freeID(conn context.Context, c *app.RequestContext, in *call.Call) {
+	id := in.Request.GetStreamId()
+	if string(c.GetHeader(exchange.IDHeader)) == "" && in.ID == "" {
+		return
+	}
+	if kept, err := e.replay.Open(conn, id); err == nil {
+		kept.Close()
+		in.Request.StreamId = exchange.Rename(c, id)
+	}
+}
+
 // storeEnded stores the answer to a request that does not ask for storage, before its ending is sent. So
 // the log costs a token nothing, and ends no stream. An answer for which there is no room is not stored,
 // and says so.
@@ -101,8 +114,14 @@ func (e *Edge) storeEnded(ctx context.Context, in *call.Call, end *chatv1.Genera
 	}
 }
 
+// storeTimeout bounds how long the ending of an answer waits for Redis. After that the answer is stored
+// on this instance only.
+const storeTimeout = time.Second
+
 // recordWhole begins the replay log of a stream, and appends all items of the stream.
 func (e *Edge) recordWhole(ctx context.Context, in *call.Call, head replay.Head, items []*chatv1.GenerateResponse) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	h, err := e.replay.Begin(ctx, head)
 	if err != nil {
 		return err

@@ -448,6 +448,17 @@ func TestAResponseThatNeedNotBeStoredIsAlwaysAnswered(t *testing.T) {
 	}
 }
 
+// TestAnAnswerIsNotStoredUnderTheIDOfAnother: a request that repeats an id gets another one.
+func TestAnAnswerIsNotStoredUnderTheIDOfAnother(t *testing.T) {
+	base, _ := start(t, func(c *edge.Config) { c.StoreResponses = true })
+	for _, text := range []string{"first", "second"} {
+		made := fetch(t, http.MethodPost, base+"/v1/responses", response("start m say "+text+" end x", ""), http.StatusOK, "X-Request-Id", "same")
+		if got := fetch(t, http.MethodGet, base+"/v1/responses/"+made.ID, "", http.StatusOK); !made.Store || got.text() != text {
+			t.Errorf("%+v, later %+v", made, got)
+		}
+	}
+}
+
 func TestResponsesThatCannotBeStoredAreRefused(t *testing.T) {
 	base, _ := start(t, keyFile(t, "keys: [{key: me, tenant: mine, leaves: [cancel, drain]}]"))
 	got := fetch(t, http.MethodPost, base+"/v1/responses", response("start m end x", `,"store":true`), http.StatusForbidden, bearer("me")...)

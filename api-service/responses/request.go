@@ -6,6 +6,8 @@
 package responses
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"regexp"
@@ -270,9 +272,17 @@ func setSession(r *body, param string, raw json.RawMessage) error {
 	}
 	if v != "" && (r.session == "" || param != "user") {
 		r.session, r.request.Session = param, v
+		if len(v) > maxSession {
+			sum := sha256.Sum256([]byte(v))
+			r.request.Session = hex.EncodeToString(sum[:])
+		}
 	}
 	return nil
 }
+
+// maxSession bounds the name of a session in requests to the chat-service, in bytes. A hash stands for
+// a longer name.
+const maxSession = 256
 
 // hint parses a word that changes no more than the manner of an answer. ok is false for an unknown
 // word, which is left out and named, and for an empty one.

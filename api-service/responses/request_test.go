@@ -1,6 +1,8 @@
 package responses_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -205,7 +207,8 @@ func TestHabitsOfClientsAreAnswered(t *testing.T) {
 		`,"text":{"format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"x":1}}}`:                                {strings.Replace(user, `"sampling":{}`, `"sampling":{"guide":{"forms":[{"schema":"{\"type\":\"object\"}"}]}}`, 1), "text.format.json_schema.x"},
 		// A forced call overrides the format of the text.
 		`,"tools":[` + f + `],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"json_schema","name":"x","schema":{"type":"object"},"strict":true}}`: {forced, ""},
-		`,"presence_penalty":0.5,"frequency_penalty":-1`: {strings.Replace(user, `"sampling":{}`, `"sampling":{"presencePenalty":0.5,"frequencyPenalty":-1}`, 1), ""},
+		`,"prompt_cache_key":"` + strings.Repeat("k", 257) + `"`: {user + `,"session":"` + hashOf(strings.Repeat("k", 257)) + `"`, ""},
+		`,"presence_penalty":0.5,"frequency_penalty":-1`:         {strings.Replace(user, `"sampling":{}`, `"sampling":{"presencePenalty":0.5,"frequencyPenalty":-1}`, 1), ""},
 	} {
 		in := &strict.Reading{}
 		c, err := responses.Parser(false)([]byte("{"+hi+body+"}"), in)
@@ -219,6 +222,8 @@ func TestHabitsOfClientsAreAnswered(t *testing.T) {
 		}
 	}
 }
+
+func hashOf(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 // TestAForcedCallOfAToolThatIsLeftOutIsRefused: an answer without the call would mean something else.
 func TestAForcedCallOfAToolThatIsLeftOutIsRefused(t *testing.T) {
