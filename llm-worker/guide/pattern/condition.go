@@ -81,6 +81,7 @@ func (c Condition) compile() (*syntax.Prog, error) {
 // begins the expression, and lookbehinds before a $ that ends it, become conditions of their own. It
 // leaves lookaround at other places, and that of an expression that must not match.
 func (c Condition) split() []Condition {
+	c.Expression = plain(c.Expression)
 	e := c.Expression
 	groups, ok := outerGroups(e)
 	if !ok || c.Not {

@@ -131,8 +131,21 @@ func (t *translator) escape(bracketed bool) error {
 		if !strings.HasPrefix(t.in[t.at:], "{") || end < 0 {
 			return fmt.Errorf(`it has \%c without a property in braces`, b)
 		}
-		t.out.WriteString(`\` + string(b) + t.in[t.at:t.at+end+1])
+		name := t.in[t.at+1 : t.at+end]
 		t.at += end + 1
+		ranges := emoji[name]
+		switch {
+		case ranges == "":
+			t.out.WriteString(`\` + string(b) + "{" + property(name) + "}")
+		case b == 'p' && bracketed:
+			t.out.WriteString(ranges)
+		case b == 'p':
+			t.out.WriteString("[" + ranges + "]")
+		case bracketed:
+			return fmt.Errorf(`it has \P{%s} in a character class, which is not supported`, name)
+		default:
+			t.out.WriteString("[^" + ranges + "]")
+		}
 	case b == 'b' && bracketed:
 		t.out.WriteString(`\x{8}`)
 	case b == 'b' || b == 'B':

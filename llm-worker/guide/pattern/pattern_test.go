@@ -213,3 +213,29 @@ func FuzzExpressions(f *testing.F) {
 		}
 	})
 }
+
+func TestPropertiesAndKnownExpressions(t *testing.T) {
+	const duration = `^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$`
+	for expression, texts := range map[string]map[string]bool{
+		duration: {"P1W": true, "P1Y2M3D": true, "P1DT2H": true, "PT0.5S": true, "PT1H2M3S": true, "P": false, "PT": false, "P1W2D": false, "P1DT": false, "1D": false},
+		`^(\p{Extended_Pictographic}|\p{Emoji_Component})+$`: {"😀": true, "❤️": true, "1": true, "a": false, "": false},
+		`^[\p{Emoji_Modifier}a]$`:                            {"🏽": true, "a": true, "b": false},
+		`^\P{Extended_Pictographic}$`:                        {"a": true, "😀": false},
+		`^\p{Script=Greek}\p{Lowercase_Letter}\p{gc=Nd}$`:    {"αa1": true, "aa1": false},
+	} {
+		match, err := Match(expression)
+		if err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		budget := NewBudget()
+		if _, err := Compile([]Condition{{Expression: expression}}, 0, -1, &budget); err != nil {
+			t.Errorf("%s: %v", expression, err)
+		}
+		for text, want := range texts {
+			if match(text) != want {
+				t.Errorf("%s: %q is %t", expression, text, !want)
+			}
+		}
+	}
+}

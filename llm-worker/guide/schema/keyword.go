@@ -30,7 +30,7 @@ var Keywords = []Keyword{
 	{Name: "uniqueItems", Limits: "`true` only with at most one item, or with items that are a few values (`enum`, `const`, booleans, null: up to eleven, or more with a small `maxItems`); not beside `prefixItems`", implies: "array"},
 	{Name: "minLength", implies: "string"},
 	{Name: "maxLength", implies: "string"},
-	{Name: "pattern", Limits: "ECMA-262 without backreferences and word boundaries; lookaheads only after a `^` that begins the pattern, lookbehinds only before a `$` that ends it", implies: "string"},
+	{Name: "pattern", Limits: "ECMA-262 without backreferences and word boundaries; lookaheads only after a `^` that begins the pattern, lookbehinds only before a `$` that ends it; properties of emoji, and zod's expression for durations", implies: "string"},
 	{Name: "format", Limits: "see below", implies: "string"},
 	{Name: "minimum", implies: "number"},
 	{Name: "maximum", implies: "number"},
