@@ -197,6 +197,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 	homes := []string{
 		"api-service/openai", "api-service/openai/conversation",
 		"api-service/sglang",                                          // its own API has some of the names
+		"api-service/ollama",                                          // its own API has some of the names
 		"api-service/anthropic",                                       // the IDL has some of the names
 		"api-service/responses", "api-service/responses/conversation", // the IDL has some of the names
 		"llm-worker/engine/openai",                                        // calls servers with this API

@@ -207,6 +207,7 @@ func TestUsageRecordsNameTenantKeyAndSurface(t *testing.T) {
 		"/v1/embeddings":       `{"model":"whence-tiny","input":"%s"}`,
 		"/generate":            `{"text":"%s","sampling_params":{"max_new_tokens":4}}`,
 		"/v1/messages":         `{"model":"whence-tiny","max_tokens":4,"messages":[{"role":"user","content":"%s"}]}`,
+		"/api/chat":            `{"model":"whence-tiny:latest","options":{"num_predict":4},"messages":[{"role":"user","content":"%s"}]}`,
 		"/v1/streams":          `{"model":"whence-tiny","max_tokens":4,"messages":[{"role":"user","content":"%s"}]}`,
 	} {
 		r := replyTo(t)(w.do(t.Context(), http.MethodPost, w.url(path), fmt.Sprintf(body, prompt), "Authorization", "Bearer secret-key"))
@@ -215,7 +216,7 @@ func TestUsageRecordsNameTenantKeyAndSurface(t *testing.T) {
 		}
 		want[r.header.Get(idName)] = map[string]string{
 			"/v1/chat/completions": "chat", "/v1/completions": "completions", "/v1/embeddings": "embeddings", "/generate": "generate",
-			"/v1/messages": "messages", "/v1/streams": "streams",
+			"/v1/messages": "messages", "/v1/streams": "streams", "/api/chat": "ollama",
 		}[path]
 	}
 	var records []usagelog.Record

@@ -56,6 +56,9 @@ type Call struct {
 	// Store says how to store the answer, so that later requests can read it; nil means that it is
 	// not stored.
 	Store *Storage
+	// Loaded, if not nil, returns the body of the answer to a request that only asks whether its model
+	// can answer. Such a request makes no stream.
+	Loaded func() []byte
 	// EndedAt returns the time at which the answer ended, once it has ended, and always the same
 	// time. nil means that the API has no such time.
 	EndedAt func() time.Time
@@ -86,6 +89,16 @@ type Storage struct {
 	Items func() (began time.Time, items []*chatv1.GenerateResponse)
 	// Drop makes an Optional answer one that is not stored, and says so.
 	Drop func()
+}
+
+// Embeddings is a request for vectors.
+type Embeddings struct {
+	Request *chatv1.EmbeddingsRequest
+	Timeout time.Duration // maximum duration of the answer; 0 means no limit
+	// Param is as that of a Call.
+	Param func(inner string) string
+	// Answer returns the body of the answer.
+	Answer func(resp *chatv1.EmbeddingsResponse) []byte
 }
 
 // A Writer appends the data lines of one item to lines. It is called with all items of a stream, in

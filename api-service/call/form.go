@@ -10,6 +10,11 @@ type Form struct {
 	// IDHeader is the API's own response header for the stream's id, besides X-Request-Id; "" means
 	// none.
 	IDHeader string
+	// Lines reports that streams are lines of JSON (NDJSON) instead of events. They have no comments.
+	Lines bool
+	// AnyType reports that bodies are read as JSON whatever their Content-Type, if no browser sends
+	// them.
+	AnyType bool
 	// Refusal returns the HTTP status and the JSON body for an error, given the status of the error
 	// and the id of the stream.
 	Refusal func(status int, err *streamerr.Error, id string) (int, []byte)

@@ -64,6 +64,7 @@ func longInputs() map[string]badInput {
 	for path, body := range map[string]string{
 		"/v1/messages": `{"model":"m","max_tokens":1,"messages":[{"role":` + quoted + `,"content":"x"}]}`, "/v1/responses": `{"model":"m","store":false,"input":[{"type":` + quoted + "}]}",
 		"/generate": `{"text":"x",` + quoted + ":1}", "/v1/embeddings": `{"model":"m","input":"x","encoding_format":` + quoted + "}", "/v1/completions": `{"model":"m","prompt":"x","suffix":` + quoted + "}",
+		"/api/chat": `{"model":"m","format":` + quoted + "}", "/api/show": `{"model":1,"name":` + quoted + "}",
 		"/tokenize": `{"prompt":"x",` + quoted + ":1}",
 	} {
 		all["long: "+path] = badInput{path: path, body: body, want: 400}

@@ -50,6 +50,10 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		e.desk.Refuse(c, err)
 		return
 	}
+	if in.Loaded != nil {
+		e.operator.Load(conn, c, in)
+		return
+	}
 	if in.ID != "" {
 		id = exchange.NameStream(conn, c, in.ID)
 	}

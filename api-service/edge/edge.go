@@ -45,6 +45,7 @@ import (
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/keys"
+	"github.com/whence-dev/whence/api-service/ollama"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/quota"
 	"github.com/whence-dev/whence/api-service/redisclient"
@@ -321,8 +322,13 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	e.readers.Gate = g
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
-	h.POST("/v1/embeddings", e.embeddings)
+	h.POST("/v1/embeddings", e.embeddings(openAIEmbeddings))
 	h.POST("/generate", e.answer(sglang.Parse))
+	h.POST("/api/chat", e.answer(ollama.ParseChat))
+	h.POST("/api/generate", e.answer(ollama.ParseGenerate))
+	h.POST("/api/embed", e.embeddings(ollama.ParseEmbed))
+	h.POST("/api/embeddings", e.embeddings(ollama.ParseEmbeddings))
+	e.operator.OllamaRoutes(h)
 	h.POST("/v1/responses", e.answer(responses.Parser(e.config.StoreResponses)))
 	h.POST("/v1/responses/compact", e.answer(responses.ParseCompact))
 	h.POST("/v1/responses/input_tokens", e.countInput)
@@ -346,13 +352,17 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 
 // lastRoutes adds the console, if the listener of guard serves it, and the answers to requests without a route.
 func (e *Edge) lastRoutes(h *server.Hertz, guard *access.Guard) {
-	if e.hasConsole(guard) {
-		pages.Routes(h)
-	}
-	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
+	missing := func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
 		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()).WithCode(streamerr.CodeUnknownURL))
-	})
+	}
+	if e.hasConsole(guard) {
+		pages.Routes(h)
+	} else {
+		h.GET("/", missing)
+		h.HEAD("/", func(_ context.Context, c *app.RequestContext) { c.Status(http.StatusOK) }) // Ollama's clients look for a server so
+	}
+	h.NoRoute(missing)
 	taken := h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)

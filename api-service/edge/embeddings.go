@@ -5,10 +5,13 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -17,16 +20,48 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embeddings handles POST /v1/embeddings: a stream of one item. The stream ends when its client
-// leaves, whatever the policy for other streams, because its result cannot be read later.
-func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
-	id := exchange.StreamID(conn, c)
-	in, err := e.readEmbeddings(conn, c)
+// openAIEmbeddings parses a body of POST /v1/embeddings.
+func openAIEmbeddings(body []byte, as *strict.Reading) (*call.Embeddings, error) {
+	in, err := openai.ParseEmbeddings(body, as)
 	if err != nil {
-		e.desk.Refuse(c, err)
-		return
+		return nil, err
 	}
-	in.Request.StreamId = id
+	return in.Call(), nil
+}
+
+// embeddings returns the handler of requests for vectors.
+func (e *Edge) embeddings(parse func(body []byte, in *strict.Reading) (*call.Embeddings, error)) app.HandlerFunc {
+	return func(conn context.Context, c *app.RequestContext) {
+		id := exchange.StreamID(conn, c)
+		in, _, err := read(conn, e, c, parse)
+		if err == nil {
+			err = permitEmbeddings(c, exchange.Caller(conn), in)
+		}
+		if err != nil {
+			e.desk.Refuse(c, err)
+			return
+		}
+		in.Request.StreamId = id
+		e.embed(conn, c, in)
+	}
+}
+
+// permitEmbeddings completes a caller's request from the headers of c and the caller's key. It refuses
+// requests that the key does not allow.
+func permitEmbeddings(c *app.RequestContext, caller access.Caller, in *call.Embeddings) (err error) {
+	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
+		return err
+	}
+	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
+		return err
+	}
+	in.Timeout = caller.Entry.Timeout(in.Timeout)
+	return caller.Entry.Model(in.Request.GetModel())
+}
+
+// embed answers a request for vectors: a stream of one item. The stream ends when its client leaves,
+// whatever the policy for other streams, because its result cannot be read later.
+func (e *Edge) embed(conn context.Context, c *app.RequestContext, in *call.Embeddings) {
 	ctx, end, err := e.count(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim())
 	if err != nil {
 		e.desk.Refuse(c, err)
@@ -54,20 +89,4 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	exchange.Completed(ctx, client, body, o)
-}
-
-func (e *Edge) readEmbeddings(conn context.Context, c *app.RequestContext) (*openai.Embeddings, error) {
-	in, _, err := read(conn, e, c, openai.ParseEmbeddings)
-	if err != nil {
-		return nil, err
-	}
-	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
-		return nil, err
-	}
-	caller := exchange.Caller(conn)
-	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
-		return nil, err
-	}
-	in.Timeout = caller.Entry.Timeout(in.Timeout)
-	return in, caller.Entry.Model(in.Request.GetModel())
 }

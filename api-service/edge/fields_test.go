@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/anthropic"
+	"github.com/whence-dev/whence/api-service/ollama"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
@@ -32,6 +33,11 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 		{"/v1/messages", anthropic.Fields()},
 		{"/v1/messages/count_tokens", anthropic.CountFields()},
 		{"/generate", sglang.Fields()},
+		{"/api/chat", ollama.ChatFields()},
+		{"/api/generate", ollama.GenerateFields()},
+		{"/api/chat (options)", ollama.OptionFields()},
+		{"/api/embed", ollama.EmbedFields()},
+		{"/api/embeddings", ollama.EmbeddingsFields()},
 	} {
 		fmt.Fprintf(&table, "| `%s` |", surface.route)
 		for _, state := range []string{"honoured", "ignored", "unsupported", "refused"} {

@@ -17,7 +17,7 @@ import (
 // authenticate is the middleware of the listener of guard. It refuses requests without a key of the key file, except
 // for routes that need no key and for read tokens. The operator's key passes as well; handlers decide what it allows.
 func (e *Edge) authenticate(guard *access.Guard) app.HandlerFunc {
-	open := map[string]bool{"/healthz": true, "/readyz": true, "/health": true, "/ping": true, "/version": true}
+	open := map[string]bool{"/healthz": true, "/readyz": true, "/health": true, "/ping": true, "/version": true, "/api/version": true}
 	if e.hasConsole(guard) {
 		open[pages.IconByHabit] = true
 		for _, f := range web.Files() {

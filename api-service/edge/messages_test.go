@@ -192,6 +192,7 @@ func TestFieldsThatCannotBeHonouredAreLeftOutAndTold(t *testing.T) {
 		"/v1/messages":           {messages("start m end x", `,"container":"secret-7","novelty":"secret-7"`), "container, novelty"},
 		"/v1/chat/completions":   {`{"model":"m","prediction":{"content":"secret-7"},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`, "novelty, prediction"},
 		"/generate":              {`{"model":"m","text":"x","novelty":1}`, "novelty"},
+		"/api/chat":              {`{"model":"m","keep_alive":"5m","options":{"num_ctx":1,"novelty":"secret-7"},"messages":[{"role":"user","content":"start m end x"}]}`, "keep_alive, options.novelty, options.num_ctx"},
 		"/v1/streams":            {`{"model":"m","messages":[{"role":"user","novelty":{"novelty":"secret-7"},"content":"start m end x"}]}`, "messages[].novelty"},
 	} {
 		url, _ := start(t, func(*edge.Config) {})

@@ -43,15 +43,19 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 	a := &answer{
 		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
 		browser: exchange.Browser(c), needsEnd: exchange.NeedsEnd(c),
-		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+		form: exchange.Form(c), encode: in.Events(),
 		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
-	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
+	a.lines = sse.Encoder{Identity: client.Identity(), Lines: a.form.Lines}
+	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Lines: a.form.Lines, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
 		exchange.RecordStatus(r.record, http.StatusOK)
 		if d.Kept != nil {
 			e.offerToken(h, *d.Kept)
 		}
 	}}
+	if events.Lines {
+		events.KeepAlive = 0
+	}
 	if ping := a.form.Ping; ping != nil {
 		events.Ping = func(lines *sse.Encoder) { ping(lines) }
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/ollama"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
@@ -17,6 +18,7 @@ var forms = map[string]*call.Form{
 	"/v1/responses":  &responses.Form,
 	"/generate":      &sglang.Form,
 	"/abort_request": &sglang.Form, "/model_info": &sglang.Form, "/get_model_info": &sglang.Form,
+	"/api": &ollama.Form,
 }
 
 // Of returns the form of the API that the path of a request belongs to.

@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/form"
+	"github.com/whence-dev/whence/api-service/ollama"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
@@ -26,6 +27,7 @@ func TestRoutesHaveTheFormOfTheirAPI(t *testing.T) {
 		"/v1/messages": &anthropic.Form, "/v1/messages/count_tokens": &anthropic.Form, "/v1/messages/": &anthropic.Form,
 		"/v1/responses": &responses.Form, "/v1/responses/input_tokens": &responses.Form,
 		"/generate": &sglang.Form, "/abort_request": &sglang.Form,
+		"/api": &ollama.Form, "/api/chat": &ollama.Form, "/api/blobs/x": &ollama.Form, "/apis": &openai.Form,
 		"/v1/messagesx": &openai.Form, "/generate_more": &openai.Form, "/v1/chat/completions": &openai.Form, "": &openai.Form,
 	} {
 		if got := form.Of(path); any(got) != want {

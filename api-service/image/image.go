@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/strict"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -42,6 +44,30 @@ func FromURL(param, url string) Source { return Source{Param: param, URL: url, T
 // FromBase64 is FromURL for an image that is part of the request.
 func FromBase64(param, data string) Source {
 	return Source{Param: param, Base64: data, To: &llmv1.Image{}}
+}
+
+// FromText returns the source of an image that is either a URL or base64.
+func FromText(param, text string) Source {
+	if strings.HasPrefix(text, "data:") || strings.Contains(text, "://") {
+		return FromURL(param, text)
+	}
+	return FromBase64(param, text)
+}
+
+// List returns the sources of an array of images, each as for FromText. A missing array has none.
+func List(param string, raw json.RawMessage) ([]Source, error) {
+	if strict.Empty(raw) {
+		return nil, nil
+	}
+	texts, err := strict.Strings(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Source, len(texts))
+	for i, text := range texts {
+		all[i] = FromText(fmt.Sprintf("%s[%d]", param, i), text)
+	}
+	return all, nil
 }
 
 // Types are the media types of images that engines support.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -102,6 +103,11 @@ func (e *Embeddings) Param(inner string) string {
 	default:
 		return "input" + rest
 	}
+}
+
+// Call returns the edge's view of the request.
+func (e *Embeddings) Call() *call.Embeddings {
+	return &call.Embeddings{Request: e.Request, Timeout: e.Timeout, Param: e.Param, Answer: e.Answer}
 }
 
 type embedding struct {

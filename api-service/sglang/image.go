@@ -3,7 +3,6 @@ package sglang
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/whence-dev/whence/api-service/image"
 	"github.com/whence-dev/whence/api-service/strict"
@@ -59,10 +58,7 @@ func imagesOf(param string, raw json.RawMessage, to *chatv1.Prompt) (all []image
 		if err != nil {
 			return nil, err
 		}
-		source := image.FromURL(at, text)
-		if !strings.HasPrefix(text, "data:") && !strings.Contains(text, "://") {
-			source = image.FromBase64(at, text)
-		}
+		source := image.FromText(at, text)
 		to.Images = append(to.Images, source.To)
 		all = append(all, source)
 	}

@@ -20,6 +20,8 @@ type Events struct {
 	KeepAlive time.Duration
 	// Ping encodes an event that is sent instead of comments; nil means comments.
 	Ping func(lines *sse.Encoder)
+	// Lines reports that the events are lines of JSON, without comments.
+	Lines bool
 	// Opened is called once, before the headers are sent, and may add headers; it may be nil.
 	Opened func(h *protocol.ResponseHeader)
 	// Sent is called with the number of events that the kernel has accepted, and the time since the
@@ -71,6 +73,9 @@ func (c *Conn) open(b []byte) []byte {
 	}
 	h.Set("Cache-Control", "no-cache") // proxies must not cache events
 	h.SetContentType("text/event-stream; charset=utf-8")
+	if c.events.Lines {
+		h.SetContentType("application/x-ndjson")
+	}
 	if c.events.Opened != nil {
 		c.events.Opened(h)
 	}
@@ -83,7 +88,7 @@ func (c *Conn) open(b []byte) []byte {
 
 // ping returns the bytes that a silent stream sends. mu is held.
 func (c *Conn) ping() []byte {
-	lines := sse.Encoder{Identity: c.identity}
+	lines := sse.Encoder{Identity: c.identity, Lines: c.events != nil && c.events.Lines}
 	if c.events != nil && c.events.Ping != nil {
 		c.events.Ping(&lines)
 	} else {

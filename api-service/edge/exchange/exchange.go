@@ -156,7 +156,7 @@ func (r *refusal) Unwrap() error { return r.cause }
 
 // Body returns the body of a JSON request of an owner, and frees the request's own copy.
 func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
-	if !isJSON(string(c.ContentType())) {
+	if !isJSON(string(c.ContentType())) && (!Form(c).AnyType || Browser(c)) {
 		// A browser asks for permission before it sends this type to another site, but sends other
 		// types without asking. So this check also refuses pages of other sites.
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Type", "Content-Type must be application/json"))

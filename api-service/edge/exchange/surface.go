@@ -17,6 +17,10 @@ var surfaces = map[string]string{
 	"/v1/streams":          "streams",
 	"/v1/converse":         "converse",
 	"/v1/responses":        "responses", "/v1/responses/compact": "responses",
+	"/api/chat":       "ollama",
+	"/api/generate":   "ollama",
+	"/api/embed":      "ollama",
+	"/api/embeddings": "ollama",
 }
 
 // Surface returns the name of the API that a request came by. For a route without a name it returns

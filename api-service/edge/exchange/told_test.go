@@ -20,7 +20,7 @@ import (
 // The answer has the form of each API.
 func TestClientsAreNotToldTheWordsOfLibraries(t *testing.T) {
 	_, parsing := time.Parse(time.RFC3339Nano, "")
-	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/generate"} {
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/generate", "/api/chat"} {
 		for _, err := range []error{parsing, fmt.Errorf("head: %w", parsing), errors.New("dial tcp 10.0.0.7:6379: connection refused")} {
 			log := new(logtest.Log)
 			desk := exchange.Desk{Name: "api-service", Log: slog.New(slog.NewTextHandler(log, nil))}

@@ -66,30 +66,38 @@ func listOf(c *app.RequestContext, models []*chatv1.Model) []byte {
 
 // model handles GET /v1/models/{id}; ids may contain slashes.
 func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
-	exchange.ID(c)
-	models, err := o.askModels(ctx)
-	if err != nil {
-		o.Refuse(c, err)
-		return
-	}
 	id := strings.TrimPrefix(c.Param("id"), "/")
 	if id == "" { // /v1/models/
-		exchange.JSON(c, listOf(c, models))
+		o.models(ctx, c)
+		return
+	}
+	exchange.ID(c)
+	m, err := o.find(ctx, id)
+	if err != nil {
+		o.Refuse(c, err)
 		return
 	}
 	encode := openai.Model
 	if exchange.SpeaksAnthropic(c) {
 		encode = anthropic.Model
 	}
+	exchange.JSON(c, encode(m))
+}
+
+// find returns the model with an id or an alias, or a refusal.
+func (o *Operator) find(ctx context.Context, id string) (*chatv1.Model, error) {
+	models, err := o.askModels(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range models {
 		if m.GetId() == id || slices.Contains(m.GetAliases(), id) {
-			exchange.JSON(c, encode(m))
-			return
+			return m, nil
 		}
 	}
-	missing := streamerr.New(streamerr.NotFound, "the model %q does not exist", id).WithCode(streamerr.CodeModelNotFound)
+	missing := streamerr.New(streamerr.NotFound, "the model %.128q does not exist", id).WithCode(streamerr.CodeModelNotFound)
 	missing.Param = "model"
-	o.Refuse(c, missing)
+	return nil, missing
 }
 
 // healthz reports that the process is alive.

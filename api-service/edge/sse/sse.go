@@ -1,4 +1,5 @@
-// Package sse encodes server-sent events in a form that all clients parse.
+// Package sse encodes server-sent events in a form that all clients parse, or lines of JSON for APIs
+// whose streams have no events.
 package sse
 
 import (
@@ -27,6 +28,9 @@ var buffers = sync.Pool{New: func() any {
 type Encoder struct {
 	// Identity omits the chunk framing.
 	Identity bool
+	// Lines encodes the data of each event as a line of its own, without the form of events. Such
+	// streams have no comments: some clients parse every line.
+	Lines bool
 
 	shared *[]byte // of buffers; nil if there is no event since Release
 	buf    []byte
@@ -70,7 +74,12 @@ func (e *Encoder) Answered() { e.answered = len(e.buf) }
 func (e *Encoder) AnsweredAt() int { return e.answered }
 
 // Begin begins an event that is one data line, and returns the buffer to append the data to.
-func (e *Encoder) Begin() []byte { return append(e.begin(), "data: "...) }
+func (e *Encoder) Begin() []byte {
+	if e.Lines {
+		return e.begin()
+	}
+	return append(e.begin(), "data: "...)
+}
 
 // BeginEvent begins an event that has a name and one data line, and returns the buffer to append the
 // data to.
@@ -79,7 +88,13 @@ func (e *Encoder) BeginEvent(name string) []byte {
 }
 
 // End ends the event; line is the buffer of Begin or BeginEvent with the data.
-func (e *Encoder) End(line []byte) { e.end(append(line, "\n\n"...)) }
+func (e *Encoder) End(line []byte) {
+	if e.Lines {
+		e.end(append(line, '\n'))
+		return
+	}
+	e.end(append(line, "\n\n"...))
+}
 
 // Event encodes one event, whose data is one line. The id comes last: some clients use it as the
 // last event id as soon as they have read its line. With the id first, they would skip an event
@@ -97,7 +112,11 @@ func (e *Encoder) Retry(after time.Duration) {
 
 // KeepAlive encodes a comment that all clients skip: one line without a blank line after it,
 // because some clients take a blank line for an event.
-func (e *Encoder) KeepAlive() { e.end(append(e.begin(), ": keep-alive\n"...)) }
+func (e *Encoder) KeepAlive() {
+	if !e.Lines {
+		e.end(append(e.begin(), ": keep-alive\n"...))
+	}
+}
 
 // Finish encodes the end of the body.
 func (e *Encoder) Finish() {

@@ -50,6 +50,7 @@ var roles = []string{"system", "developer", "user", "assistant", "tool", "functi
 var read = map[string]bool{
 	"role": true, "content": true, "name": true, "tool_calls": true, "function_call": true, "tool_call_id": true,
 	"reasoning_content": true, "reasoning": true, "refusal": true, "prefix": true,
+	"images": true, "thinking": true, "tool_name": true, // of Ollama
 }
 
 // idle are the fields of messages that clients send back from answers, and that no prompt has.
@@ -89,6 +90,9 @@ func (c *Conversation) add(param string, number int, raw json.RawMessage) error 
 	case "tool", "function":
 		err = c.result(param, fields, m)
 	}
+	if raw, ok := fields["images"]; ok && err == nil && (m.GetRole() == "user" || m.GetRole() == "tool") {
+		err = c.pictures(param+".images", raw, m)
+	}
 	if err != nil {
 		return err
 	}
@@ -100,8 +104,10 @@ func (c *Conversation) rest(param string, fields map[string]json.RawMessage, m *
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		at, raw := param+"."+strict.Printable(name), fields[name]
 		of := "assistant"
-		if name == "tool_call_id" {
+		if name == "tool_call_id" || name == "tool_name" || name == "images" && m.GetRole() != "user" {
 			of = "tool"
+		} else if name == "images" {
+			of = "user"
 		}
 		var err error
 		switch {
@@ -122,7 +128,7 @@ func (c *Conversation) rest(param string, fields map[string]json.RawMessage, m *
 
 // assistant parses the fields that only messages of assistants have.
 func (c *Conversation) assistant(param string, number int, fields map[string]json.RawMessage, m *chatv1.Message) (err error) {
-	for _, name := range []string{"reasoning_content", "reasoning"} {
+	for _, name := range []string{"reasoning_content", "reasoning", "thinking"} {
 		if raw, ok := fields[name]; ok && m.GetReasoning() == "" {
 			if m.Reasoning, err = strict.String(param+"."+name, raw); err != nil {
 				return err
@@ -185,21 +191,42 @@ func thoughts(raw json.RawMessage) string {
 	return all.String()
 }
 
+// pictures parses the images that Ollama's messages have beside the content, and shows them before it.
+func (c *Conversation) pictures(param string, raw json.RawMessage, m *chatv1.Message) error {
+	sources, err := image.List(param, raw)
+	if err != nil {
+		return err
+	}
+	c.Images = append(c.Images, sources...)
+	placed := make([]*chatv1.PlacedImage, len(sources))
+	for i, source := range sources {
+		placed[i] = &chatv1.PlacedImage{Image: source.To}
+	}
+	m.Images = append(placed, m.Images...)
+	return nil
+}
+
 // result completes the result of a call. A result without an id belongs to the oldest call that has
-// no result yet; a result in the older form names the function.
+// no result yet; a result in the older form, or in Ollama's, names the function.
 func (c *Conversation) result(param string, fields map[string]json.RawMessage, m *chatv1.Message) (err error) {
 	if raw, ok := fields["tool_call_id"]; ok {
 		if m.ToolCallId, err = strict.String(param+".tool_call_id", raw); err != nil {
 			return err
 		}
 	}
-	older := m.GetRole() == "function"
+	named := m.GetRole() == "function"
+	if raw, ok := fields["tool_name"]; ok && !strict.Empty(raw) {
+		named = true
+		if m.Name, err = strict.String(param+".tool_name", raw); err != nil {
+			return err
+		}
+	}
 	m.Role = "tool"
 	answers := slices.IndexFunc(c.open, func(call *chatv1.ToolCall) bool {
 		if m.GetToolCallId() != "" {
 			return call.GetId() == m.GetToolCallId()
 		}
-		return !older || call.GetName() == m.GetName()
+		return !named || call.GetName() == m.GetName()
 	})
 	if answers >= 0 {
 		m.ToolCallId = c.open[answers].GetId()

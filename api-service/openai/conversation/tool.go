@@ -208,7 +208,7 @@ func (c *Conversation) call(at, id string, outer map[string]json.RawMessage, m *
 			return err
 		}
 	}
-	at, fields, err := innerOf(c.in, at, kind, outer, "name", "arguments", "input", "parsed_arguments")
+	at, fields, err := innerOf(c.in, at, kind, outer, "name", "arguments", "input", "parsed_arguments", "index")
 	if err != nil {
 		return err
 	}
