@@ -79,7 +79,7 @@ func TestFieldsOfOtherServices(t *testing.T) {
 	for _, h := range []habit{
 		// Absence.
 		{`"stop":""`, ``, ""}, {`"stop":[]`, ``, ""}, {`"stop":["","x"]`, `"stop":["x"]`, ""}, {`"logit_bias":{}`, ``, ""}, {`"tools":[],"functions":[]`, ``, ""},
-		{`"max_tokens":0`, ``, ""}, {`"max_tokens":-1`, ``, ""}, {`"max_completion_tokens":0,"max_tokens":5`, `"sampling":{"maxTokens":5}`, ""},
+		{`"max_tokens":0`, ``, ""}, {`"max_tokens":-1`, ``, ""}, {`"max_tokens":6,"max_completion_tokens":5`, `"sampling":{"maxTokens":5}`, "max_tokens"}, {`"max_completion_tokens":0,"max_tokens":5`, `"sampling":{"maxTokens":5}`, ""},
 		{`"stream_options":{}`, ``, ""}, {`"stream_options":{"include_usage":true}`, ``, ""}, {`"stream_options":{"include_usage":null,"include_obfuscation":false}`, ``, ""},
 		{`"response_format":{}`, ``, ""}, {`"tool_choice":"auto"`, `"toolChoice":{"mode":"TOOL_MODE_AUTO"}`, ""}, {`"tool_choice":""`, ``, ""}, {`"modalities":[]`, ``, ""}, {`"timeout":0`, ``, ""},
 		{`"top_k":-1`, `"sampling":{"topK":0}`, ""}, {`"repetition_penalty":0`, ``, ""}, {`"top_logprobs":5`, ``, "top_logprobs"}, {`"request_id":"","chat_template":"","documents":[]`, ``, ""},

@@ -30,6 +30,10 @@ func setMaxTokens(c *Chat, param string, raw json.RawMessage) error {
 		return err
 	}
 	if c.maxTokens != "" && *n != c.Request.GetSampling().GetMaxTokens() {
+		if !c.in.Refuses() { // max_tokens is the older name
+			c.in.Ignore(param)
+			return nil
+		}
 		return streamerr.InvalidParam(param, "%s and %s contradict each other", c.maxTokens, param)
 	}
 	c.maxTokens = param
