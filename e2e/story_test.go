@@ -156,6 +156,13 @@ func formatResponse(t *testing.T, resp *http.Response, body string) string {
 	return b.String()
 }
 
+// firstText and lastText match the text of a first and of a last chunk: how many tokens a chunk has
+// depends on the time.
+var (
+	firstText = regexp.MustCompile(`("role":"assistant","content":)"(?:[^"\\]|\\.)*"`)
+	lastText  = regexp.MustCompile(`("delta":\{"content":)"(?:[^"\\]|\\.)*"`)
+)
+
 // joined returns a stream with its text joined into one line.
 func joined(t *testing.T, body string) string {
 	t.Helper()
@@ -167,9 +174,16 @@ func joined(t *testing.T, body string) string {
 				t.Fatalf("%q: %v", data, err)
 			}
 		}
-		if len(c.Choices) == 1 && c.Choices[0].Delta.Content != nil && c.Choices[0].Delta.Role == nil {
+		first := false // the first piece, which has the role, too
+		if len(c.Choices) == 1 && c.Choices[0].Delta.Content != nil {
+			if first = c.Choices[0].Delta.Role != nil; first {
+				fmt.Fprintf(&b, "data: %s\n", firstText.ReplaceAllString(data, "$1…"))
+			}
 			text.WriteString(*c.Choices[0].Delta.Content)
-			continue
+			if c.Choices[0].FinishReason == nil || first {
+				continue
+			}
+			data = lastText.ReplaceAllString(data, "$1…")
 		}
 		if text.Len() > 0 {
 			fmt.Fprintf(&b, "text: %q\n", text.String())
