@@ -2,10 +2,12 @@ package responses_test
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/responses"
@@ -278,13 +280,25 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + hi + `}`))
 	f.Add([]byte(codex))
 	f.Add([]byte(`{"model":"m","input":[{"type":"reasoning","encrypted_content":"whence-1:SG0"},{"role":"user","content":[]}],"text":{"format":{"type":"json_schema"}},"tools":[{}]}`))
+	f.Add([]byte(`{"model":"m","input":[{"id":"msg_1"},{"type":"custom_tool_call","name":"p","input":null},{"type":"mcp_call","name":"f","output":[{"text":"x"}]},
+		{"type":"function_call_output","output":{"type":"input_file","file_data":"data:,%20"}}],"tools":[{"type":"custom","name":"p"}],"tool_choice":{"type":"custom","name":"p"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := responses.Parser(false)(body, nil)
-		switch {
-		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
-			t.Errorf("%q: %v", body, err)
-		case err == nil && len(c.Request.GetMessages()) == 0:
-			t.Errorf("%q: %v", body, c.Request)
+		for _, parse := range []calltest.Parser{responses.Parser(true), responses.ParseCompact, responses.ParseCount} {
+			c, err := parse(body, nil)
+			continues := err == nil && (c.Earlier != "" || len(c.References) > 0)
+			if continues {
+				_, err = c.Continue([]json.RawMessage{json.RawMessage(`{"role":"user","content":"Hi"}`)}, map[string]json.RawMessage{"msg_1": json.RawMessage(`{"role":"assistant","content":"Hi"}`)})
+			}
+			switch {
+			case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
+				t.Errorf("%q: %v", body, err)
+			case err == nil && len(c.Request.GetMessages()) == 0:
+				t.Errorf("%q: %v", body, c.Request)
+			case err == nil && c.Store != nil:
+				if memo, err := responses.ParseMemo(c.Store.Memo(time.Now())); err != nil || len(memo.Input) == 0 {
+					t.Errorf("%q: %v, %v", body, memo, err)
+				}
+			}
 		}
 	})
 }
