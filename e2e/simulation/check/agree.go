@@ -186,7 +186,7 @@ func (c *Check) accounts(h *hop) {
 		if !l.Served {
 			continue
 		}
-		if calls++; !l.held() || l.reason == streamerr.Unspecified || l.Known.After(h.At) { // otherwise the hop has reset the call
+		if calls++; !l.held() || l.reason == streamerr.Unspecified || l.Known.After(h.At) || h.record.GetStopHeard() != nil && !inTime(l, h) { // otherwise the hop has reset the call
 			return
 		}
 		n, _ := strconv.Atoi(strings.Join(l.Trailer.Get("whence-tokens-generated"), ""))

@@ -68,7 +68,7 @@ func (c *Check) own(h *hop, from *leg) string {
 	case streamerr.Completed: // the engine's answer, or a stop string found by chat-service
 		explained = !edge
 	case streamerr.Deadline:
-		if explained = !worker && c.late(h, edge); !worker && !edge {
+		if explained = !worker && c.late(h, edge); !worker && !edge && !c.stays(h) {
 			if name := c.idleWorker(h); name != "" {
 				return "the stream waited for a token until then, though " + name + " was there"
 			}
@@ -91,6 +91,9 @@ func (c *Check) own(h *hop, from *leg) string {
 	}
 	return "nothing explains that the hop has ended the stream by itself"
 }
+
+// stays reports whether a stream may not move to another worker.
+func (c *Check) stays(h *hop) bool { return c.world.Schedule.Stays && h.record.GetTokensIn() > 0 }
 
 // late reports whether a timer of a hop may have fired.
 func (c *Check) late(h *hop, edge bool) bool {

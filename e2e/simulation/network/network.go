@@ -155,12 +155,19 @@ func (n *Network) CutAfter(from, to string, messages int) {
 	n.pathOf(from, to).cutAfter = messages
 }
 
-// Stall stops all traffic between two addresses for d, in both directions.
+// Stall stops all traffic between two addresses for d, in both directions. A stall that is running
+// does not end sooner.
 func (n *Network) Stall(from, to string, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.pathOf(from, to)
-	p.stalledFrom, p.stalledUntil = time.Now(), time.Now().Add(d)
+	now, until := time.Now(), time.Now().Add(d)
+	if !now.Before(p.stalledUntil) {
+		p.stalledFrom = now
+	}
+	if until.After(p.stalledUntil) {
+		p.stalledUntil = until
+	}
 }
 
 // Stalled reports whether the traffic between two addresses is stalled now.
