@@ -80,6 +80,22 @@ describe('anthropic', { skip: !base && 'WHENCE_URL is not set' }, () => {
     });
   }
 
+  test('the tool runner works with its defaults', async () => {
+    const seen = [];
+    const runner = client.beta.messages.toolRunner(ask('What is the weather in Oslo?', {
+      max_iterations: 3, tool_choice: { type: 'any' }, tools: [{ ...weather, parse: (input) => input, run: (input) => { seen.push(input.city); return [{ type: 'text', text: 'Rain\0' }]; } }],
+    }));
+    for await (const { stop_reason } of runner) assert.equal(stop_reason, 'tool_use');
+    assert.ok(seen.length >= 2, `${seen.length} calls`);
+  });
+
+  test('models are listed in the form of the API', async () => {
+    const listed = [];
+    for await (const { type, id, display_name, created_at } of client.models.list()) listed.push({ type, id, display_name, dated: Date.parse(created_at) > 0 });
+    assert.deepEqual(listed, [{ type: 'model', id: model, display_name: model, dated: true }]);
+    assert.equal((await client.models.retrieve(model)).id, model);
+  });
+
   test('count_tokens counts the prompt', async () => {
     const body = ask('What is the weather in Paris?', { tools: [weather] });
     const { input_tokens } = await client.messages.countTokens({ model, messages: body.messages, tools: body.tools });
