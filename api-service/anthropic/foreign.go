@@ -29,7 +29,9 @@ func (b *block) leave() error {
 // converted returns the text that stands for a block in the prompt, or "" for a block that says
 // nothing to the model. refer is called with the tools that the block refers to.
 func (b *block) converted(refer func(tool string)) string {
-	words := strings.Join(readable(nil, b.fields, refer), "\n")
+	r := reader{refer: refer}
+	r.object(b.fields)
+	words := strings.Join(r.texts, "\n")
 	switch b.kind {
 	case "redacted_thinking", "thinking", "fallback", "mcp_tool_listing":
 		return ""
@@ -91,8 +93,18 @@ func hasText(raw json.RawMessage) bool {
 // shown. All others are identifiers, encrypted or encoded.
 var readableMembers = []string{"error_code", "title", "context", "url", "source", "text", "stdout", "stderr", "content", "tabs", "tool_name", "tool_references"}
 
-// readable appends the texts within an object to all. refer is called with the names of tools.
-func readable(all []string, fields map[string]json.RawMessage, refer func(tool string)) []string {
+// maxDepth bounds the depth of the objects and arrays of a block that are read. The deepest is the
+// text of a document that a tool has fetched.
+const maxDepth = 12
+
+// A reader collects the texts within a block.
+type reader struct {
+	texts []string
+	refer func(tool string) // called with the names of tools
+	depth int
+}
+
+func (r *reader) object(fields map[string]json.RawMessage) {
 	if raw := fields["source"]; len(raw) > 0 && raw[0] == '{' {
 		if text, ok := sourceOf(raw).text(); ok {
 			fields = maps.Clone(fields)
@@ -102,29 +114,30 @@ func readable(all []string, fields map[string]json.RawMessage, refer func(tool s
 	for _, name := range readableMembers {
 		if raw := fields[name]; len(raw) > 0 {
 			if tool, err := strict.String(name, raw); err == nil && name == "tool_name" {
-				refer(tool)
+				r.refer(tool)
 			}
-			all = readableValue(all, raw, refer)
+			r.value(raw)
 		}
 	}
-	return all
 }
 
-func readableValue(all []string, raw json.RawMessage, refer func(tool string)) []string {
-	switch raw[0] {
-	case '"':
-		if text, err := strict.String("", raw); err == nil && text != "" {
-			all = append(all, text)
-		}
-	case '[':
-		items, _ := strict.Array("", raw) // the body is valid
-		for _, item := range items {
-			all = readableValue(all, item, refer)
-		}
-	case '{':
-		if fields, err := strict.Object("", raw); err == nil {
-			all = readable(all, fields, refer)
+func (r *reader) value(raw json.RawMessage) {
+	if r.depth++; r.depth <= maxDepth {
+		switch raw[0] {
+		case '"':
+			if text, err := strict.String("", raw); err == nil && text != "" {
+				r.texts = append(r.texts, text)
+			}
+		case '[':
+			items, _ := strict.Array("", raw) // the body is valid
+			for _, item := range items {
+				r.value(item)
+			}
+		case '{':
+			if fields, err := strict.Object("", raw); err == nil {
+				r.object(fields)
+			}
 		}
 	}
-	return all
+	r.depth--
 }

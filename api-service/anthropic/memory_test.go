@@ -17,6 +17,8 @@ func TestManyBlocksAreParsedInLinearMemory(t *testing.T) {
 		"text blocks":     `{"role":"user","content":[` + many(`{"type":"text","text":"word"}`) + `]}`,
 		"thinking blocks": `{"role":"user","content":"a"},{"role":"assistant","content":[` + many(`{"type":"thinking","thinking":"word"}`) + `]},{"role":"user","content":"b"}`,
 		"messages":        many(`{"role":"user","content":"word"}`),
+		"foreign blocks":  `{"role":"user","content":[` + many(`{"type":"search_result","title":"word"}`) + `]}`,
+		"deep blocks":     `{"role":"user","content":[{"type":"novelty","text":"word","content":` + strings.Repeat(`{"content":`, 180) + `[` + many(`"word"`) + `]` + strings.Repeat(`}`, 180) + `}]}`,
 	} {
 		body := []byte(`{"model":"m","max_tokens":9,"messages":[` + messages + `]}`)
 		var before, after runtime.MemStats

@@ -203,6 +203,9 @@ func TestALongUserIDIsDigested(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + hi + `}`))
+	f.Add([]byte(`{"model":"m","max_tokens":9,"system":["x-anthropic-billing-header: a\nb"],"tools":[{"name":"f","input_schema":{},"defer_loading":true}],"messages":[{"role":"system","clear_at":"next_user_message","output_config":{"effort":"low"},
+		"content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"name":"g","input_schema":{}}}}]},{"role":"user","content":[{"type":"tool_result","content":[{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"QQ=="}}]},
+		{"type":"compaction","content":"c","tool_changes":[{"type":"tool_removal","tool":{"type":"tool_reference","name":"f"}}]},{"type":"web_search_tool_result","content":[{"type":"web_search_result","title":"t"}]}]}]}`))
 	f.Add([]byte(`{` + hi + `,"output_config":{"format":{"type":"json_schema"}},"tools":[{}],"system":[]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c, err := anthropic.Parse(body, nil)
