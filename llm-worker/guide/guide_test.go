@@ -125,6 +125,13 @@ var schemas = []string{
 	`{"items":{"anyOf":[{"type":["boolean","null"]},{"const":0}]},"uniqueItems":true,"minItems":4}`, `{"type":"array","items":{"enum":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]},"uniqueItems":true,"minItems":1,"maxItems":3}`, `{"uniqueItems":true,"maxItems":1}`,
 	`{"type":"object","properties":{"a":{"type":"null"},"b":false},"additionalProperties":{"type":"integer"}}`, `{"type":"number","multipleOf":0.01,"minimum":-5,"maximum":5}`,
 	`{"type":"array","prefixItems":[{"type":"boolean"},{"$ref":"#/prefixItems/0"}],"minItems":2,"x-vendor":1}`, `{"$defs":{"a b":{"type":"null"}},"$ref":"#/$defs/a%20b"}`, `{"type":"integer","enum":[1e30,0.5]}`,
+	`{"type":"integer","multipleOf":5,"minimum":0,"maximum":20}`, `{"multipleOf":7}`, `{"type":"integer","multipleOf":12,"exclusiveMinimum":24}`, `{"type":"integer","multipleOf":3,"maximum":-1}`, `{"type":"integer","multipleOf":4,"maximum":10}`,
+	`{"type":"number","multipleOf":0.25,"minimum":-1,"maximum":1}`, `{"type":"integer","multipleOf":1.5,"minimum":2,"maximum":12}`, `{"type":"integer","multipleOf":8,"minimum":-20}`,
+	`{"type":"object","minProperties":1,"additionalProperties":{"type":"null"}}`, `{"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"minProperties":1,"additionalProperties":false}`, `{"type":"object","properties":{"a":{"type":"null"}},"required":["a"],"minProperties":1}`,
+	`{"type":"object","properties":{"a":{"type":"null"},"b":{"not":{}}},"additionalProperties":false}`, `{"type":"object","properties":{"a":{"type":"null"}},"unevaluatedProperties":false}`, `{"properties":{"a":{"type":"boolean"}},"maxProperties":3,"additionalProperties":false}`,
+	`{"enum":["a","bb","ccc",7,12],"minLength":2,"maximum":10}`, `{"enum":["x1","y2","x"],"pattern":"^x."}`, `{"const":"2020-01-01","format":"date"}`, `{"type":"string","enum":["x"],"minLength":1,"title":"T","enumDescriptions":["d"]}`, `{"allOf":[{"enum":[1,2,6]},{"minimum":2,"multipleOf":2}]}`,
+	`{"type":"string","maxLength":5,"$anchor":"a","errorMessage":"e","tsType":"x","optional":true,"ref":"X","id":"Y","components":{}}`, `{"type":"string","maxLength":3,"then":{"const":1},"minContains":2,"dependentRequired":{}}`,
+	`{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","items":[{"type":"null"},{"type":"boolean"}],"additionalItems":{"const":1},"maxItems":4}`, `{"$schema":"http://json-schema.org/draft-04/schema#","type":"integer","minimum":3,"exclusiveMinimum":true,"maximum":9,"exclusiveMaximum":false}`,
 	`{"type":"object","properties":{"a&b":{"type":"null"},"<c>":{"const":"\u2028 & \\u2028 <d>"}},"required":["a&b","<c>"],"additionalProperties":false}`,
 }
 
@@ -212,27 +219,27 @@ func TestUnsupportedSchemasAreRefusedByName(t *testing.T) {
 	v, _ := vocabulary(t)
 	deep := strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100)
 	for schema, says := range map[string]string{
-		`{"type":"string","pattern":"(?=a)"}`: `at #: pattern: it has a lookahead`, `{"oneOf":[]}`: `oneOf`, `{"not":{}}`: `at #: not: this keyword`, `{"multipleOf":2}`: `multipleOf: it is 2`,
+		`{"type":"string","pattern":"(?=a)"}`: `at #: pattern: it has a lookahead`, `{"oneOf":[]}`: `oneOf`, `{"not":{"type":"null"}}`: `at #: not: this keyword`, `{"multipleOf":2.5}`: `multipleOf: it is 5/2`, `{"not":{}}`: "no value",
 		`{"type":"array","uniqueItems":true}`: "uniqueItems: its items must be", `{"uniqueItems":1}`: "uniqueItems: it must be", `{"uniqueItems":true,"items":{"type":"integer"}}`: "uniqueItems: its items must be", `{"uniqueItems":true,"prefixItems":[{}]}`: "beside prefixItems",
 		`{"uniqueItems":true,"items":{"enum":[1,2]},"minItems":3}`: "only 2 different items", `{"uniqueItems":true,"items":{"enum":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}}`: "too many sets", `{"uniqueItems":true,"items":{"$ref":"#/items"}}`: "a few values",
-		`{"type":"object","properties":{"a/b":{"items":{"if":{}}}}}`:     "at #/properties/a~1b/items: if: this keyword",
-		`{"anyOf":[{},{"type":"string","format":"uuid","maxLength":3}]}`: "at #/anyOf/1: format: no text is valid", `{"type":"string","pattern":"^(a|b)*a(a|b){14}$"}`: "too complex",
+		`{"type":"object","properties":{"a/b":{"items":{"if":{},"then":{"const":1}}}}}`: "at #/properties/a~1b/items: if: this keyword",
+		`{"anyOf":[{},{"type":"string","format":"uuid","maxLength":3}]}`:                "at #/anyOf/1: format: no text is valid", `{"type":"string","pattern":"^(a|b)*a(a|b){14}$"}`: "too complex",
 		`{"type":"string","pattern":5}`: "must be a string", `{"type":"number","multipleOf":0}`: "multipleOf: it must be",
 		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "branches 0 and 1", `{"oneOf":[{"type":"string"},{"const":"a"}]}`: "branches 0 and 1",
 		`{"oneOf":[{"properties":{"k":{"const":"a"}}},{"properties":{"k":{"const":"b"}}}]}`: "branches 0 and 1",
 		`{"oneOf":[` + strings.Repeat(`{"type":"null"},`, 300) + `{}]}`:                     "oneOf", `{"type":"object","properties":{"a":{}},"propertyNames":{}}`: "propertyNames", `{"propertyNames":{"type":"integer"}}`: "at #/propertyNames: type",
 		`{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}`: "it has 5 patterns; it can have 4", `{"patternProperties":{"a":{}},"propertyNames":{"maxLength":3}}`: "propertyNames: it stands beside", `{"patternProperties":[]}`: "patternProperties: it must be",
-		`{"patternProperties":{"(?=a)":{}}}`: `patternProperties: "(?=a)": it has a lookahead`, `{"patternProperties":{"^(?=a)":{},"b":{}}}`: "patternProperties: it has a lookahead", `{"patternProperties":{"a":{"not":{}}}}`: "not: this keyword",
+		`{"patternProperties":{"(?=a)":{}}}`: `patternProperties: "(?=a)": it has a lookahead`, `{"patternProperties":{"^(?=a)":{},"b":{}}}`: "patternProperties: it has a lookahead", `{"patternProperties":{"a":{"not":{"type":"null"}}}}`: "not: this keyword", `{"contains":{}}`: "contains: this keyword", `{"minProperties":2}`: "minProperties: this keyword", `{"dependentRequired":{"a":["b"]}}`: "dependentRequired: this keyword",
 		`{"allOf":[{"patternProperties":{"a":{}},"additionalProperties":false},{"properties":{"a":{}}}]}`: "patternProperties: another schema", `{"required":["b"],"patternProperties":{"a":{}},"additionalProperties":false}`: "required: it has", `{"allOf":[{"patternProperties":{"a":{}}},{"additionalProperties":{"type":"null"}}]}`: "patternProperties: another schema",
-		`{"prefixItems":{}}`: "prefixItems", `{"type":"array","items":[{}]}`: "prefixItems is", `{"type":"array","items":false,"minItems":1}`: "no value", `false`: "no value",
+		`{"prefixItems":{}}`: "prefixItems", `{"type":"array","items":false,"minItems":1}`: "no value", `false`: "no value",
 		`{"allOf":[{"pattern":"a"},{"pattern":"b"}]}`: "at #: pattern: two schemas", `{"allOf":[{"anyOf":[{}]},{"anyOf":[{}]}]}`: "anyOf", `{"allOf":[{"type":"string"},{"type":"null"}]}`: "type: no value",
 		`{"allOf":[{"enum":[1]},{"const":2}]}`: "enum: no value", `{"allOf":[{"prefixItems":[{}]},{"items":{}}]}`: "prefixItems: another", `{"allOf":[{"minimum":3},{"maximum":"x"},{"maximum":2}]}`: "maximum: it must be",
-		`{"allOf":[{"properties":{"a":{"const":1}}},{"properties":{"a":{"const":2}},"required":["a"]}]}`: "enum: no value", `{"allOf":[{"enum":[1,2]},{"minimum":2}]}`: "minimum: it stands beside enum",
+		`{"allOf":[{"properties":{"a":{"const":1}}},{"properties":{"a":{"const":2}},"required":["a"]}]}`: "enum: no value", `{"enum":[[1],[2]],"minItems":2}`: "minItems: it stands beside enum", `{"enum":[1,2],"minimum":3}`: "no value",
 		`{"type":"text"}`: `"text"`, `{"type":5}`: "type", `{"enum":[]}`: "enum",
 		`{"enum":["a"],"type":"integer"}`: "no value", `{"$ref":"#/$defs/x"}`: `"#/$defs/x"`, `{"$ref":"http://x"}`: "http", `{"$ref":"#/anyOf/2"}`: "#/anyOf/2", `{"$ref":"#"}`: "no value",
 		`{"$ref":"#","type":"string"}`: "nested too deeply", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"type":"integer","minimum":0.2,"maximum":0.8}`: "whole number",
 		`{"minimum":1e20}`: "at most 15 digits", `{"exclusiveMinimum":0,"maximum":1e-20}`: "at most 15 digits", `{"exclusiveMinimum":0.5,"maximum":0.5}`: "no number",
-		`{"minimum":2,"maximum":1}`: "no number", `{"minimum":"1"}`: "minimum: it must be", `{"maximum":null}`: "maximum: it must be", `{"exclusiveMinimum":true}`: "exclusiveMinimum: it must be",
+		`{"minimum":2,"maximum":1}`: "no number", `{"minimum":"1"}`: "minimum: it must be", `{"maximum":null}`: "maximum: it must be", `{"exclusiveMinimum":"1"}`: "exclusiveMinimum: it must be", `{"multipleOf":1030}`: "multipleOf: it is 1030", `{"multipleOf":7,"minimum":1,"maximum":6}`: "no multiple", `{"multipleOf":0.5,"minimum":0,"maximum":1e9}`: "more than 4096",
 		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `[]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
 		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "no value", deep: "deeply", `{"type":"string"} x`: "", `{"properties":[]}`: "properties",
 	} {
@@ -298,4 +305,18 @@ func BenchmarkApply(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(tokens), "µs/token")
+}
+
+// TestNullableAllowsNull: OpenAPI's keyword, which validators of JSON Schema do not know.
+func TestNullableAllowsNull(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(9, 10))
+	seen := map[string]bool{}
+	for range 100 {
+		text, _ := wander(t, v, tok, forms(`{"type":"boolean","nullable":true}`), 20, r)
+		seen[text] = true
+	}
+	if len(seen) != 3 || !seen["null"] {
+		t.Error(seen)
+	}
 }

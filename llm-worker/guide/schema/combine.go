@@ -65,7 +65,7 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 	}
 	switch len(g.unions) {
 	case 0:
-		return c.compile(schema{s.node, merged})
+		return c.compile(schema{node: s.node, is: merged})
 	case 1:
 		return c.branches(g.unions[0], rest)
 	default:
@@ -128,6 +128,7 @@ func (c *Compiler) gatherFrom(n node, g *gathering) error {
 	if err != nil {
 		return err
 	}
+	g.none = g.none || s.none
 	return c.gather(s, g)
 }
 

@@ -105,13 +105,9 @@ func (c *Compiler) variants(n node, made int) ([]variant, error) {
 	if err := c.take(n, 1); err != nil {
 		return nil, err
 	}
-	all, err := document.Members(n.raw)
+	s, err := parse(n)
 	if err != nil { // true, false, or an error that the compilation names
 		return []variant{{types: allKinds}}, nil //nolint:nilerr // see above
-	}
-	s := schema{n, map[string]json.RawMessage{}}
-	for _, m := range all {
-		s.is[m.Key] = m.Value
 	}
 	if ref, ok := s.is["$ref"]; ok {
 		pointer, target, err := c.resolve(n, ref)
@@ -183,13 +179,9 @@ func (c *Compiler) tag(n node) (map[string]bool, error) {
 	if err := c.take(n, 1); err != nil {
 		return nil, err
 	}
-	all, err := document.Members(n.raw)
+	s, err := parse(n)
 	if err != nil {
 		return nil, nil //nolint:nilerr // true, false, or an error that the compilation names
-	}
-	s := schema{n, map[string]json.RawMessage{}}
-	for _, m := range all {
-		s.is[m.Key] = m.Value
 	}
 	if ref, ok := s.is["$ref"]; ok && n.depth < maxDepth {
 		pointer, target, err := c.resolve(n, ref)

@@ -76,7 +76,7 @@ func (s span) schema() schema {
 	if s.places > 0 {
 		all["multipleOf"] = json.RawMessage(fmt.Sprintf("1e-%d", s.places))
 	}
-	return schema{node{at: &place{root: "#"}}, all}
+	return schema{node: node{at: &place{root: "#"}}, is: all}
 }
 
 // holds compares decimals exactly. A bound is the shortest decimal of its float64.

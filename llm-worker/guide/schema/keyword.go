@@ -12,8 +12,8 @@ type Keyword struct {
 // Keywords are the supported keywords, in the order of the reference.
 var Keywords = []Keyword{
 	{Name: "type"},
-	{Name: "enum", Limits: "beside it only `type`"},
-	{Name: "const", Limits: "beside it only `type`"},
+	{Name: "enum", Limits: "beside it only `type` and keywords of strings and numbers"},
+	{Name: "const", Limits: "as `enum`"},
 	{Name: "$ref", Limits: "a JSON pointer into the same schema, which may contain itself"},
 	{Name: "anyOf", Limits: "only one `anyOf` or `oneOf` among schemas that must hold together"},
 	{Name: "oneOf", Limits: "as `anyOf`, and no value may be valid under two branches: they must differ in their types, in their constants, or in the constants of a property that all of them require"},
@@ -23,6 +23,7 @@ var Keywords = []Keyword{
 	{Name: "additionalProperties", Limits: "a schema or a boolean; beside `properties` no other properties are written", implies: "object"},
 	{Name: "propertyNames", Limits: "not beside `properties`, `required` or `patternProperties`", implies: "object"},
 	{Name: "patternProperties", Limits: "with at most four patterns: of the names that are not in `properties` or `required` only those that match one are written; not beside `propertyNames`", implies: "object"},
+	{Name: "minProperties", Limits: "0, 1, or at most the number of `required`", implies: "object"},
 	{Name: "items", Limits: "a schema or a boolean", implies: "array"},
 	{Name: "prefixItems", implies: "array"},
 	{Name: "minItems", implies: "array"},
@@ -36,23 +37,13 @@ var Keywords = []Keyword{
 	{Name: "maximum", implies: "number"},
 	{Name: "exclusiveMinimum", implies: "number"},
 	{Name: "exclusiveMaximum", implies: "number"},
-	{Name: "multipleOf", Limits: "1, 0.1, 0.01 and further negative powers of ten", implies: "number"},
+	{Name: "multipleOf", Limits: "negative powers of ten and whole numbers up to 1024; others with at most 4096 multiples between `minimum` and `maximum`", implies: "number"},
 }
 
-// Annotations are keywords that do not affect validity. They are ignored, and so is every keyword
-// that begins with x-.
-var Annotations = []string{
-	"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "example", "examples", "deprecated",
-	"readOnly", "writeOnly", "contentEncoding", "contentMediaType", "discriminator", "externalDocs", "strict",
-}
-
-var enforced, annotations = func() (enforced, ignored map[string]bool) {
-	enforced, ignored = map[string]bool{}, map[string]bool{}
+var enforced = func() map[string]bool {
+	all := map[string]bool{}
 	for _, k := range Keywords {
-		enforced[k.Name] = true
+		all[k.Name] = true
 	}
-	for _, name := range Annotations {
-		ignored[name] = true
-	}
-	return enforced, ignored
+	return all
 }()

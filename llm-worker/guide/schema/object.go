@@ -44,7 +44,11 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list("{", grammar.Sequence(key, colon, one), 0, -1, "}"), nil
+	least := 0
+	if s.is[nonEmpty] != nil {
+		least = 1
+	}
+	return list("{", grammar.Sequence(key, colon, one), least, -1, "}"), nil
 }
 
 // others returns the schema of the properties that s does not name.
@@ -213,6 +217,9 @@ func (c *Compiler) names(n node) (*grammar.Symbol, error) {
 // come before.
 func (c *Compiler) named(s schema, properties []property, others *grammar.Symbol) (*grammar.Symbol, error) {
 	first, later := grammar.Literal("}"), grammar.Literal("}")
+	if s.is[nonEmpty] != nil {
+		first = grammar.Choice() // nothing
+	}
 	if others != nil {
 		later = grammar.Sequence(grammar.Repeat(0, -1, grammar.Sequence(comma, others)), later)
 		first = grammar.Choice(grammar.Sequence(others, later), first)

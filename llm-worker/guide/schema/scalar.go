@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
@@ -29,7 +30,7 @@ var anyValue = func() *grammar.Symbol {
 
 // number returns the numbers within the schema's bounds.
 func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
-	places, err := places(s, integer)
+	places, step, err := places(s, integer)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +43,8 @@ func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 		return nil, err
 	}
 	switch {
+	case step != nil:
+		return c.multiples(s, step, integer, low, high)
 	case low == nil && high == nil && places == 0:
 		return number.AnyInteger, nil
 	case low == nil && high == nil && places < 0:
@@ -67,29 +70,33 @@ func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 }
 
 // places returns the maximum number of digits after the point, or -1 if there is no other bound than
-// number.MaxDigits.
-func places(s schema, integer bool) (int, error) {
+// number.MaxDigits, or the step between the numbers if it is no negative power of ten.
+func places(s schema, integer bool) (int, *big.Rat, error) {
 	raw, ok := s.is["multipleOf"]
 	if !ok {
 		if integer {
-			return 0, nil
+			return 0, nil, nil
 		}
-		return -1, nil
+		return -1, nil, nil
 	}
 	var step float64
 	if json.Unmarshal(raw, &step) != nil || step <= 0 {
-		return 0, s.wrong("multipleOf", "it must be a number above 0")
+		return 0, nil, s.wrong("multipleOf", "it must be a number above 0")
 	}
 	for n := range number.MaxDigits {
 		if power, err := strconv.ParseFloat(fmt.Sprintf("1e-%d", n), 64); err != nil || power != step {
 			continue
 		}
 		if integer { // every whole number is a multiple
-			return 0, nil
+			return 0, nil, nil
 		}
-		return n, nil
+		return n, nil, nil
 	}
-	return 0, s.wrong("multipleOf", "it is %.64s; only 1, 0.1, 0.01 and further negative powers of ten are supported", raw)
+	exact, ok := new(big.Rat).SetString(strconv.FormatFloat(step, 'f', -1, 64))
+	if !ok {
+		return 0, nil, s.wrong("multipleOf", "it must be a number above 0")
+	}
+	return 0, exact, nil
 }
 
 // tighter returns the tighter of the schema's closed and open limit, or nil if it has neither.

@@ -1,7 +1,7 @@
 // Package schema compiles JSON Schemas into grammars of the values that are valid under them.
 //
-// Keywords lists what is supported. Any other keyword that could make an answer invalid is refused
-// with an *Error, which names the keyword and its place.
+// Keywords lists what is supported. Another keyword that is known to make values invalid is refused
+// with an *Error, which names the keyword and its place; all others are annotations.
 package schema
 
 import (
@@ -122,7 +122,8 @@ const maxDepth = 64
 // A schema holds the members of a schema object, without annotations.
 type schema struct {
 	node
-	is map[string]json.RawMessage
+	is   map[string]json.RawMessage
+	none bool // no value is valid
 }
 
 func (c *Compiler) schema(n node) (*grammar.Symbol, error) {
@@ -142,24 +143,29 @@ func (c *Compiler) schema(n node) (*grammar.Symbol, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.none {
+		return grammar.Choice(), nil
+	}
 	return c.compile(s)
 }
 
-// parse reads a schema object, and refuses unsupported keywords.
+// parse reads a schema object, and refuses keywords that cannot be enforced.
 func parse(n node) (schema, error) {
-	s := schema{n, map[string]json.RawMessage{}}
+	s, asserted := schema{node: n, is: map[string]json.RawMessage{}}, map[string]json.RawMessage{}
 	all, err := document.Members(n.raw)
 	if err != nil {
 		return s, n.wrong("", "a schema must be an object: %v", err)
 	}
 	for _, m := range all {
 		switch {
-		case annotations[m.Key] || strings.HasPrefix(m.Key, "x-"):
+		case assertions[m.Key]:
+			asserted[m.Key] = m.Value
 		case enforced[m.Key]:
 			s.is[m.Key] = m.Value
-		default:
-			return s, n.wrong(m.Key, "this keyword is not supported")
 		}
+	}
+	if s.none, err = s.rewrite(asserted); err != nil {
+		return s, err
 	}
 	switch unique, ok := s.is["uniqueItems"]; {
 	case !ok:
@@ -199,12 +205,11 @@ func (c *Compiler) listed(s schema, name string) (*grammar.Symbol, error) {
 	return grammar.OneText(texts), err
 }
 
-// constants returns the values of const or enum, beside which only type may stand: it filters the
-// values.
+// constants returns the values of const or enum that are valid under the keywords beside it.
 func (c *Compiler) constants(s schema, name string) ([]string, error) {
 	for _, k := range Keywords {
-		if _, is := s.is[k.Name]; is && k.Name != name && k.Name != "type" {
-			return nil, s.wrong(k.Name, "it stands beside %s, which must stand alone", name)
+		if _, is := s.is[k.Name]; is && k.Name != name && k.Name != "type" && k.implies != "string" && k.implies != "number" {
+			return nil, s.wrong(k.Name, "it stands beside %s, which is not supported", name)
 		}
 	}
 	if name == "const" {
@@ -241,6 +246,11 @@ func (c *Compiler) texts(s schema, name string, list []json.RawMessage) ([]strin
 			return nil, s.wrong(name, "%v", err)
 		}
 		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return document.Is(v, t) }) {
+			continue
+		}
+		if valid, err := s.bounds(v); err != nil {
+			return nil, err
+		} else if !valid {
 			continue
 		}
 		text, err := document.Canonical(raw)
