@@ -76,6 +76,7 @@ func (t *Template) probe() {
 		found.Developer = t.places(ctx, roleDeveloper)
 	}
 	t.probeCalls(ctx, &found)
+	t.traits.Form = found.Form // for the next probes
 	found.Results = t.shows(ctx, turns(roleUser, probeA, roleAssistant, probeB, roleTool, probeC, roleUser, probeD))
 	found.ImageRoles = t.imageRoles(ctx)
 	for _, name := range thinkingVariables {
@@ -166,37 +167,43 @@ func isUnusable(err error) bool {
 	return unusable
 }
 
-// imageRoles returns the roles in whose turns the template writes placeholders of images.
-func (t *Template) imageRoles(ctx context.Context) (roles []string) {
+// imageRoles returns the roles in whose turns the template writes the placeholder of an image, which
+// it writes in a turn of the user.
+func (t *Template) imageRoles(ctx context.Context) []string {
 	if !t.knowsImages {
 		return nil
 	}
-	placeholder := ""
-	for _, messages := range [][]*chatv1.Message{turns(roleUser, probeD), conversationWithCall("callabc12"), turns(roleUser, probeA, roleAssistant, probeD, roleUser, probeB)} {
-		without, ok := t.try(ctx, messages, "")
+	// shown returns the prompt of a conversation whose turn with the text probeD has an image.
+	shown := func(messages []*chatv1.Message) string {
 		at := slices.IndexFunc(messages, func(m *chatv1.Message) bool { return m.GetContent() == probeD })
-		role := messages[at].GetRole()
 		messages[at].Images = []*chatv1.PlacedImage{{Image: &llmv1.Image{}}}
-		with, also := t.try(ctx, messages, "")
-		if !ok || !also {
-			continue
-		}
-		if role == roleUser {
-			if placeholder = inserted(without, with); placeholder == "" {
-				return nil
-			}
-		}
-		if strings.Contains(with, placeholder) && strings.Contains(with, probeD) {
+		text, _ := t.try(ctx, messages, "") // "" shows nothing
+		return text
+	}
+	without, _ := t.try(ctx, turns(roleUser, probeD), "")
+	placeholder := inserted(without, shown(turns(roleUser, probeD)))
+	if placeholder == "" {
+		return nil
+	}
+	roles := []string{roleUser}
+	for role, messages := range map[string][]*chatv1.Message{
+		roleTool: conversationWithCall("callabc12"), roleAssistant: turns(roleUser, probeA, roleAssistant, probeD, roleUser, probeB),
+	} {
+		if text := shown(messages); strings.Contains(text, placeholder) && strings.Contains(text, probeD) {
 			roles = append(roles, role)
 		}
 	}
+	slices.Sort(roles)
 	return roles
 }
 
 // inserted returns the text that with has before probeD and without has not.
 func inserted(without, with string) string {
 	before, _, _ := strings.Cut(without, probeD)
-	after, _, _ := strings.Cut(with, probeD)
+	after, _, shown := strings.Cut(with, probeD)
+	if !shown {
+		return ""
+	}
 	common := 0
 	for common < min(len(before), len(after)) && before[common] == after[common] {
 		common++
