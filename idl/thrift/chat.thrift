@@ -44,7 +44,7 @@ struct Message {
   // The reasoning of an assistant's turn. Most chat templates show it in some turns only, or not at
   // all.
   6: string reasoning
-  // The images of a user's or a tool's turn, in their order within content.
+  // The images of a turn, in their order within content.
   7: list<PlacedImage> images
 }
 
@@ -58,11 +58,11 @@ struct PlacedImage {
 
 // ToolCall is a call that a model has made.
 struct ToolCall {
-  // Names the call within its conversation.
+  // Names the call within its conversation; chat-service makes one if it is empty.
   1: string id
   // The tool's name.
   2: string name
-  // A JSON object.
+  // A JSON object. In a conversation also the text that a model wrote instead.
   3: string arguments
 }
 

@@ -156,7 +156,7 @@ type Message struct {
 	// The reasoning of an assistant's turn. Most chat templates show it in some turns only, or not at
 	// all.
 	Reasoning string `protobuf:"bytes,6,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
-	// The images of a user's or a tool's turn, in their order within content.
+	// The images of a turn, in their order within content.
 	Images        []*PlacedImage `protobuf:"bytes,7,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -299,11 +299,11 @@ func (x *PlacedImage) GetOffset() uint32 {
 // ToolCall is a call that a model has made.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the call within its conversation.
+	// Names the call within its conversation; chat-service makes one if it is empty.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The tool's name.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// A JSON object.
+	// A JSON object. In a conversation also the text that a model wrote instead.
 	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
