@@ -150,6 +150,9 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 func FuzzParseChat(f *testing.F) {
 	f.Add([]byte(`{` + hello + `}`))
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"\u0000"}]}],"logit_bias":{"1":2}}`))
+	f.Add([]byte(`{"model":"m","messages":[` + askedGet + `,{"role":"tool","content":[{"type":"image","source":{"data":"x"}},{"type":"file","file":{}}]},{"role":"function","name":"f","content":1}],
+		"tools":[{"type":"custom","custom":{"name":"p","format":{"type":"grammar"}}},{"type":"mcp"}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"custom","name":"p"}]}},
+		"functions":[{"name":"f"}],"structured_outputs":{"choice":["a"]},"reasoning":{"effort":"low"},"thinking":{"type":"enabled"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c, err := openai.ParseChat(body, nil)
 		if err != nil {

@@ -163,12 +163,13 @@ func imageOf(in *strict.Reading, at, kind string, part map[string]json.RawMessag
 			Source struct{ Type, Data, URL string }
 			Data   string
 		}
-		raw, err := json.Marshal(part)
-		if err == nil {
-			err = json.Unmarshal(raw, &form)
+		if raw, ok := part["source"]; ok {
+			_ = json.Unmarshal(raw, &form.Source) // of another form, which has no data
+		}
+		if raw, ok := part["data"]; ok {
+			_ = json.Unmarshal(raw, &form.Data)
 		}
 		switch data := cmp.Or(form.Source.Data, form.Data); {
-		case err != nil:
 		case data != "":
 			return image.FromBase64(at, data), nil
 		case form.Source.URL != "":

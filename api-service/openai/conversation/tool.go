@@ -133,7 +133,10 @@ func custom(in *strict.Reading, at string, format json.RawMessage, tool *chatv1.
 		Type, Syntax, Definition string
 		Grammar                  struct{ Syntax, Definition string }
 	}
-	if strict.Empty(format) || json.Unmarshal(format, &form) != nil || form.Type != "grammar" {
+	if len(format) > 0 {
+		_ = json.Unmarshal(format, &form) // a format of another form is a hint, too
+	}
+	if form.Type != "grammar" {
 		return nil
 	}
 	syntax, definition := form.Syntax+form.Grammar.Syntax, form.Definition+form.Grammar.Definition
