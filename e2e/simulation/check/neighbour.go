@@ -122,7 +122,7 @@ func (c *Check) abandoned(h *hop, from *leg) bool {
 func (l *leg) silent(until time.Time, slack time.Duration) bool {
 	since := l.Heard
 	if since.IsZero() || since.After(until) {
-		since = l.call.Opened
+		since = l.call.Asked
 	}
 	return max(l.Quiet, until.Sub(since)) >= world.MigrateAfter-slack
 }

@@ -12,6 +12,7 @@ type Call struct {
 	// Static.
 	From, To, Method string
 	Opened           time.Time
+	Asked            time.Time // when the caller asked for it: before Opened if it waited for the dial
 	conn             *conn
 
 	mu           sync.Mutex // guards the following fields
@@ -54,9 +55,15 @@ type Report struct {
 	Quiet    time.Duration // the longest wait of the caller for a message
 }
 
+// dialed is how long after a dial a call may have waited for it.
+const dialed = 100 * time.Millisecond
+
 // newCall notes a call that is being opened on a connection.
 func (n *Network) newCall(c *conn, method string) *Call {
 	call := &Call{From: c.caller.host.name, To: c.callee.host.name, Method: method, Opened: time.Now(), conn: c}
+	if call.Asked = call.Opened; call.Opened.Sub(c.made) <= dialed {
+		call.Asked = c.asked
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls = append(n.calls, call)

@@ -21,7 +21,9 @@ type conn struct {
 	path   *path // between the two addresses
 	caller *end
 	callee *end
-	tap    *tap // nil for a connection of a client
+	tap    *tap      // nil for a connection of a client
+	asked  time.Time // when the caller began to dial; zero for a connection of a client
+	made   time.Time // when the dial ended
 
 	mu     sync.Mutex // guards the following fields, and those of both ends
 	broken bool       // bytes that are sent from now on are lost

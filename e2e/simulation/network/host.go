@@ -238,7 +238,7 @@ func (n *Network) visible(e *end) net.Conn {
 
 // connect opens a connection.
 func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
-	n := h.net
+	n, asked := h.net, time.Now()
 	host, port, _ := strings.Cut(addr, ":")
 	addr = host + ":1"
 	refused := &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
@@ -255,7 +255,7 @@ func (h *Host) connect(ctx context.Context, _, addr string) (net.Conn, error) {
 			serial := n.serial
 			n.mu.Unlock()
 			c := newConn(h, to, serial)
-			c.tap = newTap(c)
+			c.tap, c.asked, c.made = newTap(c), asked, time.Now()
 			n.mu.Lock()
 			to.conns[c], h.conns[c] = true, true
 			n.mu.Unlock()
