@@ -152,8 +152,8 @@ func (b *block) show(t target) error {
 		t.paragraph("[image omitted]")
 		return b.leave()
 	}
+	source.Omit = t.turn().Show(source.To)
 	t.images = append(t.images, source)
-	t.turn().Show(source.To)
 	return nil
 }
 

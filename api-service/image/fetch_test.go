@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/seeingtest"
@@ -146,6 +147,53 @@ func TestImagesAreCountedTogether(t *testing.T) {
 	}
 	if err := New(Limits{}).Fill(t.Context(), "", nil); err != nil {
 		t.Errorf("without images: %v", err)
+	}
+}
+
+// TestImagesThatTheAnswerDoesNotNeedAreOmitted covers images of tools that are too many, too large or
+// broken, beside an image of the user.
+func TestImagesThatTheAnswerDoesNotNeedAreOmitted(t *testing.T) {
+	const good, broken = "data:image/png;base64,", "data:,x"
+	encoded := base64.StdEncoding.EncodeToString(png)
+	for name, c := range map[string]struct {
+		limits Limits
+		urls   []string // the last one is the user's
+		want   string   // the images that are left
+	}{
+		"all":       {limits(func(l *Limits) { l.Count = 3 }), []string{good, good, good}, "012"},
+		"too many":  {limits(), []string{good, good, good}, "12"},
+		"too large": {limits(func(l *Limits) { l.Count, l.Bytes = 3, int64(2*len(png)) }), []string{good, good, good}, "12"},
+		"broken":    {limits(func(l *Limits) { l.Count = 3 }), []string{good, broken, good}, "02"},
+		"a bad URL": {limits(func(l *Limits) { l.Count = 3 }), []string{"ftp://x", good, good}, "12"},
+	} {
+		left := ""
+		var all []Source
+		omitted := map[int]bool{}
+		images := make([]*llmv1.Image, len(c.urls))
+		for i, url := range c.urls {
+			if url == good {
+				url += encoded
+			}
+			s := FromURL(fmt.Sprint(i), url)
+			if images[i] = s.To; i < len(c.urls)-1 {
+				s.Omit = func() { omitted[i] = true }
+			}
+			all = append(all, s)
+		}
+		if err := near(c.limits).Fill(t.Context(), "", all); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i, image := range images {
+			if !omitted[i] {
+				left += fmt.Sprint(i)
+			}
+			if omitted[i] == (len(image.GetData()) > 0) {
+				t.Errorf("%s: image %d has %d bytes", name, i, len(image.GetData()))
+			}
+		}
+		if left != c.want {
+			t.Errorf("%s: the images %s are left, want %s", name, left, c.want)
+		}
 	}
 }
 

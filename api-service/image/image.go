@@ -36,6 +36,18 @@ type Source struct {
 	URL    string // https: or data:
 	Base64 string // the encoded image itself
 	To     *llmv1.Image
+	// Omit replaces the image by a note. It is nil for an image that the answer needs.
+	Omit func()
+}
+
+// omit omits the image if the answer does not need it.
+func (s *Source) omit() bool {
+	if s.Omit == nil {
+		return false
+	}
+	s.Omit()
+	*s = Source{Param: s.Param}
+	return true
 }
 
 // FromURL returns the source of an image and the image, which is empty until a Fetcher fills it in.
@@ -153,8 +165,9 @@ type Fetcher struct {
 // New returns a fetcher with valid limits.
 func New(limits Limits) *Fetcher { return newFetcher(limits, dialer()) }
 
-// Fill gets all images of a tenant's request, one after another. ctx is done when the client
-// leaves.
+// Fill gets all images of a tenant's request, one after another. ctx is done when the client leaves.
+// Images that the answer does not need come last, the newest first. They are omitted if they are too
+// many or too large, or cannot be had: an image in the history must not end a session.
 func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 	if err := f.count(all); err != nil {
 		return err
@@ -167,19 +180,42 @@ func (f *Fetcher) Fill(ctx context.Context, tenant string, all []Source) error {
 	ctx, cancel := context.WithTimeout(ctx, f.limits.Timeout)
 	defer cancel()
 	left := f.limits.Bytes
-	for i := range all {
-		s := &all[i]
-		data, err := f.get(ctx, s, left)
-		if err != nil {
+	for _, s := range inOrder(all) {
+		err := f.fill(ctx, s, &left)
+		if err != nil && (errors.Is(ctx.Err(), context.Canceled) || !s.omit()) {
 			return err
 		}
-		if s.To.MediaType, err = checkData(s.Param, data); err != nil {
-			return err
-		}
-		s.To.Data = data
-		left -= int64(len(data))
-		s.To, s.URL, s.Base64 = nil, "", "" // release the parser's memory of the request: the source may live as long as the stream
+		*s = Source{Param: s.Param} // release the parser's memory of the request: the source may live as long as the stream
 	}
+	return nil
+}
+
+// inOrder returns the images that have not been omitted, in the order in which Fill gets them.
+func inOrder(all []Source) (order []*Source) {
+	for i := range all {
+		if all[i].To != nil && all[i].Omit == nil {
+			order = append(order, &all[i])
+		}
+	}
+	for i := range slices.Backward(all) {
+		if all[i].To != nil && all[i].Omit != nil {
+			order = append(order, &all[i])
+		}
+	}
+	return order
+}
+
+// fill gets an image of at most left bytes, and subtracts its size.
+func (f *Fetcher) fill(ctx context.Context, s *Source, left *int64) error {
+	data, err := f.get(ctx, s, *left)
+	if err != nil {
+		return err
+	}
+	if s.To.MediaType, err = checkData(s.Param, data); err != nil {
+		return err
+	}
+	s.To.Data = data
+	*left -= int64(len(data))
 	return nil
 }
 
@@ -192,6 +228,9 @@ func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (relea
 			continue
 		}
 		if err := f.check(s); err != nil {
+			if s.omit() {
+				continue
+			}
 			return nil, err
 		}
 		if first == nil {
@@ -216,12 +255,24 @@ func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (relea
 // fetched reports whether the image must be fetched from another server.
 func (s *Source) fetched() bool { return s.URL != "" && !strings.HasPrefix(s.URL, "data:") }
 
-// count refuses more images than the limit.
+// count refuses more images than the limit, after it has omitted the oldest ones that the answer does
+// not need.
 func (f *Fetcher) count(all []Source) error {
+	n := len(all)
 	for i := range all {
-		if err := f.countAfter(i, all[i].Param); err != nil {
+		if n > f.limits.Count && all[i].omit() {
+			n--
+		}
+	}
+	n = 0
+	for i := range all {
+		if all[i].To == nil {
+			continue
+		}
+		if err := f.countAfter(n, all[i].Param); err != nil {
 			return err
 		}
+		n++
 	}
 	return nil
 }

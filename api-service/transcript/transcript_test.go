@@ -25,3 +25,23 @@ func TestImagesInTheResultsOfToolsBecomeNotes(t *testing.T) {
 		t.Errorf("the user's message is %v", m)
 	}
 }
+
+func TestOneImageInTheResultOfAToolBecomesANote(t *testing.T) {
+	var s transcript.Transcript
+	turn := s.Begin("", "tool")
+	turn.Show(&llmv1.Image{})
+	turn.Content.Write("é")
+	omit := turn.Show(&llmv1.Image{})
+	turn.Content.Write("x")
+	turn.Show(&llmv1.Image{})
+	messages, _ := s.Messages()
+	omit()
+	omit()
+	m := messages[0]
+	if m.GetContent() != "é[image omitted]x" || len(m.GetImages()) != 2 || m.GetImages()[0].GetOffset() != 0 || int(m.GetImages()[1].GetOffset()) != len(m.GetContent()) {
+		t.Error(m)
+	}
+	if s.Begin("", "user").Show(&llmv1.Image{}) != nil {
+		t.Error("an image of a user can be omitted")
+	}
+}

@@ -129,8 +129,8 @@ func (c *items) image(at, kind string, members map[string]json.RawMessage, to *t
 		return err
 	}
 	source := image.FromURL(at+".image_url", from)
+	source.Omit = to.Show(source.To)
 	c.images = append(c.images, source)
-	to.Show(source.To)
 	return nil
 }
 
