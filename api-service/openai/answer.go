@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -71,8 +72,20 @@ type completion struct {
 	Model   string   `json:"model"`
 	Choices []choice `json:"choices"`
 	Usage   *usage   `json:"usage"`
+	Tier    string   `json:"service_tier,omitempty"`
 
 	PromptTokenIDs []uint32 `json:"prompt_token_ids,omitempty"` // as in vLLM
+}
+
+// tiers are the names of tiers in answers.
+var tiers = map[llmv1.Tier]string{llmv1.Tier_TIER_FLEX: "flex", llmv1.Tier_TIER_PRIORITY: "priority"}
+
+// tier returns the tier that the stream has got, or "" if the request has no service_tier.
+func (c *Chat) tier() string {
+	if !c.tiered {
+		return ""
+	}
+	return cmp.Or(tiers[c.Request.GetClaim().GetTier()], "default")
 }
 
 type choice struct {

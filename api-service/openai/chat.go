@@ -104,7 +104,7 @@ func (w *chunkWriter) begin(started *llmv1.Started) {
 	if c.completion {
 		id, object = textID(started.GetStreamId()), textObject
 	}
-	w.init(id, object, started.GetModel(), c.IncludeUsage)
+	w.init(id, object, started.GetModel(), c.tier(), c.IncludeUsage)
 	w.custom, w.older = c.tools.Custom, c.older
 	if w.prompts = started.GetPrompts(); c.counts {
 		w.used = &running{prompt: started.GetPromptTokens()}
@@ -182,7 +182,7 @@ func (c *Chat) whole() call.Gatherer {
 	return call.Gather(c.Request, func(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
 		body := completion{
 			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
-			Usage: usageOf(end.GetUsage()), PromptTokenIDs: promptOf(started, 0), Choices: slices.Grow([]choice(nil), len(all)),
+			Usage: usageOf(end.GetUsage()), PromptTokenIDs: promptOf(started, 0), Choices: slices.Grow([]choice(nil), len(all)), Tier: c.tier(),
 		}
 		for i := range all {
 			g := &all[i]

@@ -42,11 +42,11 @@ func (r *running) add(tokens uint32) {
 // NewChunks returns the encoder of a chat's chunks. With usage, each chunk has a null usage.
 func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 	c := new(Chunks)
-	c.init(completionID(started.GetStreamId()), chunkObject, started.GetModel(), usage)
+	c.init(completionID(started.GetStreamId()), chunkObject, started.GetModel(), "", usage)
 	return c
 }
 
-func (c *Chunks) init(id, object, model string, usage bool) {
+func (c *Chunks) init(id, object, model, tier string, usage bool) {
 	c.tail = []byte("]}")
 	c.head = append(c.room[:0], `{"id":`...)
 	c.head = jsontext.String(c.head, id)
@@ -54,6 +54,9 @@ func (c *Chunks) init(id, object, model string, usage bool) {
 	c.head = strconv.AppendInt(c.head, time.Now().Unix(), 10)
 	c.head = append(c.head, `,"model":`...)
 	c.head = jsontext.String(c.head, model)
+	if tier != "" {
+		c.head = append(append(append(c.head, `,"service_tier":"`...), tier...), '"')
+	}
 	c.head = slices.Clip(append(c.head, `,"choices":[`...))
 	if usage {
 		c.tail = []byte(`],"usage":null}`)

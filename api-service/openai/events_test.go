@@ -140,6 +140,19 @@ func TestCallsOfCustomToolsHaveAnInput(t *testing.T) {
 	}
 }
 
+// TestTierIsEchoed: answers to requests with a service_tier name the tier that the stream has got.
+func TestTierIsEchoed(t *testing.T) {
+	for sent, want := range map[string]string{`,"service_tier":"auto"`: "default", `,"service_tier":"flex"`: "flex", `,"service_tier":"scale"`: "", ``: ""} {
+		body := strings.TrimSuffix(streamed, "}") + sent + "}"
+		stream := items(started, &chatv1.Delta{Text: "a"}, ended)
+		for _, got := range []string{string(whole(t, body, openai.ParseChat, stream...)), written(t, body, openai.ParseChat, true, stream...)[0]} {
+			if has := strings.Contains(got, `"service_tier":"`+want+`"`); has != (want != "") || strings.Contains(got, "service_tier") != has {
+				t.Errorf("%s: %s", sent, got)
+			}
+		}
+	}
+}
+
 // TestOlderFunctionsGetTheOlderForm: functions are called by function_call.
 func TestOlderFunctionsGetTheOlderForm(t *testing.T) {
 	const body = `{"model":"m","messages":[{"role":"user","content":"x"}],"functions":[{"name":"f"}]}`

@@ -48,6 +48,7 @@ type Chat struct {
 	idNames       bool   // of completions: tokens in logprobs are named by their ids
 	id            string // the stream's id; "" if the body has none
 	counts        bool   // each chunk has the usage so far
+	tiered        bool   // the answer names its tier, because the request has one
 
 	tools      conversation.Tools
 	older      bool            // the tools are functions in the older form, and so are calls
@@ -156,6 +157,7 @@ var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	},
 	"service_tier": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Request.Claim, err = claim(c.in, param, raw)
+		c.tiered = c.Request.GetClaim() != nil
 		return err
 	},
 	"stop_token_ids": func(c *Chat, param string, raw json.RawMessage) (err error) {
