@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -13,9 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/whence-dev/whence/internal/polltest"
@@ -26,11 +27,13 @@ import (
 // An agent is a program that lets a model call tools. It is installed from npm, and only the
 // address of its service is changed.
 type agent struct {
-	script string // starts the agent; a path in node_modules of the directory agents
+	script string // starts the agent, in Node or by itself; a path in node_modules of the directory agents
 	tool   string // called by the model
-	call   map[string]any
+	call   func(command string) map[string]any
 	args   func(url string) []string
-	env    func(home, url string) []string
+	// resumed has the further arguments before a question that goes on with the conversation before.
+	resumed []string
+	env     func(home, url string) []string
 	// read parses a line of the agent's output.
 	read func(line []byte) agentEvent
 }
@@ -43,24 +46,25 @@ type agentEvent struct {
 }
 
 const (
-	agentQuestion = "Which word is in the file word.txt?"
+	agentQuestion = "Which word is in the file word5.txt?"
 	agentAnswer   = "The word in the file is "
-	readWord      = "cat word.txt"
+	agentAgain    = "Which word was it again?"
+	agentTurns    = 5 // calls of a tool before the answer
 )
 
 // codex is OpenAI's agent, which uses the Responses API.
 var codex = agent{
-	script: "@openai/codex/bin/codex.js", tool: "exec_command", call: map[string]any{"cmd": readWord},
+	script: "@openai/codex/bin/codex.js", tool: "exec_command", resumed: []string{"resume", "--last"},
+	call: func(command string) map[string]any { return map[string]any{"cmd": command} },
 	args: func(url string) []string {
-		args := []string{"exec", "--json", "--ephemeral", "--skip-git-repo-check", "--disable", "plugins", "--disable", "apps", "--dangerously-bypass-approvals-and-sandbox"}
+		args := []string{"exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"}
 		for _, setting := range []string{
 			`model="` + model + `"`, `model_provider="whence"`, `model_providers.whence.name="Whence"`, `model_providers.whence.wire_api="responses"`,
-			`model_providers.whence.base_url="` + url + `/v1"`, `model_providers.whence.stream_max_retries=0`,
-			`analytics.enabled=false`, `check_for_update_on_startup=false`,
+			`model_providers.whence.base_url="` + url + `/v1"`,
 		} {
 			args = append(args, "-c", setting)
 		}
-		return append(args, agentQuestion)
+		return args
 	},
 	env: func(home, _ string) []string { return []string{"CODEX_HOME=" + home} },
 	read: func(line []byte) agentEvent {
@@ -85,14 +89,16 @@ var codex = agent{
 
 // claudeCode is Anthropic's agent, which uses the Messages API.
 var claudeCode = agent{
-	script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", call: map[string]any{"command": readWord, "description": "Reads the file"},
+	script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", resumed: []string{"-c"},
+	call: func(command string) map[string]any {
+		return map[string]any{"command": command, "description": "Reads the file"}
+	},
 	args: func(string) []string {
-		return []string{"-p", agentQuestion, "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash"}
+		return []string{"--output-format", "stream-json", "--verbose", "--allowedTools=Bash", "-p"}
 	},
 	env: func(_, url string) []string {
 		return []string{
 			"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=unused", "ANTHROPIC_MODEL=" + model, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model,
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
 		}
 	},
 	read: func(line []byte) agentEvent {
@@ -111,6 +117,43 @@ var claudeCode = agent{
 		}
 		return agentEvent{}
 	},
+}
+
+// opencode is an agent for any model, which uses chat completions.
+var opencode = agent{
+	script: "opencode-linux-x64/bin/opencode", tool: "bash", resumed: []string{"-c"},
+	call: func(command string) map[string]any {
+		return map[string]any{"command": command, "description": "Reads the file"}
+	},
+	args: func(string) []string { return []string{"run", "--format", "json"} },
+	env: func(_, url string) []string {
+		return []string{`OPENCODE_CONFIG_CONTENT={"model":"whence/` + model + `","provider":{"whence":{"npm":"@ai-sdk/openai-compatible",` +
+			`"options":{"baseURL":"` + url + `/v1","apiKey":"unused"},"models":{"` + model + `":{"limit":{"context":262144,"output":32000}}}}}}`}
+	},
+	read: func(line []byte) agentEvent {
+		var e struct {
+			Type string
+			Part struct {
+				Text  string
+				State struct{ Output string }
+			}
+			Error struct{ Data struct{ Message string } }
+		}
+		_ = json.Unmarshal(line, &e) // ignores lines of other forms
+		switch e.Type {
+		case "tool_use":
+			return agentEvent{result: e.Part.State.Output}
+		case "text":
+			return agentEvent{answer: e.Part.Text}
+		}
+		return agentEvent{failure: e.Error.Data.Message}
+	},
+}
+
+func TestOpencodeRunsATool(t *testing.T) {
+	tier.Full(t)
+	t.Parallel()
+	callATool(t, &opencode)
 }
 
 func TestCodexRunsATool(t *testing.T) {
@@ -155,31 +198,82 @@ func TestClaudeCodeRunsATool(t *testing.T) {
 	callATool(t, &claudeCode)
 }
 
-// callATool makes an agent answer a question about a file. The model behind the worker follows a
-// script: it calls a tool that reads the file, and answers with the tool's result.
+// callATool makes an agent answer a question about a file, and then another one in the same conversation.
+// The model behind the worker follows a script: it calls a tool that reads a file, until it has read all
+// files, and answers with the last one's word. The agent has its default settings, except for the address
+// of the service: nothing that it sends is refused, and it sends nothing twice.
 func callATool(t *testing.T, a *agent) {
 	t.Helper()
-	dir, word := t.TempDir(), rand.Text()
-	if err := os.WriteFile(filepath.Join(dir, "word.txt"), []byte(word+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := run(t, separate, agentFlags(t, scriptedServer(t, func(prompt string) string {
-		switch {
-		case strings.Contains(prompt, word):
-			return agentAnswer + word
-		case strings.Contains(prompt, agentQuestion) && strings.Contains(prompt, `"`+a.tool+`"`):
-			call, _ := json.Marshal(map[string]any{"name": a.tool, "arguments": a.call}) // cannot fail: plain strings
-			return "<tool_call>\n" + string(call) + "\n</tool_call>"
-		default:
-			return "A question about a file" // agents request titles
+	dir := t.TempDir()
+	words := make([]string, agentTurns)
+	for i := range words {
+		words[i] = rand.Text()
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("word%d.txt", i+1)), []byte(words[i]+"\n"), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	}
+	word := words[agentTurns-1]
+	w := run(t, separate, agentFlags(t, scriptedServer(t, func(prompt string) string {
+		read := 0
+		for read < agentTurns && strings.Contains(prompt, words[read]) {
+			read++
+		}
+		switch {
+		case !strings.Contains(prompt, agentQuestion) || !strings.Contains(prompt, `"`+a.tool+`"`):
+			return "A question about a file" // agents request titles
+		case strings.Contains(prompt, agentAgain):
+			return "Again, it is " + word
+		case read == agentTurns:
+			return agentAnswer + word
+		}
+		call, _ := json.Marshal(map[string]any{"name": a.tool, "arguments": a.call(fmt.Sprintf("cat word%d.txt", read+1))}) // cannot fail: plain strings
+		return "<tool_call>\n" + string(call) + "\n</tool_call>"
 	})))
-	seen, out, err := a.run(t, dir, w.url(""))
-	if err != nil || strings.TrimSpace(seen.result) != word || seen.answer != agentAnswer+word {
-		t.Errorf("%v: the tool returned %q and the agent said %q; the word is %s\n%s", err, seen.result, seen.answer, word, out)
+	home, url := t.TempDir(), onceEach(t, w.url(""))
+	seen, out, err := a.run(t, dir, home, url, agentQuestion)
+	if err != nil || strings.Join(strings.Fields(seen.result), "") != strings.Join(words, "") || seen.answer != agentAnswer+word {
+		t.Errorf("%v: the tool returned %q and the agent said %q; the words are %q\n%s", err, seen.result, seen.answer, words, out)
+	}
+	seen, out, err = a.run(t, dir, home, url, append(slices.Clone(a.resumed), agentAgain)...)
+	if err != nil || seen.result != "" || seen.answer != "Again, it is "+word {
+		t.Errorf("%v: asked again, the agent said %q after the results %q; the word is %s\n%s", err, seen.answer, seen.result, word, out)
 	}
 	w.idle(t)
-	w.allCompleted(t, 2)
+	w.allCompleted(t, agentTurns+2)
+}
+
+// onceEach starts a proxy in front of the service, and returns its URL. No request for an answer may be
+// refused, or come twice.
+func onceEach(t *testing.T, service string) string {
+	t.Helper()
+	to, err := url.Parse(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	forward := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, ModifyResponse: func(r *http.Response) error {
+		if strings.HasPrefix(r.Request.URL.Path, "/v1/") && r.StatusCode >= http.StatusBadRequest {
+			t.Errorf("%s %s has the status %s", r.Request.Method, r.Request.URL, r.Status)
+		}
+		return nil
+	}}
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		mu.Lock()
+		if seen[string(body)] && len(body) > 0 {
+			t.Errorf("%s %s comes twice: %.200s", r.Method, r.URL, body)
+		}
+		seen[string(body)] = true
+		mu.Unlock()
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
+	return between.URL
 }
 
 // TestCodexReportsALateRefusal makes the model's server refuse a request after Codex has received
@@ -213,16 +307,16 @@ func TestCodexReportsALateRefusal(t *testing.T) {
 		},
 	})
 	t.Cleanup(between.Close)
-	seen, out, err := codex.run(t, t.TempDir(), between.URL)
+	seen, out, err := codex.run(t, t.TempDir(), t.TempDir(), between.URL, "-c", "model_providers.whence.stream_max_retries=0", agentQuestion)
 	if err == nil || !strings.Contains(seen.failure, "no, says the engine") {
 		t.Errorf("%v: Codex reports %q\n%s", err, seen.failure, out)
 	}
 	w.idle(t)
 }
 
-// run runs an agent in a directory and returns its parsed output and its raw output. The agent must
-// reach only the service.
-func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte, err error) {
+// run runs an agent in a directory and returns its parsed output and its raw output. The agent reaches
+// only the service: it is told that everything else is forbidden.
+func (a *agent) run(t *testing.T, dir, home, url string, question ...string) (seen agentEvent, out []byte, err error) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
 	install(t, npm, "agents")
@@ -232,14 +326,17 @@ func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte,
 	if err != nil {
 		t.Fatal(err)
 	}
-	var outside atomic.Pointer[string]
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		outside.Store(new(r.Method + " " + r.Host))
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "nothing outside is reachable", http.StatusForbidden)
 	}))
 	defer proxy.Close()
-	home := t.TempDir()
-	cmd := exec.CommandContext(ctx, node, append([]string{script}, a.args(url)...)...)
+	if _, err := os.Stat(script); err != nil {
+		missing(t, "the agent is not installed: %v", err)
+	}
+	cmd := exec.CommandContext(ctx, script, slices.Concat(a.args(url), question)...)
+	if strings.HasSuffix(script, "js") {
+		cmd = exec.CommandContext(ctx, node, slices.Concat([]string{script}, a.args(url), question)...)
+	}
 	cmd.Dir = dir
 	cmd.Env = append(a.env(home, url), "PATH="+os.Getenv("PATH"), "HOME="+home, "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
@@ -252,9 +349,6 @@ func (a *agent) run(t *testing.T, dir, url string) (seen agentEvent, out []byte,
 	for line := range bytes.Lines(out) {
 		e := a.read(line)
 		seen.result, seen.answer, seen.failure = seen.result+e.result, seen.answer+e.answer, seen.failure+e.failure
-	}
-	if host := outside.Load(); host != nil {
-		t.Errorf("the agent connected to %s", *host)
 	}
 	return seen, append(out, logs.Bytes()...), err
 }
