@@ -33,6 +33,7 @@ type agent struct {
 	args   func(url string) []string
 	// resumed has the further arguments before a question that goes on with the conversation before.
 	resumed []string
+	compact string // a question that makes the agent replace the conversation with a summary, if there is one
 	env     func(home, url string) []string
 	// read parses a line of the agent's output.
 	read func(line []byte) agentEvent
@@ -50,6 +51,8 @@ const (
 	agentAnswer   = "The word in the file is "
 	agentAgain    = "Which word was it again?"
 	agentTurns    = 5 // calls of a tool before the answer
+	agentSummary  = "The user asked for a word five times."
+	agentLast     = "It was in the summary"
 )
 
 // codex is OpenAI's agent, which uses the Responses API.
@@ -89,7 +92,7 @@ var codex = agent{
 
 // claudeCode is Anthropic's agent, which uses the Messages API.
 var claudeCode = agent{
-	script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", resumed: []string{"-c"},
+	script: "@anthropic-ai/claude-code/cli-wrapper.cjs", tool: "Bash", resumed: []string{"-c"}, compact: "/compact",
 	call: func(command string) map[string]any {
 		return map[string]any{"command": command, "description": "Reads the file"}
 	},
@@ -219,6 +222,10 @@ func callATool(t *testing.T, a *agent) {
 			read++
 		}
 		switch {
+		case strings.Contains(prompt, agentSummary):
+			return agentLast
+		case a.compact != "" && strings.Contains(prompt, "<summary>"): // of what the agent asks for
+			return "<summary>" + agentSummary + "</summary>"
 		case !strings.Contains(prompt, agentQuestion) || !strings.Contains(prompt, `"`+a.tool+`"`):
 			return "A question about a file" // agents request titles
 		case strings.Contains(prompt, agentAgain):
@@ -237,6 +244,15 @@ func callATool(t *testing.T, a *agent) {
 	seen, out, err = a.run(t, dir, home, url, append(slices.Clone(a.resumed), agentAgain)...)
 	if err != nil || seen.result != "" || seen.answer != "Again, it is "+word {
 		t.Errorf("%v: asked again, the agent said %q after the results %q; the word is %s\n%s", err, seen.answer, seen.result, word, out)
+	}
+	if a.compact != "" {
+		if _, out, err := a.run(t, dir, home, url, append(slices.Clone(a.resumed), a.compact)...); err != nil {
+			t.Errorf("%v: the conversation cannot be compacted\n%s", err, out)
+		}
+		seen, out, err = a.run(t, dir, home, url, append(slices.Clone(a.resumed), agentAgain)...)
+		if err != nil || seen.answer != agentLast {
+			t.Errorf("%v: asked after the summary, the agent said %q\n%s", err, seen.answer, out)
+		}
 	}
 	w.idle(t)
 	w.allCompleted(t, agentTurns+2)

@@ -21,9 +21,11 @@ import (
 type habit struct {
 	file            string
 	Client, Version string
-	Recorded        bool              // by a proxy; other files follow the client's code and documents
-	Headers         map[string]string // of all requests
-	Requests        []habitRequest
+	// Recorded says that a proxy has recorded the turns without faults, of which the others are made. Other
+	// files follow the client's code and documents.
+	Recorded bool
+	Headers  map[string]string // of all requests
+	Requests []habitRequest
 }
 
 // A habitRequest is one request of a habit.
