@@ -39,7 +39,7 @@ type Result struct {
 }
 
 var (
-	contentMark = []byte(`"delta":{"content":"`)
+	contentMark = []byte(`"content":"`)
 	doneMark    = []byte("data: [DONE]")
 )
 

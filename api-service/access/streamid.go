@@ -24,6 +24,15 @@ func (c Caller) StreamID(id string) string {
 	return id + tag
 }
 
+// Another returns a new id of the caller for a stream whose id another stream has.
+func (c Caller) Another(id string) string {
+	if c.Entry == nil {
+		return stream.Another(id, "")
+	}
+	tag := "." + c.Owner[:tagLength]
+	return stream.Another(strings.TrimSuffix(id, tag), tag)
+}
+
 // Refers returns the id of an existing stream that the caller refers to as id. An operator uses
 // the whole ids, and so does everybody for generated ids, which have no tag.
 func (c Caller) Refers(id string) string {

@@ -45,8 +45,8 @@ func (e *Edge) keep(ctx context.Context, c *app.RequestContext, in *call.Call, p
 	if key != "" {
 		key = follow.Digest(owner, key) // each owner has its own keys
 	}
-	if e.runs.find(in.Request.GetStreamId()) != nil {
-		in.Request.StreamId = exchange.Rename(c, in.Request.GetStreamId())
+	if e.hop.Live.Has(in.Request.GetStreamId()) {
+		in.Request.StreamId = exchange.Rename(ctx, c, in.Request.GetStreamId())
 	}
 	head := replay.Head{ID: in.Request.GetStreamId(), Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
 	if in.Store != nil {
@@ -62,8 +62,9 @@ func (e *Edge) keep(ctx context.Context, c *app.RequestContext, in *call.Call, p
 	heir.Bequeath(&head, in, p, streamtrace.ParentOf(ctx), e.config.maxRequest())
 	h, err := e.replay.Begin(ctx, head)
 	if errors.Is(err, replay.ErrTaken) {
-		in.Request.StreamId = exchange.Rename(c, head.ID)
+		in.Request.StreamId = exchange.Rename(ctx, c, head.ID)
 		head.ID = in.Request.GetStreamId()
+		heir.Bequeath(&head, in, p, streamtrace.ParentOf(ctx), e.config.maxRequest()) // with the new id
 		h, err = e.replay.Begin(ctx, head)
 	}
 	switch {
@@ -92,7 +93,7 @@ func (e *Edge) freeID(conn context.Context, c *app.RequestContext, in *call.Call
 	}
 	if kept, err := e.replay.Open(conn, id); err == nil {
 		kept.Close()
-		in.Request.StreamId = exchange.Rename(c, id)
+		in.Request.StreamId = exchange.Rename(conn, c, id)
 	}
 }
 

@@ -186,7 +186,7 @@ func (e *Edge) identifies(conn context.Context, key string) error {
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, grant *quota.Grant, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
 	ctx, remove, err := e.hop.Begin(conn, id, claim.GetOwner(), e.desk.Peer(c), nil)
 	if err != nil && streamerr.As(err).Param != "" { // a live stream has the id
-		*id = exchange.Rename(c, *id)
+		*id = exchange.Rename(conn, c, *id)
 		ctx, remove, err = e.hop.Begin(conn, id, claim.GetOwner(), e.desk.Peer(c), nil)
 	}
 	if err != nil {
@@ -324,7 +324,7 @@ func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResp
 	if err := r.keep(out); err != nil {
 		return err
 	}
-	if r.ends != nil && out.GetEnd() != nil {
+	if r.ends != nil && out.GetEnd() != nil && !r.absent.Load() { // else the encoder has not seen the whole answer
 		if r.edge.config.Redis != "" {
 			r.carrier.Wait()
 		}

@@ -158,8 +158,8 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 			return err
 		})
 	})
+	defer release() // may wait for the client, when the run has finished
 	defer close(answered)
-	defer release()
 	client.Serve(present, driven)
 	select {
 	case o := <-outcome:

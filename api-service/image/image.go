@@ -255,10 +255,16 @@ func (f *Fetcher) enter(ctx context.Context, tenant string, all []Source) (relea
 // fetched reports whether the image must be fetched from another server.
 func (s *Source) fetched() bool { return s.URL != "" && !strings.HasPrefix(s.URL, "data:") }
 
+// maxOmitted bounds the images of one request that are omitted, because each is cut out of its text.
+const maxOmitted = 256
+
 // count refuses more images than the limit, after it has omitted the oldest ones that the answer does
 // not need.
 func (f *Fetcher) count(all []Source) error {
 	n := len(all)
+	if n > f.limits.Count+maxOmitted {
+		return streamerr.InvalidParam(all[n-1].Param, "the request has %d images; at most %d are read", n, f.limits.Count+maxOmitted)
+	}
 	for i := range all {
 		if n > f.limits.Count && all[i].omit() {
 			n--

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -35,8 +36,8 @@ func (c *customInput) next(piece string) string {
 	case inInput:
 		n, ended := wholeCharacters(c.rest)
 		var text string
-		if json.Unmarshal([]byte(`"`+c.rest[:n]+`"`), &text) != nil {
-			text = c.rest[:n] // a model that writes control characters
+		if json.Unmarshal([]byte(`"`+escaped(c.rest[:n])+`"`), &text) != nil {
+			text = c.rest[:n] // no JSON
 		}
 		if c.rest = c.rest[n:]; ended {
 			c.state = afterInput
@@ -52,6 +53,23 @@ func (c *customInput) next(piece string) string {
 		c.rest = ""
 		return ""
 	}
+}
+
+// escaped returns the inside of a JSON string whose control characters, which models write as they
+// are, are escaped.
+func escaped(inside string) string {
+	if strings.IndexFunc(inside, func(r rune) bool { return r < ' ' }) < 0 {
+		return inside
+	}
+	var b strings.Builder
+	for _, r := range inside {
+		if r < ' ' {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // open skips what stands before the input, once it is there.

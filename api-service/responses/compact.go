@@ -40,11 +40,11 @@ func (r *body) askForSummary() {
 	r.origins = append(r.origins, transcript.Origin{At: "input"})
 }
 
-// compacted returns the answer to a request for a summary. If the model has written no summary, the
-// conversation stays as it is.
+// compacted returns the answer to a request for a summary. If the model has written no whole summary,
+// the conversation stays as it is.
 func (r *body) compacted(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
 	output := slices.Concat(r.earlier, conversation.Items(r.input))
-	if text := all[0].Text(); text != "" {
+	if text := all[0].Text(); text != "" && all[0].Finish != llmv1.Finish_FINISH_LENGTH {
 		output = []json.RawMessage{marshal(struct {
 			ID        string `json:"id"`
 			Type      string `json:"type"`

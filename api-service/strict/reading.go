@@ -123,25 +123,22 @@ func (r *Reading) Label(path string) string {
 	return "other"
 }
 
-// maxHeader bounds the text of Header, in bytes, without its end.
+// maxHeader bounds the paths of Brief, in bytes.
 const maxHeader = 1 << 10
 
-// Header returns the paths of Left in one line of printable ASCII, separated by ", ". If they are
-// longer than 1 KiB, the line ends with the number of those that are missing: ", +3".
-func (r *Reading) Header() string {
-	all := r.Left()
-	var line strings.Builder
+// Header returns the paths of Brief in one line of printable ASCII, separated by ", ".
+func (r *Reading) Header() string { return strings.Join(r.Brief(), ", ") }
+
+// Brief returns the paths of Left. If they are longer than 1 KiB together, the last element is the
+// number of those that are missing: "+3".
+func (r *Reading) Brief() []string {
+	all, size := r.Left(), 0
 	for i, path := range all {
-		if line.Len()+len(path) > maxHeader {
-			line.WriteString(", +" + strconv.Itoa(len(all)-i))
-			break
+		if size += len(path) + len(", "); size > maxHeader {
+			return append(all[:i], "+"+strconv.Itoa(len(all)-i))
 		}
-		if i > 0 {
-			line.WriteString(", ")
-		}
-		line.WriteString(path)
 	}
-	return line.String()
+	return all
 }
 
 // Empty reports whether a value is missing, null, or the zero value of its type.

@@ -115,7 +115,8 @@ func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
 		}
 	}
 	made := 0
-	var open []string // ids of the last turn's calls without a result
+	var calls []string        // ids of the last turn's calls; those before the first open one are cut off
+	open := map[string]bool{} // those without a result
 	identify := func(id string) string {
 		for id == "" {
 			made++
@@ -132,12 +133,15 @@ func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
 		switch {
 		case m.GetRole() == roleTool:
 			id := m.GetToolCallId()
-			if id != "" || len(open) == 0 {
+			for len(calls) > 0 && !open[calls[0]] {
+				calls = calls[1:]
+			}
+			if id != "" || len(calls) == 0 {
 				id = identify(id)
 			} else {
-				id = open[0]
+				id = calls[0]
 			}
-			open = slices.DeleteFunc(open, func(other string) bool { return other == id })
+			delete(open, id)
 			if id != m.GetToolCallId() {
 				m = copyOf(m)
 				m.ToolCallId = id
@@ -149,9 +153,11 @@ func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
 				changed = changed || id != call.GetId()
 				call.Id = id
 			})
-			open = nil
+			calls = nil
+			clear(open)
 			for _, call := range c.GetToolCalls() {
-				open = append(open, call.GetId())
+				calls = append(calls, call.GetId())
+				open[call.GetId()] = true
 			}
 			if changed {
 				m = c

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ardanlabs/jinja"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -245,7 +246,7 @@ const maxSearched = 1 << 20
 func (t *Template) refusedTurn(ctx context.Context, words string, in Input, tools jinja.Value) int {
 	size := 0
 	for _, m := range in.Messages {
-		size += len(m.GetContent())
+		size += proto.Size(m)
 	}
 	if size > maxSearched {
 		return len(in.Messages) - 1

@@ -20,10 +20,11 @@ const (
 // NewID returns an unguessable stream id of fixed length.
 func NewID() string { return generatedPrefix + strings.ToLower(rand.Text()) }
 
-// Another returns a new id that begins with id, for a stream whose own id another stream has.
-func Another(id string) string {
+// Another returns a new id that begins with id and ends with tag, for a stream whose own id another
+// stream has.
+func Another(id, tag string) string {
 	const random = 10
-	return id[:min(len(id), maxIDLen-random-1)] + "-" + strings.ToLower(rand.Text()[:random])
+	return id[:min(len(id), maxIDLen-random-1-len(tag))] + "-" + strings.ToLower(rand.Text()[:random]) + tag
 }
 
 // Generated reports whether id has the form of NewID's ids.

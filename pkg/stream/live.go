@@ -92,6 +92,14 @@ func (s *Set) StopWithin(id string, cause error, grace time.Duration, owners ...
 	return time.Since(e.begun), true
 }
 
+// Has reports whether a live stream has the id.
+func (s *Set) Has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.streams[id]
+	return ok
+}
+
 // Len returns the number of live streams.
 func (s *Set) Len() int {
 	s.mu.Lock()

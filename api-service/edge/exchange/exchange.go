@@ -73,7 +73,9 @@ func NameStream(ctx context.Context, c *app.RequestContext, name string) string 
 
 // Rename gives the stream of a request an id of its own, because another stream has the id that the
 // client sent. It begins with that id.
-func Rename(c *app.RequestContext, id string) string { return setID(c, stream.Another(id)) }
+func Rename(ctx context.Context, c *app.RequestContext, id string) string {
+	return setID(c, Caller(ctx).Another(id))
+}
 
 // setID sets the stream's id in the response. An invalid id is replaced by a new one.
 func setID(c *app.RequestContext, id string) string {
@@ -165,8 +167,8 @@ func (d *Desk) Body(c *app.RequestContext, owner string) ([]byte, error) {
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc))
 	}
 	all := httpd.Of(c)
-	body, err := read(all, min(freeBody, d.MaxBody+1))
-	if err == nil && int64(len(body)) == freeBody && d.MaxBody > freeBody {
+	body, err := read(all, nil, min(freeBody, d.MaxBody)+1)
+	if err == nil && len(body) > freeBody && d.MaxBody > freeBody {
 		body, err = d.readLong(c, all, owner, body)
 	}
 	switch {
@@ -192,13 +194,16 @@ func (d *Desk) readLong(c *app.RequestContext, all *httpd.Body, owner string, he
 	if announced := all.Length(); announced > 0 {
 		size = min(size, announced)
 	}
-	if d.Bodies != nil {
-		if err := d.Bodies.take(c, owner, size); err != nil {
-			return nil, err
-		}
+	if d.Bodies == nil {
+		return read(all, head, d.MaxBody+1)
 	}
-	rest, err := read(all, d.MaxBody+1-int64(len(head)))
-	return append(head, rest...), err
+	share, err := d.Bodies.take(c, owner, size)
+	if err != nil {
+		return nil, err
+	}
+	body, err := read(all, head, d.MaxBody+1)
+	share.shrink(int64(len(body)))
+	return body, err
 }
 
 // isJSON reports whether a content type is JSON's.
@@ -218,11 +223,16 @@ const trusted = 64 << 10
 // minBody is the smallest buffer for a body, in bytes.
 const minBody = 64
 
-// read reads a body, at most limit bytes of it.
-func read(all *httpd.Body, limit int64) ([]byte, error) {
-	from := io.LimitReader(all, limit)
-	body := make([]byte, 0, min(max(all.Length(), minBody), trusted)+1) // one byte is free when the end arrives
+// read reads a body, which begins with body, until it has limit bytes.
+func read(all *httpd.Body, body []byte, limit int64) ([]byte, error) {
+	from := io.LimitReader(all, limit-int64(len(body)))
+	if body == nil {
+		body = make([]byte, 0, min(max(all.Length(), minBody), trusted)+1) // one byte is free when the end arrives
+	}
 	for {
+		if len(body) == cap(body) {
+			body = slices.Grow(body, len(body))
+		}
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
@@ -230,8 +240,6 @@ func read(all *httpd.Body, limit int64) ([]byte, error) {
 			return body, nil
 		case err != nil:
 			return body, err
-		case len(body) == cap(body):
-			body = slices.Grow(body, len(body))
 		}
 	}
 }

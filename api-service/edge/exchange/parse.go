@@ -1,8 +1,6 @@
 package exchange
 
 import (
-	"strings"
-
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/anthropic"
@@ -47,9 +45,9 @@ func Parse[In any](d *Desk, c *app.RequestContext, body []byte, parse func(body 
 	for _, field := range left {
 		d.Metrics.Ignored(api, reading.Label(field))
 	}
-	d.Log.Debug("fields of a request left out", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name, "api", api, "fields", strings.Join(left, " "))
+	d.Log.Debug("fields of a request left out", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name, "api", api, "fields", reading.Header())
 	if asked, ok := any(in).(*call.Call); ok && asked != nil {
-		asked.Ignored = left
+		asked.Ignored = reading.Brief()
 	}
 	return in, err
 }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"unicode/utf8"
 
 	"github.com/cloudwego/hertz/pkg/app"
 )
@@ -15,11 +16,11 @@ var sessionHeaders = []string{"x-claude-code-session-id", "session_id", "session
 const maxSession = 256
 
 // Session returns the session that the headers of a request name, or "". A session affects only the
-// choice of the worker. A name that is too long is replaced by its digest.
+// choice of the worker. A name that is too long, or no text, is replaced by its digest.
 func Session(c *app.RequestContext) string {
 	for _, header := range sessionHeaders {
 		switch name := c.GetHeader(header); {
-		case len(name) > maxSession:
+		case len(name) > maxSession || !utf8.Valid(name):
 			digest := sha256.Sum256(name)
 			return hex.EncodeToString(digest[:])
 		case len(name) > 0:

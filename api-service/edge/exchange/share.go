@@ -26,38 +26,59 @@ type Bodies struct {
 	owned map[string]int64
 }
 
-// take takes a share of the memory for a body of an owner. The share is returned when the handlers
-// of c have returned.
-func (b *Bodies) take(c *app.RequestContext, owner string, size int64) error {
+// A share is the part of the memory that one body has.
+type share struct {
+	of    *Bodies
+	owner string
+	size  int64 // guarded by mu of Bodies; 0 once it was given back
+}
+
+// take takes a share of the memory for a body of an owner. The share is returned when the request has
+// been passed on (Release), or its handlers have returned.
+func (b *Bodies) take(c *app.RequestContext, owner string, size int64) (*share, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all+size > maxBodies || b.owned[owner]+size > maxOwned {
-		return &streamerr.Error{Reason: streamerr.Overloaded, Message: "too many long requests arrive at the same time; try again", RetryAfter: time.Second}
+		return nil, &streamerr.Error{Reason: streamerr.Overloaded, Message: "too many long requests arrive at the same time; try again", RetryAfter: time.Second}
 	}
 	if b.owned == nil {
 		b.owned = map[string]int64{}
 	}
+	s := &share{b, owner, size}
 	b.all += size
 	b.owned[owner] += size
-	c.Set(shareKey, func() { b.giveBack(owner, size) })
-	return nil
+	c.Set(shareKey, s)
+	return s, nil
 }
 
-func (b *Bodies) giveBack(owner string, size int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all -= size
-	if b.owned[owner] -= size; b.owned[owner] == 0 {
-		delete(b.owned, owner)
+// shrink returns what the body does not need.
+func (s *share) shrink(to int64) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	less := max(0, s.size-to)
+	s.size -= less
+	s.of.all -= less
+	if s.of.owned[s.owner] -= less; s.of.owned[s.owner] == 0 {
+		delete(s.of.owned, s.owner)
 	}
 }
 
-// shareKey is the key of the function that returns the share of a request's body.
+// shareKey is the key of the share of a request's body.
 const shareKey = "whence-body-share"
+
+// Release returns the function that returns the share of a request's body, once the body is no longer
+// needed, or nil if it has none.
+func Release(c *app.RequestContext) func() {
+	s, ok := c.Get(shareKey)
+	if !ok {
+		return nil
+	}
+	return func() { s.(*share).shrink(0) } //nolint:forcetypeassert // take has set it
+}
 
 // endShare returns the share of a request's body, if it has one.
 func endShare(c *app.RequestContext) {
-	if end, ok := c.Get(shareKey); ok {
-		end.(func())() //nolint:forcetypeassert // take has set it
+	if end := Release(c); end != nil {
+		end()
 	}
 }

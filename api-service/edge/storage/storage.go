@@ -307,6 +307,13 @@ func (s *Service) Continue(ctx context.Context, caller access.Caller, in *call.C
 	if err != nil {
 		return false, err
 	}
+	size := int64(0) // of what the request becomes
+	for _, id := range in.References {
+		size += int64(len(found[id]))
+	}
+	if size > s.Desk.MaxBody {
+		return false, streamerr.InvalidParam("input", "the items that input refers to have %d bytes; at most %d are allowed", size, s.Desk.MaxBody)
+	}
 	if memory != nil {
 		memory.Resolved(found)
 	}

@@ -42,6 +42,7 @@ func (c *Conversation) content(param string, raw json.RawMessage, m *chatv1.Mess
 		}
 	}
 	m.Content = p.text.String()
+	m.Reasoning += p.thoughts.String()
 	return nil
 }
 
@@ -50,6 +51,8 @@ type parts struct {
 	*Conversation
 	to   *chatv1.Message
 	text strings.Builder
+	// thoughts follow the reasoning that stands beside the content.
+	thoughts strings.Builder
 }
 
 // foreign are the kinds of parts that other APIs and servers have. Their names may stand in
@@ -82,7 +85,7 @@ func (p *parts) add(at string, raw json.RawMessage) error {
 	case "thinking", "reasoning", "redacted_thinking":
 		if assistant {
 			thought := thoughts(slices.Concat(json.RawMessage("["), raw, json.RawMessage("]")))
-			if p.to.Reasoning += thought; thought == "" {
+			if p.thoughts.WriteString(thought); thought == "" {
 				p.in.Ignore(at + "." + kind)
 			}
 			return nil

@@ -206,6 +206,10 @@ func (c *Conversation) pictures(param string, raw json.RawMessage, m *chatv1.Mes
 	return nil
 }
 
+// maxOpen bounds the calls that wait for a result, because a result without an id is looked up among
+// them.
+const maxOpen = 256
+
 // result completes the result of a call. A result without an id belongs to the oldest call that has
 // no result yet; a result in the older form, or in Ollama's, names the function.
 func (c *Conversation) result(param string, fields map[string]json.RawMessage, m *chatv1.Message) (err error) {

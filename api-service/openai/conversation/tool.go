@@ -237,6 +237,7 @@ func (c *Conversation) made(at, id string, fields map[string]json.RawMessage, m 
 	}
 	m.ToolCalls = append(m.ToolCalls, call)
 	c.open = append(c.open, call)
+	c.open = c.open[max(0, len(c.open)-maxOpen):]
 	return nil
 }
 

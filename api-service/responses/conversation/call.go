@@ -80,6 +80,7 @@ func (c *items) call(at, name string, members map[string]json.RawMessage, argume
 	}
 	c.calls++
 	c.pending = append(c.pending, made.GetId())
+	c.pending = c.pending[max(0, len(c.pending)-maxPending):]
 	if made.Arguments = textOf(arguments); strings.TrimSpace(made.GetArguments()) == "" {
 		made.Arguments = "{}" // some servers send an empty string for a call without arguments
 	}
@@ -126,10 +127,10 @@ func (c *items) addResult(at, param string, members map[string]json.RawMessage, 
 // result adds the content of a result to a turn.
 func (c *items) result(param string, output json.RawMessage, to *transcript.Turn) error {
 	switch {
-	case len(output) > 0 && output[0] == '{' && hasType(output):
+	case len(output) > 0 && output[0] == '{' && isPart(typeOf(output)):
 		return c.part(param, output, to)
 	case len(output) > 0 && output[0] == '[':
-		if parts, err := strict.Array(param, output); err == nil && !slices.ContainsFunc(parts, untyped) {
+		if parts, err := strict.Array(param, output); err == nil && slices.ContainsFunc(parts, known) && !slices.ContainsFunc(parts, untyped) {
 			return c.content(param, output, to)
 		}
 	}
@@ -137,13 +138,25 @@ func (c *items) result(param string, output json.RawMessage, to *transcript.Turn
 	return nil
 }
 
-func untyped(raw json.RawMessage) bool { return !hasType(raw) }
+func known(raw json.RawMessage) bool { return isPart(typeOf(raw)) }
 
-// hasType reports whether a value is an object with a type, as parts of a content have it.
-func hasType(raw json.RawMessage) bool {
+func untyped(raw json.RawMessage) bool { return typeOf(raw) == "" }
+
+// typeOf returns the type of an object, or "".
+func typeOf(raw json.RawMessage) string {
 	members, err := strict.Object("", raw)
-	return err == nil && len(members["type"]) > 0 && members["type"][0] == '"'
+	if err != nil || len(members["type"]) == 0 {
+		return ""
+	}
+	kind, err := strict.String("", members["type"])
+	if err != nil {
+		return ""
+	}
+	return kind
 }
+
+// maxPending bounds the calls that wait for a result, because each result is looked up among them.
+const maxPending = 256
 
 // answered returns the id of the call that a result answers. A result without call_id answers the
 // first call that has no result.

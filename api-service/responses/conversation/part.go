@@ -46,6 +46,16 @@ var texts = map[string]string{
 // otherParts are the parts that nothing here can show to a model.
 var otherParts = []string{"input_audio", "input_video", "computer_screenshot", "encrypted_content"}
 
+// isPart reports whether parts of contents have a kind. The result of a tool may have other objects
+// with a type, such as GeoJSON.
+func isPart(kind string) bool {
+	switch kind {
+	case "input_image", "image_url", "input_file":
+		return true
+	}
+	return texts[kind] != "" || slices.Contains(otherParts, kind)
+}
+
 // part adds a part of a content to a turn.
 func (c *items) part(at string, raw json.RawMessage, to *transcript.Turn) error {
 	members, err := strict.Object(at, raw)

@@ -7,71 +7,114 @@ import (
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/llm-worker/guide/pattern"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/number"
 )
 
-// bounds reports whether a value is valid under the keywords of strings and numbers of s.
-func (s schema) bounds(v any) (bool, error) {
-	switch v := v.(type) {
-	case string:
-		return s.boundsText(v)
-	case float64:
-		return s.boundsNumber(v)
-	default:
-		return true, nil
+// bounded returns a function that reports whether a value is valid under the keywords of strings and
+// numbers of s. Other values are.
+func (c *Compiler) bounded(s schema) (func(v any) bool, error) {
+	text, err := c.boundedText(s)
+	if err != nil {
+		return nil, err
 	}
+	num, err := s.boundedNumber()
+	if err != nil {
+		return nil, err
+	}
+	return func(v any) bool {
+		switch v := v.(type) {
+		case string:
+			return text(v)
+		case float64:
+			return num(v)
+		default:
+			return true
+		}
+	}, nil
 }
 
-func (s schema) boundsText(v string) (bool, error) {
+func (c *Compiler) boundedText(s schema) (func(v string) bool, error) {
 	least, most, err := bounds(s, "minLength", "maxLength")
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if n := utf8.RuneCountInString(v); n < least || most >= 0 && n > most {
-		return false, nil
+	var matches []func(text string) bool
+	match := func(keyword, expression string) error {
+		// The compilation bounds the cost of the expression.
+		if _, err := pattern.Compile([]pattern.Condition{{Expression: expression}}, 0, -1, &c.patterns); err != nil {
+			return s.wrong(keyword, "%v", err)
+		}
+		one, err := pattern.Match(expression)
+		if err != nil {
+			return s.wrong(keyword, "%v", err)
+		}
+		matches = append(matches, one)
+		return nil
 	}
 	if raw, ok := s.is["pattern"]; ok {
 		var expression string
 		if json.Unmarshal(raw, &expression) != nil {
-			return false, s.wrong("pattern", "it must be a string")
+			return nil, s.wrong("pattern", "it must be a string")
 		}
-		match, err := pattern.Match(expression)
-		if err != nil {
-			return false, s.wrong("pattern", "%v", err)
-		}
-		if !match(v) {
-			return false, nil
+		if err := match("pattern", expression); err != nil {
+			return nil, err
 		}
 	}
 	if form := formatOf(s); form != nil {
-		match, err := pattern.Match(form.Expression)
-		if err != nil {
-			return false, s.wrong("format", "%v", err)
+		if err := match("format", form.Expression); err != nil {
+			return nil, err
 		}
-		return match(v), nil
 	}
-	return true, nil
+	return func(v string) bool {
+		if n := utf8.RuneCountInString(v); n < least || most >= 0 && n > most {
+			return false
+		}
+		for _, match := range matches {
+			if !match(v) {
+				return false
+			}
+		}
+		return true
+	}, nil
 }
 
-func (s schema) boundsNumber(v float64) (bool, error) {
-	low, err := tighter(s, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a > b })
+func (s schema) boundedNumber() (func(v float64) bool, error) {
+	low, high, err := limits(s)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	high, err := tighter(s, "maximum", "exclusiveMaximum", func(a, b float64) bool { return a < b })
+	places, step, err := places(s, false)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if low != nil && (v < low.Value || v == low.Value && low.Open) || high != nil && (v > high.Value || v == high.Value && high.Open) {
-		return false, nil
+	if step == nil && places >= 0 {
+		step = exact(1)
+		for range places {
+			step.Quo(step, exact(10))
+		}
 	}
-	raw, ok := s.is["multipleOf"]
-	if !ok {
-		return true, nil
+	return func(v float64) bool {
+		if low != nil && (v < low.Value || v == low.Value && low.Open) || high != nil && (v > high.Value || v == high.Value && high.Open) {
+			return false
+		}
+		return step == nil || new(big.Rat).Quo(exact(v), step).IsInt()
+	}, nil
+}
+
+// limits returns the bounds of the numbers of s; nil for none.
+func limits(s schema) (low, high *number.Limit, err error) {
+	if low, err = tighter(s, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a > b }); err != nil {
+		return nil, nil, err
 	}
-	step, known := new(big.Rat).SetString(string(raw))
-	value, exact := new(big.Rat).SetString(strconv.FormatFloat(v, 'f', -1, 64))
-	if !known || !exact || step.Sign() <= 0 {
-		return false, s.wrong("multipleOf", "it must be a number above 0")
+	high, err = tighter(s, "maximum", "exclusiveMaximum", func(a, b float64) bool { return a < b })
+	return low, high, err
+}
+
+// exact returns the shortest decimal that a float64 stands for.
+func exact(v float64) *big.Rat {
+	r, ok := new(big.Rat).SetString(strconv.FormatFloat(v, 'f', -1, 64))
+	if !ok { // not a number
+		return new(big.Rat)
 	}
-	return value.Quo(value, step).IsInt(), nil
+	return r
 }

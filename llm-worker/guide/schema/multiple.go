@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"math"
 	"math/big"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
@@ -35,15 +36,19 @@ func (c *Compiler) multiples(s schema, step *big.Rat, integer bool, low, high *n
 		return nil, s.wrong("multipleOf", "it is %s; without minimum and maximum only whole numbers up to %d and negative powers of ten are supported", step.RatString(), maxDivisor)
 	}
 	divisor := int(step.Num().Int64())
-	if err := c.take(s.node, numberParts+divisor); err != nil {
+	if err := c.take(s.node, numberParts+divisor*number.MaxDigits); err != nil {
 		return nil, err
 	}
 	one := grammar.Choice()
+	fits := true
 	if high == nil {
-		c.beyond(one, "", divisor, step, low)
+		fits = beyond(one, "", divisor, step, low)
 	}
 	if low == nil {
-		c.beyond(one, "-", divisor, step, mirrored(high))
+		fits = beyond(one, "-", divisor, step, mirrored(high)) && fits
+	}
+	if !fits {
+		return nil, s.wrong("multipleOf", "there are more than %d multiples between its bound and the next power of ten", maxMultiples)
 	}
 	if low == nil && high == nil {
 		one.Or(grammar.Literal("0"))
@@ -60,24 +65,31 @@ func mirrored(l *number.Limit) *number.Limit {
 }
 
 // beyond adds to one the multiples of this sign beyond a limit, which is nil for all but 0: those up
-// to the next power of ten one by one, and those with more digits by their remainders.
-func (c *Compiler) beyond(one *grammar.Symbol, sign string, divisor int, step *big.Rat, from *number.Limit) {
+// to the next power of ten one by one, and those with more digits by their remainders. It returns false
+// if the former are too many.
+func beyond(one *grammar.Symbol, sign string, divisor int, step *big.Rat, from *number.Limit) bool {
 	digits := 1
 	if from != nil {
+		if from.Value >= math.Pow10(number.MaxDigits-1) {
+			return false
+		}
 		top := 1.0
 		for digits = 1; top <= from.Value && digits < number.MaxDigits; digits++ {
 			top *= 10
 		}
-		if texts, ok := between(step, from, &number.Limit{Value: top, Open: true}); ok {
-			for i, text := range texts {
-				texts[i] = negated(text, sign)
-			}
-			if len(texts) > 0 {
-				one.Or(grammar.OneText(texts))
-			}
+		texts, ok := between(step, from, &number.Limit{Value: top, Open: true})
+		if !ok {
+			return false
+		}
+		for i, text := range texts {
+			texts[i] = negated(text, sign)
+		}
+		if len(texts) > 0 {
+			one.Or(grammar.OneText(texts))
 		}
 	}
 	one.Or(grammar.Sequence(grammar.Literal(sign), divisible(divisor, digits)))
+	return true
 }
 
 // negated returns the number with the sign turned if sign is "-".
@@ -122,7 +134,7 @@ func divisible(divisor, least int) *grammar.Symbol {
 // between returns the multiples of step between two limits as decimals. ok is false if there are too
 // many.
 func between(step *big.Rat, low, high *number.Limit) (texts []string, ok bool) {
-	from, to := new(big.Rat).SetFloat64(low.Value), new(big.Rat).SetFloat64(high.Value)
+	from, to := exact(low.Value), exact(high.Value)
 	n := new(big.Rat).Quo(from, step)
 	k := new(big.Int).Div(n.Num(), n.Denom()) // rounded down
 	places := 0

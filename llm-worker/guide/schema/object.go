@@ -200,6 +200,9 @@ func (c *Compiler) names(n node) (*grammar.Symbol, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.none {
+		return grammar.Choice(), nil
+	}
 	for _, k := range Keywords {
 		if _, is := s.is[k.Name]; is && k.implies != "string" && k.Name != "type" && k.Name != "enum" && k.Name != "const" {
 			return nil, s.wrong(k.Name, "this keyword is not supported in propertyNames")

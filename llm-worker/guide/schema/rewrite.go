@@ -103,7 +103,7 @@ func (s schema) without(name string, value json.RawMessage, asserted map[string]
 	case "maxProperties":
 		n, err := strconv.Atoi(string(value))
 		all, wrong := document.Members(orEmpty(s.is["properties"]))
-		return err == nil && wrong == nil && !combines && string(bytes.TrimSpace(s.is["additionalProperties"])) == "false" && n >= len(all)
+		return err == nil && wrong == nil && !combines && s.is["patternProperties"] == nil && string(bytes.TrimSpace(s.is["additionalProperties"])) == "false" && n >= len(all)
 	default:
 		return false
 	}
@@ -116,7 +116,9 @@ func (s schema) atLeast(value json.RawMessage) bool {
 	if raw, ok := s.is["required"]; ok && json.Unmarshal(raw, &required) != nil {
 		return true // which is refused later
 	}
-	s.is[nonEmpty] = json.RawMessage("true")
+	slices.Sort(required)
+	required = slices.Compact(required)
+	s.is[nonEmpty] = json.RawMessage("1")
 	if n <= len(required) {
 		delete(s.is, nonEmpty)
 	}

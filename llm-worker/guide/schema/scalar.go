@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 
@@ -34,11 +35,7 @@ func (c *Compiler) number(s schema, integer bool) (*grammar.Symbol, error) {
 	if err != nil {
 		return nil, err
 	}
-	low, err := tighter(s, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a > b })
-	if err != nil {
-		return nil, err
-	}
-	high, err := tighter(s, "maximum", "exclusiveMaximum", func(a, b float64) bool { return a < b })
+	low, high, err := limits(s)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +89,10 @@ func places(s schema, integer bool) (int, *big.Rat, error) {
 		}
 		return n, nil, nil
 	}
-	exact, ok := new(big.Rat).SetString(strconv.FormatFloat(step, 'f', -1, 64))
-	if !ok {
-		return 0, nil, s.wrong("multipleOf", "it must be a number above 0")
+	if step < math.Pow10(-number.MaxDigits) {
+		return 0, nil, s.wrong("multipleOf", "it has more than %d digits after the point", number.MaxDigits)
 	}
-	return 0, exact, nil
+	return 0, exact(step), nil
 }
 
 // tighter returns the tighter of the schema's closed and open limit, or nil if it has neither.

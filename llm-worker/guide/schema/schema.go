@@ -239,6 +239,10 @@ func (c *Compiler) texts(s schema, name string, list []json.RawMessage) ([]strin
 	if err := c.take(s.node, len(list)); err != nil {
 		return nil, err
 	}
+	valid, err := c.bounded(s)
+	if err != nil {
+		return nil, err
+	}
 	var texts []string
 	for _, raw := range list {
 		var v any
@@ -248,9 +252,7 @@ func (c *Compiler) texts(s schema, name string, list []json.RawMessage) ([]strin
 		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return document.Is(v, t) }) {
 			continue
 		}
-		if valid, err := s.bounds(v); err != nil {
-			return nil, err
-		} else if !valid {
+		if !valid(v) {
 			continue
 		}
 		text, err := document.Canonical(raw)

@@ -77,6 +77,9 @@ func (c *Compiler) few(n node) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.none {
+		return nil, s.wrong("not", "it stands beside uniqueItems, which is not supported")
+	}
 	var all []string
 	switch {
 	case s.is["$ref"] != nil && len(s.is) == 1:
