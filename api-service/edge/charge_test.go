@@ -163,7 +163,7 @@ func TestPromptIsChargedIfItsClientLeavesBeforeTheEngineAnswers(t *testing.T) {
 						}
 					}()
 					for range 1 + strings.Count(c.body, "read") {
-						<-chat.begun
+						polltest.Receive(t, "the beginning of a stream", chat.begun)
 					}
 					leave()
 					<-over

@@ -21,7 +21,7 @@ func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
 	c := converse(t, url, "start m say hi"+strings.Repeat(" wait 100ms say lost", 600))
 	c.Until("delta")
 	c.Deafen()
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
+	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 		t.Error(cause)
 	}
 	log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", "the client's machine has not answered for 300ms")
@@ -42,7 +42,7 @@ func TestConversationOverTLSThatIsNotRead(t *testing.T) {
 	operator := secureClient(t, roots, false, &atomic.Bool{})
 	awaitBlockedWrite(t, func() string { return send(t, operator, "GET", url+"/v1/streams/talk") })
 	send(t, operator, "DELETE", url+"/v1/streams/talk")
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.UserStop {
+	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.UserStop {
 		t.Error(cause)
 	}
 	polltest.Eventually(t, "the front resets the connection", c.WasReset)

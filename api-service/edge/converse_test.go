@@ -243,7 +243,7 @@ func TestClientThatLeavesAConversation(t *testing.T) {
 					c.Until("turn_end")
 				}
 				how.leave(c)
-				cause := streamerr.As(<-chat.causes)
+				cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes))
 				if cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 					t.Error(cause)
 				}
@@ -263,7 +263,7 @@ func TestClientThatDoesNotAnswerPingsHasGone(t *testing.T) {
 			var log logtest.Log
 			url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 20*time.Millisecond, 2*time.Second })
 			converse(t, url, script)
-			if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
+			if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 				t.Error(cause)
 			}
 			log.Await(t, "stream ended", "hop=api-service", "reason=client_gone", "not answered a ping for 2s")
@@ -284,7 +284,7 @@ func TestClientThatDoesNotReadAConversationIsTooSlow(t *testing.T) {
 	t.Parallel()
 	url, chat := start(t, func(c *edge.Config) { c.WriteTimeout = 200 * time.Millisecond })
 	converse(t, url, "start m flood x")
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.SlowReader || cause.Path.String() != "api-service" {
+	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.SlowReader || cause.Path.String() != "api-service" {
 		t.Error(cause)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -54,7 +55,7 @@ func TestConversationOverTLS(t *testing.T) {
 		c = converseTLS(t, url, how, "start m say one wait 1m", roots)
 		c.Until("delta")
 		leave(c)
-		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
+		if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 			t.Errorf("%s: %v", how, cause)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -104,7 +105,7 @@ func TestADialogueContinuesResponsesThatAreNotStored(t *testing.T) {
 	if !slices.Equal(types, want) || first.text() != "one" || first.Store || first.ID != "resp_mine" {
 		t.Fatalf("%v %+v", types, m)
 	}
-	<-chat.begun
+	polltest.Receive(t, "the beginning of a stream", chat.begun)
 	create(c, "start m say two end x", previous(first.ID))
 	second := wantText(t, c, "two")
 	if second.ID == first.ID || second.Previous != first.ID {
@@ -245,7 +246,7 @@ func TestAClientThatClosesItsDialogueEndsTheResponse(t *testing.T) {
 			for receiveMessage(t, c).Type != "response.output_text.delta" {
 			}
 			leave(c)
-			if cause := <-chat.causes; streamerr.As(cause).Reason != streamerr.ClientGone {
+			if cause := polltest.Receive(t, "the cause of the stop", chat.causes); streamerr.As(cause).Reason != streamerr.ClientGone {
 				t.Error(cause)
 			}
 			log.Await(t, "stream ended", "hop=api-service", "stream="+strings.TrimPrefix(m.Response.ID, "resp_"), "reason=client_gone")

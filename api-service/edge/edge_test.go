@@ -28,6 +28,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
@@ -367,7 +368,7 @@ func TestClientThatLeavesStopsTheChatService(t *testing.T) {
 				answered <- resp
 			}()
 			if strings.HasPrefix(script, "start") && streamed == "true" {
-				<-chat.begun
+				polltest.Receive(t, "the beginning of a stream", chat.begun)
 				resp := <-answered
 				if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "assistant") {
 					t.Fatal(line, err)
@@ -375,11 +376,11 @@ func TestClientThatLeavesStopsTheChatService(t *testing.T) {
 				leave()
 				_ = resp.Body.Close()
 			} else {
-				<-chat.begun
+				polltest.Receive(t, "the beginning of a stream", chat.begun)
 				leave()
 				<-answered
 			}
-			cause := streamerr.As(<-chat.causes)
+			cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes))
 			if cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
 				t.Errorf("%s (stream %s): %v", name, streamed, cause)
 			}
@@ -399,7 +400,7 @@ func TestClientThatDoesNotReadIsTooSlow(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
 		t.Fatal(err)
 	}
-	cause := streamerr.As(<-chat.causes)
+	cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes))
 	if cause.Reason != streamerr.SlowReader || cause.Path.String() != "api-service" {
 		t.Error(cause)
 	}
@@ -427,7 +428,7 @@ func TestStreamWithALiveIDGetsAnother(t *testing.T) {
 		t.Error(first.Header, second.StatusCode, id, string(body))
 	}
 	leave()
-	<-chat.causes
+	polltest.Receive(t, "the cause of the stop", chat.causes)
 	_, _ = first.Body.Close(), second.Body.Close()
 }
 
@@ -459,7 +460,7 @@ func TestUserStopsAStreamByItsID(t *testing.T) {
 		if stopped.StatusCode != http.StatusAccepted || !strings.Contains(string(body), id) {
 			t.Errorf("%s: %d %s", name, stopped.StatusCode, body)
 		}
-		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.UserStop || cause.Path.String() != "client > api-service" {
+		if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.UserStop || cause.Path.String() != "client > api-service" {
 			t.Errorf("%s: %v", name, cause)
 		}
 		text, _ := io.ReadAll(resp.Body)
@@ -504,7 +505,7 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 		default: // the stream was over before chat-service got it
 			continue
 		}
-		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.Deadline || cause.Path.String() != "api-service" {
+		if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.Deadline || cause.Path.String() != "api-service" {
 			t.Errorf("%s: %v", name, cause)
 		}
 	}

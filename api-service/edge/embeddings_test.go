@@ -97,7 +97,7 @@ func TestEmbeddingsWithoutAClientAreStoppedWithTheCause(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
-		<-chat.begun
+		polltest.Receive(t, "the beginning of a stream", chat.begun)
 		leave()
 	}()
 	if _, _, err := embed(t, ctx, url, wait); err == nil {
@@ -110,10 +110,10 @@ func TestEmbeddingsWithoutAClientAreStoppedWithTheCause(t *testing.T) {
 		t.Error(resp, body, err)
 	}
 	heard(streamerr.Deadline, "api-service")
-	<-chat.begun
+	polltest.Receive(t, "the beginning of a stream", chat.begun)
 
 	go func() {
-		<-chat.begun
+		polltest.Receive(t, "the beginning of a stream", chat.begun)
 		req, _ := http.NewRequest(http.MethodDelete, url+"/v1/streams/embed-1", http.NoBody)
 		if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != http.StatusAccepted {
 			t.Error(resp, err)

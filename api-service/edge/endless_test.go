@@ -128,7 +128,7 @@ func TestClientsThatSendAheadAreCutOff(t *testing.T) {
 		if sent >= ahead {
 			t.Errorf("%s: the server took %d bytes", name, sent)
 		}
-		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || !strings.Contains(cause.Message, "before its answer had ended") {
+		if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone || !strings.Contains(cause.Message, "before its answer had ended") {
 			t.Errorf("%s: the stream ends with %v", name, cause)
 		}
 	}
@@ -164,7 +164,7 @@ func TestLongBodiesOfOneCallerShareABound(t *testing.T) {
 			}
 		}()
 	}
-	if refused := <-answers; refused.StatusCode != http.StatusTooManyRequests || refused.Header.Get("Retry-After") == "" {
+	if refused := polltest.Receive(t, "an answer", answers); refused.StatusCode != http.StatusTooManyRequests || refused.Header.Get("Retry-After") == "" {
 		t.Error(refused.StatusCode, refused.Header)
 	}
 	for _, conn := range conns {

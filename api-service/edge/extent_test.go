@@ -78,7 +78,7 @@ func TestLeavingTellsHowMuchOfTheAnswerTheClientHas(t *testing.T) {
 			path, body := test.route(test.script)
 			leave := readUntil(t, url, path, "s", body, test.until, 1)
 			leave()
-			if cause := <-chat.causes; streamerr.As(cause).Reason != streamerr.ClientGone {
+			if cause := polltest.Receive(t, "the cause of the stop", chat.causes); streamerr.As(cause).Reason != streamerr.ClientGone {
 				t.Error(cause)
 			}
 			extent, _, _ := strings.Cut(want, " ")
@@ -114,7 +114,7 @@ func TestClientThatLeavesWithTheWholeAnswerHasCompleted(t *testing.T) {
 		t.Errorf("%+v, want completed", got)
 	}
 	if len(chat.causes) > 0 {
-		t.Error("the stream was stopped:", <-chat.causes)
+		t.Error("the stream was stopped:", polltest.Receive(t, "the cause of the stop", chat.causes))
 	}
 }
 

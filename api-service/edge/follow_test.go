@@ -311,7 +311,7 @@ func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 		t.Error(e)
 	}
 	_ = first.Body.Close()
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.UserStop {
+	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.UserStop {
 		t.Error(cause)
 	}
 	all, text := events(t, ask(t, http.MethodGet, url+m.Events, ""))
@@ -386,7 +386,7 @@ func TestPlainStreamsHaveLeavePolicies(t *testing.T) {
 	}
 
 	header = leaveInMidStream(t, url, "start m say one wait 1m", "linger:50ms")
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
+	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
 		t.Error("linger:", cause)
 	}
 	if s := ended(t, url, header.Get("X-Request-Id")); s.Reason != "client_gone" {
@@ -394,7 +394,7 @@ func TestPlainStreamsHaveLeavePolicies(t *testing.T) {
 	}
 
 	leaveInMidStream(t, url, "start m say one wait 1m", "cancel")
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Message != "the client closed its connection" {
+	if cause := streamerr.As(polltest.Receive(t, "the cause of the stop", chat.causes)); cause.Reason != streamerr.ClientGone || cause.Message != "the client closed its connection" {
 		t.Error("cancel:", cause)
 	}
 }
@@ -544,7 +544,7 @@ func TestReaderThatDoesNotReadIsCutWithoutTheStream(t *testing.T) {
 	if resp := ask(t, http.MethodDelete, url+"/v1/streams/"+m.ID, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusAccepted {
 		t.Error(resp.StatusCode)
 	}
-	<-chat.causes
+	polltest.Receive(t, "the cause of the stop", chat.causes)
 }
 
 // TestItemsInFlightAtAStopCompleteTheStream stops a stream after its whole answer has been sent. If the

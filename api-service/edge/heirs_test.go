@@ -121,7 +121,7 @@ func TestRetryGetsTheRefusalOfAStreamThatWasNotAdmitted(t *testing.T) {
 		status, body := try(first)
 		refused <- strconv.Itoa(status) + body
 	}()
-	<-chat.begun
+	polltest.Receive(t, "the beginning of a stream", chat.begun)
 	var receipts []keptStream
 	for _, base := range []string{first, second} {
 		status, body := try(base)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/logtest"
+	"github.com/whence-dev/whence/internal/polltest"
 	"github.com/whence-dev/whence/internal/wstest"
 )
 
@@ -96,7 +97,7 @@ func TestReadersOverWebSocketsLeave(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		if ends {
-			<-chat.causes
+			polltest.Receive(t, "the cause of the stop", chat.causes)
 			continue
 		}
 		if _, text := eventsOf(t, readOver(t, base, m, "").End()); text != "onetwo" {

@@ -71,7 +71,7 @@ func TestReadTimeoutBoundsOnlyRequests(t *testing.T) {
 	for _, during := range []func(){wait, func() {}} { // the second answer is short
 		body := asking("start m hold x say hi end x")
 		sendText(t, conn, fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
-		<-chat.begun
+		polltest.Receive(t, "the beginning of a stream", chat.begun)
 		during()
 		chat.release <- struct{}{}
 		resp := receive(t, in)

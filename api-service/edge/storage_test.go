@@ -158,7 +158,7 @@ func TestADeletedResponseIsGone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if err := <-chat.causes; !errors.Is(err, streamerr.UserStop) {
+	if err := polltest.Receive(t, "the cause of the stop", chat.causes); !errors.Is(err, streamerr.UserStop) {
 		t.Errorf("the deleted stream ended with %v", err)
 	}
 }
