@@ -177,8 +177,10 @@ func TestReloadDropsNoStream(t *testing.T) {
 	w.works(t)
 	polltest.Eventually(t, "the removed worker is no longer listed", func() bool { return len(w.workersNow(t)) == 2 })
 	s := w.processes[chatService].scrape(t)
-	if !strings.Contains(s.Text, `whence_config_reloads_total{hop="chat-service",result="refused"} 1`) || !strings.Contains(s.Text, `result="taken"} 3`) {
-		t.Error(s.Text)
+	const reloads = "whence_config_reloads_total"
+	refusals, taken := s.Sum(reloads, "result=refused"), s.Sum(reloads, "result=taken")
+	if refusals != 1 || taken != 3 && taken != 4 { // the last file may have been seen before the signal
+		t.Errorf("%v files were refused, %v taken", refusals, taken)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
 )
 
 // grpcLimitTime bounds the refused calls of these tests.
@@ -46,13 +47,13 @@ func TestHeadersOfCallsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMessagesAreBoundedAfterDecompression sends messages of 16 MiB that gzip makes small to both
-// gRPC ports.
+// TestMessagesAreBoundedAfterDecompression sends messages over the bound that gzip makes small to
+// both gRPC ports.
 func TestMessagesAreBoundedAfterDecompression(t *testing.T) {
 	t.Parallel()
-	patient := []string{"--first-message-timeout", grpcLimitTime.String()} // 16 MiB take seconds on a busy machine
+	patient := []string{"--first-message-timeout", grpcLimitTime.String()} // a long message takes seconds on a busy machine
 	w := run(t, separate, flags{chat: patient, worker: patient})
-	stop := &streamv1.StopStreamRequest{StreamId: strings.Repeat("a", 16<<20)}
+	stop := &streamv1.StopStreamRequest{StreamId: strings.Repeat("a", rpc.MaxRequest)}
 	ctx, cancel := context.WithTimeout(t.Context(), grpcLimitTime)
 	defer cancel()
 	_, err := chatv1.NewChatClient(dialGRPC(t, w.chat)).Stop(ctx, &chatv1.StopRequest{Stream: stop}, grpc.UseCompressor(gzip.Name))

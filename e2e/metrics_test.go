@@ -27,7 +27,7 @@ func (l *live) count(into *tally, mu *sync.Mutex) error {
 			break // the body has ended; l.ending says how
 		}
 		for _, choice := range c.Choices {
-			if choice.Delta.Content != nil && choice.Delta.Role == nil {
+			if choice.Delta.Content != nil && *choice.Delta.Content != "" {
 				chunks++
 			}
 		}
@@ -142,7 +142,7 @@ func (w *whence) completeStreams(t *testing.T) tally {
 		everyHop("whence_requests_refused_total", 0),
 		everyHop("whence_stop_duration_seconds_count", 0),
 		{
-			{"whence_messages_total", []string{"hop=api-service", "direction=send"}, total.chunks + 2*total.streams}, // including role and finish
+			{"whence_messages_total", []string{"hop=api-service", "direction=send"}, total.chunks + 2*total.streams}, // including Started and End
 			{"whence_queue_duration_seconds_count", []string{"hop=llm-worker/0"}, total.streams},
 			{"whence_workers_healthy", []string{"hop=chat-service"}, 1},
 			{"whence_workers_known", []string{"hop=chat-service"}, 1},
