@@ -4,6 +4,7 @@ package call
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/image"
@@ -99,6 +100,32 @@ type Embeddings struct {
 	Param func(inner string) string
 	// Answer returns the body of the answer.
 	Answer func(resp *chatv1.EmbeddingsResponse) []byte
+}
+
+// maxInputs is the maximum number of texts of a request for vectors. It equals the chat-service's
+// limit.
+const maxInputs = 2048
+
+// CheckInputs refuses too many texts of a request for vectors.
+func CheckInputs(param string, n int) error {
+	if n > maxInputs {
+		return streamerr.InvalidParam(param, "%s has %d texts; at most %d are allowed", param, n, maxInputs)
+	}
+	return nil
+}
+
+// InputParam converts a field name of EmbeddingsRequest to its name in a body that has its texts in
+// field: a list of them, or a single one.
+func InputParam(inner, field string, list bool) string {
+	rest, ok := strings.CutPrefix(inner, "inputs")
+	switch {
+	case !ok:
+		return inner
+	case list:
+		return field + rest
+	default:
+		return field
+	}
 }
 
 // A Writer appends the data lines of one item to lines. It is called with all items of a stream, in

@@ -3,7 +3,6 @@ package ollama
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
@@ -11,9 +10,6 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// maxInputs is the chat-service's limit.
-const maxInputs = 2048
 
 // An embed is a body of POST /api/embed or of the older /api/embeddings.
 type embed struct {
@@ -37,8 +33,8 @@ var sharedOfEmbed = strict.Table[*embed]{Honoured: map[string]embedSetter{
 var embedFields = sharedOfEmbed.And(strict.Table[*embed]{Honoured: map[string]embedSetter{
 	"input": func(e *embed, param string, raw json.RawMessage) error {
 		texts, err := strict.Strings(param, raw)
-		if err == nil && len(texts) > maxInputs {
-			err = streamerr.InvalidParam(param, "%s has %d texts; at most %d are allowed", param, len(texts), maxInputs)
+		if err == nil {
+			err = call.CheckInputs(param, len(texts))
 		}
 		e.list = raw[0] == '['
 		e.add(texts...)
@@ -113,17 +109,7 @@ func parseEmbed(text []byte, field string, table *strict.Table[*embed], in *stri
 }
 
 // param converts a field name of the IDL to its name in the body.
-func (e *embed) param(inner string) string {
-	rest, ok := strings.CutPrefix(inner, "inputs")
-	switch {
-	case !ok:
-		return inner
-	case e.list:
-		return e.field + rest
-	default:
-		return e.field
-	}
-}
+func (e *embed) param(inner string) string { return call.InputParam(inner, e.field, e.list) }
 
 // answer returns the body of the answer of /api/embed.
 func (e *embed) answer(resp *chatv1.EmbeddingsResponse) []byte {

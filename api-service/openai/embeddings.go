@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
@@ -23,9 +22,6 @@ type Embeddings struct {
 	in      *strict.Reading
 }
 
-// maxInputs is the chat-service's limit.
-const maxInputs = 2048
-
 // embeddingFields are the fields of a body.
 var embeddingFields = strict.Table[*Embeddings]{Honoured: map[string]strict.Setter[*Embeddings]{
 	"model": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
@@ -33,12 +29,7 @@ var embeddingFields = strict.Table[*Embeddings]{Honoured: map[string]strict.Sett
 		return err
 	},
 	"input": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
-		e.Request.Inputs, e.list, err = prompts(param, raw, func(n int) error {
-			if n > maxInputs {
-				return streamerr.InvalidParam(param, "%s has %d texts; at most %d are allowed", param, n, maxInputs)
-			}
-			return nil
-		})
+		e.Request.Inputs, e.list, err = prompts(param, raw, func(n int) error { return call.CheckInputs(param, n) })
 		return err
 	},
 	"encoding_format": func(e *Embeddings, param string, raw json.RawMessage) error {
@@ -93,17 +84,7 @@ func ParseEmbeddings(body []byte, in *strict.Reading) (*Embeddings, error) {
 
 // Param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
 // body.
-func (e *Embeddings) Param(inner string) string {
-	rest, ok := strings.CutPrefix(inner, "inputs")
-	switch {
-	case !ok:
-		return inner
-	case !e.list:
-		return "input"
-	default:
-		return "input" + rest
-	}
-}
+func (e *Embeddings) Param(inner string) string { return call.InputParam(inner, "input", e.list) }
 
 // Call returns the edge's view of the request.
 func (e *Embeddings) Call() *call.Embeddings {
