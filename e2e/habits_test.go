@@ -21,8 +21,8 @@ import (
 type habit struct {
 	file            string
 	Client, Version string
-	// Recorded says that a proxy has recorded the turns without faults, of which the others are made. Other
-	// files follow the client's code and documents.
+	// Recorded is true if a proxy recorded the turns without faults; those with faults are made from
+	// them. The other files are written from the client's code and documents.
 	Recorded bool
 	Headers  map[string]string // of all requests
 	Requests []habitRequest

@@ -45,7 +45,7 @@ const (
 	generateBody = `{"model":"m","prompt":"x"}`
 )
 
-// at is the beginning of a line of chats that comes so many seconds after the request.
+// at returns the beginning of a chat's line that is sent second seconds after the request.
 func at(second string) string {
 	return `{"model":"m:latest","created_at":"2000-01-01T00:00:0` + second + `Z","message":{"role":"assistant","content":`
 }

@@ -24,7 +24,7 @@ func Version(release string) []byte {
 	}{version, release})
 }
 
-// details describe the files of a model, of which nothing is known here.
+// details describe the files of a model. Whence does not know them, so that most fields are empty.
 type details struct {
 	Parent       string   `json:"parent_model"`
 	Format       string   `json:"format"`

@@ -187,8 +187,8 @@ func (r *body) setFormat(param string, raw json.RawMessage) error {
 	return nil
 }
 
-// schema parses a schema. Strict and lax schemas are both enforced, and their names tell nobody here
-// anything.
+// schema parses a schema. Strict and lax schemas are both enforced, and their names are not
+// used.
 func schema(param string, members map[string]json.RawMessage) (string, error) {
 	if raw, ok := members["name"]; ok {
 		if _, err := strict.String(param+".name", raw); err != nil {

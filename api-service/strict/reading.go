@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Reading is the reading of one body. It leaves out the fields that nobody here can honour, and
+// A Reading is the state of parsing one body. It leaves out the fields that Whence cannot honour and
 // collects their names, so that the client is told. With Strict it refuses such fields instead. A
 // nil Reading leaves fields out and forgets their names.
 type Reading struct {

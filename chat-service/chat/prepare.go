@@ -109,8 +109,8 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 	return p, p.fit()
 }
 
-// Shown returns a conversation with notes in the place of images that neither the template nor any
-// engine of the model takes; images of users stay, and are refused.
+// Shown returns a conversation in which notes replace the images that neither the template nor any
+// engine of the model takes. Users' images stay, and are refused later.
 func (m *Model) Shown(messages []*chatv1.Message) []*chatv1.Message {
 	if m.PlacesImages && (m.TakesImages == nil || m.TakesImages()) {
 		return messages

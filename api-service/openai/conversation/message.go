@@ -1,7 +1,7 @@
 // Package conversation parses conversations in OpenAI's JSON: messages, tools, and the tool choice.
 //
 // Fields are read as in package openai, whose requests contain conversations. One odd message does
-// not end a conversation: what has a meaning is converted, and a note stands for what has none here.
+// not end a conversation: what can be converted is, and a note takes the place of the rest.
 package conversation
 
 import (

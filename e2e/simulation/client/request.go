@@ -116,7 +116,7 @@ func (r *Request) text() []byte {
 	return []byte(b.String())
 }
 
-// note adds to the answer what is known about the connection.
+// note records the state of the connection in the answer.
 func (v *Visit) note(asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
