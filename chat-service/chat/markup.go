@@ -21,8 +21,9 @@ type Markup struct {
 	// Counts means that the tags are tokens, so that the tokens between them can be counted.
 	Counts bool
 
-	special []uint32 // tokens that decoding would omit but a parser needs
-	hidden  []string // the texts of special
+	unread  *toolcall.Format // the format of the model's calls, if it has no parser
+	special []uint32         // tokens that decoding would omit but a parser needs
+	hidden  []string         // the texts of special
 }
 
 // markupOf detects the markup of a model from its chat template.
@@ -35,6 +36,8 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 	switch {
 	case format == nil && t.ShowsTools() && strings.Contains(t.Source(), "<|im_start|>"):
 		format = toolcall.Hermes // package prompt describes tools to such a model in this format
+	case format != nil && format.Lacks != "":
+		w.unread, format = format, nil
 	case format != nil && !t.ShowsTools() && !format.Thinks:
 		format = nil // the prompt would not describe the tools
 	}
@@ -88,6 +91,9 @@ func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice requires a tool call, but the request has no tools")
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
+	case m.Markup.Calls == nil && m.Markup.unread != nil:
+		return nil, streamerr.InvalidParam("tools", "%s writes tool calls in the format %s, which has no parser here: %s; set another format with --tool-format of chat-service if the model also writes that",
+			m.Name, m.Markup.unread.Name, m.Markup.unread.Lacks).WithCode(streamerr.CodeUnsupportedField)
 	case m.Markup.Calls == nil:
 		return nil, streamerr.InvalidParam("tools", "the tool call format of %s is unknown; set it with --tool-format of chat-service", m.Name).WithCode(streamerr.CodeUnsupportedField)
 	}

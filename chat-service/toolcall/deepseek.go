@@ -1,6 +1,9 @@
 package toolcall
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const (
 	deepOpen  = "<｜tool▁calls▁begin｜>"
@@ -10,6 +13,15 @@ const (
 	deepSep   = "<｜tool▁sep｜>"
 	deepFence = "```"
 )
+
+// DeepSeek is the format of DeepSeek V3 and R1.
+var DeepSeek = &Format{
+	Name: "deepseek", Markers: []string{deepOpen, deepClose, deepBegin, deepEnd, deepSep}, begin: deepText, id: longID,
+	detect: regexp.MustCompile(deepOpen),
+	around: func(tool string) (string, string) {
+		return deepOpen + deepBegin + "function" + deepSep + tool + "\n```json\n", "\n```" + deepEnd + deepClose
+	},
+}
 
 func deepText(p *Parser) bool {
 	if p.until(deepOpen) < 0 {

@@ -1,6 +1,7 @@
 package toolcall
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/whence-dev/whence/chat-service/marker"
@@ -19,6 +20,16 @@ var (
 	// A body ends at any marker, including markers that are misplaced there.
 	harmonyEnds = []string{"<|end|>", "<|call|>", "<|return|>", harmonyStart, harmonyChannel}
 )
+
+// Harmony is the format of GPT-OSS: the whole answer consists of channels.
+var Harmony = &Format{
+	Name: "harmony", Markers: harmonyMarkers, Thinks: true, begin: harmonyBegin, id: longID,
+	Answer: harmonyChannel + "final" + harmonyMessage,
+	detect: regexp.MustCompile(`<\|channel\|>`),
+	around: func(tool string) (string, string) {
+		return " to=" + harmonyTools + tool + harmonyChannel + "commentary json" + harmonyMessage, "<|call|>"
+	},
+}
 
 // harmonyBegin expects a header at the beginning of the answer, after "<|start|>assistant" of the
 // prompt. An answer without a header is text.

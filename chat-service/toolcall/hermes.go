@@ -1,11 +1,23 @@
 package toolcall
 
+import "regexp"
+
 const (
 	hermesOpen  = "<tool_call>"
 	hermesClose = "</tool_call>"
 	xmlOpen     = "<function="
 	xmlClose    = "</function>"
 )
+
+// Hermes is the format of NousResearch's models and of Qwen: JSON in tags. Qwen3-Coder writes
+// XML in the same tags.
+var Hermes = &Format{
+	Name: "hermes", Markers: []string{hermesOpen, hermesClose}, begin: hermesText, id: longID,
+	detect: regexp.MustCompile(hermesOpen),
+	around: func(tool string) (string, string) {
+		return hermesOpen + "\n{\"name\": \"" + tool + "\", \"arguments\": ", "}\n" + hermesClose
+	},
+}
 
 func hermesText(p *Parser) bool {
 	if p.until(hermesOpen) < 0 {

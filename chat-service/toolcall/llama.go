@@ -1,8 +1,18 @@
 package toolcall
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const llamaTag = "<|python_tag|>"
+
+// Llama is the format of Llama 3: the answer is JSON.
+var Llama = &Format{
+	Name: "llama", Markers: []string{llamaTag}, begin: llamaBegin, id: longID,
+	detect: regexp.MustCompile(`^\s*\{"name": "[^"]*", "parameters": |(?s:ipython.*"parameters": |"parameters": .*ipython)`),
+	around: func(tool string) (string, string) { return `{"name": "` + tool + `", "parameters": `, "}" },
+}
 
 // llamaBegin is the beginning of the answer, the only place where plain JSON is a call.
 func llamaBegin(p *Parser) bool {

@@ -1,12 +1,24 @@
 package toolcall
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 const (
 	mistralOpen = "[TOOL_CALLS]"
 	mistralArgs = "[ARGS]"
 	mistralID   = "[CALL_ID]"
 )
+
+// Mistral is the format of Mistral's models: a list, or names with arguments, after a marker.
+var Mistral = &Format{
+	Name: "mistral", Markers: []string{mistralOpen, mistralArgs, mistralID}, begin: mistralText, id: shortID,
+	detect: regexp.MustCompile(`\[TOOL_CALLS\]`),
+	around: func(tool string) (string, string) {
+		return mistralOpen + "[{\"name\": \"" + tool + "\", \"arguments\": ", "}]"
+	},
+}
 
 func mistralText(p *Parser) bool {
 	if p.until(mistralOpen) < 0 {

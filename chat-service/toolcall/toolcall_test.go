@@ -284,7 +284,7 @@ func TestFormatsAreDetectedAndNamed(t *testing.T) {
 	if f, err := Named("mistral"); f != Mistral || err != nil || len(f.NewID()) != 9 {
 		t.Error(f, err)
 	}
-	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, hermes, mistral, deepseek, llama") {
+	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, mistral, deepseek, hermes, llama") {
 		t.Error(err)
 	}
 }
