@@ -59,9 +59,16 @@ func parts(m *chatv1.Message) iter.Seq2[string, *chatv1.PlacedImage] {
 	}
 }
 
-// contentParts returns the content of a message with images in the form that templates expect.
-func contentParts(m *chatv1.Message) jinja.Value {
+// contentParts returns the content of a message with images, or with reasoning as a part of the
+// content, in the form that templates expect.
+func contentParts(m *chatv1.Message, reasoning string) jinja.Value {
 	items := []jinja.Value{}
+	if reasoning != "" {
+		part := jinja.NewDict()
+		part.AsDict().Set("type", jinja.NewString("thinking"))
+		part.AsDict().Set("thinking", jinja.NewString(reasoning))
+		items = append(items, part)
+	}
 	for text, image := range parts(m) {
 		part := jinja.NewDict()
 		if image != nil {

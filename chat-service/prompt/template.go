@@ -94,7 +94,7 @@ func (t *Template) render(ctx context.Context, in Input) (text string, taken Inp
 	if !t.knowsImages && len(Images(in.Messages)) > 0 {
 		return "", in, streamerr.InvalidParam("messages", "the conversation has an image, and the chat template of the model has no place for images").WithCode(streamerr.CodeUnsupportedValue)
 	}
-	tools, err := readTools(in.Tools, hfjinja.MaxOutput)
+	tools, err := readTools(in.Tools)
 	if err != nil {
 		return "", in, err
 	}
@@ -152,7 +152,7 @@ func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
 		return "", err
 	}
-	tools, err := readTools(in.Tools, hfjinja.MaxOutput)
+	tools, err := readTools(in.Tools)
 	if err != nil {
 		return "", err
 	}
@@ -261,7 +261,7 @@ func (t *Template) refusedTurn(ctx context.Context, words string, in Input, tool
 }
 
 // values returns a conversation as template values: mappings with role, content, and the other
-// fields. The content of a turn with calls but no text is none, as in what clients send back.
+// fields.
 func values(messages []*chatv1.Message, form Form) jinja.Value {
 	items := make([]jinja.Value, len(messages))
 	for i, m := range messages {
@@ -269,18 +269,20 @@ func values(messages []*chatv1.Message, form Form) jinja.Value {
 		set := items[i].AsDict().Set
 		set("role", jinja.NewString(m.GetRole()))
 		switch {
-		case m.GetContent() == "" && len(m.GetToolCalls()) > 0 && !form.EmptyContent:
+		case m.GetReasoning() != "" && form.Reasoning == reasoningPart:
+			set("content", contentParts(m, m.GetReasoning()))
+		case m.GetContent() == "" && len(m.GetToolCalls()) > 0 && form.NoContent:
 			set("content", jinja.None())
 		case len(m.GetImages()) > 0:
-			set("content", contentParts(m))
+			set("content", contentParts(m, ""))
 		default:
 			set("content", jinja.NewString(m.GetContent()))
 		}
 		if m.GetName() != "" {
 			set("name", jinja.NewString(m.GetName()))
 		}
-		if m.GetReasoning() != "" {
-			set("reasoning_content", jinja.NewString(m.GetReasoning()))
+		if m.GetReasoning() != "" && form.Reasoning != reasoningPart {
+			set(cmp.Or(form.Reasoning, defaultReasoningField), jinja.NewString(m.GetReasoning()))
 		}
 		if m.GetToolCallId() != "" {
 			set("tool_call_id", jinja.NewString(m.GetToolCallId()))

@@ -19,8 +19,8 @@ const maxTools = 250
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 
 // readTools converts tools to the form in which transformers passes them to templates, which is
-// OpenAI's. It refuses invalid tools, and more than limit bytes.
-func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
+// OpenAI's. It refuses invalid tools, and more than hfjinja.MaxOutput bytes.
+func readTools(tools []*chatv1.Tool) (jinja.Value, error) {
 	if len(tools) > maxTools {
 		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; at most %d are allowed", len(tools), maxTools)
 	}
@@ -38,8 +38,8 @@ func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 		if err := checkText(at+".description", tool.GetDescription()); err != nil {
 			return jinja.None(), err
 		}
-		if size += len(tool.GetDescription()) + len(tool.GetParameters()); size > limit {
-			return jinja.None(), streamerr.InvalidParam("tools", "the descriptions and parameters of all tools must not have more than %d bytes together", limit)
+		if size += len(tool.GetDescription()) + len(tool.GetParameters()); size > hfjinja.MaxOutput {
+			return jinja.None(), streamerr.InvalidParam("tools", "the descriptions and parameters of all tools must not have more than %d bytes together", hfjinja.MaxOutput)
 		}
 		function := jinja.NewDict()
 		function.AsDict().Set("name", jinja.NewString(name))

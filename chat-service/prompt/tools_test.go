@@ -53,7 +53,7 @@ func TestTemplateSeesToolsInTheirOrder(t *testing.T) {
 func TestCallsHaveTheFormOfTransformers(t *testing.T) {
 	const source = "{% for m in messages %}{{ m.role }} {{ m.content is none }} {{ m.reasoning_content }} {{ m.tool_call_id }} " +
 		"{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}|{% endfor %}"
-	want := "user False   |assistant True Let me see.  " +
+	want := "user False   |assistant False Let me see.  " +
 		`{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": {"z": "Oslo", "a": 1}}}` +
 		"|tool False  call_1 |"
 	if got := render(t, source, Input{Messages: asked()}); got != want {

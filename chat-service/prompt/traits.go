@@ -26,6 +26,7 @@ type Traits struct {
 	Efforts           []string // the values of reasoning_effort that it takes, the weakest first; nil if it takes any
 	Switches          []string // the variables that turn thinking off
 	ImageRoles        []string // the roles whose turns may have images
+	Written           Written  // how it writes parts of a conversation
 }
 
 // Describe returns the traits for callers.
@@ -39,11 +40,13 @@ func (t *Traits) Describe() *chatv1.ChatTemplate {
 // A Form is the form of an assistant's turn with calls for a template.
 type Form struct {
 	TextArguments bool // the arguments are text, because the template concatenates them
-	EmptyContent  bool // a content without text is "" and not none, because the template searches it
+	NoContent     bool // a content without text is none and not "", because the template writes the calls only then
+	// Reasoning is the field of the reasoning, or "content" for a part of the content.
+	Reasoning string
 }
 
-// forms are all forms; most templates take the first.
-var forms = []Form{{}, {TextArguments: true}, {EmptyContent: true}, {TextArguments: true, EmptyContent: true}}
+// forms are the forms of calls; most templates take the first.
+var forms = []Form{{}, {TextArguments: true}, {NoContent: true}, {TextArguments: true, NoContent: true}}
 
 // The texts of probes. A template that shows a turn writes its text unchanged.
 const (
@@ -76,6 +79,7 @@ func (t *Template) probe() {
 		found.Developer = t.places(ctx, roleDeveloper)
 	}
 	t.probeCalls(ctx, &found)
+	found.Written, found.Form.Reasoning = t.writtenBy(ctx, found.Form)
 	t.traits.Form = found.Form // for the next probes
 	found.Results = t.shows(ctx, turns(roleUser, probeA, roleAssistant, probeB, roleTool, probeC, roleUser, probeD))
 	found.ImageRoles = t.imageRoles(ctx)
@@ -145,7 +149,7 @@ func conversationWithCall(id string) []*chatv1.Message {
 // probeCalls finds whether the template writes calls and their results, and in which form it takes
 // their arguments and ids.
 func (t *Template) probeCalls(ctx context.Context, found *Traits) {
-	offered, _ := readTools([]*chatv1.Tool{{Name: probeB, Description: probeA, Parameters: `{"type":"object","properties":{}}`}}, hfjinja.MaxOutput) // is valid
+	offered, _ := readTools([]*chatv1.Tool{{Name: probeB, Description: probeA, Parameters: `{"type":"object","properties":{}}`}}) // is valid
 	writes := func(id string, tools jinja.Value, form Form) bool {
 		text, err := t.execute(ctx, Input{Messages: conversationWithCall(id)}, tools, form)
 		return err == nil && strings.Contains(text, probeC) && strings.Contains(text, probeD) // probeB is in the tools

@@ -1,0 +1,44 @@
+package prompt
+
+import "testing"
+
+func TestTemplateShowsHowItsModelAnswers(t *testing.T) {
+	const (
+		user  = "{% for m in messages %}{% if m.role == 'user' %}[u]{{ m.content }}{% elif m.role == 'tool' %}[t]{{ m.content }}{% else %}[a]"
+		calls = "{{ m.content }}{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}{{ c.function.arguments | tojson }}</call>{% endfor %}[e]"
+		end   = "{% endif %}{% endfor %}"
+	)
+	const (
+		weather = `<call>get_weather{"city": "Paris", "days": 2, "deep": true}</call>`
+		search  = `<call>search{"query": "Xqgamma"}</call>`
+	)
+	for _, c := range []struct {
+		source string
+		field  string
+		want   Written
+	}{
+		{user + calls + end, "", Written{Call: weather + "[e]", Calls: weather + search + "[e]"}},
+		{"{% if tools %}<tools>{% for t in tools %}{{ t.function.name }} {% endfor %}</tools>{% endif %}" + user + calls + end, "", Written{
+			Call: weather + "[e]", Calls: weather + search + "[e]", Tools: "<tools>get_weather search </tools>",
+		}},
+		{user + "<think>{{ m.reasoning_content or '' }}</think>" + calls + end, "reasoning_content", Written{
+			Call: weather + "[e]", Calls: weather + search + "[e]", Reasoning: "[a]<think>Xqzeta</think>Xqbeta[e]",
+		}},
+		{user + "{% if m.thinking and m.tool_calls %}<analysis>{{ m.thinking }}{% endif %}" + calls + end, "thinking", Written{
+			Call: weather + "[e]", Calls: weather + search + "[e]", Reasoning: "<analysis>Xqzeta" + weather + "[e][t]",
+		}},
+		{user + "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ '[' + p.type + ']' + p[p.type] }}{% endfor %}{% endif %}" + end, "content", Written{
+			Reasoning: "[thinking]Xqzeta[text]Xqbeta",
+		}},
+		{user + "{{ m.content }}" + end, "", Written{}},
+		{user + "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}" + calls + end, "", Written{Call: weather + "[e]"}},
+	} {
+		template, err := New(c.source, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := template.Traits(); got.Written != c.want || got.Form.Reasoning != c.field {
+			t.Errorf("%s:\n got %q, %q\nwant %q, %q", c.source, got.Written, got.Form.Reasoning, c.want, c.field)
+		}
+	}
+}
