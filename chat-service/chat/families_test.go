@@ -1,0 +1,371 @@
+package chat
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/postprocess"
+	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/chat-service/reasoning"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/answer"
+	"github.com/whence-dev/whence/internal/doctable"
+	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var rewriteTable = flag.Bool("rewrite", false, "write the table of families into docs/explanation/fidelity.md instead of comparing it")
+
+// families is the directory of the chat templates, conversations and transcripts; scripts/families
+// compares it with Jinja2.
+const families = "../prompt/testdata/families"
+
+// A family is a kind of models with one chat template.
+type family struct {
+	Name, Model, Licence string
+	Tokens               map[string]string
+	// Differs gives the reason of a prompt that differs from Jinja2's, by conversation.
+	Differs map[string]string
+	// Refuses means that a request with tools is refused, because the format of calls is unknown.
+	Refuses bool
+	// Transcript is an answer in the form of the model, which follows the prompt of a request with
+	// tools. Special lists the special tokens in it.
+	Special    []string
+	Transcript string
+	Reasoning  string
+	Text       string
+	Calls      []familyCall
+	// Notes are for the table.
+	Notes string
+	// Pending gives the reasons of what is not right yet, by conversation, or "transcript".
+	Pending map[string]string
+}
+
+type familyCall struct {
+	Name      string
+	Arguments json.RawMessage
+}
+
+// A familyGolden is Jinja2's prompt for a conversation. SHA256 is "" if Jinja2 refuses the
+// conversation. Form names the changes of the conversation that the template needs, and Lacks the
+// parts that the template does not write in any form.
+type familyGolden struct {
+	Family, Conversation, SHA256 string
+	Form, Lacks                  []string
+}
+
+// A familyConversation has the form of OpenAI's API.
+type familyConversation struct {
+	Name                string
+	Tools               bool
+	AddGenerationPrompt bool `json:"add_generation_prompt"`
+	Messages            []struct {
+		Role, Content, ReasoningContent string
+		Reasoning                       string `json:"reasoning_content"`
+		ID                              string `json:"tool_call_id"`
+		Calls                           []struct {
+			ID       string
+			Function familyCall
+		} `json:"tool_calls"`
+	}
+}
+
+func (c *familyConversation) messages() (all []*chatv1.Message) {
+	for _, m := range c.Messages {
+		message := &chatv1.Message{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, ToolCallId: m.ID}
+		for _, call := range m.Calls {
+			message.ToolCalls = append(message.ToolCalls, &chatv1.ToolCall{Id: call.ID, Name: call.Function.Name, Arguments: compact(call.Function.Arguments)})
+		}
+		all = append(all, message)
+	}
+	return all
+}
+
+func compact(object json.RawMessage) string {
+	var b strings.Builder
+	inString := false
+	for i, r := range string(object) {
+		switch {
+		case r == '"' && object[max(i-1, 0)] != '\\':
+			inString = !inString
+		case !inString && strings.ContainsRune(" \n", r):
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func readFamilyFile(t *testing.T, name string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(families, name))
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// model returns whence-tiny with the chat template and the special tokens of a family.
+func (f *family) model(t *testing.T) *Model {
+	t.Helper()
+	template, err := os.ReadFile(filepath.Join(families, f.Name+".jinja"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := json.Marshal(f.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocabulary, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := ""
+	for i, token := range f.Special {
+		added += fmt.Sprintf(`,{"id":%d,"content":%q,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}`, 1536+i, token)
+	}
+	vocabulary = []byte(strings.Replace(string(vocabulary), `],"normalizer"`, added+`],"normalizer"`, 1))
+	m, err := Load(fstest.MapFS{
+		"chat_template.jinja": {Data: template}, "tokenizer_config.json": {Data: config},
+		"tokenizer.json": {Data: vocabulary}, "config.json": {Data: []byte(`{"max_position_embeddings": 1000000}`)},
+	}, f.Name, "")
+	if err != nil {
+		t.Fatalf("%s: %v", f.Name, err)
+	}
+	return m
+}
+
+// A familyRow is a row of the table.
+type familyRow struct {
+	*family
+	model                                     *Model
+	equal, adapted, completed, argued, failed int // prompts
+}
+
+// TestFamilies plays the conversations of testdata/families with the chat template of each family,
+// and compares the prompts with Jinja2's: they are equal, or complete where the template cannot write
+// a part of the conversation. It then reads the answers of the transcripts, and keeps the table in the
+// documentation. scripts/families shows Jinja2's prompt of a difference.
+func TestFamilies(t *testing.T) {
+	var all []*family
+	readFamilyFile(t, "families.json", &all)
+	var asked struct {
+		Tools []struct {
+			Function struct {
+				Name, Description string
+				Parameters        json.RawMessage
+			}
+		}
+		Conversations []*familyConversation
+	}
+	readFamilyFile(t, "conversations.json", &asked)
+	var list []familyGolden
+	readFamilyFile(t, "goldens.json", &list)
+	goldens := map[[2]string]*familyGolden{}
+	for i, g := range list {
+		goldens[[2]string{g.Family, g.Conversation}] = &list[i]
+	}
+	var tools []*chatv1.Tool
+	for _, tool := range asked.Tools {
+		tools = append(tools, &chatv1.Tool{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: compact(tool.Function.Parameters)})
+	}
+	var rows []*familyRow
+	for _, f := range all {
+		t.Run(f.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(12 * time.Hour) // templates write the date, and midnight is another day elsewhere
+				row := &familyRow{family: f, model: f.model(t)}
+				rows = append(rows, row)
+				for _, c := range asked.Conversations {
+					req := &chatv1.ChatRequest{Messages: c.messages(), NoGenerationPrompt: !c.AddGenerationPrompt}
+					if c.Tools {
+						req.Tools = tools
+					}
+					row.compare(t, req, c.Name, goldens[[2]string{f.Name, c.Name}])
+				}
+				if f.Transcript != "" && f.Pending["transcript"] == "" {
+					row.play(t, &chatv1.ChatRequest{Messages: []*chatv1.Message{{Role: "user", Content: "Weather?"}}, Tools: tools})
+				}
+			})
+		})
+	}
+	if t.Failed() || slices.ContainsFunc(all, func(f *family) bool { return len(f.Pending) > 0 }) && !*rewriteTable {
+		return
+	}
+	doctable.Keep(t, "../../docs/explanation/fidelity.md", "<!-- families -->\n", "<!-- end of families -->", familyTable(rows), *rewriteTable, "scripts/families goldens")
+}
+
+// compare renders a conversation as chat-service does.
+func (r *familyRow) compare(t *testing.T, req *chatv1.ChatRequest, conversation string, want *familyGolden) {
+	t.Helper()
+	if want == nil {
+		t.Fatalf("%s: there is no golden; run scripts/families goldens", conversation)
+	}
+	got, err := r.model.Render(t.Context(), prompt.Input{Messages: r.model.Shown(req.GetMessages()), AddGenerationPrompt: !req.GetNoGenerationPrompt(), Tools: req.GetTools()})
+	if r.Pending[conversation] != "" {
+		return
+	}
+	sum := sha256.Sum256([]byte(got))
+	shown := func(part string) bool { return showsPart(got, part) }
+	lost := slices.DeleteFunc(slices.Clone(want.Lacks), shown)
+	switch {
+	case err != nil && want.SHA256 == "" && errors.Is(err, streamerr.Invalid):
+		r.failed++
+	case err != nil:
+		t.Errorf("%s: %v", conversation, err)
+	case strings.Contains(got, "None") && !slices.ContainsFunc(req.GetMessages(), callsWithNull):
+		t.Errorf("%s: the prompt says None:\n%s", conversation, got)
+	case hex.EncodeToString(sum[:8]) == want.SHA256 && len(want.Form) == 0:
+		r.equal++
+	case hex.EncodeToString(sum[:8]) == want.SHA256:
+		r.adapted++
+	case r.Differs[conversation] != "":
+		r.argued++
+	case (want.SHA256 == "" || len(want.Lacks) > 0) && len(lost) == 0:
+		r.completed++
+	default:
+		t.Errorf("%s: the prompt differs from Jinja2's (scripts/families show %s '%s'), form %v, lacks %q of %q:\n%s", conversation, r.Name, conversation, want.Form, lost, want.Lacks, got)
+	}
+}
+
+// callsWithNull reports whether a turn has arguments that are null, which some templates write as
+// Python does.
+func callsWithNull(m *chatv1.Message) bool {
+	return slices.ContainsFunc(m.GetToolCalls(), func(call *chatv1.ToolCall) bool { return strings.Contains(call.GetArguments(), "null") })
+}
+
+// showsPart reports whether a prompt contains a text, as it is or as a part of JSON.
+func showsPart(prompt, part string) bool {
+	spelled, _ := json.Marshal(part)
+	plain := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(spelled))
+	return strings.Contains(prompt, part) || strings.Contains(prompt, strings.Trim(plain, `"`))
+}
+
+// play reads the transcript of a family, whole and cut at each place between two characters.
+func (r *familyRow) play(t *testing.T, req *chatv1.ChatRequest) {
+	t.Helper()
+	p, err := r.model.prepareMessages(t.Context(), req)
+	if err != nil {
+		t.Errorf("transcript: %v", err)
+		return
+	}
+	ids := r.tokens()
+	whole := readPieces(p, ids)
+	want := familyAnswer{Reasoning: r.Reasoning, Text: r.Text, Calls: canonical(t, r.Calls)}
+	if whole.String() != want.String() {
+		t.Errorf("transcript %q:\n got %v\nwant %v", r.Transcript, whole, want)
+	}
+	for cut := 1; cut < len(ids); cut++ {
+		if got := readPieces(p, ids[:cut], ids[cut:]); got.String() != whole.String() {
+			t.Fatalf("transcript cut at %q:\n got %v\nwant %v", p.model.Tokenizer.Decode(ids[:cut], false), got, whole)
+		}
+	}
+	var single [][]uint32
+	for _, id := range ids {
+		single = append(single, []uint32{id})
+	}
+	if got := readPieces(p, single...); got.String() != whole.String() {
+		t.Errorf("transcript token by token:\n got %v\nwant %v", got, whole)
+	}
+}
+
+// tokens returns the transcript with a token for each character that is not a part of a special token.
+func (r *familyRow) tokens() (ids []uint32) {
+	for rest := r.Transcript; rest != ""; {
+		special := ""
+		for _, token := range r.Special {
+			if strings.HasPrefix(rest, token) {
+				special = cmp.Or(special, token)
+			}
+		}
+		n := cmp.Or(len(special), len(string([]rune(rest)[:1])))
+		ids = append(ids, r.model.Tokenizer.Encode(rest[:n], false)...)
+		rest = rest[n:]
+	}
+	return ids
+}
+
+// A familyAnswer is an answer as a client reads it.
+type familyAnswer struct{ Reasoning, Text, Calls string }
+
+func (a familyAnswer) String() string {
+	return fmt.Sprintf("reasoning %q, text %q, calls %s", a.Reasoning, a.Text, a.Calls)
+}
+
+// readPieces processes tokens that arrive in pieces.
+func readPieces(p *tokenPrompt, pieces ...[]uint32) familyAnswer {
+	post := postprocess.New(p.postprocess())
+	var a answer.Answer
+	for _, ids := range pieces {
+		delta, end := post.Tokens(&workerv1.Tokens{Ids: ids})
+		a.Add(delta.GetDelta())
+		if end != nil {
+			break
+		}
+	}
+	delta, _ := post.End(&llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{}})
+	a.Add(delta.GetDelta())
+	var calls []string
+	for _, call := range a.Calls() {
+		calls = append(calls, call.GetName()+canonicalObject(call.GetArguments()))
+	}
+	return familyAnswer{a.Reasoning(), a.Text(), strings.Join(calls, " ")}
+}
+
+func canonical(t *testing.T, calls []familyCall) string {
+	t.Helper()
+	var all []string
+	for _, call := range calls {
+		all = append(all, call.Name+canonicalObject(string(call.Arguments)))
+	}
+	return strings.Join(all, " ")
+}
+
+// canonicalObject returns JSON with sorted members, or a text that is not JSON as it is.
+func canonicalObject(text string) string {
+	var value any
+	if json.Unmarshal([]byte(text), &value) != nil {
+		return text
+	}
+	sorted, _ := json.Marshal(value)
+	return string(sorted)
+}
+
+// familyTable returns the table for the documentation.
+func familyTable(rows []*familyRow) string {
+	var b strings.Builder
+	b.WriteString("| family | equal | in another form | completed | refused by both | calls | reasoning | answer | notes |\n|---|--:|--:|--:|--:|---|---|---|---|\n")
+	for _, r := range rows {
+		format, thinks, played := "none", "none", ""
+		if f := r.model.Markup.Calls; f != nil {
+			format = f.Name
+		}
+		if r.model.Markup.Thinks {
+			thinks = "`" + reasoning.Open + "`"
+		}
+		if r.Transcript != "" {
+			played = "read"
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s | %s | %s | %s |\n", r.Name, r.equal, r.adapted, r.completed, r.failed, format, thinks, played, r.Notes)
+	}
+	return b.String()
+}
