@@ -78,6 +78,7 @@ type Processor struct {
 	reason   *reasoning.Splitter // nil if reasoning stays in the text
 	calls    *toolcall.Parser    // nil if calls stay in the text
 	called   int                 // number of calls so far
+	id       string              // the id that the model gives to the next call, or ""
 	replayed bool                // the current tokens were delivered before
 
 	// The answer so far.
@@ -276,9 +277,15 @@ func (p *Processor) event(e toolcall.Event) {
 		} else {
 			p.delta.text += e.Text
 		}
+	case toolcall.ID:
+		p.id = e.Text
 	case toolcall.Begin:
-		p.delta.begin(uint32(p.called), p.opts.Calls.Format.NewID(), e.Text)
+		if p.id == "" {
+			p.id = p.opts.Calls.Format.NewID()
+		}
+		p.delta.begin(uint32(p.called), p.id, e.Text)
 		p.called++
+		p.id = ""
 	case toolcall.Arguments:
 		p.delta.arguments(uint32(p.called-1), e.Text)
 	case toolcall.Complete:

@@ -3,11 +3,13 @@ package postprocess_test
 import (
 	"io/fs"
 	"math"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/postprocess"
+	"github.com/whence-dev/whence/chat-service/toolcall"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -74,6 +76,20 @@ func TestReplayedTokensHaveIDsButAreNotCounted(t *testing.T) {
 	out, _ := p.Tokens(&workerv1.Tokens{Ids: fresh})
 	if d := out.GetDelta(); d.GetText() != " three" || int(d.GetTokens()) != len(fresh) || len(d.GetIds()) != len(fresh) {
 		t.Error(out)
+	}
+}
+
+// TestACallKeepsTheIDOfItsModel: Kimi refers to its calls by the ids that it gives them.
+func TestACallKeepsTheIDOfItsModel(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok, Calls: &postprocess.Calls{
+		Format: toolcall.Kimi, Known: func(tool string) bool { return tool == "f" },
+	}})
+	text := "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_call_begin|>f<|tool_call_argument_begin|>{}"
+	out, _ := p.Tokens(&workerv1.Tokens{Ids: tok.Encode(text, false)})
+	calls := out.GetDelta().GetToolCalls()
+	if len(calls) != 2 || calls[0].GetId() != "functions.f:0" || !strings.HasPrefix(calls[1].GetId(), "call_") {
+		t.Error(calls)
 	}
 }
 

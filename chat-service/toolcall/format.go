@@ -32,6 +32,9 @@ type Format struct {
 // texts of another one precedes it.
 var formats = []*Format{
 	Harmony,
+	Kimi,
+	Gemma,
+	FunctionGemma,
 	Mistral,
 	DeepSeek,
 	Hermes,

@@ -27,6 +27,7 @@ const (
 	Begin     // a call begins; Event.Text is the tool's name
 	Arguments // arguments of the current call
 	Complete  // the arguments of the current call are complete; Event.Text is empty
+	ID        // the id that the model gives to the call that begins next
 )
 
 // An Event is a piece of an answer.
@@ -54,6 +55,7 @@ type Parser struct {
 	space string // white space at the end of the text
 	wide  bool   // the white space was too long to be held back
 	json  object
+	ids   map[string]bool // the ids that the model has given to calls
 }
 
 // A state consumes from the front of p.buf. It returns false if it needs more text, and true if
@@ -110,10 +112,33 @@ func (p *Parser) text(s string) {
 	}
 }
 
+// tool returns the name of the tool that a model calls by name, or "". Some models put the tools
+// into a namespace, and some call a method of the tool.
+func (p *Parser) tool(name string) string {
+	for _, known := range []string{name, strings.TrimPrefix(name, "functions."), strings.TrimSuffix(name, ".call")} {
+		if p.known(known) {
+			return known
+		}
+	}
+	return ""
+}
+
 // begin emits the beginning of a call.
 func (p *Parser) begin(tool string) {
 	p.raw, p.space = "", ""
 	p.out(Event{Begin, tool})
+}
+
+// identify emits the id that the model gives to the next call. The second call with the same id gets
+// another id.
+func (p *Parser) identify(id string) {
+	if !p.ids[id] {
+		if p.ids == nil {
+			p.ids = map[string]bool{}
+		}
+		p.ids[id] = true
+		p.out(Event{ID, id})
+	}
 }
 
 // arguments emits a piece of arguments.
