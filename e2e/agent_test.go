@@ -27,7 +27,7 @@ import (
 // An agent is a program that lets a model call tools. It is installed from npm, and only the
 // address of its service is changed.
 type agent struct {
-	script string // starts the agent, in Node or by itself; a path in node_modules of the directory agents
+	script string // starts the agent, in Node or by itself; a path in node_modules of the directory habits/agents
 	tool   string // called by the model
 	call   func(command string) map[string]any
 	args   func(url string) []string
@@ -337,10 +337,10 @@ func TestCodexReportsALateRefusal(t *testing.T) {
 func (a *agent) run(t *testing.T, dir, home, url string, question ...string) (seen agentEvent, out []byte, err error) {
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
-	install(t, npm, "agents")
+	install(t, npm, "habits/agents")
 	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
-	script, err := filepath.Abs(filepath.Join("agents", "node_modules", a.script))
+	script, err := filepath.Abs(filepath.Join("habits", "agents", "node_modules", a.script))
 	if err != nil {
 		t.Fatal(err)
 	}

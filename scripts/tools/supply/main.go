@@ -32,8 +32,8 @@ var allowed = map[string]bool{
 // onlyRun are the lock files of programs that tests start and that we neither link nor distribute. Their
 // packages are listed, and may have any license.
 var onlyRun = map[string]string{
-	"e2e/agents/package-lock.json": "command-line agents, which tests start as clients",
-	"e2e/axe/package-lock.json":    "axe, which tests run in the console's pages",
+	"e2e/habits/agents/package-lock.json": "command-line agents, which tests start as clients",
+	"e2e/axe/package-lock.json":           "axe, which tests run in the console's pages",
 }
 
 // minCover is the percentage of the text of a license file that must be known licenses.
