@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/postprocess"
-	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -185,13 +184,16 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 		Tokenizer: m.Tokenizer, KeepSpecial: req.GetKeepSpecial(), Stop: req.GetStop(), IncludeStop: req.GetIncludeStop(),
 		MinTokens: req.GetSampling().GetMinTokens(), TellIDs: req.GetTellIds(),
 	}
+	if form := m.Markup.thinks(); form != nil && p.from == "messages" {
+		opts.Shown = m.Markup.tags
+	}
 	if p.thinks {
-		opts.Reasoning = reasoning.New(p.opened)
+		opts.Form, opts.Reasoning = m.Markup.Reasoning, m.Markup.reasoning(m.Tokenizer, p.opened)
 		// stop strings hold back the text of several tokens
 		opts.CountReasoning = m.Markup.Counts && len(req.GetStop()) == 0
 	}
 	if p.calls() {
-		opts.Shown = m.Markup.special
+		opts.Shown = slices.Concat(opts.Shown, m.Markup.special)
 		opts.Calls = &postprocess.Calls{
 			Format: m.Markup.Calls, Known: p.known, Takes: (&parameters{tools: p.tools}).takes, Hidden: m.Markup.hidden,
 			Single: req.ParallelToolCalls != nil && !req.GetParallelToolCalls(), SeparateReasoning: separates(req),

@@ -359,8 +359,12 @@ func familyTable(rows []*familyRow) string {
 		if f := r.model.Markup.Calls; f != nil {
 			format = f.Name
 		}
-		if r.model.Markup.Thinks {
-			thinks = "`" + reasoning.Open + "`"
+		switch form := r.model.Markup.thinks(); form {
+		case nil:
+			thinks = "channels"
+		case reasoning.Guess:
+		default:
+			thinks = "`" + form.Open + "`"
 		}
 		if r.Transcript != "" {
 			played = "read"

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/prompt"
-	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -44,9 +43,9 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	}
 	sampling.Guide.Forms = append(sampling.Guide.Forms, calls...)
 	if p.opened && sampling.GetGuide().GetFreeUntil() == "" { // the model reasons first, and then answers in a form
-		sampling.Guide.FreeUntil = reasoning.Close
+		sampling.Guide.FreeUntil = m.Markup.Reasoning.Close
 		for _, form := range sampling.Guide.Forms {
-			form.Before = "\n\n" + form.GetBefore()
+			form.Before = m.Markup.Reasoning.Gap + form.GetBefore()
 		}
 	}
 	return sampling, nil

@@ -1,7 +1,9 @@
 package chat
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -16,22 +18,31 @@ import (
 // Markup describes how a model writes reasoning and tool calls. The zero value is for a model that
 // writes only text.
 type Markup struct {
-	Calls  *toolcall.Format // nil if the model calls no tools
-	Thinks bool             // the model may think between tags before it answers
-	// Counts means that the tags are tokens, so that the tokens between them can be counted.
+	Calls     *toolcall.Format // nil if the model calls no tools
+	Reasoning *reasoning.Form  // how the model marks reasoning, unless Calls says it
+	// Counts means that the tags of reasoning are tokens, so that the tokens between them can be
+	// counted.
 	Counts bool
 
 	unread  *toolcall.Format // the format of the model's calls, if it has no parser
-	special []uint32         // tokens that decoding would omit but a parser needs
+	special []uint32         // tokens that decoding would omit but the parser of Calls needs
 	hidden  []string         // the texts of special
+	tags    []uint32         // special tokens of the tags of reasoning
 }
 
 // markupOf detects the markup of a model from its chat template.
 func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
-	w := Markup{Thinks: strings.Contains(t.Source(), reasoning.Close)}
-	_, opens := tok.TokenID(reasoning.Open)
-	_, closes := tok.TokenID(reasoning.Close)
+	w := Markup{Reasoning: reasoningOf(t, tok)}
+	_, opens := tok.TokenID(w.Reasoning.Open)
+	_, closes := tok.TokenID(w.Reasoning.Close)
 	w.Counts = opens && closes
+	for _, tag := range slices.Concat([]string{w.Reasoning.Open, w.Reasoning.Close}, w.Reasoning.Before, w.Reasoning.After) {
+		for _, id := range tok.Encode(tag, false) {
+			if tok.IsSpecial(id) && !slices.Contains(w.tags, id) {
+				w.tags = append(w.tags, id)
+			}
+		}
+	}
 	format := toolcall.Detect(t.Source())
 	switch {
 	case format == nil && t.ShowsTools() && strings.Contains(t.Source(), "<|im_start|>"):
@@ -43,6 +54,47 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 	}
 	w.use(format, tok)
 	return w
+}
+
+// prompts are the variables with which a short conversation shows how a template marks reasoning.
+var prompts = []string{"", `{"enable_thinking":true,"thinking":true,"reasoning":true}`, `{"enable_thinking":false,"thinking":false}`}
+
+// reasoningOf returns the form in which a model marks its reasoning.
+func reasoningOf(t *prompt.Template, tok *tokenizer.Tokenizer) *reasoning.Form {
+	e := reasoning.Evidence{
+		Turn: t.Traits().Written.Reasoning, Thought: prompt.ReasoningText, Source: t.Source(),
+		HasToken: func(text string) bool { _, ok := tok.TokenID(text); return ok },
+	}
+	for _, variables := range prompts {
+		text, err := t.Render(context.Background(), prompt.Input{
+			Messages: []*chatv1.Message{{Role: "user", Content: "Hi"}}, AddGenerationPrompt: true, Variables: variables,
+		})
+		if err == nil {
+			e.Prompts = append(e.Prompts, text)
+		}
+	}
+	return reasoning.Detect(e)
+}
+
+// thinks returns the form in which the model marks reasoning apart from its calls, or nil.
+func (w *Markup) thinks() *reasoning.Form {
+	if w.Calls != nil && w.Calls.Thinks {
+		return nil
+	}
+	return w.Reasoning
+}
+
+// reasoning returns how to separate reasoning in an answer.
+func (w *Markup) reasoning(tok *tokenizer.Tokenizer, opened bool) reasoning.Options {
+	o := reasoning.Options{Opened: opened}
+	for _, id := range w.tags {
+		text := tok.Decode([]uint32{id}, false)
+		o.Special = o.Special || strings.Contains(w.Reasoning.Open+w.Reasoning.Close, text)
+		if !slices.Contains(w.hidden, text) {
+			o.Hidden = append(o.Hidden, text)
+		}
+	}
+	return o
 }
 
 func (w *Markup) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {

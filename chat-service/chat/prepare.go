@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/chat-service/prompt"
-	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -98,8 +96,9 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 			return nil, err
 		}
 	}
-	p.thinks = m.Markup.Thinks && separates(req)
-	p.opened = m.Markup.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
+	if form := m.Markup.thinks(); form != nil {
+		p.thinks, p.opened = separates(req), form.Opened(text)
+	}
 	if p.sampling, err = m.guide(p); err != nil {
 		return nil, err
 	}

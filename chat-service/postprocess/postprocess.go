@@ -35,8 +35,9 @@ type Options struct {
 	// MinTokens is the number of tokens before which stop strings are ignored.
 	MinTokens uint32
 
-	// Reasoning separates reasoning from text; nil leaves it in the text.
-	Reasoning *reasoning.Splitter
+	// Form separates reasoning in this form from text; nil leaves it in the text.
+	Form      *reasoning.Form
+	Reasoning reasoning.Options
 	// CountReasoning reports the number of reasoning tokens in the usage.
 	CountReasoning bool
 
@@ -77,9 +78,11 @@ type Processor struct {
 	aligner  aligner             // aligns log-probabilities with text, if there are stop strings
 	reason   *reasoning.Splitter // nil if reasoning stays in the text
 	calls    *toolcall.Parser    // nil if calls stay in the text
+	scout    *toolcall.Parser    // looks for calls in the reasoning; nil outside of it
 	called   int                 // number of calls so far
 	id       string              // the id that the model gives to the next call, or ""
 	replayed bool                // the current tokens were delivered before
+	scouting bool                // the events are the scout's, and no call has begun
 
 	// The answer so far.
 	usage   llmv1.Usage
@@ -92,18 +95,22 @@ type Processor struct {
 
 // New returns a Processor at the beginning of an answer.
 func New(opts Options) *Processor {
-	p := &Processor{opts: opts, decoder: opts.Tokenizer.NewDecoder(!opts.KeepSpecial, opts.Shown...), reason: opts.Reasoning}
+	p := &Processor{opts: opts, decoder: opts.Tokenizer.NewDecoder(!opts.KeepSpecial, opts.Shown...)}
 	p.speller = speller{tokenizer: opts.Tokenizer, keep: opts.KeepSpecial, shown: opts.Shown}
 	if len(opts.Stop) > 0 {
 		p.stop = stopstring.New(opts.Stop)
 	}
-	if c := opts.Calls; c != nil {
-		p.calls = toolcall.New(c.Format, c.Known, c.Takes, c.Hidden, p.event)
+	if opts.Form != nil {
+		p.reason = reasoning.New(opts.Form, opts.Reasoning, p.think)
 	}
+	p.calls = p.parser()
 	p.delta.reuse = opts.Reuse
-	p.singly = p.stop != nil || p.reason != nil || opts.Calls != nil && opts.Calls.Single
+	p.singly = p.reason != nil || p.stops()
 	return p
 }
+
+// stops reports whether a stage may end the answer.
+func (p *Processor) stops() bool { return p.stop != nil || p.opts.Calls != nil && p.opts.Calls.Single }
 
 // Started sets the number of prompt tokens that the worker reported.
 func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
@@ -245,22 +252,69 @@ func (p *Processor) separate(text string) {
 		return
 	}
 	thinking := p.reason.Thinking()
-	thought, text := p.reason.Next(text)
+	text = p.reason.Next(text)
 	if thinking || p.reason.Thinking() {
 		p.thought += tokens // the tokens of the tags count as reasoning
 	}
-	p.delta.reasoning += thought
 	p.parse(text)
+	if p.reason.Done() {
+		p.reason, p.singly = nil, p.stops()
+	}
+}
+
+// think takes reasoning. It reports whether a tool call has begun in it, which ends the reasoning.
+func (p *Processor) think(thought string, last bool) (called bool) {
+	if p.opts.Calls == nil {
+		p.delta.reasoning += thought
+		return false
+	}
+	if p.scout == nil {
+		p.scout = p.parser()
+	}
+	p.scouting = true
+	p.scout.Next(thought)
+	switch called = !p.scouting; {
+	case called:
+		p.calls, p.scout = p.scout, nil
+	case last:
+		p.scout.End()
+		p.scout = nil
+	}
+	p.scouting = false
+	return called
+}
+
+// parser returns a new parser of tool calls, or nil if calls stay in the text.
+func (p *Processor) parser() *toolcall.Parser {
+	c := p.opts.Calls
+	if c == nil {
+		return nil
+	}
+	return toolcall.New(c.Format, c.Known, c.Takes, c.Hidden, p.event)
 }
 
 // parse parses tool calls in text.
 func (p *Processor) parse(text string) {
 	switch {
 	case p.calls == nil:
-		p.delta.text += text
+		p.say(text)
 	case text != "":
 		p.calls.Next(text)
 	}
+}
+
+// say takes the text of the answer without tool calls.
+func (p *Processor) say(text string) {
+	if p.reason == nil {
+		p.delta.text += text
+		return
+	}
+	p.add(p.reason.Text(text))
+}
+
+func (p *Processor) add(thought, text string) {
+	p.delta.reasoning += thought
+	p.delta.text += text
 }
 
 // event handles an event of the tool call parser.
@@ -270,7 +324,11 @@ func (p *Processor) event(e toolcall.Event) {
 	}
 	switch e.Kind {
 	case toolcall.Text:
-		p.delta.text += e.Text
+		if p.scouting {
+			p.delta.reasoning += e.Text
+		} else {
+			p.say(e.Text)
+		}
 	case toolcall.Reasoning:
 		if p.opts.Calls.SeparateReasoning {
 			p.delta.reasoning += e.Text
@@ -280,6 +338,10 @@ func (p *Processor) event(e toolcall.Event) {
 	case toolcall.ID:
 		p.id = e.Text
 	case toolcall.Begin:
+		if p.reason != nil && !p.scouting {
+			p.add(p.reason.EndText())
+		}
+		p.scouting = false
 		if p.id == "" {
 			p.id = p.opts.Calls.Format.NewID()
 		}
@@ -298,12 +360,13 @@ func (p *Processor) event(e toolcall.Event) {
 // flush makes the stages after the stop strings release their held-back text.
 func (p *Processor) flush() {
 	if p.reason != nil {
-		thought, text := p.reason.End()
-		p.delta.reasoning += thought
-		p.parse(text)
+		p.parse(p.reason.End())
 	}
 	if p.calls != nil {
 		p.calls.End()
+	}
+	if p.reason != nil {
+		p.add(p.reason.EndText())
 	}
 }
 
@@ -324,7 +387,10 @@ func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 }
 
 // parses reports whether the answer is parsed for reasoning or tool calls.
-func (p *Processor) parses() bool { return p.reason != nil || p.calls != nil }
+func (p *Processor) parses() bool {
+	reasons := p.opts.Form != nil && (p.opts.Form != reasoning.Guess || p.thought > 0)
+	return reasons || p.calls != nil
+}
 
 // adjust adds the findings of the stages to an ending.
 func (p *Processor) adjust(end *llmv1.End) {

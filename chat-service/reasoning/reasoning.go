@@ -1,21 +1,16 @@
-// Package reasoning separates a model's reasoning from its answer while both are written. Reasoning
-// is <think>…</think> at the beginning of an answer.
+// Package reasoning separates a model's reasoning from its answer while both are written. The
+// reasoning stands between two tags at the beginning of an answer; a Form has the tags of a model.
 //
 // The tags, and the white space around the reasoning, belong to neither part; at its end at most
 // maxSpace bytes are dropped. Later tags are text, because a model that writes about the tags does
-// not reason again.
+// not reason again. Tags that are special tokens of the model are never text.
 package reasoning
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/whence-dev/whence/chat-service/marker"
-)
-
-// The tags of DeepSeek, Qwen and others.
-const (
-	Open  = "<think>"
-	Close = "</think>"
 )
 
 const space = " \t\r\n"
@@ -26,10 +21,27 @@ const space = " \t\r\n"
 const maxSpace = 256
 
 // A Splitter processes one answer. It is not safe for concurrent use.
+//
+//	model ─> Next ─> answer, with its tool calls ─> parser of calls ─> Text ─> text
+//	           └─> think                                                └─> reasoning
 type Splitter struct {
+	form  *Form
+	opts  Options
+	think func(thought string, last bool) (called bool)
+
+	// Next.
 	where where
 	held  string // a possible part of a tag, or white space that may belong to neither part
 	any   bool   // there was some reasoning
+
+	// Text.
+	markers []string // texts that are not text of the answer
+	ends    int      // the first markers are dropped only at the end of the answer
+	stray   bool     // Close may follow the call that has ended the reasoning
+	rest    string   // a possible part of a marker, or white space before it
+	again   bool     // the answer is inside its reasoning again
+	parted  bool     // the next reasoning is a new paragraph
+	trims   bool     // white space before the next text is dropped
 }
 
 type where uint8
@@ -41,84 +53,152 @@ const (
 	over
 )
 
-// New returns a Splitter. opened means that the prompt ends with Open.
-func New(opened bool) *Splitter {
-	s := &Splitter{}
-	if opened {
+// Options describe an answer.
+type Options struct {
+	// Opened means that the prompt ends within the reasoning.
+	Opened bool
+	// Special means that the tags are special tokens, which are no text wherever they stand.
+	Special bool
+	// Hidden lists the special tokens of the tags that no parser of calls needs.
+	Hidden []string
+}
+
+// New returns a Splitter for answers in form f. think takes the reasoning, piece by piece, and
+// reports whether a tool call has begun in it, which ends the reasoning: the rest of the answer comes
+// from Next. last means that no reasoning follows.
+func New(f *Form, opts Options, think func(thought string, last bool) (called bool)) *Splitter {
+	s := &Splitter{form: f, opts: opts, think: think}
+	if opts.Opened {
 		s.where = inside
+	}
+	if opts.Special {
+		s.markers = slices.Concat([]string{f.Open, f.Close}, f.Before, f.After, opts.Hidden)
 	}
 	return s
 }
 
 // Thinking reports whether the answer is inside its reasoning.
-func (s *Splitter) Thinking() bool { return s.where == inside }
+func (s *Splitter) Thinking() bool { return s.where == inside || s.again }
 
-// Next takes the next piece of the answer, and returns the text that is final.
-func (s *Splitter) Next(piece string) (thought, text string) { return s.next(piece, false) }
+// Done reports whether all the rest of the answer is text.
+func (s *Splitter) Done() bool {
+	return s.where == over && len(s.markers) == 0 && s.rest == "" && !s.trims
+}
+
+// Next takes the next piece of the answer, and returns the part of it that follows the reasoning.
+func (s *Splitter) Next(piece string) string { return s.next(piece, false) }
 
 // End returns the rest at the end of the answer.
-func (s *Splitter) End() (thought, text string) { return s.next("", true) }
+func (s *Splitter) End() string { return s.next("", true) }
 
-func (s *Splitter) next(piece string, last bool) (thought, text string) {
+func (s *Splitter) next(piece string, last bool) string {
 	if s.where == over {
-		return "", piece
+		return piece
 	}
 	s.held += piece
-	if s.where == before && !s.enter(last) {
-		return "", s.take(s.where == over)
-	}
-	if s.where == inside {
-		thought = s.think(last)
-	}
-	if s.where == behind {
-		if s.held = strings.TrimLeft(s.held, space); s.held != "" {
-			s.where = over
+	for more := true; more; {
+		switch s.where {
+		case before:
+			more = s.enter(last)
+		case inside:
+			more = s.reflect(last)
+		case behind:
+			more = s.leave(last)
+		case over:
+			rest := s.held
+			s.held = ""
+			return rest
 		}
 	}
-	return thought, s.take(s.where == over)
+	return ""
 }
 
-// take returns the held text if it is final.
-func (s *Splitter) take(certain bool) string {
-	if !certain {
-		return ""
-	}
-	text := s.held
-	s.held = ""
-	return text
-}
-
-// enter reports whether the answer begins with reasoning. If it certainly does not, the splitter is
-// over.
+// enter looks for the opening tag. A closing tag alone ends reasoning that was left out.
 func (s *Splitter) enter(last bool) bool {
 	trimmed := strings.TrimLeft(s.held, space)
-	far := len(s.held)-len(trimmed) > maxSpace
-	if rest, ok := strings.CutPrefix(trimmed, Open); ok && !far {
-		s.held, s.where = rest, inside
+	if len(s.held)-len(trimmed) > maxSpace || s.form.guess && trimmed != s.held {
+		s.where = over
 		return true
 	}
-	if last || far || !strings.HasPrefix(Open, trimmed) {
+	found, unsure := begins(trimmed, last, append([]string{s.form.Open, s.form.Close}, s.form.Before...))
+	switch found {
+	case "":
+		if unsure {
+			return false
+		}
 		s.where = over
+		return true
+	case s.form.Open:
+		s.where = inside
+	case s.form.Close:
+		s.where = behind
+	default:
+		s.wrap()
+	}
+	s.held = trimmed[len(found):]
+	return true
+}
+
+// reflect takes the reasoning up to the closing tag, or up to a call.
+func (s *Splitter) reflect(last bool) bool {
+	if !s.any {
+		s.held = strings.TrimLeft(s.held, space)
+	}
+	at, which := marker.Find(s.held, last, s.form.Close)
+	thought := s.held[:at]
+	thought = thought[:max(len(strings.TrimRight(thought, space)), len(thought)-maxSpace)]
+	s.any = s.any || thought != ""
+	closed := which >= 0
+	s.held = s.held[len(thought):]
+	switch called := s.think(thought, closed || last); {
+	case called:
+		s.where, s.stray = over, true
+		if !s.opts.Special {
+			s.markers = append(s.markers, s.form.Close)
+		}
+		return true
+	case closed:
+		s.held, s.where = s.held[at-len(thought)+len(s.form.Close):], behind
+		if len(s.form.Before) == 0 {
+			s.wrap()
+		}
+		return true
+	case last:
+		s.held = ""
 	}
 	return false
 }
 
-// think returns the final part of the reasoning.
-func (s *Splitter) think(last bool) string {
-	if !s.any {
-		s.held = strings.TrimLeft(s.held, space)
-	}
-	at, which := marker.Find(s.held, last, Close)
-	thought := s.held[:at]
-	thought = thought[:max(len(strings.TrimRight(thought, space)), len(thought)-maxSpace)]
+// leave drops what stands between the reasoning and the answer.
+func (s *Splitter) leave(last bool) bool {
+	s.held = strings.TrimLeft(s.held, space)
+	found, unsure := begins(s.held, last, s.form.Before)
 	switch {
-	case which >= 0:
-		s.held, s.where = s.held[at+len(Close):], behind
-	case last:
-		s.held = ""
+	case found != "":
+		s.held = s.held[len(found):]
+		s.wrap()
+	case unsure || s.held == "":
+		return false
 	default:
-		s.held = s.held[len(thought):]
+		s.where = over
 	}
-	s.any = s.any || thought != ""
-	return thought
+	return true
+}
+
+// wrap notes that the answer has begun as one that a text of After ends.
+func (s *Splitter) wrap() {
+	if !s.opts.Special && s.ends == 0 {
+		s.markers, s.ends = slices.Clip(s.form.After), len(s.form.After)
+	}
+}
+
+// begins returns the text that s begins with; "" for none. unsure means that more of s is needed.
+func begins(s string, last bool, texts []string) (found string, unsure bool) {
+	for _, text := range texts {
+		if strings.HasPrefix(s, text) {
+			return text, false
+		}
+		unsure = unsure || !last && strings.HasPrefix(text, s)
+	}
+	return "", unsure
 }
