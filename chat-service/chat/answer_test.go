@@ -290,6 +290,7 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	silent := modelWith(t, "{{ messages[0].content }}", false)
+	unknown := modelWith(t, "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls|default([]) %}(({{ c.function.name }} {{ c.function.arguments|tojson }})){% endfor %}{% endfor %}{{ tools }}", false)
 	required := tooled("x")
 	required.ToolChoice = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
 	nobody := proto.CloneOf(required)
@@ -300,15 +301,17 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 		model *chat.Model
 		req   *chatv1.ChatRequest
 		param string
+		says  string
 	}{
-		"no format":          {without, tooled("x"), "tools"},
-		"a template without": {silent, tooled("x"), "tools"},
-		"an unknown tool":    {m, nobody, "tool_choice"},
-		"no tools":           {m, noTools, "tool_choice"},
+		"no format":          {without, tooled("x"), "tools", "--tool-format is none"},
+		"a template without": {silent, tooled("x"), "tools", "is unknown"},
+		"an unknown form":    {unknown, tooled("x"), "tools", "((get_weather {"},
+		"an unknown tool":    {m, nobody, "tool_choice", "nobody"},
+		"no tools":           {m, noTools, "tool_choice", "no tools"},
 	} {
 		p := &parrot{ids: []uint32{1}}
 		_, _, err := readWhole(t, chat.New(c.model, p.generate), c.req)
-		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != c.param {
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != c.param || !strings.Contains(e.Message, c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,10 +25,10 @@ type Markup struct {
 	// counted.
 	Counts bool
 
-	unread  *toolcall.Format // the format of the model's calls, if it has no parser
-	special []uint32         // tokens that decoding would omit but the parser of Calls needs
-	hidden  []string         // the texts of special
-	tags    []uint32         // special tokens of the tags of reasoning
+	lacks   string   // why the model calls no tools, if Calls is nil; "" if an operator says so
+	special []uint32 // tokens that decoding would omit but the parser of Calls needs
+	hidden  []string // the texts of special
+	tags    []uint32 // special tokens of the tags of reasoning
 }
 
 // markupOf detects the markup of a model from its chat template.
@@ -43,17 +44,30 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 			}
 		}
 	}
-	format := toolcall.Detect(t.Source())
-	switch {
-	case format == nil && t.ShowsTools() && strings.Contains(t.Source(), "<|im_start|>"):
-		format = toolcall.Hermes // package prompt describes tools to such a model in this format
-	case format != nil && format.Lacks != "":
-		w.unread, format = format, nil
-	case format != nil && !t.ShowsTools() && !format.Thinks:
-		format = nil // the prompt would not describe the tools
-	}
+	format, lacks := formatOf(t)
+	w.lacks = lacks
 	w.use(format, tok)
 	return w
+}
+
+// formatOf returns the format in which a model writes calls, or nil and the reason why it calls no
+// tools.
+func formatOf(t *prompt.Template) (format *toolcall.Format, lacks string) {
+	written := t.Traits().Written
+	format = toolcall.Detect(written.Call, written.Calls, written.Tools, t.Source())
+	switch {
+	case format == nil && t.ShowsTools() && written.Tools == "" && strings.Contains(t.Source(), "<|im_start|>"):
+		return toolcall.Hermes, "" // package prompt describes tools to such a model in this format
+	case format == nil && written.Call != "":
+		return nil, fmt.Sprintf("its chat template writes tool calls in an unknown form: %.200q", written.Call)
+	case format == nil:
+		return nil, "the format of its tool calls is unknown"
+	case format.Lacks != "":
+		return nil, fmt.Sprintf("its tool calls have the format %s, which has no parser: %s", format.Name, format.Lacks)
+	case !t.ShowsTools() && !format.Thinks: // the prompt would not describe the tools
+		return nil, "its chat template shows no tools, although it contains the format " + format.Name
+	}
+	return format, ""
 }
 
 // prompts are the variables with which a short conversation shows how a template marks reasoning.
@@ -118,6 +132,7 @@ func (m *Model) UseToolFormat(name string) error {
 	case "", ToolFormatAuto:
 		return nil
 	case "none":
+		m.Markup.lacks = ""
 		m.Markup.use(nil, m.Tokenizer)
 		return nil
 	}
@@ -143,11 +158,9 @@ func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice requires a tool call, but the request has no tools")
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
-	case m.Markup.Calls == nil && m.Markup.unread != nil:
-		return nil, streamerr.InvalidParam("tools", "%s writes tool calls in the format %s, which has no parser here: %s; set another format with --tool-format of chat-service if the model also writes that",
-			m.Name, m.Markup.unread.Name, m.Markup.unread.Lacks).WithCode(streamerr.CodeUnsupportedField)
 	case m.Markup.Calls == nil:
-		return nil, streamerr.InvalidParam("tools", "the tool call format of %s is unknown; set it with --tool-format of chat-service", m.Name).WithCode(streamerr.CodeUnsupportedField)
+		return nil, streamerr.InvalidParam("tools", "%s cannot call tools: %s; set the format with --tool-format of chat-service", m.Name, cmp.Or(m.Markup.lacks, "--tool-format is none")).
+			WithCode(streamerr.CodeUnsupportedField)
 	}
 	return req.GetTools(), nil
 }

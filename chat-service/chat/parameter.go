@@ -31,30 +31,53 @@ func (p *parameters) takes(tool, parameter string) toolcall.Value {
 	return of[parameter]
 }
 
-// values returns the kinds of value of the properties of an object's schema.
+// values returns the types of the properties of an object's schema.
 func values(schema string) map[string]toolcall.Value {
 	var object struct {
-		Properties map[string]json.RawMessage `json:"properties"`
+		Properties  map[string]property `json:"properties"`
+		Defs        map[string]property `json:"$defs"`
+		Definitions map[string]property `json:"definitions"`
 	}
 	if json.Unmarshal([]byte(schema), &object) != nil {
 		return nil
 	}
+	defs := map[string]property{}
+	for name, s := range object.Defs {
+		defs["#/$defs/"+name] = s
+	}
+	for name, s := range object.Definitions {
+		defs["#/definitions/"+name] = s
+	}
 	of := map[string]toolcall.Value{}
-	for name, text := range object.Properties {
-		var s property
-		if json.Unmarshal(text, &s) == nil {
-			of[name] = s.value()
-		}
+	for name, s := range object.Properties {
+		of[name] = s.value(defs, maxRefs)
 	}
 	return of
 }
 
-// A property is the part of a schema that distinguishes text from other values.
+// maxRefs bounds the references from one definition to another.
+const maxRefs = 8
+
+// A property is the part of a schema that says which types a value has.
 type property struct {
-	Type  oneOrMore  `json:"type"`
-	Enum  []any      `json:"enum"`
-	AnyOf []property `json:"anyOf"`
-	OneOf []property `json:"oneOf"`
+	Type     oneOrMore  `json:"type"`
+	Enum     []any      `json:"enum"`
+	Const    any        `json:"const"`
+	AnyOf    []property `json:"anyOf"`
+	OneOf    []property `json:"oneOf"`
+	AllOf    []property `json:"allOf"`
+	Ref      string     `json:"$ref"`
+	Nullable bool       `json:"nullable"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A schema that is not an object, or that has fields of
+// other types, says nothing.
+func (s *property) UnmarshalJSON(b []byte) error {
+	type plain property
+	if json.Unmarshal(b, (*plain)(s)) != nil {
+		*s = property{}
+	}
+	return nil
 }
 
 // oneOrMore is a type name, or a list of type names.
@@ -70,42 +93,59 @@ func (o *oneOrMore) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(o))
 }
 
-// types returns the names of the types that a value may have; "" stands for types that are not
-// specified.
-func (s *property) types() (all []string) {
-	either := slices.Concat(s.AnyOf, s.OneOf)
-	switch {
-	case len(s.Type) > 0:
-		return s.Type
-	case len(s.Enum) > 0:
-		for _, v := range s.Enum {
-			name := ""
-			switch v.(type) {
-			case string:
-				name = "string"
-			case nil:
-				name = "null"
-			}
-			all = append(all, name)
-		}
-	case len(either) > 0:
-		for _, s := range either {
-			all = append(all, s.types()...)
-		}
-	default:
-		return []string{""}
-	}
-	return all
+var valueTypes = map[string]toolcall.Value{
+	"string": toolcall.TextValue, "null": toolcall.NullValue, "number": toolcall.NumberValue, "integer": toolcall.NumberValue,
+	"boolean": toolcall.BooleanValue, "array": toolcall.ListValue, "object": toolcall.ObjectValue,
 }
 
-func (s *property) value() toolcall.Value {
-	types := s.types()
-	switch text := slices.Contains(types, "string"); {
-	case !text || slices.ContainsFunc(types, func(name string) bool { return name != "string" && name != "null" }):
-		return toolcall.AnyValue
-	case slices.Contains(types, "null"):
-		return toolcall.TextOrNull
-	default:
+// value returns the types that a value may have. refs is the number of references that it follows.
+func (s *property) value(defs map[string]property, refs int) (v toolcall.Value) {
+	var parts []toolcall.Value
+	switch {
+	case len(s.Type) > 0:
+		for _, name := range s.Type {
+			parts = append(parts, valueTypes[name])
+		}
+	case len(s.Enum) > 0:
+		for _, value := range s.Enum {
+			parts = append(parts, typeOf(value))
+		}
+	case s.Const != nil:
+		parts = append(parts, typeOf(s.Const))
+	case s.Ref != "" && refs > 0:
+		to := defs[s.Ref]
+		parts = append(parts, to.value(defs, refs-1))
+	case refs > 0:
+		for _, other := range slices.Concat(s.AnyOf, s.OneOf, s.AllOf) {
+			parts = append(parts, other.value(defs, refs-1))
+		}
+	}
+	for _, part := range parts {
+		if part == toolcall.AnyValue {
+			return toolcall.AnyValue
+		}
+		v |= part
+	}
+	if s.Nullable && v != toolcall.AnyValue {
+		v |= toolcall.NullValue
+	}
+	return v
+}
+
+// typeOf returns the type of a value of JSON.
+func typeOf(value any) toolcall.Value {
+	switch value.(type) {
+	case nil:
+		return toolcall.NullValue
+	case string:
 		return toolcall.TextValue
+	case bool:
+		return toolcall.BooleanValue
+	case float64:
+		return toolcall.NumberValue
+	case []any:
+		return toolcall.ListValue
+	default:
+		return toolcall.ObjectValue
 	}
 }

@@ -26,11 +26,18 @@ func TestXMLParametersHaveTheTypesOfTheSchema(t *testing.T) {
 		{`{"anyOf":[{"type":"string"},{}]}`, number, `12`},
 		{`{"type":"number"}`, zip, `"0123"`}, // not a number in JSON
 		{`{"type":7}`, number, `12`},
+		{`{"type":"boolean"}`, "<tool_call><function=f><parameter=a>True</parameter></function></tool_call>", `true`},
+		{`{"type":"string","nullable":true}`, null, `null`},
+		{`{"$ref":"#/$defs/s"}`, number, `"12"`},
+		{`{"anyOf":[{"$ref":"#/$defs/s"},{"type":"null"}]}`, null, `null`},
+		{`{"$ref":"#/$defs/loop"}`, number, `12`},
+		{`{"const":"12"}`, number, `"12"`},
+		{`{"type":["string","array"]}`, number, `"12"`},
 		{`{}`, number, `12`},
 		{`true`, number, `12`},
 	} {
 		req := user("x")
-		req.Tools = []*chatv1.Tool{{Name: "f", Parameters: `{"type":"object","properties":{"a":` + c.schema + `}}`}}
+		req.Tools = []*chatv1.Tool{{Name: "f", Parameters: `{"type":"object","properties":{"a":` + c.schema + `},"$defs":{"s":{"type":"string"},"loop":{"$ref":"#/$defs/loop"}}}`}}
 		p := &parrot{ids: m.Tokenizer.Encode(c.says, false)}
 		a, _, err := readWhole(t, chat.New(m, p.generate), req)
 		if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a": `+c.want+`}` {

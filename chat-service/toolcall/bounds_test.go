@@ -1,6 +1,7 @@
 package toolcall
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -40,13 +41,33 @@ func TestParserHoldsBackBoundedText(t *testing.T) {
 		"a long channel":         "<|channel|>" + strings.Repeat("x", n),
 		"arguments of a channel": "<|channel|>commentary to=functions.f<|message|>" + strings.Repeat("{", n),
 		"starts":                 strings.Repeat("<|start|>assistant", n/18),
+		"lists in tags":          "<tool_call>" + strings.Repeat(`[{"name":"f","arguments":{}},`, n/29),
+		"tags in tags":           "<tool_calls>" + strings.Repeat("<tool_calls>", n/12),
+		"text of arguments":      `<tool_call>{"name":"f","arguments":"` + strings.Repeat(" ", n),
+		"nested text":            `<tool_call>{"name":"f","arguments":"{` + strings.Repeat(`\"a\":{`, n/7),
+		"words of arguments":     `<tool_call>{"name":"f","x":` + strings.Repeat("1", n),
+		"words behind":           `<tool_call>{"name":"f","arguments":{},"x":` + strings.Repeat("1", n),
+		"functions":              `<tool_call>{"name":"f","arguments":{},"function":` + strings.Repeat(`{"function":`, n/12),
+		"Python's lists":         "<tool_call><function=f><parameter=a>" + strings.Repeat("['", n/2),
+		"Python's commas":        "<tool_call><function=f><parameter=a>['x'," + strings.Repeat(" ", n),
+		"keys":                   "<tool_call>f" + strings.Repeat("<arg_key>", n/9),
+		"a long key":             "<tool_call>f<arg_key>" + strings.Repeat("k", n),
+		"space behind a key":     "<tool_call>f<arg_key>k</arg_key>" + strings.Repeat(" ", n),
+		"space behind a name":    "<tool_call>f" + strings.Repeat("\n", n),
+		"text of keys":           "<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value>" + strings.Repeat("y", n),
+		"values of keys":         "<tool_call>f" + strings.Repeat("<arg_key>k</arg_key><arg_value>", n/30),
+		"a long tag":             "<tool_call><function=" + strings.Repeat("f", n),
+		"space behind a tag":     "<tool_call><function=f>" + strings.Repeat("\n", n),
+		"bare tags":              strings.Repeat("<function=f>", n/12),
+		"closing tags":           "<tool_call><function=f></function>" + strings.Repeat("</tool_call>\n", n/13),
+		"a CDATA section":        `<function name="f"><param name="a"><![CDATA[` + strings.Repeat("]]", n/2),
 		"begun ends":             "<|channel|>analysis<|message|>" + strings.Repeat("<|", n/2),
 	} {
 		for _, f := range formats {
 			p := New(f, func(tool string) bool { return tool == "f" }, func(_, _ string) Value { return AnyValue }, f.Markers, func(Event) {})
 			most := 0
-			for i := range len(answer) {
-				p.Next(answer[i : i+1])
+			for piece := range slices.Chunk([]byte(answer), 16) { // about a token
+				p.Next(string(piece))
 				most = max(most, len(p.buf)+len(p.raw)+len(p.space)+len(p.json.token)+len(p.json.args))
 			}
 			if p.End(); most > 3*maxHead {

@@ -1,6 +1,7 @@
 package toolcall
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,7 +16,7 @@ type transcript struct {
 // TestTranscriptsAreReadAtEveryCut checks that the answers of the families give the same events as a
 // whole, cut at any byte, and byte by byte.
 func TestTranscriptsAreReadAtEveryCut(t *testing.T) {
-	for _, c := range transcripts {
+	for _, c := range slices.Concat(transcripts, tagTranscripts) {
 		check := func(how string, step func() int) {
 			t.Helper()
 			if got := read(t, c.format, c.text, step); got.String() != c.want.String() {
@@ -54,7 +55,7 @@ var transcripts = []transcript{
 // end.
 func TestHostileAnswersOfFamiliesAreHeldBackWithinBounds(t *testing.T) {
 	const n = 4 * maxHead
-	for _, c := range transcripts {
+	for _, c := range slices.Concat(transcripts, tagTranscripts) {
 		for at := range len(c.text) {
 			if at%7 != 0 && at > 40 {
 				continue
@@ -62,8 +63,8 @@ func TestHostileAnswersOfFamiliesAreHeldBackWithinBounds(t *testing.T) {
 			for _, filler := range []string{"x", " ", "[", "'", "\\", "("} {
 				p := New(c.format, known, takes, c.format.Markers, func(Event) {})
 				p.Next(c.text[:at])
-				for range n / 64 {
-					p.Next(strings.Repeat(filler, 64))
+				for range n / 512 {
+					p.Next(strings.Repeat(filler, 512))
 					if held := len(p.buf) + len(p.raw); held > 2*maxHead {
 						t.Fatalf("%s: %d bytes are held back after %s%s", c.format.Name, held, c.text[:at], filler)
 					}

@@ -24,6 +24,8 @@ type Format struct {
 	begin state
 	// detect matches a call in this format, and the texts in which chat templates describe the format.
 	detect *regexp.Regexp
+	// derive returns the format with the tags that only the text shows, or nil; it may be nil.
+	derive func(text string) *Format
 	around func(tool string) (before, after string)
 	id     func() string
 }
@@ -36,7 +38,22 @@ var formats = []*Format{
 	Gemma,
 	FunctionGemma,
 	Mistral,
+	DSML,
 	DeepSeek,
+	MiniMax2,
+	Seed,
+	Step,
+	Solar2,
+	Hunyuan,
+	GLM,
+	LongCat,
+	MiniMax1,
+	Apriel,
+	Apertus,
+	Nemotron,
+	InternLM,
+	MiniCPM,
+	Qwen,
 	Hermes,
 	Llama,
 }
@@ -62,9 +79,15 @@ func Named(name string) (*Format, error) {
 func Detect(texts ...string) *Format {
 	for _, text := range texts {
 		for _, f := range formats {
-			if f.detect.MatchString(text) {
-				return f
+			if !f.detect.MatchString(text) {
+				continue
 			}
+			if f.derive != nil {
+				if derived := f.derive(text); derived != nil {
+					return derived
+				}
+			}
+			return f
 		}
 	}
 	return nil

@@ -28,6 +28,7 @@ type literal struct {
 	raw   bool   // the current string has no escapes
 	named bool   // the current string is a key
 	depth int    // of brackets in the current bare word
+	loose bool   // the text is no literal of Python or JSON
 	json  []byte // not emitted yet
 }
 
@@ -157,6 +158,7 @@ func (l *literal) next(b byte) (n int, _ progress) {
 		return 0, bad
 	}
 	for l.top().end != b {
+		l.loose = true
 		l.leave()
 	}
 	l.leave()
@@ -197,6 +199,7 @@ func (l *literal) member(s string, last bool) (n int, _ progress) {
 		return 0, bad
 	}
 	l.separate()
+	l.loose = l.loose || separator == ':'
 	key := strings.TrimRight(s[:at], space)
 	if len(l.open) == 1 {
 		l.key = key
@@ -230,6 +233,7 @@ func (l *literal) entry(s string, last bool) (n int, _ progress) {
 		l.enter(')', 0)
 		return 1, more
 	case l.closes(b) || b == ',' && len(l.open) > 0:
+		l.loose = true
 		l.json = append(l.json, "null"...)
 		return l.next(b)
 	}
@@ -249,7 +253,7 @@ func (l *literal) entry(s string, last bool) (n int, _ progress) {
 		return 0, bad
 	case n > maxWord:
 		l.json = append(l.json, '"')
-		l.at, l.depth = inBare, 0
+		l.at, l.depth, l.loose = inBare, 0, true
 		return l.bare(s)
 	case !ended && !last:
 		return 0, more
@@ -310,6 +314,7 @@ func (l *literal) constant(word string) string {
 			return n
 		}
 	}
+	l.loose = true
 	return `"` + escaped(word) + `"`
 }
 

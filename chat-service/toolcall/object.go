@@ -1,6 +1,12 @@
 package toolcall
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
 
 // A progress is the result of reading a part of an object.
 type progress uint8
@@ -38,15 +44,20 @@ func (n *nest) read(b byte) bool {
 }
 
 // An object reads {"name": …, "arguments": {…}} in pieces. "parameters" is a synonym of
-// "arguments", other members are ignored, and members may have any order.
+// "arguments", and "tool_name" and "function" of "name". Members may have any order, other members
+// are ignored, and both may be members of "function". Arguments may also be the text of an object, or
+// null, which is an empty object.
 type object struct {
 	known     func(string) bool
+	keyed     bool // the tool's name may be the key of its arguments
 	announced bool // the parser has emitted Begin
 
 	at     place
 	member string
 	name   string
-	token  []byte // the current string
+	inner  bool   // within "function"
+	token  []byte // the current string or word
+	quote  unquoter
 	nest   nest   // of the current value
 	args   []byte // not emitted yet
 	begun  bool   // the arguments have begun
@@ -66,6 +77,7 @@ const (
 	atValue        //
 	inString       // the rest of a string
 	inNest         // the rest of a list or object
+	inText         // the rest of arguments as text
 	inWord         // the rest of a number, true, false or null
 	atComma        // a comma, or the end
 )
@@ -116,6 +128,8 @@ func (o *object) step(b byte) progress {
 	switch o.at {
 	case inString, inKey:
 		return o.quoted(b)
+	case inText:
+		return o.text(b)
 	case inNest:
 		if o.arguments() {
 			o.args = append(o.args, b)
@@ -126,9 +140,15 @@ func (o *object) step(b byte) progress {
 		return more
 	case inWord:
 		if !blank && b != ',' && b != '}' {
+			if len(o.token) < maxWord {
+				o.token = append(o.token, b)
+			}
 			return more
 		}
 		o.at = atComma
+		if o.arguments() && string(o.token) != "null" {
+			return bad
+		}
 	default: // between
 	}
 	if blank {
@@ -145,6 +165,8 @@ func (o *object) step(b byte) progress {
 		return o.value(b)
 	case o.at == atComma && b == ',':
 		o.at = atKey
+	case (o.at == atComma || o.at == atFirst) && b == '}' && o.inner:
+		o.inner, o.at = false, atComma
 	case (o.at == atComma || o.at == atFirst) && b == '}':
 		return whole
 	default:
@@ -155,28 +177,57 @@ func (o *object) step(b byte) progress {
 
 func (o *object) arguments() bool { return o.member == "arguments" || o.member == "parameters" }
 
+func (o *object) named() bool { return o.member == "name" || o.member == "tool_name" }
+
 // value begins a value with its first byte.
 func (o *object) value(b byte) progress {
-	switch {
-	case o.arguments():
-		if b != '{' || o.begun {
-			return bad
-		}
-		o.begun, o.args = true, append(o.args, b)
-		fallthrough
-	case b == '{' || b == '[':
-		if o.member == "name" {
-			return bad
+	switch isNest := b == '{' || b == '['; {
+	case o.arguments() && (o.begun || b != '{' && b != '"' && b != 'n'), o.named() && b != '"', strings.IndexByte(",}]:", b) >= 0:
+		return bad
+	case o.arguments() && b == '"':
+		o.at, o.token, o.quote = inText, o.token[:0], unquoter{}
+	case b == '"':
+		o.at, o.token = inString, append(o.token[:0], b)
+	case b == '{' && o.member == "function" && o.name == "":
+		o.inner, o.at = true, atFirst
+	case isNest:
+		if o.arguments() {
+			o.begun, o.args = true, append(o.args, b)
 		}
 		o.at, o.nest = inNest, nest{}
 		o.nest.read(b)
-	case b == '"':
-		o.at, o.token = inString, append(o.token[:0], b)
-	case o.member == "name" || b == ',' || b == '}' || b == ']' || b == ':':
-		return bad
 	default:
-		o.at = inWord
+		o.at, o.token = inWord, append(o.token[:0], b)
 	}
+	return more
+}
+
+// text continues arguments that are the text of an object.
+func (o *object) text(b byte) progress {
+	piece, end := o.quote.next(b)
+	for i := range len(piece) {
+		switch {
+		case o.begun && o.nest.depth == 0: // behind the object
+		case o.begun:
+			o.args = append(o.args, piece[i])
+			o.nest.read(piece[i])
+		case piece[i] == '{' && strings.TrimSpace(string(o.token)) == "":
+			o.begun, o.nest = true, nest{}
+			o.args = append(o.args, piece[i])
+			o.nest.read(piece[i])
+		default:
+			if o.token = append(o.token, piece[i]); len(o.token) > maxHead {
+				return bad
+			}
+		}
+	}
+	if !end {
+		return more
+	}
+	if word := strings.TrimSpace(string(o.token)); !o.begun && word != "" && word != "null" {
+		return bad
+	}
+	o.at = atComma
 	return more
 }
 
@@ -192,17 +243,18 @@ func (o *object) quoted(b byte) progress {
 	if json.Unmarshal(o.token, &text) != nil {
 		return bad
 	}
-	if o.at == inKey {
-		o.at, o.member = atColon, text
-		return more
-	}
-	o.at = atComma
-	if o.member == "name" {
-		if o.name != "" || !o.known(text) {
-			return bad
+	switch {
+	case o.at == inKey:
+		if o.at, o.member = atColon, text; o.keyed && o.name == "" && o.known(text) {
+			o.name, o.member = text, "arguments"
 		}
+		return more
+	case o.named() && (o.name != "" || !o.known(text)):
+		return bad
+	case o.named(), o.member == "function" && o.name == "" && o.known(text):
 		o.name = text
 	}
+	o.at = atComma
 	return more
 }
 
@@ -213,4 +265,61 @@ func (o *object) escaped() bool {
 		n++
 	}
 	return n%2 == 1
+}
+
+// An unquoter decodes a JSON string byte by byte.
+type unquoter struct {
+	escape []byte
+	high   rune // the first half of a surrogate pair
+}
+
+// next returns the text that b makes final. end means that b is the closing quote.
+func (u *unquoter) next(b byte) (piece string, end bool) {
+	switch {
+	case len(u.escape) == 0 && b == '"':
+		return u.lost(), true
+	case len(u.escape) == 0 && b != '\\':
+		return u.lost() + string([]byte{b}), false
+	}
+	u.escape = append(u.escape, b)
+	if len(u.escape) == 1 {
+		return "", false
+	}
+	if u.escape[1] == 'u' && len(u.escape) < len(`\u0000`) {
+		return "", false
+	}
+	var text string
+	ok := json.Unmarshal([]byte(`"`+string(u.escape)+`"`), &text) == nil
+	code, isHex := hexOf(u.escape)
+	u.escape = u.escape[:0]
+	switch {
+	case !ok:
+		return u.lost(), false
+	case !isHex || !utf16.IsSurrogate(code):
+		return u.lost() + text, false
+	case u.high == 0:
+		u.high = code
+		return "", false
+	}
+	pair := utf16.DecodeRune(u.high, code)
+	u.high = 0
+	return string(pair), false
+}
+
+// lost returns what stands for half of a surrogate pair.
+func (u *unquoter) lost() string {
+	if u.high == 0 {
+		return ""
+	}
+	u.high = 0
+	return string(utf8.RuneError)
+}
+
+// hexOf returns the code of an escape of the form \uXXXX.
+func hexOf(escape []byte) (code rune, ok bool) {
+	if len(escape) != len(`\u0000`) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(escape[2:]), 16, 16)
+	return rune(n), err == nil
 }

@@ -56,6 +56,7 @@ type Parser struct {
 	wide  bool   // the white space was too long to be held back
 	json  object
 	ids   map[string]bool // the ids that the model has given to calls
+	list  bool            // the calls stand in a JSON list
 }
 
 // A state consumes from the front of p.buf. It returns false if it needs more text, and true if
@@ -208,6 +209,27 @@ func (p *Parser) prefix(m string) word {
 	}
 }
 
+// oneOf returns the longest of markers with which buf begins. It is unsure while a longer one may
+// follow.
+func (p *Parser) oneOf(markers []string) (which int, _ word) {
+	which = -1
+	for i, m := range markers {
+		switch p.prefix(m) {
+		case unsure:
+			return -1, unsure
+		case there:
+			if which < 0 || len(m) > len(markers[which]) {
+				which = i
+			}
+		case differs:
+		}
+	}
+	if which < 0 {
+		return -1, differs
+	}
+	return which, there
+}
+
 // head returns the text before sep, which must be within maxHead bytes.
 func (p *Parser) head(sep string) (string, word) {
 	at := strings.Index(p.buf, sep)
@@ -222,8 +244,12 @@ func (p *Parser) head(sep string) (string, word) {
 
 // object consumes a JSON object with a tool's name and arguments. The parser continues with done
 // after a call, and with text otherwise.
-func (p *Parser) object(done, text state) state {
-	p.json = object{known: p.known}
+func (p *Parser) object(done, text state) state { return p.objectOf(object{}, done, text) }
+
+// objectOf is object for an object of another form.
+func (p *Parser) objectOf(of object, done, text state) state {
+	p.json = of
+	p.json.known = p.known
 	return func(p *Parser) bool {
 		if p.buf == "" {
 			return p.last && !p.json.announced && p.backToText(text)

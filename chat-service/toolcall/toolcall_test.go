@@ -18,10 +18,19 @@ type call struct{ name, arguments, id string }
 
 func known(name string) bool { return name == "f" || name == "get_weather" }
 
-// takes returns the parameter types: for every tool, names that begin with s are text, and names
-// that begin with o are text or null.
+// takes returns the parameter types by the beginnings of their names, for every tool.
 func takes(_, parameter string) Value {
 	switch {
+	case strings.HasPrefix(parameter, "int"):
+		return NumberValue
+	case strings.HasPrefix(parameter, "bool"):
+		return BooleanValue
+	case strings.HasPrefix(parameter, "list"):
+		return ListValue | NullValue
+	case strings.HasPrefix(parameter, "obj"):
+		return ObjectValue
+	case strings.HasPrefix(parameter, "mix"):
+		return TextValue | ListValue
 	case strings.HasPrefix(parameter, "s"):
 		return TextValue
 	case strings.HasPrefix(parameter, "o"):
@@ -127,11 +136,7 @@ func xml(of ...string) string {
 	return s + "</function>\n</tool_call>"
 }
 
-var answers = []struct {
-	format *Format
-	text   string
-	want   answer
-}{
+var answers = []transcript{
 	{Hermes, "no call at all\n", answer{text: "no call at all\n"}},
 	{Hermes, "", answer{}},
 	{Hermes, "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\\\"\"]}}\n</tool_call>", answer{"Let me see.", "", calls("f", `{"a": [1, "}\""]}`)}},
@@ -158,6 +163,8 @@ var answers = []struct {
 
 	{Hermes, "<tool_call>" + strings.Repeat(" ", maxHead) + "{\"name\": \"f\", \"arguments\": {}}", answer{text: "<tool_call>" + strings.Repeat(" ", maxHead) + "{\"name\": \"f\", \"arguments\": {}}"}},
 	{Hermes, "<tool_call>" + strings.Repeat(" ", maxHead-len(hermesOpen)) + "{\"name\": \"f\", \"arguments\": {}}", answer{calls: calls("f", "{}")}},
+
+	{Qwen, xml("list", "["+strings.Repeat("'ab', ", maxHead/4)+"]"), answer{calls: calls("f", `{"list": [`+strings.Repeat(`"ab", `, maxHead/4-1)+`"ab"]}`)}},
 
 	{Llama, "Hello {\"name\": \"f\", \"parameters\": {}}", answer{text: "Hello {\"name\": \"f\", \"parameters\": {}}"}},
 	{Llama, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", answer{"", "", calls("f", `{"a": "b"}`)}},
@@ -190,7 +197,7 @@ var answers = []struct {
 
 func TestAnswersAreParsedForAnyPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, c := range answers {
+	for _, c := range slices.Concat(answers, tagTranscripts) {
 		for i := range 60 {
 			step := func() int { return 1 + r.IntN(1+i) }
 			if got := read(t, c.format, c.text, step); got.String() != c.want.String() {
@@ -308,7 +315,7 @@ func TestFormsAroundArgumentsAreReadAsCalls(t *testing.T) {
 }
 
 func FuzzPiecesGiveTheSameResult(f *testing.F) {
-	for i, c := range answers {
+	for i, c := range slices.Concat(answers, tagTranscripts) {
 		for n := range formats {
 			f.Add(uint8(n), c.text, uint64(i))
 		}

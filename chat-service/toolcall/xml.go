@@ -1,98 +1,160 @@
 package toolcall
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/whence-dev/whence/chat-service/marker"
 )
 
-const (
-	parameterOpen  = "<parameter="
-	parameterClose = "</parameter>"
-)
-
-// xmlArguments converts arguments of the form <parameter=key>value</parameter> to a JSON object.
-type xmlArguments struct {
-	tool  string
-	begun bool
-	value xmlValue // the current value
+// xmlWords are the tags of calls as XML:
+//
+//	<function=NAME><parameter=KEY>VALUE</parameter></function>
+//	<invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>
+type xmlWords struct {
+	calls, values       []string // beginnings of tags, up to the name
+	callEnds, valueEnds []string
+	cdata               bool // values may be CDATA sections
 }
 
-// open returns the text before a member of the object.
-func (x *xmlArguments) open(key string) string {
-	before := ", "
-	if !x.begun {
-		before, x.begun = "{", true
+// xmlOf returns the tags of words. Models write names with and without quotes and "name=".
+func xmlOf(call, value string) xmlWords {
+	begins := func(word string) []string { return []string{"<" + word + "=", "<" + word + " "} }
+	ends := func(word string) []string { return []string{"</" + word + ">"} }
+	return xmlWords{calls: begins(call), values: begins(value), callEnds: ends(call), valueEnds: ends(value)}
+}
+
+func (w *xmlWords) markers() []string { return slices.Concat(w.callEnds, w.valueEnds) }
+
+// tag returns the rest of a tag, and its length with the closing bracket. A model may forget the
+// bracket, so that a line end and the next tag end the tag, too.
+func (p *Parser) tag() (rest string, n int, _ word) {
+	end := strings.IndexAny(p.buf, ">\n<")
+	switch {
+	case end < 0 && !p.last && len(p.buf) <= maxHead:
+		return "", 0, unsure
+	case end < 0 || end > maxHead:
+		return "", 0, differs
+	case p.buf[end] == '>':
+		return p.buf[:end], end + 1, there
 	}
-	return before + `"` + escaped(key) + `": `
+	return p.buf[:end], end, there
 }
 
-// xmlParameters is the state between parameters. It drops other text up to the end of the call.
-func xmlParameters(x *xmlArguments) state {
+// attribute returns the name in the rest of a tag, and what follows the name.
+func attribute(rest string) (name, other string) {
+	rest = strings.TrimSpace(rest)
+	if after, ok := strings.CutPrefix(rest, "name"); ok && strings.HasPrefix(strings.TrimSpace(after), "=") {
+		rest = strings.TrimSpace(after)
+	}
+	rest = strings.TrimSpace(strings.TrimPrefix(rest, "="))
+	if rest != "" && strings.ContainsAny(rest[:1], `"'`) {
+		name, other, _ = strings.Cut(rest[1:], rest[:1])
+		return name, other
+	}
+	name, other, _ = strings.Cut(rest, " ")
+	return name, other
+}
+
+// call follows the beginning of an XML call's tag. A bare call has no opening tag before it.
+func (t *tags) call(bare bool) state {
 	return func(p *Parser) bool {
-		at, which := marker.Find(p.buf, p.last, parameterOpen, xmlClose, hermesClose)
-		p.buf = p.buf[at:]
-		switch which {
-		case 0:
-			head, w := p.head(">")
-			switch w {
-			case unsure:
-				return false
-			case differs:
-				p.buf = p.buf[len(parameterOpen):]
-			case there:
-				key := head[len(parameterOpen):]
-				p.arguments(x.open(key))
-				x.value = xmlValue{takes: p.takes(x.tool, key)}
-				p.buf, p.state = p.buf[len(head)+1:], xmlWithin(x)
-			}
-			return true
-		case 1:
-			p.buf = p.buf[len(xmlClose):]
-		case -1:
+		rest, n, w := p.tag()
+		if w == unsure {
 			return false
 		}
-		if !x.begun {
-			p.arguments("{")
+		name, _ := attribute(rest)
+		if w == differs || !p.known(name) {
+			return p.backToText(t.text)
 		}
-		p.arguments("}")
-		p.complete()
-		p.state = hermesTail
+		name = strings.Clone(name)
+		p.consume(n)
+		p.state = t.body(name, bare)
 		return true
 	}
 }
 
-// xmlWithin is the state within a parameter.
-func xmlWithin(x *xmlArguments) state {
+// body follows the tag of an XML call. Parameters follow, or the end, or the arguments as JSON. After
+// a bare tag, anything else is text: it may be prose about calls.
+func (t *tags) body(name string, bare bool) state {
+	next := slices.Concat(t.xml.values, t.closes)
 	return func(p *Parser) bool {
-		at, which := marker.Find(p.buf, p.last, parameterClose)
-		piece := p.buf[:at]
-		p.buf = p.buf[at:]
+		more := p.skipSpace()
+		_, w := p.oneOf(next)
 		switch {
-		case which >= 0:
-			p.arguments(x.value.next(piece, closed))
-			p.buf, p.state = p.buf[len(parameterClose):], xmlParameters(x)
-			return true
-		case p.last:
-			p.arguments(x.value.next(piece, cut))
+		case !more && !p.last:
+			return false
+		case more && p.buf[0] == '{':
+			p.begin(name)
+			p.state = p.value(t.closing)
+		case more && w == unsure:
+			return false
+		case bare && w == differs:
+			return p.backToText(t.text)
 		default:
-			p.arguments(x.value.next(piece, open))
+			p.begin(name)
+			p.state = t.parameters(&arguments{tool: name})
 		}
-		return false
+		return true
 	}
 }
 
-// xmlName follows "<function=".
-func xmlName(p *Parser) bool {
-	name, w := p.head(">")
-	switch {
-	case w == unsure:
-		return false
-	case w == differs || !p.known(name):
-		return p.backToText(hermesText)
+// parameters is the state between parameters. It drops other text up to the end of the call.
+func (t *tags) parameters(a *arguments) state {
+	stops := slices.Concat(t.xml.values, t.closes, t.begins)
+	return func(p *Parser) bool {
+		at, which := marker.Find(p.buf, p.last, stops...)
+		p.buf = p.buf[at:]
+		switch {
+		case which < 0:
+			return false
+		case which >= len(t.xml.values):
+			p.arguments(a.end())
+			p.complete()
+			p.state = t.closing
+			return true
+		}
+		open := p.buf
+		p.buf = open[len(stops[which]):]
+		rest, n, w := p.tag()
+		switch w {
+		case unsure:
+			p.buf = open
+			return false
+		case there:
+			key, other := attribute(rest)
+			p.arguments(a.open(p, key, other))
+			p.buf = p.buf[n:]
+			p.state = t.parameter(a)
+		case differs: // the tag is dropped
+		}
+		return true
 	}
-	p.begin(name)
-	p.buf = p.buf[len(name)+1:]
-	p.state = xmlParameters(&xmlArguments{tool: strings.Clone(name)})
-	return true
+}
+
+const (
+	cdataOpen  = "<![CDATA["
+	cdataClose = "]]>"
+)
+
+// parameter is the state at the beginning of a parameter's value.
+func (t *tags) parameter(a *arguments) state {
+	stops := slices.Concat(t.xml.valueEnds, t.xml.values, t.closes)
+	within := valueUntil(a, stops, len(t.xml.valueEnds), t.parameters(a))
+	if !t.xml.cdata {
+		return within
+	}
+	return func(p *Parser) bool {
+		switch p.prefix(cdataOpen) {
+		case unsure:
+			return false
+		case there:
+			p.buf = p.buf[len(cdataOpen):]
+			a.value.begun = true // a line end belongs to the section
+			p.state = valueUntil(a, []string{cdataClose}, 1, t.parameters(a))
+		case differs:
+			p.state = within
+		}
+		return true
+	}
 }
