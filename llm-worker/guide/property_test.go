@@ -21,7 +21,7 @@ type sample struct {
 
 // draw returns a random sample.
 func draw(r *rand.Rand, depth int) sample {
-	kinds := 14
+	kinds := 16
 	if depth > 3 {
 		kinds = 5
 	}
@@ -86,9 +86,41 @@ func draw(r *rand.Rand, depth int) sample {
 		return drawUnique(r)
 	case 12:
 		return drawNamePatterns(r, depth)
+	case 13:
+		return drawExclusive(r, depth)
+	case 14:
+		return drawNames(r, depth)
 	default:
 		return drawObject(r, depth)
 	}
+}
+
+// drawExclusive draws an object with exactly one of two properties, or at most one of them, and with at
+// least one of two others.
+func drawExclusive(r *rand.Rand, depth int) sample {
+	one, other := draw(r, depth+1), draw(r, depth+1)
+	neither := r.IntN(2) == 0
+	branches := `{"required":["a"]},{"required":["b"]}`
+	if neither {
+		branches += `,{"not":{"anyOf":[{"required":["a"]},{"required":["b"]}]}}`
+	}
+	schema := fmt.Sprintf(`{"type":["object","null"],"properties":{"a":%s,"b":%s,"c":{"type":"null"},"d":{"type":"null"}},"oneOf":[%s],"anyOf":[{"required":["c"]},{"required":["d"]}],"additionalProperties":false}`, one.schema, other.schema, branches)
+	return sample{schema, func(r *rand.Rand) string {
+		first := []string{`"a":` + one.value(r) + ",", `"b":` + other.value(r) + ",", ""}
+		if !neither {
+			first = first[:2]
+		}
+		return "{" + first[r.IntN(len(first))] + []string{`"c":null`, `"d":null`, `"c":null,"d":null`}[r.IntN(3)] + "}"
+	}}
+}
+
+// drawNames draws a record whose names are an enum.
+func drawNames(r *rand.Rand, depth int) sample {
+	named, other := draw(r, depth+1), draw(r, depth+1)
+	schema := fmt.Sprintf(`{"type":"object","propertyNames":{"enum":["x","y","z"]},"properties":{"y":%s,"w":true},"required":["x"],"additionalProperties":%s}`, named.schema, other.schema)
+	return sample{schema, func(r *rand.Rand) string {
+		return "{" + []string{"", `"y":` + named.value(r) + ","}[r.IntN(2)] + `"x":` + other.value(r) + []string{"", `,"z":` + other.value(r)}[r.IntN(2)] + "}"
+	}}
 }
 
 // drawUnique draws an array of different constants.
@@ -147,6 +179,7 @@ func drawPattern(r *rand.Rand) sample {
 		{`^[A-Z]{2}-\\d+$`, []string{"AB-1", "ZZ-0123"}},
 		{`한|\"`, []string{"한한", `a\"`, "x한y", "---한"}},
 		{`^(?:a|bc)*[^\\s]$`, []string{"aaax", "bcbcb", "aa한"}},
+		{`\\b(?:red|blue)\\b`, []string{"red", "a blue-x", "(red)", "한red"}},
 		{`\\.(?:png|jpe?g)$`, []string{".png", "é.jpg", "a b.jpeg"}},
 	}
 	p := patterns[r.IntN(len(patterns))]

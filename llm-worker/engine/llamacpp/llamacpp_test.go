@@ -65,7 +65,11 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 		"everything": {everything, map[string]any{
 			"temperature": 0.5, "top_p": 0.9, "top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
 			"repeat_last_n": float64(besidetest.Context), "logit_bias": []any{[]any{7.0, -1.5}}, "seed": float64((1<<40 + 5) % (1<<31 - 1)), "max_tokens": uint64(9), "ignore_eos": true,
-			"json_schema": map[string]any{"type": "null"},
+			"grammar": "root ::= \"null\"\n",
+		}},
+		"a schema that only the server takes": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"contains":{"type":"null"}}`}}}}, map[string]any{
+			"temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "max_tokens": uint64(3),
+			"json_schema": map[string]any{"contains": map[string]any{"type": "null"}},
 		}},
 		"a guide with text around its schema": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"null"}`, After: "."}}}}, map[string]any{
 			"temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "max_tokens": uint64(3),

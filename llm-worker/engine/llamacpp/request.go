@@ -58,14 +58,8 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 	if s.Logprobs != nil {
 		c.TopTokens = max(s.GetLogprobs(), 1)
 	}
-	if schema, ok := guided.Schema(s.GetGuide()); ok {
-		c.JSONSchema = json.RawMessage(schema)
-	} else if s.GetGuide() != nil {
-		gbnf, err := guide.GBNF(s.GetGuide())
-		if err != nil {
-			return nil, err
-		}
-		c.Grammar = gbnf
+	if err := c.constrain(s.GetGuide()); err != nil {
+		return nil, err
 	}
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -74,6 +68,22 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 	return &call{e.client.Stream("/completion", body, len(req.GetPrompt())), &answer{
 		pieces: e.pieces, ids: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(s),
 	}}, nil
+}
+
+// constrain sets the constraint of a guide: the grammar that the embedded engine follows, or, for a
+// schema that has none, what the server makes of the schema. The server's own grammar of a schema leaves
+// out more keywords, and with llguidance it has white space without end.
+func (c *completion) constrain(g *llmv1.Guide) error {
+	if g == nil {
+		return nil
+	}
+	gbnf, err := guide.GBNF(g)
+	if schema, ok := guided.Schema(g); ok && err != nil {
+		c.JSONSchema = json.RawMessage(schema)
+		return nil
+	}
+	c.Grammar = gbnf
+	return err
 }
 
 func biases(s *llmv1.Sampling) []tokenBias {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a GBNF. llama.cpp refuses more repetitions.
+// Bounds of a GBNF. llama.cpp refuses a larger bound of repetitions.
 const (
 	maxGBNF    = 1 << 20 // bytes
 	maxRepeats = 2000
@@ -15,7 +15,7 @@ const (
 
 // GBNF returns the grammar of a measured symbol, which matches something, in the notation of
 // llama.cpp. Its rules are over characters, so it has only the texts of the symbol that are valid
-// UTF-8.
+// UTF-8. A bound of repetitions that is above llama.cpp's is left out, so that there are more of them.
 func GBNF(root *Symbol) (string, error) {
 	w := &gbnf{symbols: map[*Symbol]string{}, dfas: map[*DFA]string{}}
 	first := w.name(root)
@@ -116,10 +116,10 @@ func (w *gbnf) body(s *Symbol) string {
 // times returns the operator for least to most repetitions; most is negative if there is no upper
 // bound.
 func (w *gbnf) times(least, most int) string {
+	if least = min(least, maxRepeats); most > maxRepeats {
+		most = -1
+	}
 	switch {
-	case max(least, most) > maxRepeats:
-		w.fail("it has %d characters or items; llama.cpp counts to %d", max(least, most), maxRepeats)
-		return ""
 	case least == 0 && most < 0:
 		return "*"
 	case most < 0:

@@ -148,8 +148,8 @@ func (t *translator) escape(bracketed bool) error {
 		}
 	case b == 'b' && bracketed:
 		t.out.WriteString(`\x{8}`)
-	case b == 'b' || b == 'B':
-		return errors.New(`it has the word boundary \` + string(b) + `, which cannot be enforced`)
+	case (b == 'b' || b == 'B') && !bracketed:
+		t.out.WriteString(`\` + string(b))
 	case b >= '1' && b <= '9' || b == 'k':
 		return errors.New(`it has the backreference \` + string(b) + `, which cannot be enforced`)
 	case strings.IndexByte("tnvfr", b) >= 0:

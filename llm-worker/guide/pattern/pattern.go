@@ -2,8 +2,8 @@
 // that match them, as the strings stand in JSON: in UTF-8, with escapes where they are necessary.
 //
 // As in a validator, an expression matches if any part of the string does, unless it has anchors.
-// Backreferences, word boundaries, and lookaround other than at the ends of an expression cannot be
-// compiled, and are refused by name. So are expressions whose DFA is too large or takes too long to
+// Backreferences, and lookaround other than at the ends of an expression, cannot be compiled, and are
+// refused by name. So are expressions whose DFA is too large or takes too long to
 // make.
 package pattern
 
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
 )
@@ -63,9 +64,11 @@ type machine struct {
 	progs       []*syntax.Prog
 	not         []bool // the expressions that must not match
 	least, most int
+	bounded     bool // an expression has a word boundary
 
 	spans   []span // all characters, in order
 	classes int
+	words   []bool     // by class: its characters are those of words
 	accepts [][][]bool // by expression, instruction and class; nil for instructions that read nothing
 
 	places  []*place
@@ -84,7 +87,8 @@ type span struct {
 
 // A place is a state between two characters.
 type place struct {
-	threads [][]uint32 // for each expression, the instructions that read the next character or the end; sorted
+	threads [][]uint32 // for each expression, the instructions that read the next character, or ask what it is; sorted
+	word    bool       // the last character is one of words, and an expression has a word boundary
 	matched []bool     // expressions that match whatever follows
 	count   int        // of characters, up to the last number that makes a difference
 	accept  bool
@@ -110,6 +114,12 @@ func (m *machine) classify() error {
 	}
 	members := m.divide(cuts, examples)
 	m.classes = len(members)
+	if m.bounded {
+		m.words = make([]bool, m.classes)
+		for class := range members {
+			m.words[class] = members[class][0]
+		}
+	}
 	for i, prog := range m.progs {
 		all := make([][]bool, len(prog.Inst))
 		for pc, set := range of[i] {
@@ -136,6 +146,10 @@ func (m *machine) sets() (examples []*syntax.Inst, of [][]int, cuts []rune) {
 	sets := map[string]int{}
 	cuts = []rune{0, ' ', 0x7f, 0x80, 0xd800, 0xe000}
 	of = make([][]int, len(m.progs))
+	m.bounded = slices.ContainsFunc(m.progs, hasBoundary)
+	if m.bounded {
+		examples, cuts = append(examples, &word), append(cuts, bounds(&word)...)
+	}
 	for i, prog := range m.progs {
 		of[i] = make([]int, len(prog.Inst))
 		for pc := range prog.Inst {
@@ -190,6 +204,26 @@ func reads(inst *syntax.Inst) bool {
 	default:
 		return false
 	}
+}
+
+// word reads a character of words, as ECMA-262 and Go define them.
+var word = syntax.Inst{Op: syntax.InstRune, Rune: []rune{'0', '9', 'A', 'Z', '_', '_', 'a', 'z'}}
+
+const boundaries = syntax.EmptyWordBoundary | syntax.EmptyNoWordBoundary
+
+// hasBoundary reports whether an expression asks for word boundaries.
+func hasBoundary(prog *syntax.Prog) bool {
+	return slices.ContainsFunc(prog.Inst, func(inst syntax.Inst) bool {
+		return inst.Op == syntax.InstEmptyWidth && syntax.EmptyOp(inst.Arg)&boundaries != 0 //nolint:gosec // an EmptyOp has 8 bits
+	})
+}
+
+// boundary returns what holds between two characters, or a character and an end of the text.
+func boundary(before, after bool) syntax.EmptyOp {
+	if before != after {
+		return syntax.EmptyWordBoundary
+	}
+	return syntax.EmptyNoWordBoundary
 }
 
 // bounds returns the characters at which an instruction's set begins, or ends before.
@@ -249,7 +283,7 @@ func (m *machine) enter(p *place, first bool) int {
 	for i, prog := range m.progs {
 		matched := p.matched[i]
 		if p.accept && !matched {
-			at := syntax.EmptyEndText
+			at := syntax.EmptyEndText | boundary(p.word, false)
 			if first {
 				at |= syntax.EmptyBeginText
 			}
@@ -265,6 +299,7 @@ func (m *machine) enter(p *place, first bool) int {
 // key identifies a place after the beginning.
 func (p *place) key() string {
 	key := binary.LittleEndian.AppendUint32(nil, uint32(p.count)) //nolint:gosec // below maxPlaces
+	key = strconv.AppendBool(key, p.word)
 	for i, threads := range p.threads {
 		if p.matched[i] {
 			key = append(key, 1)
@@ -288,6 +323,7 @@ func (m *machine) step(from *place, class int) (*place, bool) {
 	case m.most < 0:
 		to.count = min(to.count, m.least)
 	}
+	to.word = m.bounded && m.words[class]
 	for i, prog := range m.progs {
 		if from.matched[i] && m.not[i] {
 			return nil, false
@@ -296,7 +332,14 @@ func (m *machine) step(from *place, class int) (*place, bool) {
 			continue
 		}
 		pcs := []uint32{uint32(prog.Start)} //nolint:gosec // a program is short; a match may begin anywhere
-		for _, pc := range from.threads[i] {
+		threads, matched := m.before(from, i, class)
+		if matched {
+			if to.matched[i] = true; m.not[i] {
+				return nil, false
+			}
+			continue
+		}
+		for _, pc := range threads {
 			if in := m.accepts[i][pc]; in != nil && in[class] {
 				pcs = append(pcs, prog.Inst[pc].Out)
 			}
@@ -309,6 +352,21 @@ func (m *machine) step(from *place, class int) (*place, bool) {
 	return to, true
 }
 
+// before returns the instructions of an expression that read a character of a class after a place, now
+// that the class decides whether a word begins or ends there. matched reports whether the expression
+// has matched before the character.
+func (m *machine) before(from *place, expression, class int) (threads []uint32, matched bool) {
+	threads = from.threads[expression]
+	if !m.bounded {
+		return threads, false
+	}
+	at := boundary(from.word, m.words[class])
+	if from == m.places[0] {
+		at |= syntax.EmptyBeginText
+	}
+	return m.closure(m.progs[expression], threads, at)
+}
+
 // unseen returns a mark for each instruction; those with the value of stamp have been seen.
 func (m *machine) unseen(instructions int) []int {
 	if len(m.seen) < instructions {
@@ -318,8 +376,8 @@ func (m *machine) unseen(instructions int) []int {
 	return m.seen
 }
 
-// closure returns the instructions that read a character, or check for the end, and can be reached
-// from others. matched reports whether the expression has matched.
+// closure returns the instructions that read a character, or ask for the end or for the boundary of a
+// word, and can be reached from others. at is what is known of the place. matched reports whether the expression has matched.
 func (m *machine) closure(prog *syntax.Prog, from []uint32, at syntax.EmptyOp) (threads []uint32, matched bool) {
 	seen := m.unseen(len(prog.Inst))
 	for queue := slices.Clone(from); len(queue) > 0; {
@@ -339,7 +397,7 @@ func (m *machine) closure(prog *syntax.Prog, from []uint32, at syntax.EmptyOp) (
 			needs := syntax.EmptyOp(inst.Arg) //nolint:gosec // an EmptyOp has 8 bits
 			if needs&^at == 0 {
 				queue = append(queue, inst.Out)
-			} else if needs == syntax.EmptyEndText {
+			} else if needs == syntax.EmptyEndText || needs&boundaries != 0 && at&boundaries == 0 {
 				threads = append(threads, pc)
 			}
 		case syntax.InstMatch:

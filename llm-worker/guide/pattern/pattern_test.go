@@ -71,6 +71,11 @@ func TestExpressionsMatchLikeECMA(t *testing.T) {
 		`^(?!.*--)[a-z-]+(?<!-)$`:          {[]string{"a", "a-b", "-a"}, []string{"a--b", "a-", "", "-"}},
 		`^[a-z]+(?<=x|y)(?<!xy|q(?:x))$`:   {[]string{"x", "ay", "yx"}, []string{"a", "axy", "xy", "qx"}},
 		`^(?![\])(|a])`:                    {[]string{"", "b"}, []string{"ab", ")", "]", "("}},
+		`\bcat\b`:                          {[]string{"cat", "a cat", "cat\n", "(cat)", "écat"}, []string{"cats", "bobcat", "", "cat_"}},
+		`^\w+\b.\B`:                        {[]string{"a-", "a--", "a- "}, []string{"a", "a-b", "-"}},
+		`^\b$`:                             {nil, []string{"", "a"}},
+		`^\B$|^\b\w`:                       {[]string{"", "ab"}, []string{"-"}},
+		`^(?=.*\bred\b)[a-z ]+$`:           {[]string{"red", "a red x"}, []string{"reds", "red!"}},
 		`^(?=a)`:                           {[]string{"a", "ab"}, []string{"", "ba"}},
 		`(?<!a)$`:                          {[]string{"", "b", "ab"}, []string{"a", "ba"}},
 	} {
@@ -95,7 +100,7 @@ func TestExpressionsMatchLikeECMA(t *testing.T) {
 
 func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 	for expression, says := range map[string]string{
-		`(?=a)`: "lookahead", `a(?<!b)`: "lookbehind", `^a(?=b)`: "lookahead", `^(?=a)b|c`: "lookahead", `^(?:(?!a)b)`: "lookahead", `^(?=(?!a)b)c`: "lookahead", `(?<!x)a$`: "lookbehind", `^(?!a)+`: "lookahead", `^)(?=a)(`: "lookahead", `\bword\b`: `word boundary`, `(a)\1`: "backreference", `\k<n>`: "backreference",
+		`(?=a)`: "lookahead", `a(?<!b)`: "lookbehind", `^a(?=b)`: "lookahead", `^(?=a)b|c`: "lookahead", `^(?:(?!a)b)`: "lookahead", `^(?=(?!a)b)c`: "lookahead", `(?<!x)a$`: "lookbehind", `^(?!a)+`: "lookahead", `^)(?=a)(`: "lookahead", `(a)\1`: "backreference", `\k<n>`: "backreference",
 		`(`: "not a regular expression", `a**`: "not a regular expression", `[b-a]`: "not a regular expression", `(?i)a`: "unknown kind", `[]`: "empty character class",
 		`[a`: "class without an end", `\`: "ends with a backslash", `\q`: "unknown escape", `\u12`: "number of a character", `\ud800`: "number of a character",
 		`\p{Nothing}`: "not a regular expression", `\pL`: "in braces", `(?<a`: "name without an end", `^(a|b)*a(a|b){14}$`: "too complex", `^.{4000}a.{4000}$`: "",
@@ -116,7 +121,7 @@ func FuzzSeveralExpressionsAndLengthsHoldTogether(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
 	}
-	parts := []string{`a`, `b`, `é`, `.`, `[^a]`, `[a-é]`, `\d`, `a?`, `b*`, `(ab)+`, `(a|é)`, `\n`, `한{1,2}`, `"`}
+	parts := []string{`a`, `b`, `é`, `.`, `[^a]`, `[a-é]`, `\d`, `a?`, `b*`, `(ab)+`, `(a|é)`, `\n`, `한{1,2}`, `"`, `\b`, `\B`}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		atoms := func() string {

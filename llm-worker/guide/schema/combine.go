@@ -60,17 +60,16 @@ func (c *Compiler) combine(s schema) (*grammar.Symbol, error) {
 		return nil, s.wrong("", "%v", err)
 	}
 	rest := merged.Raw()
+	if len(g.unions) == 0 {
+		return c.compile(schema{node: s.node, is: merged})
+	}
+	for _, other := range g.unions[1:] { // each branch of the first is merged with them in turn
+		rest = merge.All(rest, merge.Object{other.name: other.is[other.name]}.Raw())
+	}
 	if err := c.take(s.node, len(rest)/mergedBytes); err != nil {
 		return nil, err
 	}
-	switch len(g.unions) {
-	case 0:
-		return c.compile(schema{node: s.node, is: merged})
-	case 1:
-		return c.branches(g.unions[0], rest)
-	default:
-		return nil, s.wrong(g.unions[1].name, "more than one anyOf or oneOf must hold, which is not supported")
-	}
+	return c.branches(g.unions[0], rest)
 }
 
 // gather adds the schemas that must hold under s.
@@ -140,7 +139,7 @@ func (c *Compiler) branches(u union, rest json.RawMessage) (*grammar.Symbol, err
 		return nil, err
 	}
 	if u.name == "oneOf" {
-		if err := c.checkDisjoint(u.schema, list); err != nil {
+		if list, err = c.disjoint(u.schema, list); err != nil {
 			return nil, err
 		}
 	}

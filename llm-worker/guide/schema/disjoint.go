@@ -1,10 +1,13 @@
 package schema
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/whence-dev/whence/llm-worker/guide/schema/document"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 )
 
 // A variant over-approximates the values that are valid under a branch of oneOf.
@@ -12,6 +15,9 @@ type variant struct {
 	types  kinds
 	values map[string]bool            // all values, as JSON; nil if they are not listed
 	tags   map[string]map[string]bool // the values of required properties that have constants
+
+	required []string        // the required properties
+	absent   map[string]bool // the properties that no value has
 }
 
 // kinds is a set of types. Numbers and integers are one.
@@ -37,30 +43,61 @@ const maxVariants = 256
 
 var errVariants = errors.New("it has too many branches to be compared")
 
-// checkDisjoint refuses a oneOf under which a value could be valid twice.
-func (c *Compiler) checkDisjoint(s schema, list []json.RawMessage) error {
+// disjoint returns the branches of a oneOf without the values that are valid under two of them. Two
+// branches that require different properties exclude each other's. It refuses other branches under
+// which a value could be valid twice.
+func (c *Compiler) disjoint(s schema, list []json.RawMessage) ([]json.RawMessage, error) {
 	var before []variant
 	var of []int // the branch of each variant
+	excluded := make([][]string, len(list))
 	for i, raw := range list {
 		found, err := c.variants(s.below(raw, "oneOf"), len(before))
 		if errors.Is(err, errVariants) {
-			return s.wrong("oneOf", "%v", err)
+			return nil, s.wrong("oneOf", "%v", err)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, b := range found {
 			for at, other := range before[:len(of)] {
-				if of[at] != i && !disjoint(&b, &other) {
-					return s.wrong("oneOf", "a value may be valid under branches %d and %d; use anyOf, or give the branches different types, or a required property with different constants", of[at], i)
+				if of[at] == i || disjoint(&b, &other) {
+					continue
 				}
+				mine, theirs, ok := apart(&b, &other)
+				if !ok {
+					return nil, s.wrong("oneOf", "a value may be valid under branches %d and %d; use anyOf, or give the branches different types, or a required property with different constants", of[at], i)
+				}
+				excluded[i], excluded[of[at]] = append(excluded[i], theirs), append(excluded[of[at]], mine)
 			}
 		}
 		for _, b := range found {
 			before, of = append(before, b), append(of, i)
 		}
 	}
-	return nil
+	exclusive := slices.Clone(list)
+	for i, names := range excluded {
+		if len(names) > 0 {
+			exclusive[i] = merge.All(list[i], merge.Object{
+				"type": json.RawMessage(`"object"`), "properties": propertiesOf(names, json.RawMessage("false")),
+			}.Raw())
+		}
+	}
+	return exclusive, nil
+}
+
+// apart returns a property that only one of two variants requires, and one that only the other does.
+// An object with one of them and without the other is valid under one of the two.
+func apart(a, b *variant) (mine, theirs string, ok bool) {
+	only := func(a, b *variant) string {
+		for _, name := range a.required {
+			if !slices.Contains(b.required, name) {
+				return name
+			}
+		}
+		return ""
+	}
+	mine, theirs = only(a, b), only(b, a)
+	return mine, theirs, mine != "" && theirs != ""
 }
 
 func disjoint(a, b *variant) bool {
@@ -78,7 +115,8 @@ func disjoint(a, b *variant) bool {
 			return true
 		}
 	}
-	return false
+	lacks := func(name string) bool { return a.absent[name] || b.absent[name] }
+	return slices.ContainsFunc(a.required, lacks) || slices.ContainsFunc(b.required, lacks)
 }
 
 func meet(a, b map[string]bool) bool {
@@ -160,11 +198,15 @@ func (c *Compiler) variant(s schema) (variant, error) {
 	if err != nil {
 		return b, err
 	}
-	b.tags = map[string]map[string]bool{}
+	b.tags, b.absent = map[string]map[string]bool{}, map[string]bool{}
 	for _, p := range properties {
+		if string(bytes.TrimSpace(p.Value)) == "false" {
+			b.absent[p.Key] = true
+		}
 		if !p.required {
 			continue
 		}
+		b.required = append(b.required, p.Key)
 		if values, err := c.tag(s.below(p.Value, p.where)); err != nil {
 			return b, err
 		} else if values != nil {

@@ -15,6 +15,11 @@ import (
 // those that are not required may be absent. Properties whose names match a pattern may follow. A
 // schema without names and patterns allows any properties.
 func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
+	if s.is["propertyNames"] != nil && s.is["patternProperties"] == nil {
+		if err := c.enumerate(s); err != nil {
+			return nil, err
+		}
+	}
 	properties, patterns, err := s.properties()
 	if err != nil {
 		return nil, err
@@ -49,6 +54,59 @@ func (c *Compiler) object(s schema) (*grammar.Symbol, error) {
 		least = 1
 	}
 	return list("{", grammar.Sequence(key, colon, one), least, -1, "}"), nil
+}
+
+// enumerate replaces propertyNames that are an enum by properties: those of the enum may be there, and
+// no others.
+func (c *Compiler) enumerate(s schema) error {
+	of, err := parse(s.below(s.is["propertyNames"], "propertyNames"))
+	if raw, ok := of.is["$ref"]; ok && err == nil {
+		var target json.RawMessage
+		if _, target, err = c.resolve(of.node, raw); err == nil {
+			of, err = parse(of.below(target))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	if raw, ok := of.is["const"]; ok {
+		names = make([]string, 1)
+		err = json.Unmarshal(raw, &names[0])
+	} else if raw, ok := of.is["enum"]; ok {
+		err = json.Unmarshal(raw, &names)
+	}
+	for name := range of.is {
+		if err != nil || name != "enum" && name != "const" && name != "type" {
+			return nil //nolint:nilerr // names in another form are compiled as texts, or refused
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	allowed := make(map[string]bool, len(names))
+	for _, name := range names {
+		allowed[name] = true
+	}
+	known, err := document.Members(orEmpty(s.is["properties"]))
+	if err != nil {
+		return s.wrong("properties", "it must be an object: %v", err)
+	}
+	for i, m := range known {
+		if !allowed[m.Key] {
+			known[i].Value = json.RawMessage("false")
+		}
+		delete(allowed, m.Key)
+	}
+	for _, name := range names {
+		if allowed[name] {
+			known = append(known, document.Member{Key: name, Value: s.others()})
+			delete(allowed, name)
+		}
+	}
+	delete(s.is, "propertyNames")
+	s.is["properties"], s.is["additionalProperties"] = document.Object(known), json.RawMessage("false")
+	return nil
 }
 
 // others returns the schema of the properties that s does not name.

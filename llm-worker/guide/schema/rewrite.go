@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -31,6 +32,7 @@ func (s schema) rewrite(asserted map[string]json.RawMessage) (none bool, err err
 			s.null(value)
 		case name == "not" && (string(value) == "{}" || string(value) == "true"):
 			none = true
+		case name == "not" && s.lacking(value):
 		case !s.without(name, value, asserted):
 			return false, s.wrong(name, "this keyword is not supported")
 		}
@@ -61,6 +63,71 @@ func (s schema) older(asserted map[string]json.RawMessage) {
 			delete(s.is, open)
 		}
 	}
+}
+
+// lacking enforces a not of schemas that only require one property each, and reports whether it is one:
+// the object has none of these properties.
+func (s schema) lacking(value json.RawMessage) bool {
+	names, ok := requires(value, 0)
+	if !ok {
+		return false
+	}
+	if types := merge.Types(s.is["type"]); types != nil && !slices.Contains(types, "object") {
+		return false // no value is valid, which is hardly meant
+	}
+	own := merge.Object{}
+	for _, name := range []string{"properties", "additionalProperties", "patternProperties"} {
+		if raw, ok := s.is[name]; ok {
+			own[name] = raw
+		}
+	}
+	both, err := merge.Objects([]merge.Object{own, {"properties": propertiesOf(names, json.RawMessage("false"))}})
+	if err != nil {
+		return false
+	}
+	maps.Copy(s.is, both)
+	s.is["type"] = json.RawMessage(`"object"`)
+	return true
+}
+
+// requires returns the properties that a schema, or any branch of its anyOf, requires, if each requires
+// one property and nothing else.
+func requires(raw json.RawMessage, depth int) (names []string, ok bool) {
+	all, err := document.Members(raw)
+	if err != nil || depth > maxDepth {
+		return nil, false
+	}
+	for _, m := range all {
+		var list []json.RawMessage
+		switch m.Key {
+		case "type":
+			ok = string(bytes.TrimSpace(m.Value)) == `"object"`
+		case "required":
+			ok = json.Unmarshal(m.Value, &names) == nil && len(names) == 1
+		case "anyOf":
+			ok = json.Unmarshal(m.Value, &list) == nil && len(all) == 1
+			for _, branch := range list {
+				more, is := requires(branch, depth+1)
+				names, ok = append(names, more...), ok && is
+			}
+		default:
+			ok = !assertions[m.Key] && !enforced[m.Key] // is an annotation
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return names, len(names) > 0
+}
+
+// propertiesOf returns the keyword properties that gives some names one schema.
+func propertiesOf(names []string, of json.RawMessage) json.RawMessage {
+	slices.Sort(names)
+	var all []document.Member
+	for _, name := range slices.Compact(names) {
+		all = append(all, document.Member{Key: name, Value: of})
+	}
+	return document.Object(all)
 }
 
 // null adds null to the types of a schema, as OpenAPI's nullable does.

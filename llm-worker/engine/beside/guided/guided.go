@@ -9,6 +9,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/capability"
+	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -38,8 +39,12 @@ func isSchema(valid string) bool {
 	return strings.ContainsAny(strings.TrimLeft(valid, " \t\r\n")[:1], "{tf")
 }
 
-// Schema returns the schema of a guide that is one schema without text around it.
-func Schema(g *llmv1.Guide) (schema string, ok bool) { return capability.LoneSchema(g) }
+// Schema returns the schema of a guide that is one schema without text around it, in a form that servers
+// read completely.
+func Schema(g *llmv1.Guide) (schema string, ok bool) {
+	schema, ok = capability.LoneSchema(g)
+	return string(merge.Distribute(json.RawMessage(schema))), ok
+}
 
 // Choices returns the allowed answers of a guide without schemas.
 func Choices(g *llmv1.Guide) (choices []string, ok bool) {
@@ -102,7 +107,7 @@ func schema(value string) *Format {
 	if value == "" {
 		return nil
 	}
-	return &Format{Type: "json_schema", Schema: json.RawMessage(value)}
+	return &Format{Type: "json_schema", Schema: merge.Distribute(json.RawMessage(value))}
 }
 
 // sequence returns the format of parts in order, of which nil parts are left out. At least one is not

@@ -33,6 +33,19 @@ const (
 	hexText      = `[0-9a-fA-F]{1,4}`
 	hexTextColon = `(?:` + hexText + `:)`
 	colonHexText = `(?::` + hexText + `)`
+
+	// Parts of RFC 3986.
+	charText      = `(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})`
+	charNoColon   = `(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})`
+	rootedPath    = `(?:/` + charText + `*)`
+	authorityText = `//[A-Za-z0-9._~-]*(?::\d{1,5})?` + rootedPath + `*`
+	suffixText    = `(?:\?(?:` + charText + `|[/?])*)?(?:#(?:` + charText + `|[/?])*)?`
+	schemeText    = `[A-Za-z][A-Za-z0-9+.-]{0,30}:`
+	absolutePath  = `/(?:` + charText + `+` + rootedPath + `*)?`
+	uriText       = schemeText + `(?:` + authorityText + `|` + absolutePath + `|` + charText + `+` + rootedPath + `*)` + suffixText
+	relativeText  = `(?:` + authorityText + `|` + absolutePath + `|` + charNoColon + `+` + rootedPath + `*)?` + suffixText
+	pointerText   = `(?:/(?:[^/~]|~[01])*)*`
+	regexAtom     = `(?:[^\\^$.*+?()[\]{}|]|[.]|\\[dDwWsSnrt.*+?()[\]{}|^$\\/]|\[[A-Za-z0-9_ ]+\])`
 )
 
 // All are the formats that guides enforce.
@@ -50,6 +63,11 @@ var All = func() []*Format {
 		{Name: "email", Limits: "ASCII without quotes, at most 48 characters before the @, and a domain of two to five labels of at most 32 characters, the last one of letters",
 			Expression: mailboxText + `{1,32}(?:\.` + mailboxText + `{1,15})?@(?:` + labelText + `\.){1,4}[A-Za-z]{2,24}`},
 		{Name: "hostname", Limits: "at most five labels of at most 32 characters", Expression: labelText + `(?:\.` + labelText + `){0,4}`},
+		{Name: "uri", Limits: "ASCII, without a user and an address of IPv6", Expression: uriText},
+		{Name: "uri-reference", Limits: "as `uri`", Expression: uriText + `|` + relativeText},
+		{Name: "json-pointer", Expression: pointerText},
+		{Name: "relative-json-pointer", Expression: `(?:0|[1-9]\d{0,8})(?:#|` + pointerText + `)`},
+		{Name: "regex", Limits: "a sequence of characters, escapes and sets of letters and digits, each with `*`, `+` or `?`, between `^` and `$`", Expression: `\^?(?:` + regexAtom + `[*+?]?)*\$?`},
 	}
 	for _, f := range all {
 		f.Expression = "^(?:" + f.Expression + ")$"

@@ -3,6 +3,7 @@ package merge_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/whence-dev/whence/llm-worker/guide/schema/merge"
@@ -59,5 +60,25 @@ func TestConflictsNameTheKeyword(t *testing.T) {
 		if conflict, ok := errors.AsType[*merge.Conflict](err); !ok || conflict.Keyword != keyword || conflict.Problem == "" {
 			t.Errorf("%q: %v", all, err)
 		}
+	}
+}
+
+// TestUnionsStandAlone has schemas as servers get them, whose validators may look only at the branches.
+func TestUnionsStandAlone(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"object","properties":{"a":{"type":"integer"},"b":{}},"anyOf":[{"required":["a"]},{"required":["b"]}]}`: `{"anyOf":[{"properties":{"a":{"type":"integer"},"b":{}},"required":["a"],"type":"object"},{"properties":{"a":{"type":"integer"},"b":{}},"required":["b"],"type":"object"}]}`,
+		`{"$defs":{"x":{"type":["object","null"],"oneOf":[{"type":"null"},{"type":"string"},true]}},"$ref":"#/$defs/x"}`: `{"$defs":{"x":{"oneOf":[{"type":["null"]},{"type":["object","null"]}]}},"$ref":"#/$defs/x"}`,
+		`{"items":{"minimum":1,"anyOf":[{"maximum":3},{"minimum":5}]}}`:                                                  `{"items":{"anyOf":[{"maximum":3,"minimum":1},{"minimum":5}]}}`,
+		`{"type":"object","anyOf":[{"$ref":"#/x"},{}]}`:                                                                  `{"type":"object","anyOf":[{"$ref":"#/x"},{}]}`,
+		`{"type":"string","anyOf":[{"type":"null"}]}`:                                                                    `{"type":"string","anyOf":[{"type":"null"}]}`,
+		`{"anyOf":[{"type":"null"}],"title":"T"}`:                                                                        `{"anyOf":[{"type":"null"}],"title":"T"}`,
+		`true`: `true`,
+	} {
+		if got := string(merge.Distribute(json.RawMessage(schema))); got != want {
+			t.Errorf("%s becomes\n%s, want\n%s", schema, got, want)
+		}
+	}
+	if big := `{"minimum":1,"pattern":"` + strings.Repeat("x", 1<<16) + `","anyOf":[` + strings.Repeat("true,", 100) + `true]}`; string(merge.Distribute(json.RawMessage(big))) != big {
+		t.Error("a schema of 64 KiB becomes one of 6 MiB")
 	}
 }
