@@ -48,7 +48,62 @@ var transcripts = []transcript{
 	{Gemma, "<|tool_call>call:f{a:<|\"|>cut o", answer{calls: calls("f", `{"a": "cut o`)}},
 	{Gemma, "<|tool_call>call:nobody{}<tool_call|>", answer{text: "<|tool_call>call:nobody{}<tool_call|>"}},
 	{Gemma, "A call begins with <|tool_call>.", answer{text: "A call begins with <|tool_call>."}},
+	{Kimi3, kimi3("<o>response<s>I look.<c>response<s><o>tools<s>\n<o>call tool=\"get_weather\" index=\"1\"<s>" +
+		"<o>argument key=\"city\" type=\"string\"<s>\nParis \"X\" <<c>argument<s><o>argument key=\"a&amp;b\" type=\"number\"<s>1e2<c>argument<s><o>argument key=\"c\" type=\"object\"<s>{\"x\":[true,null]}<c>argument<s><c>call<s>" +
+		"<o>call tool=\"f\" index=\"2\"<s><c>call<s><c>tools<s><c>message<s>"), answer{text: kimi3("<o>response<s>I look.<c>response<s><c>message<s>"), calls: calls("get_weather", `{"city": "\nParis \"X\" <", "a&b": 1e2, "c": {"x": [true, null]}}`, "f", "{}")}},
+	{Kimi3, kimi3("<o>tools<s><o>call tool=\"f\" index=\"1\"<s><o>json type=\"object\"<s>{\"x\": 1}<c>json<s><c>call<s><c>tools<s>"), answer{calls: calls("f", `{"x": 1}`)}},
+	{Kimi3, kimi3("<o>call tool=\"f\"<s><o>argument key=\"a\" type=\"boolean\"<s><c>argument<s><o>argument key=\"b\" type=\"string\"<s>cut"), answer{calls: calls("f", `{"a": null, "b": "cut`)}},
+	{Kimi3, kimi3("<o>tools<s><o>call tool=\"nobody\"<s>"), answer{text: kimi3("<o>tools<s><o>call tool=\"nobody\"<s>")}},
+
+	// Python's calls.
+	{LFM, "<|tool_call_start|>[get_weather(city=\"Paris\", days=2, deep=True), f()]<|tool_call_end|>", answer{calls: calls("get_weather", `{"city": "Paris", "days": 2, "deep": true}`, "f", "{}")}},
+	{LFM, "I check.<|tool_call_start|>[f(s='it\\'s', a=None, b=['x', (1, -2.5)], c={'k': {\"q\": False}}, o=7)]<|tool_call_end|>Checked.", answer{text: "I check.Checked.", calls: calls("f", `{"s": "it's", "a": null, "b": ["x", [1, -2.5]], "c": {"k": {"q": false}}, "o": "7"}`)}},
+	{LFM, "<|tool_call_start|>[f(command='sed -n '1,9p' f.py', text=\"He said \"yes, and\" left\")]<|tool_call_end|>", answer{calls: calls("f", `{"command": "sed -n '1,9p' f.py", "text": "He said \"yes, and\" left"}`)}},
+	{LFM, "<|tool_call_start|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]<|tool_call_end|>", answer{calls: calls("get_weather", `{"city": "Paris"}`)}},
+	{LFM, "<|tool_call_start|>[f({\"a\": [1]}), f(a=[1)]<|tool_call_end|>", answer{calls: calls("f", `{"a": [1]}`, "f", `{"a": [1]}`)}},
+	{LFM, "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>", answer{text: "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>"}},
+	{LFM, "<|tool_call_start|>[f(a=\"Par", answer{calls: calls("f", `{"a": "Par`)}},
+	{LFM, "f(a=1) is a call", answer{text: "f(a=1) is a call"}},
+	{Olmo, "<function_calls>\nget_weather(city='Paris')\nf(a=1,\n b=2)\n</function_calls>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", `{"a": 1, "b": 2}`)}},
+	{Pythonic, "[get_weather(city='San Francisco', metric='celsius'), f(a={})]", answer{calls: calls("get_weather", `{"city": "San Francisco", "metric": "celsius"}`, "f", `{"a": {}}`)}},
+	{Pythonic, "[f(x) is a function, f is not]", answer{text: "[f(x) is a function, f is not]"}},
+	{Llama, "<|python_start|>[f(a=1)]<|python_end|>", answer{calls: calls("f", `{"a": 1}`)}},
+	{Llama, "<|python_tag|>get_weather.call(city=\"Paris\")", answer{calls: calls("get_weather", `{"city": "Paris"}`)}},
+	{Llama, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", answer{calls: calls("f", "{}")}},
+	{Llama, "[1] A source: f(a=1)", answer{text: "[1] A source: f(a=1)"}},
+	{Llama, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}\n{\"name\": \"f\", \"parameters\": {}}", answer{calls: calls("f", `{"a": 1}`, "f", "{}")}},
+
+	// JSON.
+	{Granite, "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"f\", \"arguments\": {}}]", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
+	{Granite, "<|tool_call|> [] none", answer{text: "<|tool_call|> [] none"}},
+	{Granite20, "<function_call> {\"name\": \"f\", \"arguments\": {\"a\": 1}}\n<function_call> {\"name\": \"get_weather\", \"arguments\": {}}", answer{calls: calls("f", `{"a": 1}`, "get_weather", "{}")}},
+	{Phi, "<|tool_call|>[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]<|/tool_call|>", answer{calls: calls("f", `{"a": 1}`)}},
+	{Phi, "<|tool_call|>{\"name\": \"f\", \"arguments\": {}}<|/tool_call|><|tool_call|>{\"name\": \"get_weather\", \"arguments\": {}}<|/tool_call|>", answer{calls: calls("f", "{}", "get_weather", "{}")}},
+	{Phi, "functools[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", answer{calls: calls("f", `{"a": 1}`)}},
+	{FireFunction, " functools[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"get_weather\", \"arguments\": {}}]", answer{calls: calls("f", `{"a": 1}`, "get_weather", "{}")}},
+	{FireFunction, "import functools\n[functools.partial(f)]", answer{text: "import functools\n[functools.partial(f)]"}},
+	{Cohere, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"f\", \"parameters\": {}}\n]<|END_ACTION|>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
+	{CommandR, "Plan: I look.\nAction: ```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        \"parameters\": {\n            \"city\": \"Paris\"\n        }\n    }\n]```", answer{text: "Plan: I look.", calls: calls("get_weather", "{\n            \"city\": \"Paris\"\n        }")}},
+	{CommandR, "Action: wait ```json\n[]```", answer{text: "Action: wait ```json\n[]```"}},
+	{GigaChat, "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}<|message_sep|>\n\n", answer{text: "I look.\n\n", calls: calls("get_weather", `{"city": "Paris"}`)}},
+	{GigaChat, "<|function_call|>{\"name\": \"f\", \"arguments\": {}}", answer{calls: calls("f", "{}")}},
+	{GigaChat35, "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"f\">\n<｜GCML｜parameter name=\"a\" string=\"true\">12</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>", answer{calls: calls("f", `{"a": "12"}`)}},
+	{XLAM, "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"get_weather\", \"arguments\": {}}]", answer{calls: calls("f", `{"a": 1}`, "get_weather", "{}")}},
+	{XLAM, "```json\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]\n```", answer{calls: calls("f", `{"a": 1}`)}},
+	{XLAM, "```json\n{\"a\": 1}\n```", answer{text: "```json\n{\"a\": 1}\n```"}},
+	{XLAM, "Hello [{\"name\": \"f\", \"arguments\": {}}]", answer{text: "Hello [{\"name\": \"f\", \"arguments\": {}}]"}},
+	{Functionary31, "<function=get_weather>{\"city\": \"Paris\"}</function><function=f>{}</function>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
+	{Functionary31, "<function=nobody>{}</function>", answer{text: "<function=nobody>{}</function>"}},
+	{Mistral, "[TOOL_CALLS]get_weather[CALL_ID]abcDEF123[ARGS]{\"city\": \"Paris\"}[TOOL_CALLS]f[CALL_ID]short[ARGS]{}", answer{calls: []call{{"get_weather", `{"city": "Paris"}`, "abcDEF123"}, {"f", "{}", ""}}}},
+	{Functionary32, "all\nI look.\n>>>get_weather\n{\"city\": \"Paris\"}>>>f\n{}", answer{text: "I look.", calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
+	{Functionary32, "get_weather\n {\"a\": {}}", answer{calls: calls("get_weather", `{"a": {}}`)}},
+	{Functionary32, "In Python,\n>>> f\n>>>f\nis a prompt.", answer{text: "In Python,\n>>> f\n>>>f\nis a prompt."}},
 	{FunctionGemma, "<start_function_call>call:get_weather{city:<escape>New York<escape>, n:2}<end_function_call>", answer{calls: calls("get_weather", `{"city": "New York", "n": 2}`)}},
+}
+
+// kimi3 writes the markers of Kimi K3 for shorter ones.
+func kimi3(s string) string {
+	return strings.NewReplacer("<o>", kimi3Open, "<c>", kimi3Close, "<s>", kimi3Sep).Replace(s)
 }
 
 // TestHostileAnswersOfFamiliesAreHeldBackWithinBounds sends beginnings of each family's calls without
@@ -57,7 +112,7 @@ func TestHostileAnswersOfFamiliesAreHeldBackWithinBounds(t *testing.T) {
 	const n = 4 * maxHead
 	for _, c := range slices.Concat(transcripts, tagTranscripts) {
 		for at := range len(c.text) {
-			if at%7 != 0 && at > 40 {
+			if at%29 != 0 && at > 12 {
 				continue
 			}
 			for _, filler := range []string{"x", " ", "[", "'", "\\", "("} {

@@ -20,6 +20,9 @@ var Mistral = &Format{
 	},
 }
 
+// mistralForm matches the ids that templates of Mistral accept.
+var mistralForm = regexp.MustCompile("^[a-zA-Z0-9]{9}$")
+
 func mistralText(p *Parser) bool {
 	if p.until(mistralOpen) < 0 {
 		return false
@@ -79,11 +82,14 @@ func mistralName(p *Parser) bool {
 		return w == differs && p.backToText(mistralText)
 	}
 	name, _ := strings.CutSuffix(strings.TrimSpace(head), mistralArgs)
-	name, _, _ = strings.Cut(name, mistralID)
-	if name = strings.TrimSpace(name); !p.known(name) {
+	name, id, _ := strings.Cut(name, mistralID)
+	if name = p.tool(strings.TrimSpace(name)); name == "" {
 		return p.backToText(mistralText)
 	}
-	p.begin(name)
+	if id = strings.TrimSpace(id); mistralForm.MatchString(id) {
+		p.identify(strings.Clone(id))
+	}
+	p.begin(strings.Clone(name))
 	p.buf, p.state = p.buf[len(head):], p.value(mistralText)
 	return true
 }

@@ -13,8 +13,12 @@ type tags struct {
 	xml         xmlWords // the zero value if no call is XML
 	keys        keyWords // the zero value if no call has keys and values
 	keyed       bool     // a JSON object has the tool's name as its only key
+	python      bool     // a call may be Python's
+	first       bool     // calls may begin the answer without a tag
+	fenced      bool     // JSON may stand in a fence
 
 	begins []string // opening tags, and then beginnings of XML calls, which may lack their opening tag
+	heads  []string // opening tags and fences, and then beginnings of XML calls
 	closes []string // what ends a call besides its own last byte
 }
 
@@ -23,15 +27,39 @@ type tags struct {
 func tagged(name, detect string, t tags, around func(tool string) (before, after string)) *Format {
 	t.begins = slices.Concat(t.open, t.xml.calls)
 	t.closes = slices.Concat(t.close, t.xml.callEnds)
+	t.heads = t.begins
+	begin := t.text
+	if t.fenced {
+		t.heads = slices.Concat(t.open, fences, t.xml.calls)
+		t.closes = append(t.closes, fences[0])
+	}
+	if t.first {
+		begin = t.start
+	}
 	if around == nil {
 		around = func(tool string) (string, string) {
 			return t.open[0] + "\n{\"name\": \"" + tool + "\", \"arguments\": ", "}\n" + t.close[0]
 		}
 	}
 	return &Format{
-		Name: name, begin: t.text, id: longID, around: around, detect: regexp.MustCompile(detect),
+		Name: name, begin: begin, id: longID, around: around, detect: regexp.MustCompile(detect),
 		Markers: slices.Concat(t.open, t.close, t.xml.markers(), t.keys.markers()),
 	}
+}
+
+// fences are the beginnings of code blocks, and the first is also their end.
+var fences = []string{"```", "```json"}
+
+// start is the beginning of the answer. Calls there need no opening tag.
+func (t *tags) start(p *Parser) bool {
+	if !p.skipSpace() {
+		return false
+	}
+	if strings.ContainsAny(p.buf[:1], "{[") || t.fenced && p.buf[0] == '`' {
+		p.state = t.head
+		return true
+	}
+	return p.backToText(t.text)
 }
 
 func (t *tags) text(p *Parser) bool {
@@ -63,35 +91,41 @@ func (t *tags) head(p *Parser) bool {
 		p.state = t.item
 		return true
 	}
-	which, w := p.oneOf(t.begins)
+	which, w := p.oneOf(t.heads)
 	switch {
 	case w == unsure:
 		return false
 	case w == there && len(p.raw) < maxHead:
-		if p.consume(len(t.begins[which])); which >= len(t.open) {
+		if p.consume(len(t.heads[which])); which >= len(t.heads)-len(t.xml.calls) {
 			p.state = t.call(false)
 		}
 		return true
 	case t.keys.key != "":
 		p.state = t.name
 		return true
+	case t.python:
+		p.state = p.python(t.tail, t.text)
+		return true
 	}
 	return p.backToText(t.text)
 }
 
-// item expects an object of a list, or the next of several objects.
+// item expects an object or a call of Python in a list, or the next one of several.
 func (t *tags) item(p *Parser) bool {
-	if !p.skipSpace() {
+	switch {
+	case !p.skipSpace():
 		return false
-	}
-	if p.buf[0] != '{' {
+	case p.buf[0] == '{':
+		p.state = p.objectOf(object{keyed: t.keyed}, t.tail, t.text)
+	case t.python:
+		p.state = p.python(t.tail, t.text)
+	default:
 		return p.backToText(t.text)
 	}
-	p.state = p.objectOf(object{keyed: t.keyed}, t.tail, t.text)
 	return true
 }
 
-// tail follows an object. Another object, or the end of the list, may follow.
+// tail follows an object or a call of Python. Another one, or the end of the list, may follow.
 func (t *tags) tail(p *Parser) bool {
 	if !p.skipSpace() {
 		return p.last && p.backToText(t.text)
@@ -101,6 +135,8 @@ func (t *tags) tail(p *Parser) bool {
 		if p.buf[0] != '{' {
 			p.consume(1)
 		}
+		p.state = t.item
+	case t.python && nameEnd(p.buf) > 0: // in the next line
 		p.state = t.item
 	case p.buf[0] == ']' && p.list:
 		p.raw, p.buf, p.list = "", p.buf[1:], false
