@@ -41,7 +41,7 @@ func TestLoadNamesUnsupportedParts(t *testing.T) {
 		`"normalizer":{"type":"Replace","pattern":{"String":""},"content":""}`:                                                     `normalizer: Replace: the pattern is empty`,
 		`"pre_tokenizer":{"type":"UnicodeScripts"}`:                                                                                `pre_tokenizer: type "UnicodeScripts" is not supported`,
 		`"pre_tokenizer":{}`:                                                                                                       `pre_tokenizer: type "" is not supported`,
-		`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a++"},"behavior":"Isolated"}`:                                         `pre_tokenizer: Split: regular expression "a++"`,
+		`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"(?~a)"},"behavior":"Isolated"}`:                                       `pre_tokenizer: Split: regular expression "(?~a)": an absent group`,
 		`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Sideways"}`:                                           `pre_tokenizer: Split: split behavior "Sideways" is not supported`,
 		`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"}}`:                                                                 `pre_tokenizer: Split: no behavior`,
 		`"pre_tokenizer":{"type":"Split","pattern":{},"behavior":"Removed"}`:                                                       `pre_tokenizer: Split: the pattern is neither String nor Regex`,

@@ -17,8 +17,8 @@
 // or its normalizers make the text too long: files come from strangers, too.
 //
 // Cost: encoding takes O(n log n) time in the length of any text if the file's expressions have
-// scanners (see package pattern). Other expressions run on a backtracking engine, with a time
-// limit. Incremental decoding takes O(1) amortized time per token.
+// scanners (see package pattern). Other expressions run on a backtracking machine, with a limit of
+// steps. Incremental decoding takes O(1) amortized time per token.
 //
 // Source: github.com/huggingface/tokenizers.
 package tokenizer

@@ -31,31 +31,11 @@ type classPage [1 << pageBits]class
 // range tables of package unicode for each character would cost more than the rest of scanning.
 var classes = func() (table [(unicode.MaxRune >> pageBits) + 1]*classPage) {
 	var flat [unicode.MaxRune + 1]class
-	fill := func(c class, tables ...*unicode.RangeTable) {
-		for _, t := range tables {
-			for _, r := range t.R16 {
-				for i := rune(r.Lo); i <= rune(r.Hi); i += rune(r.Stride) {
-					flat[i] |= c
-				}
-			}
-			for _, r := range t.R32 {
-				for i := rune(r.Lo); i <= rune(r.Hi); i += rune(r.Stride) {
-					flat[i] |= c
-				}
-			}
-		}
-	}
-	fill(upper, unicode.Lu, unicode.Lt)
-	fill(lowerCase, unicode.Ll)
-	fill(plain, unicode.Lm, unicode.Lo)
-	fill(mark, unicode.M)
-	fill(number, unicode.N)
-	fill(punct, unicode.P)
-	fill(symbolic, unicode.S)
-	fill(space, unicode.White_Space)
-	for c, ranges := range newer {
-		for _, r := range ranges {
-			for i := r[0]; i <= r[1]; i++ {
+	for c, names := range map[class][]string{
+		upper: {"lu", "lt"}, lowerCase: {"ll"}, plain: {"lm", "lo"}, mark: {"m"}, number: {"n"}, punct: {"p"}, symbolic: {"s"}, space: {"space"},
+	} {
+		for _, span := range union(names...) {
+			for i := span.lo; i <= span.hi; i++ {
 				flat[i] |= c
 			}
 		}

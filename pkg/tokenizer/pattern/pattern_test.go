@@ -4,21 +4,20 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestExpressionThatBacktracksEndsWithErrSlow(t *testing.T) {
 	for expression, s := range map[string]string{
-		`(a+)+$`:                         strings.Repeat("a", 40) + "b",
-		`(a*)*\1b`:                       strings.Repeat("a", 40),
-		`((a{1,1000}){1,1000}){1,1000}b`: strings.Repeat("a", 1000),
+		`((?:a|aa)+)+$`:        strings.Repeat("a", 60) + "b",
+		`(a*)*b`:               strings.Repeat("a", 1<<15),
+		`(?:(?:ab?)*a)*c`:      strings.Repeat("ab", 1<<10),
+		`(?:[ab]{1,9}){1,99}c`: strings.Repeat("a", 1000),
 	} {
-		p, err := newEngine(expression)
+		e, err := newExpression(expression, oniguruma)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := p.(engine)
-		e.re.MatchTimeout = 10 * time.Millisecond // no time is enough
+		e.steps = 1 << 10
 		if spans, err := e.Matches(nil, s); !errors.Is(err, ErrSlow) {
 			t.Errorf("%s: %d matches, %v", expression, len(spans), err)
 		}
@@ -31,7 +30,9 @@ func TestLongExpressionIsRefused(t *testing.T) {
 			t.Errorf("%.1000v", err)
 		}
 	}
-	if _, err := New(strings.Repeat("(", maxExpression/2) + strings.Repeat(")", maxExpression/2)); err != nil {
-		t.Error(err)
+	for _, expression := range []string{strings.Repeat("(", maxDepth+1) + strings.Repeat(")", maxDepth+1), "((a|bc){1000}){1000}"} {
+		if _, err := New(expression); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("%.1000v", err)
+		}
 	}
 }

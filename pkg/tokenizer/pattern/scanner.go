@@ -25,6 +25,9 @@ func (scan scanner) Matches(dst []Span, s string) ([]Span, error) {
 
 // The expressions that have a scanner, and parts of them.
 const (
+	// "ſ" is an "s", too.
+	foldedContractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+
 	spaces   = `\s*[\r\n]+|\s+(?!\S)|\s+`
 	cl100k1  = foldedContractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + spaces
 	cl100k3  = foldedContractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + spaces
