@@ -12,47 +12,70 @@ import (
 // call, because requests offer many tools of which few are called.
 type parameters struct {
 	tools []*chatv1.Tool
-	read  map[string]map[string]toolcall.Value
+	read  map[string]*signature
 }
 
-// takes returns the kind of value that a tool's parameter takes, or the zero Value if the schema
-// does not say.
-func (p *parameters) takes(tool, parameter string) toolcall.Value {
+// A signature is the schema of a tool's arguments.
+type signature struct {
+	property
+	defs map[string]property // by their references
+}
+
+// takes returns the types of a parameter, or of a member of it, or the zero Value if the schema does
+// not say.
+func (p *parameters) takes(tool string, path ...string) toolcall.Value {
 	of, known := p.read[tool]
 	if !known {
 		if p.read == nil {
-			p.read = map[string]map[string]toolcall.Value{}
+			p.read = map[string]*signature{}
 		}
+		of = &signature{}
 		if i := slices.IndexFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == tool }); i >= 0 {
-			of = values(p.tools[i].GetParameters())
+			of = signatureOf(p.tools[i].GetParameters())
 		}
 		p.read[tool] = of
 	}
-	return of[parameter]
+	at := of.property
+	for _, name := range path {
+		at = of.member(at, name)
+	}
+	return at.value(of.defs, maxRefs)
 }
 
-// values returns the types of the properties of an object's schema.
-func values(schema string) map[string]toolcall.Value {
-	var object struct {
-		Properties  map[string]property `json:"properties"`
+// signatureOf parses the schema of a tool's arguments. An invalid schema says nothing.
+func signatureOf(schema string) *signature {
+	var s signature
+	var definitions struct {
 		Defs        map[string]property `json:"$defs"`
 		Definitions map[string]property `json:"definitions"`
 	}
-	if json.Unmarshal([]byte(schema), &object) != nil {
-		return nil
+	if json.Unmarshal([]byte(schema), &s.property) != nil || json.Unmarshal([]byte(schema), &definitions) != nil {
+		return &signature{}
 	}
-	defs := map[string]property{}
-	for name, s := range object.Defs {
-		defs["#/$defs/"+name] = s
+	s.defs = map[string]property{}
+	for name, of := range definitions.Defs {
+		s.defs["#/$defs/"+name] = of
 	}
-	for name, s := range object.Definitions {
-		defs["#/definitions/"+name] = s
+	for name, of := range definitions.Definitions {
+		s.defs["#/definitions/"+name] = of
 	}
-	of := map[string]toolcall.Value{}
-	for name, s := range object.Properties {
-		of[name] = s.value(defs, maxRefs)
+	return &s
+}
+
+// member returns the schema of a property or of the items.
+func (s *signature) member(of property, name string) property {
+	for range maxRefs {
+		switch to, isProperty := of.Properties[name]; {
+		case isProperty:
+			return to
+		case name == toolcall.Item && of.Items != nil:
+			return *of.Items
+		case of.Ref == "":
+			return property{}
+		}
+		of = s.defs[of.Ref]
 	}
-	return of
+	return property{}
 }
 
 // maxRefs bounds the references from one definition to another.
@@ -68,6 +91,9 @@ type property struct {
 	AllOf    []property `json:"allOf"`
 	Ref      string     `json:"$ref"`
 	Nullable bool       `json:"nullable"`
+
+	Properties map[string]property `json:"properties"`
+	Items      *property           `json:"items"`
 }
 
 // UnmarshalJSON implements json.Unmarshaler. A schema that is not an object, or that has fields of

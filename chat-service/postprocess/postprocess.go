@@ -54,9 +54,10 @@ type Options struct {
 // Calls configures the parsing of tool calls.
 type Calls struct {
 	Format *toolcall.Format
-	// Known reports whether a tool exists, and Takes returns the type of a parameter.
+	// Known reports whether a tool exists, and Takes returns the type of a parameter, or of a member of
+	// it; toolcall.Item stands for the items of a list.
 	Known func(tool string) bool
-	Takes func(tool, parameter string) toolcall.Value
+	Takes func(tool string, path ...string) toolcall.Value
 	// Hidden lists the texts of special tokens that only the parser needs.
 	Hidden []string
 	// Single ends the answer when the arguments of its first call are complete.

@@ -64,7 +64,7 @@ func TestParserHoldsBackBoundedText(t *testing.T) {
 		"begun ends":             "<|channel|>analysis<|message|>" + strings.Repeat("<|", n/2),
 	} {
 		for _, f := range formats {
-			p := New(f, func(tool string) bool { return tool == "f" }, func(_, _ string) Value { return AnyValue }, f.Markers, func(Event) {})
+			p := New(f, func(tool string) bool { return tool == "f" }, func(string, ...string) Value { return AnyValue }, f.Markers, func(Event) {})
 			most := 0
 			for piece := range slices.Chunk([]byte(answer), 16) { // about a token
 				p.Next(string(piece))

@@ -67,6 +67,28 @@ var (
 		open: []string{"<|tool_call:start|>"}, close: []string{"<|tool_call:end|>"},
 		keys: keyWords{key: "<|tool_arg:start|>", keyEnd: "<|tool_arg:value|>", valueEnd: "<|tool_arg:end|>"},
 	}, nil)
+	// Solar is the format of Solar Open.
+	Solar = tagged("solar-open", `<\|tool_call:args\|>`, tags{
+		open:  []string{"<|end|><|begin|>assistant<|tool_calls|>", "<|begin|>assistant<|tool_calls|>", "<|tool_calls|>", "<|tool_call:begin|>"},
+		close: []string{"<|tool_call:end|>", "<|calls|>"},
+		named: named{name: "<|tool_call:name|>", nameEnd: "<|tool_call:args|>", args: "<|tool_call:args|>"},
+	}, func(tool string) (string, string) {
+		return "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>" + tool + "<|tool_call:args|>", "<|tool_call:end|>"
+	})
+	// MCP is the format of MiroThinker, which names a server of the Model Context Protocol. Its
+	// template also describes Hermes' format.
+	MCP = tagged("mcp", "<use_mcp_tool>", tags{
+		open:  []string{"<use_mcp_tool>", "<server_name>", hermesOpen},
+		close: []string{"</arguments>", "</use_mcp_tool>", hermesClose},
+		named: named{name: "<tool_name>", nameEnd: "</tool_name>", args: "<arguments>"},
+	}, func(tool string) (string, string) {
+		return "<use_mcp_tool>\n<tool_name>" + tool + "</tool_name>\n<arguments>\n", "\n</arguments>\n</use_mcp_tool>"
+	})
+	// MiniMax3 is the format of MiniMax M3, whose parameters are tags, and their members, too.
+	MiniMax3 = tagged("minimax-m3", `\]<\]minimax\[>\[`, tags{
+		open: []string{nestedMark + "<tool_call>"}, close: []string{nestedMark + "</tool_call>"},
+		xml: xmlWords{calls: []string{nestedMark + "<invoke "}, values: []string{nestedMark + "<"}, callEnds: []string{nestedMark + "</invoke>"}}, nested: true,
+	}, nil)
 	// MiniCPM is the format of MiniCPM 5, whose calls have no outer tags.
 	MiniCPM = tagged("minicpm5", `<function name="`, tags{xml: cdata(xmlOf("function", "param"))},
 		func(tool string) (string, string) { return `<function name="` + tool + `">`, "</function>" })

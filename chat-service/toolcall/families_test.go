@@ -1,5 +1,10 @@
 package toolcall
 
+import "strings"
+
+// m3 returns a text in which nestedMark stands for asterisks, and at the beginning.
+func m3(s string) string { return nestedMark + strings.ReplaceAll(s, "*", nestedMark) }
+
 // tagTranscripts are answers of models that write calls between tags.
 var tagTranscripts = []transcript{
 	// Hermes: forms that Qwen and others write besides the form of their templates.
@@ -62,6 +67,21 @@ var tagTranscripts = []transcript{
 	{MiniCPM, "Sure.\n<function name=\"f\"><param name=\"city\">Paris</param><param name=\"bool\">True</param></function>\n<function name=\"get_weather\"><param name=\"s\"><![CDATA[a </param> <b>\n& c]]></param></function>", answer{text: "Sure.", calls: calls("f", `{"city": "Paris", "bool": true}`, "get_weather", `{"s": "a </param> <b>\n& c"}`)}},
 	{MiniCPM, "<function name=\"f\"></function>", answer{calls: calls("f", "{}")}},
 	{MiniCPM, "Use <function name=\"f\"> for it.", answer{text: "Use <function name=\"f\"> for it."}},
+
+	// MiniMax M3, whose parameters are tags.
+	{MiniMax3, "Ok.\n" + m3("<tool_call>\n*<invoke name=\"f\">*<city>Paris*</city>*<int>2*</int>*<s>12*</s>*<a>\n*<item>1*</item>*<item>x*</item>\n*</a>*<obj>*<lat>48.9*</lat>*<in>*<deep>True*</deep>*</in>*</obj>*</invoke>\n*<invoke name=\"get_weather\">*</invoke>\n*</tool_call>"),
+		answer{text: "Ok.", calls: calls("f", `{"city": "Paris", "int": 2, "s": "12", "a": [1, "x"], "obj": {"lat": 48.9, "in": {"deep": true}}}`, "get_weather", "{}")}},
+	{MiniMax3, m3("<tool_call>*<invoke name=\"f\">*<a>*</a>*<b>[1]*</b>* </invoke>*</tool_call>"), answer{calls: calls("f", `{"a": "", "b": [1]}`)}},
+	{MiniMax3, m3("<tool_call>*<invoke name=\"f\">*<s>a < b ]<] c"), answer{calls: calls("f", `{"s": "a < b ]<] c`)}},
+	{MiniMax3, m3("<tool_call>*<invoke name=\"f\">*<a>*<item>1*</tool_call>"), answer{calls: calls("f", `{"a": [1]}`)}},
+
+	// A name before JSON.
+	{Solar, "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>f<|tool_call:args|>{\"city\":\"P\"}<|tool_call:end|><|tool_call:begin|>1<|tool_call:name|>get_weather<|tool_call:args|>{}<|tool_call:end|><|calls|>", answer{calls: calls("f", `{"city":"P"}`, "get_weather", "{}")}},
+	{Solar, "Let me check.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>f<|tool_call:args|><|tool_call:end|>", answer{text: "Let me check.", calls: calls("f", "{}")}},
+	{MCP, "I search.\n<use_mcp_tool>\n<server_name>generic-extras</server_name>\n<tool_name>f</tool_name>\n<arguments>\n{\"city\": \"P\"}\n</arguments>\n</use_mcp_tool>", answer{text: "I search.", calls: calls("f", `{"city": "P"}`)}},
+	{MCP, "<use_mcp_tool>\n<tool_name>f</tool_name>\n<arguments>\n</arguments>\n</use_mcp_tool>", answer{calls: calls("f", "{}")}},
+	{MCP, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", answer{calls: calls("f", "{}")}},
+	{MCP, "Text with <use_mcp_tool> in it.", answer{text: "Text with <use_mcp_tool> in it."}},
 
 	// JSON of other families.
 	{MiniMax1, "<tool_calls>\n{\"name\": \"f\", \"arguments\": {\"city\": \"P\"}}\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_calls>", answer{calls: calls("f", `{"city": "P"}`, "get_weather", "{}")}},

@@ -12,6 +12,8 @@ type tags struct {
 	open, close []string // tags around one call or several, of which outer tags may contain inner tags
 	xml         xmlWords // the zero value if no call is XML
 	keys        keyWords // the zero value if no call has keys and values
+	named       named    // the zero value if no name precedes JSON
+	nested      bool     // the parameters of XML calls are tags of their own; see nested.go
 	keyed       bool     // a JSON object has the tool's name as its only key
 	python      bool     // a call may be Python's
 	first       bool     // calls may begin the answer without a tag
@@ -43,7 +45,7 @@ func tagged(name, detect string, t tags, around func(tool string) (before, after
 	}
 	return &Format{
 		Name: name, begin: begin, id: longID, around: around, detect: regexp.MustCompile(detect),
-		Markers: slices.Concat(t.open, t.close, t.xml.markers(), t.keys.markers()),
+		Markers: slices.Concat(t.open, t.close, t.xml.markers(), t.keys.markers(), t.named.markers()),
 	}
 }
 
@@ -105,6 +107,9 @@ func (t *tags) head(p *Parser) bool {
 		return true
 	case t.python:
 		p.state = p.python(t.tail, t.text)
+		return true
+	case t.named.args != "":
+		p.state = t.namedHead
 		return true
 	}
 	return p.backToText(t.text)

@@ -44,7 +44,7 @@ const maxHead = 4096
 type Parser struct {
 	// Static.
 	known  func(tool string) bool
-	takes  func(tool, parameter string) Value
+	takes  func(tool string, path ...string) Value
 	hidden *strings.Replacer // removes special tokens, which clients must not see
 	out    func(Event)
 
@@ -66,7 +66,7 @@ type state func(p *Parser) bool
 // New returns a Parser for answers in format f. known reports whether a tool exists, and takes
 // returns the type of a parameter. hidden lists the model's special tokens that f uses and that
 // must not appear in text. out gets the events.
-func New(f *Format, known func(tool string) bool, takes func(tool, parameter string) Value, hidden []string, out func(Event)) *Parser {
+func New(f *Format, known func(tool string) bool, takes func(tool string, path ...string) Value, hidden []string, out func(Event)) *Parser {
 	var pairs []string
 	for _, token := range hidden {
 		pairs = append(pairs, token, "")

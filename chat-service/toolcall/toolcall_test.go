@@ -19,8 +19,8 @@ type call struct{ name, arguments, id string }
 func known(name string) bool { return name == "f" || name == "get_weather" }
 
 // takes returns the parameter types by the beginnings of their names, for every tool.
-func takes(_, parameter string) Value {
-	switch {
+func takes(_ string, path ...string) Value {
+	switch parameter := path[len(path)-1]; {
 	case strings.HasPrefix(parameter, "int"):
 		return NumberValue
 	case strings.HasPrefix(parameter, "bool"):

@@ -78,6 +78,10 @@ func (t *tags) call(bare bool) state {
 // a bare tag, anything else is text: it may be prose about calls.
 func (t *tags) body(name string, bare bool) state {
 	next := slices.Concat(t.xml.values, t.closes)
+	parameters := t.parameters
+	if t.nested {
+		parameters = t.nestedParameters
+	}
 	return func(p *Parser) bool {
 		more := p.skipSpace()
 		_, w := p.oneOf(next)
@@ -93,7 +97,7 @@ func (t *tags) body(name string, bare bool) state {
 			return p.backToText(t.text)
 		default:
 			p.begin(name)
-			p.state = t.parameters(&arguments{tool: name})
+			p.state = parameters(&arguments{tool: name})
 		}
 		return true
 	}

@@ -1,0 +1,43 @@
+package toolcall
+
+import (
+	"slices"
+	"strings"
+)
+
+// named are the markers of calls whose name precedes the arguments as JSON.
+type named struct{ name, nameEnd, args string }
+
+func (n *named) markers() []string {
+	return slices.DeleteFunc([]string{n.name, n.nameEnd, n.args}, func(m string) bool { return m == "" })
+}
+
+// namedHead expects the name of a call and the marker of its arguments.
+func (t *tags) namedHead(p *Parser) bool {
+	head, w := p.head(t.named.args)
+	if w == unsure && len(p.raw)+len(p.buf) <= maxHead {
+		return false
+	}
+	_, name, _ := strings.Cut(head+t.named.args, t.named.name)
+	name, _, _ = strings.Cut(name, t.named.nameEnd)
+	if name = strings.TrimSpace(name); w != there || !p.known(name) {
+		return p.backToText(t.text)
+	}
+	name = strings.Clone(name)
+	p.consume(len(head) + len(t.named.args))
+	p.state = func(p *Parser) bool {
+		if !p.skipSpace() && !p.last {
+			return false
+		}
+		p.begin(name)
+		if strings.HasPrefix(p.buf, "{") {
+			p.state = p.value(t.closing)
+			return true
+		}
+		p.arguments("{}")
+		p.complete()
+		p.state = t.closing
+		return true
+	}
+	return true
+}
