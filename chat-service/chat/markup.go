@@ -53,10 +53,11 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 // formatOf returns the format in which a model writes calls, or nil and the reason why it calls no
 // tools.
 func formatOf(t *prompt.Template) (format *toolcall.Format, lacks string) {
-	written := t.Traits().Written
+	traits := t.Traits()
+	written := traits.Written
 	format = toolcall.Detect(written.Call, written.Calls, written.Tools, t.Source())
 	switch {
-	case format == nil && t.ShowsTools() && written.Tools == "" && strings.Contains(t.Source(), "<|im_start|>"):
+	case format == nil && traits.ChatML && !traits.Tools:
 		return toolcall.Hermes, "" // package prompt describes tools to such a model in this format
 	case format == nil && written.Call != "":
 		return nil, fmt.Sprintf("its chat template writes tool calls in an unknown form: %.200q", written.Call)
@@ -64,8 +65,6 @@ func formatOf(t *prompt.Template) (format *toolcall.Format, lacks string) {
 		return nil, "the format of its tool calls is unknown"
 	case format.Lacks != "":
 		return nil, fmt.Sprintf("its tool calls have the format %s, which has no parser: %s", format.Name, format.Lacks)
-	case !t.ShowsTools() && !format.Thinks: // the prompt would not describe the tools
-		return nil, "its chat template shows no tools, although it contains the format " + format.Name
 	}
 	return format, ""
 }

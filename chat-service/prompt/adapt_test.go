@@ -58,31 +58,31 @@ func TestSystemTextsAreNeverLost(t *testing.T) {
 }
 
 func TestTraitsOfATemplate(t *testing.T) {
-	everywhere := Places{true, true, true}
+	everywhere := Places{First: true, Leading: true, Later: true}
 	for source, want := range map[string]Traits{
 		anywhere: {System: everywhere, Results: true},
 		first:    {System: Places{First: true}, Results: true},
 		leading:  {System: Places{First: true}, Developer: Places{First: true}},
 		never:    {},
-		vision:   {System: everywhere, Results: true, ImageRoles: []string{"assistant", "tool", "user"}},
+		vision:   {System: everywhere, Results: true, ChatML: true, ImageRoles: []string{"assistant", "tool", "user"}},
 		// A template that searches the content of a call, and places images in results only of calls.
 		"{# image #}{% for m in messages %}{% if 'x' in m.content %}{% endif %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}{{ c.text or '<image>' }}{% endfor %}{% endif %}{{ m.tool_calls }}{% endfor %}": {
-			System: everywhere, Results: true, Calls: true, CallsAlone: true, ImageRoles: []string{"assistant", "tool", "user"},
+			System: everywhere, Results: true, Calls: true, CallsAlone: true, Form: Form{TextArguments: true}, ImageRoles: []string{"assistant", "tool", "user"},
 		},
 		// A template that shows nothing of a conversation is left alone.
-		"{{ messages[0].role }}": {System: everywhere, Calls: true, CallsAlone: true, Results: true},
+		"{{ messages[0].role }}": {System: everywhere, Tools: true, Calls: true, CallsAlone: true, Results: true},
 		anywhere + "{% if not enable_thinking %}<think></think>{% endif %}":                         {System: everywhere, Results: true, Switches: []string{"enable_thinking"}},
 		anywhere + "{% if reasoning_effort == 'max' %}{{ raise_exception('no') }}{% endif %}":       {System: everywhere, Results: true, Efforts: ladder[:6]},
 		anywhere + "{% if reasoning_effort is defined %}{{ raise_exception('no') }}{% endif %}":     {System: everywhere, Results: true, Efforts: []string{}},
-		anywhere + "{% for m in messages %}{{ m.tool_calls }}{% endfor %}":                          {System: everywhere, Results: true, Calls: true, CallsAlone: true},
-		anywhere + "{% for m in messages %}{% if tools %}{{ m.tool_calls }}{% endif %}{% endfor %}": {System: everywhere, Results: true, Calls: true},
+		anywhere + "{% for m in messages %}{{ m.tool_calls }}{% endfor %}":                          {System: everywhere, Results: true, Calls: true, CallsAlone: true, Form: Form{TextArguments: true}},
+		anywhere + "{% for m in messages %}{% if tools %}{{ m.tool_calls }}{% endif %}{% endfor %}": {System: everywhere, Results: true, Calls: true, Form: Form{TextArguments: true}},
 	} {
 		template, err := New(source, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := template.Traits()
-		got.Written = Written{} // has a test of its own
+		got.Written = Samples{} // has a test of its own
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", source, got, want)
 		}
@@ -92,8 +92,8 @@ func TestTraitsOfATemplate(t *testing.T) {
 // A model or a tool may have written anything, and must not end its session.
 func TestOddCallsAreShown(t *testing.T) {
 	const (
-		object = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.arguments | tojson }}{% endfor %}{{ m.tool_call_id }}|{% endfor %}"
-		text   = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id + ' ' + c.function.arguments }}{% endfor %}{{ m.tool_call_id }}|{% endfor %}"
+		object = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}{{ m.tool_call_id }}|{% endfor %}"
+		text   = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id + ' ' + c.function.name + ' ' + c.function.arguments }}{% endfor %}{{ m.tool_call_id }}|{% endfor %}"
 	)
 	for arguments, want := range map[string]struct{ object, text string }{
 		`{"a":1}`:                      {`{"a": 1}`, `{"a":1}`},
@@ -116,7 +116,7 @@ func TestOddCallsAreShown(t *testing.T) {
 			{Role: "user", Content: "x"}, {Role: "assistant", ToolCalls: []*chatv1.ToolCall{{Id: "c", Name: "f", Arguments: arguments}}}, {Role: "tool", ToolCallId: "c", Content: "y"},
 		}
 		for source, want := range map[string]string{object: want.object, text: want.text} {
-			if got := render(t, source, Input{Messages: messages}); got != "x|c "+want+"|yc|" {
+			if got := render(t, source, Input{Messages: messages}); got != "x|c f "+want+"|yc|" {
 				t.Errorf("%q: got %q, want %q", arguments, got, want)
 			}
 		}
@@ -128,7 +128,7 @@ func TestOddCallsAreShown(t *testing.T) {
 }
 
 func TestCallsWithoutIDsGetSome(t *testing.T) {
-	const source = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id }}{{ c.function.arguments }} {% endfor %}{{ m.tool_call_id }}|{% endfor %}"
+	const source = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id }}{{ c.function.name }}{{ c.function.arguments }} {% endfor %}{{ m.tool_call_id }}|{% endfor %}"
 	call := func(ids ...string) *chatv1.Message {
 		m := &chatv1.Message{Role: "assistant"}
 		for _, id := range ids {
@@ -143,12 +143,12 @@ func TestCallsWithoutIDsGetSome(t *testing.T) {
 		messages     []*chatv1.Message
 		want         string
 	}{
-		{"none", source, []*chatv1.Message{call("", ""), result(""), result("")}, "call_1{} call_2{} |call_1|call_2|"},
-		{"some", source, []*chatv1.Message{call("a", "call_1", ""), result("a"), result(""), result("call_2")}, "a{} call_1{} call_2{} |a|call_1|call_2|"},
-		{"twice", source, []*chatv1.Message{call("a", "a"), result("a")}, "a{} a{} |a|"},
-		{"without a call", source, []*chatv1.Message{call("a"), result("a"), result(""), result("z")}, "a{} |a|call_1|z|"},
-		{"of later turns", source, []*chatv1.Message{call(""), result(""), call(""), result("")}, "call_1{} |call_1|call_2{} |call_2|"},
-		{"too long", source + strictIDs, []*chatv1.Message{call("toolu_01"), result("toolu_01"), call("abcdef123"), result("abcdef123")}, "7a95b7039{} |7a95b7039|abcdef123{} |abcdef123|"},
+		{"none", source, []*chatv1.Message{call("", ""), result(""), result("")}, "call_1f{} call_2f{} |call_1|call_2|"},
+		{"some", source, []*chatv1.Message{call("a", "call_1", ""), result("a"), result(""), result("call_2")}, "af{} call_1f{} call_2f{} |a|call_1|call_2|"},
+		{"twice", source, []*chatv1.Message{call("a", "a"), result("a")}, "af{} af{} |a|"},
+		{"without a call", source, []*chatv1.Message{call("a"), result("a"), result(""), result("z")}, "af{} |a|call_1|z|"},
+		{"of later turns", source, []*chatv1.Message{call(""), result(""), call(""), result("")}, "call_1f{} |call_1|call_2f{} |call_2|"},
+		{"too long", source + strictIDs, []*chatv1.Message{call("toolu_01"), result("toolu_01"), call("abcdef123"), result("abcdef123")}, "7a95b7039f{} |7a95b7039|abcdef123f{} |abcdef123|"},
 	} {
 		if got := render(t, c.source, Input{Messages: append(user("u"), c.messages...)}); got != "u|"+c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
@@ -178,7 +178,7 @@ func TestRefusedConversationIsMadePlain(t *testing.T) {
 }
 
 func TestNULBecomesAReplacement(t *testing.T) {
-	const source = "{% for t in tools or [] %}{{ t.function.description }}{{ t.function.parameters.d }}|{% endfor %}{{ v }}|{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.name }}{{ m.tool_call_id }}|{% endfor %}"
+	const source = "{% for t in tools or [] %}{{ t.function.name }}{{ t.function.description }}{{ t.function.parameters.d }}|{% endfor %}{{ v }}|{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.name }}{{ m.tool_call_id }}|{% endfor %}"
 	in := Input{
 		Messages: []*chatv1.Message{
 			{Role: "system", Content: "s\x00"}, {Role: "user", Content: "a\x00b", Name: "\x00"}, {Role: "assistant", Content: "A\x00"}, {Role: "tool", Content: "PK\x00\x03", ToolCallId: "c\x00"}, {Role: "user", Content: "z"},
@@ -186,7 +186,7 @@ func TestNULBecomesAReplacement(t *testing.T) {
 		Tools:     []*chatv1.Tool{{Name: "f", Description: "d\x00", Parameters: `{"d":"p\u0000"}`}},
 		Variables: `{"v":"\u0000"}`,
 	}
-	const want = "d\uFFFDp\uFFFD|\uFFFD|system:s\uFFFD|user:a\uFFFDb\uFFFD|assistant:A\uFFFD|tool:PK\uFFFD\x03c\uFFFD|user:z|"
+	const want = "fd\uFFFDp\uFFFD|\uFFFD|system:s\uFFFD|user:a\uFFFDb\uFFFD|assistant:A\uFFFD|tool:PK\uFFFD\x03c\uFFFD|user:z|"
 	if got := render(t, source, in); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

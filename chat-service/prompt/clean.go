@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -104,31 +105,18 @@ func withoutNUL(m *chatv1.Message) *chatv1.Message {
 	return c
 }
 
-// identified returns a conversation in which every call and every result of a call has an id. The
-// same conversation always gets the same ids, so that its prompt stays the same from turn to turn.
-// With short, ids have nine letters and digits, because some templates refuse all others.
-func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
-	taken := map[string]bool{}
+// identified returns a conversation in which every call and every result of a call has an id, in the
+// form that the template takes. The same conversation always gets the same ids, so that its prompt
+// stays the same from turn to turn.
+func identified(messages []*chatv1.Message, form IDs) []*chatv1.Message {
+	ids := identifier{form: form, taken: map[string]bool{}, named: map[string]string{}}
 	for _, m := range messages {
 		for _, call := range m.GetToolCalls() {
-			taken[call.GetId()] = true
+			ids.taken[call.GetId()] = true
 		}
 	}
-	made := 0
 	var calls []string        // ids of the last turn's calls; those before the first open one are cut off
 	open := map[string]bool{} // those without a result
-	identify := func(id string) string {
-		for id == "" {
-			made++
-			if next := fmt.Sprint("call_", made); !taken[next] {
-				id = next
-			}
-		}
-		if short {
-			id = shortID(id)
-		}
-		return id
-	}
 	return replace(messages, func(m *chatv1.Message) *chatv1.Message {
 		switch {
 		case m.GetRole() == roleTool:
@@ -137,7 +125,7 @@ func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
 				calls = calls[1:]
 			}
 			if id != "" || len(calls) == 0 {
-				id = identify(id)
+				id = ids.ofResult(id)
 			} else {
 				id = calls[0]
 			}
@@ -149,7 +137,7 @@ func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
 		case len(m.GetToolCalls()) > 0:
 			changed := false
 			c := withCalls(m, func(call *chatv1.ToolCall) {
-				id := identify(call.GetId())
+				id := ids.ofCall(call)
 				changed = changed || id != call.GetId()
 				call.Id = id
 			})
@@ -165,6 +153,54 @@ func identified(messages []*chatv1.Message, short bool) []*chatv1.Message {
 		}
 		return m
 	})
+}
+
+// An identifier makes ids of one form.
+type identifier struct {
+	form  IDs
+	taken map[string]bool // ids in the conversation
+	made  int             // number of ids made for calls and results without one
+	named map[string]string
+	calls int // number of calls with a name in their id
+}
+
+// ofCall returns the id of a call.
+func (i *identifier) ofCall(call *chatv1.ToolCall) string {
+	id := i.ofResult(call.GetId())
+	if i.form != NamedIDs {
+		return id
+	}
+	i.named[call.GetId()] = namedID(call.GetId(), call.GetName(), i.calls)
+	i.calls++
+	return i.named[call.GetId()]
+}
+
+// ofResult returns the id of a result.
+func (i *identifier) ofResult(id string) string {
+	for id == "" {
+		i.made++
+		if next := fmt.Sprint("call_", i.made); !i.taken[next] {
+			id = next
+		}
+	}
+	switch i.form {
+	case NineIDs:
+		return shortID(id)
+	case NamedIDs:
+		return cmp.Or(i.named[id], id)
+	default:
+		return id
+	}
+}
+
+// namedID returns the id "functions.NAME:NUMBER" for the id of a call, the id itself if it has that
+// form.
+func namedID(id, name string, number int) string {
+	prefix := "functions." + name + ":"
+	if digits, ok := strings.CutPrefix(id, prefix); ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
+		return id
+	}
+	return fmt.Sprint(prefix, number)
 }
 
 // shortID returns nine letters and digits for an id, the id itself if it has that form.

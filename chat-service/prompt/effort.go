@@ -19,14 +19,12 @@ const noEffort = "none"
 // ladder are the known values of effortVariable, the weakest first.
 var ladder = []string{noEffort, "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// efforts returns the values that the template takes, or nil if it takes all of them.
-func (t *Template) efforts(ctx context.Context) (accepted []string) {
-	if !t.compiled.Mentions(effortVariable) {
-		return nil
-	}
-	accepted = []string{}
+// efforts returns the values that the template takes, or nil if it takes all of them. Templates
+// refuse others than those that their model was trained on.
+func (p *prober) efforts() []string {
+	accepted := []string{}
 	for _, effort := range ladder {
-		if t.takesEffort(ctx, effort) {
+		if _, ok := p.try(withEffort(effort)); ok {
 			accepted = append(accepted, effort)
 		}
 	}
@@ -36,12 +34,23 @@ func (t *Template) efforts(ctx context.Context) (accepted []string) {
 	return accepted
 }
 
-// takesEffort reports whether the template accepts an effort. Templates refuse others than those that
-// their model was trained on.
-func (t *Template) takesEffort(ctx context.Context, effort string) bool {
-	_, err := t.execute(ctx, Input{Messages: turns(roleUser, probeA), AddGenerationPrompt: true, Variables: `{"` + effortVariable + `":` + quote(effort) + `}`},
-		jinja.None(), Form{})
-	return err == nil
+// withEffort returns a conversation with an effort.
+func withEffort(effort string) Input {
+	return Input{Messages: turns(roleUser, probeA), AddGenerationPrompt: true, Variables: `{"` + effortVariable + `":` + quote(effort) + `}`}
+}
+
+// switches returns the variables that turn thinking off.
+func (p *prober) switches() (all []string) {
+	for _, name := range thinkingVariables {
+		with := func(value string) (string, bool) {
+			return p.try(Input{Messages: turns(roleUser, probeA), AddGenerationPrompt: true, Variables: `{"` + name + `":` + value + `}`})
+		}
+		off, ok := with("false")
+		if on, _ := with("true"); ok && on != off {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // thinkingVariables are the variables of templates that turn thinking on and off.
@@ -101,9 +110,12 @@ func (t *Template) effective(ctx context.Context, variables string) string {
 func (t *Template) nearest(ctx context.Context, asked string) string {
 	at := slices.Index(ladder, asked)
 	switch {
-	case at < 0 && t.compiled.Mentions(effortVariable) && !t.takesEffort(ctx, asked):
-		return ""
-	case at < 0 || t.traits.Efforts == nil || slices.Contains(t.traits.Efforts, asked):
+	case at < 0:
+		if _, err := t.execute(ctx, withEffort(asked), jinja.None(), t.traits.Form); err != nil {
+			return ""
+		}
+		return asked
+	case t.traits.Efforts == nil || slices.Contains(t.traits.Efforts, asked):
 		return asked
 	}
 	best, distance := "", len(ladder)

@@ -1,41 +1,39 @@
 package prompt
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// The description of tools for models whose template has none. It uses the shortest version of the
-// Hermes format, in which Qwen and other models were trained.
+// The description of tools for models whose template has none.
 const (
 	toolsBefore = "You may call functions. They are, one a line:\n<tools>\n"
-	toolsAfter  = "</tools>\nTo call one, answer:\n<tool_call>\n{\"name\": \"…\", \"arguments\": {…}}\n</tool_call>"
+	toolsAfter  = "</tools>\nTo call one, answer:\n"
+	// hermesCall is a call in the Hermes format, in which Qwen and other models were trained.
+	hermesCall = "<tool_call>\n{\"name\": \"…\", \"arguments\": {…}}\n</tool_call>"
 )
 
-// hermes rewrites a conversation for a template without tools: the system's turn describes the
-// tools, the assistant's turns contain calls as text, and results of calls become user turns.
-func hermes(in Input) Input {
+// described rewrites a conversation for a template that does not describe tools: the turn of the
+// system describes them, and shows a call as the template writes calls, or in the Hermes format.
+func (t *Template) described(in Input) Input {
 	rest := in.Messages
-	var messages []*chatv1.Message
-	if len(in.Tools) > 0 {
-		var content passage
-		if instructs(rest[0]) {
-			content.add(rest[0], same)
-			content.text.WriteString("\n\n")
-			rest = rest[1:]
-		}
-		content.text.WriteString(toolsBefore)
-		for _, tool := range in.Tools {
-			content.text.WriteString(signature(tool) + "\n")
-		}
-		content.text.WriteString(toolsAfter)
-		turn := &chatv1.Message{Role: roleSystem}
-		content.into(turn)
-		messages = append(messages, turn)
+	var content passage
+	if instructs(rest[0]) {
+		content.add(rest[0], same)
+		content.text.WriteString("\n\n")
+		rest = rest[1:]
 	}
-	in.Messages, in.Tools = append(messages, spelled(rest)...), nil
+	content.text.WriteString(toolsBefore)
+	for _, tool := range in.Tools {
+		content.text.WriteString(signature(tool) + "\n")
+	}
+	content.text.WriteString(toolsAfter + cmp.Or(t.traits.Written.example(), hermesCall))
+	turn := &chatv1.Message{Role: roleSystem}
+	content.into(turn)
+	in.Messages, in.Tools = append([]*chatv1.Message{turn}, rest...), nil
 	return in
 }
 

@@ -133,7 +133,7 @@ func (t *Template) Conversation(ctx context.Context, in Input) (string, error) {
 		c.Opens = new(false)
 	}
 	for _, m := range in.Messages {
-		c.Messages = append(c.Messages, show(m))
+		c.Messages = append(c.Messages, show(m, t.traits.Form))
 	}
 	for _, tool := range in.Tools {
 		c.Tools = append(c.Tools, shownTool{Type: "function", Function: shownFunction{
@@ -148,7 +148,7 @@ func (t *Template) Conversation(ctx context.Context, in Input) (string, error) {
 }
 
 // show converts a message to OpenAI's JSON.
-func show(m *chatv1.Message) shownMessage {
+func show(m *chatv1.Message, form Form) shownMessage {
 	shown := shownMessage{
 		Role: m.GetRole(), Content: m.GetContent(), Name: m.GetName(), Reasoning: m.GetReasoning(), Reasoned: m.GetReasoning(), ToolCallID: m.GetToolCallId(),
 	}
@@ -163,7 +163,7 @@ func show(m *chatv1.Message) shownMessage {
 			}
 		}
 		shown.Content = all
-	case m.GetContent() == "" && len(m.GetToolCalls()) > 0:
+	case m.GetContent() == "" && len(m.GetToolCalls()) > 0 && form.NoContent:
 		shown.Content = nil
 	}
 	for _, call := range m.GetToolCalls() {

@@ -88,13 +88,13 @@ func TestConversationMatchesTheTemplateInput(t *testing.T) {
 	in := Input{Messages: append(asked(), seen("äb", 2)...), Tools: []*chatv1.Tool{{Name: "f", Parameters: `{"type":"object"}`}}, Variables: `{"enable_thinking":false}`}
 	const last = `{"role":"system","content":"Be kind."},{"role":"user","content":[{"type":"text","text":"ä"},{"type":"image"},{"type":"text","text":"b"}]}]`
 	for source, want := range map[string]string{
-		"{{ tools }}{# image #}": `{"messages":[{"role":"user","content":"Rain?"},{"role":"assistant","content":null,"reasoning":"Let me see.","reasoning_content":"Let me see.",` +
+		"{{ tools }}{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}{{ c.text or '<image>' }}{% endfor %}{% endif %}{{ m.tool_calls }}{% endfor %}": `{"messages":[{"role":"user","content":"Rain?"},{"role":"assistant","content":"","reasoning":"Let me see.","reasoning_content":"Let me see.",` +
 			`"tool_calls":[{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"z\": \"Oslo\", \"a\": 1}"}}]},` +
 			`{"role":"tool","content":"no","tool_call_id":"call_1"},` + last +
 			`,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"chat_template_kwargs":{"enable_thinking":false}}`,
 		// A template without tools gets them as text, and so does an engine that renders the
 		// conversation.
-		"<|im_start|>{# image #}": `{"messages":[{"role":"system","content":"` + "You may call functions. They are, one a line:\\n<tools>\\n{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"type\\\":\\\"object\\\"}}\\n" +
+		vision: `{"messages":[{"role":"system","content":"` + "You may call functions. They are, one a line:\\n<tools>\\n{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"type\\\":\\\"object\\\"}}\\n" +
 			"</tools>\\nTo call one, answer:\\n<tool_call>\\n{\\\"name\\\": \\\"…\\\", \\\"arguments\\\": {…}}\\n</tool_call>" + `"},{"role":"user","content":"Rain?"},` +
 			`{"role":"assistant","content":"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"z\": \"Oslo\", \"a\": 1}}\n</tool_call>","reasoning":"Let me see.","reasoning_content":"Let me see."},` +
 			`{"role":"user","content":"<tool_response>\nno\n</tool_response>"},` + last + `,"chat_template_kwargs":{"enable_thinking":false}}`,

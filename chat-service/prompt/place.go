@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -12,6 +13,9 @@ type Places struct {
 	First   bool // the beginning
 	Leading bool // after other leading turns of the system
 	Later   bool // after a turn of another role
+	// OnlyAtUser means that texts at the beginning are written only in a conversation whose last turn
+	// is the user's.
+	OnlyAtUser bool
 }
 
 // names returns the names of the places.
@@ -40,6 +44,8 @@ func (t *Template) placed(messages []*chatv1.Message) []*chatv1.Message {
 	out := make([]*chatv1.Message, 0, len(messages)+1)
 	var homeless []*chatv1.Message
 	lead := 0 // number of leading turns of the system in out
+	atUser := messages[len(messages)-1].GetRole() == roleUser
+	first := func(p Places) bool { return p.First && (atUser || !p.OnlyAtUser) }
 	for _, m := range messages {
 		if !instructs(m) {
 			out = append(out, m)
@@ -52,7 +58,7 @@ func (t *Template) placed(messages []*chatv1.Message) []*chatv1.Message {
 			case lead > 0:
 				return p.Leading
 			default:
-				return p.First
+				return first(p)
 			}
 		})
 		if role == "" {
@@ -71,7 +77,7 @@ func (t *Template) placed(messages []*chatv1.Message) []*chatv1.Message {
 	if len(homeless) == 0 {
 		return out
 	}
-	if role := t.roleAt(homeless[0].GetRole(), func(p Places) bool { return p.First }); role != "" {
+	if role := t.roleAt(homeless[0].GetRole(), first); role != "" {
 		if lead == 0 {
 			lead, out = 1, slices.Insert(out, 0, &chatv1.Message{Role: role})
 		}
@@ -117,8 +123,45 @@ func joined(all []*chatv1.Message) *chatv1.Message {
 	return c
 }
 
-// plain returns a conversation in the form that the most templates take, for a template that refuses
-// it otherwise: calls and their results are text, turns of one role are one turn, and a user's turn
+// plainer yields a conversation in forms that more templates take, for a template that refuses it
+// otherwise: without reasoning, plain, plain without the assistant's turns that are empty, and with
+// tools in the turn of the system.
+func (t *Template) plainer(in Input) iter.Seq[Input] {
+	return func(yield func(Input) bool) {
+		bare := in
+		bare.Messages = replace(in.Messages, func(m *chatv1.Message) *chatv1.Message {
+			if m.GetReasoning() == "" {
+				return m
+			}
+			c := copyOf(m)
+			c.Reasoning = ""
+			return c
+		})
+		if !slices.Equal(bare.Messages, in.Messages) && !yield(bare) {
+			return
+		}
+		out, changed := plain(bare)
+		if changed && !yield(out) {
+			return
+		}
+		full := slices.DeleteFunc(slices.Clone(bare.Messages), func(m *chatv1.Message) bool {
+			return m.GetRole() == roleAssistant && m.GetContent() == "" && len(m.GetImages()) == 0 && len(m.GetToolCalls()) == 0
+		})
+		if len(full) > 0 && len(full) < len(in.Messages) {
+			bare.Messages = full
+			if out, _ = plain(bare); !yield(out) {
+				return
+			}
+		}
+		if len(in.Tools) > 0 {
+			out = t.described(in)
+			out.Messages = t.placed(out.Messages)
+			yield(out)
+		}
+	}
+}
+
+// plain returns a conversation in the form that the most templates take: calls and their results are text, turns of one role are one turn, and a user's turn
 // is the first that is not the system's. changed is false if the conversation has this form.
 func plain(in Input) (out Input, changed bool) {
 	out = in

@@ -26,13 +26,8 @@ type Template struct {
 
 	compiled *hfjinja.Template
 	globals  map[string]jinja.Value // special tokens by name, and the variables that transformers always sets
-	// knowsDeveloper means that the source contains the role "developer". Any other template would
-	// write a header that its model has never seen, so it gets "system" instead.
-	knowsDeveloper bool
-	knowsTools     bool // the source contains "tools"
-	knowsImages    bool // the source contains "image"
-	source         string
-	traits         Traits
+	source   string
+	traits   Traits
 }
 
 // New compiles the source of a chat template, and finds its traits. tokens maps template variables,
@@ -44,21 +39,12 @@ func New(source string, tokens map[string]string) (*Template, error) {
 		return nil, err
 	}
 	t := &Template{
-		compiled:       compiled,
-		globals:        map[string]jinja.Value{},
-		source:         source,
-		knowsTools:     strings.Contains(source, "tools"),
-		knowsImages:    strings.Contains(source, "image"),
-		knowsDeveloper: strings.Contains(source, "'developer'") || strings.Contains(source, `"developer"`),
+		compiled: compiled,
+		globals:  map[string]jinja.Value{"documents": jinja.None()},
+		source:   source,
 	}
-	set := func(name string, value jinja.Value) {
-		if compiled.Mentions(name) {
-			t.globals[name] = value
-		}
-	}
-	set("documents", jinja.None())
 	for name, token := range tokens {
-		set(name, jinja.NewString(token))
+		t.globals[name] = jinja.NewString(token)
 	}
 	t.probe()
 	return t, nil
@@ -70,11 +56,8 @@ func (t *Template) Source() string { return t.source }
 // Traits returns how the template treats parts of conversations.
 func (t *Template) Traits() Traits { return t.traits }
 
-// ShowsTools reports whether prompts can describe tools, by the template or in the Hermes format.
-func (t *Template) ShowsTools() bool { return t.knowsTools || t.chatML() }
-
 // ShowsImages reports whether prompts can have images.
-func (t *Template) ShowsImages() bool { return t.knowsImages }
+func (t *Template) ShowsImages() bool { return len(t.traits.ImageRoles) > 0 }
 
 // Render checks the conversation and returns the prompt. Its errors are *streamerr.Error. When ctx's
 // stream is stopped, Render soon returns the cause.
@@ -88,20 +71,20 @@ func (t *Template) render(ctx context.Context, in Input) (text string, taken Inp
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
 		return "", in, err
 	}
-	if !t.knowsImages {
+	if !t.ShowsImages() {
 		in.Messages = WithoutImages(in.Messages)
 	}
-	if !t.knowsImages && len(Images(in.Messages)) > 0 {
+	if !t.ShowsImages() && len(Images(in.Messages)) > 0 {
 		return "", in, streamerr.InvalidParam("messages", "the conversation has an image, and the chat template of the model has no place for images").WithCode(streamerr.CodeUnsupportedValue)
 	}
-	tools, err := readTools(in.Tools)
+	tools, err := readTools(in.Tools, t.traits.Form.WholeTools)
 	if err != nil {
 		return "", in, err
 	}
 	in = t.adapt(ctx, in)
 	text, err = t.attempt(ctx, in, tools, t.traits.Form)
 	if _, no := refused(err); no {
-		if other, changed := plain(in); changed {
+		for other := range t.plainer(in) {
 			if text, otherErr := t.attempt(ctx, other, tools, t.traits.Form); otherErr == nil {
 				return text, other, nil
 			}
@@ -120,17 +103,23 @@ func (t *Template) render(ctx context.Context, in Input) (text string, taken Inp
 func (t *Template) adapt(ctx context.Context, in Input) Input {
 	in.Messages = replace(in.Messages, withoutNUL)
 	in.Variables = t.effective(ctx, Clean(in.Variables))
+	described := len(in.Tools) > 0 && !t.traits.Tools
+	if described {
+		in = t.described(in)
+	}
 	calls, results := called(in.Messages)
+	native := t.showsCalls(len(in.Tools) > 0, calls) && (!described || t.traits.CallsAlone)
 	switch {
-	case !t.knowsTools && t.chatML() && len(in.Tools) > 0:
-		in = hermes(in)
 	case !calls && !results:
-	case t.showsCalls(len(in.Tools) > 0, calls):
-		in.Messages = identified(in.Messages, t.traits.ShortIDs)
+	case native:
+		in.Messages = identified(in.Messages, t.traits.IDs)
 	default:
 		in.Messages = spelled(in.Messages)
 	}
-	in.Messages = t.placed(withImagesOfUsers(in.Messages, func(role string) bool { return slices.Contains(t.traits.ImageRoles, role) }))
+	in.Messages = withImagesOfUsers(in.Messages, func(role string) bool { return slices.Contains(t.traits.ImageRoles, role) })
+	if in.Messages = t.placed(in.Messages); calls && native {
+		in.Messages = arranged(in.Messages, t.traits.Text, t.traits.ReasonedText, t.traits.OneCall)
+	}
 	return in
 }
 
@@ -152,12 +141,12 @@ func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
 		return "", err
 	}
-	tools, err := readTools(in.Tools)
+	tools, err := readTools(in.Tools, false)
 	if err != nil {
 		return "", err
 	}
 	in.Messages = replace(in.Messages, func(m *chatv1.Message) *chatv1.Message {
-		if m.GetRole() == roleDeveloper && !t.knowsDeveloper {
+		if m.GetRole() == roleDeveloper && t.traits.Developer == (Places{}) {
 			m = copyOf(m)
 			m.Role = roleSystem
 		}
@@ -172,14 +161,12 @@ func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
 
 // attempt renders an input in a form, or in another one if the template cannot use a value of it.
 func (t *Template) attempt(ctx context.Context, in Input, tools jinja.Value, form Form) (string, error) {
-	if len(in.Tools) == 0 {
-		tools = jinja.None()
-	}
 	text, err := t.execute(ctx, in, tools, form)
 	if calls, _ := called(in.Messages); !calls || !isUnusable(err) {
 		return text, err
 	}
-	for _, form := range forms {
+	for _, other := range callForms {
+		form.TextArguments, form.NoContent = other.TextArguments, other.NoContent
 		if other, otherErr := t.execute(ctx, in, tools, form); otherErr == nil {
 			return other, nil
 		}
@@ -189,22 +176,20 @@ func (t *Template) attempt(ctx context.Context, in Input, tools jinja.Value, for
 
 // execute renders an input as it is.
 func (t *Template) execute(ctx context.Context, in Input, tools jinja.Value, form Form) (string, error) {
-	vars := make(map[string]jinja.Value, len(t.globals)+3)
+	vars := make(map[string]jinja.Value, len(t.globals)+4)
 	maps.Copy(vars, t.globals)
 	if err := setVariables(vars, in.Variables); err != nil {
 		return "", err
 	}
-	if t.knowsTools {
+	if len(in.Tools) > 0 {
 		vars["tools"] = tools
+	} else if !form.NoTools {
+		vars["tools"] = jinja.None()
 	}
 	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
 	vars["messages"] = values(in.Messages, form)
 	return t.compiled.Render(ctx, vars)
 }
-
-// chatML reports whether the template writes ChatML turns. Models with such turns were trained on
-// Hermes tool calls.
-func (t *Template) chatML() bool { return strings.Contains(t.source, "<|im_start|>") }
 
 // refused returns the words with which a template refuses its input, or with which a value of it is
 // unusable. ok is false for all other errors, which may quote values.

@@ -66,7 +66,7 @@ func TestDeveloperIsSystemUnlessTemplateKnowsIt(t *testing.T) {
 	for source, want := range map[string]string{
 		"{{ messages[0].role }}":                                   "system",
 		"{{ messages[0].role }} of developers":                     "system of developers",
-		"{{ messages[0].role if 'developer' != 'x' }}":             "developer",
+		"{{ messages[0].role if 'developer' != 'x' }}":             "system",
 		`{% if messages[0].role == "developer" %}known{% endif %}`: "known",
 	} {
 		template, err := New(source, nil)

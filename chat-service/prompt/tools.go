@@ -19,8 +19,9 @@ const maxTools = 250
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 
 // readTools converts tools to the form in which transformers passes them to templates, which is
-// OpenAI's. It refuses invalid tools, and more than hfjinja.MaxOutput bytes.
-func readTools(tools []*chatv1.Tool) (jinja.Value, error) {
+// OpenAI's. With whole, tools without a description or parameters get empty ones. It refuses invalid
+// tools, and more than hfjinja.MaxOutput bytes.
+func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 	if len(tools) > maxTools {
 		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; at most %d are allowed", len(tools), maxTools)
 	}
@@ -43,14 +44,18 @@ func readTools(tools []*chatv1.Tool) (jinja.Value, error) {
 		}
 		function := jinja.NewDict()
 		function.AsDict().Set("name", jinja.NewString(name))
-		if tool.GetDescription() != "" {
+		if tool.GetDescription() != "" || whole {
 			function.AsDict().Set("description", jinja.NewString(Clean(tool.GetDescription())))
 		}
-		if tool.GetParameters() != "" {
-			if err := checkText(at+".parameters", tool.GetParameters()); err != nil {
+		text := tool.GetParameters()
+		if text == "" && whole {
+			text = `{"type": "object", "properties": {}}`
+		}
+		if text != "" {
+			if err := checkText(at+".parameters", text); err != nil {
 				return jinja.None(), err
 			}
-			parameters, err := readObject(Clean(tool.GetParameters()), false)
+			parameters, err := readObject(Clean(text), false)
 			if err != nil {
 				return jinja.None(), streamerr.InvalidParam(at+".parameters", "%s.parameters must be a JSON object: %v", at, err)
 			}

@@ -97,7 +97,7 @@ func TestTemplateWithoutToolsGetsHermesFormat(t *testing.T) {
 	messages = append(messages, &chatv1.Message{Role: "tool", ToolCallId: "call_2", Content: "not yet"})
 	got, err := template.Render(t.Context(), Input{Messages: messages, Tools: []*chatv1.Tool{weather}, AddGenerationPrompt: true})
 	want := "<|im_start|>system\nBe kind.\n\n" + toolsBefore + `{"name": "get_weather", "description": "What the sky does", "parameters": ` +
-		weather.GetParameters() + "}\n" + toolsAfter + "<|im_end|>\n" +
+		weather.GetParameters() + "}\n" + toolsAfter + hermesCall + "<|im_end|>\n" +
 		"<|im_start|>user\nRain?<|im_end|>\n" +
 		"<|im_start|>assistant\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"z\": \"Oslo\", \"a\": 1}}\n</tool_call><|im_end|>\n" +
 		"<|im_start|>user\n<tool_response>\nno\n</tool_response>\n<tool_response>\nnot yet\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
@@ -114,7 +114,7 @@ func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	joined := hermes(in).Messages
+	joined := spelled(in.Messages)
 	runtime.ReadMemStats(&after)
 	if made, length := after.TotalAlloc-before.TotalAlloc, len(joined[len(joined)-1].GetContent()); made > uint64(20*length) {
 		t.Errorf("%d bytes were made for a turn of %d", made, length)

@@ -1,22 +1,20 @@
 package prompt
 
 import (
-	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/ardanlabs/jinja"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// Written has the text that a template writes for each of some parts of a conversation, or "" for a
+// Samples has the text that a template writes for each of some parts of a conversation, or "" for a
 // part that the template does not write. Templates write earlier answers in the form in which their
 // models answer.
-type Written struct {
-	// Call is an assistant's turn that calls get_weather with {"city": "Paris", "days": 2, "deep": true}.
+type Samples struct {
+	// Call is a call of get_weather with {"city": "Paris", "days": 2, "deep": true}.
 	Call string
-	// Calls is an assistant's turn with the same call and a call of search with {"query": "Xqgamma"}.
+	// Calls are the same call and a call of search with {"query": "Xqgamma"} in one turn.
 	Calls string
 	// Tools is the description of these two tools.
 	Tools string
@@ -39,13 +37,18 @@ var (
 	}
 	writtenTools = []*chatv1.Tool{
 		{Name: "get_weather", Description: "Tells the weather.", Parameters: `{"type": "object", "properties": {"city": {"type": "string", "description": "A city."}, ` +
-			`"days": {"type": "integer"}, "deep": {"type": "boolean"}}, "required": ["city"]}`},
+			`"days": {"type": "integer", "description": "How many."}, "deep": {"type": "boolean", "description": "With details."}}, "required": ["city"]}`},
 		{Name: "search", Description: "Finds pages.", Parameters: `{"type": "object", "properties": {"query": {"type": "string", "description": "Some words."}}, "required": ["query"]}`},
 	}
 )
 
+// example returns a call with placeholders.
+func (w *Samples) example() string {
+	return strings.NewReplacer(writtenCalls[0].GetArguments(), "{…}", writtenCalls[0].GetName(), "…").Replace(w.Call)
+}
+
 // reasoningFields are the fields of an assistant's turn in which templates expect its reasoning.
-var reasoningFields = []string{defaultReasoningField, "reasoning", "thinking", reasoningPart}
+var reasoningFields = []string{defaultReasoningField, "reasoning", "thinking", "tool_plan", reasoningPart}
 
 const (
 	defaultReasoningField = "reasoning_content"
@@ -53,72 +56,32 @@ const (
 	reasoningPart = "content"
 )
 
-// A prober renders small conversations, which begin with a turn of the user.
-type prober struct {
-	execute func(in Input, tools jinja.Value, form Form) (string, error)
-	form    Form
-	tools   jinja.Value
-}
+// thinkingOn are variables that turn thinking on. A template may write no reasoning without them.
+const thinkingOn = `{"enable_thinking":true,"thinking":true}`
 
-// render returns what the template writes after the first turn of the user, and "" for a refusal.
-func (p prober) render(messages ...*chatv1.Message) string {
-	all := append(turns(roleUser, probeA), messages...)
-	text, err := p.execute(Input{Messages: all}, p.tools, p.form)
-	if err != nil {
-		return ""
-	}
+// after returns what the template writes after the first turn of the user, and "" for a refusal.
+func (p *prober) after(messages []*chatv1.Message) string {
+	text, _ := p.try(Input{Messages: messages, Variables: thinkingOn})
 	_, after, _ := strings.Cut(text, probeA)
 	return after
 }
 
-// writtenBy returns the texts of Written in a form of turns, and the name of the field for reasoning.
-func (t *Template) writtenBy(ctx context.Context, form Form) (w Written, field string) {
-	p := prober{form: form, tools: jinja.None(), execute: func(in Input, tools jinja.Value, form Form) (string, error) {
-		return t.execute(ctx, in, tools, form)
-	}}
-	without, _ := t.execute(ctx, Input{Messages: turns(roleUser, probeA)}, p.tools, form)
-	for _, offered := range []bool{true, false} {
-		p.tools = jinja.None()
-		if offered {
-			p.tools, _ = readTools(writtenTools) // are valid
-			with, _ := t.execute(ctx, Input{Messages: turns(roleUser, probeA)}, p.tools, form)
-			if w.Tools = between(without, with); !strings.Contains(w.Tools, "get_weather") {
-				w.Tools = ""
-			}
-		}
-		if w.Call = p.calls(writtenCalls[:1]); w.Call != "" {
-			w.Calls = p.calls(writtenCalls)
-			break
-		}
-	}
-	for _, field := range reasoningFields {
-		p.form.Reasoning = field
-		if w.Reasoning = p.reasoning(); w.Reasoning != "" {
-			return w, field
-		}
-	}
-	return w, ""
-}
-
-// calls returns the text of an assistant's turn with calls.
-func (p prober) calls(of []*chatv1.ToolCall) string {
-	turn := &chatv1.Message{Role: roleAssistant, ToolCalls: of}
-	conversation := []*chatv1.Message{turn}
-	for i, call := range of {
-		conversation = append(conversation, &chatv1.Message{Role: roleTool, ToolCallId: call.GetId(), Content: []string{probeD, probeE}[i]})
-	}
+// writtenCalls returns the text of an assistant's turn with n calls.
+func (p *prober) writtenCalls(n int) string {
+	messages, texts := conversationWithCalls(n)
 	shows := func(text string) bool {
-		return strings.Contains(text, "get_weather") && strings.Contains(text, "Paris") && (len(of) == 1 || strings.Contains(text, probeC))
+		return containsAll(text, append([]string{"get_weather", "Paris"}, texts[2*n-2]))
 	}
-	text, _, answered := strings.Cut(p.render(conversation...), probeD)
+	text, _, answered := strings.Cut(p.after(messages), probeD)
 	if !answered || !shows(text) {
 		return ""
 	}
-	head := p.head(text, turns(roleAssistant, probeB), turns(roleAssistant, probeB, roleUser, probeC))
-	if alone := common(text, p.render(turn)); shows(alone) {
+	head := p.head(text, turns(roleUser, probeA, roleAssistant, probeB), turns(roleUser, probeA, roleAssistant, probeB, roleUser, probeC))
+	if alone := common(text, p.after(messages[:2])); shows(alone) {
 		text = alone // ends before the turn of the tool
-	} else {
-		_, end, _ := strings.Cut(p.render(turns(roleAssistant, probeB, roleTool, probeD)...), probeB)
+	}
+	for _, next := range [][]*chatv1.Message{turns(roleUser, probeD), turns(roleTool, probeD), nil} { // does not end as other turns do
+		_, end, _ := strings.Cut(p.after(append(turns(roleUser, probeA, roleAssistant, probeB), next...)), probeB)
 		end, _, _ = strings.Cut(end, probeD)
 		text = strings.TrimSuffix(text, end)
 	}
@@ -126,40 +89,42 @@ func (p prober) calls(of []*chatv1.ToolCall) string {
 }
 
 // head returns the beginning of a text that is also the beginning of all of some conversations.
-func (p prober) head(text string, of ...[]*chatv1.Message) string {
+func (p *prober) head(text string, of ...[]*chatv1.Message) string {
 	head := text
 	for _, conversation := range of {
-		if other := p.render(conversation...); other != "" {
+		if other := p.after(conversation); other != "" {
 			head = common(head, other)
 		}
 	}
 	return head
 }
 
-// reasoning returns the text of an assistant's turn with reasoning.
-func (p prober) reasoning() string {
-	call := &chatv1.Message{Role: roleAssistant, ToolCalls: writtenCalls[:1]}
-	result := &chatv1.Message{Role: roleTool, ToolCallId: writtenCalls[0].GetId(), Content: probeD}
-	answer, next := turns(roleAssistant, AnswerText)[0], turns(roleUser, probeC)[0]
-	for _, conversation := range [][]*chatv1.Message{{answer}, {answer, next}, {call, result}} {
-		conversation[0] = copyOf(conversation[0])
-		conversation[0].Reasoning = ReasoningText
-		text := p.render(conversation...)
-		literal := strings.Contains(text, `'thinking'`) || strings.Contains(text, `"thinking"`) // it writes the list as it is
-		if literal || !strings.Contains(text, ReasoningText) {
-			continue
+// reasoning finds the field in which the template takes reasoning, and returns the text of an
+// assistant's turn with reasoning.
+func (p *prober) reasoning() string {
+	called, _ := conversationWithCalls(1)
+	all := [][]*chatv1.Message{turns(roleUser, probeA, roleAssistant, AnswerText), turns(roleUser, probeA, roleAssistant, AnswerText, roleUser, probeC), called}
+	for _, p.form.Reasoning = range reasoningFields {
+		for _, without := range all {
+			with := slices.Clone(without)
+			with[1] = copyOf(with[1])
+			with[1].Reasoning = ReasoningText
+			text := p.after(with)
+			if isLiteral(text) || !strings.Contains(text, ReasoningText) {
+				continue
+			}
+			for _, end := range []string{probeC, probeD} {
+				text, _, _ = strings.Cut(text, end) // ends before the next turn
+			}
+			// Turns with and without reasoning begin alike. Some templates write the tags of reasoning in
+			// turns without any, so the shortest beginning counts.
+			if rest := text[len(p.head(text, all...)):]; !strings.HasPrefix(strings.TrimSpace(rest), ReasoningText) {
+				return rest
+			}
+			return text
 		}
-		for _, end := range []string{probeC, probeD} {
-			text, _, _ = strings.Cut(text, end) // ends before the next turn
-		}
-		// Turns with and without reasoning begin alike. Some templates write the tags of reasoning in
-		// turns without any, so the shortest beginning counts.
-		head := p.head(text, []*chatv1.Message{answer}, []*chatv1.Message{answer, next}, []*chatv1.Message{call, result})
-		if rest := text[len(head):]; !strings.HasPrefix(strings.TrimSpace(rest), ReasoningText) {
-			return rest
-		}
-		return text
 	}
+	p.form.Reasoning = ""
 	return ""
 }
 

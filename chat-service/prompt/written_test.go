@@ -15,23 +15,23 @@ func TestTemplateShowsHowItsModelAnswers(t *testing.T) {
 	for _, c := range []struct {
 		source string
 		field  string
-		want   Written
+		want   Samples
 	}{
-		{user + calls + end, "", Written{Call: weather + "[e]", Calls: weather + search + "[e]"}},
-		{"{% if tools %}<tools>{% for t in tools %}{{ t.function.name }} {% endfor %}</tools>{% endif %}" + user + calls + end, "", Written{
-			Call: weather + "[e]", Calls: weather + search + "[e]", Tools: "<tools>get_weather search </tools>",
+		{user + calls + end, "", Samples{Call: weather, Calls: weather + search}},
+		{"{% if tools %}<tools>{% for t in tools %}{{ t.function.name }} {% endfor %}</tools>{% endif %}" + user + calls + end, "", Samples{
+			Call: weather, Calls: weather + search, Tools: "<tools>get_weather search </tools>",
 		}},
-		{user + "<think>{{ m.reasoning_content or '' }}</think>" + calls + end, "reasoning_content", Written{
-			Call: weather + "[e]", Calls: weather + search + "[e]", Reasoning: "[a]<think>Xqzeta</think>Xqbeta[e]",
+		{user + "<think>{{ m.reasoning_content or '' }}</think>" + calls + end, "reasoning_content", Samples{
+			Call: weather, Calls: weather + search, Reasoning: "[a]<think>Xqzeta</think>Xqbeta[e]",
 		}},
-		{user + "{% if m.thinking and m.tool_calls %}<analysis>{{ m.thinking }}{% endif %}" + calls + end, "thinking", Written{
-			Call: weather + "[e]", Calls: weather + search + "[e]", Reasoning: "<analysis>Xqzeta" + weather + "[e][t]",
+		{user + "{% if m.thinking and m.tool_calls %}<analysis>{{ m.thinking }}{% endif %}" + calls + end, "thinking", Samples{
+			Call: weather, Calls: weather + search, Reasoning: "<analysis>Xqzeta" + weather + "[e][t]",
 		}},
-		{user + "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ '[' + p.type + ']' + p[p.type] }}{% endfor %}{% endif %}" + end, "content", Written{
+		{user + "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ '[' + p.type + ']' + p[p.type] }}{% endfor %}{% endif %}" + end, "content", Samples{
 			Reasoning: "[thinking]Xqzeta[text]Xqbeta",
 		}},
-		{user + "{{ m.content }}" + end, "", Written{}},
-		{user + "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}" + calls + end, "", Written{Call: weather + "[e]"}},
+		{user + "{{ m.content }}" + end, "", Samples{}},
+		{user + "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}" + calls + end, "", Samples{Call: weather}},
 	} {
 		template, err := New(c.source, nil)
 		if err != nil {
