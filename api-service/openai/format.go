@@ -44,10 +44,20 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 		if err := c.in.Only(param, fields, append(schemas, "type")...); err != nil {
 			return err
 		}
-	case "regex", "grammar", "structural_tag":
+	case "regex": // Text Generation Inference's, with the member value
+		if err := c.in.Only(param, fields, "type", "value", "pattern"); err != nil {
+			return err
+		}
+		for _, name := range []string{"value", "pattern"} {
+			if raw, ok := fields[name]; ok {
+				return c.constrain(param, param+"."+name, kind, raw)
+			}
+		}
+		return streamerr.InvalidParam(param+".value", "%s.value is missing", param).WithCode(streamerr.CodeMissing)
+	case "grammar", "structural_tag":
 		return unenforceable(param + ".type \"" + kind + "\"").at(param)
 	default:
-		return unsupported(param+".type", "%s.type is %q; it must be text, json_object or json_schema", param, printable(kind))
+		return unsupported(param+".type", "%s.type is %q; it must be text, json_object, json_schema or regex", param, printable(kind))
 	}
 	for _, name := range schemas {
 		if raw := fields[name]; len(raw) > 0 && !null(raw) {
@@ -113,7 +123,7 @@ func schemaOf(in *strict.Reading, param string, raw json.RawMessage) (string, er
 type unenforceable string
 
 func (u unenforceable) at(param string) error {
-	return unsupported(param, "%s cannot be enforced by any worker here; JSON schemas and choices can", string(u))
+	return unsupported(param, "%s cannot be enforced by any worker here; JSON schemas, choices and regular expressions can", string(u))
 }
 
 // guided returns the setter of a field that asks for one kind of constraint.
@@ -139,6 +149,12 @@ func (c *Chat) constrain(field, param, kind string, raw json.RawMessage) error {
 			return err
 		}
 		return c.setGuide(field, &llmv1.GuideForm{Schema: anyObject})
+	case "regex":
+		expression, err := text(param, raw)
+		if err != nil {
+			return err
+		}
+		return c.setGuide(field, &llmv1.GuideForm{Pattern: expression})
 	case "choice":
 		choices, err := array(param, raw)
 		if err != nil {

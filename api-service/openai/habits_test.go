@@ -104,6 +104,8 @@ func TestFieldsOfOtherServices(t *testing.T) {
 		{`"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"string"}}}`, stringGuide, ""}, {`"response_format":{"type":"json_schema","json_schema":{"type":"string"}}`, stringGuide, ""},
 		{`"structured_outputs":{"json":{"type":"string"},"regex":null,"json_object":false}`, stringGuide, ""}, {`"structured_outputs":{"json":"{\"type\":\"string\"}"}`, stringGuide, ""},
 		{`"guided_json":{"type":"string"},"guided_decoding_backend":"xgrammar"`, stringGuide, "guided_decoding_backend"}, {`"json_schema":{"type":"string"},"grammar":""`, stringGuide, ""},
+		{`"structured_outputs":{"regex":"a+"}`, `"sampling":{"guide":{"forms":[{"pattern":"a+"}]}}`, ""}, {`"guided_regex":"a+","regex":""`, `"sampling":{"guide":{"forms":[{"pattern":"a+"}]}}`, ""},
+		{`"response_format":{"type":"regex","value":"a+"}`, `"sampling":{"guide":{"forms":[{"pattern":"a+"}]}}`, ""},
 		{`"structured_outputs":{"choice":["a","b"]}`, `"sampling":{"guide":{"forms":[{"before":"a"},{"before":"b"}]}}`, ""},
 		{`"guided_choice":["a","b"]`, `"sampling":{"guide":{"forms":[{"before":"a"},{"before":"b"}]}}`, ""},
 		{`"structured_outputs":{"json_object":true,"whitespace_pattern":" "}`, `"sampling":{"guide":{"forms":[{"schema":"{\"type\":\"object\"}"}]}}`, "structured_outputs.whitespace_pattern"},
@@ -125,9 +127,9 @@ func TestFieldsOfOtherServices(t *testing.T) {
 		check(t, `{`+hello+`,`+h.sent+`}`, `{`+want+`}`, h.left)
 	}
 	for sent, param := range map[string]string{
-		`"response_format":{"type":"regex","value":"a+"}`: "response_format", `"response_format":{"type":"grammar","grammar":"x"}`: "response_format",
-		`"structured_outputs":{"regex":"a+"}`: "structured_outputs.regex", `"structured_outputs":{"structural_tag":"{}"}`: "structured_outputs.structural_tag",
-		`"guided_regex":"a+"`: "guided_regex", `"grammar":"root ::= x"`: "grammar", `"bad_words":["x"]`: "bad_words", `"allowed_token_ids":[1]`: "allowed_token_ids",
+		`"response_format":{"type":"regex"}`: "response_format.value", `"response_format":{"type":"grammar","grammar":"x"}`: "response_format",
+		`"structured_outputs":{"regex":5}`: "structured_outputs.regex", `"structured_outputs":{"structural_tag":"{}"}`: "structured_outputs.structural_tag",
+		`"guided_regex":["a+"]`: "guided_regex", `"grammar":"root ::= x"`: "grammar", `"bad_words":["x"]`: "bad_words", `"allowed_token_ids":[1]`: "allowed_token_ids",
 		`"guided_json":{"type":"string"},"response_format":{"type":"json_object"}`: "response_format", `"guided_choice":[""]`: "guided_choice[0]", `"guided_json":"{"`: "guided_json",
 		`"tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search"}`: "tool_choice.type", `"modalities":["text","audio"]`: "modalities", `"documents":[{}]`: "documents",
 		`"tools":[],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"put"}}]}}`: "tool_choice.allowed_tools.tools[0].function.name",

@@ -69,18 +69,24 @@ var sampling = strict.Table[*chatv1.ChatRequest]{Honoured: map[string]samplingSe
 	},
 	"sampling_params.logit_bias":  setLogitBias,
 	"sampling_params.json_schema": setSchema,
+	"sampling_params.regex": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		expression, err := strict.String(param, raw)
+		if expression != "" {
+			r.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{{Pattern: expression}}}
+		}
+		return err
+	},
 }, Ignored: []string{
 	"sampling_params.stream_interval",
 }, Unsupported: []string{
 	"sampling_params.custom_params",
 }, Refused: map[string]string{
-	"sampling_params.regex":          guided,
 	"sampling_params.ebnf":           guided,
 	"sampling_params.structural_tag": guided,
 	"sampling_params.stop_regex":     "decides where the answer ends, and is not supported here; stop is",
 }}
 
-const guided = "constrains the answer, and cannot be enforced by any worker here; json_schema can"
+const guided = "constrains the answer, and cannot be enforced by any worker here; json_schema and regex can"
 
 // anySchema is SGLang's name for any JSON.
 const anySchema = `"$$ANY$$"`

@@ -47,6 +47,7 @@ func TestRequestsOfSGLangsClientsAreAnswered(t *testing.T) {
 		{`"text":"a","sampling_params":{"stop":["",""]}`, plain, ""},
 		{`"text":"","image_data":""`, plain, ""},
 		// guides
+		{`"text":"a","sampling_params":{"regex":"a*"}`, `,"sampling":{"maxTokens":128,"guide":{"forms":[{"pattern":"a*"}]}}`, ""},
 		{`"text":"a","sampling_params":{"json_schema":"{\"type\": \"object\"}"}`, guide(`{\"type\":\"object\"}`), ""},
 		{`"text":"a","sampling_params":{"json_schema":{"type": "object"}}`, guide(`{\"type\":\"object\"}`), ""},
 		{`"text":"a","sampling_params":{"json_schema":"$$ANY$$"}`, guide(`{}`), ""},
@@ -136,7 +137,7 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{}`: "text", `{"text":[]}`: "text", `{"text":5}`: "text", `{"text":["a",5]}`: "text[1]", `{"input_ids":["a"]}`: "input_ids[0]", `{"input_ids":[[1],[-1]]}`: "input_ids[1][0]",
 		`{"text":"a","input_ids":[1]}`:       "text",
 		`{"text":["a","b"],"rid":["x",5]}`:   "rid[1]",
-		`{"text":"a","sampling_params":[1]}`: "sampling_params", `{"text":"a","sampling_params":{"regex":"a*"}}`: "sampling_params.regex", `{"text":"a","sampling_params":{"ebnf":"a"}}`: "sampling_params.ebnf",
+		`{"text":"a","sampling_params":[1]}`: "sampling_params", `{"text":"a","sampling_params":{"regex":["a*"]}}`: "sampling_params.regex", `{"text":"a","sampling_params":{"ebnf":"a"}}`: "sampling_params.ebnf",
 		`{"text":"a","sampling_params":{"structural_tag":"a"}}`: "sampling_params.structural_tag", `{"text":"a","sampling_params":{"stop_regex":"a+"}}`: "sampling_params.stop_regex",
 		`{"text":"a","sampling_params":{"json_schema":"{"}}`: "sampling_params.json_schema", `{"text":"a","sampling_params":{"json_schema":[1]}}`: "sampling_params.json_schema", `{"text":"a","sampling_params":{"json_schema":"1"}}`: "sampling_params.json_schema",
 		`{"text":"a","session_params":{"id":"s"}}`: "session_params", `{"text":"a","video_data":["x"]}`: "video_data", `{"text":"a","audio_data":"x"}`: "audio_data", `{"input_embeds":[[0.5]]}`: "input_embeds",

@@ -120,7 +120,7 @@ struct Guide {
   2: string free_until
 }
 
-// GuideForm is a JSON value with fixed text around it.
+// GuideForm is a JSON value, or a text that matches an expression, with fixed text around it.
 struct GuideForm {
   // Text before the value.
   1: string before
@@ -129,6 +129,9 @@ struct GuideForm {
   2: string schema
   // Text after the value.
   3: string after
+  // A regular expression (ECMA-262) that the whole text after "before" matches, instead of a value;
+  // empty for none. "after" must be empty beside it.
+  4: string pattern
 }
 
 // Claim is the share of a busy path that a stream may take.

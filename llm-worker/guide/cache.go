@@ -208,7 +208,7 @@ func keyOf(g *llmv1.Guide) (cacheKey, error) {
 		if json.Compact(&compact, []byte(schema)) == nil {
 			schema = compact.String()
 		}
-		normal.Forms = append(normal.Forms, &llmv1.GuideForm{Before: form.GetBefore(), Schema: schema, After: form.GetAfter()})
+		normal.Forms = append(normal.Forms, &llmv1.GuideForm{Before: form.GetBefore(), Schema: schema, After: form.GetAfter(), Pattern: form.GetPattern()})
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(normal)
 	return sha256.Sum256(b), err

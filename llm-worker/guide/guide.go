@@ -1,5 +1,5 @@
-// Package guide constrains an answer to a form: JSON that is valid under a schema, with fixed text
-// around it. A part in which anything may stand, such as reasoning, may precede the form.
+// Package guide constrains an answer to a form: JSON that is valid under a schema, or a text that
+// matches an expression, with fixed text around it. A part in which anything may stand, such as reasoning, may precede the form.
 //
 // A Guide is compiled from whence.llm.v1.Guide; a Cache compiles guides apart from the batch loop,
 // and keeps them for later requests. A Matcher follows one answer token by token, and returns the
@@ -29,6 +29,7 @@ package guide
 import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/guide/grammar"
+	"github.com/whence-dev/whence/llm-worker/guide/pattern"
 	"github.com/whence-dev/whence/llm-worker/guide/schema"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -106,7 +107,7 @@ func compile(g *llmv1.Guide) (*grammar.Symbol, error) {
 	if n := len(g.GetForms()); n == 0 || n > maxForms {
 		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
 	}
-	c := schema.NewCompiler()
+	c, patterns := schema.NewCompiler(), pattern.NewBudget()
 	size := 0
 	var forms []*grammar.Symbol
 	for _, form := range g.GetForms() {
@@ -116,12 +117,9 @@ func compile(g *llmv1.Guide) (*grammar.Symbol, error) {
 		if size += len(form.GetSchema()); size > maxSchemas {
 			return nil, streamerr.InvalidParam(param, "a guide's schemas must have at most %d bytes together", maxSchemas)
 		}
-		value := grammar.Sequence()
-		if form.GetSchema() != "" {
-			var err error
-			if value, err = c.Compile(form.GetSchema()); err != nil {
-				return nil, streamerr.InvalidParam(param, "the guide's schema cannot be enforced: %v", err)
-			}
+		value, err := valueOf(form, c, &patterns)
+		if err != nil {
+			return nil, err
 		}
 		forms = append(forms, grammar.Sequence(grammar.Literal(form.GetBefore()), value, grammar.Literal(form.GetAfter())))
 	}
@@ -132,4 +130,25 @@ func compile(g *llmv1.Guide) (*grammar.Symbol, error) {
 		root = grammar.Sequence(grammar.Run(freeText(end), 0, -1), root)
 	}
 	return root, nil
+}
+
+// valueOf returns what stands between the texts of a form.
+func valueOf(form *llmv1.GuideForm, c *schema.Compiler, patterns *pattern.Budget) (*grammar.Symbol, error) {
+	switch {
+	case form.GetPattern() != "" && form.GetSchema()+form.GetAfter() != "":
+		return nil, streamerr.InvalidParam(param, "beside the pattern of a guide's form, there is a schema or a text after it")
+	case form.GetPattern() != "":
+		d, err := pattern.CompileText(form.GetPattern(), patterns)
+		if err != nil {
+			return nil, streamerr.InvalidParam(param, "the guide's pattern cannot be enforced: %v", err)
+		}
+		return grammar.Run(d, 0, -1), nil
+	case form.GetSchema() == "":
+		return grammar.Sequence(), nil
+	}
+	value, err := c.Compile(form.GetSchema())
+	if err != nil {
+		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be enforced: %v", err)
+	}
+	return value, nil
 }

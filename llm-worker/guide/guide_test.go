@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -211,6 +212,29 @@ func TestMatcherContinuesAfterClearingItsCaches(t *testing.T) {
 		}
 		if (ok && m.Over()) != good {
 			t.Errorf("%s: %v, over %v", text, ok, m.Over())
+		}
+	}
+}
+
+// TestPatternsAreFollowed has answers of an expression, which a text may precede.
+func TestPatternsAreFollowed(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(3, 1))
+	for _, expression := range []string{`\d{3}-\d{4}`, `(?:yes|no)\b[^a-z]*`, `"[^"]*"\n?`, `[a-z]+(?:, [a-z]+){2}`} {
+		matches := regexp.MustCompile(`^(?:> )(?:` + expression + `)$`)
+		g := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "> ", Pattern: expression}}}
+		for range 20 {
+			if text, whole := wander(t, v, tok, g, 20+r.IntN(40), r); !whole || !matches.MatchString(text) {
+				t.Errorf("%s: %q, whole %t", expression, text, whole)
+			}
+		}
+		if gbnf, err := GBNF(g); err != nil || gbnf == "" {
+			t.Errorf("%s: %v", expression, err)
+		}
+	}
+	for _, form := range []*llmv1.GuideForm{{Pattern: "(a"}, {Pattern: `(a)\1`}, {Pattern: "a", After: "b"}, {Pattern: "a", Schema: "{}"}} {
+		if _, err := New(v, &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}); err == nil || streamerr.As(err).Param != param {
+			t.Errorf("%v: %v", form, err)
 		}
 	}
 }

@@ -60,6 +60,8 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 		"forms": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "<a>", Schema: "true"}, {Schema: "{}"}}}},
 			map[string]any{"max_tokens": uint64(3), "structural_tag": `{"type":"structural_tag","format":{"type":"or","elements":[` +
 				`{"type":"sequence","elements":[{"type":"const_string","value":"\u003ca\u003e"},{"type":"json_schema","json_schema":true}]},{"type":"json_schema","json_schema":{}}]}}`}},
+		"a guide with an expression": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "a", Pattern: "[0-9]+"}}}},
+			map[string]any{"max_tokens": uint64(3), "structural_tag": `{"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"const_string","value":"a"},{"type":"regex","pattern":"[0-9]+"}]}}`}},
 		"nothing": {nil, map[string]any{"max_tokens": uint64(besidetest.Context - 1)}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,9 @@ func (m *machine) dfa() (*grammar.DFA, error) {
 		accept[1+n] = p.accept
 	}
 	d := grammar.NewDFA(w.next, accept)
-	d.After.Add('"', '"')
+	if !m.bare {
+		d.After.Add('"', '"')
+	}
 	return d, nil
 }
 
@@ -52,30 +54,39 @@ func state(number int) uint16 {
 
 // place sets the transitions of a place's state.
 func (w *writer) place(number int, p *place) error {
-	var escaped [256]uint16
-	some := false
-	for b, r := range escapes {
-		escaped[b] = w.after(p, r)
-		some = some || escaped[b] != grammar.Dead
-	}
 	var row [256]uint16
 	for b := byte(' '); b <= '~'; b++ {
-		if b != '"' && b != '\\' {
+		row[b] = w.after(p, rune(b))
+	}
+	if w.bare {
+		for _, b := range []byte("\t\n\r") {
 			row[b] = w.after(p, rune(b))
 		}
-	}
-	if some {
-		to, err := w.within(fmt.Sprint("escape", escaped), func() (row [256]uint16, err error) { return escaped, nil })
-		if err != nil {
-			return err
-		}
-		row['\\'] = to
+	} else if err := w.escape(&row, p); err != nil {
+		return err
 	}
 	if err := w.long(&row, w.sequences(p)); err != nil {
 		return err
 	}
 	w.next[state(number)] = row
 	return nil
+}
+
+// escape sets the transitions of the characters that JSON writes with a backslash.
+func (w *writer) escape(row *[256]uint16, p *place) error {
+	var escaped [256]uint16
+	some := false
+	for b, r := range escapes {
+		escaped[b] = w.after(p, r)
+		some = some || escaped[b] != grammar.Dead
+	}
+	row['"'], row['\\'] = grammar.Dead, grammar.Dead
+	if !some {
+		return nil
+	}
+	to, err := w.within(fmt.Sprint("escape", escaped), func() (row [256]uint16, err error) { return escaped, nil })
+	row['\\'] = to
+	return err
 }
 
 // within returns the state with a name, which make describes if it is new.

@@ -38,7 +38,16 @@ var errLarge = errors.New("the expressions are too complex to be enforced")
 // conditions and have least to most characters; most is negative if there is no upper bound. A
 // quote may follow a text of the DFA. The work is taken from budget.
 func Compile(conditions []Condition, least, most int, budget *Budget) (*grammar.DFA, error) {
-	m := &machine{Budget: budget, least: least, most: most}
+	return (&machine{Budget: budget, least: least, most: most}).compile(conditions)
+}
+
+// CompileText returns the DFA of the texts, outside of JSON, that an expression matches as a whole.
+// Nothing may follow a text of the DFA. Its texts have no control characters but white space.
+func CompileText(expression string, budget *Budget) (*grammar.DFA, error) {
+	return (&machine{Budget: budget, most: -1, bare: true}).compile([]Condition{{Expression: "^(?:" + expression + ")$"}})
+}
+
+func (m *machine) compile(conditions []Condition) (*grammar.DFA, error) {
 	for _, c := range conditions {
 		for _, part := range c.split() {
 			prog, err := part.compile()
@@ -64,6 +73,7 @@ type machine struct {
 	progs       []*syntax.Prog
 	not         []bool // the expressions that must not match
 	least, most int
+	bare        bool // the texts do not stand in JSON
 	bounded     bool // an expression has a word boundary
 
 	spans   []span // all characters, in order

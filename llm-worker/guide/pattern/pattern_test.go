@@ -98,6 +98,18 @@ func TestExpressionsMatchLikeECMA(t *testing.T) {
 	}
 }
 
+func TestTextsOutsideOfJSON(t *testing.T) {
+	d, err := CompileText(`\d+|"[^\\]*"|한\n`, new(NewBudget()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"12": true, `""`: true, "\"a\tb\"": true, "한\n": true, "": false, "1 ": false, `"\"`: false, "\"\x01\"": false, `한\n`: false} {
+		if accepts(d, text) != want {
+			t.Errorf("%q is accepted: %t", text, !want)
+		}
+	}
+}
+
 func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 	for expression, says := range map[string]string{
 		`(?=a)`: "lookahead", `a(?<!b)`: "lookbehind", `^a(?=b)`: "lookahead", `^(?=a)b|c`: "lookahead", `^(?:(?!a)b)`: "lookahead", `^(?=(?!a)b)c`: "lookahead", `(?<!x)a$`: "lookbehind", `^(?!a)+`: "lookahead", `^)(?=a)(`: "lookahead", `(a)\1`: "backreference", `\k<n>`: "backreference",

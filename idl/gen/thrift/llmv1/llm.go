@@ -562,9 +562,10 @@ var fieldIDToName_Guide = map[int16]string{
 }
 
 type GuideForm struct {
-	Before string `thrift:"before,1" frugal:"1,default,string" json:"before"`
-	Schema string `thrift:"schema,2" frugal:"2,default,string" json:"schema"`
-	After  string `thrift:"after,3" frugal:"3,default,string" json:"after"`
+	Before  string `thrift:"before,1" frugal:"1,default,string" json:"before"`
+	Schema  string `thrift:"schema,2" frugal:"2,default,string" json:"schema"`
+	After   string `thrift:"after,3" frugal:"3,default,string" json:"after"`
+	Pattern string `thrift:"pattern,4" frugal:"4,default,string" json:"pattern"`
 }
 
 func NewGuideForm() *GuideForm {
@@ -586,6 +587,10 @@ func (p *GuideForm) GetAfter() (v string) {
 	return p.After
 }
 
+func (p *GuideForm) GetPattern() (v string) {
+	return p.Pattern
+}
+
 func (p *GuideForm) String() string {
 	if p == nil {
 		return "<nil>"
@@ -597,6 +602,7 @@ var fieldIDToName_GuideForm = map[int16]string{
 	1: "before",
 	2: "schema",
 	3: "after",
+	4: "pattern",
 }
 
 type Claim struct {

@@ -95,6 +95,7 @@ func (s *Subject) guides(t *testing.T) {
 	for name, change := range map[string]func(*workerv1.TokenRequest){
 		"no form":                                 func(req *workerv1.TokenRequest) { req.Sampling.Guide.Forms = nil },
 		"an empty form":                           func(req *workerv1.TokenRequest) { req.Sampling.Guide.Forms[0].Schema = "" },
+		"a pattern beside a schema":               func(req *workerv1.TokenRequest) { req.Sampling.Guide.Forms[0].Pattern = "a" },
 		"a schema that is no JSON":                func(req *workerv1.TokenRequest) { req.Sampling.Guide.Forms[0].Schema = "{" },
 		"a schema that is null":                   func(req *workerv1.TokenRequest) { req.Sampling.Guide.Forms[0].Schema = " null" },
 		"an answer that another began":            func(req *workerv1.TokenRequest) { req.Generated = 2 },

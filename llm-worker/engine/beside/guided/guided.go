@@ -27,7 +27,9 @@ func Validate(g *llmv1.Guide) error {
 			return streamerr.InvalidParam(param, "the guide's schema is not JSON")
 		case form.GetSchema() != "" && !isSchema(form.GetSchema()):
 			return streamerr.InvalidParam(param, "the guide's schema is neither an object nor a boolean")
-		case form.GetSchema()+form.GetBefore()+form.GetAfter() == "":
+		case form.GetPattern() != "" && form.GetSchema()+form.GetAfter() != "":
+			return streamerr.InvalidParam(param, "beside the pattern of a guide's form, there is a schema or a text after it")
+		case form.GetSchema()+form.GetPattern()+form.GetBefore()+form.GetAfter() == "":
 			return streamerr.InvalidParam(param, "a form of the guide is empty")
 		}
 	}
@@ -46,13 +48,13 @@ func Schema(g *llmv1.Guide) (schema string, ok bool) {
 	return string(merge.Distribute(json.RawMessage(schema))), ok
 }
 
-// Choices returns the allowed answers of a guide without schemas.
+// Choices returns the allowed answers of a guide without schemas and patterns.
 func Choices(g *llmv1.Guide) (choices []string, ok bool) {
 	if g.GetFreeUntil() != "" {
 		return nil, false
 	}
 	for _, form := range g.GetForms() {
-		if form.GetSchema() != "" {
+		if form.GetSchema()+form.GetPattern() != "" {
 			return nil, false
 		}
 		choices = append(choices, form.GetBefore()+form.GetAfter())
@@ -65,6 +67,7 @@ type Format struct {
 	Type     string          `json:"type"`
 	Value    string          `json:"value,omitempty"`       // of a const_string
 	Schema   json.RawMessage `json:"json_schema,omitempty"` // of a json_schema
+	Pattern  string          `json:"pattern,omitempty"`     // of a regex
 	Elements []Format        `json:"elements,omitempty"`    // of a sequence, and of an or
 	Begin    *string         `json:"begin,omitempty"`       // of a tag
 	Content  *Format         `json:"content,omitempty"`     // of a tag
@@ -81,7 +84,7 @@ type Tag struct {
 func StructuralTag(g *llmv1.Guide) Tag {
 	forms := make([]Format, len(g.GetForms()))
 	for i, form := range g.GetForms() {
-		forms[i] = sequence(text(form.GetBefore()), schema(form.GetSchema()), text(form.GetAfter()))
+		forms[i] = sequence(text(form.GetBefore()), schema(form.GetSchema()), expression(form.GetPattern()), text(form.GetAfter()))
 	}
 	format := forms[0]
 	if len(forms) > 1 {
@@ -108,6 +111,14 @@ func schema(value string) *Format {
 		return nil
 	}
 	return &Format{Type: "json_schema", Schema: merge.Distribute(json.RawMessage(value))}
+}
+
+// expression returns the format of a text that matches a regular expression; nil for none.
+func expression(pattern string) *Format {
+	if pattern == "" {
+		return nil
+	}
+	return &Format{Type: "regex", Pattern: pattern}
 }
 
 // sequence returns the format of parts in order, of which nil parts are left out. At least one is not

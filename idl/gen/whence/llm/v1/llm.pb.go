@@ -593,7 +593,7 @@ func (x *Guide) GetFreeUntil() string {
 	return ""
 }
 
-// GuideForm is a JSON value with fixed text around it.
+// GuideForm is a JSON value, or a text that matches an expression, with fixed text around it.
 type GuideForm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text before the value.
@@ -602,7 +602,10 @@ type GuideForm struct {
 	// cannot enforce is refused, and the error names the keyword.
 	Schema string `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
 	// Text after the value.
-	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	After string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	// A regular expression (ECMA-262) that the whole text after "before" matches, instead of a value;
+	// empty for none. "after" must be empty beside it.
+	Pattern       string `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,6 +657,13 @@ func (x *GuideForm) GetSchema() string {
 func (x *GuideForm) GetAfter() string {
 	if x != nil {
 		return x.After
+	}
+	return ""
+}
+
+func (x *GuideForm) GetPattern() string {
+	if x != nil {
+		return x.Pattern
 	}
 	return ""
 }
@@ -1664,11 +1674,12 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x05Guide\x12.\n" +
 	"\x05forms\x18\x01 \x03(\v2\x18.whence.llm.v1.GuideFormR\x05forms\x12\x1d\n" +
 	"\n" +
-	"free_until\x18\x02 \x01(\tR\tfreeUntil\"Q\n" +
+	"free_until\x18\x02 \x01(\tR\tfreeUntil\"k\n" +
 	"\tGuideForm\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
 	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"\x9e\x01\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x18\n" +
+	"\apattern\x18\x04 \x01(\tR\apattern\"\x9e\x01\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12'\n" +
