@@ -55,6 +55,12 @@ var transcripts = []transcript{
 	{Kimi3, kimi3("<o>call tool=\"f\"<s><o>argument key=\"a\" type=\"boolean\"<s><c>argument<s><o>argument key=\"b\" type=\"string\"<s>cut"), answer{calls: calls("f", `{"a": null, "b": "cut`)}},
 	{Kimi3, kimi3("<o>tools<s><o>call tool=\"nobody\"<s>"), answer{text: kimi3("<o>tools<s><o>call tool=\"nobody\"<s>")}},
 
+	{Muse, " to=self<|message|>The <atem:invoke name=\"f\"> tag.<|eom|><|start|>assistant to=get_weather.get_weather<|message|><atem:function_calls>\n<atem:invoke name=\"get_weather.get_weather\">\n<atem:parameter name=\"city\">Paris</atem:parameter>\n<atem:parameter name=\"days\">2</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|>" +
+		"<|start|>assistant to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n</atem:invoke>\n</atem:function_calls><|eot|>", answer{"", "The <atem:invoke name=\"f\"> tag.", calls("get_weather", `{"city": "Paris", "days": 2}`, "f", "{}")}},
+	{Muse, " to=user<|message|>Write <atem:invoke name=\"f\">.<|eot|>", answer{text: "Write <atem:invoke name=\"f\">."}},
+	{Muse, "<|message|>Hi<|eom|><|start|>assistant to=self<|message|>Hm", answer{text: "Hi", thought: "Hm"}},
+	{Muse, " to=self<|message|>Hm<|eom|><|start|>assistant to=us", answer{thought: "Hm"}},
+
 	// Python's calls.
 	{LFM, "<|tool_call_start|>[get_weather(city=\"Paris\", days=2, deep=True), f()]<|tool_call_end|>", answer{calls: calls("get_weather", `{"city": "Paris", "days": 2, "deep": true}`, "f", "{}")}},
 	{LFM, "I check.<|tool_call_start|>[f(s='it\\'s', a=None, b=['x', (1, -2.5)], c={'k': {\"q\": False}}, o=7)]<|tool_call_end|>Checked.", answer{text: "I check.Checked.", calls: calls("f", `{"s": "it's", "a": null, "b": ["x", [1, -2.5]], "c": {"k": {"q": false}}, "o": "7"}`)}},
@@ -64,6 +70,7 @@ var transcripts = []transcript{
 	{LFM, "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>", answer{text: "<|tool_call_start|>[nobody(a=1)]<|tool_call_end|>"}},
 	{LFM, "<|tool_call_start|>[f(a=\"Par", answer{calls: calls("f", `{"a": "Par`)}},
 	{LFM, "f(a=1) is a call", answer{text: "f(a=1) is a call"}},
+	{LFM, "<|tool_call_start|>\n```python\nget_weather(city=\"Paris\")\nf(a=[1, 2],b={\"c\": true})\n```\n<|tool_call_end|>\nDone.", answer{text: "\nDone.", calls: calls("get_weather", `{"city": "Paris"}`, "f", `{"a": [1, 2], "b": {"c": true}}`)}},
 	{Olmo, "<function_calls>\nget_weather(city='Paris')\nf(a=1,\n b=2)\n</function_calls>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", `{"a": 1, "b": 2}`)}},
 	{Pythonic, "[get_weather(city='San Francisco', metric='celsius'), f(a={})]", answer{calls: calls("get_weather", `{"city": "San Francisco", "metric": "celsius"}`, "f", `{"a": {}}`)}},
 	{Pythonic, "[f(x) is a function, f is not]", answer{text: "[f(x) is a function, f is not]"}},
@@ -92,6 +99,8 @@ var transcripts = []transcript{
 	{XLAM, "```json\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]\n```", answer{calls: calls("f", `{"a": 1}`)}},
 	{XLAM, "```json\n{\"a\": 1}\n```", answer{text: "```json\n{\"a\": 1}\n```"}},
 	{XLAM, "Hello [{\"name\": \"f\", \"arguments\": {}}]", answer{text: "Hello [{\"name\": \"f\", \"arguments\": {}}]"}},
+	{JSON, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", answer{calls: calls("f", `{"a": 1}`)}},
+	{Dots, "<dots_function_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n</dots_function_call>", answer{calls: calls("f", `{"a": 1}`)}},
 	{Functionary31, "<function=get_weather>{\"city\": \"Paris\"}</function><function=f>{}</function>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
 	{Functionary31, "<function=nobody>{}</function>", answer{text: "<function=nobody>{}</function>"}},
 	{Mistral, "[TOOL_CALLS]get_weather[CALL_ID]abcDEF123[ARGS]{\"city\": \"Paris\"}[TOOL_CALLS]f[CALL_ID]short[ARGS]{}", answer{calls: []call{{"get_weather", `{"city": "Paris"}`, "abcDEF123"}, {"f", "{}", ""}}}},
@@ -104,6 +113,50 @@ var transcripts = []transcript{
 // kimi3 writes the markers of Kimi K3 for shorter ones.
 func kimi3(s string) string {
 	return strings.NewReplacer("<o>", kimi3Open, "<c>", kimi3Close, "<s>", kimi3Sep).Replace(s)
+}
+
+// TestFamiliesAreDetected has calls as chat templates write them, and texts in which templates
+// describe calls.
+func TestFamiliesAreDetected(t *testing.T) {
+	for text, want := range map[string]*Format{
+		"<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{}": Kimi,
+		"<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|>":                             Kimi3,
+		"<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>}<tool_call|>":                                     Gemma,
+		"<start_function_call>call:get_weather{}":                                                              FunctionGemma,
+		"[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {}}]":                                         Mistral,
+		"[TOOL_CALLS]get_weather[ARGS]{}":                                                                      MistralArgs,
+		"[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{}":                                                    MistralIDs,
+		"{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}":                                   Llama,
+		"<|python_start|>{\"name\": \"get_weather\"":                                                           Llama,
+		"{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}":                                    JSON,
+		"[get_weather(city='Paris', days=2)]":                                                                  Pythonic,
+		"in the format of [func_name1(params_name1=params_value1), ...]":                                       Pythonic,
+		"[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]":                                  XLAM,
+		"List of tools: [{\"type\": \"function\"":                                                              LFM,
+		"<|tool_call_start|>\n```python\nget_weather(city=\"Paris\")":                                          LFM,
+		"<function_calls>\nget_weather(city='Paris')\n</function_calls>":                                       Olmo,
+		"respond only with <|tool_call|> followed by a JSON list":                                              Granite,
+		"<|tool|>[]<|/tool|>":                                                   Phi,
+		"<|tool_call|>{\"name\": \"foo\"}<|/tool_call|>":                        Phi,
+		" functools[{\"name\": \"get_weather\"":                                 FireFunction,
+		"<|START_ACTION|>[\n    {\"tool_call_id\": \"0\"":                       Cohere,
+		"\nAction:\n```json\n[\n":                                               CommandR,
+		"Write 'Action:' followed by a json-formatted list":                     CommandR,
+		"<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\"":               GigaChat,
+		"<｜GCML｜tool_calls>":                                                    GigaChat35,
+		"<function_call> {\"name\": \"get_weather\"":                            Granite20,
+		"<function=get_weather>{\"city\": \"Paris\"}</function>":                Functionary31,
+		"<tool_call>\n<function=get_weather>\n<parameter=city>":                 Qwen,
+		"get_weather\n{\"city\": \"Paris\"}":                                    Functionary32,
+		"Respond in this format:\n>>>${recipient}\n${content}":                  Functionary32,
+		"get_weather<|message|><atem:function_calls>\n<atem:invoke":             Muse,
+		"<dots_function_call>\n<invoke name=":                                   Dots,
+		"[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\"}}]": nil,
+	} {
+		if got := Detect(text); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
 }
 
 // TestHostileAnswersOfFamiliesAreHeldBackWithinBounds sends beginnings of each family's calls without

@@ -17,7 +17,7 @@ var Functionary31 = tagged("functionary-v3.1", `<function=[^<>\s]+>\s*\{`, tags{
 //	{"city": "Paris"}
 var Functionary32 = &Format{
 	Name: "functionary-v3.2", Markers: []string{functionaryNext}, begin: functionaryHead, id: longID,
-	detect: regexp.MustCompile(functionaryNext),
+	detect: regexp.MustCompile(functionaryNext + `|^get_weather\n\{`),
 	around: func(tool string) (string, string) { return tool + "\n", "" },
 }
 

@@ -37,9 +37,10 @@ var (
 		func(tool string) (string, string) {
 			return "<function_call> {\"name\": \"" + tool + "\", \"arguments\": ", "}"
 		})
-	// LFM is the format of LFM2: a list of Python's calls, or of objects.
+	// LFM is the format of LFM2: a list of Python's calls, or of objects. MiniCPM 3 writes a call in
+	// each line of a fence.
 	LFM = tagged("lfm2", `<\|tool_call_start\|>|List of tools: (?:<\|tool_list_start\|>)?\[`,
-		tags{open: []string{"<|tool_call_start|>"}, close: []string{"<|tool_call_end|>"}, python: true},
+		tags{open: []string{"<|tool_call_start|>"}, close: []string{"<|tool_call_end|>"}, python: true, fenced: true},
 		func(tool string) (string, string) { return "<|tool_call_start|>" + listed(tool), "}]<|tool_call_end|>" })
 	// Olmo is the format of Olmo 3: one of Python's calls in each line.
 	Olmo = tagged("olmo3", "<function_calls>", tags{open: []string{"<function_calls>"}, close: []string{"</function_calls>"}, python: true},
@@ -50,11 +51,18 @@ var (
 	Llama = tagged("llama", `^\s*\{"(?:type": "function", "name|name)": "[^"]*", "parameters": |(?s:ipython.*"parameters": |"parameters": .*ipython)|<\|python_start\|>`, llama,
 		func(tool string) (string, string) { return `{"name": "` + tool + `", "parameters": `, "}" })
 	// Pythonic is the format of models whose answer is a list of Python's calls.
-	Pythonic = tagged("pythonic", `^\s*\[get_weather\(city=`, llama,
+	Pythonic = tagged("pythonic", `^\s*\[?get_weather\(city=|\[func_name1\(params_name1=`, llama,
 		func(tool string) (string, string) { return "[" + tool + "(", ")]" })
 	// XLAM is the format of xLAM: the answer is a list of objects.
 	XLAM = tagged("xlam", `^\s*\[\{"name": "get_weather", "(?:arguments|parameters)"`, tags{first: true, fenced: true},
 		func(tool string) (string, string) { return listed(tool), "}]" })
+	// JSON is the format of models whose answer is an object, which has the name and "arguments".
+	JSON = tagged("json", `^\s*\{"name": "get_weather", "arguments"`, tags{first: true, fenced: true},
+		func(tool string) (string, string) { return `{"name": "` + tool + `", "arguments": `, "}" })
+	// Dots is the format of dots: XML.
+	Dots = tagged("dots", "<dots_function_call>", tags{
+		open: []string{"<dots_function_call>"}, close: []string{"</dots_function_call>"}, xml: xmlOf("invoke", "parameter"),
+	}, nil)
 )
 
 // llama are the tags of Llama 3 and 4, which the model also leaves out.

@@ -11,13 +11,24 @@ const (
 	mistralID   = "[CALL_ID]"
 )
 
-// Mistral is the format of Mistral's models: a list, or names with arguments, after a marker.
-var Mistral = &Format{
-	Name: "mistral", Markers: []string{mistralOpen, mistralArgs, mistralID}, begin: mistralText, id: shortID,
-	detect: regexp.MustCompile(`\[TOOL_CALLS\]`),
-	around: func(tool string) (string, string) {
-		return mistralOpen + "[{\"name\": \"" + tool + "\", \"arguments\": ", "}]"
-	},
+// The formats of Mistral's models. All are read alike: a list, or names with arguments, after a
+// marker.
+var (
+	// Mistral is the format of Mistral's first models with tools: a list.
+	Mistral = mistral("mistral", `\[TOOL_CALLS\]`, func(tool string) (string, string) { return mistralOpen + listed(tool), "}]" })
+	// MistralArgs is the format of Devstral, Magistral and Ministral 3: a name with arguments.
+	MistralArgs = mistral("mistral-args", `\[ARGS\]`, func(tool string) (string, string) { return mistralOpen + tool + mistralArgs, "" })
+	// MistralIDs is the format of Mistral Small 3.2, whose calls also have ids.
+	MistralIDs = mistral("mistral-ids", `\[CALL_ID\]`, func(tool string) (string, string) {
+		return mistralOpen + tool + mistralID + shortID() + mistralArgs, ""
+	})
+)
+
+func mistral(name, detect string, around func(tool string) (before, after string)) *Format {
+	return &Format{
+		Name: name, Markers: []string{mistralOpen, mistralArgs, mistralID}, begin: mistralText, id: shortID,
+		detect: regexp.MustCompile(detect), around: around,
+	}
 }
 
 // mistralForm matches the ids that templates of Mistral accept.

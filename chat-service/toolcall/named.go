@@ -6,7 +6,10 @@ import (
 )
 
 // named are the markers of calls whose name precedes the arguments as JSON.
-type named struct{ name, nameEnd, args string }
+type named struct {
+	name, nameEnd, args string
+	numbered            bool // the name is an id of the form functions.NAME:NUMBER
+}
 
 func (n *named) markers() []string {
 	return slices.DeleteFunc([]string{n.name, n.nameEnd, n.args}, func(m string) bool { return m == "" })
@@ -18,9 +21,16 @@ func (t *tags) namedHead(p *Parser) bool {
 	if w == unsure && len(p.raw)+len(p.buf) <= maxHead {
 		return false
 	}
-	_, name, _ := strings.Cut(head+t.named.args, t.named.name)
-	name, _, _ = strings.Cut(name, t.named.nameEnd)
-	if name = strings.TrimSpace(name); w != there || !p.known(name) {
+	name := head
+	if t.named.name != "" {
+		_, name, _ = strings.Cut(name, t.named.name)
+		name, _, _ = strings.Cut(name, t.named.nameEnd)
+	}
+	name, id := strings.TrimSpace(name), ""
+	if colon := strings.LastIndexByte(name, ':'); colon >= 0 && t.named.numbered {
+		name, id = name[:colon], strings.Clone(name)
+	}
+	if name = p.tool(name); w != there || name == "" {
 		return p.backToText(t.text)
 	}
 	name = strings.Clone(name)
@@ -28,6 +38,9 @@ func (t *tags) namedHead(p *Parser) bool {
 	p.state = func(p *Parser) bool {
 		if !p.skipSpace() && !p.last {
 			return false
+		}
+		if id != "" {
+			p.identify(id)
 		}
 		p.begin(name)
 		if strings.HasPrefix(p.buf, "{") {

@@ -17,7 +17,9 @@ type tags struct {
 	keyed       bool     // a JSON object has the tool's name as its only key
 	python      bool     // a call may be Python's
 	first       bool     // calls may begin the answer without a tag
-	fenced      bool     // JSON may stand in a fence
+	fenced      bool     // calls may stand in a fence
+	ends        []string // end the part of the answer that has calls
+	after       state    // reads what follows one of ends
 
 	begins []string // opening tags, and then beginnings of XML calls, which may lack their opening tag
 	heads  []string // opening tags and fences, and then beginnings of XML calls
@@ -50,7 +52,7 @@ func tagged(name, detect string, t tags, around func(tool string) (before, after
 }
 
 // fences are the beginnings of code blocks, and the first is also their end.
-var fences = []string{"```", "```json"}
+var fences = []string{"```", "```json", "```python"}
 
 // start is the beginning of the answer. Calls there need no opening tag.
 func (t *tags) start(p *Parser) bool {
@@ -65,10 +67,12 @@ func (t *tags) start(p *Parser) bool {
 }
 
 func (t *tags) text(p *Parser) bool {
-	which := p.until(t.begins...)
+	which := p.until(slices.Concat(t.begins, t.ends)...)
 	switch {
 	case which < 0:
 		return false
+	case which >= len(t.begins):
+		p.raw, p.state = "", t.after
 	case which < len(t.open):
 		p.state = t.head
 	default:

@@ -113,13 +113,16 @@ func (p *Parser) text(s string) {
 	}
 }
 
-// tool returns the name of the tool that a model calls by name, or "". Some models put the tools
-// into a namespace, and some call a method of the tool.
+// tool returns the tool that a model calls by name, or "". Some models put a tool into a namespace,
+// which may be its own name, and some call a method of the tool.
 func (p *Parser) tool(name string) string {
-	for _, known := range []string{name, strings.TrimPrefix(name, "functions."), strings.TrimSuffix(name, ".call")} {
-		if p.known(known) {
-			return known
+	for _, tool := range []string{name, strings.TrimPrefix(name, "functions."), strings.TrimSuffix(name, ".call")} {
+		if p.known(tool) {
+			return tool
 		}
+	}
+	if space, tool, _ := strings.Cut(name, "."); space == tool && p.known(tool) {
+		return tool
 	}
 	return ""
 }

@@ -296,7 +296,7 @@ func TestFormatsAreDetectedAndNamed(t *testing.T) {
 	if f, err := Named("mistral"); f != Mistral || err != nil || len(f.NewID()) != 9 {
 		t.Error(f, err)
 	}
-	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, kimi, kimi-k3, ") {
+	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, muse, kimi, ") {
 		t.Error(err)
 	}
 }

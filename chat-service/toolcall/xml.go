@@ -64,7 +64,7 @@ func (t *tags) call(bare bool) state {
 			return false
 		}
 		name, _ := attribute(rest)
-		if w == differs || !p.known(name) {
+		if name = p.tool(name); w == differs || name == "" {
 			return p.backToText(t.text)
 		}
 		name = strings.Clone(name)
