@@ -115,9 +115,11 @@ func (w *Markup) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
 	if f == nil {
 		return
 	}
-	for _, m := range f.Markers {
-		if id, ok := tok.TokenID(m); ok && tok.IsSpecial(id) {
-			w.special, w.hidden = append(w.special, id), append(w.hidden, m)
+	for _, marker := range f.Markers {
+		for _, id := range tok.Encode(marker, false) { // a marker may be a special token, or contain one
+			if tok.IsSpecial(id) && !slices.Contains(w.special, id) {
+				w.special, w.hidden = append(w.special, id), append(w.hidden, tok.Decode([]uint32{id}, false))
+			}
 		}
 	}
 }
