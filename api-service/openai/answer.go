@@ -145,6 +145,24 @@ type modelTemplate struct {
 	Images    []string  `json:"images,omitempty"`   // roles
 	Efforts   *[]string `json:"efforts,omitempty"`  // values of reasoning_effort; nil means any
 	Switches  []string  `json:"switches,omitempty"` // variables that turn thinking off
+	// The rest is as in whence.chat.v1.ChatTemplate.
+	Tools            bool       `json:"tools,omitempty"`
+	TextArguments    bool       `json:"text_arguments,omitempty"`
+	NoContent        bool       `json:"no_content,omitempty"`
+	IDs              string     `json:"ids,omitempty"`
+	Reasoning        string     `json:"reasoning,omitempty"`
+	OneCall          bool       `json:"one_call,omitempty"`
+	Text             modelTexts `json:"text,omitzero"`
+	WrittenCall      string     `json:"written_call,omitempty"`
+	WrittenReasoning string     `json:"written_reasoning,omitempty"`
+}
+
+// modelTexts are what becomes of texts beside calls.
+type modelTexts struct {
+	Latest          string `json:"latest,omitempty"`
+	Earlier         string `json:"earlier,omitempty"`
+	Reasoned        string `json:"reasoned,omitempty"`
+	EarlierReasoned string `json:"earlier_reasoned,omitempty"`
 }
 
 // templateOf returns the JSON of a model's chat template, or nil if the chat-service says nothing.
@@ -152,7 +170,12 @@ func templateOf(t *chatv1.ChatTemplate) *modelTemplate {
 	if t == nil {
 		return nil
 	}
-	m := &modelTemplate{System: append([]string{}, t.GetSystem()...), Developer: t.GetDeveloper(), Calls: t.GetCalls(), Images: t.GetImages(), Switches: t.GetSwitches()}
+	m := &modelTemplate{
+		System: append([]string{}, t.GetSystem()...), Developer: t.GetDeveloper(), Calls: t.GetCalls(), Images: t.GetImages(), Switches: t.GetSwitches(),
+		Tools: t.GetTools(), TextArguments: t.GetTextArguments(), NoContent: t.GetNoContent(), IDs: t.GetIds(), Reasoning: t.GetReasoning(), OneCall: t.GetOneCall(),
+		Text:        modelTexts{t.GetText().GetLatest(), t.GetText().GetEarlier(), t.GetText().GetReasoned(), t.GetText().GetEarlierReasoned()},
+		WrittenCall: t.GetWrittenCall(), WrittenReasoning: t.GetWrittenReasoning(),
+	}
 	if t.GetLimitsEfforts() {
 		m.Efforts = new(append([]string{}, t.GetEfforts()...))
 	}

@@ -10,12 +10,12 @@ import (
 
 // Places are the places of a conversation at which a template writes a turn of a role.
 type Places struct {
-	First   bool // the beginning
-	Leading bool // after other leading turns of the system
-	Later   bool // after a turn of another role
+	First   bool `json:",omitzero"` // the beginning
+	Leading bool `json:",omitzero"` // after other leading turns of the system
+	Later   bool `json:",omitzero"` // after a turn of another role
 	// OnlyAtUser means that texts at the beginning are written only in a conversation whose last turn
 	// is the user's.
-	OnlyAtUser bool
+	OnlyAtUser bool `json:",omitzero"`
 }
 
 // names returns the names of the places.

@@ -3,34 +3,35 @@ package prompt
 import chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 
 // Traits are what a chat template does with parts of a conversation that templates treat
-// differently. New finds them by rendering small conversations, and Render uses nothing else.
+// differently. New finds them by rendering small conversations, and Render uses nothing else. Their
+// JSON has no zero values.
 type Traits struct {
-	System, Developer Places   // where it writes system texts of these roles
-	Tools             bool     // it describes tools that are offered
-	Calls             bool     // it writes calls and their results if tools are offered
-	CallsAlone        bool     // it writes calls and their results if no tools are offered
-	Results           bool     // it writes results of tools without a call
-	Form              Form     // in which it takes values
-	IDs               IDs      // in which it takes the ids of calls
-	Text              Texts    // what becomes of a text beside calls
-	ReasonedText      Texts    // what becomes of a text beside calls and reasoning
-	OneCall           bool     // it takes one call in a turn, so that several become turns of one call and its result
-	ChatML            bool     // it writes turns of ChatML
-	Efforts           []string // the values of reasoning_effort that it takes, the weakest first; nil if it takes any
-	Switches          []string // the variables that turn thinking off
-	ImageRoles        []string // the roles whose turns may have images
-	Written           Samples  // how it writes parts of a conversation
+	System, Developer Places   `json:",omitzero"` // where it writes system texts of these roles
+	Tools             bool     `json:",omitzero"` // it describes tools that are offered
+	Calls             bool     `json:",omitzero"` // it writes calls and their results if tools are offered
+	CallsAlone        bool     `json:",omitzero"` // it writes calls and their results if no tools are offered
+	Results           bool     `json:",omitzero"` // it writes results of tools without a call
+	Form              Form     `json:",omitzero"` // in which it takes values
+	IDs               IDs      `json:",omitzero"` // in which it takes the ids of calls
+	Text              Texts    `json:",omitzero"` // what becomes of a text beside calls
+	ReasonedText      Texts    `json:",omitzero"` // what becomes of a text beside calls and reasoning
+	OneCall           bool     `json:",omitzero"` // it takes one call in a turn, so that several become turns of one call and its result
+	ChatML            bool     `json:",omitzero"` // it writes turns of ChatML
+	Efforts           []string `json:",omitzero"` // the values of reasoning_effort that it takes, the weakest first; nil if it takes any
+	Switches          []string `json:",omitzero"` // the variables that turn thinking off
+	ImageRoles        []string `json:",omitzero"` // the roles whose turns may have images
+	Written           Samples  `json:",omitzero"` // how it writes parts of a conversation
 }
 
 // A Form is a form of values that a template takes.
 type Form struct {
-	TextArguments bool // arguments are text, because the template concatenates them
-	NoContent     bool // the content beside calls is none and not "", because the template writes calls only then
-	NoTools       bool // tools are undefined and not none if there are none, because the template iterates over them
-	WholeTools    bool // every tool has a description and parameters, because the template uses them
+	TextArguments bool `json:",omitzero"` // arguments are text, because the template concatenates them
+	NoContent     bool `json:",omitzero"` // the content beside calls is none and not "", because the template writes calls only then
+	NoTools       bool `json:",omitzero"` // tools are undefined and not none if there are none, because the template iterates over them
+	WholeTools    bool `json:",omitzero"` // every tool has a description and parameters, because the template uses them
 	// Reasoning is the field of an assistant's turn that has its reasoning, or reasoningPart, or "" for
 	// the default because the template writes no reasoning.
-	Reasoning string
+	Reasoning string `json:",omitzero"`
 }
 
 // IDs is the form in which a template takes ids of calls.
@@ -45,8 +46,8 @@ const (
 
 // Texts are what becomes of a text in an assistant's turn with calls.
 type Texts struct {
-	Latest  Place // after the last turn of the user
-	Earlier Place // before an answer or a turn of the user
+	Latest  Place `json:",omitzero"` // after the last turn of the user
+	Earlier Place `json:",omitzero"` // before an answer or a turn of the user
 }
 
 // Place is a place of a text.
@@ -64,6 +65,11 @@ const (
 func (t *Traits) Describe() *chatv1.ChatTemplate {
 	return &chatv1.ChatTemplate{
 		System: t.System.names(), Developer: t.Developer.names(), Calls: t.Calls, Images: t.ImageRoles,
-		Efforts: t.Efforts, LimitsEfforts: t.Efforts != nil, Switches: t.Switches,
+		Efforts: t.Efforts, LimitsEfforts: t.Efforts != nil, Switches: t.Switches, Tools: t.Tools,
+		TextArguments: t.Form.TextArguments, NoContent: t.Form.NoContent, Ids: string(t.IDs), Reasoning: t.Form.Reasoning, OneCall: t.OneCall,
+		Text: &chatv1.TextBesideCalls{
+			Latest: string(t.Text.Latest), Earlier: string(t.Text.Earlier), Reasoned: string(t.ReasonedText.Latest), EarlierReasoned: string(t.ReasonedText.Earlier),
+		},
+		WrittenCall: t.Written.Call, WrittenReasoning: t.Written.Reasoning,
 	}
 }

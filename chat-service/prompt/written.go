@@ -13,14 +13,14 @@ import (
 // models answer.
 type Samples struct {
 	// Call is a call of get_weather with {"city": "Paris", "days": 2, "deep": true}.
-	Call string
+	Call string `json:",omitzero"`
 	// Calls are the same call and a call of search with {"query": "Xqgamma"} in one turn.
-	Calls string
+	Calls string `json:",omitzero"`
 	// Tools is the description of these two tools.
-	Tools string
+	Tools string `json:"-"`
 	// Reasoning is an assistant's turn whose reasoning is ReasoningText. Its content is AnswerText. If
 	// the template writes no reasoning there, the turn has the call instead of a content.
-	Reasoning string
+	Reasoning string `json:",omitzero"`
 }
 
 // The texts in Written.Reasoning.

@@ -36,6 +36,16 @@ type template struct {
 	Images    []string  `json:"images"`
 	Efforts   *[]string `json:"efforts"` // nil if any is taken
 	Switches  []string  `json:"switches"`
+
+	Tools            bool   `json:"tools"`
+	TextArguments    bool   `json:"text_arguments"`
+	NoContent        bool   `json:"no_content"`
+	IDs              string `json:"ids"`
+	Reasoning        string `json:"reasoning"`
+	OneCall          bool   `json:"one_call"`
+	Text             texts  `json:"text"`
+	WrittenCall      string `json:"written_call"`
+	WrittenReasoning string `json:"written_reasoning"`
 }
 
 // New returns the command models.
@@ -48,8 +58,9 @@ func New() *cobra.Command {
 		Use: "models [flags]", Short: "List models, and what their templates write",
 		Long: "List the models of an api-service, and the places at which their chat templates write system and\ndeveloper texts as turns, whether they write tool calls, and in whose turns they place images.",
 		Example: `  whence models
+  whence models show qwen3-8b
   whence models --json | jq '.[].template'`,
-		Args: cli.NoArguments,
+		Args: cli.NoCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := api.Validate(); err != nil {
 				return err
@@ -72,6 +83,7 @@ func New() *cobra.Command {
 		api.Flags(fs)
 		fs.BoolVar(&asJSON, "json", false, "print a JSON array")
 	})
+	cmd.AddCommand(show())
 	return cmd
 }
 

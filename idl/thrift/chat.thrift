@@ -515,6 +515,42 @@ struct ChatTemplate {
   6: bool limits_efforts
   // The variables that turn thinking off, such as "enable_thinking".
   7: list<string> switches
+  // Whether the template describes the tools of a request. Otherwise the turn of the system does.
+  8: bool tools
+  // Whether arguments of calls are a text for the template, and not an object.
+  9: bool text_arguments
+  // Whether the content beside calls is none for the template, and not an empty text.
+  10: bool no_content
+  // The form of ids of calls: "nine" for nine letters and digits, "named" for
+  // "functions.NAME:NUMBER", and empty for any.
+  11: string ids
+  // The field of an assistant's turn in which the template takes reasoning; "content" for a part of
+  // the content. It is empty if the template writes no reasoning.
+  12: string reasoning
+  // Whether the template takes only one call in a turn. Several become turns of one call and its
+  // result.
+  13: bool one_call
+  // What becomes of a text beside calls.
+  14: optional TextBesideCalls text
+  // A call of get_weather with {"city": "Paris", "days": 2, "deep": true} as the template writes it;
+  // empty if it writes no calls.
+  15: string written_call
+  // A turn with the reasoning "Xqzeta" as the template writes it; empty if it writes no reasoning.
+  16: string written_reasoning
+}
+
+// TextBesideCalls says what becomes of a text in an assistant's turn with calls. A value is "turn"
+// for a turn before the calls, "user" for one with an empty turn of the user after it, "reasoning"
+// if the text joins the reasoning, and empty if it stays.
+struct TextBesideCalls {
+  // After the last turn of the user.
+  1: string latest
+  // Before an answer or a turn of the user.
+  2: string earlier
+  // As latest, in a turn with reasoning.
+  3: string reasoned
+  // As earlier, in a turn with reasoning.
+  4: string earlier_reasoned
 }
 
 // ModelsResponse lists all models.

@@ -2083,13 +2083,22 @@ var fieldIDToName_Model = map[int16]string{
 }
 
 type ChatTemplate struct {
-	System        []string `thrift:"system,1" frugal:"1,default,list<string>" json:"system"`
-	Developer     []string `thrift:"developer,2" frugal:"2,default,list<string>" json:"developer"`
-	Calls         bool     `thrift:"calls,3" frugal:"3,default,bool" json:"calls"`
-	Images        []string `thrift:"images,4" frugal:"4,default,list<string>" json:"images"`
-	Efforts       []string `thrift:"efforts,5" frugal:"5,default,list<string>" json:"efforts"`
-	LimitsEfforts bool     `thrift:"limits_efforts,6" frugal:"6,default,bool" json:"limits_efforts"`
-	Switches      []string `thrift:"switches,7" frugal:"7,default,list<string>" json:"switches"`
+	System           []string         `thrift:"system,1" frugal:"1,default,list<string>" json:"system"`
+	Developer        []string         `thrift:"developer,2" frugal:"2,default,list<string>" json:"developer"`
+	Calls            bool             `thrift:"calls,3" frugal:"3,default,bool" json:"calls"`
+	Images           []string         `thrift:"images,4" frugal:"4,default,list<string>" json:"images"`
+	Efforts          []string         `thrift:"efforts,5" frugal:"5,default,list<string>" json:"efforts"`
+	LimitsEfforts    bool             `thrift:"limits_efforts,6" frugal:"6,default,bool" json:"limits_efforts"`
+	Switches         []string         `thrift:"switches,7" frugal:"7,default,list<string>" json:"switches"`
+	Tools            bool             `thrift:"tools,8" frugal:"8,default,bool" json:"tools"`
+	TextArguments    bool             `thrift:"text_arguments,9" frugal:"9,default,bool" json:"text_arguments"`
+	NoContent        bool             `thrift:"no_content,10" frugal:"10,default,bool" json:"no_content"`
+	Ids              string           `thrift:"ids,11" frugal:"11,default,string" json:"ids"`
+	Reasoning        string           `thrift:"reasoning,12" frugal:"12,default,string" json:"reasoning"`
+	OneCall          bool             `thrift:"one_call,13" frugal:"13,default,bool" json:"one_call"`
+	Text             *TextBesideCalls `thrift:"text,14,optional" frugal:"14,optional,TextBesideCalls" json:"text,omitempty"`
+	WrittenCall      string           `thrift:"written_call,15" frugal:"15,default,string" json:"written_call"`
+	WrittenReasoning string           `thrift:"written_reasoning,16" frugal:"16,default,string" json:"written_reasoning"`
 }
 
 func NewChatTemplate() *ChatTemplate {
@@ -2127,6 +2136,51 @@ func (p *ChatTemplate) GetSwitches() (v []string) {
 	return p.Switches
 }
 
+func (p *ChatTemplate) GetTools() (v bool) {
+	return p.Tools
+}
+
+func (p *ChatTemplate) GetTextArguments() (v bool) {
+	return p.TextArguments
+}
+
+func (p *ChatTemplate) GetNoContent() (v bool) {
+	return p.NoContent
+}
+
+func (p *ChatTemplate) GetIds() (v string) {
+	return p.Ids
+}
+
+func (p *ChatTemplate) GetReasoning() (v string) {
+	return p.Reasoning
+}
+
+func (p *ChatTemplate) GetOneCall() (v bool) {
+	return p.OneCall
+}
+
+var ChatTemplate_Text_DEFAULT *TextBesideCalls
+
+func (p *ChatTemplate) GetText() (v *TextBesideCalls) {
+	if !p.IsSetText() {
+		return ChatTemplate_Text_DEFAULT
+	}
+	return p.Text
+}
+
+func (p *ChatTemplate) GetWrittenCall() (v string) {
+	return p.WrittenCall
+}
+
+func (p *ChatTemplate) GetWrittenReasoning() (v string) {
+	return p.WrittenReasoning
+}
+
+func (p *ChatTemplate) IsSetText() bool {
+	return p.Text != nil
+}
+
 func (p *ChatTemplate) String() string {
 	if p == nil {
 		return "<nil>"
@@ -2135,13 +2189,66 @@ func (p *ChatTemplate) String() string {
 }
 
 var fieldIDToName_ChatTemplate = map[int16]string{
-	1: "system",
-	2: "developer",
-	3: "calls",
-	4: "images",
-	5: "efforts",
-	6: "limits_efforts",
-	7: "switches",
+	1:  "system",
+	2:  "developer",
+	3:  "calls",
+	4:  "images",
+	5:  "efforts",
+	6:  "limits_efforts",
+	7:  "switches",
+	8:  "tools",
+	9:  "text_arguments",
+	10: "no_content",
+	11: "ids",
+	12: "reasoning",
+	13: "one_call",
+	14: "text",
+	15: "written_call",
+	16: "written_reasoning",
+}
+
+type TextBesideCalls struct {
+	Latest          string `thrift:"latest,1" frugal:"1,default,string" json:"latest"`
+	Earlier         string `thrift:"earlier,2" frugal:"2,default,string" json:"earlier"`
+	Reasoned        string `thrift:"reasoned,3" frugal:"3,default,string" json:"reasoned"`
+	EarlierReasoned string `thrift:"earlier_reasoned,4" frugal:"4,default,string" json:"earlier_reasoned"`
+}
+
+func NewTextBesideCalls() *TextBesideCalls {
+	return &TextBesideCalls{}
+}
+
+func (p *TextBesideCalls) InitDefault() {
+}
+
+func (p *TextBesideCalls) GetLatest() (v string) {
+	return p.Latest
+}
+
+func (p *TextBesideCalls) GetEarlier() (v string) {
+	return p.Earlier
+}
+
+func (p *TextBesideCalls) GetReasoned() (v string) {
+	return p.Reasoned
+}
+
+func (p *TextBesideCalls) GetEarlierReasoned() (v string) {
+	return p.EarlierReasoned
+}
+
+func (p *TextBesideCalls) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("TextBesideCalls(%+v)", *p)
+}
+
+var fieldIDToName_TextBesideCalls = map[int16]string{
+	1: "latest",
+	2: "earlier",
+	3: "reasoned",
+	4: "earlier_reasoned",
 }
 
 type ModelsResponse struct {

@@ -731,6 +731,26 @@ func (p *ChatTemplate) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *TextBesideCalls) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *TextBesideCalls) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *TextBesideCalls) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *TextBesideCalls) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *ModelsResponse) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

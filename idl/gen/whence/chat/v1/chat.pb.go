@@ -3050,9 +3050,31 @@ type ChatTemplate struct {
 	// Whether the template takes only the values in efforts, which may be none.
 	LimitsEfforts bool `protobuf:"varint,6,opt,name=limits_efforts,json=limitsEfforts,proto3" json:"limits_efforts,omitempty"`
 	// The variables that turn thinking off, such as "enable_thinking".
-	Switches      []string `protobuf:"bytes,7,rep,name=switches,proto3" json:"switches,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Switches []string `protobuf:"bytes,7,rep,name=switches,proto3" json:"switches,omitempty"`
+	// Whether the template describes the tools of a request. Otherwise the turn of the system does.
+	Tools bool `protobuf:"varint,8,opt,name=tools,proto3" json:"tools,omitempty"`
+	// Whether arguments of calls are a text for the template, and not an object.
+	TextArguments bool `protobuf:"varint,9,opt,name=text_arguments,json=textArguments,proto3" json:"text_arguments,omitempty"`
+	// Whether the content beside calls is none for the template, and not an empty text.
+	NoContent bool `protobuf:"varint,10,opt,name=no_content,json=noContent,proto3" json:"no_content,omitempty"`
+	// The form of ids of calls: "nine" for nine letters and digits, "named" for
+	// "functions.NAME:NUMBER", and empty for any.
+	Ids string `protobuf:"bytes,11,opt,name=ids,proto3" json:"ids,omitempty"`
+	// The field of an assistant's turn in which the template takes reasoning; "content" for a part of
+	// the content. It is empty if the template writes no reasoning.
+	Reasoning string `protobuf:"bytes,12,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	// Whether the template takes only one call in a turn. Several become turns of one call and its
+	// result.
+	OneCall bool `protobuf:"varint,13,opt,name=one_call,json=oneCall,proto3" json:"one_call,omitempty"`
+	// What becomes of a text beside calls.
+	Text *TextBesideCalls `protobuf:"bytes,14,opt,name=text,proto3" json:"text,omitempty"`
+	// A call of get_weather with {"city": "Paris", "days": 2, "deep": true} as the template writes it;
+	// empty if it writes no calls.
+	WrittenCall string `protobuf:"bytes,15,opt,name=written_call,json=writtenCall,proto3" json:"written_call,omitempty"`
+	// A turn with the reasoning "Xqzeta" as the template writes it; empty if it writes no reasoning.
+	WrittenReasoning string `protobuf:"bytes,16,opt,name=written_reasoning,json=writtenReasoning,proto3" json:"written_reasoning,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ChatTemplate) Reset() {
@@ -3134,6 +3156,144 @@ func (x *ChatTemplate) GetSwitches() []string {
 	return nil
 }
 
+func (x *ChatTemplate) GetTools() bool {
+	if x != nil {
+		return x.Tools
+	}
+	return false
+}
+
+func (x *ChatTemplate) GetTextArguments() bool {
+	if x != nil {
+		return x.TextArguments
+	}
+	return false
+}
+
+func (x *ChatTemplate) GetNoContent() bool {
+	if x != nil {
+		return x.NoContent
+	}
+	return false
+}
+
+func (x *ChatTemplate) GetIds() string {
+	if x != nil {
+		return x.Ids
+	}
+	return ""
+}
+
+func (x *ChatTemplate) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+func (x *ChatTemplate) GetOneCall() bool {
+	if x != nil {
+		return x.OneCall
+	}
+	return false
+}
+
+func (x *ChatTemplate) GetText() *TextBesideCalls {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *ChatTemplate) GetWrittenCall() string {
+	if x != nil {
+		return x.WrittenCall
+	}
+	return ""
+}
+
+func (x *ChatTemplate) GetWrittenReasoning() string {
+	if x != nil {
+		return x.WrittenReasoning
+	}
+	return ""
+}
+
+// TextBesideCalls says what becomes of a text in an assistant's turn with calls. A value is "turn"
+// for a turn before the calls, "user" for one with an empty turn of the user after it, "reasoning"
+// if the text joins the reasoning, and empty if it stays.
+type TextBesideCalls struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// After the last turn of the user.
+	Latest string `protobuf:"bytes,1,opt,name=latest,proto3" json:"latest,omitempty"`
+	// Before an answer or a turn of the user.
+	Earlier string `protobuf:"bytes,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	// As latest, in a turn with reasoning.
+	Reasoned string `protobuf:"bytes,3,opt,name=reasoned,proto3" json:"reasoned,omitempty"`
+	// As earlier, in a turn with reasoning.
+	EarlierReasoned string `protobuf:"bytes,4,opt,name=earlier_reasoned,json=earlierReasoned,proto3" json:"earlier_reasoned,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *TextBesideCalls) Reset() {
+	*x = TextBesideCalls{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TextBesideCalls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TextBesideCalls) ProtoMessage() {}
+
+func (x *TextBesideCalls) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TextBesideCalls.ProtoReflect.Descriptor instead.
+func (*TextBesideCalls) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *TextBesideCalls) GetLatest() string {
+	if x != nil {
+		return x.Latest
+	}
+	return ""
+}
+
+func (x *TextBesideCalls) GetEarlier() string {
+	if x != nil {
+		return x.Earlier
+	}
+	return ""
+}
+
+func (x *TextBesideCalls) GetReasoned() string {
+	if x != nil {
+		return x.Reasoned
+	}
+	return ""
+}
+
+func (x *TextBesideCalls) GetEarlierReasoned() string {
+	if x != nil {
+		return x.EarlierReasoned
+	}
+	return ""
+}
+
 // ModelsResponse lists all models.
 type ModelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3145,7 +3305,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3317,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3330,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -3191,7 +3351,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3363,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3376,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -3237,7 +3397,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3409,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3422,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -3281,7 +3441,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3453,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3466,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
 }
 
 // Worker is a worker as chat-service sees it.
@@ -3337,7 +3497,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3509,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[39]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3522,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{39}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Worker) GetTarget() string {
@@ -3439,7 +3599,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3611,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[40]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3624,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{40}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3698,7 +3858,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x16\n" +
 	"\x06parent\x18\f \x01(\tR\x06parent\x12\x16\n" +
 	"\x06images\x18\r \x01(\bR\x06images\x128\n" +
-	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\"\xcf\x01\n" +
+	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\"\xfb\x03\n" +
 	"\fChatTemplate\x12\x16\n" +
 	"\x06system\x18\x01 \x03(\tR\x06system\x12\x1c\n" +
 	"\tdeveloper\x18\x02 \x03(\tR\tdeveloper\x12\x14\n" +
@@ -3706,7 +3866,23 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x06images\x18\x04 \x03(\tR\x06images\x12\x18\n" +
 	"\aefforts\x18\x05 \x03(\tR\aefforts\x12%\n" +
 	"\x0elimits_efforts\x18\x06 \x01(\bR\rlimitsEfforts\x12\x1a\n" +
-	"\bswitches\x18\a \x03(\tR\bswitches\"?\n" +
+	"\bswitches\x18\a \x03(\tR\bswitches\x12\x14\n" +
+	"\x05tools\x18\b \x01(\bR\x05tools\x12%\n" +
+	"\x0etext_arguments\x18\t \x01(\bR\rtextArguments\x12\x1d\n" +
+	"\n" +
+	"no_content\x18\n" +
+	" \x01(\bR\tnoContent\x12\x10\n" +
+	"\x03ids\x18\v \x01(\tR\x03ids\x12\x1c\n" +
+	"\treasoning\x18\f \x01(\tR\treasoning\x12\x19\n" +
+	"\bone_call\x18\r \x01(\bR\aoneCall\x123\n" +
+	"\x04text\x18\x0e \x01(\v2\x1f.whence.chat.v1.TextBesideCallsR\x04text\x12!\n" +
+	"\fwritten_call\x18\x0f \x01(\tR\vwrittenCall\x12+\n" +
+	"\x11written_reasoning\x18\x10 \x01(\tR\x10writtenReasoning\"\x8a\x01\n" +
+	"\x0fTextBesideCalls\x12\x16\n" +
+	"\x06latest\x18\x01 \x01(\tR\x06latest\x12\x18\n" +
+	"\aearlier\x18\x02 \x01(\tR\aearlier\x12\x1a\n" +
+	"\breasoned\x18\x03 \x01(\tR\breasoned\x12)\n" +
+	"\x10earlier_reasoned\x18\x04 \x01(\tR\x0fearlierReasoned\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +
@@ -3763,7 +3939,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                  // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),               // 1: whence.chat.v1.WorkerState
@@ -3802,57 +3978,58 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*ModelsRequest)(nil),          // 34: whence.chat.v1.ModelsRequest
 	(*Model)(nil),                  // 35: whence.chat.v1.Model
 	(*ChatTemplate)(nil),           // 36: whence.chat.v1.ChatTemplate
-	(*ModelsResponse)(nil),         // 37: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),            // 38: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),           // 39: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),         // 40: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                 // 41: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),        // 42: whence.chat.v1.WorkersResponse
-	(*v1.Image)(nil),               // 43: whence.llm.v1.Image
-	(*v1.Sampling)(nil),            // 44: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 45: whence.llm.v1.Claim
-	(*v11.Stop)(nil),               // 46: whence.stream.v1.Stop
-	(v1.Finish)(0),                 // 47: whence.llm.v1.Finish
-	(*v1.Usage)(nil),               // 48: whence.llm.v1.Usage
-	(*v1.Started)(nil),             // 49: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 50: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 51: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 52: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 53: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 54: whence.llm.v1.WorkerInfo
-	(*timestamppb.Timestamp)(nil),  // 55: google.protobuf.Timestamp
+	(*TextBesideCalls)(nil),        // 37: whence.chat.v1.TextBesideCalls
+	(*ModelsResponse)(nil),         // 38: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),            // 39: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),           // 40: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),         // 41: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                 // 42: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),        // 43: whence.chat.v1.WorkersResponse
+	(*v1.Image)(nil),               // 44: whence.llm.v1.Image
+	(*v1.Sampling)(nil),            // 45: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 46: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 47: whence.stream.v1.Stop
+	(v1.Finish)(0),                 // 48: whence.llm.v1.Finish
+	(*v1.Usage)(nil),               // 49: whence.llm.v1.Usage
+	(*v1.Started)(nil),             // 50: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 51: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 52: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 53: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 54: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 55: whence.llm.v1.WorkerInfo
+	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	4,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	3,  // 1: whence.chat.v1.Message.images:type_name -> whence.chat.v1.PlacedImage
-	43, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
+	44, // 2: whence.chat.v1.PlacedImage.image:type_name -> whence.llm.v1.Image
 	0,  // 3: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	8,  // 4: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
-	43, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
+	44, // 5: whence.chat.v1.Prompt.images:type_name -> whence.llm.v1.Image
 	2,  // 6: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	44, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
+	45, // 7: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
 	7,  // 8: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	5,  // 9: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	6,  // 10: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	45, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
+	46, // 11: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
 	8,  // 12: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
 	10, // 13: whence.chat.v1.ChatRequest.answered_choices:type_name -> whence.chat.v1.AnsweredChoice
 	14, // 14: whence.chat.v1.AnsweredChoice.end:type_name -> whence.chat.v1.ChoiceEnd
 	9,  // 15: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	46, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	47, // 16: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	13, // 17: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	15, // 18: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	13, // 19: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	47, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
-	48, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
-	49, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	48, // 20: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
+	49, // 21: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
+	50, // 22: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
 	12, // 23: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	50, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	51, // 24: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
 	14, // 25: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	17, // 26: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
 	9,  // 27: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	49, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
-	50, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
+	50, // 28: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
+	51, // 29: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
 	20, // 30: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	13, // 31: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	4,  // 32: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -3863,57 +4040,58 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	5,  // 37: whence.chat.v1.TokenizeRequest.tools:type_name -> whence.chat.v1.Tool
 	6,  // 38: whence.chat.v1.TokenizeRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
 	9,  // 39: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	46, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	47, // 40: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
 	2,  // 41: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
 	26, // 42: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
 	19, // 43: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
 	9,  // 44: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	46, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	47, // 45: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
 	29, // 46: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
 	2,  // 47: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	49, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
+	50, // 48: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
 	12, // 49: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
 	31, // 50: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	50, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
-	47, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
-	48, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
+	51, // 51: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	48, // 52: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	49, // 53: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
 	7,  // 54: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	45, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
-	51, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	50, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
+	46, // 55: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	52, // 56: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	51, // 57: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
 	36, // 58: whence.chat.v1.Model.template:type_name -> whence.chat.v1.ChatTemplate
-	35, // 59: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	52, // 60: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	53, // 61: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 62: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	54, // 63: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
-	55, // 64: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	41, // 65: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	11, // 66: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	18, // 67: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	25, // 68: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	28, // 69: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	32, // 70: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	34, // 71: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	38, // 72: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	40, // 73: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	21, // 74: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	23, // 75: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	16, // 76: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	19, // 77: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	27, // 78: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	30, // 79: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	33, // 80: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	37, // 81: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	39, // 82: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	42, // 83: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	22, // 84: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	24, // 85: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	76, // [76:86] is the sub-list for method output_type
-	66, // [66:76] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	37, // 59: whence.chat.v1.ChatTemplate.text:type_name -> whence.chat.v1.TextBesideCalls
+	35, // 60: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	53, // 61: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	54, // 62: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 63: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	55, // 64: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
+	56, // 65: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	42, // 66: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	11, // 67: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	18, // 68: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	25, // 69: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	28, // 70: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	32, // 71: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	34, // 72: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	39, // 73: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	41, // 74: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	21, // 75: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	23, // 76: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	16, // 77: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	19, // 78: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	27, // 79: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	30, // 80: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	33, // 81: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	38, // 82: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	40, // 83: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	43, // 84: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	22, // 85: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	24, // 86: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	77, // [77:87] is the sub-list for method output_type
+	67, // [67:77] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3964,7 +4142,7 @@ func file_whence_chat_v1_chat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

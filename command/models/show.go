@@ -1,0 +1,110 @@
+package models
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whence-dev/whence/command/remote"
+	"github.com/whence-dev/whence/internal/cli"
+	"github.com/whence-dev/whence/internal/printable"
+)
+
+// texts are the places of texts beside calls.
+type texts struct {
+	Latest          string `json:"latest"`
+	Earlier         string `json:"earlier"`
+	Reasoned        string `json:"reasoned"`
+	EarlierReasoned string `json:"earlier_reasoned"`
+}
+
+// show returns the command models show.
+func show() *cobra.Command {
+	var api remote.Service
+	cmd := &cobra.Command{
+		Use: "show MODEL", Short: "Show what a model's chat template gets and writes",
+		Long:    "Show what a model's chat template gets and writes, as chat-service found when it loaded the model: a few\nsmall conversations are rendered, and rendering follows what they show.",
+		Example: `  whence models show qwen3-8b`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return cli.Misuse("one model is required, and %d are given\nRun '%s --help' to see the arguments.", len(args), cmd.CommandPath())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := api.Validate(); err != nil {
+				return err
+			}
+			var m model
+			if err := api.Get(cmd.Context(), "/v1/models/"+url.PathEscape(args[0]), &m); err != nil {
+				return err
+			}
+			return m.print(cmd.OutOrStdout())
+		},
+	}
+	cli.Attach(cmd, func(fs *flag.FlagSet) { api.Flags(fs) })
+	return cmd
+}
+
+// print writes a line for each finding.
+func (m *model) print(out io.Writer) error {
+	t := &m.Template
+	efforts := "any"
+	if t.Efforts != nil {
+		efforts = words(*t.Efforts, "none")
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, line := range [][2]string{
+		{"model", m.ID},
+		{"system texts are turns", words(t.System, "nowhere: they join the first turn of the user")},
+		{"developer texts are turns", words(t.Developer, "as the system's")},
+		{"offered tools", either(t.Tools, "described by the template", "described in the turn of the system")},
+		{"calls and results", either(t.Calls, "in the template's form", "as text")},
+		{"arguments", either(t.TextArguments, "as text", "as an object")},
+		{"content without a text", either(t.NoContent, "none", "an empty text")},
+		{"ids", map[string]string{"": "any", "nine": "nine letters and digits", "named": "functions.NAME:NUMBER"}[t.IDs]},
+		{"calls in a turn", either(t.OneCall, "one", "any number")},
+		{"text beside calls", place(t.Text.Latest)},
+		{"  before an answer", place(t.Text.Earlier)},
+		{"  with reasoning", place(t.Text.Reasoned)},
+		{"  with reasoning, before an answer", place(t.Text.EarlierReasoned)},
+		{"reasoning", either(t.Reasoning == "", "not written", "in the field "+t.Reasoning)},
+		{"efforts", efforts},
+		{"thinking off", words(t.Switches, "not possible")},
+		{"images", words(t.Images, "nowhere")},
+		{"a call", either(t.WrittenCall == "", "not written", strconv.Quote(t.WrittenCall))},
+		{"a turn with reasoning", either(t.WrittenReasoning == "", "not written", strconv.Quote(t.WrittenReasoning))},
+	} {
+		_, _ = fmt.Fprintln(w, line[0]+":\t"+printable.Line(line[1])) // Flush reports errors
+	}
+	return w.Flush()
+}
+
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
+// place describes a place of a text.
+func place(name string) string {
+	switch name {
+	case "":
+		return "stays"
+	case "turn":
+		return "a turn before"
+	case "user":
+		return "a turn before, and an empty turn of the user"
+	case "reasoning":
+		return "joins the reasoning"
+	default:
+		return strings.ToLower(name) // of a newer api-service
+	}
+}
