@@ -254,8 +254,29 @@ func TestGuidedAnswerBeginsAfterTheReasoning(t *testing.T) {
 	}
 }
 
-// A model with channels reasons and calls before the channel of its answer. A forced call begins at once.
+func TestModelMayReasonBeforeAGuidedAnswer(t *testing.T) {
+	for end, want := range map[string]*llmv1.Guide{
+		"":                             {FreeFrom: "<think>", FreeUntil: "</think>", FreeGap: "\n\n", Forms: []*llmv1.GuideForm{{Schema: "{}"}}},
+		"<think>\n\n</think>\n\n":      {Forms: []*llmv1.GuideForm{{Schema: "{}"}}},
+		"<think>{# the gap #}\n":       {FreeUntil: "</think>", Forms: []*llmv1.GuideForm{{Before: "\n\n", Schema: "{}"}}},
+		"{# no reasoning but tags #}x": {FreeFrom: "<think>", FreeUntil: "</think>", FreeGap: "\n\n", Forms: []*llmv1.GuideForm{{Schema: "{}"}}},
+	} {
+		m := modelWith(t, calling(end), false, "<think>", "</think>")
+		req := user("x")
+		req.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
+		p := &parrot{ids: []uint32{1}}
+		if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.asked.Load().GetSampling().GetGuide(); !proto.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", end, got, want)
+		}
+	}
+}
+
+// A model with channels reasons before the channel of its answer, and before a call.
 func TestGuideOfChannels(t *testing.T) {
+	const call = " to=functions.get_time<|channel|>commentary json<|message|>"
 	m := modelWith(t, "{{ tools }}{{ messages[0].content }}<|channel|>", false)
 	form := &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
 	forced := tooled("x")
@@ -263,23 +284,37 @@ func TestGuideOfChannels(t *testing.T) {
 	offered, alone := tooled("x"), user("x")
 	offered.Sampling, alone.Sampling = form, form
 	for name, c := range map[string]struct {
-		req          *chatv1.ChatRequest
-		free, before string
+		req    *chatv1.ChatRequest
+		before []string
 	}{
-		"a form": {alone, "<|channel|>final<|message|>", ""}, "a form and tools": {offered, "<|channel|>final<|message|>", ""},
-		"a call": {forced, "", " to=functions.get_time<|channel|>commentary json<|message|>"},
+		"a form":           {alone, []string{"<|channel|>final<|message|>"}},
+		"a form and tools": {offered, []string{"<|channel|>final<|message|>", " to=functions.get_weather<|channel|>commentary json<|message|>", call}},
+		"a call":           {forced, []string{call}},
 	} {
 		p := &parrot{ids: []uint32{1}}
 		if _, _, err := readWhole(t, chat.New(m, p.generate), c.req); err != nil {
 			t.Fatal(name, err)
 		}
-		if got := p.asked.Load().GetSampling().GetGuide(); got.GetFreeUntil() != c.free || len(got.GetForms()) != 1 || got.GetForms()[0].GetBefore() != c.before {
-			t.Errorf("%s: %v", name, got)
+		got := p.asked.Load().GetSampling().GetGuide()
+		if got.GetFreeFrom() != "<|channel|>analysis<|message|>" || got.GetFreeUntil() != "<|end|>" || got.GetFreeGap() != "<|start|>assistant" || len(got.GetForms()) != len(c.before) {
+			t.Fatalf("%s: %v", name, got)
+		}
+		for i, form := range got.GetForms() {
+			if form.GetBefore() != c.before[i] || form.GetSchema() == "" || form.GetAfter() != "" {
+				t.Errorf("%s: %v", name, form)
+			}
 		}
 	}
-	p := &parrot{ids: m.Tokenizer.Encode(` to=functions.get_time<|channel|>commentary json<|message|>{"a":1}<|call|>`, false)}
-	if a, _, err := readWhole(t, chat.New(m, p.generate), forced); err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a":1}` || a.Text() != "" {
-		t.Errorf("the forced call is not read: %q %v %v", a.Text(), a.Calls(), err)
+	for _, thought := range []string{"", "Hm."} {
+		says := call + `{"a":1}`
+		if thought != "" {
+			says = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" + says
+		}
+		p := &parrot{ids: m.Tokenizer.Encode(says, false)}
+		a, _, err := readWhole(t, chat.New(m, p.generate), forced)
+		if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a":1}` || a.Text() != "" || a.Reasoning() != thought {
+			t.Errorf("the forced call is not read: %q %v %v", a.Text(), a.Calls(), err)
+		}
 	}
 }
 

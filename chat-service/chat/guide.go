@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -16,9 +17,9 @@ const anyArguments = `{"type":"object"}`
 
 // guide returns the request's sampling with a guide for the allowed forms of the answer: a tool
 // call if the request requires one, because a requested form is for text; otherwise the requested
-// form, or also a tool call if the request has tools. Reasoning may precede the form, and so may the
-// calls of a format that marks the answer.
-func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
+// form, or also a tool call if the request has tools. Reasoning may precede the form, if the prompt,
+// which ends with text, allows for it.
+func (m *Model) guide(p *tokenPrompt, text string) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
 	if asked == nil && !required {
@@ -31,24 +32,39 @@ func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	if sampling.Guide == nil || required {
 		sampling.Guide = &llmv1.Guide{}
 	}
-	if !required && p.calls() && m.Markup.Calls.Answer != "" {
-		if sampling.Guide.GetFreeUntil() == "" {
-			sampling.Guide.FreeUntil = m.Markup.Calls.Answer
+	guide := sampling.Guide
+	if f := m.Markup.Calls; f != nil {
+		for _, form := range guide.Forms {
+			form.Before = f.Answer + form.GetBefore()
 		}
-		return sampling, nil
 	}
 	calls, err := m.calls(p, required)
 	if err != nil {
 		return nil, err
 	}
-	sampling.Guide.Forms = append(sampling.Guide.Forms, calls...)
-	if p.opened && sampling.GetGuide().GetFreeUntil() == "" { // the model reasons first, and then answers in a form
-		sampling.Guide.FreeUntil = m.Markup.Reasoning.Close
-		for _, form := range sampling.Guide.Forms {
-			form.Before = m.Markup.Reasoning.Gap + form.GetBefore()
-		}
+	guide.Forms = append(guide.Forms, calls...)
+	if guide.GetFreeUntil() == "" {
+		m.Markup.reasonBefore(guide, text)
 	}
 	return sampling, nil
+}
+
+// reasonBefore lets the model reason before a form: as long as it likes if the prompt has opened the
+// reasoning, and if it likes to at all if the prompt has not.
+func (w *Markup) reasonBefore(guide *llmv1.Guide, prompt string) {
+	form := w.thinks()
+	switch {
+	case form == nil && w.Calls == nil:
+	case form == nil:
+		guide.FreeFrom, guide.FreeUntil, guide.FreeGap = w.Calls.Thought.Open, w.Calls.Thought.Close, w.Calls.Thought.Gap
+	case form.Opened(prompt):
+		guide.FreeUntil = form.Close
+		for _, f := range guide.Forms { // and not FreeGap, which older workers do not know
+			f.Before = form.Gap + f.GetBefore()
+		}
+	case form != reasoning.Guess && !form.Closed(prompt):
+		guide.FreeFrom, guide.FreeUntil, guide.FreeGap = form.Open, form.Close, form.Gap
+	}
 }
 
 // calls returns the forms of tool calls: one for each tool, or one for the tool that tool_choice

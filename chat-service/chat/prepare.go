@@ -99,7 +99,7 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 	if form := m.Markup.thinks(); form != nil {
 		p.thinks, p.opened = separates(req), form.Opened(text)
 	}
-	if p.sampling, err = m.guide(p); err != nil {
+	if p.sampling, err = m.guide(p, text); err != nil {
 		return nil, err
 	}
 	if p.ids, err = m.EncodeText(text, false); err != nil { // the template has written the tokens that begin a text

@@ -135,8 +135,7 @@ func (e *Evidence) inTurn(f *Form) bool {
 // atEnd reports whether a prompt ends within reasoning, or after reasoning that was left out.
 func (e *Evidence) atEnd(f *Form) bool {
 	return slices.ContainsFunc(e.Prompts, func(prompt string) bool {
-		omitted := (strings.HasPrefix(f.Close, "</") || strings.Contains(prompt, f.Open)) && strings.HasSuffix(strings.TrimRight(prompt, space), f.Close)
-		return omitted || f.Opened(prompt)
+		return f.Opened(prompt) || f.Closed(prompt) && (strings.HasPrefix(f.Close, "</") || strings.Contains(prompt, f.Open))
 	})
 }
 
@@ -159,6 +158,11 @@ func (e *Evidence) inVocabulary(f *Form) bool {
 // mentions both tags. Some templates know only the closing tag.
 func (e *Evidence) inSource(f *Form) bool {
 	return strings.Contains(e.Source, f.Close) && (strings.Contains(e.Source, f.Open) || strings.HasPrefix(f.Close, "</"))
+}
+
+// Closed reports whether a prompt ends after reasoning, which was left out.
+func (f *Form) Closed(prompt string) bool {
+	return strings.HasSuffix(strings.TrimRight(prompt, space), f.Close)
 }
 
 // Opened reports whether a prompt ends within reasoning.

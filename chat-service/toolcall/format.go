@@ -18,6 +18,9 @@ type Format struct {
 	// Answer is the text that precedes the answer proper. Reasoning and calls stand before it. It is ""
 	// if the answer is all that is not marked.
 	Answer string
+	// Thought has the texts around reasoning in a format that Thinks, and the text between the
+	// reasoning and what follows it.
+	Thought struct{ Open, Close, Gap string }
 	// Lacks says what is known of a format that has no parser. It is "" for all others.
 	Lacks string
 

@@ -16,9 +16,10 @@ var Harmony = &Format{
 	Name: "harmony", Thinks: true, begin: harmony.begin, id: longID,
 	Markers: []string{messageStart, harmonyChannel, harmonyConstrain, messageBody, "<|end|>", "<|call|>", "<|return|>"},
 	Answer:  harmonyChannel + "final" + messageBody,
+	Thought: struct{ Open, Close, Gap string }{harmonyChannel + "analysis" + messageBody, "<|end|>", messageStart + "assistant"},
 	detect:  regexp.MustCompile(`<\|channel\|>`),
 	around: func(tool string) (string, string) {
-		return " to=" + harmonyTools + tool + harmonyChannel + "commentary json" + messageBody, "<|call|>"
+		return " to=" + harmonyTools + tool + harmonyChannel + "commentary json" + messageBody, "" // engines end an answer at "<|call|>"
 	},
 }
 

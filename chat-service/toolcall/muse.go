@@ -30,7 +30,8 @@ func muse() *Format {
 			return Text, calls
 		}
 	}
-	f.begin, f.Thinks = m.begin, true
+	f.begin, f.Thinks, f.Answer = m.begin, true, " to=user"+messageBody
+	f.Thought.Open, f.Thought.Close, f.Thought.Gap = " to=self"+messageBody, "<|eom|>", messageStart+"assistant"
 	f.Markers = append(f.Markers, append(m.ends, messageBody)...)
 	return f
 }

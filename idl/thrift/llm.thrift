@@ -118,9 +118,15 @@ struct Guide {
   // Text that ends a first part of the answer, such as the tag that closes reasoning. Anything else
   // may stand in that part, and the form follows it. Empty for no such part.
   2: string free_until
+  // Text that begins the first part, such as the tag that opens reasoning. If it is set, the answer
+  // may leave out the first part and everything up to the form, and so may an engine.
+  3: string free_from
+  // Text between the first part and the form.
+  4: string free_gap
 }
 
-// GuideForm is a JSON value, or a text that matches an expression, with fixed text around it.
+// GuideForm is a JSON value, a text that matches an expression, or some parts, with fixed text
+// around it.
 struct GuideForm {
   // Text before the value.
   1: string before
@@ -132,6 +138,24 @@ struct GuideForm {
   // A regular expression (ECMA-262) that the whole text after "before" matches, instead of a value;
   // empty for none. "after" must be empty beside it.
   4: string pattern
+  // Parts instead of a value, in this order.
+  5: list<GuidePart> parts
+}
+
+// GuidePart is a part of a form with fixed text around it: a JSON value, one of some texts, or
+// anything.
+struct GuidePart {
+  // Text before the part.
+  1: string before
+  // The JSON Schema of the part, as JSON, if it is a JSON value.
+  2: string schema
+  // The texts of which the part is one. Without them, and without a schema, the part is anything
+  // that does not contain the text after it, which is not empty.
+  3: list<string> texts
+  // Text after the part.
+  4: string after
+  // The answer may leave out the part with the text around it.
+  5: bool optional
 }
 
 // Claim is the share of a busy path that a stream may take.

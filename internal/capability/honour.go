@@ -1,6 +1,10 @@
 package capability
 
-import llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+import (
+	"slices"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
 
 // The fields of Sampling that an engine may honour in part.
 const (
@@ -26,11 +30,20 @@ func enforces(support llmv1.GuideSupport, g *llmv1.Guide) bool {
 	case llmv1.GuideSupport_GUIDE_SUPPORT_FORMS:
 		return true
 	case llmv1.GuideSupport_GUIDE_SUPPORT_SCHEMA:
-		_, alone := LoneSchema(g)
+		_, alone := LoneSchema(Needed(g))
 		return alone
 	default:
-		return g.GetFreeUntil() == ""
+		parts := slices.ContainsFunc(g.GetForms(), func(f *llmv1.GuideForm) bool { return len(f.GetParts()) > 0 })
+		return Needed(g).GetFreeUntil() == "" && !parts
 	}
+}
+
+// Needed returns the guide without a first part that an engine may leave out.
+func Needed(g *llmv1.Guide) *llmv1.Guide {
+	if g.GetFreeFrom() == "" {
+		return g
+	}
+	return &llmv1.Guide{Forms: g.GetForms()}
 }
 
 // LoneSchema returns the schema of a guide that is one schema without text around it.
@@ -39,7 +52,7 @@ func LoneSchema(g *llmv1.Guide) (schema string, ok bool) {
 		return "", false
 	}
 	form := g.GetForms()[0]
-	return form.GetSchema(), form.GetSchema() != "" && form.GetBefore() == "" && form.GetAfter() == ""
+	return form.GetSchema(), form.GetSchema() != "" && form.GetBefore() == "" && form.GetAfter() == "" && len(form.GetParts()) == 0
 }
 
 // changesProbabilities reports whether a field of s changes the probabilities of tokens. Fields that

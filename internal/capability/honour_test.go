@@ -16,13 +16,15 @@ func TestGuideThatAnEngineDoesNotEnforceIsMissing(t *testing.T) {
 	around := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}", After: "."}}}
 	two := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}, {Before: "no"}}}
 	free := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}, FreeUntil: "</think>"}
+	may := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}, FreeFrom: "<think>", FreeUntil: "</think>"} // may be left out
+	parts := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Parts: []*llmv1.GuidePart{{After: "."}}}}}
 	for support, enforced := range map[llmv1.GuideSupport][]*llmv1.Guide{
-		llmv1.GuideSupport_GUIDE_SUPPORT_UNSPECIFIED: {schema, around, two},
-		llmv1.GuideSupport_GUIDE_SUPPORT_SCHEMA:      {schema},
-		llmv1.GuideSupport_GUIDE_SUPPORT_FORMS:       {schema, around, two, free},
+		llmv1.GuideSupport_GUIDE_SUPPORT_UNSPECIFIED: {schema, around, two, may},
+		llmv1.GuideSupport_GUIDE_SUPPORT_SCHEMA:      {schema, may},
+		llmv1.GuideSupport_GUIDE_SUPPORT_FORMS:       {schema, around, two, free, may, parts},
 	} {
 		can := &llmv1.Capabilities{Sampling: []string{"guide"}, Guides: support}
-		for _, g := range []*llmv1.Guide{schema, around, two, free} {
+		for _, g := range []*llmv1.Guide{schema, around, two, free, may, parts} {
 			missing := capability.Missing(&llmv1.Sampling{Guide: g}, can)
 			if slices.Contains(enforced, g) != (len(missing) == 0) {
 				t.Errorf("%s, %v: missing %v", support, g, missing)

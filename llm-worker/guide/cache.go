@@ -201,14 +201,18 @@ func entryOf(at *list.Element) *entry {
 // keyOf returns the key of a guide. White space in schemas makes no difference; the order of
 // members does, because answers have it.
 func keyOf(g *llmv1.Guide) (cacheKey, error) {
-	normal := &llmv1.Guide{FreeUntil: g.GetFreeUntil()}
-	for _, form := range g.GetForms() {
-		schema := form.GetSchema()
+	normal := proto.CloneOf(g)
+	compact := func(schema *string) {
 		var compact bytes.Buffer
-		if json.Compact(&compact, []byte(schema)) == nil {
-			schema = compact.String()
+		if json.Compact(&compact, []byte(*schema)) == nil {
+			*schema = compact.String()
 		}
-		normal.Forms = append(normal.Forms, &llmv1.GuideForm{Before: form.GetBefore(), Schema: schema, After: form.GetAfter(), Pattern: form.GetPattern()})
+	}
+	for _, form := range normal.GetForms() {
+		compact(&form.Schema)
+		for _, part := range form.GetParts() {
+			compact(&part.Schema)
+		}
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(normal)
 	return sha256.Sum256(b), err

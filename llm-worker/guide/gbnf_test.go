@@ -202,10 +202,14 @@ func FuzzGBNFHasTheSameAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		one, other := draw(r, 1), draw(r, 1)
-		g := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "<tool_call>\n{\"한\": ", Schema: one.schema, After: "}\n</tool_call>"}, {Before: `"é\`, Schema: other.schema}, {Before: "함"}}}
+		g := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "<tool_call>\n{\"한\": ", Schema: one.schema, After: "}\n</tool_call>"}, {Before: `"é\`, Schema: other.schema}, {Before: "함"},
+			{Before: "f", Parts: []*llmv1.GuidePart{{Before: "<", After: "\n>"}, {Texts: []string{"é", "함께"}, After: ".", Optional: true}}}}}
 		free := ""
 		if seed%2 == 0 {
 			g.FreeUntil, free = "</생각>", "x</생</생😀</생각>"
+		}
+		if seed%4 == 0 {
+			g.FreeFrom, g.FreeGap, free = "<생각>", "\n", "<생각>"+free+"\n"
 		}
 		compiled, err := New(v, g)
 		if err != nil {
@@ -217,7 +221,7 @@ func FuzzGBNFHasTheSameAnswers(f *testing.F) {
 		}
 		n := readGBNF(t, gbnf)
 		for range 4 {
-			text := free + []string{g.Forms[0].Before + one.value(r) + g.Forms[0].After, g.Forms[1].Before + other.value(r), "함"}[r.IntN(3)]
+			text := free + []string{g.Forms[0].Before + one.value(r) + g.Forms[0].After, g.Forms[1].Before + other.value(r), "함", "f<\n\né\n>", "f<\n>함께."}[r.IntN(5)]
 			if !n.has(text) || !compiled.accepts(text) {
 				t.Fatalf("%s: %q is not an answer of\n%s", one.schema, text, gbnf)
 			}

@@ -1,5 +1,6 @@
 // Package guide constrains an answer to a form: JSON that is valid under a schema, or a text that
-// matches an expression, with fixed text around it. A part in which anything may stand, such as reasoning, may precede the form.
+// matches an expression, with fixed text around it. A form may also have several parts. A part in
+// which anything may stand, such as reasoning, may precede the form.
 //
 // A Guide is compiled from whence.llm.v1.Guide; a Cache compiles guides apart from the batch loop,
 // and keeps them for later requests. A Matcher follows one answer token by token, and returns the
@@ -48,7 +49,8 @@ const (
 	maxText    = 4096    // bytes before or behind a value
 	maxSchema  = 1 << 16 // bytes
 	maxSchemas = 1 << 18 // bytes of all schemas together
-	maxFree    = 256     // bytes of free_until
+	maxFree    = 256     // bytes of free_until, and of the text after a part that is anything
+	maxParts   = 1024    // of all forms together
 )
 
 const param = "sampling.guide"
@@ -107,48 +109,29 @@ func compile(g *llmv1.Guide) (*grammar.Symbol, error) {
 	if n := len(g.GetForms()); n == 0 || n > maxForms {
 		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
 	}
-	c, patterns := schema.NewCompiler(), pattern.NewBudget()
-	size := 0
+	c := &compiler{schemas: schema.NewCompiler(), patterns: pattern.NewBudget(), free: map[string]*grammar.DFA{}}
 	var forms []*grammar.Symbol
 	for _, form := range g.GetForms() {
-		if len(form.GetBefore()) > maxText || len(form.GetAfter()) > maxText || len(form.GetSchema()) > maxSchema {
-			return nil, streamerr.InvalidParam(param, "a guide's schema must have at most %d bytes, and the text around it %d", maxSchema, maxText)
-		}
-		if size += len(form.GetSchema()); size > maxSchemas {
-			return nil, streamerr.InvalidParam(param, "a guide's schemas must have at most %d bytes together", maxSchemas)
-		}
-		value, err := valueOf(form, c, &patterns)
+		made, err := c.form(form)
 		if err != nil {
 			return nil, err
 		}
-		forms = append(forms, grammar.Sequence(grammar.Literal(form.GetBefore()), value, grammar.Literal(form.GetAfter())))
+		forms = append(forms, made)
 	}
 	root := grammar.Choice(forms...)
-	if end := g.GetFreeUntil(); len(end) > maxFree {
-		return nil, streamerr.InvalidParam(param, "free_until must have at most %d bytes, not %d", maxFree, len(end))
-	} else if end != "" {
-		root = grammar.Sequence(grammar.Run(freeText(end), 0, -1), root)
+	if g.GetFreeUntil() == "" {
+		return root, nil
 	}
-	return root, nil
-}
-
-// valueOf returns what stands between the texts of a form.
-func valueOf(form *llmv1.GuideForm, c *schema.Compiler, patterns *pattern.Budget) (*grammar.Symbol, error) {
-	switch {
-	case form.GetPattern() != "" && form.GetSchema()+form.GetAfter() != "":
-		return nil, streamerr.InvalidParam(param, "beside the pattern of a guide's form, there is a schema or a text after it")
-	case form.GetPattern() != "":
-		d, err := pattern.CompileText(form.GetPattern(), patterns)
-		if err != nil {
-			return nil, streamerr.InvalidParam(param, "the guide's pattern cannot be enforced: %v", err)
-		}
-		return grammar.Run(d, 0, -1), nil
-	case form.GetSchema() == "":
-		return grammar.Sequence(), nil
+	if err := c.check(g.GetFreeFrom(), g.GetFreeGap(), ""); err != nil {
+		return nil, err
 	}
-	value, err := c.Compile(form.GetSchema())
+	free, err := c.until(g.GetFreeUntil())
 	if err != nil {
-		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be enforced: %v", err)
+		return nil, err
 	}
-	return value, nil
+	first := grammar.Sequence(grammar.Literal(g.GetFreeFrom()), free, grammar.Literal(g.GetFreeGap()), root)
+	if g.GetFreeFrom() != "" {
+		return grammar.Choice(root, first), nil
+	}
+	return first, nil
 }

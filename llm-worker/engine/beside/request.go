@@ -80,6 +80,9 @@ func (u *Upstream) Rest(req *workerv1.TokenRequest) *llmv1.Sampling {
 	if s.MinTokens != nil {
 		s.MinTokens = new(*s.MinTokens - min(*s.MinTokens, begun))
 	}
+	if s.GetGuide() != nil && u.Capabilities.GetGuides() != llmv1.GuideSupport_GUIDE_SUPPORT_FORMS {
+		s.Guide = capability.Needed(s.GetGuide())
+	}
 	return s
 }
 

@@ -314,6 +314,19 @@ func TestGuideThatTheServerCannotExpressIsRefused(t *testing.T) {
 	}
 }
 
+func TestReasoningThatMayBeLeftOutIsLeftOutOfALoneSchema(t *testing.T) {
+	f := newFake(t, counting, func(f *fake) { f.owner = "sglang" })
+	e := engineOn(t, f.URL)
+	g := guided("{}")
+	g.FreeFrom, g.FreeUntil = "<think>", "</think>"
+	if r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &llmv1.Sampling{Guide: g, MaxTokens: proto.Uint32(3)}}, nil); r.err != nil {
+		t.Fatal(r.err)
+	}
+	if got := (*f.asked.Load())["json_schema"]; got != "{}" {
+		t.Errorf("the server is asked for %v", got)
+	}
+}
+
 func TestGuideWithTextBecomesAStructuralTagOfVLLM(t *testing.T) {
 	f := newFake(t, counting)
 	e := engineOn(t, f.URL)

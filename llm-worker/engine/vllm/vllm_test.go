@@ -62,6 +62,16 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 				`{"type":"sequence","elements":[{"type":"const_string","value":"\u003ca\u003e"},{"type":"json_schema","json_schema":true}]},{"type":"json_schema","json_schema":{}}]}}`}},
 		"a guide with an expression": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "a", Pattern: "[0-9]+"}}}},
 			map[string]any{"max_tokens": uint64(3), "structural_tag": `{"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"const_string","value":"a"},{"type":"regex","pattern":"[0-9]+"}]}}`}},
+		"reasoning, or none": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{FreeFrom: "F", FreeUntil: "U", FreeGap: "G", Forms: []*llmv1.GuideForm{{Schema: "{}"}}}},
+			map[string]any{"max_tokens": uint64(3), "structural_tag": `{"type":"structural_tag","format":{"type":"or","elements":[{"type":"sequence","elements":[` +
+				`{"type":"tag","begin":"F","content":{"type":"any_text"},"end":"U"},{"type":"const_string","value":"G"},{"type":"json_schema","json_schema":{}}]},{"type":"json_schema","json_schema":{}}]}}`}},
+		"parts": {&llmv1.Sampling{MaxTokens: proto.Uint32(3), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: "f", After: ".", Parts: []*llmv1.GuidePart{
+			{Before: "a=", After: ";"}, {Before: "b=", Schema: "true", After: ";", Optional: true}, {Before: "c=", Texts: []string{"x", "y"}, After: ";", Optional: true},
+		}}}}},
+			map[string]any{"max_tokens": uint64(3), "structural_tag": `{"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"const_string","value":"f"},` +
+				`{"type":"tag","begin":"a=","content":{"type":"any_text"},"end":";"},{"type":"tags_with_separator","tags":[{"type":"tag","begin":"b=","content":{"type":"json_schema","json_schema":true},"end":";"},` +
+				`{"type":"tag","begin":"c=","content":{"type":"or","elements":[{"type":"const_string","value":"x"},{"type":"const_string","value":"y"}]},"end":";"}],"separator":""},` +
+				`{"type":"const_string","value":"."}]}}`}},
 		"nothing": {nil, map[string]any{"max_tokens": uint64(besidetest.Context - 1)}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,6 +87,26 @@ func (p *GuideForm) BLength() int {
 	return frugal.EncodedSize(p)
 }
 
+func (p *GuidePart) FastRead(buf []byte) (int, error) {
+	return frugal.DecodeObject(buf, p)
+}
+
+func (p *GuidePart) FastWrite(buf []byte) int {
+	return p.FastWriteNocopy(buf, nil)
+}
+
+func (p *GuidePart) FastWriteNocopy(buf []byte, w thrift.NocopyWriter) int {
+	n, err := frugal.EncodeObject(buf, w, p)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (p *GuidePart) BLength() int {
+	return frugal.EncodedSize(p)
+}
+
 func (p *Claim) FastRead(buf []byte) (int, error) {
 	return frugal.DecodeObject(buf, p)
 }

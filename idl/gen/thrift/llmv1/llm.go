@@ -532,6 +532,8 @@ var fieldIDToName_Sampling = map[int16]string{
 type Guide struct {
 	Forms     []*GuideForm `thrift:"forms,1" frugal:"1,default,list<GuideForm>" json:"forms"`
 	FreeUntil string       `thrift:"free_until,2" frugal:"2,default,string" json:"free_until"`
+	FreeFrom  string       `thrift:"free_from,3" frugal:"3,default,string" json:"free_from"`
+	FreeGap   string       `thrift:"free_gap,4" frugal:"4,default,string" json:"free_gap"`
 }
 
 func NewGuide() *Guide {
@@ -549,6 +551,14 @@ func (p *Guide) GetFreeUntil() (v string) {
 	return p.FreeUntil
 }
 
+func (p *Guide) GetFreeFrom() (v string) {
+	return p.FreeFrom
+}
+
+func (p *Guide) GetFreeGap() (v string) {
+	return p.FreeGap
+}
+
 func (p *Guide) String() string {
 	if p == nil {
 		return "<nil>"
@@ -559,13 +569,16 @@ func (p *Guide) String() string {
 var fieldIDToName_Guide = map[int16]string{
 	1: "forms",
 	2: "free_until",
+	3: "free_from",
+	4: "free_gap",
 }
 
 type GuideForm struct {
-	Before  string `thrift:"before,1" frugal:"1,default,string" json:"before"`
-	Schema  string `thrift:"schema,2" frugal:"2,default,string" json:"schema"`
-	After   string `thrift:"after,3" frugal:"3,default,string" json:"after"`
-	Pattern string `thrift:"pattern,4" frugal:"4,default,string" json:"pattern"`
+	Before  string       `thrift:"before,1" frugal:"1,default,string" json:"before"`
+	Schema  string       `thrift:"schema,2" frugal:"2,default,string" json:"schema"`
+	After   string       `thrift:"after,3" frugal:"3,default,string" json:"after"`
+	Pattern string       `thrift:"pattern,4" frugal:"4,default,string" json:"pattern"`
+	Parts   []*GuidePart `thrift:"parts,5" frugal:"5,default,list<GuidePart>" json:"parts"`
 }
 
 func NewGuideForm() *GuideForm {
@@ -591,6 +604,10 @@ func (p *GuideForm) GetPattern() (v string) {
 	return p.Pattern
 }
 
+func (p *GuideForm) GetParts() (v []*GuidePart) {
+	return p.Parts
+}
+
 func (p *GuideForm) String() string {
 	if p == nil {
 		return "<nil>"
@@ -603,6 +620,57 @@ var fieldIDToName_GuideForm = map[int16]string{
 	2: "schema",
 	3: "after",
 	4: "pattern",
+	5: "parts",
+}
+
+type GuidePart struct {
+	Before   string   `thrift:"before,1" frugal:"1,default,string" json:"before"`
+	Schema   string   `thrift:"schema,2" frugal:"2,default,string" json:"schema"`
+	Texts    []string `thrift:"texts,3" frugal:"3,default,list<string>" json:"texts"`
+	After    string   `thrift:"after,4" frugal:"4,default,string" json:"after"`
+	Optional bool     `thrift:"optional,5" frugal:"5,default,bool" json:"optional"`
+}
+
+func NewGuidePart() *GuidePart {
+	return &GuidePart{}
+}
+
+func (p *GuidePart) InitDefault() {
+}
+
+func (p *GuidePart) GetBefore() (v string) {
+	return p.Before
+}
+
+func (p *GuidePart) GetSchema() (v string) {
+	return p.Schema
+}
+
+func (p *GuidePart) GetTexts() (v []string) {
+	return p.Texts
+}
+
+func (p *GuidePart) GetAfter() (v string) {
+	return p.After
+}
+
+func (p *GuidePart) GetOptional() (v bool) {
+	return p.Optional
+}
+
+func (p *GuidePart) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("GuidePart(%+v)", *p)
+}
+
+var fieldIDToName_GuidePart = map[int16]string{
+	1: "before",
+	2: "schema",
+	3: "texts",
+	4: "after",
+	5: "optional",
 }
 
 type Claim struct {

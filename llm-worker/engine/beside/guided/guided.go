@@ -23,15 +23,33 @@ func Validate(g *llmv1.Guide) error {
 	}
 	for _, form := range g.GetForms() {
 		switch {
-		case form.GetSchema() != "" && !json.Valid([]byte(form.GetSchema())):
-			return streamerr.InvalidParam(param, "the guide's schema is not JSON")
-		case form.GetSchema() != "" && !isSchema(form.GetSchema()):
-			return streamerr.InvalidParam(param, "the guide's schema is neither an object nor a boolean")
 		case form.GetPattern() != "" && form.GetSchema()+form.GetAfter() != "":
 			return streamerr.InvalidParam(param, "beside the pattern of a guide's form, there is a schema or a text after it")
-		case form.GetSchema()+form.GetPattern()+form.GetBefore()+form.GetAfter() == "":
+		case form.GetSchema()+form.GetPattern()+form.GetBefore()+form.GetAfter() == "" && len(form.GetParts()) == 0:
 			return streamerr.InvalidParam(param, "a form of the guide is empty")
 		}
+		if err := checkSchema(form.GetSchema()); err != nil {
+			return err
+		}
+		for _, part := range form.GetParts() {
+			if err := checkSchema(part.GetSchema()); err != nil {
+				return err
+			}
+			if part.GetAfter() == "" {
+				return streamerr.InvalidParam(param, "a part of a guide's form has no text after it")
+			}
+		}
+	}
+	return nil
+}
+
+func checkSchema(schema string) error {
+	switch {
+	case schema == "":
+	case !json.Valid([]byte(schema)):
+		return streamerr.InvalidParam(param, "the guide's schema is not JSON")
+	case !isSchema(schema):
+		return streamerr.InvalidParam(param, "the guide's schema is neither an object nor a boolean")
 	}
 	return nil
 }
@@ -54,7 +72,7 @@ func Choices(g *llmv1.Guide) (choices []string, ok bool) {
 		return nil, false
 	}
 	for _, form := range g.GetForms() {
-		if form.GetSchema()+form.GetPattern() != "" {
+		if form.GetSchema()+form.GetPattern() != "" || len(form.GetParts()) > 0 {
 			return nil, false
 		}
 		choices = append(choices, form.GetBefore()+form.GetAfter())
@@ -69,6 +87,8 @@ type Format struct {
 	Schema   json.RawMessage `json:"json_schema,omitempty"` // of a json_schema
 	Pattern  string          `json:"pattern,omitempty"`     // of a regex
 	Elements []Format        `json:"elements,omitempty"`    // of a sequence, and of an or
+	Tags     []Format        `json:"tags,omitempty"`        // of tags_with_separator
+	Between  *string         `json:"separator,omitempty"`   // of tags_with_separator
 	Begin    *string         `json:"begin,omitempty"`       // of a tag
 	Content  *Format         `json:"content,omitempty"`     // of a tag
 	End      string          `json:"end,omitempty"`         // of a tag
@@ -84,17 +104,57 @@ type Tag struct {
 func StructuralTag(g *llmv1.Guide) Tag {
 	forms := make([]Format, len(g.GetForms()))
 	for i, form := range g.GetForms() {
-		forms[i] = sequence(text(form.GetBefore()), schema(form.GetSchema()), expression(form.GetPattern()), text(form.GetAfter()))
+		all := append([]*Format{text(form.GetBefore()), schema(form.GetSchema()), expression(form.GetPattern())}, parts(form.GetParts())...)
+		forms[i] = sequence(append(all, text(form.GetAfter()))...)
 	}
-	format := forms[0]
-	if len(forms) > 1 {
-		format = Format{Type: "or", Elements: forms}
-	}
+	format := or(forms...)
 	if end := g.GetFreeUntil(); end != "" {
 		// Within a tag, any_text continues until the tag's end.
-		format = sequence(&Format{Type: "tag", Begin: new(string), Content: &Format{Type: "any_text"}, End: end}, &format)
+		first := Format{Type: "tag", Begin: new(g.GetFreeFrom()), Content: &Format{Type: "any_text"}, End: end}
+		whole := sequence(&first, text(g.GetFreeGap()), &format)
+		if g.GetFreeFrom() != "" {
+			whole = or(whole, format)
+		}
+		format = whole
 	}
 	return Tag{Type: "structural_tag", Format: format}
+}
+
+// parts returns the formats of the parts of a form. Servers let optional parts that follow each other
+// stand in any order.
+func parts(of []*llmv1.GuidePart) (all []*Format) {
+	for _, part := range of {
+		tag := Format{Type: "tag", Begin: new(part.GetBefore()), Content: schema(part.GetSchema()), End: part.GetAfter()}
+		switch {
+		case tag.Content != nil:
+		case len(part.GetTexts()) > 0:
+			texts := make([]Format, len(part.GetTexts()))
+			for i, value := range part.GetTexts() {
+				texts[i] = *text(value)
+			}
+			tag.Content = new(or(texts...))
+		default:
+			tag.Content = &Format{Type: "any_text"}
+		}
+		last := len(all) - 1
+		switch {
+		case !part.GetOptional():
+			all = append(all, &tag)
+		case last >= 0 && all[last].Type == "tags_with_separator":
+			all[last].Tags = append(all[last].Tags, tag)
+		default:
+			all = append(all, &Format{Type: "tags_with_separator", Tags: []Format{tag}, Between: new(string)})
+		}
+	}
+	return all
+}
+
+// or returns the format of one of some formats.
+func or(formats ...Format) Format {
+	if len(formats) == 1 {
+		return formats[0]
+	}
+	return Format{Type: "or", Elements: formats}
 }
 
 // text returns the format of a constant text; nil for none.

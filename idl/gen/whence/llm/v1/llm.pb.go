@@ -544,7 +544,12 @@ type Guide struct {
 	Forms []*GuideForm `protobuf:"bytes,1,rep,name=forms,proto3" json:"forms,omitempty"`
 	// Text that ends a first part of the answer, such as the tag that closes reasoning. Anything else
 	// may stand in that part, and the form follows it. Empty for no such part.
-	FreeUntil     string `protobuf:"bytes,2,opt,name=free_until,json=freeUntil,proto3" json:"free_until,omitempty"`
+	FreeUntil string `protobuf:"bytes,2,opt,name=free_until,json=freeUntil,proto3" json:"free_until,omitempty"`
+	// Text that begins the first part, such as the tag that opens reasoning. If it is set, the answer
+	// may leave out the first part and everything up to the form, and so may an engine.
+	FreeFrom string `protobuf:"bytes,3,opt,name=free_from,json=freeFrom,proto3" json:"free_from,omitempty"`
+	// Text between the first part and the form.
+	FreeGap       string `protobuf:"bytes,4,opt,name=free_gap,json=freeGap,proto3" json:"free_gap,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,7 +598,22 @@ func (x *Guide) GetFreeUntil() string {
 	return ""
 }
 
-// GuideForm is a JSON value, or a text that matches an expression, with fixed text around it.
+func (x *Guide) GetFreeFrom() string {
+	if x != nil {
+		return x.FreeFrom
+	}
+	return ""
+}
+
+func (x *Guide) GetFreeGap() string {
+	if x != nil {
+		return x.FreeGap
+	}
+	return ""
+}
+
+// GuideForm is a JSON value, a text that matches an expression, or some parts, with fixed text
+// around it.
 type GuideForm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text before the value.
@@ -605,7 +625,9 @@ type GuideForm struct {
 	After string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	// A regular expression (ECMA-262) that the whole text after "before" matches, instead of a value;
 	// empty for none. "after" must be empty beside it.
-	Pattern       string `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Pattern string `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// Parts instead of a value, in this order.
+	Parts         []*GuidePart `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -668,6 +690,97 @@ func (x *GuideForm) GetPattern() string {
 	return ""
 }
 
+func (x *GuideForm) GetParts() []*GuidePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// GuidePart is a part of a form with fixed text around it: a JSON value, one of some texts, or
+// anything.
+type GuidePart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Text before the part.
+	Before string `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
+	// The JSON Schema of the part, as JSON, if it is a JSON value.
+	Schema string `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
+	// The texts of which the part is one. Without them, and without a schema, the part is anything
+	// that does not contain the text after it, which is not empty.
+	Texts []string `protobuf:"bytes,3,rep,name=texts,proto3" json:"texts,omitempty"`
+	// Text after the part.
+	After string `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	// The answer may leave out the part with the text around it.
+	Optional      bool `protobuf:"varint,5,opt,name=optional,proto3" json:"optional,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuidePart) Reset() {
+	*x = GuidePart{}
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuidePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuidePart) ProtoMessage() {}
+
+func (x *GuidePart) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuidePart.ProtoReflect.Descriptor instead.
+func (*GuidePart) Descriptor() ([]byte, []int) {
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GuidePart) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *GuidePart) GetSchema() string {
+	if x != nil {
+		return x.Schema
+	}
+	return ""
+}
+
+func (x *GuidePart) GetTexts() []string {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+func (x *GuidePart) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *GuidePart) GetOptional() bool {
+	if x != nil {
+		return x.Optional
+	}
+	return false
+}
+
 // Claim is the share of a busy path that a stream may take.
 type Claim struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -690,7 +803,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[3]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +815,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[3]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +828,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{3}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Claim) GetTenant() string {
@@ -785,7 +898,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[4]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +910,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[4]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +923,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{4}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Started) GetStreamId() string {
@@ -873,7 +986,7 @@ type PromptTokens struct {
 
 func (x *PromptTokens) Reset() {
 	*x = PromptTokens{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +998,7 @@ func (x *PromptTokens) String() string {
 func (*PromptTokens) ProtoMessage() {}
 
 func (x *PromptTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[5]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +1011,7 @@ func (x *PromptTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptTokens.ProtoReflect.Descriptor instead.
 func (*PromptTokens) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{5}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PromptTokens) GetIds() []uint32 {
@@ -936,7 +1049,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1061,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[6]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1074,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{6}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *End) GetReason() v1.Reason {
@@ -1040,7 +1153,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1165,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[7]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1178,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{7}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -1116,7 +1229,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1241,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[8]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1254,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{8}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Image) GetData() []byte {
@@ -1169,7 +1282,7 @@ type Embedding struct {
 
 func (x *Embedding) Reset() {
 	*x = Embedding{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1294,7 @@ func (x *Embedding) String() string {
 func (*Embedding) ProtoMessage() {}
 
 func (x *Embedding) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[9]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1307,7 @@ func (x *Embedding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
 func (*Embedding) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{9}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Embedding) GetValues() []float32 {
@@ -1257,7 +1370,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1382,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[10]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1395,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{10}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WorkerInfo) GetInstance() string {
@@ -1434,7 +1547,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1559,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[11]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1572,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{11}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Capabilities) GetPrompt() Form {
@@ -1546,7 +1659,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[12]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1671,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_llm_v1_llm_proto_msgTypes[12]
+	mi := &file_whence_llm_v1_llm_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1684,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{12}
+	return file_whence_llm_v1_llm_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1670,16 +1783,25 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\x05_seedB\r\n" +
 	"\v_min_tokensB\r\n" +
 	"\v_max_tokensB\v\n" +
-	"\t_logprobs\"V\n" +
+	"\t_logprobs\"\x8e\x01\n" +
 	"\x05Guide\x12.\n" +
 	"\x05forms\x18\x01 \x03(\v2\x18.whence.llm.v1.GuideFormR\x05forms\x12\x1d\n" +
 	"\n" +
-	"free_until\x18\x02 \x01(\tR\tfreeUntil\"k\n" +
+	"free_until\x18\x02 \x01(\tR\tfreeUntil\x12\x1b\n" +
+	"\tfree_from\x18\x03 \x01(\tR\bfreeFrom\x12\x19\n" +
+	"\bfree_gap\x18\x04 \x01(\tR\afreeGap\"\x9b\x01\n" +
 	"\tGuideForm\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
 	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x18\n" +
-	"\apattern\x18\x04 \x01(\tR\apattern\"\x9e\x01\n" +
+	"\apattern\x18\x04 \x01(\tR\apattern\x12.\n" +
+	"\x05parts\x18\x05 \x03(\v2\x18.whence.llm.v1.GuidePartR\x05parts\"\x83\x01\n" +
+	"\tGuidePart\x12\x16\n" +
+	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
+	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
+	"\x05texts\x18\x03 \x03(\tR\x05texts\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\x12\x1a\n" +
+	"\boptional\x18\x05 \x01(\bR\boptional\"\x9e\x01\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12'\n" +
@@ -1807,7 +1929,7 @@ func file_whence_llm_v1_llm_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_llm_v1_llm_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_whence_llm_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_whence_llm_v1_llm_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_whence_llm_v1_llm_proto_goTypes = []any{
 	(Tier)(0),            // 0: whence.llm.v1.Tier
 	(Finish)(0),          // 1: whence.llm.v1.Finish
@@ -1818,40 +1940,42 @@ var file_whence_llm_v1_llm_proto_goTypes = []any{
 	(*Sampling)(nil),     // 6: whence.llm.v1.Sampling
 	(*Guide)(nil),        // 7: whence.llm.v1.Guide
 	(*GuideForm)(nil),    // 8: whence.llm.v1.GuideForm
-	(*Claim)(nil),        // 9: whence.llm.v1.Claim
-	(*Started)(nil),      // 10: whence.llm.v1.Started
-	(*PromptTokens)(nil), // 11: whence.llm.v1.PromptTokens
-	(*End)(nil),          // 12: whence.llm.v1.End
-	(*Usage)(nil),        // 13: whence.llm.v1.Usage
-	(*Image)(nil),        // 14: whence.llm.v1.Image
-	(*Embedding)(nil),    // 15: whence.llm.v1.Embedding
-	(*WorkerInfo)(nil),   // 16: whence.llm.v1.WorkerInfo
-	(*Capabilities)(nil), // 17: whence.llm.v1.Capabilities
-	(*Load)(nil),         // 18: whence.llm.v1.Load
-	nil,                  // 19: whence.llm.v1.Sampling.LogitBiasEntry
-	(v1.Reason)(0),       // 20: whence.stream.v1.Reason
+	(*GuidePart)(nil),    // 9: whence.llm.v1.GuidePart
+	(*Claim)(nil),        // 10: whence.llm.v1.Claim
+	(*Started)(nil),      // 11: whence.llm.v1.Started
+	(*PromptTokens)(nil), // 12: whence.llm.v1.PromptTokens
+	(*End)(nil),          // 13: whence.llm.v1.End
+	(*Usage)(nil),        // 14: whence.llm.v1.Usage
+	(*Image)(nil),        // 15: whence.llm.v1.Image
+	(*Embedding)(nil),    // 16: whence.llm.v1.Embedding
+	(*WorkerInfo)(nil),   // 17: whence.llm.v1.WorkerInfo
+	(*Capabilities)(nil), // 18: whence.llm.v1.Capabilities
+	(*Load)(nil),         // 19: whence.llm.v1.Load
+	nil,                  // 20: whence.llm.v1.Sampling.LogitBiasEntry
+	(v1.Reason)(0),       // 21: whence.stream.v1.Reason
 }
 var file_whence_llm_v1_llm_proto_depIdxs = []int32{
-	19, // 0: whence.llm.v1.Sampling.logit_bias:type_name -> whence.llm.v1.Sampling.LogitBiasEntry
+	20, // 0: whence.llm.v1.Sampling.logit_bias:type_name -> whence.llm.v1.Sampling.LogitBiasEntry
 	7,  // 1: whence.llm.v1.Sampling.guide:type_name -> whence.llm.v1.Guide
 	8,  // 2: whence.llm.v1.Guide.forms:type_name -> whence.llm.v1.GuideForm
-	0,  // 3: whence.llm.v1.Claim.tier:type_name -> whence.llm.v1.Tier
-	11, // 4: whence.llm.v1.Started.prompts:type_name -> whence.llm.v1.PromptTokens
-	20, // 5: whence.llm.v1.End.reason:type_name -> whence.stream.v1.Reason
-	1,  // 6: whence.llm.v1.End.finish:type_name -> whence.llm.v1.Finish
-	13, // 7: whence.llm.v1.End.usage:type_name -> whence.llm.v1.Usage
-	18, // 8: whence.llm.v1.WorkerInfo.load:type_name -> whence.llm.v1.Load
-	17, // 9: whence.llm.v1.WorkerInfo.capabilities:type_name -> whence.llm.v1.Capabilities
-	2,  // 10: whence.llm.v1.WorkerInfo.role:type_name -> whence.llm.v1.Role
-	5,  // 11: whence.llm.v1.Capabilities.prompt:type_name -> whence.llm.v1.Form
-	5,  // 12: whence.llm.v1.Capabilities.answer:type_name -> whence.llm.v1.Form
-	4,  // 13: whence.llm.v1.Capabilities.images:type_name -> whence.llm.v1.ImageInput
-	3,  // 14: whence.llm.v1.Capabilities.guides:type_name -> whence.llm.v1.GuideSupport
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	9,  // 3: whence.llm.v1.GuideForm.parts:type_name -> whence.llm.v1.GuidePart
+	0,  // 4: whence.llm.v1.Claim.tier:type_name -> whence.llm.v1.Tier
+	12, // 5: whence.llm.v1.Started.prompts:type_name -> whence.llm.v1.PromptTokens
+	21, // 6: whence.llm.v1.End.reason:type_name -> whence.stream.v1.Reason
+	1,  // 7: whence.llm.v1.End.finish:type_name -> whence.llm.v1.Finish
+	14, // 8: whence.llm.v1.End.usage:type_name -> whence.llm.v1.Usage
+	19, // 9: whence.llm.v1.WorkerInfo.load:type_name -> whence.llm.v1.Load
+	18, // 10: whence.llm.v1.WorkerInfo.capabilities:type_name -> whence.llm.v1.Capabilities
+	2,  // 11: whence.llm.v1.WorkerInfo.role:type_name -> whence.llm.v1.Role
+	5,  // 12: whence.llm.v1.Capabilities.prompt:type_name -> whence.llm.v1.Form
+	5,  // 13: whence.llm.v1.Capabilities.answer:type_name -> whence.llm.v1.Form
+	4,  // 14: whence.llm.v1.Capabilities.images:type_name -> whence.llm.v1.ImageInput
+	3,  // 15: whence.llm.v1.Capabilities.guides:type_name -> whence.llm.v1.GuideSupport
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_whence_llm_v1_llm_proto_init() }
@@ -1860,15 +1984,15 @@ func file_whence_llm_v1_llm_proto_init() {
 		return
 	}
 	file_whence_llm_v1_llm_proto_msgTypes[0].OneofWrappers = []any{}
-	file_whence_llm_v1_llm_proto_msgTypes[6].OneofWrappers = []any{}
 	file_whence_llm_v1_llm_proto_msgTypes[7].OneofWrappers = []any{}
+	file_whence_llm_v1_llm_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_llm_v1_llm_proto_rawDesc), len(file_whence_llm_v1_llm_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
