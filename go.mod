@@ -3,7 +3,6 @@ module github.com/whence-dev/whence
 go 1.26.0
 
 require (
-	github.com/ardanlabs/jinja v1.5.0
 	github.com/bytedance/gopkg v0.1.4
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cloudwego/dynamicgo v0.8.0

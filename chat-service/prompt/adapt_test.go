@@ -239,7 +239,14 @@ func TestRefusalOfATemplateSaysWhere(t *testing.T) {
 		t.Error(err)
 	}
 	long := turns("user", "bad", "assistant", "b", "user", strings.Repeat("x", maxSearched)) // is not searched
-	if _, err = template.Render(t.Context(), Input{Messages: long}); err == nil || !strings.Contains(err.Error(), "refuses turn 3 of 3") {
+	if _, err = template.Render(t.Context(), Input{Messages: long}); err == nil || !strings.Contains(err.Error(), "refuses turn 1 of 3") {
+		t.Error(err)
+	}
+	first, err := New(anywhere+"{% if 'bad' in messages[0].content %}{{ raise_exception('no.') }}{% endif %}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = first.Render(t.Context(), Input{Messages: long}); err == nil || !strings.Contains(err.Error(), "refuses turn 3 of 3") {
 		t.Error(err)
 	}
 }

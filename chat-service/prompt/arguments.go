@@ -3,7 +3,7 @@ package prompt
 import (
 	"strings"
 
-	"github.com/ardanlabs/jinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 )
 
 // invalidArguments is the member that shows arguments that are no JSON object. Anthropic's
@@ -13,14 +13,14 @@ const invalidArguments = "INVALID_JSON"
 // objectOf returns the arguments of an earlier call as the JSON object that most templates expect, and
 // its value. A model may be cut off in the middle of the arguments, and a model that is not guided may
 // write anything: then the object has the model's text in one member.
-func objectOf(arguments string) (text string, value jinja.Value) {
+func objectOf(arguments string) (text string, value *jinja.Dict) {
 	arguments = textOf(arguments)
 	value, err := readObject(arguments, true)
 	if err == nil {
 		return arguments, value
 	}
 	value = jinja.NewDict()
-	value.AsDict().Set(invalidArguments, jinja.NewString(arguments))
+	value.Set(invalidArguments, arguments)
 	return `{"` + invalidArguments + `": ` + quote(arguments) + "}", value
 }
 
@@ -29,14 +29,15 @@ func objectOf(arguments string) (text string, value jinja.Value) {
 func textOf(arguments string) string {
 	for strings.Contains(arguments, invalidArguments) {
 		object, err := readObject(arguments, true)
-		if err != nil || len(object.AsDict().OrderedKeys()) != 1 {
+		if err != nil || object.Len() != 1 {
 			break
 		}
-		inner, ok := object.AsDict().Data[invalidArguments]
-		if !ok || !inner.IsString() {
+		member, _ := object.Get(invalidArguments)
+		inner, ok := member.(string)
+		if !ok {
 			break
 		}
-		arguments = inner.AsString()
+		arguments = inner
 	}
 	if strings.TrimSpace(arguments) == "" {
 		return "{}" // of a call without arguments

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-
-	"github.com/ardanlabs/jinja"
 )
 
 // effortVariable is the variable of templates that sets how much a model reasons.
@@ -111,7 +109,7 @@ func (t *Template) nearest(ctx context.Context, asked string) string {
 	at := slices.Index(ladder, asked)
 	switch {
 	case at < 0:
-		if _, err := t.execute(ctx, withEffort(asked), jinja.None(), t.traits.Form); err != nil {
+		if _, err := t.execute(ctx, withEffort(asked), nil, t.traits.Form); err != nil {
 			return ""
 		}
 		return asked

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -92,7 +92,7 @@ func compare(t *testing.T, template *Template, g golden) {
 	case g.Text != nil && (err != nil || got != *g.Text):
 		t.Errorf("%s, %s:\n got %q, %v\nwant %q", g.Template, g.Conversation, got, err, *g.Text)
 	case g.Raised != nil:
-		raised, ok := errors.AsType[*hfjinja.RaisedError](err)
+		raised, ok := errors.AsType[*jinja.RaisedError](err)
 		if e := streamerr.As(err); !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || raised.Message != *g.Raised {
 			t.Errorf("%s, %s: got %q, %v, want %q", g.Template, g.Conversation, got, err, *g.Raised)
 		}

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/ardanlabs/jinja"
-
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -65,21 +64,21 @@ func contentParts(m *chatv1.Message, reasoning string) jinja.Value {
 	items := []jinja.Value{}
 	if reasoning != "" {
 		part := jinja.NewDict()
-		part.AsDict().Set("type", jinja.NewString("thinking"))
-		part.AsDict().Set("thinking", jinja.NewString(reasoning))
+		part.Set("type", "thinking")
+		part.Set("thinking", reasoning)
 		items = append(items, part)
 	}
 	for text, image := range parts(m) {
 		part := jinja.NewDict()
 		if image != nil {
-			part.AsDict().Set("type", jinja.NewString("image"))
+			part.Set("type", "image")
 		} else {
-			part.AsDict().Set("type", jinja.NewString("text"))
-			part.AsDict().Set("text", jinja.NewString(text))
+			part.Set("type", "text")
+			part.Set("text", text)
 		}
 		items = append(items, part)
 	}
-	return jinja.NewList(items)
+	return jinja.NewList(items...)
 }
 
 // A shownConversation is a conversation in OpenAI's JSON, for engines that render it themselves.

@@ -12,12 +12,12 @@ import (
 
 func TestConversationThatTheTemplateFailsOnIsRefused(t *testing.T) {
 	for source, want := range map[string]string{
-		"{{ messages[1].content.x }}":                                "an attribute or element of an undefined value is accessed",
-		"{{ messages[0].content + messages[0].name }}":               "str and undefined cannot be added",
+		"{{ messages[1].content.x }}":                                "list object has no such element",
+		"{{ messages[0].content + messages[0].name }}":               "'dict object' has no attribute 'name'",
 		"{% for call in messages[0].content | length %}{% endfor %}": "int is not iterable",
-		"{{ 'x' in (messages | length) }}":                           "str is not a possible element of int",
-		"{{ messages.strip() }}":                                     "list has no methods of strings",
-		"{{ messages[0].nope | tojson }}":                            "undefined has no JSON",
+		"{{ 'x' in (messages | length) }}":                           "int is not iterable",
+		"{{ messages.strip() }}":                                     "'list object' has no attribute 'strip'",
+		"{{ messages[0].nope | tojson }}":                            "Undefined has no JSON",
 	} {
 		template, err := New(source, nil)
 		if err != nil {

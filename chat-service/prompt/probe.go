@@ -7,9 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ardanlabs/jinja"
-
-	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
@@ -271,7 +269,7 @@ func (p *prober) idForm() IDs {
 
 // isUnusable reports whether a template could not use a value.
 func isUnusable(err error) bool {
-	_, unusable := errors.AsType[*hfjinja.ValueError](err)
+	_, unusable := errors.AsType[*jinja.ValueError](err)
 	return unusable
 }
 

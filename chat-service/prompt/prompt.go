@@ -1,7 +1,7 @@
 // Package prompt turns a conversation into the text that its model was trained to continue.
 //
 // The text is identical, byte for byte, to the output of Hugging Face transformers for the model's
-// own chat template; package hfjinja describes how, and the exceptions. Contents are inserted
+// own chat template; package jinja describes how, and the exceptions. Contents are inserted
 // verbatim, as in transformers and vLLM: nothing is escaped, and a content with the text of a
 // special token, such as "<|im_end|>", becomes that token when the prompt is tokenized. A user can
 // therefore forge turns of other roles. A caller that must prevent this has to filter contents

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ardanlabs/jinja"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -24,7 +23,7 @@ type Template struct {
 	// Model is the name of the template's model, for errors. It must be set before the first Render.
 	Model string
 
-	compiled *hfjinja.Template
+	compiled *jinja.Template
 	globals  map[string]jinja.Value // special tokens by name, and the variables that transformers always sets
 	source   string
 	traits   Traits
@@ -34,17 +33,17 @@ type Template struct {
 // such as "bos_token", to the model's special tokens. A token that is not in the map is undefined in
 // the template.
 func New(source string, tokens map[string]string) (*Template, error) {
-	compiled, err := hfjinja.Compile(source, time.Now)
+	compiled, err := jinja.Compile(source, time.Now)
 	if err != nil {
 		return nil, err
 	}
 	t := &Template{
 		compiled: compiled,
-		globals:  map[string]jinja.Value{"documents": jinja.None()},
+		globals:  map[string]jinja.Value{"documents": nil},
 		source:   source,
 	}
 	for name, token := range tokens {
-		t.globals[name] = jinja.NewString(token)
+		t.globals[name] = token
 	}
 	t.probe()
 	return t, nil
@@ -68,7 +67,7 @@ func (t *Template) Render(ctx context.Context, in Input) (string, error) {
 
 // render is Render. It also returns the input in the form that the template has taken.
 func (t *Template) render(ctx context.Context, in Input) (text string, taken Input, err error) {
-	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
+	if err := check(in.Messages, jinja.MaxOutput); err != nil {
 		return "", in, err
 	}
 	if !t.ShowsImages() {
@@ -138,7 +137,7 @@ func (t *Template) showsCalls(offered, calls bool) bool {
 // Verbatim returns the prompt exactly as transformers renders it, also where the template drops or
 // refuses a part of the conversation that Render puts elsewhere.
 func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
-	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
+	if err := check(in.Messages, jinja.MaxOutput); err != nil {
 		return "", err
 	}
 	tools, err := readTools(in.Tools, false)
@@ -184,9 +183,9 @@ func (t *Template) execute(ctx context.Context, in Input, tools jinja.Value, for
 	if len(in.Tools) > 0 {
 		vars["tools"] = tools
 	} else if !form.NoTools {
-		vars["tools"] = jinja.None()
+		vars["tools"] = nil
 	}
-	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
+	vars["add_generation_prompt"] = in.AddGenerationPrompt
 	vars["messages"] = values(in.Messages, form)
 	return t.compiled.Render(ctx, vars)
 }
@@ -194,10 +193,10 @@ func (t *Template) execute(ctx context.Context, in Input, tools jinja.Value, for
 // refused returns the words with which a template refuses its input, or with which a value of it is
 // unusable. ok is false for all other errors, which may quote values.
 func refused(err error) (words string, ok bool) {
-	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
+	if raised, ok := errors.AsType[*jinja.RaisedError](err); ok {
 		return raised.Message, true
 	}
-	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
+	if unusable, ok := errors.AsType[*jinja.ValueError](err); ok {
 		return unusable.Message, true
 	}
 	return "", false
@@ -210,16 +209,19 @@ func (t *Template) refusal(ctx context.Context, err error, in Input, tools jinja
 		return own // of the variables
 	}
 	if words, ok := refused(err); ok {
-		at := t.refusedTurn(ctx, words, in, tools)
+		at := -1
+		if place, ok := errors.AsType[*jinja.PlaceError](err); ok {
+			at = place.Message
+		}
+		if at < 0 {
+			at = t.refusedTurn(ctx, words, in, tools)
+		}
 		e := streamerr.InvalidParam("messages", "the chat template of %s refuses turn %d of %d, of the role %s: %s; leave the turn out or change it",
 			cmp.Or(t.Model, "the model"), at+1, len(in.Messages), in.Messages[at].GetRole(), strings.TrimRight(words, ". "))
 		e.Cause = err
 		return e
 	}
-	// Some errors of the library quote values, and values are prompts: keep only the text before
-	// them.
-	detail, _, _ := strings.Cut(err.Error(), " is not callable: ")
-	return &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}
+	return &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + err.Error(), Cause: err}
 }
 
 // maxSearched bounds the size of a conversation, in bytes, whose refused turn is searched for: a search
@@ -250,31 +252,32 @@ func (t *Template) refusedTurn(ctx context.Context, words string, in Input, tool
 func values(messages []*chatv1.Message, form Form) jinja.Value {
 	items := make([]jinja.Value, len(messages))
 	for i, m := range messages {
-		items[i] = jinja.NewDict()
-		set := items[i].AsDict().Set
-		set("role", jinja.NewString(m.GetRole()))
+		message := jinja.NewDict()
+		items[i] = message
+		set := message.Set
+		set("role", m.GetRole())
 		switch {
 		case m.GetReasoning() != "" && form.Reasoning == reasoningPart:
 			set("content", contentParts(m, m.GetReasoning()))
 		case m.GetContent() == "" && len(m.GetToolCalls()) > 0 && form.NoContent:
-			set("content", jinja.None())
+			set("content", nil)
 		case len(m.GetImages()) > 0:
 			set("content", contentParts(m, ""))
 		default:
-			set("content", jinja.NewString(m.GetContent()))
+			set("content", m.GetContent())
 		}
 		if m.GetName() != "" {
-			set("name", jinja.NewString(m.GetName()))
+			set("name", m.GetName())
 		}
 		if m.GetReasoning() != "" && form.Reasoning != reasoningPart {
-			set(cmp.Or(form.Reasoning, defaultReasoningField), jinja.NewString(m.GetReasoning()))
+			set(cmp.Or(form.Reasoning, defaultReasoningField), m.GetReasoning())
 		}
 		if m.GetToolCallId() != "" {
-			set("tool_call_id", jinja.NewString(m.GetToolCallId()))
+			set("tool_call_id", m.GetToolCallId())
 		}
 		if len(m.GetToolCalls()) > 0 {
 			set("tool_calls", calls(m.GetToolCalls(), form.TextArguments))
 		}
 	}
-	return jinja.NewList(items)
+	return jinja.NewList(items...)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -34,7 +34,7 @@ func TestBadConversationIsRefusedWithItsPlace(t *testing.T) {
 		{"content that is not UTF-8", append(user("x"), user("a\xc3")...), "messages[1].content"},
 		{"an encoded surrogate", user("\xed\xa0\x80"), "messages[0].content"},
 		{"a bad name", []*chatv1.Message{{Role: "user", Name: "\xff"}}, "messages[0].name"},
-		{"too much", user(strings.Repeat("x", hfjinja.MaxOutput+1)), "messages"},
+		{"too much", user(strings.Repeat("x", jinja.MaxOutput+1)), "messages"},
 	} {
 		_, err := template.Render(t.Context(), Input{Messages: tc.messages})
 		e, ok := errors.AsType[*streamerr.Error](err)
@@ -46,7 +46,7 @@ func TestBadConversationIsRefusedWithItsPlace(t *testing.T) {
 
 func TestFailureOfTemplateIsInternalAndHidesThePrompt(t *testing.T) {
 	for _, source := range []string{
-		"{{ messages[0].content() }}", "{{ 'a' | nosuchfilter }}", "{{ [1] | select() | list }}",
+		"{{ 'a' | nosuchfilter }}", "{{ 'a' is nosuchtest }}", "{{ messages[0].content * 99999 }}",
 		"{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}",
 	} {
 		template, err := New(source, nil)

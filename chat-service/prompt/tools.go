@@ -3,11 +3,8 @@ package prompt
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
-	"github.com/ardanlabs/jinja"
-
-	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -20,10 +17,10 @@ var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 
 // readTools converts tools to the form in which transformers passes them to templates, which is
 // OpenAI's. With whole, tools without a description or parameters get empty ones. It refuses invalid
-// tools, and more than hfjinja.MaxOutput bytes.
+// tools, and more than jinja.MaxOutput bytes.
 func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 	if len(tools) > maxTools {
-		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; at most %d are allowed", len(tools), maxTools)
+		return nil, streamerr.InvalidParam("tools", "there are %d tools; at most %d are allowed", len(tools), maxTools)
 	}
 	items, size, seen := make([]jinja.Value, len(tools)), 0, map[string]bool{}
 	for i, tool := range tools {
@@ -31,21 +28,21 @@ func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 		name := tool.GetName()
 		switch {
 		case !toolName.MatchString(name):
-			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 128 characters, which may be the letters a-z and A-Z, digits, _ and -", at, name)
+			return nil, streamerr.InvalidParam(at+".name", "%s.name is %.80q; it must have 1 to 128 characters, which may be the letters a-z and A-Z, digits, _ and -", at, name)
 		case seen[name]:
-			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %q, but another tool already has this name", at, name)
+			return nil, streamerr.InvalidParam(at+".name", "%s.name is %q, but another tool already has this name", at, name)
 		}
 		seen[name] = true
 		if err := checkText(at+".description", tool.GetDescription()); err != nil {
-			return jinja.None(), err
+			return nil, err
 		}
-		if size += len(tool.GetDescription()) + len(tool.GetParameters()); size > hfjinja.MaxOutput {
-			return jinja.None(), streamerr.InvalidParam("tools", "the descriptions and parameters of all tools must not have more than %d bytes together", hfjinja.MaxOutput)
+		if size += len(tool.GetDescription()) + len(tool.GetParameters()); size > jinja.MaxOutput {
+			return nil, streamerr.InvalidParam("tools", "the descriptions and parameters of all tools must not have more than %d bytes together", jinja.MaxOutput)
 		}
 		function := jinja.NewDict()
-		function.AsDict().Set("name", jinja.NewString(name))
+		function.Set("name", name)
 		if tool.GetDescription() != "" || whole {
-			function.AsDict().Set("description", jinja.NewString(Clean(tool.GetDescription())))
+			function.Set("description", Clean(tool.GetDescription()))
 		}
 		text := tool.GetParameters()
 		if text == "" && whole {
@@ -53,24 +50,24 @@ func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 		}
 		if text != "" {
 			if err := checkText(at+".parameters", text); err != nil {
-				return jinja.None(), err
+				return nil, err
 			}
 			parameters, err := readObject(Clean(text), false)
 			if err != nil {
-				return jinja.None(), streamerr.InvalidParam(at+".parameters", "%s.parameters must be a JSON object: %v", at, err)
+				return nil, streamerr.InvalidParam(at+".parameters", "%s.parameters must be a JSON object: %v", at, err)
 			}
-			function.AsDict().Set("parameters", parameters)
+			function.Set("parameters", parameters)
 		}
-		items[i] = jinja.NewDict()
-		typed(items[i], function)
+		items[i] = typed(jinja.NewDict(), function)
 	}
-	return jinja.NewList(items), nil
+	return jinja.NewList(items...), nil
 }
 
 // typed puts a function into OpenAI's envelope.
-func typed(envelope, function jinja.Value) {
-	envelope.AsDict().Set("type", jinja.NewString("function"))
-	envelope.AsDict().Set("function", function)
+func typed(envelope, function *jinja.Dict) *jinja.Dict {
+	envelope.Set("type", "function")
+	envelope.Set("function", function)
+	return envelope
 }
 
 // calls converts the calls of an assistant's turn to template values. Most templates expect the
@@ -79,18 +76,18 @@ func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
 	items := make([]jinja.Value, len(of))
 	for i, call := range of {
 		function := jinja.NewDict()
-		function.AsDict().Set("name", jinja.NewString(call.GetName()))
+		function.Set("name", call.GetName())
 		if asText {
-			function.AsDict().Set("arguments", jinja.NewString(textOf(call.GetArguments())))
+			function.Set("arguments", textOf(call.GetArguments()))
 		} else {
 			_, arguments := objectOf(call.GetArguments())
-			function.AsDict().Set("arguments", arguments)
+			function.Set("arguments", arguments)
 		}
-		items[i] = jinja.NewDict()
-		items[i].AsDict().Set("id", jinja.NewString(call.GetId()))
-		typed(items[i], function)
+		envelope := jinja.NewDict()
+		envelope.Set("id", call.GetId())
+		items[i] = typed(envelope, function)
 	}
-	return jinja.NewList(items)
+	return jinja.NewList(items...)
 }
 
 // reserved are the variables that a request must not set: other parts of the request, and functions
@@ -114,11 +111,11 @@ func setVariables(vars map[string]jinja.Value, text string) error {
 	if err != nil {
 		return streamerr.InvalidParam(param, "%s must be a JSON object: %v", param, err)
 	}
-	for _, name := range object.AsDict().OrderedKeys() {
-		if reserved[name] || strings.HasPrefix(name, hfjinja.Own) {
+	for name, value := range object.All() {
+		if reserved[name] {
 			return streamerr.InvalidParam(param, "%s must not set %q", param, name)
 		}
-		vars[name] = object.AsDict().Data[name]
+		vars[name] = value
 	}
 	return nil
 }

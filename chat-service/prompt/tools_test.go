@@ -80,7 +80,7 @@ func TestVariablesAreNotFunctionsOfTheTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"raise_exception", "namespace", "range", "_hf_known", "_hf_out"} {
+	for _, name := range []string{"raise_exception", "namespace", "range", "dict", "joiner"} {
 		_, err := template.Render(t.Context(), Input{Messages: user("y"), Variables: `{"` + name + `":1}`})
 		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.Invalid || e.Param != "template_variables" {
 			t.Errorf("%s: got %v", name, err)

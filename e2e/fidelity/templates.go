@@ -11,10 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ardanlabs/jinja"
-
 	"github.com/whence-dev/whence/chat-service/prompt"
-	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -106,7 +104,7 @@ func subjects(packages, also string) ([]subject, error) {
 
 // compareTemplates renders n conversations.
 func compareTemplates(ctx context.Context, s subject, n int, seed uint64) (*templateRow, error) {
-	template, err := hfjinja.Compile(s.source, func() time.Time { return now })
+	template, err := jinja.Compile(s.source, func() time.Time { return now })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
@@ -158,13 +156,13 @@ func same(got, want rendering) bool {
 	return equal(got.Text, want.Text) && equal(got.Raised, want.Raised) && (got.Failed == nil) == (want.Failed == nil)
 }
 
-func render(t *hfjinja.Template, vars object) rendering {
+func render(t *jinja.Template, vars object) rendering {
 	values := map[string]jinja.Value{}
 	for _, m := range vars {
 		values[m.key] = jinjaValue(m.value)
 	}
 	text, err := t.Render(context.Background(), values)
-	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
+	if raised, ok := errors.AsType[*jinja.RaisedError](err); ok {
 		return rendering{Raised: &raised.Message}
 	}
 	if err != nil {
@@ -177,11 +175,11 @@ func render(t *hfjinja.Template, vars object) rendering {
 func jinjaValue(v any) jinja.Value {
 	switch v := v.(type) {
 	case nil:
-		return jinja.None()
+		return nil
 	case object:
 		d := jinja.NewDict()
 		for _, m := range v {
-			d.AsDict().Set(m.key, jinjaValue(m.value))
+			d.Set(m.key, jinjaValue(m.value))
 		}
 		return d
 	case []object:
@@ -189,24 +187,21 @@ func jinjaValue(v any) jinja.Value {
 		for i := range v {
 			items[i] = jinjaValue(v[i])
 		}
-		return jinja.NewList(items)
+		return jinja.NewList(items...)
 	case []any:
 		items := make([]jinja.Value, len(v))
 		for i := range v {
 			items[i] = jinjaValue(v[i])
 		}
-		return jinja.NewList(items)
+		return jinja.NewList(items...)
 	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return jinja.NewInt(n)
-		}
-		f, err := v.Float64()
+		n, err := jinja.Number(v.String())
 		if err != nil {
 			panic(err) // cannot fail: our own number
 		}
-		return jinja.NewFloat(f)
-	default:
-		return jinja.FromGoValue(v)
+		return n
+	default: // a text or a bool
+		return v
 	}
 }
 

@@ -1,4 +1,4 @@
-package hfjinja
+package jinja
 
 import (
 	"fmt"

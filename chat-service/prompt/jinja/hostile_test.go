@@ -1,4 +1,4 @@
-package hfjinja
+package jinja
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func hostile() map[string]string {
 		"lists that double, compared":         doubled + "{{ ns.a == ns.b }}",
 		"lists that double without namespace": "{% set a = [1] %}" + strings.Repeat("{% set a = [a, a] %}", 40) + "{% set b = [1] %}" + strings.Repeat("{% set b = [b, b] %}", 40) + "{{ a == b }}",
 		"lists that double by +":              "{% set a = ['x' * 1000000] %}" + strings.Repeat("{% set a = a + a %}", 18) + "{{ a | join | length }}",
-		"mappings that double":                "{% set a = {'k': 1} %}" + strings.Repeat("{% set a = {'k': a, 'l': a} %}", 40) + "{{ a() }}",
+		"mappings that double":                "{% set a = {'k': 1} %}" + strings.Repeat("{% set a = {'k': a, 'l': a} %}", 40) + "{{ a }}",
 		"arguments that double":               "{% macro f(a) %}{{ f([a, a]) }}{% endmacro %}{{ f([1]) }}",
 		"a large list in itself":              large + "{% set l = [s] %}" + strings.Repeat("{% set l = l + l %}", 20),
 		"a default that calls its macro":      "{% macro f(x=f()) %}{% endmacro %}{{ f() }}",
@@ -70,9 +70,7 @@ func hostile() map[string]string {
 		"a large source":                      strings.Repeat("{{1}}\n", 200_000),
 		"variables of a loop":                 "{% for i in [1] %}" + assignments(20_000) + "{% endfor %}",
 	}
-	for _, use := range []string{
-		"ns", "ns == m", "ns in [m]", "ns is eq m", "[ns] | join", "ns | upper", "{ns: 1} | length", "ns[ns]", "ns()", "ns | tojson", "'x'.startswith(ns)",
-	} {
+	for _, use := range []string{"ns", "[ns] == [m]", "ns in [m]", "ns is eq m", "[ns] | join", "ns | upper", "ns | string"} {
 		all["a namespace in itself, "+use] = self + "{{ " + use + " }}"
 	}
 	return all
@@ -96,13 +94,19 @@ func assignments(n int) string {
 	return b.String()
 }
 
-func TestHostileTemplatesEndWithAnError(t *testing.T) {
+func TestHostileTemplatesEnd(t *testing.T) {
 	for name, source := range hostile() {
 		_, err := render(source)
-		if contains := strings.HasPrefix(name, "a namespace in itself"); err == nil || !contains && !errors.Is(err, ErrLimit) {
+		if harmless[name] && err != nil || !harmless[name] && !errors.Is(err, ErrLimit) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// harmless are the templates that take little memory and few steps here.
+var harmless = map[string]bool{
+	"a format that doubles": true, "a large list in itself": true, "variables of a loop": true, "slices that are kept": true, "ranges in a loop": true,
+	"a namespace in itself, ns is eq m": true, "a namespace in itself, [ns] == [m]": true, "a namespace in itself, ns in [m]": true,
 }
 
 // TestLargeSlicesTakeNoMemory: the bounds of a slice may lie far outside of the sequence.
@@ -136,19 +140,6 @@ func TestStoppedRenderEnds(t *testing.T) {
 	}
 	if _, err := compiled.Render(t.Context(), variables()); err != nil {
 		t.Errorf("a render of its own: %v", err)
-	}
-}
-
-func TestRenderHasALimitOfTime(t *testing.T) {
-	b := budget{ctx: t.Context(), began: time.Now().Add(-maxTime - time.Hour)}
-	var err error
-	for range ticksPerLook {
-		if err == nil {
-			err = b.tick()
-		}
-	}
-	if !errors.Is(err, ErrLimit) {
-		t.Error(err)
 	}
 }
 

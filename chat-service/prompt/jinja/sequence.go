@@ -1,0 +1,238 @@
+package jinja
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// getter returns the function that follows an attribute such as "function.name", or a number.
+// otherwise stands for undefined attributes, if it is not nil.
+func (r *run) getter(attribute, otherwise Value) func(Value) Value {
+	keys := []Value{attribute}
+	if path, ok := textOf(attribute); ok {
+		keys = nil
+		for part := range strings.SplitSeq(path, ".") {
+			if n, err := strconv.Atoi(part); err == nil {
+				keys = append(keys, n)
+			} else {
+				keys = append(keys, part)
+			}
+		}
+	}
+	return func(v Value) Value {
+		r.spend(1)
+		for _, key := range keys {
+			if key != nil {
+				v = r.element(v, key)
+			}
+			if otherwise != nil && isUndefined(v) {
+				v = otherwise
+			}
+		}
+		return v
+	}
+}
+
+// lazyItems returns the items of a value for map and select, which take None for an empty list.
+func (r *run) lazyItems(v Value) []Value {
+	if !truth(v) {
+		return nil
+	}
+	return r.items(v)
+}
+
+func mapFilter(r *run, v Value, a actuals) Value {
+	f := r.getter(a.value(0, "attribute", nil), a.value(1, "default", nil))
+	if len(a.values) > 0 {
+		apply := filters[a.need(0, "")]
+		if apply == nil {
+			panic(&unknownError{"filter", a.need(0, "")})
+		}
+		rest := actuals{a.values[1:], a.names, a.named}
+		f = func(v Value) Value { return apply(r, v, rest) }
+	}
+	items := r.lazyItems(v)
+	return &iterator{r.fill(len(items), func(i int) Value { return f(items[i]) }), "generator"}
+}
+
+// choose returns select or reject, or the variants for an attribute.
+func choose(want, byAttribute bool) filter {
+	return func(r *run, v Value, a actuals) Value {
+		get, values := r.getter(nil, nil), a.values
+		if byAttribute {
+			get = r.getter(a.value(0, "", nil), nil)
+			values = values[min(1, len(values)):]
+		}
+		passes := func(_ *run, v Value, _ actuals) bool { return truth(v) }
+		if len(values) > 0 {
+			name := mustText(values[0])
+			if passes = tests[name]; passes == nil {
+				panic(&unknownError{"test", name})
+			}
+			values = values[1:]
+		}
+		rest := actuals{values, a.names, a.named}
+		return r.filtered(r.lazyItems(v), func(item Value) bool { return passes(r, get(item), rest) == want })
+	}
+}
+
+// filtered returns an iterator over the items that keep accepts.
+func (r *run) filtered(items []Value, keep func(Value) bool) Value {
+	it := &iterator{name: "generator"}
+	for _, item := range items {
+		if r.list(1); keep(item) {
+			it.items = append(it.items, item)
+		}
+	}
+	return it
+}
+
+func batch(r *run, v Value, a actuals) Value {
+	n, items, fill := a.int(0, "linecount", 0), r.items(v), a.value(1, "fill_with", nil)
+	r.list(2 * len(items))
+	it := &iterator{name: "generator"}
+	for n > 0 && len(items) > 0 {
+		line := slices.Clone(items[:min(n, len(items))])
+		items = items[len(line):]
+		if fill != nil && n > len(line) {
+			r.list(n - len(line))
+			line = append(line, slices.Repeat([]Value{fill}, n-len(line))...)
+		}
+		it.items = append(it.items, &List{line})
+	}
+	return it
+}
+
+func sliceFilter(r *run, v Value, a actuals) Value {
+	n, items, fill := a.int(0, "slices", 0), r.items(v), a.value(1, "fill_with", nil)
+	if n <= 0 || n > maxRange {
+		panic(unusable("slice needs a number of slices"))
+	}
+	r.list(2 * (len(items) + n))
+	it := &iterator{name: "generator"}
+	size, larger := len(items)/n, len(items)%n
+	for i := range n {
+		count := size
+		if i < larger {
+			count++
+		}
+		part := slices.Clone(items[:count])
+		items = items[count:]
+		if i >= larger && fill != nil {
+			part = append(part, fill)
+		}
+		it.items = append(it.items, &List{part})
+	}
+	return it
+}
+
+// keys returns the function that returns the keys of an item for sorting: the attributes, with commas
+// between them, in lower case unless exact is set.
+func (r *run) keys(attribute Value, exact bool) func(Value) Value {
+	attributes := []Value{attribute}
+	if path, ok := textOf(attribute); ok {
+		attributes = nil
+		for part := range strings.SplitSeq(path, ",") {
+			attributes = append(attributes, part)
+		}
+	}
+	return func(v Value) Value {
+		return &List{r.fill(len(attributes), func(i int) Value {
+			key := r.getter(attributes[i], nil)(v)
+			if s, ok := textOf(key); ok && !exact {
+				key = lower(s)
+			}
+			return key
+		})}
+	}
+}
+
+// sorted sorts items by keys, stably.
+func (r *run) sorted(items []Value, key func(Value) Value, backwards bool) []Value {
+	pairs := r.fill(len(items), func(i int) Value { return [2]Value{key(items[i]), items[i]} })
+	slices.SortStableFunc(pairs, func(a, b Value) int {
+		r.spend(1)
+		n := r.order(a.([2]Value)[0], b.([2]Value)[0], "<", 0)
+		if backwards {
+			return -n
+		}
+		return n
+	})
+	for i, pair := range pairs {
+		pairs[i] = pair.([2]Value)[1]
+	}
+	return pairs
+}
+
+func sortFilter(r *run, v Value, a actuals) Value {
+	keys := r.keys(a.value(2, "attribute", nil), a.flag(1, "case_sensitive"))
+	return &List{r.sorted(r.items(v), keys, a.flag(0, "reverse"))}
+}
+
+func dictSort(r *run, v Value, a actuals) Value {
+	d, ok := defined(v).(*Dict)
+	if !ok {
+		panic(unusable("dictsort needs a mapping, not %s", typeName(v)))
+	}
+	position := map[string]int{"key": 0, "value": 1}[a.text(1, "by", "key")]
+	return &List{r.sorted(r.items(view{d, "items"}), r.keys(position, a.flag(0, "case_sensitive")), a.flag(2, "reverse"))}
+}
+
+func unique(r *run, v Value, a actuals) Value {
+	keys, seen := r.keys(a.value(1, "attribute", nil), a.flag(0, "case_sensitive")), map[string]bool{}
+	return r.filtered(r.items(v), func(item Value) bool {
+		code := codeOf(&tuple{items: r.items(keys(item))})
+		before := seen[code]
+		seen[code] = true
+		return !before
+	})
+}
+
+// extreme returns min or max.
+func extreme(sign int) filter {
+	return func(r *run, v Value, a actuals) Value {
+		keys, items := r.keys(a.value(1, "attribute", nil), a.flag(0, "case_sensitive")), r.items(v)
+		if len(items) == 0 {
+			return &undefined{"No aggregated item, sequence was empty."}
+		}
+		best := items[0]
+		for _, item := range items[1:] {
+			if sign*r.order(keys(item), keys(best), "<", 0) > 0 {
+				best = item
+			}
+		}
+		return best
+	}
+}
+
+func sum(r *run, v Value, a actuals) Value {
+	get, total := r.getter(a.value(0, "attribute", nil), nil), a.value(1, "start", 0)
+	for _, item := range r.items(v) {
+		total = r.add(total, get(item))
+	}
+	return total
+}
+
+func groupBy(r *run, v Value, a actuals) Value {
+	get := r.getter(a.value(0, "attribute", nil), a.value(1, "default", nil))
+	key := func(v Value) Value {
+		k := get(v)
+		if s, ok := textOf(k); ok && !a.flag(2, "case_sensitive") {
+			return lower(s)
+		}
+		return k
+	}
+	groups := &List{}
+	var group *List
+	for _, item := range r.sorted(r.items(v), key, false) {
+		if group == nil || !r.equal(key(group.Items[0]), key(item), 0) {
+			group = &List{}
+			groups.Items = append(groups.Items, &tuple{[]Value{get(item), group}, []string{"grouper", "list"}})
+		}
+		group.Items = append(group.Items, item)
+	}
+	return groups
+}
