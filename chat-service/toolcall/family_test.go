@@ -50,7 +50,7 @@ var transcripts = []transcript{
 	{Gemma, "A call begins with <|tool_call>.", answer{text: "A call begins with <|tool_call>."}},
 	{Kimi3, kimi3("<o>response<s>I look.<c>response<s><o>tools<s>\n<o>call tool=\"get_weather\" index=\"1\"<s>" +
 		"<o>argument key=\"city\" type=\"string\"<s>\nParis \"X\" <<c>argument<s><o>argument key=\"a&amp;b\" type=\"number\"<s>1e2<c>argument<s><o>argument key=\"c\" type=\"object\"<s>{\"x\":[true,null]}<c>argument<s><c>call<s>" +
-		"<o>call tool=\"f\" index=\"2\"<s><c>call<s><c>tools<s><c>message<s>"), answer{text: kimi3("<o>response<s>I look.<c>response<s><c>message<s>"), calls: calls("get_weather", `{"city": "\nParis \"X\" <", "a&b": 1e2, "c": {"x": [true, null]}}`, "f", "{}")}},
+		"<o>call tool=\"f\" index=\"2\"<s><c>call<s><c>tools<s><c>message<s>"), answer{text: "I look.", calls: calls("get_weather", `{"city": "\nParis \"X\" <", "a&b": 1e2, "c": {"x": [true, null]}}`, "f", "{}")}},
 	{Kimi3, kimi3("<o>tools<s><o>call tool=\"f\" index=\"1\"<s><o>json type=\"object\"<s>{\"x\": 1}<c>json<s><c>call<s><c>tools<s>"), answer{calls: calls("f", `{"x": 1}`)}},
 	{Kimi3, kimi3("<o>call tool=\"f\"<s><o>argument key=\"a\" type=\"boolean\"<s><c>argument<s><o>argument key=\"b\" type=\"string\"<s>cut"), answer{calls: calls("f", `{"a": null, "b": "cut`)}},
 	{Kimi3, kimi3("<o>tools<s><o>call tool=\"nobody\"<s>"), answer{text: kimi3("<o>tools<s><o>call tool=\"nobody\"<s>")}},
@@ -92,7 +92,7 @@ var transcripts = []transcript{
 	{Cohere, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"f\", \"parameters\": {}}\n]<|END_ACTION|>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
 	{CommandR, "Plan: I look.\nAction: ```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        \"parameters\": {\n            \"city\": \"Paris\"\n        }\n    }\n]```", answer{text: "Plan: I look.", calls: calls("get_weather", "{\n            \"city\": \"Paris\"\n        }")}},
 	{CommandR, "Action: wait ```json\n[]```", answer{text: "Action: wait ```json\n[]```"}},
-	{GigaChat, "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}<|message_sep|>\n\n", answer{text: "I look.\n\n", calls: calls("get_weather", `{"city": "Paris"}`)}},
+	{GigaChat, "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}<|message_sep|>\n\n", answer{text: "I look.", calls: calls("get_weather", `{"city": "Paris"}`)}},
 	{GigaChat, "<|function_call|>{\"name\": \"f\", \"arguments\": {}}", answer{calls: calls("f", "{}")}},
 	{GigaChat35, "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"f\">\n<｜GCML｜parameter name=\"a\" string=\"true\">12</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>", answer{calls: calls("f", `{"a": "12"}`)}},
 	{XLAM, "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"get_weather\", \"arguments\": {}}]", answer{calls: calls("f", `{"a": 1}`, "get_weather", "{}")}},

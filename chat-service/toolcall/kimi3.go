@@ -8,13 +8,14 @@ import (
 )
 
 // Kimi3 is the format of Kimi K3. The whole answer consists of channels, and calls stand in the last
-// one. Package reasoning reads the others.
+// one. Package reasoning reads the first one.
 //
-//	<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>
+//	<|open|>response<|sep|>I look.<|close|>response<|sep|><|open|>tools<|sep|>
+//	<|open|>call tool="get_weather" index="1"<|sep|>
 //	<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>
 //	<|close|>call<|sep|><|close|>tools<|sep|>
 var Kimi3 = &Format{
-	Name: "kimi-k3", begin: kimi3Text, id: longID,
+	Name: "kimi-k3", Markers: []string{kimi3Open, kimi3Close, kimi3Sep}, begin: kimi3Text, id: longID,
 	detect: regexp.MustCompile(`<\|open\|>`),
 	around: func(tool string) (string, string) {
 		return kimi3Tools + kimi3Opens + `tool="` + kimi3Escapes.Replace(tool) + `" index="1"` + kimi3Sep + kimi3Open + `json type="object"` + kimi3Sep,
@@ -37,14 +38,22 @@ var (
 	kimi3Unescapes = strings.NewReplacer("&quot;", `"`, "&amp;", "&")
 )
 
+// kimi3Markers are the beginnings of calls, and tags of other channels that are no text.
+var kimi3Markers = []string{
+	kimi3Tools, kimi3Opens,
+	kimi3Open + "response" + kimi3Sep, kimi3Close + "response" + kimi3Sep, kimi3Close + "message" + kimi3Sep,
+}
+
 func kimi3Text(p *Parser) bool {
-	switch p.until(kimi3Tools, kimi3Opens) {
+	switch p.until(kimi3Markers...) {
+	case -1:
+		return false
 	case 0:
 		p.state = kimi3Next
 	case 1:
 		p.state = kimi3Head
 	default:
-		return false
+		p.raw = ""
 	}
 	return true
 }

@@ -39,7 +39,7 @@ var (
 		})
 	// LFM is the format of LFM2: a list of Python's calls, or of objects. MiniCPM 3 writes a call in
 	// each line of a fence.
-	LFM = tagged("lfm2", `<\|tool_call_start\|>|List of tools: (?:<\|tool_list_start\|>)?\[`,
+	LFM = tagged("lfm2", `<\|tool_(?:call|list)_start\|>|List of tools: \[`,
 		tags{open: []string{"<|tool_call_start|>"}, close: []string{"<|tool_call_end|>"}, python: true, fenced: true},
 		func(tool string) (string, string) { return "<|tool_call_start|>" + listed(tool), "}]<|tool_call_end|>" })
 	// Olmo is the format of Olmo 3: one of Python's calls in each line.

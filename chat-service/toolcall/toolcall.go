@@ -8,7 +8,8 @@
 // marker. If the answer ends within arguments, they stay incomplete. XML is converted to JSON.
 //
 // Text that only resembles a call, because its form is invalid or the tool does not exist, stays
-// text, and nothing is lost. White space between calls, and between text and a call, is dropped.
+// text, and nothing is lost. White space between calls, between text and a call, and after the last
+// call is dropped.
 package toolcall
 
 import (
@@ -48,15 +49,16 @@ type Parser struct {
 	hidden *strings.Replacer // removes special tokens, which clients must not see
 	out    func(Event)
 
-	state state
-	buf   string // text that state has not consumed
-	last  bool   // buf is the end of the answer
-	raw   string // consumed text of a possible call
-	space string // white space at the end of the text
-	wide  bool   // the white space was too long to be held back
-	json  object
-	ids   map[string]bool // the ids that the model has given to calls
-	list  bool            // the calls stand in a JSON list
+	state  state
+	buf    string // text that state has not consumed
+	last   bool   // buf is the end of the answer
+	raw    string // consumed text of a possible call
+	space  string // white space at the end of the text
+	wide   bool   // the white space was too long to be held back
+	called bool   // there is no text after the last call
+	json   object
+	ids    map[string]bool // the ids that the model has given to calls
+	list   bool            // the calls stand in a JSON list
 }
 
 // A state consumes from the front of p.buf. It returns false if it needs more text, and true if
@@ -85,10 +87,10 @@ func (p *Parser) End() {
 	p.last = true
 	p.run()
 	p.text(p.raw + p.buf)
-	if p.raw, p.buf = "", ""; p.space != "" {
+	if p.space != "" && !p.called {
 		p.out(Event{Text, p.space})
-		p.space = ""
 	}
+	p.raw, p.buf, p.space = "", "", ""
 }
 
 func (p *Parser) run() {
@@ -109,6 +111,7 @@ func (p *Parser) text(s string) {
 	}
 	p.space = s[len(trimmed):]
 	if trimmed != "" {
+		p.called = false
 		p.out(Event{Text, trimmed})
 	}
 }
@@ -129,7 +132,7 @@ func (p *Parser) tool(name string) string {
 
 // begin emits the beginning of a call.
 func (p *Parser) begin(tool string) {
-	p.raw, p.space = "", ""
+	p.raw, p.space, p.called = "", "", true
 	p.out(Event{Begin, tool})
 }
 
