@@ -21,10 +21,10 @@ func Find(text string, last bool, markers ...string) (at, which int) {
 	for _, m := range markers {
 		safe = min(safe, len(text)-begun(text, m))
 	}
-	if which >= 0 && at <= safe {
+	if which >= 0 && at < safe {
 		return at, which
 	}
-	return safe, -1 // a longer marker may have begun earlier
+	return safe, -1 // a longer marker may have begun there or earlier
 }
 
 // begun returns the length of the longest suffix of text that is a proper prefix of m.

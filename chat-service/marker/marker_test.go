@@ -17,8 +17,11 @@ func TestFindHoldsBackPossibleMarkers(t *testing.T) {
 		{"a<end><tool>", false, 1, 2},
 		{"a<tool><en", false, 1, 0},
 		{"<<tool>", false, 1, 0},
+		{"a<end>", false, 1, -1},
+		{"a<end>", true, 1, 2},
+		{"a<end>s", false, 1, 3},
 	} {
-		if at, which := Find(c.text, c.last, "<tool>", "<toolbox>", "<end>"); at != c.at || which != c.which {
+		if at, which := Find(c.text, c.last, "<tool>", "<toolbox>", "<end>", "<end>s"); at != c.at || which != c.which {
 			t.Errorf("%q: %d, %d", c.text, at, which)
 		}
 	}
@@ -27,7 +30,7 @@ func TestFindHoldsBackPossibleMarkers(t *testing.T) {
 func FuzzFindAgreesWithTheWholeText(f *testing.F) {
 	f.Add("a<tool>b<toolbox", uint8(3))
 	f.Fuzz(func(t *testing.T, text string, cut uint8) {
-		markers := []string{"<tool>", "<toolbox>", "<end>"}
+		markers := []string{"<tool>", "<toolbox>", "<end>", "<end>s"}
 		want, kind := Find(text, true, markers...)
 		done := 0
 		for n := min(int(cut), len(text)); ; n = len(text) {
