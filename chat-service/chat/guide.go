@@ -12,6 +12,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
+// maxParts bounds the parts of all forms of a guide together, as engines do.
+const maxParts = 1000
+
 // anyArguments is the schema for a tool without a schema.
 const anyArguments = `{"type":"object"}`
 
@@ -68,22 +71,31 @@ func (w *Markup) reasonBefore(guide *llmv1.Guide, prompt string) {
 }
 
 // calls returns the forms of tool calls: one for each tool, or one for the tool that tool_choice
-// names.
+// names. A model whose calls are XML writes them so if their schema allows for it, and otherwise as
+// JSON between its tags, which is read, too.
 func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error) {
 	name := p.req.GetToolChoice().GetName()
 	if required && name != "" && !slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice names %.80q, but no tool has this name", name)
 	}
 	var forms []*llmv1.GuideForm
+	parts := 0
 	for _, tool := range p.tools {
 		if required && name != "" && tool.GetName() != name {
 			continue
 		}
-		before, after := m.Markup.Calls.Around(tool.GetName())
 		schema := prompt.Clean(tool.GetParameters())
 		if schema == "" {
 			schema = anyArguments
 		}
+		if l := m.Markup.layout; l != nil {
+			if form, ok := l.form(tool.GetName(), schema); ok && parts+len(form.GetParts()) <= maxParts {
+				parts += len(form.GetParts())
+				forms = append(forms, form)
+				continue
+			}
+		}
+		before, after := m.Markup.Calls.Around(tool.GetName())
 		forms = append(forms, &llmv1.GuideForm{Before: before, Schema: schema, After: after})
 	}
 	return forms, nil

@@ -29,6 +29,8 @@ type Markup struct {
 	special []uint32 // tokens that decoding would omit but the parser of Calls needs
 	hidden  []string // the texts of special
 	tags    []uint32 // special tokens of the tags of reasoning
+	sample  string   // a call as the chat template writes it
+	layout  *layout  // of the calls in sample; nil if their arguments are a JSON object
 }
 
 // markupOf detects the markup of a model from its chat template.
@@ -43,6 +45,10 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 				w.tags = append(w.tags, id)
 			}
 		}
+	}
+	w.sample = t.Traits().Written.Call
+	if at := strings.LastIndex(w.sample, w.Reasoning.Close); at >= 0 {
+		w.sample = w.sample[at+len(w.Reasoning.Close):] // the template writes empty reasoning before it
 	}
 	format, lacks := formatOf(t)
 	w.lacks = lacks
@@ -111,9 +117,12 @@ func (w *Markup) reasoning(tok *tokenizer.Tokenizer, opened bool) reasoning.Opti
 }
 
 func (w *Markup) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
-	w.Calls, w.special, w.hidden = f, nil, nil
+	w.Calls, w.special, w.hidden, w.layout = f, nil, nil, nil
 	if f == nil {
 		return
+	}
+	if l, ok := layoutOf(w.sample); ok && !f.Thinks && l.isRead(f) {
+		w.layout = &l
 	}
 	for _, marker := range f.Markers {
 		for _, id := range tok.Encode(marker, false) { // a marker may be a special token, or contain one
