@@ -24,7 +24,7 @@ type textConfig struct {
 	ContextLength int `json:"max_position_embeddings"`
 }
 
-// Load reads a model from a Hugging Face directory: config.json, tokenizer.json and
+// Load reads a model from a Hugging Face directory: config.json, the tokenizer and
 // tokenizer_config.json. ContextLength is 0 if config.json names none: some architectures have no limit.
 func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	var config struct {
@@ -43,15 +43,15 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if context < 0 {
 		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must be the context length in tokens", context)
 	}
-	b, err = modelfile.Read(fsys, "tokenizer.json", modelfile.MaxTokenizer)
+	source, err := tokenizer.Open(fsys)
 	if err != nil {
 		return nil, err
 	}
-	tok, err := tokenizer.Load(b)
+	tok, err := source.Tokenizer()
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
+		return nil, err
 	}
-	sum, err := tokenizer.Checksum(b)
+	sum, err := source.Checksum()
 	if err != nil {
 		return nil, err
 	}

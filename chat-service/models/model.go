@@ -27,6 +27,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/watchdog"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // A model is a model that is served, or finishes its streams.
@@ -115,7 +116,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 // fingerprint returns a hash of the model's files, which shows whether they have changed.
 func fingerprint(dir fs.FS) (print [sha256.Size]byte) {
 	all := sha256.New()
-	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", templateFile} {
+	for _, name := range append(tokenizer.Files(), "config.json", "tokenizer_config.json", templateFile) {
 		b, err := modelfile.Read(dir, name, modelfile.MaxTokenizer)
 		all.Write(fmt.Appendf(nil, "%s %v %d ", name, err == nil, len(b)))
 		all.Write(b)
@@ -216,7 +217,7 @@ func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 	case int(info.GetVocabSize()) < m.Tokenizer.VocabSize():
 		return fmt.Errorf("%s has a vocabulary of %d, the tokenizer one of %d", info.GetInstance(), info.GetVocabSize(), m.Tokenizer.VocabSize())
 	case comparable(m.Checksum, info.GetModelChecksum()) && m.Checksum != info.GetModelChecksum():
-		return fmt.Errorf("%s has another tokenizer than this service, so token ids would have different meanings; give both the same tokenizer.json (checksums %.14s and %.14s)",
+		return fmt.Errorf("%s has another tokenizer than this service, so token ids would have different meanings; give both the same tokenizer file (checksums %.14s and %.14s)",
 			info.GetInstance(), info.GetModelChecksum(), m.Checksum)
 	case info.GetContextLength() == 0:
 		return errors.New(info.GetInstance() + " does not report the length of its context")

@@ -30,6 +30,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/mtls"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 	"github.com/whence-dev/whence/pkg/usage"
 )
 
@@ -176,7 +177,7 @@ func (c *Config) Check() error {
 			return fmt.Errorf("--models: %w", err)
 		}
 	}
-	return process.CheckModel(c.Model, "config.json", "tokenizer.json")
+	return process.CheckModel(c.Model, tokenizer.Files()...)
 }
 
 // card returns the only card of a configuration without a file of cards, which is also the default

@@ -1,15 +1,17 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/whence-dev/whence/internal/gguf"
 )
 
-// CheckModel reports whether the directory or GGUF file of --model lacks one of the files. "" stands
-// for the embedded model, which has all files.
-func CheckModel(path string, files ...string) error {
+// CheckModel reports whether the directory or GGUF file of --model lacks config.json, or has none of
+// the other files. "" stands for the embedded model, which has all files.
+func CheckModel(path string, oneOf ...string) error {
 	if path == "" {
 		return nil
 	}
@@ -17,10 +19,13 @@ func CheckModel(path string, files ...string) error {
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}
-	for _, name := range files {
-		if _, err := fs.Stat(dir, name); err != nil {
-			return fmt.Errorf("--model is %q, and must be the directory of a model or a GGUF file: %w", path, err)
-		}
+	has := func(name string) bool {
+		_, statErr := fs.Stat(dir, name)
+		err = cmp.Or(err, statErr)
+		return statErr == nil
 	}
-	return nil
+	if has("config.json") && (len(oneOf) == 0 || slices.ContainsFunc(oneOf, has)) {
+		return nil
+	}
+	return fmt.Errorf("--model is %q, and must be the directory of a model or a GGUF file: %w", path, err)
 }

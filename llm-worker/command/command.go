@@ -29,5 +29,5 @@ func Check(c *worker.Config) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	return process.CheckModel(c.Model, "config.json")
+	return process.CheckModel(c.Model)
 }

@@ -10,7 +10,6 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/gguf"
-	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/lexicon"
@@ -93,14 +92,14 @@ func checksum(dir fs.FS) (string, error) {
 	if dir == nil {
 		return "", nil
 	}
-	data, err := modelfile.Read(dir, "tokenizer.json", modelfile.MaxTokenizer)
+	source, err := tokenizer.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return tokenizer.Checksum(data)
+	return source.Checksum()
 }
 
 // embedded runs the model in this process.
@@ -150,16 +149,16 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 // vocabularyOf returns the vocabulary for guides, or nil if the directory has no tokenizer, or one
 // that cannot spell every answer.
 func vocabularyOf(dir fs.FS) (*guide.Vocabulary, error) {
-	b, err := modelfile.Read(dir, "tokenizer.json", modelfile.MaxTokenizer)
+	source, err := tokenizer.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	tok, err := tokenizer.Load(b)
+	tok, err := source.Tokenizer()
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
+		return nil, err
 	}
 	v, err := guide.NewVocabulary(tok)
 	if errors.Is(err, guide.ErrVocabulary) {

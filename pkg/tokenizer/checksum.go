@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -24,12 +23,19 @@ const checksumMethod = "1:"
 // (merges may be pairs or strings), its version, truncation, padding, and the post-processor, whose
 // tokens chat templates write themselves.
 func Checksum(data []byte) (string, error) {
-	var f tokenizerFile
-	if err := json.Unmarshal(data, &f); err != nil {
-		return "", fmt.Errorf("tokenizer.json: %w", err)
+	s, err := newSource(data)
+	if err != nil {
+		return "", err
 	}
+	return s.Checksum()
+}
+
+// Checksum returns the checksum of the tokenizer. Files of different formats have different
+// checksums, even if they have the same tokens.
+func (s *Source) Checksum() (string, error) {
+	f := s.file
 	if f.Model == nil {
-		return "", errors.New("tokenizer.json: no model")
+		return "", fmt.Errorf("%s: no model", s.name)
 	}
 	sum := sha256.New()
 	d := digest{bufio.NewWriter(sum)} // most writes are a few bytes long
@@ -39,8 +45,8 @@ func Checksum(data []byte) (string, error) {
 		d.text(m[0])
 		d.text(m[1])
 	}
-	if err := d.added(f.Model.Vocab, f.Added); err != nil {
-		return "", err
+	if err := d.added(f); err != nil {
+		return "", fmt.Errorf("%s: %w", s.name, err)
 	}
 	for _, c := range []*component{f.Normalizer, f.PreTokenizer, f.Decoder} {
 		if err := d.component(c); err != nil {
@@ -52,6 +58,12 @@ func Checksum(data []byte) (string, error) {
 	d.text(m.SubwordPrefix)
 	d.text(m.WordSuffix)
 	d.flags(m.FuseUnk, m.ByteFallback, m.IgnoreMerges)
+	if f.made != nil {
+		d.text(f.made.pattern)
+		for _, rank := range m.ranks {
+			d.number(uint64(rank))
+		}
+	}
 	_ = d.Flush() // a hash never fails
 	return checksumMethod + hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -98,13 +110,13 @@ func (d digest) vocabulary(v vocabulary) {
 	}
 }
 
-// added hashes the added tokens after listTokens has completed them: a token of the vocabulary
-// keeps its id there.
-func (d digest) added(v vocabulary, tokens []addedToken) error {
-	if _, _, err := listTokens(v, tokens); err != nil {
-		return fmt.Errorf("tokenizer.json: %w", err)
+// added hashes the added tokens after they were completed: a token of the vocabulary keeps its id
+// there.
+func (d digest) added(f *tokenizerFile) error {
+	if _, _, err := f.tokens(); err != nil {
+		return err
 	}
-	tokens = slices.DeleteFunc(tokens, func(t addedToken) bool { return t.Content == "" })
+	tokens := slices.DeleteFunc(slices.Clone(f.Added), func(t addedToken) bool { return t.Content == "" })
 	slices.SortStableFunc(tokens, func(a, b addedToken) int { return cmp.Compare(*a.ID, *b.ID) })
 	d.number(uint64(len(tokens)))
 	for _, t := range tokens {

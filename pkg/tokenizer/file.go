@@ -22,6 +22,16 @@ type tokenizerFile struct {
 	PostProcessor *component `json:"post_processor"`
 	Decoder       *component
 	Model         *modelFile
+
+	made *made // nil for a tokenizer.json
+}
+
+// made is what a file of another format has instead of components.
+type made struct {
+	words     []preTokenizer // instead of PreTokenizer, and the words are bytes
+	pattern   string         // of words
+	frame     template       // instead of PostProcessor
+	separated bool           // an added token may have the spelling of another token of the vocabulary
 }
 
 // modelFile is the model section.
@@ -36,6 +46,8 @@ type modelFile struct {
 	FuseUnk       bool   `json:"fuse_unk"`
 	ByteFallback  bool   `json:"byte_fallback"`
 	IgnoreMerges  bool   `json:"ignore_merges"`
+
+	ranks []uint32 // instead of Merges, in files of other formats
 }
 
 // build makes the model. byteLevel reports that its words are bytes.
@@ -55,6 +67,7 @@ func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
 	return bpe.New(bpe.Options{
 		Vocab:        f.Vocab,
 		Merges:       f.Merges,
+		Ranks:        f.ranks,
 		ByteLevel:    byteLevel,
 		IgnoreMerges: f.IgnoreMerges,
 		ByteFallback: f.ByteFallback,
@@ -65,15 +78,19 @@ func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
 
 // Load reads a tokenizer.json. Its errors name the section at fault.
 func Load(data []byte) (*Tokenizer, error) {
-	var f tokenizerFile
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
-	}
-	t, err := build(&f)
+	s, err := newSource(data)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
+		return nil, err
 	}
-	return t, nil
+	return s.Tokenizer()
+}
+
+func newSource(data []byte) (*Source, error) {
+	s := &Source{name: jsonFile, file: new(tokenizerFile)}
+	if err := json.Unmarshal(data, s.file); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return s, nil
 }
 
 func build(f *tokenizerFile) (*Tokenizer, error) {
@@ -89,20 +106,24 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	if t.normalize, err = newNormalizer(f.Normalizer); err != nil {
 		return nil, fmt.Errorf("normalizer: %w", err)
 	}
-	if t.stages, byteLevel, err = newPreTokenizers(f.PreTokenizer); err != nil {
+	if f.made != nil && f.made.words != nil {
+		t.stages, byteLevel = f.made.words, true
+	} else if t.stages, byteLevel, err = newPreTokenizers(f.PreTokenizer); err != nil {
 		return nil, fmt.Errorf("pre_tokenizer: %w", err)
 	}
 	if t.model, err = f.Model.build(byteLevel); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	tokens, size, err := listTokens(f.Model.Vocab, f.Added)
+	tokens, size, err := f.tokens()
 	if err != nil {
 		return nil, err
 	}
 	if err := t.matchAdded(f.Added); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
-	if t.template, err = newTemplate(f.PostProcessor, size); err != nil {
+	if f.made != nil {
+		t.template = f.made.frame
+	} else if t.template, err = newTemplate(f.PostProcessor, size); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
 	if t.spelling, err = newSpelling(f.Decoder, tokens, size); err != nil {
@@ -112,9 +133,10 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	return t, nil
 }
 
-// listTokens returns the tokens by id, and the largest id plus one. It completes added: a token
-// that the vocabulary contains keeps its id there, whatever added says.
-func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]string, size int, err error) {
+// tokens returns the tokens by id, and the largest id plus one. It completes the added tokens: in a
+// tokenizer.json, a token that the vocabulary contains keeps its id there, whatever added_tokens says.
+func (f *tokenizerFile) tokens() (tokens map[uint32]string, size int, err error) {
+	vocab, added := f.Model.Vocab, f.Added
 	tokens = make(map[uint32]string, len(vocab)+len(added))
 	place := func(content string, id uint32) error {
 		if id > maxID {
@@ -134,7 +156,7 @@ func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]
 	}
 	for i := range added {
 		token := &added[i]
-		if id, ok := vocab[token.Content]; ok {
+		if id, ok := vocab[token.Content]; ok && (f.made == nil || !f.made.separated) {
 			token.ID = &id
 		}
 		if token.ID == nil {

@@ -8,6 +8,7 @@
 package bpe
 
 import (
+	"errors"
 	"fmt"
 	"unicode/utf8"
 )
@@ -19,6 +20,9 @@ const None = ^uint32(0)
 type Options struct {
 	Vocab  map[string]uint32 // retained, not copied
 	Merges [][2]string       // pairs of tokens, lowest rank first
+	// Ranks has the rank of every token, by id, in models that list no merges: two neighbours are
+	// joined if the result is a token, lowest rank first.
+	Ranks []uint32
 
 	ByteLevel    bool   // the vocabulary spells bytes (see SpellBytes)
 	IgnoreMerges bool   // a word that is a token is that token
@@ -90,22 +94,54 @@ func New(o Options) (*Model, error) {
 		}
 		m.merges[pair(left, right)] = merge{rank: uint32(rank), id: id} // the last of equal pairs wins
 	}
+	if o.ByteLevel {
+		m.readVocab(o.Vocab)
+	}
+	if o.Ranks != nil {
+		if err := m.rank(o.Ranks); err != nil {
+			return nil, err
+		}
+	}
 	for b := range m.fallback {
-		m.fallback[b], m.alphabet[b] = None, None
+		m.fallback[b] = None
 		if id, ok := o.Vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
 			m.fallback[b] = id
 		}
 	}
-	if o.ByteLevel {
-		m.readVocab(o.Vocab)
-	}
 	return m, nil
+}
+
+// maxPairs bounds the bytes of the pairs that rank looks up. The largest vocabularies of today need
+// a tenth.
+const maxPairs = 1 << 28
+
+// rank makes a merge of every pair of tokens whose join is a token.
+func (m *Model) rank(ranks []uint32) error {
+	work := 0
+	for token, id := range m.ids {
+		if work += len(token) * len(token); work > maxPairs {
+			return errors.New("the tokens of the vocabulary are too long")
+		}
+		for i := 1; i < len(token); i++ {
+			left, ok := m.ids[token[:i]]
+			if !ok {
+				continue
+			}
+			if right, ok := m.ids[token[i:]]; ok {
+				m.merges[pair(left, right)] = merge{rank: ranks[id], id: id}
+			}
+		}
+	}
+	return nil
 }
 
 // readVocab indexes the vocabulary by the bytes of its tokens.
 func (m *Model) readVocab(vocab map[string]uint32) {
 	m.ids = make(map[string]uint32, len(vocab))
 	m.unread = make(map[string]uint32)
+	for b := range m.alphabet {
+		m.alphabet[b] = None
+	}
 	var buf []byte
 	for token, id := range vocab {
 		raw, ok := ReadBytes(buf[:0], token)

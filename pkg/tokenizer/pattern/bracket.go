@@ -12,6 +12,9 @@ import (
 // negation, and adds the texts that are equal to one of its characters, such as "ss" for "ß".
 func (p *parser) class() (*node, error) {
 	s, not, err := p.bracket()
+	if err == nil && p.fold {
+		err = p.count(foldCost)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +73,9 @@ func (p *parser) bracket() (s set, not bool, err error) {
 			return nil, false, unsupported("a difference of classes")
 		}
 		more, err := p.member()
+		if err == nil {
+			err = p.count(len(more))
+		}
 		if err != nil {
 			return nil, false, err
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
+
 	"unicode/utf8"
 )
 
@@ -66,6 +66,8 @@ const (
 const (
 	maxDepth  = 200     // levels of groups and classes
 	maxRepeat = 100_000 // as in Oniguruma
+	maxSets   = 1 << 18 // spans of all sets; those of models have less than 10,000
+	foldCost  = 1 << 12 // of a class that ignores case, in spans
 )
 
 // A parser reads one expression.
@@ -75,6 +77,7 @@ type parser struct {
 	at      int
 	depth   int
 	behind  bool // within a lookbehind
+	spans   int  // of all sets
 	flags
 }
 
@@ -94,6 +97,14 @@ func parse(text string, d dialect) (*node, error) {
 		err = fmt.Errorf("a parenthesis at byte %d closes no group", p.at)
 	}
 	return n, err
+}
+
+// count adds to the cost of the expression's sets.
+func (p *parser) count(spans int) error {
+	if p.spans += spans; p.spans > maxSets {
+		return errors.New("the expression is too large, because of its classes")
+	}
+	return nil
 }
 
 func (p *parser) more() bool { return p.at < len(p.src) }
@@ -184,6 +195,9 @@ func (p *parser) sequence() (*node, error) {
 
 // append adds n, and joins texts, because a character may match several characters of a text.
 func (n *node) append(next *node) {
+	if next.nothing() {
+		return
+	}
 	if k := len(n.subs); k > 0 && next.kind == textNode {
 		if last := n.subs[k-1]; last.kind == textNode && last.fold == next.fold {
 			n.subs[k-1] = &node{kind: textNode, fold: last.fold, text: append(last.text[:len(last.text):len(last.text)], next.text...)}
@@ -192,6 +206,9 @@ func (n *node) append(next *node) {
 	}
 	n.subs = append(n.subs, next)
 }
+
+// nothing reports that n matches nothing, everywhere.
+func (n *node) nothing() bool { return n.kind == sequenceNode && len(n.subs) == 0 }
 
 func (n *node) reduce() *node {
 	if len(n.subs) == 1 {
@@ -447,6 +464,9 @@ func (p *parser) interval() (low, high int, ok bool, err error) {
 // repeat returns n, low to high times. Oniguruma simplifies some quantifiers of quantifiers, which
 // makes a difference if one of them is lazy.
 func repeat(n *node, low, high int, lazy bool) (*node, error) {
+	if high == 0 || n.nothing() {
+		return &node{kind: sequenceNode}, nil
+	}
 	if n.kind == assertNode || n.kind == lookNode {
 		return nil, unsupported("a quantifier of a position")
 	}
@@ -464,167 +484,3 @@ func repeat(n *node, low, high int, lazy bool) (*node, error) {
 
 // simple reports that a quantifier is ?, * or +.
 func simple(low, high int) bool { return high == many && low <= 1 || low == 0 && high == 1 }
-
-// escape reads an escape outside of classes, from behind its backslash.
-func (p *parser) escape() (*node, error) {
-	if !p.more() {
-		return nil, errors.New("the expression ends with a backslash")
-	}
-	at := p.at
-	if s, ok, err := p.shorthand(); ok || err != nil {
-		return &node{kind: setNode, set: s}, err
-	}
-	r := p.next()
-	assert := map[rune]position{'b': wordEdge, 'B': notWordEdge, 'A': textStart, 'z': textEnd}
-	if p.dialect == oniguruma {
-		assert['Z'], assert['G'] = lastLineEnd, searchStart
-	}
-	if position, ok := assert[r]; ok {
-		return &node{kind: assertNode, at: position}, nil
-	}
-	if p.dialect == oniguruma {
-		switch r {
-		case 'R':
-			return &node{kind: atomicNode, subs: []*node{{kind: choiceNode, subs: []*node{
-				{kind: textNode, text: []rune("\r\n")}, {kind: setNode, set: lineEnds},
-			}}}}, nil
-		case 'X':
-			return &node{kind: graphemeNode}, nil
-		case 'N':
-			return &node{kind: setNode, set: setOf('\n').negate()}, nil
-		case 'O':
-			return &node{kind: setNode, set: set(nil).negate()}, nil
-		}
-	}
-	p.at = at
-	r, err := p.escaped()
-	if err != nil {
-		return nil, err
-	}
-	return p.literal(r), nil
-}
-
-var lineEnds = newSet(runeSpan{'\n', '\r'}, runeSpan{0x85, 0x85}, runeSpan{0x2028, 0x2029})
-
-// escaped reads an escaped character. It refuses the escapes that mean more than a character.
-func (p *parser) escaped() (rune, error) {
-	at := p.at
-	r := p.next()
-	switch r {
-	case 't':
-		return '\t', nil
-	case 'n':
-		return '\n', nil
-	case 'r':
-		return '\r', nil
-	case 'f':
-		return '\f', nil
-	case 'v':
-		return '\v', nil
-	case 'a':
-		return '\a', nil
-	case 'e':
-		if p.dialect == oniguruma {
-			return 0x1B, nil
-		}
-	case 'x':
-		if p.take("{") {
-			end := strings.IndexByte(p.src[p.at:], '}')
-			if end < 0 {
-				return 0, errors.New(`\x{ has no end`)
-			}
-			digits := p.src[p.at : p.at+end]
-			p.at += end + 1
-			return code(digits, 8)
-		}
-		c, err := p.digits(2)
-		if err == nil && c >= utf8.RuneSelf && p.dialect == oniguruma {
-			err = unsupported(`a byte that is not a character, \x80 or more,`)
-		}
-		return c, err
-	case 'u':
-		return p.digits(4)
-	}
-	known := p.dialect == oniguruma && strings.ContainsRune("pPijlmqEFIJLQTUV", r) // these letters mean themselves
-	if !known && r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
-		return 0, unsupported(fmt.Sprintf("the escape %q", p.src[at-1:p.at]))
-	}
-	return r, nil
-}
-
-// digits reads n hexadecimal digits.
-func (p *parser) digits(n int) (rune, error) {
-	if p.at+n > len(p.src) {
-		return 0, fmt.Errorf("an escape has fewer than %d digits", n)
-	}
-	p.at += n
-	return code(p.src[p.at-n:p.at], n)
-}
-
-func code(digits string, most int) (rune, error) {
-	n, err := strconv.ParseUint(digits, 16, 32)
-	if err != nil || len(digits) > most || !utf8.ValidRune(rune(n)) {
-		return 0, fmt.Errorf("%.20q is not the number of a character", digits)
-	}
-	return rune(n), nil
-}
-
-// shorthand reads \d, \s, \w, \h and \p{...} and their negations.
-func (p *parser) shorthand() (s set, ok bool, err error) {
-	r := p.src[p.at]
-	switch {
-	case (r == 'p' || r == 'P') && (strings.HasPrefix(p.src[p.at+1:], "{") || p.dialect == tiktoken && p.at+1 < len(p.src)):
-		p.at++
-		s, err = p.property()
-	case r == 'd' || r == 'D':
-		p.at++
-		s, err = property("nd")
-	case r == 's' || r == 'S':
-		p.at++
-		s, err = property("space")
-	case r == 'w' || r == 'W':
-		p.at++
-		if s, err = property("word"); p.dialect == tiktoken {
-			s = s.union(fromTables(unicode.Join_Control))
-		}
-	case (r == 'h' || r == 'H') && p.dialect == oniguruma:
-		p.at++
-		s, err = property("xdigit")
-	default:
-		return nil, false, nil
-	}
-	if unicode.IsUpper(rune(r)) {
-		s = s.negate()
-	}
-	if p.dialect == tiktoken && p.fold && err == nil {
-		s = s.folded()
-	}
-	return s, true, err
-}
-
-// property reads the name of a property, {Name} or {^Name}, or with tiktoken one letter.
-func (p *parser) property() (set, error) {
-	if !p.take("{") {
-		return property(strings.ToLower(string(p.next())))
-	}
-	end := strings.IndexByte(p.src[p.at:], '}')
-	if end < 0 {
-		return nil, errors.New("a property has no end")
-	}
-	name := p.src[p.at : p.at+end]
-	p.at += end + 1
-	name, not := strings.CutPrefix(name, "^")
-	if p.dialect == tiktoken {
-		for _, key := range []string{"Script=", "sc=", "General_Category=", "gc="} {
-			name = strings.TrimPrefix(name, key)
-		}
-	}
-	s, err := property(strings.ToLower(strings.NewReplacer(" ", "", "_", "", "-", "").Replace(name)))
-	if err != nil {
-		return nil, unsupported(fmt.Sprintf("the property %.60q", name))
-	}
-	if not {
-		s = s.negate()
-	}
-	return s, nil
-}

@@ -30,9 +30,22 @@ func TestLongExpressionIsRefused(t *testing.T) {
 			t.Errorf("%.1000v", err)
 		}
 	}
-	for _, expression := range []string{strings.Repeat("(", maxDepth+1) + strings.Repeat(")", maxDepth+1), "((a|bc){1000}){1000}"} {
+	for _, expression := range []string{strings.Repeat("(", maxDepth+1) + strings.Repeat(")", maxDepth+1), "((a|bc){1000}){1000}", strings.Repeat(`(?i:[\p{L}])`, 600)} {
 		if _, err := New(expression); err == nil || len(err.Error()) > 1000 {
 			t.Errorf("%.1000v", err)
+		}
+	}
+}
+
+// TestRepetitionsOfNothingTakeNoTime: a compiler that repeats them would never end.
+func TestRepetitionsOfNothingTakeNoTime(t *testing.T) {
+	for _, expression := range []string{`(?:(?:(?:){100000}){100000}){100000}a`, `(?:(?:(?:b|c){0}){100000}){100000}a`, `((()|){9999})*a`} {
+		e, err := New(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spans, err := e.Matches(nil, "ba"); err != nil || len(spans) == 0 {
+			t.Errorf("%s: %v, %v", expression, spans, err)
 		}
 	}
 }

@@ -61,8 +61,8 @@ func compile(n *node) (*program, error) {
 		return nil, err
 	}
 	c.emit(instruction{op: opDone})
-	if first, empty := n.first(); !empty {
-		c.first = newCharset(first)
+	if !n.empty() {
+		c.first = newCharset(n.first())
 	}
 	return &c.program, nil
 }
@@ -232,7 +232,7 @@ func (c *compiler) repeat(n *node, loop opcode) error {
 		return nil
 	}
 	at := split()
-	_, empty := sub.first()
+	empty := sub.empty()
 	mark := int32(c.registers)
 	if empty { // a repetition that matches nothing is the last
 		c.registers++
@@ -253,53 +253,70 @@ func (c *compiler) repeat(n *node, loop opcode) error {
 	return nil
 }
 
-// first returns the characters with which n begins, and whether n may match nothing.
-func (n *node) first() (s set, empty bool) {
+// empty reports that n may match nothing.
+func (n *node) empty() bool {
 	switch n.kind {
 	case textNode:
-		if len(n.text) == 0 {
-			return nil, true
-		}
-		s = setOf(n.text[0])
-		if !n.fold {
-			return s, false
-		}
-		s = s.folded()
-		for _, f := range longFolds() {
-			if equalFold(f.to[0], n.text[0]) {
-				s = s.union(setOf(f.from...))
-			}
-		}
-		if to := unfold(n.text[0]); to != nil {
-			s = s.union(setOf(variants(to[0])...))
-		}
-		return s, false
-	case setNode:
-		return n.set, false
+		return len(n.text) == 0
+	case setNode, graphemeNode:
+		return false
 	case sequenceNode:
-		for _, sub := range n.subs {
-			more, empty := sub.first()
-			if s = s.union(more); !empty {
-				return s, false
-			}
-		}
-		return s, true
+		return !slices.ContainsFunc(n.subs, func(sub *node) bool { return !sub.empty() })
 	case choiceNode:
-		for _, sub := range n.subs {
-			more, e := sub.first()
-			s, empty = s.union(more), empty || e
-		}
-		return s, empty
+		return slices.ContainsFunc(n.subs, (*node).empty)
 	case repeatNode:
-		s, empty = n.subs[0].first()
-		return s, empty || n.low == 0
+		return n.low == 0 || n.subs[0].empty()
 	case atomicNode:
-		return n.subs[0].first()
-	case graphemeNode:
-		return set(nil).negate(), false
+		return n.subs[0].empty()
 	case lookNode, assertNode:
 	}
-	return nil, true
+	return true
+}
+
+// first returns the characters with which matches of n begin.
+func (n *node) first() (s set) {
+	switch n.kind {
+	case textNode:
+		return n.firstOfText()
+	case setNode:
+		return n.set
+	case sequenceNode:
+		for _, sub := range n.subs {
+			if s = s.union(sub.first()); !sub.empty() {
+				break
+			}
+		}
+	case choiceNode:
+		for _, sub := range n.subs {
+			s = s.union(sub.first())
+		}
+	case repeatNode, atomicNode:
+		return n.subs[0].first()
+	case graphemeNode:
+		return set(nil).negate()
+	case lookNode, assertNode:
+	}
+	return s
+}
+
+func (n *node) firstOfText() set {
+	if len(n.text) == 0 {
+		return nil
+	}
+	r := n.text[0]
+	if !n.fold {
+		return setOf(r)
+	}
+	s := setOf(variants(r)...)
+	for _, f := range longFolds() {
+		if equalFold(f.to[0], r) {
+			s = s.union(setOf(f.from...))
+		}
+	}
+	if to := unfold(r); to != nil {
+		s = s.union(setOf(variants(to[0])...))
+	}
+	return s
 }
 
 // width returns the least and the greatest number of characters that n matches.

@@ -41,6 +41,17 @@ const (
 	han      = `[一-龥぀-ゟ゠-ヿ]+`
 )
 
+// The expressions of tiktoken files.
+const (
+	Qwen   = cl100k1
+	CL100K = cl100k3
+	O200K  = o200k
+	// Kimi's words are Chinese, or not.
+	Kimi = `[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+` + foldedContractions +
+		`?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*` + foldedContractions +
+		`?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + spaces
+)
+
 // GPT2 is the default expression of ByteLevel pre-tokenizers.
 var GPT2 Pattern = scanner(scanGPT2)
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/whence-dev/whence/internal/modelfile"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -22,17 +21,17 @@ type Model struct {
 }
 
 // Load reads a Hugging Face directory of any architecture, without weights: config.json,
-// tokenizer.json and, if present, generation_config.json.
+// the tokenizer and, if present, generation_config.json.
 func Load(fsys fs.FS) (*Model, error) {
 	config, err := beside.LoadConfig(fsys)
 	if err != nil {
 		return nil, err
 	}
-	data, err := modelfile.Read(fsys, "tokenizer.json", modelfile.MaxTokenizer)
+	source, err := tokenizer.Open(fsys)
 	if err != nil {
 		return nil, err
 	}
-	tok, err := tokenizer.Load(data)
+	tok, err := source.Tokenizer()
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +41,7 @@ func Load(fsys fs.FS) (*Model, error) {
 }
 
 // Spell returns the text that a server tokenizes to exactly these ids, given that the server adds
-// the tokens of tokenizer.json's template around a text. Not all ids have such a text: ids that
+// the tokens of the tokenizer's template around a text. Not all ids have such a text: ids that
 // decode to the text of other ids have none.
 func (m *Model) Spell(prompt []uint32) (string, error) {
 	frame := m.Tokenizer.Encode("", true) // usually the token that begins every text, or nothing
