@@ -100,6 +100,14 @@ var transcripts = []transcript{
 	{XLAM, "```json\n{\"a\": 1}\n```", answer{text: "```json\n{\"a\": 1}\n```"}},
 	{XLAM, "Hello [{\"name\": \"f\", \"arguments\": {}}]", answer{text: "Hello [{\"name\": \"f\", \"arguments\": {}}]"}},
 	{JSON, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", answer{calls: calls("f", `{"a": 1}`)}},
+	{Inkling, "get_weather<|content_invoke_tool_json|>{\"name\":\"get_weather\",\"args\":{\"city\":\"Paris\"}}<|end_message|><|message_model|>f<|content_invoke_tool_json|>{\"name\":\"f\",\"args\":{}}", answer{calls: calls("get_weather", `{"city":"Paris"}`, "f", "{}")}},
+	{Inkling, "weather is a noun<|content_invoke_tool_json|> {\"name\":\"f\"}", answer{text: "weather is a noun", calls: calls("f", "{}")}},
+	{Inkling, "<|content_invoke_tool_json|>[]", answer{text: "<|content_invoke_tool_json|>[]"}},
+	{PLaMo, "I look.<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>get_weather<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>{\"city\": \"Paris\"}<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>" +
+		"<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>f<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>{}<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|><|plamo:end_tool_requests:plamo|>", answer{text: "I look.", calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
+	{HyperCLOVA, "I look.<|im_end|>\n<|im_start|>assistant -> tool/function_call\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"f\", \"arguments\": {}}]<|im_end|>", answer{text: "I look.", calls: calls("f", `{"a": 1}`, "f", "{}")}},
+	{HyperCLOVA, " -> tool/function_call\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", answer{calls: calls("f", `{"a": 1}`)}},
+	{IFM, "<ifm|tool_calls>\n<ifm|tool_call>f\n<ifm|arg_key>a</ifm|arg_key>\n<ifm|arg_value>1</ifm|arg_value>\n</ifm|tool_call>\n</ifm|tool_calls>", answer{calls: calls("f", `{"a": 1}`)}},
 	{Dots, "<dots_function_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n</dots_function_call>", answer{calls: calls("f", `{"a": 1}`)}},
 	{Functionary31, "<function=get_weather>{\"city\": \"Paris\"}</function><function=f>{}</function>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
 	{Functionary31, "<function=nobody>{}</function>", answer{text: "<function=nobody>{}</function>"}},
@@ -155,6 +163,39 @@ func TestFamiliesAreDetected(t *testing.T) {
 	} {
 		if got := Detect(text); got != want {
 			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// TestAnUnknownFormOfJSONIsDerivedFromTheTemplate has calls as templates of unknown families may write
+// them.
+func TestAnUnknownFormOfJSONIsDerivedFromTheTemplate(t *testing.T) {
+	const arguments = `{"city": "Paris", "days": 2, "deep": true}`
+	for _, written := range []string{
+		"<think>\n\n</think>\n\n<|call|>\n{\"name\": \"get_weather\", \"arguments\": " + arguments + "}\n<|/call|><|im_end|>",
+		"CALL: [{\"id\": 1, \"tool_name\": \"get_weather\", \"parameters\": " + arguments + "}]<eos>",
+		"{\"name\": \"get_weather\", \"args\": " + arguments + "}",
+		"[call]{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Paris\",\"days\":2}}",
+	} {
+		f := Detect(written)
+		if f == nil {
+			t.Errorf("%s: no format", written)
+			continue
+		}
+		before, after := f.Around("get_weather")
+		for _, text := range []string{written, before + arguments + after} {
+			got := read(t, f, "Well.\n"+text, func() int { return 5 })
+			if before[0] == '{' { // without a tag, only at the beginning
+				got = read(t, f, text, func() int { return 5 })
+			}
+			if len(got.calls) != 1 || got.calls[0].name != "get_weather" || !strings.HasPrefix(got.calls[0].arguments, "{\"city\":") || strings.Contains(got.text, "{") {
+				t.Errorf("%s: %s: %v", written, text, got)
+			}
+		}
+	}
+	for _, other := range []string{"{\"name\": \"get_weather\", \"parameters\": {\"type\": \"object\"}}", "get_weather: Paris", ""} {
+		if f := derived(other); f != nil {
+			t.Errorf("%s: %v", other, f.Name)
 		}
 	}
 }

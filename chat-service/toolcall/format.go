@@ -72,6 +72,10 @@ var formats = []*Format{
 	Granite20,
 	LFM,
 	Olmo,
+	Inkling,
+	PLaMo,
+	HyperCLOVA,
+	IFM,
 	Dots,
 	XLAM,
 	JSON,
@@ -113,6 +117,9 @@ func Detect(texts ...string) *Format {
 					return derived
 				}
 			}
+			return f
+		}
+		if f := derived(text); f != nil {
 			return f
 		}
 	}

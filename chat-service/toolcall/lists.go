@@ -59,6 +59,25 @@ var (
 	// JSON is the format of models whose answer is an object, which has the name and "arguments".
 	JSON = tagged("json", `^\s*\{"name": "get_weather", "arguments"`, tags{first: true, fenced: true},
 		func(tool string) (string, string) { return `{"name": "` + tool + `", "arguments": `, "}" })
+	// PLaMo is the format of PLaMo 3: a name and an object between tags.
+	PLaMo = tagged("plamo3", "plamo:begin_tool_request", tags{
+		open:  []string{plamo("begin_tool_requests"), plamo("begin_tool_request")},
+		close: []string{plamo("end_tool_arguments"), plamo("end_tool_request"), plamo("end_tool_requests")},
+		named: named{name: plamo("begin_tool_name"), nameEnd: plamo("end_tool_name"), args: plamo("begin_tool_arguments")},
+	}, func(tool string) (string, string) {
+		return plamo("begin_tool_requests") + plamo("begin_tool_request") + plamo("begin_tool_name") + tool + plamo("end_tool_name") + plamo("begin_tool_arguments"),
+			plamo("end_tool_arguments") + plamo("end_tool_request") + plamo("end_tool_requests")
+	})
+	// HyperCLOVA is the format of HyperCLOVA X SEED Think: a list in a turn of its own.
+	HyperCLOVA = tagged("hyperclovax", " -> tool/function_call", tags{
+		open:  []string{" -> tool/function_call", "<|im_end|>\n<|im_start|>assistant -> tool/function_call"},
+		close: []string{"<|im_end|>"},
+	}, func(tool string) (string, string) { return " -> tool/function_call\n" + listed(tool), "}]" })
+	// IFM is the format of K2 Horizon: a name, keys and values between tags.
+	IFM = tagged("ifm", `<ifm\|tool_call`, tags{
+		open: []string{"<ifm|tool_calls>", "<ifm|tool_call>"}, close: []string{"</ifm|tool_call>", "</ifm|tool_calls>"},
+		keys: keyWords{key: "<ifm|arg_key>", keyEnd: "</ifm|arg_key>", value: "<ifm|arg_value>", valueEnd: "</ifm|arg_value>"},
+	}, nil)
 	// Dots is the format of dots: XML.
 	Dots = tagged("dots", "<dots_function_call>", tags{
 		open: []string{"<dots_function_call>"}, close: []string{"</dots_function_call>"}, xml: xmlOf("invoke", "parameter"),
@@ -70,3 +89,5 @@ var llama = tags{open: []string{"<|python_tag|>", "<|python_start|>"}, close: []
 
 // listed returns the text before the arguments of the first object in a list.
 func listed(tool string) string { return `[{"name": "` + tool + `", "arguments": ` }
+
+func plamo(tag string) string { return "<|plamo:" + tag + ":plamo|>" }

@@ -43,7 +43,7 @@ func (n *nest) read(b byte) bool {
 	return false
 }
 
-// An object reads {"name": …, "arguments": {…}} in pieces. "parameters" is a synonym of
+// An object reads {"name": …, "arguments": {…}} in pieces. "parameters" and "args" are synonyms of
 // "arguments", and "tool_name" and "function" of "name". Members may have any order, other members
 // are ignored, and both may be members of "function". Arguments may also be the text of an object, or
 // null, which is an empty object.
@@ -175,7 +175,9 @@ func (o *object) step(b byte) progress {
 	return more
 }
 
-func (o *object) arguments() bool { return o.member == "arguments" || o.member == "parameters" }
+func (o *object) arguments() bool {
+	return o.member == "arguments" || o.member == "parameters" || o.member == "args"
+}
 
 func (o *object) named() bool { return o.member == "name" || o.member == "tool_name" }
 
