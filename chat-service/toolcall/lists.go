@@ -3,7 +3,7 @@ package toolcall
 // The formats with JSON, or calls of Python, after a marker.
 var (
 	// Granite is the format of Granite 3: a list after a marker.
-	Granite = tagged("granite", `<\|tool_call\|>`, tags{open: []string{"<|tool_call|>"}},
+	Granite = tagged("granite", `<\|tool_call\|>`, tags{open: []string{"<|tool_call|>"}, close: []string{"<|/tool_call|>"}},
 		func(tool string) (string, string) { return `<|tool_call|>` + listed(tool), "}]" })
 	// Phi is the format of Phi-4-mini.
 	Phi = tagged("phi4", `<\|/tool_call\|>|<\|/tool\|>`, tags{open: []string{"<|tool_call|>", "functools"}, close: []string{"<|/tool_call|>"}},
@@ -48,7 +48,7 @@ var (
 			return "<function_calls>\n" + tool + "(", ")\n</function_calls>"
 		})
 	// Llama is the format of Llama 3 and 4: the answer is an object, or a list of Python's calls.
-	Llama = tagged("llama", `^\s*\{"(?:type": "function", "name|name)": "[^"]*", "parameters": |(?s:ipython.*"parameters": |"parameters": .*ipython)|<\|python_start\|>`, llama,
+	Llama = tagged("llama", `^\s*\{"(?:type": "function", "name|name)": "[^"]*", "parameters": |(?s:ipython.*"parameters": |"parameters": .*ipython)|<\|python_(?:start|tag)\|>`, llama,
 		func(tool string) (string, string) { return `{"name": "` + tool + `", "parameters": `, "}" })
 	// Pythonic is the format of models whose answer is a list of Python's calls.
 	Pythonic = tagged("pythonic", `^\s*\[?get_weather\(city=|\[func_name1\(params_name1=`, llama,

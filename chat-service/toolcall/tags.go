@@ -22,6 +22,7 @@ type tags struct {
 	after       state    // reads what follows one of ends
 
 	begins []string // opening tags, and then beginnings of XML calls, which may lack their opening tag
+	stops  []string // begins and ends
 	heads  []string // opening tags and fences, and then beginnings of XML calls
 	closes []string // what ends a call besides its own last byte
 }
@@ -31,6 +32,7 @@ type tags struct {
 func tagged(name, detect string, t tags, around func(tool string) (before, after string)) *Format {
 	t.begins = slices.Concat(t.open, t.xml.calls)
 	t.closes = slices.Concat(t.close, t.xml.callEnds)
+	t.stops = slices.Concat(t.begins, t.ends)
 	t.heads = t.begins
 	begin := t.text
 	if t.fenced {
@@ -67,7 +69,7 @@ func (t *tags) start(p *Parser) bool {
 }
 
 func (t *tags) text(p *Parser) bool {
-	which := p.until(slices.Concat(t.begins, t.ends)...)
+	which := p.until(t.stops...)
 	switch {
 	case which < 0:
 		return false
