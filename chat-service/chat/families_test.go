@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"testing/fstest"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/whence-dev/whence/chat-service/postprocess"
 	"github.com/whence-dev/whence/chat-service/prompt"
@@ -28,7 +30,6 @@ import (
 	"github.com/whence-dev/whence/internal/doctable"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 var rewriteTable = flag.Bool("rewrite", false, "write the table of families into docs/explanation/fidelity.md instead of comparing it")
@@ -43,7 +44,7 @@ type family struct {
 	Tokens               map[string]string
 	// Differs gives the reason of a prompt that differs from Jinja2's, by conversation.
 	Differs map[string]string
-	// Notes are for the table.
+	// Notes say what is odd about the family.
 	Notes string
 }
 
@@ -306,7 +307,8 @@ func showsPart(prompt, part string) bool {
 	return strings.Contains(prompt, part) || strings.Contains(prompt, strings.Trim(plain, `"`))
 }
 
-// play reads a transcript, whole and cut at each place between two characters.
+// play reads a transcript whole, cut in two between any two characters, token by token, and character
+// by character.
 func (r *familyRow) play(t *testing.T, transcript *familyTranscript, req *chatv1.ChatRequest) {
 	t.Helper()
 	p, err := r.model.prepareMessages(t.Context(), req)
@@ -316,35 +318,36 @@ func (r *familyRow) play(t *testing.T, transcript *familyTranscript, req *chatv1
 	}
 	r.played++
 	r.calls = r.calls || len(transcript.Calls) > 0
-	ids := transcript.tokens(r.model.Tokenizer)
+	tok := r.model.Tokenizer
+	ids := tok.Encode(transcript.Answer, false)
 	whole := readPieces(p, ids)
 	want := familyAnswer{Reasoning: transcript.Reasoning, Text: transcript.Text, Calls: canonical(transcript.Calls)}
 	if whole != want {
 		t.Errorf("transcript %q:\n got %v\nwant %v", transcript.Answer, whole, want)
 	}
-	for cut := 1; cut < len(ids); cut++ {
-		if got := readPieces(p, ids[:cut], ids[cut:]); got != whole {
-			t.Fatalf("transcript cut after %q:\n got %v\nwant %v", p.model.Tokenizer.Decode(ids[:cut], false), got, whole)
+	check := func(pieces ...[]uint32) {
+		t.Helper()
+		if got := readPieces(p, pieces...); got != whole {
+			t.Errorf("transcript in %d pieces, the first of which is %q:\n got %v\nwant %v", len(pieces), tok.Decode(pieces[0], false), got, whole)
 		}
 	}
-	if got := readPieces(p, slices.Collect(slices.Chunk(ids, 1))...); got != whole {
-		t.Errorf("transcript token by token:\n got %v\nwant %v", got, whole)
-	}
-}
-
-// tokens returns the answer with a token for each character that is not a part of a special token.
-func (transcript *familyTranscript) tokens(tok *tokenizer.Tokenizer) (ids []uint32) {
-	for rest := transcript.Answer; rest != ""; {
-		n := len(string([]rune(rest)[:1]))
-		for _, special := range transcript.Special {
-			if strings.HasPrefix(rest, special) {
-				n = max(n, len(special))
+	var characters [][]uint32
+	for i, id := range ids {
+		check(ids[:i], ids[i:])
+		text := tok.Decode([]uint32{id}, false)
+		if slices.Contains(transcript.Special, text) || !utf8.ValidString(text) {
+			characters = append(characters, []uint32{id})
+			continue
+		}
+		for cut, r := range text {
+			if cut > 0 {
+				check(slices.Concat(ids[:i], tok.Encode(text[:cut], false)), slices.Concat(tok.Encode(text[cut:], false), ids[i+1:]))
 			}
+			characters = append(characters, tok.Encode(string(r), false))
 		}
-		ids = append(ids, tok.Encode(rest[:n], false)...)
-		rest = rest[n:]
 	}
-	return ids
+	check(slices.Collect(slices.Chunk(ids, 1))...)
+	check(characters...)
 }
 
 // A familyAnswer is an answer as a client reads it.
@@ -405,7 +408,7 @@ func count(rows []*familyRow, has func(*familyRow) bool) (n int) {
 // familyTable returns the table for the documentation.
 func familyTable(rows []*familyRow) string {
 	var b strings.Builder
-	b.WriteString("| family | equal | in another form | of these, without a part | completed | refused by both | argued | calls | reasoning | answers | notes |\n|---|--:|--:|--:|--:|--:|--:|---|---|--:|---|\n")
+	b.WriteString("| family | equal | in another form | of these, without a part | completed | refused by both | argued | calls | reasoning | answers |\n|---|--:|--:|--:|--:|--:|--:|---|---|--:|\n")
 	for _, r := range rows {
 		format, thinks := "none", "none"
 		if f := r.model.Markup.Calls; f != nil {
@@ -414,14 +417,30 @@ func familyTable(rows []*familyRow) string {
 		if f := r.model.Markup.Reasoning; f != reasoning.Guess {
 			thinks = "`" + f.Open + "`"
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %s | %s | %d | %s |\n", r.Name, r.equal, r.adapted, r.lossy, r.completed, r.failed, r.argued, format, thinks, r.played, r.Notes)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %s | %s | %d |\n", r.Name, r.equal, r.adapted, r.lossy, r.completed, r.failed, r.argued, format, thinks, r.played)
 	}
 	var equal, adapted, completed, failed, argued, played int
 	for _, r := range rows {
 		equal, adapted, completed, failed, argued, played = equal+r.equal, adapted+r.adapted, completed+r.completed, failed+r.failed, argued+r.argued, played+r.played
 	}
 	shows, calls := count(rows, func(r *familyRow) bool { return r.shows }), count(rows, func(r *familyRow) bool { return r.shows && r.calls })
-	fmt.Fprintf(&b, "\n%d families and %d prompts: %d equal, %d in another form, %d completed, %d refused by both, %d that differ for a reason. Of %d families whose template shows tools, the calls of %d are read, and the others refuse requests with tools by name. %d answers are read as they should be, and no reasoning leaks into a text.\n",
+	fmt.Fprintf(&b, "\n%d families, %d prompts: %d equal, %d in another form, %d completed, %d refused by both, %d argued. "+
+		"The templates of %d families show tools; calls in the form of %d of them are read.\n%d answers are read, and no reasoning leaks into a text.\n",
 		len(rows), equal+adapted+completed+failed+argued, equal, adapted, completed, failed, argued, shows, calls, played)
+	for _, r := range rows {
+		var notes []string
+		if r.Notes != "" {
+			notes = append(notes, r.Notes)
+		}
+		for _, reason := range slices.Sorted(maps.Values(r.Differs)) {
+			if !slices.Contains(notes, reason) {
+				notes = append(notes, reason)
+			}
+		}
+		if len(notes) > 0 {
+			fmt.Fprintf(&b, "\n- %s: %s.", r.Name, strings.Join(notes, "; "))
+		}
+	}
+	b.WriteString("\n")
 	return b.String()
 }
