@@ -141,7 +141,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Model, "model", "", "`path` of the model's Hugging Face directory or GGUF file; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "the `name` of the model in requests; empty for the name of the directory")
-	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "the format in which the model writes tool calls, by `name`: hermes, llama, mistral, deepseek, harmony, none, or auto, which detects it from the chat template")
+	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "the `format` of the model's tool calls: auto, which detects it from the chat template, none, a name of docs/reference/tool-formats.md, or json or xml with the texts around calls, such as \"json <call> </call>\"")
 	flags.Group(fs, flags.Model)
 }
 

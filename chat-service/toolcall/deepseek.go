@@ -23,11 +23,21 @@ var DeepSeek = &Format{
 	},
 }
 
+// deepOpens begin calls: the marker of a call, and that of several calls with the spellings that models
+// write where the template shows none.
+var deepOpens = []string{
+	deepBegin, deepOpen, "<｜tool_calls_begin｜>", "<｜tool calls begin｜>", `<｜tool\_calls\_begin｜>`, "<｜tool▁calls｜>",
+}
+
 func deepText(p *Parser) bool {
-	if p.until(deepOpen) < 0 {
+	switch p.until(deepOpens...) {
+	case -1:
 		return false
+	case 0:
+		p.state = deepHead
+	default:
+		p.state = deepNext
 	}
-	p.state = deepNext
 	return true
 }
 
@@ -49,21 +59,33 @@ func deepNext(p *Parser) bool {
 }
 
 // deepHead expects "function", the separator, a name and a fence; or, since V3.1, a name and the
-// separator.
+// separator. The arguments, or the end of a call without arguments, follow.
 func deepHead(p *Parser) bool {
 	head, w := p.head("{")
+	empty, end := p.head(deepEnd)
+	if end == there && (w != there || len(empty) < len(head)) {
+		head, w = empty, there
+	} else {
+		end = differs
+	}
 	if w != there {
 		return w == differs && p.backToText(deepText)
 	}
 	name, rest, ok := strings.Cut(head, deepSep)
 	if name == "function" {
-		name, _ = strings.CutSuffix(strings.TrimSpace(rest), deepFence+"json")
+		name, _, _ = strings.Cut(strings.TrimSpace(rest), "\n")
+		name, _ = strings.CutSuffix(name, deepFence+"json")
 	}
 	if name = strings.TrimSpace(name); !ok || !p.known(name) {
 		return p.backToText(deepText)
 	}
 	p.begin(name)
 	p.buf, p.state = p.buf[len(head):], p.value(deepTail)
+	if end == there {
+		p.arguments("{}")
+		p.complete()
+		p.state = deepTail
+	}
 	return true
 }
 

@@ -88,19 +88,47 @@ var formats = []*Format{
 	Llama,
 }
 
-// Named returns the format of this name, which has a parser.
+// Named returns the format of this name, which has a parser, or a format that its tags describe.
 func Named(name string) (*Format, error) {
-	var names []string
+	if strings.Contains(name, " ") {
+		return custom(name)
+	}
 	for _, f := range formats {
-		switch {
-		case f.Lacks != "":
-		case f.Name == name:
+		if f.Name == name && f.Lacks == "" {
 			return f, nil
-		default:
+		}
+	}
+	return nil, fmt.Errorf("there is no format %.64q; there are %s, and json or xml with the texts around calls, such as %q", name, strings.Join(Names(), ", "), "json <call> </call>")
+}
+
+// Names returns the names of the formats that have a parser.
+func Names() (names []string) {
+	for _, f := range formats {
+		if f.Lacks == "" {
 			names = append(names, f.Name)
 		}
 	}
-	return nil, fmt.Errorf("there is no format %.64q; there are %s", name, strings.Join(names, ", "))
+	return names
+}
+
+// maxTag bounds the tags of a custom format, in bytes.
+const maxTag = 64
+
+// custom returns a format that an operator describes: "json" or "xml", and the texts that begin and
+// end calls.
+func custom(text string) (*Format, error) {
+	words := strings.Fields(text)
+	if len(words) != 3 || words[0] != "json" && words[0] != "xml" || words[1] == words[2] {
+		return nil, fmt.Errorf("the format %.200q must be json or xml, and two different texts that begin and end calls, with spaces between the three", text)
+	}
+	if len(words[1]) > maxTag || len(words[2]) > maxTag {
+		return nil, fmt.Errorf("the texts around calls must have at most %d bytes", maxTag)
+	}
+	t := tags{open: words[1:2], close: words[2:3]}
+	if words[0] == "xml" {
+		t.xml, t.keys = xmlOf("parameter", "function", "invoke"), keysOf("")
+	}
+	return tagged(strings.Join(words, " "), "^$", t, nil), nil
 }
 
 // Detect returns the format in which a model writes calls, or nil. The texts say how, the most

@@ -30,7 +30,7 @@ var (
 	})
 	// GigaChat35 is the format of GigaChat 3.5: XML, as DeepSeek writes it.
 	GigaChat35 = tagged("gigachat3.5", "｜GCML｜", tags{
-		open: []string{"<｜GCML｜tool_calls>"}, close: []string{"</｜GCML｜tool_calls>"}, xml: xmlOf("｜GCML｜invoke", "｜GCML｜parameter"),
+		open: []string{"<｜GCML｜tool_calls>"}, close: []string{"</｜GCML｜tool_calls>"}, xml: xmlOf("｜GCML｜parameter", "｜GCML｜invoke"),
 	}, nil)
 	// Granite20 is the format of Granite 20B Function Calling.
 	Granite20 = tagged("granite-20b", "<function_call>", tags{open: []string{"<function_call>"}},

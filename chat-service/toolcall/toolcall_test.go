@@ -3,6 +3,7 @@ package toolcall
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +181,8 @@ var answers = []transcript{
 
 	{DeepSeek, "Hm\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", answer{"Hm", "", calls("f", `{"a": 1}`, "get_weather", "{}")}},
 	{DeepSeek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", answer{"", "", calls("f", `{"a": 1}`)}},
+	{DeepSeek, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", answer{"", "", calls("f", `{"a": 1}`)}},
+	{DeepSeek, "Hm. <｜tool_calls_begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜><｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\nnull\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", answer{"Hm.", "", calls("f", "{}", "get_weather", "{}")}},
 	{DeepSeek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}", answer{text: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}"}},
 
 	{Harmony, "<|channel|>analysis<|message|>User asks.<|end|><|start|>assistant<|channel|>final<|message|>Hi.", answer{"Hi.", "User asks.", nil}},
@@ -298,6 +301,49 @@ func TestFormatsAreDetectedAndNamed(t *testing.T) {
 	}
 	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, muse, kimi, ") {
 		t.Error(err)
+	}
+}
+
+func TestEachFormatIsDocumented(t *testing.T) {
+	const page = "../../docs/reference/tool-formats.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		if !strings.Contains(string(text), "\n| `"+name+"` |") {
+			t.Errorf("%s has no row for %s", page, name)
+		}
+	}
+}
+
+func TestACustomFormatIsJSONOrXMLBetweenItsTags(t *testing.T) {
+	for name, text := range map[string]string{
+		"json <call> </call>": `Ok. <call>{"name": "f", "arguments": {"city": "P"}}</call>`,
+		"xml  [[ ]]":          `Ok. [[<function=f><parameter=city>P</parameter></function>]]`,
+		"xml <c> </c>":        `Ok. <c><invoke name="f"><parameter name="city">P</parameter></invoke></c>`,
+		"xml <d> </d>":        "Ok. <d>f\n<arg_key>city</arg_key>\n<arg_value>P</arg_value></d>",
+	} {
+		f, err := Named(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := answer{text: "Ok.", calls: calls("f", `{"city": "P"}`)}
+		for step := range 9 {
+			if got := read(t, f, text, func() int { return 1 + step }); got.String() != want.String() {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+		before, after := f.Around("f")
+		if got := read(t, f, "Ok."+before+`{"city": "P"}`+after, func() int { return 3 }); got.String() != want.String() {
+			t.Errorf("%s: a guided call is %v", name, got)
+		}
+	}
+	for _, name := range []string{"json <a>", "yaml <a> </a>", "json <a> <a>", "json <a> </a> more", "json <a> " + strings.Repeat("x", maxTag+1)} {
+		if f, err := Named(name); err == nil {
+			t.Errorf("%s: %v", name, f)
+		}
 	}
 }
 

@@ -17,11 +17,15 @@ type xmlWords struct {
 	cdata               bool // values may be CDATA sections
 }
 
-// xmlOf returns the tags of words. Models write names with and without quotes and "name=".
-func xmlOf(call, value string) xmlWords {
+// xmlOf returns the tags of a word for parameters, and of words for calls. Models write names with and
+// without quotes and "name=".
+func xmlOf(value string, calls ...string) (w xmlWords) {
 	begins := func(word string) []string { return []string{"<" + word + "=", "<" + word + " "} }
-	ends := func(word string) []string { return []string{"</" + word + ">"} }
-	return xmlWords{calls: begins(call), values: begins(value), callEnds: ends(call), valueEnds: ends(value)}
+	w.values, w.valueEnds = begins(value), []string{"</" + value + ">"}
+	for _, call := range calls {
+		w.calls, w.callEnds = append(w.calls, begins(call)...), append(w.callEnds, "</"+call+">")
+	}
+	return w
 }
 
 func (w *xmlWords) markers() []string { return slices.Concat(w.callEnds, w.valueEnds) }
