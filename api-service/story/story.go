@@ -84,6 +84,8 @@ type Hop struct {
 	Handovers []Handover `json:"handovers,omitempty"`
 	// Ignored are the fields of the request that were left out, on the hop that read the request.
 	Ignored []string `json:"ignored,omitempty"`
+	// Unread are texts of the answer that look like tool calls, on the hop that reads tool calls.
+	Unread []string `json:"unread,omitempty"`
 	// Leave is the policy for a stream without a reader, on the hop that knows the readers.
 	Leave    string   `json:"leave,omitempty"`
 	Trace    string   `json:"trace,omitempty"` // W3C trace id
@@ -255,6 +257,9 @@ func (h *Hop) notes() (notes string) {
 	if len(h.Ignored) > 0 {
 		notes += ", left out of the request: " + strings.Join(h.Ignored, " ")
 	}
+	if len(h.Unread) > 0 {
+		notes += ", in the text as if they were calls: " + strings.Join(h.Unread, " ")
+	}
 	return notes
 }
 
@@ -274,7 +279,7 @@ func hop(r *streamv1.Record) Hop {
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
 		FirstTokenMS: durationMS(r.GetFirstToken()), PerTokenMS: durationMS(r.GetPerToken()), LongestGapMS: durationMS(r.GetLongestGap()),
 		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), ReceivedPace: newTokenPace(r.GetReceivedPace()), SentPace: newTokenPace(r.GetSentPace()),
-		Moves: moves, Handovers: handovers(r), Ignored: r.GetIgnored(), Leave: r.GetLeave(),
+		Moves: moves, Handovers: handovers(r), Ignored: r.GetIgnored(), Unread: r.GetUnread(), Leave: r.GetLeave(),
 		Trace: r.GetTraceId(), Messages: Messages{r.GetMessagesReceived(), r.GetMessagesSent()}, Events: events(r),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/postprocess"
+	"github.com/whence-dev/whence/chat-service/toolcall"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -83,6 +84,7 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 			}
 			return a.send(delta, nil)
 		}
+		a.tellUnread(ctx)
 		cause := stream.Cause(ctx)
 		if cause == nil {
 			return a.send(delta, end)
@@ -92,9 +94,21 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 		}
 		return false
 	case *workerv1.GenerateResponse_End:
-		return a.send(a.post.End(m.End))
+		delta, end := a.post.End(m.End)
+		a.tellUnread(ctx)
+		return a.send(delta, end)
 	default:
 		return true // a message of a newer version
+	}
+}
+
+// tellUnread records what looks like a call in the text of an answer that might have calls.
+func (a *answerRun) tellUnread(ctx context.Context) {
+	if len(a.tools) == 0 {
+		return
+	}
+	for _, text := range a.post.Unread() {
+		ledger.Of(ctx).Unread(text, toolcall.Label(text))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -16,6 +17,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/answer"
 	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -314,6 +316,36 @@ func TestGuideOfChannels(t *testing.T) {
 		a, _, err := readWhole(t, chat.New(m, p.generate), forced)
 		if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a":1}` || a.Text() != "" || a.Reasoning() != thought {
 			t.Errorf("the forced call is not read: %q %v %v", a.Text(), a.Calls(), err)
+		}
+	}
+}
+
+// TestUnreadCallsAreInTheStory checks that calls in the form of another family, and special tokens that
+// no parser knows, stand in the stream's record.
+func TestUnreadCallsAreInTheStory(t *testing.T) {
+	m := modelWith(t, "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", true, "<|odd|>", "<|last|>")
+	for name, c := range map[string]struct {
+		req  *chatv1.ChatRequest
+		says string
+		want []string
+	}{
+		"another family":  {tooled("x"), "Hm. [TOOL_CALLS]get_time{}", []string{"[TOOL_CALLS]"}},
+		"a special token": {tooled("x"), "a<|odd|>b<|odd|>c<|last|>", []string{"<|odd|>"}},
+		"a call":          {tooled("x"), "<tool_call>{\"name\": \"get_time\", \"arguments\": {}}</tool_call>", nil},
+		"no tools":        {user("x"), "Hm. [TOOL_CALLS]get_time{}", nil},
+	} {
+		r := (&ledger.Ledger{}).Open("s", "chat-service", "client")
+		p := &parrot{ids: m.Tokenizer.Encode(c.says, false)}
+		p.finish = llmv1.Finish_FINISH_STOP
+		ctx, ctl := stream.WithControl(ledger.With(t.Context(), r), time.Minute)
+		for _, err := range chat.New(m, p.generate)(ctx, c.req) {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		ctl.Release()
+		if got := r.Proto().GetUnread(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -12,6 +12,8 @@
 package postprocess
 
 import (
+	"slices"
+
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	"github.com/whence-dev/whence/chat-service/stopstring"
 	"github.com/whence-dev/whence/chat-service/toolcall"
@@ -81,6 +83,8 @@ type Processor struct {
 	calls    *toolcall.Parser    // nil if calls stay in the text
 	scout    *toolcall.Parser    // looks for calls in the reasoning; nil outside of it
 	called   int                 // number of calls so far
+	special  uint32              // the last token, if it is special and unknown; otherwise 0
+	unread   []string            // special tokens that the parser of calls does not know
 	id       string              // the id that the model gives to the next call, or ""
 	replayed bool                // the current tokens were delivered before
 	scouting bool                // the events are the scout's, and no call has begun
@@ -203,9 +207,40 @@ func (p *Processor) push(ids []uint32, logprobs []*chatv1.TokenLogprob) {
 	if logprobs != nil {
 		p.aligner.add(logprobs)
 	}
+	if p.opts.Calls != nil {
+		p.notice(ids)
+	}
 	if text := p.decoder.Next(ids...); text != "" {
 		p.show(text)
 	}
+}
+
+// notice notes special tokens that neither the text nor the parsers have. The token that ends the
+// answer is not one: nothing follows it.
+func (p *Processor) notice(ids []uint32) {
+	for _, id := range ids {
+		if p.special != 0 {
+			if text := p.opts.Tokenizer.Decode([]uint32{p.special}, false); len(p.unread) < maxUnread && !slices.Contains(p.unread, text) {
+				p.unread = append(p.unread, text)
+			}
+			p.special = 0
+		}
+		if p.opts.Tokenizer.IsSpecial(id) && !p.opts.KeepSpecial && !slices.Contains(p.opts.Shown, id) {
+			p.special = id
+		}
+	}
+}
+
+// maxUnread bounds the special tokens that Unread returns.
+const maxUnread = 8
+
+// Unread returns texts of the answer to a request with tools that look like calls and are none, and
+// special tokens that no parser knows, each once.
+func (p *Processor) Unread() []string {
+	if p.calls == nil {
+		return p.unread
+	}
+	return slices.Concat(p.calls.Unread(), p.unread)
 }
 
 // show passes text that the decoder has released to the next stages.

@@ -16,7 +16,7 @@ const (
 
 // DeepSeek is the format of DeepSeek V3 and R1.
 var DeepSeek = &Format{
-	Name: "deepseek", Markers: []string{deepOpen, deepClose, deepBegin, deepEnd, deepSep}, begin: deepText, id: longID,
+	Name: "deepseek", Markers: []string{deepOpen, deepClose, deepBegin, deepEnd, deepSep}, begin: deepText, opens: deepOpens, id: longID,
 	detect: regexp.MustCompile(deepOpen),
 	around: func(tool string) (string, string) {
 		return deepOpen + deepBegin + "function" + deepSep + tool + "\n```json\n", "\n```" + deepEnd + deepClose

@@ -11,12 +11,12 @@ const (
 var (
 	// Hermes is the format of NousResearch's models and of Qwen: JSON in tags. Package prompt describes
 	// tools in this format to models whose template shows none.
-	Hermes = tagged("hermes", hermesOpen, tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("parameter", "function"), keys: keysOf("")}, nil)
+	Hermes = tagged("hermes", hermesOpen, tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("function", "parameter"), keys: keysOf("")}, nil)
 	// Qwen is the format of Qwen3-Coder, Nemotron 3 and Step 3.5: XML in the same tags.
 	Qwen = tagged("qwen3-coder", `(?s)<tool_call>.*<function=|<function=.*<tool_call>`,
-		tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("parameter", "function"), keys: keysOf("")}, nil)
+		tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("function", "parameter"), keys: keysOf("")}, nil)
 	// GLM is the format of GLM and Laguna: a name, keys and values in the same tags.
-	GLM = tagged("glm", "<arg_key>", tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("parameter", "function"), keys: keysOf("")}, nil)
+	GLM = tagged("glm", "<arg_key>", tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("function", "parameter"), keys: keysOf("")}, nil)
 	// Hunyuan is the format of Hunyuan 3: GLM's within outer tags.
 	Hunyuan = hunyuan("", func(text string) *Format {
 		if suffix := hunyuanSuffix.FindStringSubmatch(text); suffix != nil {
@@ -25,22 +25,22 @@ var (
 		return nil
 	})
 	// Seed is the format of Seed-OSS.
-	Seed = tagged("seed", "<seed:tool_call>", tags{open: []string{"<seed:tool_call>"}, close: []string{"</seed:tool_call>"}, xml: xmlOf("parameter", "function")}, nil)
+	Seed = tagged("seed", "<seed:tool_call>", tags{open: []string{"<seed:tool_call>"}, close: []string{"</seed:tool_call>"}, xml: xmlOf("function", "parameter")}, nil)
 	// MiniMax1 is the format of MiniMax M1: a JSON object in each line.
 	MiniMax1 = tagged("minimax-m1", `<tool_calls>\s*(?:\\n)?\{`, tags{open: []string{callsOpen}, close: []string{callsClose}}, nil)
 	// MiniMax2 is the format of MiniMax M2.
 	MiniMax2 = tagged("minimax-m2", "<minimax:tool_call>",
-		tags{open: []string{"<minimax:tool_call>"}, close: []string{"</minimax:tool_call>"}, xml: xmlOf("parameter", "invoke")}, nil)
+		tags{open: []string{"<minimax:tool_call>"}, close: []string{"</minimax:tool_call>"}, xml: xmlOf("invoke", "parameter")}, nil)
 	// DSML is the format of DeepSeek since V3.2.
 	DSML = tagged("dsml", "｜DSML｜", tags{
 		open: []string{"<｜DSML｜tool_calls>", "<｜DSML｜function_calls>"}, close: []string{"</｜DSML｜tool_calls>", "</｜DSML｜function_calls>"},
-		xml: xmlOf("｜DSML｜parameter", "｜DSML｜invoke"),
+		xml: xmlOf("｜DSML｜invoke", "｜DSML｜parameter"),
 	}, nil)
 	// Step is the format of Step 3.
 	Step = tagged("step3", "steptml:", tags{
 		open:  []string{"<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>", "<｜tool_call_begin｜>"},
 		close: []string{"<｜tool_call_end｜>", "<｜tool_calls_end｜>"},
-		xml:   xmlOf("steptml:parameter", "steptml:invoke"),
+		xml:   xmlOf("steptml:invoke", "steptml:parameter"),
 	}, nil)
 	// Apriel is the format of Apriel, Hunyuan A13B and Jamba: a JSON list in tags.
 	Apriel = tagged("apriel", callsOpen, tags{open: []string{callsOpen}, close: []string{callsClose}}, nil)
@@ -69,18 +69,18 @@ var (
 	}, nil)
 	// Solar is the format of Solar Open.
 	Solar = tagged("solar-open", `<\|tool_call:args\|>`, tags{
-		open:  []string{"<|end|><|begin|>assistant<|tool_calls|>", "<|begin|>assistant<|tool_calls|>", "<|tool_calls|>", "<|tool_call:begin|>"},
-		close: []string{"<|tool_call:end|>", "<|calls|>"},
-		named: named{name: "<|tool_call:name|>", nameEnd: "<|tool_call:args|>", args: "<|tool_call:args|>"},
+		open:    []string{"<|end|><|begin|>assistant<|tool_calls|>", "<|begin|>assistant<|tool_calls|>", "<|tool_calls|>", "<|tool_call:begin|>"},
+		close:   []string{"<|tool_call:end|>", "<|calls|>"},
+		heading: headWords{name: "<|tool_call:name|>", nameEnd: "<|tool_call:args|>", args: "<|tool_call:args|>"},
 	}, func(tool string) (string, string) {
 		return "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>" + tool + "<|tool_call:args|>", "<|tool_call:end|>"
 	})
 	// MCP is the format of MiroThinker, which names a server of the Model Context Protocol. Its
 	// template also describes Hermes' format.
 	MCP = tagged("mcp", "<use_mcp_tool>", tags{
-		open:  []string{"<use_mcp_tool>", "<server_name>", hermesOpen},
-		close: []string{"</arguments>", "</use_mcp_tool>", hermesClose},
-		named: named{name: "<tool_name>", nameEnd: "</tool_name>", args: "<arguments>"},
+		open:    []string{"<use_mcp_tool>", "<server_name>", hermesOpen},
+		close:   []string{"</arguments>", "</use_mcp_tool>", hermesClose},
+		heading: headWords{name: "<tool_name>", nameEnd: "</tool_name>", args: "<arguments>"},
 	}, func(tool string) (string, string) {
 		return "<use_mcp_tool>\n<tool_name>" + tool + "</tool_name>\n<arguments>\n", "\n</arguments>\n</use_mcp_tool>"
 	})
@@ -91,7 +91,7 @@ var (
 		nested: true,
 	}, nil)
 	// MiniCPM is the format of MiniCPM 5, whose calls have no outer tags.
-	MiniCPM = tagged("minicpm5", `<function name="`, tags{xml: cdata(xmlOf("param", "function"))},
+	MiniCPM = tagged("minicpm5", `<function name="`, tags{xml: cdata(xmlOf("function", "param"))},
 		func(tool string) (string, string) { return `<function name="` + tool + `">`, "</function>" })
 )
 

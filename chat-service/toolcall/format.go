@@ -25,6 +25,7 @@ type Format struct {
 	Lacks string
 
 	begin state
+	opens []string // beginnings of calls
 	// detect matches a call in this format, and the texts in which chat templates describe the format.
 	detect *regexp.Regexp
 	// derive returns the format with the tags that only the text shows, or nil; it may be nil.
@@ -126,7 +127,7 @@ func custom(text string) (*Format, error) {
 	}
 	t := tags{open: words[1:2], close: words[2:3]}
 	if words[0] == "xml" {
-		t.xml, t.keys = xmlOf("parameter", "function", "invoke"), keysOf("")
+		t.xml, t.keys = xmlOf("function", "parameter", "invoke"), keysOf("")
 	}
 	return tagged(strings.Join(words, " "), "^$", t, nil), nil
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Functionary31 is the format of Functionary 3.1: an object in a tag.
-var Functionary31 = tagged("functionary-v3.1", `<function=[^<>\s]+>\s*\{`, tags{xml: xmlOf("parameter", "function")},
+var Functionary31 = tagged("functionary-v3.1", `<function=[^<>\s]+>\s*\{`, tags{xml: xmlOf("function", "parameter")},
 	func(tool string) (string, string) { return "<function=" + tool + ">", "</function>" })
 
 // Functionary32 is the format of Functionary 3.2. A recipient precedes each part of the answer: a tool,

@@ -20,7 +20,7 @@ const gemmaCall = "call:"
 
 func gemma(name string, t gemmaTags) *Format {
 	return &Format{
-		Name: name, Markers: []string{t.open, t.close, t.quote}, begin: t.text, id: longID,
+		Name: name, Markers: []string{t.open, t.close, t.quote}, begin: t.text, opens: []string{t.open}, id: longID,
 		detect: regexp.MustCompile(regexp.QuoteMeta(t.open)),
 		around: func(tool string) (string, string) { return t.open + gemmaCall + tool, t.close },
 	}

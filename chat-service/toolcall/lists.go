@@ -30,7 +30,7 @@ var (
 	})
 	// GigaChat35 is the format of GigaChat 3.5: XML, as DeepSeek writes it.
 	GigaChat35 = tagged("gigachat3.5", "｜GCML｜", tags{
-		open: []string{"<｜GCML｜tool_calls>"}, close: []string{"</｜GCML｜tool_calls>"}, xml: xmlOf("｜GCML｜parameter", "｜GCML｜invoke"),
+		open: []string{"<｜GCML｜tool_calls>"}, close: []string{"</｜GCML｜tool_calls>"}, xml: xmlOf("｜GCML｜invoke", "｜GCML｜parameter"),
 	}, nil)
 	// Granite20 is the format of Granite 20B Function Calling.
 	Granite20 = tagged("granite-20b", "<function_call>", tags{open: []string{"<function_call>"}},
@@ -61,9 +61,9 @@ var (
 		func(tool string) (string, string) { return `{"name": "` + tool + `", "arguments": `, "}" })
 	// PLaMo is the format of PLaMo 3: a name and an object between tags.
 	PLaMo = tagged("plamo3", "plamo:begin_tool_request", tags{
-		open:  []string{plamo("begin_tool_requests"), plamo("begin_tool_request")},
-		close: []string{plamo("end_tool_arguments"), plamo("end_tool_request"), plamo("end_tool_requests")},
-		named: named{name: plamo("begin_tool_name"), nameEnd: plamo("end_tool_name"), args: plamo("begin_tool_arguments")},
+		open:    []string{plamo("begin_tool_requests"), plamo("begin_tool_request")},
+		close:   []string{plamo("end_tool_arguments"), plamo("end_tool_request"), plamo("end_tool_requests")},
+		heading: headWords{name: plamo("begin_tool_name"), nameEnd: plamo("end_tool_name"), args: plamo("begin_tool_arguments")},
 	}, func(tool string) (string, string) {
 		return plamo("begin_tool_requests") + plamo("begin_tool_request") + plamo("begin_tool_name") + tool + plamo("end_tool_name") + plamo("begin_tool_arguments"),
 			plamo("end_tool_arguments") + plamo("end_tool_request") + plamo("end_tool_requests")

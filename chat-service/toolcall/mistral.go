@@ -26,7 +26,7 @@ var (
 
 func mistral(name, detect string, around func(tool string) (before, after string)) *Format {
 	return &Format{
-		Name: name, Markers: []string{mistralOpen, mistralArgs, mistralID}, begin: mistralText, id: shortID,
+		Name: name, Markers: []string{mistralOpen, mistralArgs, mistralID}, begin: mistralText, opens: []string{mistralOpen}, id: shortID,
 		detect: regexp.MustCompile(detect), around: around,
 	}
 }

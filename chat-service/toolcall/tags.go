@@ -9,17 +9,17 @@ import (
 // A tags reads calls between tags. A call is JSON, XML, or a name with keys and values. Models mix
 // these forms whatever their template shows, so that all of them are read after every opening tag.
 type tags struct {
-	open, close []string // tags around one call or several, of which outer tags may contain inner tags
-	xml         xmlWords // the zero value if no call is XML
-	keys        keyWords // the zero value if no call has keys and values
-	named       named    // the zero value if no name precedes JSON
-	nested      bool     // the parameters of XML calls are tags of their own; see nested.go
-	keyed       bool     // a JSON object has the tool's name as its only key
-	python      bool     // a call may be Python's
-	first       bool     // calls may begin the answer without a tag
-	fenced      bool     // calls may stand in a fence
-	ends        []string // end the part of the answer that has calls
-	after       state    // reads what follows one of ends
+	open, close []string  // tags around one call or several, of which outer tags may contain inner tags
+	xml         xmlWords  // the zero value if no call is XML
+	keys        keyWords  // the zero value if no call has keys and values
+	heading     headWords // the zero value if no name precedes JSON
+	nested      bool      // the parameters of XML calls are tags of their own; see nested.go
+	keyed       bool      // a JSON object has the tool's name as its only key
+	python      bool      // a call may be Python's
+	first       bool      // calls may begin the answer without a tag
+	fenced      bool      // calls may stand in a fence
+	ends        []string  // end the part of the answer that has calls
+	after       state     // reads what follows one of ends
 
 	begins []string // opening tags, and then beginnings of XML calls, which may lack their opening tag
 	stops  []string // begins and ends
@@ -48,8 +48,8 @@ func tagged(name, detect string, t tags, around func(tool string) (before, after
 		}
 	}
 	return &Format{
-		Name: name, begin: begin, id: longID, around: around, detect: regexp.MustCompile(detect),
-		Markers: slices.Concat(t.open, t.close, t.xml.markers(), t.keys.markers(), t.named.markers()),
+		Name: name, begin: begin, opens: t.begins, id: longID, around: around, detect: regexp.MustCompile(detect),
+		Markers: slices.Concat(t.open, t.close, t.xml.markers(), t.keys.markers(), t.heading.markers()),
 	}
 }
 
@@ -114,7 +114,7 @@ func (t *tags) head(p *Parser) bool {
 	case t.python:
 		p.state = p.python(t.tail, t.text)
 		return true
-	case t.named.args != "":
+	case t.heading.args != "":
 		p.state = t.namedHead
 		return true
 	}

@@ -49,6 +49,8 @@ type Parser struct {
 	hidden *strings.Replacer // removes special tokens, which clients must not see
 	out    func(Event)
 
+	marks []string // beginnings of calls, which are noticed in text
+
 	state  state
 	buf    string // text that state has not consumed
 	last   bool   // buf is the end of the answer
@@ -59,6 +61,9 @@ type Parser struct {
 	json   object
 	ids    map[string]bool // the ids that the model has given to calls
 	list   bool            // the calls stand in a JSON list
+
+	tail   string   // the end of the text, which may be the beginning of a mark
+	unread []string // marks in the text
 }
 
 // A state consumes from the front of p.buf. It returns false if it needs more text, and true if
@@ -73,7 +78,7 @@ func New(f *Format, known func(tool string) bool, takes func(tool string, path .
 	for _, token := range hidden {
 		pairs = append(pairs, token, "")
 	}
-	return &Parser{known: known, takes: takes, hidden: strings.NewReplacer(pairs...), out: out, state: f.begin}
+	return &Parser{known: known, takes: takes, hidden: strings.NewReplacer(pairs...), out: out, marks: marks, state: f.begin}
 }
 
 // Next takes the next piece of the answer.
@@ -103,6 +108,7 @@ const space = " \t\r\n"
 
 // text emits text, except for trailing white space.
 func (p *Parser) text(s string) {
+	p.watch(s)
 	s = p.space + p.hidden.Replace(s)
 	trimmed := strings.TrimRight(s, space)
 	p.wide = len(s)-len(trimmed) > maxHead || p.wide && trimmed == ""

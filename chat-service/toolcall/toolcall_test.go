@@ -317,6 +317,34 @@ func TestEachFormatIsDocumented(t *testing.T) {
 	}
 }
 
+func TestUnreadCallsAreNoticed(t *testing.T) {
+	for text, want := range map[string]string{
+		"I look. <minimax:tool_call><invoke name=\"f\">":               "<minimax:tool_call>",
+		"[TOOL_CALLS]f{} and [TOOL_CALLS]f{}":                          "[TOOL_CALLS]",
+		"<tool_call>{\"name\": \"nobody\"}":                            "<tool_call>",
+		"<tool_call>{\"name\": \"f\"}</tool_call> a < b":               "",
+		"<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0": "<|tool_calls_section_begin|> <|tool_call_begin|>",
+	} {
+		for step := range 20 {
+			p := New(Hermes, known, takes, nil, func(Event) {})
+			for piece := range slices.Chunk([]byte(text), step+1) {
+				p.Next(string(piece))
+			}
+			if p.End(); strings.Join(p.Unread(), " ") != want {
+				t.Fatalf("%s in pieces of %d: %q", text, step+1, p.Unread())
+			}
+		}
+	}
+	if Label("[TOOL_CALLS]") != "[TOOL_CALLS]" || Label("<|im_start|>") != SpecialToken {
+		t.Error(Label("[TOOL_CALLS]"), Label("<|im_start|>"))
+	}
+	for _, m := range marks {
+		if len(m) > maxMark {
+			t.Errorf("%s is longer than %d bytes", m, maxMark)
+		}
+	}
+}
+
 func TestACustomFormatIsJSONOrXMLBetweenItsTags(t *testing.T) {
 	for name, text := range map[string]string{
 		"json <call> </call>": `Ok. <call>{"name": "f", "arguments": {"city": "P"}}</call>`,

@@ -17,12 +17,12 @@ type xmlWords struct {
 	cdata               bool // values may be CDATA sections
 }
 
-// xmlOf returns the tags of a word for parameters, and of words for calls. Models write names with and
-// without quotes and "name=".
-func xmlOf(value string, calls ...string) (w xmlWords) {
+// xmlOf returns the tags of words for calls and parameters. Models write names with and without quotes
+// and "name=".
+func xmlOf(call, value string, others ...string) (w xmlWords) {
 	begins := func(word string) []string { return []string{"<" + word + "=", "<" + word + " "} }
 	w.values, w.valueEnds = begins(value), []string{"</" + value + ">"}
-	for _, call := range calls {
+	for _, call := range append([]string{call}, others...) {
 		w.calls, w.callEnds = append(w.calls, begins(call)...), append(w.callEnds, "</"+call+">")
 	}
 	return w

@@ -208,6 +208,9 @@ struct Record {
   // The fields of the request that were left out because nothing here honours them, as distinct
   // paths such as "messages[].cache_control"; set on the hop that read the request.
   35: list<string> ignored
+  // Texts of the answer that look like the beginning of a tool call, and that were not read as one;
+  // set on the hop that reads tool calls.
+  36: list<string> unread
 }
 
 // TokenPace is how evenly tokens came in one direction. Times that the stream waited for its caller do

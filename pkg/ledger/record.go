@@ -38,6 +38,7 @@ type Record struct {
 	model          string
 	leave          string
 	ignored        []string
+	unread         []string
 	owner          *string // nil while unknown
 	prompt         uint32
 	cached         *uint32 // cached tokens of the prompt; nil until an answer is complete
@@ -168,6 +169,23 @@ func (r *Record) Ignores(fields []string) {
 	defer r.mu.Unlock()
 	r.ignored = fields
 }
+
+// Unread records a text of the answer that looks like a tool call and was not read as one. It counts
+// the text as label, which is a word of an enum.
+func (r *Record) Unread(text, label string) {
+	if r == nil {
+		return
+	}
+	r.ledger.Metrics.Unread(label)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.unread) < maxUnread && !slices.Contains(r.unread, text) {
+		r.unread = append(r.unread, text)
+	}
+}
+
+// maxUnread bounds the texts of Unread in a record. Answers have few.
+const maxUnread = 16
 
 // Left records that the client has left, and how much of the answer it had. EXTENT_UNSPECIFIED is
 // ignored: then the client has the whole answer. Only the first call has an effect, and only before
@@ -349,7 +367,7 @@ func (r *Record) Proto() *streamv1.Record {
 	p := &streamv1.Record{
 		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt, CachedTokens: r.cached,
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.tally.Began()),
-		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave, Ignored: r.ignored,
+		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave, Ignored: r.ignored, Unread: slices.Clone(r.unread),
 		TokensIn: uint32(figures.Received.Tokens), TokensOut: uint32(figures.Delivered()),
 		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner, Workers: r.allWorkers(),
 		Extent: r.extent, ReceivedPace: pace(&figures.Received, r.tally.FirstReceived()), SentPace: pace(&figures.Sent, r.tally.FirstSent()),

@@ -172,6 +172,14 @@ func (h *Hop) Ignored(api, field string) {
 	}
 }
 
+// Unread counts a text of an answer that looks like a tool call and was not read as one. text is a
+// word of an enum.
+func (h *Hop) Unread(text string) {
+	if h != nil {
+		h.unread.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("text", text)))
+	}
+}
+
 // Judged counts a stream whose client has reported how the stream arrived. verdict is a word of an
 // enum.
 func (h *Hop) Judged(verdict string) {

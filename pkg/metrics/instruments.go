@@ -44,6 +44,7 @@ var (
 // per message are in produce.go.
 type instruments struct {
 	endings, refused, ignored, wasted, judged, reloads metric.Int64Counter
+	unread                                             metric.Int64Counter
 	left                                               metric.Int64Counter
 	chosen, expected, cached, dropped                  metric.Int64Counter
 	refusedCalls, refusedConnections                   metric.Int64Counter
@@ -72,6 +73,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		left:               m.counter("whence.clients.left", streams, "Streams whose client has left, by the extent of the answer that the client had."),
 		refused:            m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by reason."),
 		ignored:            m.counter("whence.fields.ignored", fields, "Fields of requests that were left out because nothing here honours them, by API and field; unknown fields count as other."),
+		unread:             m.counter("whence.calls.unread", streams, "Answers to requests with tools in which a text looks like the beginning of a tool call and is not one, by the text."),
 		refusedCalls:       m.counter("whence.calls.refused", rpcs, "gRPC calls that exceeded a limit: the time to the first message, or the open calls of one connection or of all."),
 		refusedConnections: m.counter("whence.connections.refused", sockets, "Client connections that were closed because of a limit: connections from one address, or all connections."),
 

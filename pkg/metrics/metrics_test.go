@@ -354,6 +354,7 @@ func TestCollectionReadsTheLoadOfTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	chat.Reloaded(false)
+	chat.Unread("[TOOL_CALLS]")
 	h.Engine().Admitted(time.Second)
 	h.Engine().Stepped(time.Millisecond, 3, true)
 	h.Engine().Stepped(2*time.Millisecond, 4, false)
@@ -367,6 +368,7 @@ func TestCollectionReadsTheLoadOfTheEngine(t *testing.T) {
 		`whence_workers_known{hop="chat-service"}`:                             2,
 		`whence_discovery_unanswered{hop="chat-service"}`:                      5,
 		`whence_config_reloads_total{hop="chat-service",result="refused"}`:     1,
+		`whence_calls_unread_total{hop="chat-service",text="[TOOL_CALLS]"}`:    1,
 		`whence_queue_duration_seconds_sum{hop="llm-worker/0"}`:                1,
 		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="prefill"}`: 0.001,
 		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="decode"}`:  0.002,

@@ -22,6 +22,7 @@ func scrapeAllMetrics(t *testing.T) string {
 	h := m.Hop("h", metrics.Chat)
 	h.Refused(streamerr.Invalid)
 	h.Ignored("chat", "prediction")
+	h.Unread("<tool_call>")
 	h.CallOpened()
 	h.CallRefused("total")
 	h.Carried()(true)

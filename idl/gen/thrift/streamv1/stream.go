@@ -467,6 +467,7 @@ type Record struct {
 	SentPace         *TokenPace             `thrift:"sent_pace,33,optional" frugal:"33,optional,TokenPace" json:"sent_pace,omitempty"`
 	Workers          []string               `thrift:"workers,34" frugal:"34,default,list<string>" json:"workers"`
 	Ignored          []string               `thrift:"ignored,35" frugal:"35,default,list<string>" json:"ignored"`
+	Unread           []string               `thrift:"unread,36" frugal:"36,default,list<string>" json:"unread"`
 }
 
 func NewRecord() *Record {
@@ -668,6 +669,10 @@ func (p *Record) GetIgnored() (v []string) {
 	return p.Ignored
 }
 
+func (p *Record) GetUnread() (v []string) {
+	return p.Unread
+}
+
 func (p *Record) IsSetBegan() bool {
 	return p.Began != nil
 }
@@ -757,6 +762,7 @@ var fieldIDToName_Record = map[int16]string{
 	33: "sent_pace",
 	34: "workers",
 	35: "ignored",
+	36: "unread",
 }
 
 type TokenPace struct {

@@ -543,7 +543,10 @@ type Record struct {
 	Workers []string `protobuf:"bytes,34,rep,name=workers,proto3" json:"workers,omitempty"`
 	// The fields of the request that were left out because nothing here honours them, as distinct
 	// paths such as "messages[].cache_control"; set on the hop that read the request.
-	Ignored       []string `protobuf:"bytes,35,rep,name=ignored,proto3" json:"ignored,omitempty"`
+	Ignored []string `protobuf:"bytes,35,rep,name=ignored,proto3" json:"ignored,omitempty"`
+	// Texts of the answer that look like the beginning of a tool call, and that were not read as one;
+	// set on the hop that reads tool calls.
+	Unread        []string `protobuf:"bytes,36,rep,name=unread,proto3" json:"unread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -805,6 +808,13 @@ func (x *Record) GetWorkers() []string {
 func (x *Record) GetIgnored() []string {
 	if x != nil {
 		return x.Ignored
+	}
+	return nil
+}
+
+func (x *Record) GetUnread() []string {
+	if x != nil {
+		return x.Unread
 	}
 	return nil
 }
@@ -1870,7 +1880,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\v\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\v\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1909,7 +1919,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\rreceived_pace\x18  \x01(\v2\x1b.whence.stream.v1.TokenPaceR\freceivedPace\x128\n" +
 	"\tsent_pace\x18! \x01(\v2\x1b.whence.stream.v1.TokenPaceR\bsentPace\x12\x18\n" +
 	"\aworkers\x18\" \x03(\tR\aworkers\x12\x18\n" +
-	"\aignored\x18# \x03(\tR\aignoredB\x10\n" +
+	"\aignored\x18# \x03(\tR\aignored\x12\x16\n" +
+	"\x06unread\x18$ \x03(\tR\x06unreadB\x10\n" +
 	"\x0e_cached_tokensB\b\n" +
 	"\x06_ownerJ\x04\b\x12\x10\x13J\x04\b\x13\x10\x14\"\xcb\x01\n" +
 	"\tTokenPace\x12/\n" +

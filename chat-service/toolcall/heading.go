@@ -5,36 +5,36 @@ import (
 	"strings"
 )
 
-// named are the markers of calls whose name precedes the arguments as JSON.
-type named struct {
+// headWords are the markers of calls whose name precedes the arguments as JSON.
+type headWords struct {
 	name, nameEnd, args string
 	numbered            bool // the name is an id of the form functions.NAME:NUMBER
 }
 
-func (n *named) markers() []string {
+func (n *headWords) markers() []string {
 	return slices.DeleteFunc([]string{n.name, n.nameEnd, n.args}, func(m string) bool { return m == "" })
 }
 
 // namedHead expects the name of a call and the marker of its arguments.
 func (t *tags) namedHead(p *Parser) bool {
-	head, w := p.head(t.named.args)
+	head, w := p.head(t.heading.args)
 	if w == unsure && len(p.raw)+len(p.buf) <= maxHead {
 		return false
 	}
 	name := head
-	if t.named.name != "" {
-		_, name, _ = strings.Cut(name, t.named.name)
-		name, _, _ = strings.Cut(name, t.named.nameEnd)
+	if t.heading.name != "" {
+		_, name, _ = strings.Cut(name, t.heading.name)
+		name, _, _ = strings.Cut(name, t.heading.nameEnd)
 	}
 	name, id := strings.TrimSpace(name), ""
-	if colon := strings.LastIndexByte(name, ':'); colon >= 0 && t.named.numbered {
+	if colon := strings.LastIndexByte(name, ':'); colon >= 0 && t.heading.numbered {
 		name, id = name[:colon], strings.Clone(name)
 	}
 	if name = p.tool(name); w != there || name == "" {
 		return p.backToText(t.text)
 	}
 	name = strings.Clone(name)
-	p.consume(len(head) + len(t.named.args))
+	p.consume(len(head) + len(t.heading.args))
 	p.state = func(p *Parser) bool {
 		if !p.skipSpace() && !p.last {
 			return false
