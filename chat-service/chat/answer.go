@@ -198,11 +198,11 @@ func (p *tokenPrompt) postprocess() postprocess.Options {
 		Tokenizer: m.Tokenizer, KeepSpecial: req.GetKeepSpecial(), Stop: req.GetStop(), IncludeStop: req.GetIncludeStop(),
 		MinTokens: req.GetSampling().GetMinTokens(), TellIDs: req.GetTellIds(),
 	}
-	if form := m.Markup.thinks(); form != nil && p.from == "messages" {
+	if p.form != nil {
 		opts.Shown = m.Markup.tags
 	}
 	if p.thinks {
-		opts.Form, opts.Reasoning = m.Markup.Reasoning, m.Markup.reasoning(m.Tokenizer, p.opened)
+		opts.Form, opts.Reasoning = p.form, m.Markup.reasoning(p.form, m.Tokenizer, p.opened)
 		// stop strings hold back the text of several tokens
 		opts.CountReasoning = m.Markup.Counts && len(req.GetStop()) == 0
 	}

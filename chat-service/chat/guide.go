@@ -47,19 +47,19 @@ func (m *Model) guide(p *tokenPrompt, text string) (*llmv1.Sampling, error) {
 	}
 	guide.Forms = append(guide.Forms, calls...)
 	if guide.GetFreeUntil() == "" {
-		m.Markup.reasonBefore(guide, text)
+		p.reasonBefore(guide, text)
 	}
 	return sampling, nil
 }
 
 // reasonBefore lets the model reason before a form: as long as it likes if the prompt has opened the
 // reasoning, and if it likes to at all if the prompt has not.
-func (w *Markup) reasonBefore(guide *llmv1.Guide, prompt string) {
-	form := w.thinks()
+func (p *tokenPrompt) reasonBefore(guide *llmv1.Guide, prompt string) {
+	form, calls := p.form, p.model.Markup.Calls
 	switch {
-	case form == nil && w.Calls == nil:
+	case form == nil && calls == nil:
 	case form == nil:
-		guide.FreeFrom, guide.FreeUntil, guide.FreeGap = w.Calls.Thought.Open, w.Calls.Thought.Close, w.Calls.Thought.Gap
+		guide.FreeFrom, guide.FreeUntil, guide.FreeGap = calls.Thought.Open, calls.Thought.Close, calls.Thought.Gap
 	case form.Opened(prompt):
 		guide.FreeUntil = form.Close
 		for _, f := range guide.Forms { // and not FreeGap, which older workers do not know

@@ -39,10 +39,12 @@ func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
 	_, opens := tok.TokenID(w.Reasoning.Open)
 	_, closes := tok.TokenID(w.Reasoning.Close)
 	w.Counts = opens && closes
-	for _, tag := range slices.Concat([]string{w.Reasoning.Open, w.Reasoning.Close}, w.Reasoning.Before, w.Reasoning.After) {
-		for _, id := range tok.Encode(tag, false) {
-			if tok.IsSpecial(id) && !slices.Contains(w.tags, id) {
-				w.tags = append(w.tags, id)
+	for _, f := range w.Reasoning.Variants() {
+		for _, tag := range slices.Concat([]string{f.Open, f.Close}, f.Before, f.After) {
+			for _, id := range tok.Encode(tag, false) {
+				if tok.IsSpecial(id) && !slices.Contains(w.tags, id) {
+					w.tags = append(w.tags, id)
+				}
 			}
 		}
 	}
@@ -103,12 +105,12 @@ func (w *Markup) thinks() *reasoning.Form {
 	return w.Reasoning
 }
 
-// reasoning returns how to separate reasoning in an answer.
-func (w *Markup) reasoning(tok *tokenizer.Tokenizer, opened bool) reasoning.Options {
+// reasoning returns how to separate reasoning of a form in an answer.
+func (w *Markup) reasoning(form *reasoning.Form, tok *tokenizer.Tokenizer, opened bool) reasoning.Options {
 	o := reasoning.Options{Opened: opened}
 	for _, id := range w.tags {
 		text := tok.Decode([]uint32{id}, false)
-		o.Special = o.Special || strings.Contains(w.Reasoning.Open+w.Reasoning.Close, text)
+		o.Special = o.Special || strings.Contains(form.Open+form.Close, text)
 		if !slices.Contains(w.hidden, text) {
 			o.Hidden = append(o.Hidden, text)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -24,12 +25,13 @@ type tokenPrompt struct {
 	ids      []uint32
 	record   ledger.Prompt // counts ids in the record of the stream
 	sampling *llmv1.Sampling
-	room     int            // maximum tokens of the answer
-	echo     string         // the text that each answer begins with
-	from     string         // the field of the prompt: "prompt" or "messages"
-	tools    []*chatv1.Tool // the tools in the prompt
-	thinks   bool           // reasoning is separated from text
-	opened   bool           // the prompt ends inside the model's reasoning
+	room     int             // maximum tokens of the answer
+	echo     string          // the text that each answer begins with
+	from     string          // the field of the prompt: "prompt" or "messages"
+	tools    []*chatv1.Tool  // the tools in the prompt
+	form     *reasoning.Form // how the model marks reasoning apart from its calls; nil if it does not
+	thinks   bool            // reasoning is separated from text
+	opened   bool            // the prompt ends inside the model's reasoning
 
 	images       []*llmv1.Image
 	conversation string // for engines that render it themselves; empty without images
@@ -97,7 +99,8 @@ func (m *Model) prepareMessages(ctx context.Context, req *chatv1.ChatRequest) (*
 		}
 	}
 	if form := m.Markup.thinks(); form != nil {
-		p.thinks, p.opened = separates(req), form.Opened(text)
+		p.form = form.In(text)
+		p.thinks, p.opened = separates(req), p.form.Opened(text)
 	}
 	if p.sampling, err = m.guide(p, text); err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ func calling(end string) string {
 func TestReasoningIsSeparatedFromCalls(t *testing.T) {
 	const (
 		call    = "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": \" </think> \"}}\n</tool_call>"
+		efforts = "{% for m in messages %}{{ m.content }}{% endfor %}<ifm|think_fast>{# <ifm|think> </ifm|think> #}"
 		wrapper = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}Write <think></think><response></response>{% endif %}"
 	)
 	for name, c := range map[string]struct {
@@ -44,7 +45,14 @@ func TestReasoningIsSeparatedFromCalls(t *testing.T) {
 		"special tokens":       {calling("{# [THINK] #}"), true, []string{"[THINK]", "[/THINK]"}, "[THINK]17*23=391[/THINK]391" + call + "[/THINK]", "17*23=391", "391", `get_time{"zone": " </think> "}`},
 		"again":                {calling(""), true, []string{"<think>", "</think>"}, "<think>a</think>b <think>c" + strings.ReplaceAll(call, "</think>", "x"), "a\n\nc", "b ", `get_time{"zone": " x "}`},
 		"channels":             {calling("{# <|channel> #}"), true, []string{"<|channel>", "<channel|>"}, "<|channel>thought\nplan\n<channel|>Hi", "plan", "Hi", ""},
-		"a wrapped answer":     {wrapper, false, nil, "<think>a</think>\n<response>\nb\n</response>", "a", "b", ""},
+		"an effort":            {efforts, true, []string{"<ifm|think_fast>", "</ifm|think_fast>"}, "Hm.</ifm|think_fast>Hi", "Hm.", "Hi", ""},
+		"messages of kinds": {
+			"{{ messages[0].content }}{{ tools }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}<|content_invoke_tool_json|>{\"name\": \"{{ c.function.name }}\", \"args\": {{ c.function.arguments | tojson }}}<|end_message|>{% endfor %}{% endfor %}<|message_model|>",
+			true, []string{"<|message_model|>", "<|content_thinking|>", "<|content_text|>", "<|content_invoke_tool_json|>", "<|end_message|>", "<|content_model_end_sampling|>"},
+			"<|content_thinking|>plan<|end_message|><|message_model|><|content_text|>I look.<|end_message|><|message_model|>get_time<|content_invoke_tool_json|>{\"name\": \"get_time\", \"args\": {}}<|end_message|><|content_model_end_sampling|>",
+			"plan", "I look.", "get_time{}",
+		},
+		"a wrapped answer": {wrapper, false, nil, "<think>a</think>\n<response>\nb\n</response>", "a", "b", ""},
 	} {
 		m := modelWith(t, c.template, c.special, c.tokens...)
 		whole := m.Tokenizer.Encode(c.says, false)
@@ -52,7 +60,7 @@ func TestReasoningIsSeparatedFromCalls(t *testing.T) {
 			t.Helper()
 			p := &parrot{ids: ids, step: func() int { return step }, finish: llmv1.Finish_FINISH_STOP}
 			req := user("x")
-			if c.template != wrapper {
+			if m.Markup.Calls != nil {
 				req = tooled("x")
 			}
 			a, end, err := readWhole(t, chat.New(m, p.generate), req)

@@ -26,7 +26,8 @@ var Guess = &Form{Name: "guess", Open: "<think>", Close: "</think>", Gap: defaul
 
 const defaultGap = "\n\n"
 
-// forms are the known forms. A form whose tags others contain follows them.
+// forms are the known forms. A form whose tags others contain follows them. Forms of one name are of
+// one model, which marks reasoning of each effort in another one.
 var forms = []Form{
 	{Name: "gemma", Open: "<|channel>thought", Close: "<channel|>", tokens: []string{"<|channel>", "<channel|>"}},
 	{
@@ -55,6 +56,10 @@ var forms = []Form{
 	{Name: "hunyuan", Open: "<think:opensource>", Close: "</think:opensource>"},
 	{Name: "longcat", Open: "<longcat_think>", Close: "</longcat_think>"},
 	{Name: "ifm", Open: "<ifm|think>", Close: "</ifm|think>"},
+	{Name: "ifm", Open: "<ifm|think_fast>", Close: "</ifm|think_fast>"},
+	{Name: "ifm", Open: "<ifm|think_faster>", Close: "</ifm|think_faster>"},
+	{Name: "plamo", Open: "<|plamo:begin_think:plamo|>", Close: "<|plamo:end_think:plamo|>"},
+	{Name: "pangu", Open: "[unused16]", Close: "[unused17]"},
 	{Name: "apriel", Open: "Here are my reasoning steps:", Close: "[BEGIN FINAL RESPONSE]", After: []string{"[END FINAL RESPONSE]"}},
 	{Name: "granite", Open: "Here is my thought process:", Close: "Here is my response:"},
 	{Name: "thinking", Open: "<thinking>", Close: "</thinking>"},
@@ -158,6 +163,27 @@ func (e *Evidence) inVocabulary(f *Form) bool {
 // mentions both tags. Some templates know only the closing tag.
 func (e *Evidence) inSource(f *Form) bool {
 	return strings.Contains(e.Source, f.Close) && (strings.Contains(e.Source, f.Open) || strings.HasPrefix(f.Close, "</"))
+}
+
+// In returns the form, of those of the model, that a prompt ends within; the form itself if it is none.
+func (f *Form) In(prompt string) *Form {
+	for _, other := range f.Variants() {
+		if other.Opened(prompt) {
+			return other
+		}
+	}
+	return f
+}
+
+// Variants returns all forms of the model.
+func (f *Form) Variants() []*Form {
+	all := []*Form{f}
+	for i := range forms {
+		if forms[i].Name == f.Name && forms[i].Open != f.Open {
+			all = append(all, &forms[i])
+		}
+	}
+	return all
 }
 
 // Closed reports whether a prompt ends after reasoning, which was left out.

@@ -139,6 +139,18 @@ func TestFormsAreDetected(t *testing.T) {
 	}
 }
 
+func TestPromptDecidesBetweenTheFormsOfAModel(t *testing.T) {
+	one := named("ifm")
+	if got := one.In("Hi<ifm|think_fast>\n"); got.Close != "</ifm|think_fast>" {
+		t.Errorf("%+v", got)
+	}
+	for _, prompt := range []string{"Hi", "<think>", "<ifm|think>"} {
+		if got := one.In(prompt); got != one {
+			t.Errorf("%s: %+v", prompt, got)
+		}
+	}
+}
+
 func TestEndlessWhiteSpaceIsNotHeldBack(t *testing.T) {
 	thought := 0
 	s := New(think, Options{Opened: true}, func(piece string, _ bool) bool {
