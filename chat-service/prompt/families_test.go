@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 )
 
@@ -32,23 +33,28 @@ func TestTraitsOfFamilies(t *testing.T) {
 		}
 		found[f.Name] = template.Traits()
 	}
-	var all bytes.Buffer
-	enc := json.NewEncoder(&all)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
-	if err := enc.Encode(found); err != nil {
-		t.Fatal(err)
-	}
 	if *rewrite {
-		if err := os.WriteFile(golden, all.Bytes(), 0o600); err != nil {
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", " ")
+		err := enc.Encode(found)
+		if err == nil {
+			err = os.WriteFile(golden, text.Bytes(), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
+	var want map[string]Traits
+	readJSON(t, golden, &want)
+	if len(want) != len(found) {
+		t.Errorf("%s has %d families of %d", golden, len(want), len(found))
 	}
-	if !bytes.Equal(all.Bytes(), want) {
-		t.Errorf("the findings differ from %s; git diff shows them after go test -run TraitsOfFamilies -rewrite:\n%s", golden, all.Bytes())
+	for name, got := range found {
+		got.Written.Tools = "" // is not in the file
+		if !reflect.DeepEqual(got, want[name]) {
+			t.Errorf("%s (go test -run TraitsOfFamilies -rewrite writes the file):\n got %+v\nwant %+v", name, got, want[name])
+		}
 	}
 }

@@ -48,18 +48,13 @@ func (t *Template) probe() {
 	p := &prober{execute: func(in Input, tools jinja.Value, form Form) (string, error) { return t.execute(ctx, in, tools, form) }}
 	p.offered, _ = readTools(writtenTools, true) // are valid
 	t.traits = Traits{System: Places{First: true, Leading: true, Later: true}, Tools: true, Calls: true, CallsAlone: true, Results: true}
-	found, ok := t.traits, false
-	for _, p.form.NoTools = range []bool{false, true} {
-		var text string
-		if text, ok = p.try(Input{Messages: turns(roleUser, probeA)}); ok {
-			p.blind = !strings.Contains(text, probeA)
-			found.ChatML = strings.Contains(text, "<|im_start|>")
-			break
-		}
-	}
+	found := t.traits
+	text, ok := p.withoutTools()
 	if !ok {
 		return // it is no template for conversations
 	}
+	p.blind = !strings.Contains(text, probeA)
+	found.ChatML = strings.Contains(text, "<|im_start|>")
 	found.System, found.Developer = p.places(roleSystem), Places{}
 	if p.knowsDeveloper() {
 		found.Developer = p.places(roleDeveloper)
@@ -71,6 +66,26 @@ func (t *Template) probe() {
 	found.ImageRoles = p.imageRoles()
 	found.Form, found.IDs = p.form, p.ids
 	t.traits = found
+}
+
+// withoutTools finds the form in which the template takes a conversation without tools, and returns
+// its prompt. A form in which it writes none as a word is the last choice.
+func (p *prober) withoutTools() (text string, ok bool) {
+	best := -1
+	var form Form
+	for _, p.form = range []Form{{}, {NoTools: UndefinedTools}, {NoTools: EmptyTools}, {Functions: true}} {
+		prompt, taken := p.try(Input{Messages: turns(roleUser, probeA)})
+		if n := nones(prompt); taken && (best < 0 || n < best) {
+			text, ok, best, form = prompt, true, n, p.form
+		}
+	}
+	p.form = form
+	return text, ok
+}
+
+// nones returns the number of words for none in a prompt.
+func nones(prompt string) int {
+	return strings.Count(prompt, "None") + strings.Count(prompt, "null")
 }
 
 // turns returns a conversation of roles and contents.
@@ -153,7 +168,7 @@ func (p *prober) tools(written *Samples) (shown bool) {
 		if written.Tools = between(without, text); ok && p.blind || containsAll(written.Tools, []string{"get_weather", "search"}) {
 			with.offered, _ = readTools([]*chatv1.Tool{{Name: "get_weather"}}, false) // is valid
 			bare, ok := with.try(Input{Messages: messages})
-			p.form.WholeTools = !ok || !p.blind && !strings.Contains(bare, "get_weather")
+			p.form.WholeTools = !ok || !p.blind && !strings.Contains(bare, "get_weather") || nones(bare) > nones(text)
 			return true
 		}
 	}

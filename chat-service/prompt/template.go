@@ -180,10 +180,16 @@ func (t *Template) execute(ctx context.Context, in Input, tools jinja.Value, for
 	if err := setVariables(vars, in.Variables); err != nil {
 		return "", err
 	}
-	if len(in.Tools) > 0 {
+	switch {
+	case len(in.Tools) > 0:
 		vars["tools"] = tools
-	} else if !form.NoTools {
+	case form.NoTools == NullTools:
 		vars["tools"] = nil
+	case form.NoTools == EmptyTools:
+		vars["tools"] = jinja.NewList()
+	}
+	if form.Functions {
+		vars["functions"], vars["datetime"] = functions(in.Tools), time.Now().Format(time.DateOnly)
 	}
 	vars["add_generation_prompt"] = in.AddGenerationPrompt
 	vars["messages"] = values(in.Messages, form)

@@ -3,6 +3,7 @@ package prompt
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/whence-dev/whence/chat-service/prompt/jinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -61,6 +62,15 @@ func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 		items[i] = typed(jinja.NewDict(), function)
 	}
 	return jinja.NewList(items...), nil
+}
+
+// functions returns tools as a JSON text.
+func functions(tools []*chatv1.Tool) string {
+	all := make([]string, len(tools))
+	for i, tool := range tools {
+		all[i] = signature(tool)
+	}
+	return "[" + strings.Join(all, ", ") + "]"
 }
 
 // typed puts a function into OpenAI's envelope.

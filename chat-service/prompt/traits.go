@@ -25,14 +25,25 @@ type Traits struct {
 
 // A Form is a form of values that a template takes.
 type Form struct {
-	TextArguments bool `json:",omitzero"` // arguments are text, because the template concatenates them
-	NoContent     bool `json:",omitzero"` // the content beside calls is none and not "", because the template writes calls only then
-	NoTools       bool `json:",omitzero"` // tools are undefined and not none if there are none, because the template iterates over them
-	WholeTools    bool `json:",omitzero"` // every tool has a description and parameters, because the template uses them
+	TextArguments bool    `json:",omitzero"` // arguments are text, because the template concatenates them
+	NoContent     bool    `json:",omitzero"` // the content beside calls is none and not "", because the template writes calls only then
+	NoTools       NoTools `json:",omitzero"` // stands for tools if there are none
+	Functions     bool    `json:",omitzero"` // tools are the JSON text "functions", and "datetime" is the date, as Firefunction's template has them
+	WholeTools    bool    `json:",omitzero"` // every tool has a description and parameters, because the template uses them
 	// Reasoning is the field of an assistant's turn that has its reasoning, or reasoningPart, or "" for
 	// the default because the template writes no reasoning.
 	Reasoning string `json:",omitzero"`
 }
+
+// NoTools is what stands for tools if there are none.
+type NoTools string
+
+// The values for no tools.
+const (
+	NullTools      NoTools = ""          // none, as in transformers
+	UndefinedTools NoTools = "undefined" // because the template iterates over them, or writes none as a word
+	EmptyTools     NoTools = "empty"     // an empty list, because the template writes any other as a word, or fails
+)
 
 // IDs is the form in which a template takes ids of calls.
 type IDs string

@@ -125,6 +125,21 @@ func TestToolsHaveTheFormOfTheTemplate(t *testing.T) {
 	if got := render(t, list, Input{Messages: user("u")}); got != "user:u|" {
 		t.Errorf("without tools: got %q", got)
 	}
+	for source, want := range map[string]string{
+		"{{ tools | tojson }}" + callsKept: `[]user:u|`,
+		"{% for t in tools or [] %}{{ t.function.name }} {{ t.function.get('description') }}|{% endfor %}" + callsKept: "user:u|",
+		"{{ 'Tools: ' + functions }}|" + callsKept: "Tools: []|user:u|",
+	} {
+		if got := render(t, source, Input{Messages: user("u")}); got != want {
+			t.Errorf("%s: without tools: got %q, want %q", source, got, want)
+		}
+	}
+	if got := render(t, "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.get('description') }}|{% endfor %}"+callsKept, Input{Messages: user("u"), Tools: []*chatv1.Tool{{Name: "f"}}}); got != "f |user:u|" {
+		t.Errorf("a tool without a description, which the template writes as None: got %q", got)
+	}
+	if got := render(t, "{{ 'Tools: ' + functions }}|"+callsKept, Input{Messages: user("u"), Tools: []*chatv1.Tool{{Name: "f", Description: "d"}}}); got != `Tools: [{"name": "f", "description": "d"}]|user:u|` {
+		t.Errorf("tools as a text: got %q", got)
+	}
 	if got := render(t, list, Input{Messages: user("u"), Tools: []*chatv1.Tool{{Name: "f"}}}); got != `f  {"type": "object", "properties": {}}|user:u|` {
 		t.Errorf("a tool without a description: got %q", got)
 	}
