@@ -143,6 +143,11 @@ func (s *Splitter) enter(last bool) bool {
 func (s *Splitter) reflect(last bool) bool {
 	if !s.any {
 		s.held = strings.TrimLeft(s.held, space)
+		found, unsure := begins(s.held, last, []string{s.form.Open}) // some models repeat it after the prompt
+		if unsure || found != "" {
+			s.held = s.held[len(found):]
+			return !unsure
+		}
 	}
 	at, which := marker.Find(s.held, last, s.form.Close)
 	thought := s.held[:at]

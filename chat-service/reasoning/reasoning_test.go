@@ -58,6 +58,8 @@ var answers = []struct {
 	{think, Options{Opened: true}, "a < b </thin king </think>c", "a < b </thin king", "c"},
 	{think, Options{Opened: true}, "cut </th", "cut </th", ""},
 	{think, Options{Opened: true}, "</think>yes", "", "yes"},
+	{think, Options{Opened: true}, "\n<think>\nhm <think>\n</think>yes", "hm <think>", "yes"},
+	{think, Options{Opened: true}, "<thi", "<thi", ""},
 	{think, Options{Opened: true}, "hm" + strings.Repeat("\n", maxSpace+2) + "</think>yes", "hm\n\n", "yes"},
 	{think, Options{Special: true}, "<think>17*23=391</think>391", "17*23=391", "391"},
 	{think, Options{Special: true}, "a <think>b</think> c<think></think></think>\nd", "b", "a c" + "d"},
