@@ -289,6 +289,10 @@ func (r *familyRow) compare(t *testing.T, req *chatv1.ChatRequest, conversation 
 		}
 	case (want.SHA256 == "" || len(want.Lacks) > 0) && len(lost) == 0:
 		r.completed++
+		before, _ := r.model.Markup.aroundArguments("get_weather")
+		if r.model.Markup.sample == "" && slices.Contains(want.Lacks, "get_weather") && conversation != "offered" && !strings.Contains(got, before) {
+			t.Errorf("%s: the prompt has no call in the form %q:\n%s", conversation, before, got)
+		}
 	default:
 		t.Errorf("%s: the prompt differs from Jinja2's (scripts/families show %s '%s'), form %v, lacks %q of %q:\n%s", conversation, r.Name, conversation, want.Form, lost, want.Lacks, got)
 	}

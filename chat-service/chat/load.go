@@ -59,9 +59,10 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	tmpl.Model = name
-	return &Model{
+	m := &Model{
 		Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
 		Markup: markupOf(tmpl, tok), Conversation: tmpl.Conversation, Traits: tmpl.Traits(), PlacesImages: tmpl.ShowsImages(), ImageToken: cmp.Or(config.ID, config.Index),
-	}, nil
+	}
+	tmpl.Model, tmpl.Around = name, func(tool string) (before, after string) { return m.Markup.aroundArguments(tool) }
+	return m, nil
 }

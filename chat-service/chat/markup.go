@@ -118,6 +118,18 @@ func (w *Markup) reasoning(form *reasoning.Form, tok *tokenizer.Tokenizer, opene
 	return o
 }
 
+// aroundArguments returns the text around the JSON arguments of an earlier call that the chat template
+// does not write: in the form of the model if the template writes no calls, and in the Hermes format
+// if it refuses this one.
+func (w *Markup) aroundArguments(tool string) (before, after string) {
+	if w.Calls != nil && w.sample == "" {
+		if before, after = w.Calls.Around(tool); !strings.HasSuffix(before, "(") { // arguments of Python
+			return before, after
+		}
+	}
+	return toolcall.Hermes.Around(tool)
+}
+
 func (w *Markup) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
 	w.Calls, w.special, w.hidden, w.layout = f, nil, nil, nil
 	if f == nil {

@@ -37,26 +37,31 @@ func (t *Template) described(in Input) Input {
 	return in
 }
 
-// spelled returns a conversation in which the assistant's turns contain calls as text, and the
-// results of the calls of one turn are one turn of the user.
-func spelled(conversation []*chatv1.Message) []*chatv1.Message {
+// spelled returns a conversation in which the assistant's turns contain calls as text. Results of
+// calls stay turns for a template that describes tools and writes results, and drops only the calls.
+// For others, the results of the calls of one turn are one turn of the user.
+func (t *Template) spelled(conversation []*chatv1.Message) []*chatv1.Message {
+	return spelled(conversation, t.Around, t.traits.Tools && t.traits.Results)
+}
+
+func spelled(conversation []*chatv1.Message, around func(tool string) (before, after string), results bool) []*chatv1.Message {
 	messages := make([]*chatv1.Message, 0, len(conversation))
-	var results passage
+	var answers passage
 	answered := func() {
-		if results.text.Len() > 0 {
+		if answers.text.Len() > 0 {
 			turn := &chatv1.Message{Role: roleUser}
-			results.into(turn)
-			messages, results = append(messages, turn), passage{}
+			answers.into(turn)
+			messages, answers = append(messages, turn), passage{}
 		}
 	}
 	for _, m := range conversation {
-		if m.GetRole() == roleTool {
-			if results.text.Len() > 0 {
-				results.text.WriteString("\n")
+		if m.GetRole() == roleTool && !results {
+			if answers.text.Len() > 0 {
+				answers.text.WriteString("\n")
 			}
-			results.text.WriteString("<tool_response>\n")
-			results.add(m, same)
-			results.text.WriteString("\n</tool_response>")
+			answers.text.WriteString("<tool_response>\n")
+			answers.add(m, same)
+			answers.text.WriteString("\n</tool_response>")
 			continue
 		}
 		answered()
@@ -64,7 +69,7 @@ func spelled(conversation []*chatv1.Message) []*chatv1.Message {
 			c := copyOf(m)
 			var content passage
 			content.add(m, same)
-			spell(m, &content.text)
+			spell(m, around, &content.text)
 			content.into(c)
 			c.ToolCalls, m = nil, c
 		}
@@ -87,13 +92,17 @@ func signature(tool *chatv1.Tool) string {
 }
 
 // spell adds the calls of a turn to its text, as the model would have written them.
-func spell(m *chatv1.Message, text *strings.Builder) {
+func spell(m *chatv1.Message, around func(tool string) (before, after string), text *strings.Builder) {
 	for _, call := range m.GetToolCalls() {
 		if text.Len() > 0 {
 			text.WriteByte('\n')
 		}
+		before, after := "<tool_call>\n{\"name\": "+quote(call.GetName())+", \"arguments\": ", "}\n</tool_call>"
+		if around != nil {
+			before, after = around(call.GetName())
+		}
 		arguments, _ := objectOf(call.GetArguments())
-		text.WriteString("<tool_call>\n{\"name\": " + quote(call.GetName()) + ", \"arguments\": " + arguments + "}\n</tool_call>")
+		text.WriteString(before + arguments + after)
 	}
 }
 

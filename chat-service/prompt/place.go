@@ -140,7 +140,7 @@ func (t *Template) plainer(in Input) iter.Seq[Input] {
 		if !slices.Equal(bare.Messages, in.Messages) && !yield(bare) {
 			return
 		}
-		out, changed := plain(bare)
+		out, changed := t.plain(bare)
 		if changed && !yield(out) {
 			return
 		}
@@ -149,7 +149,7 @@ func (t *Template) plainer(in Input) iter.Seq[Input] {
 		})
 		if len(full) > 0 && len(full) < len(in.Messages) {
 			bare.Messages = full
-			if out, _ = plain(bare); !yield(out) {
+			if out, _ = t.plain(bare); !yield(out) {
 				return
 			}
 		}
@@ -161,12 +161,13 @@ func (t *Template) plainer(in Input) iter.Seq[Input] {
 	}
 }
 
-// plain returns a conversation in the form that the most templates take: calls and their results are text, turns of one role are one turn, and a user's turn
-// is the first that is not the system's. changed is false if the conversation has this form.
-func plain(in Input) (out Input, changed bool) {
+// plain returns a conversation in the form that the most templates take: calls and their results are
+// text, turns of one role are one turn, and a user's turn is the first that is not the system's.
+// changed is false if the conversation has this form.
+func (t *Template) plain(in Input) (out Input, changed bool) {
 	out = in
 	if calls, results := called(in.Messages); calls || results {
-		out.Messages = spelled(in.Messages)
+		out.Messages = spelled(in.Messages, t.Around, false)
 	}
 	messages := make([]*chatv1.Message, 0, len(out.Messages)+1)
 	for _, m := range out.Messages {

@@ -22,6 +22,10 @@ import (
 type Template struct {
 	// Model is the name of the template's model, for errors. It must be set before the first Render.
 	Model string
+	// Around returns the text around the JSON arguments of a call, in the form of the model. Calls in
+	// conversations have this form if the template does not write them; nil is the Hermes format. It
+	// must be set before the first Render.
+	Around func(tool string) (before, after string)
 
 	compiled *jinja.Template
 	globals  map[string]jinja.Value // special tokens by name, and the variables that transformers always sets
@@ -113,7 +117,7 @@ func (t *Template) adapt(ctx context.Context, in Input) Input {
 	case native:
 		in.Messages = identified(in.Messages, t.traits.IDs)
 	default:
-		in.Messages = spelled(in.Messages)
+		in.Messages = t.spelled(in.Messages)
 	}
 	in.Messages = withImagesOfUsers(in.Messages, func(role string) bool { return slices.Contains(t.traits.ImageRoles, role) })
 	if in.Messages = t.placed(in.Messages); calls && native {

@@ -106,6 +106,23 @@ func TestTemplateWithoutToolsGetsHermesFormat(t *testing.T) {
 	}
 }
 
+// TestDroppedCallsHaveTheFormOfTheModel covers templates such as LFM2's, which write tools and results
+// of calls, but no calls.
+func TestDroppedCallsHaveTheFormOfTheModel(t *testing.T) {
+	template, err := New("{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.Around = func(tool string) (string, string) { return "<call>" + tool + ":", "</call>" }
+	in := Input{Messages: append(user("x"),
+		&chatv1.Message{Role: "assistant", Content: "I look.", ToolCalls: []*chatv1.ToolCall{{Id: "1", Name: "f", Arguments: `{"a": 1}`}}},
+		&chatv1.Message{Role: "tool", ToolCallId: "1", Content: "y"})}
+	got, err := template.Render(t.Context(), in)
+	if want := "[user]x[assistant]I look.\n<call>f:{\"a\": 1}</call>[tool]y"; err != nil || !strings.HasSuffix(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}
+
 // A request may have a hundred thousand results. Joining them one by one took a minute.
 func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
 	in := Input{Messages: asked()}
@@ -114,7 +131,7 @@ func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	joined := spelled(in.Messages)
+	joined := spelled(in.Messages, nil, false)
 	runtime.ReadMemStats(&after)
 	if made, length := after.TotalAlloc-before.TotalAlloc, len(joined[len(joined)-1].GetContent()); made > uint64(20*length) {
 		t.Errorf("%d bytes were made for a turn of %d", made, length)
