@@ -88,6 +88,23 @@ func (m *addedMatcher) step(at int32, b byte) int32 {
 	return at
 }
 
+// longest returns the length of the longest token with which text begins, or 0.
+func (m *addedMatcher) longest(text string) int {
+	if len(m.tokens) == 0 {
+		return 0
+	}
+	at, end := int32(0), 0
+	for i := range len(text) {
+		if at = m.step(at, text[i]); at == 0 {
+			break
+		}
+		if m.nodes[at].token >= 0 {
+			end = i + 1
+		}
+	}
+	return end
+}
+
 // next returns the first match in text at or after from.
 func (m *addedMatcher) next(text string, from int) (start, end int, token *addedToken) {
 	for start = from; start < len(text); start++ {

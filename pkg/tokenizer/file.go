@@ -28,8 +28,11 @@ type tokenizerFile struct {
 
 // made is what a file of another format has instead of components.
 type made struct {
+	normalize normalizer     // instead of Normalizer
 	words     []preTokenizer // instead of PreTokenizer, and the words are bytes
-	pattern   string         // of words
+	pattern   string         // what the fields above mean, for the checksum
+	model     model          // instead of Model
+	users     *addedMatcher  // tokens of normalized text
 	frame     template       // instead of PostProcessor
 	separated bool           // an added token may have the spelling of another token of the vocabulary
 }
@@ -103,7 +106,9 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	t := new(Tokenizer)
 	var err error
 	var byteLevel bool
-	if t.normalize, err = newNormalizer(f.Normalizer); err != nil {
+	if f.made != nil && f.made.normalize != nil {
+		t.normalize = f.made.normalize
+	} else if t.normalize, err = newNormalizer(f.Normalizer); err != nil {
 		return nil, fmt.Errorf("normalizer: %w", err)
 	}
 	if f.made != nil && f.made.words != nil {
@@ -111,7 +116,9 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	} else if t.stages, byteLevel, err = newPreTokenizers(f.PreTokenizer); err != nil {
 		return nil, fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if t.model, err = f.Model.build(byteLevel); err != nil {
+	if f.made != nil && f.made.model != nil {
+		t.model = f.made.model
+	} else if t.model, err = f.Model.build(byteLevel); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	tokens, size, err := f.tokens()
@@ -120,6 +127,9 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	}
 	if err := t.matchAdded(f.Added); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
+	}
+	if f.made != nil && f.made.users != nil {
+		t.normal = f.made.users
 	}
 	if f.made != nil {
 		t.template = f.made.frame

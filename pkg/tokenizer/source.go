@@ -74,7 +74,7 @@ func convert(name string, data []byte, config *tokenizerConfig) (*tokenizerFile,
 	case name == tekkenFile:
 		return readTekken(data)
 	case name == spmFile && !isText(data):
-		return nil, errors.New("it is SentencePiece's: put the model's tokenizer.json beside it")
+		return readSentencePiece(data, config)
 	}
 	return readTiktoken(name, data, config)
 }
@@ -90,8 +90,32 @@ func (s *Source) Tokenizer() (*Tokenizer, error) {
 
 // tokenizerConfig is the part of tokenizer_config.json that other formats need.
 type tokenizerConfig struct {
-	Class string                `json:"tokenizer_class"`
-	Added map[uint32]addedToken `json:"added_tokens_decoder"`
+	Class       string                `json:"tokenizer_class"`
+	Added       map[uint32]addedToken `json:"added_tokens_decoder"`
+	Legacy      *bool                 `json:"legacy"`
+	PrefixSpace *bool                 `json:"add_prefix_space"`
+	AddBegin    *bool                 `json:"add_bos_token"`
+	AddEnd      bool                  `json:"add_eos_token"`
+	Begin       configToken           `json:"bos_token"`
+	End         configToken           `json:"eos_token"`
+}
+
+// A configToken is the text of a token, which may also be an object.
+type configToken string
+
+// UnmarshalJSON reads both forms, and null.
+func (t *configToken) UnmarshalJSON(data []byte) error {
+	var text *string
+	if err := json.Unmarshal(data, &text); err == nil {
+		if text != nil {
+			*t = configToken(*text)
+		}
+		return nil
+	}
+	var object struct{ Content string }
+	err := json.Unmarshal(data, &object)
+	*t = configToken(object.Content)
+	return err
 }
 
 // readConfig reads tokenizer_config.json, which a directory need not have.

@@ -37,7 +37,7 @@ import (
 // A Tokenizer is one model's vocabulary and rules. It is safe for concurrent use.
 type Tokenizer struct {
 	// Static after Load.
-	model     *bpe.Model
+	model     model
 	normalize normalizer
 	stages    []preTokenizer
 	template  template

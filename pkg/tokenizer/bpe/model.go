@@ -21,7 +21,7 @@ type Options struct {
 	Vocab  map[string]uint32 // retained, not copied
 	Merges [][2]string       // pairs of tokens, lowest rank first
 	// Ranks has the rank of every token, by id, in models that list no merges: two neighbours are
-	// joined if the result is a token, lowest rank first.
+	// joined if the result is a token, lowest rank first. The tokens with rank None take no part.
 	Ranks []uint32
 
 	ByteLevel    bool   // the vocabulary spells bytes (see SpellBytes)
@@ -119,15 +119,18 @@ const maxPairs = 1 << 28
 func (m *Model) rank(ranks []uint32) error {
 	work := 0
 	for token, id := range m.ids {
+		if ranks[id] == None {
+			continue
+		}
 		if work += len(token) * len(token); work > maxPairs {
 			return errors.New("the tokens of the vocabulary are too long")
 		}
 		for i := 1; i < len(token); i++ {
 			left, ok := m.ids[token[:i]]
-			if !ok {
+			if !ok || ranks[left] == None {
 				continue
 			}
-			if right, ok := m.ids[token[i:]]; ok {
+			if right, ok := m.ids[token[i:]]; ok && ranks[right] != None {
 				m.merges[pair(left, right)] = merge{rank: ranks[id], id: id}
 			}
 		}
