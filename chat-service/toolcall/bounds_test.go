@@ -63,7 +63,12 @@ func TestParserHoldsBackBoundedText(t *testing.T) {
 		"a CDATA section":        `<function name="f"><param name="a"><![CDATA[` + strings.Repeat("]]", n/2),
 		"begun ends":             "<|channel|>analysis<|message|>" + strings.Repeat("<|", n/2),
 	} {
+		everywhere := slices.Contains([]string{"text", "white space", "begun markers"}, name) || strings.ContainsAny(answer[:1], "{[")
 		for _, f := range formats {
+			marked := slices.ContainsFunc(f.Markers, func(m string) bool { return strings.Contains(answer, m) })
+			if !marked && !everywhere { // the answer is any text for this format
+				continue
+			}
 			p := New(f, func(tool string) bool { return tool == "f" }, func(string, ...string) Value { return AnyValue }, f.Markers, func(Event) {})
 			most := 0
 			for piece := range slices.Chunk([]byte(answer), 16) { // about a token

@@ -9,17 +9,18 @@ import (
 // A tags reads calls between tags. A call is JSON, XML, or a name with keys and values. Models mix
 // these forms whatever their template shows, so that all of them are read after every opening tag.
 type tags struct {
-	open, close []string  // tags around one call or several, of which outer tags may contain inner tags
-	xml         xmlWords  // the zero value if no call is XML
-	keys        keyWords  // the zero value if no call has keys and values
-	heading     headWords // the zero value if no name precedes JSON
-	nested      bool      // the parameters of XML calls are tags of their own; see nested.go
-	keyed       bool      // a JSON object has the tool's name as its only key
-	python      bool      // a call may be Python's
-	first       bool      // calls may begin the answer without a tag
-	fenced      bool      // calls may stand in a fence
-	ends        []string  // end the part of the answer that has calls
-	after       state     // reads what follows one of ends
+	open, close []string          // tags around one call or several, of which outer tags may contain inner tags
+	xml         xmlWords          // the zero value if no call is XML
+	keys        keyWords          // the zero value if no call has keys and values
+	heading     headWords         // the zero value if no name precedes JSON
+	nested      bool              // the parameters of XML calls are tags of their own; see nested.go
+	keyed       bool              // a JSON object has the tool's name as its only key
+	python      bool              // a call may be Python's
+	first       bool              // calls may begin the answer without a tag
+	fenced      bool              // calls may stand in a fence
+	other       func(*tags) state // reads a call in a form that no other family has; nil if there is none
+	ends        []string          // end the part of the answer that has calls
+	after       state             // reads what follows one of ends
 
 	begins []string // opening tags, and then beginnings of XML calls, which may lack their opening tag
 	stops  []string // begins and ends
@@ -116,6 +117,9 @@ func (t *tags) head(p *Parser) bool {
 		return true
 	case t.heading.args != "":
 		p.state = t.namedHead
+		return true
+	case t.other != nil && !strings.Contains(space, p.buf[:1]): // more than the head of a call may have
+		p.state = t.other(t)
 		return true
 	}
 	return p.backToText(t.text)
