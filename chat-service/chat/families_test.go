@@ -418,7 +418,11 @@ func familyTable(rows []*familyRow) string {
 		if f := r.model.Markup.Calls; f != nil {
 			format = f.Name
 		}
-		if f := r.model.Markup.Reasoning; f != reasoning.Guess {
+		switch f := r.model.Markup.thinks(); f {
+		case nil:
+			thinks = "`" + strings.TrimSpace(r.model.Markup.Calls.Thought.Open) + "`"
+		case reasoning.Guess:
+		default:
 			thinks = "`" + f.Open + "`"
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %s | %s | %d |\n", r.Name, r.equal, r.adapted, r.lossy, r.completed, r.failed, r.argued, format, thinks, r.played)

@@ -100,9 +100,12 @@ func Detect(e Evidence) *Form {
 		found.Gap = rest[:len(rest)-len(strings.TrimLeft(rest, space))]
 	}
 	for _, w := range wrappers {
+		if len(found.Before) > 0 {
+			break
+		}
 		wraps := func(text string) bool { return strings.Contains(text, w[0]) && strings.Contains(text, w[1]) }
 		if written && strings.HasPrefix(rest[len(found.Gap):], w[0]) ||
-			!written && (e.HasToken(w[0]) && e.HasToken(w[1]) || slices.ContainsFunc(e.Prompts, wraps)) {
+			!written && (e.HasToken(w[0]) && e.HasToken(w[1]) || wraps(e.Source) || slices.ContainsFunc(e.Prompts, wraps)) {
 			found.Before, found.After = []string{w[0]}, []string{w[1]}
 		}
 	}

@@ -116,6 +116,10 @@ func TestFormsAreDetected(t *testing.T) {
 			Evidence{Turn: "<think>X</think>\n<response>\nyes\n</response>"},
 			&Form{Open: "<think>", Close: "</think>", Gap: "\n", Before: []string{"<response>"}, After: []string{"</response>"}},
 		},
+		"a source with the tags of answers": {
+			Evidence{Source: "<think></think><answer></answer>"},
+			&Form{Open: "<think>", Close: "</think>", Gap: "\n\n", Before: []string{"<answer>"}, After: []string{"</answer>"}},
+		},
 		"results in the tags of answers": {
 			Evidence{Turn: "<think>X</think>yes", Source: "<response></response>"}, &Form{Open: "<think>", Close: "</think>"},
 		},
