@@ -372,6 +372,7 @@ func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 	}{
 		"no format":          {without, tooled("x"), "tools", "--tool-format is none"},
 		"a template without": {silent, tooled("x"), "tools", "is unknown"},
+		"a known family":     {modelWith(t, "{{ tools }}{{ messages[0].content }} ✿FUNCTION✿", false), tooled("x"), "tools", "qwen-agent"},
 		"an unknown form":    {unknown, tooled("x"), "tools", "((get_weather {"},
 		"an unknown tool":    {m, nobody, "tool_choice", "nobody"},
 		"no tools":           {m, noTools, "tool_choice", "no tools"},

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -35,7 +36,7 @@ type Format struct {
 }
 
 // formats are all formats, in the order in which Detect tries them: a format whose texts contain the
-// texts of another one precedes it.
+// texts of another one precedes it. They have parsers.
 var formats = []*Format{
 	Harmony,
 	Muse,
@@ -89,25 +90,23 @@ var formats = []*Format{
 	Llama,
 }
 
-// Named returns the format of this name, which has a parser, or a format that its tags describe.
+// Named returns the format of this name, or a format that its tags describe.
 func Named(name string) (*Format, error) {
 	if strings.Contains(name, " ") {
 		return custom(name)
 	}
 	for _, f := range formats {
-		if f.Name == name && f.Lacks == "" {
+		if f.Name == name {
 			return f, nil
 		}
 	}
 	return nil, fmt.Errorf("there is no format %.64q; there are %s, and json or xml with the texts around calls, such as %q", name, strings.Join(Names(), ", "), "json <call> </call>")
 }
 
-// Names returns the names of the formats that have a parser.
+// Names returns the names of the formats.
 func Names() (names []string) {
 	for _, f := range formats {
-		if f.Lacks == "" {
-			names = append(names, f.Name)
-		}
+		names = append(names, f.Name)
 	}
 	return names
 }
@@ -137,7 +136,7 @@ func custom(text string) (*Format, error) {
 // source. The first text that matches any format decides.
 func Detect(texts ...string) *Format {
 	for _, text := range texts {
-		for _, f := range formats {
+		for _, f := range slices.Concat(formats, lacking) {
 			if !f.detect.MatchString(text) {
 				continue
 			}

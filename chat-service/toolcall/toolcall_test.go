@@ -290,7 +290,7 @@ func TestEndlessHeadsAreText(t *testing.T) {
 func TestFormatsAreDetectedAndNamed(t *testing.T) {
 	for template, want := range map[string]*Format{
 		"{{ '<tool_call>' }}": Hermes, "[TOOL_CALLS]": Mistral, "<｜tool▁calls▁begin｜>": DeepSeek, "<|channel|>": Harmony,
-		`ipython {"name": function name, "parameters": dictionary}`: Llama, "nothing": nil,
+		`ipython {"name": function name, "parameters": dictionary}`: Llama, "nothing": nil, "Action Input:": lacking[1],
 	} {
 		if got := Detect(template); got != want {
 			t.Errorf("%s: %v", template, got)
@@ -301,6 +301,41 @@ func TestFormatsAreDetectedAndNamed(t *testing.T) {
 	}
 	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, muse, kimi, ") {
 		t.Error(err)
+	}
+}
+
+// TestTextsInCallsAreEmittedAsTheyArrive checks that each family passes on the beginning of a text
+// before its end has arrived.
+func TestTextsInCallsAreEmittedAsTheyArrive(t *testing.T) {
+	for _, c := range []struct {
+		format *Format
+		text   string
+	}{
+		{Hermes, `<tool_call>{"name": "f", "arguments": "{\"s\": \"Paris`},
+		{Apriel, `<tool_calls>[{"name": "f", "arguments": {"s": "Paris`},
+		{Apertus, `<|tools_prefix|>[{"f": {"s": "Paris`},
+		{Qwen, "<tool_call><function=f><parameter=s>Paris"},
+		{Qwen, "Hm. <function=f><parameter=s>Paris"},
+		{GLM, "<tool_call>f<arg_key>s</arg_key><arg_value>Paris"},
+		{Hunyuan, "<tool_calls><tool_call>f<tool_sep><arg_key>s</arg_key><arg_value>Paris"},
+		{Seed, "<seed:tool_call><function=f><parameter=s>Paris"},
+		{MiniMax2, `<minimax:tool_call><invoke name="f"><parameter name="s">Paris`},
+		{MiniMax3, m3(`<tool_call>*<invoke name="f">*<s>Paris`)},
+		{DSML, `<｜DSML｜tool_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="a" string="true">Paris`},
+		{MiniCPM, `<function name="f"><param name="s"><![CDATA[Paris`},
+		{DeepSeek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"s\": \"Paris"},
+		{Solar, "<|tool_call:begin|>0<|tool_call:name|>f<|tool_call:args|>{\"s\": \"Paris"},
+		{MCP, "<use_mcp_tool><tool_name>f</tool_name><arguments>{\"s\": \"Paris"},
+	} {
+		got := ""
+		p := New(c.format, known, takes, nil, func(e Event) {
+			if e.Kind == Arguments {
+				got += e.Text
+			}
+		})
+		if p.Next(c.text); !strings.HasSuffix(got, "Paris") {
+			t.Errorf("%s: %q of %s", c.format.Name, got, c.text)
+		}
 	}
 }
 
