@@ -148,6 +148,7 @@ func TestCallsWithoutIDsGetSome(t *testing.T) {
 		{"twice", source, []*chatv1.Message{call("a", "a"), result("a")}, "af{} af{} |a|"},
 		{"without a call", source, []*chatv1.Message{call("a"), result("a"), result(""), result("z")}, "af{} |a|call_1|z|"},
 		{"of later turns", source, []*chatv1.Message{call(""), result(""), call(""), result("")}, "call_1f{} |call_1|call_2f{} |call_2|"},
+		{"the same in two turns", source, []*chatv1.Message{call("a", "b"), result("a"), result("b"), call("a"), result("a"), call("a"), result("a"), result("b")}, "af{} bf{} |a|b|a_2f{} |a_2|a_3f{} |a_3|b|"},
 		{"too long", source + strictIDs, []*chatv1.Message{call("toolu_01"), result("toolu_01"), call("abcdef123"), result("abcdef123")}, "7a95b7039f{} |7a95b7039|abcdef123f{} |abcdef123|"},
 	} {
 		if got := render(t, c.source, Input{Messages: append(user("u"), c.messages...)}); got != "u|"+c.want {

@@ -1,7 +1,6 @@
 package prompt
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -106,10 +105,10 @@ func withoutNUL(m *chatv1.Message) *chatv1.Message {
 }
 
 // identified returns a conversation in which every call and every result of a call has an id, in the
-// form that the template takes. The same conversation always gets the same ids, so that its prompt
-// stays the same from turn to turn.
+// form that the template takes, and no call has the id of a call of an earlier turn. The same
+// conversation always gets the same ids, so that its prompt stays the same from turn to turn.
 func identified(messages []*chatv1.Message, form IDs) []*chatv1.Message {
-	ids := identifier{form: form, taken: map[string]bool{}, named: map[string]string{}}
+	ids := identifier{form: form, taken: map[string]bool{}, used: map[string]bool{}, latest: map[string]string{}, again: map[string]int{}}
 	for _, m := range messages {
 		for _, call := range m.GetToolCalls() {
 			ids.taken[call.GetId()] = true
@@ -135,6 +134,10 @@ func identified(messages []*chatv1.Message, form IDs) []*chatv1.Message {
 				m.ToolCallId = id
 			}
 		case len(m.GetToolCalls()) > 0:
+			for _, id := range ids.latest {
+				ids.used[id] = true
+			}
+			clear(ids.latest)
 			changed := false
 			c := withCalls(m, func(call *chatv1.ToolCall) {
 				id := ids.ofCall(call)
@@ -157,50 +160,66 @@ func identified(messages []*chatv1.Message, form IDs) []*chatv1.Message {
 
 // An identifier makes ids of one form.
 type identifier struct {
-	form  IDs
-	taken map[string]bool // ids in the conversation
-	made  int             // number of ids made for calls and results without one
-	named map[string]string
-	calls int // number of calls with a name in their id
+	form   IDs
+	taken  map[string]bool   // ids that the conversation has
+	used   map[string]bool   // ids of calls of earlier turns
+	latest map[string]string // ids of the calls of the latest turn, by the ids that the conversation has
+	again  map[string]int    // number of further calls with an id that the conversation has
+	made   int               // number of ids made for calls and results without one
+	calls  int               // number of the next call for NamedIDs
 }
 
 // ofCall returns the id of a call.
 func (i *identifier) ofCall(call *chatv1.ToolCall) string {
-	id := i.ofResult(call.GetId())
-	if i.form != NamedIDs {
-		return id
+	own := i.own(call.GetId())
+	id := i.formed(own, call.GetName(), i.calls)
+	for i.used[id] { // of a server that numbers the calls of each answer
+		i.again[own]++
+		id = i.formed(fmt.Sprint(own, "_", i.again[own]+1), call.GetName(), i.calls)
+		i.calls++
 	}
-	i.named[call.GetId()] = namedID(call.GetId(), call.GetName(), i.calls)
 	i.calls++
-	return i.named[call.GetId()]
+	i.latest[own] = id
+	return id
 }
 
 // ofResult returns the id of a result.
 func (i *identifier) ofResult(id string) string {
+	id = i.own(id)
+	if of, ok := i.latest[id]; ok {
+		return of
+	}
+	if i.form == NineIDs {
+		return shortID(id)
+	}
+	return id
+}
+
+// own returns an id that the conversation has, or a new one for "".
+func (i *identifier) own(id string) string {
 	for id == "" {
 		i.made++
 		if next := fmt.Sprint("call_", i.made); !i.taken[next] {
 			id = next
 		}
 	}
+	return id
+}
+
+// formed returns an id in the form that the template takes: the id itself if it has that form.
+func (i *identifier) formed(id, name string, number int) string {
 	switch i.form {
 	case NineIDs:
 		return shortID(id)
 	case NamedIDs:
-		return cmp.Or(i.named[id], id)
+		prefix := "functions." + name + ":"
+		if digits, ok := strings.CutPrefix(id, prefix); ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return id
+		}
+		return fmt.Sprint(prefix, number)
 	default:
 		return id
 	}
-}
-
-// namedID returns the id "functions.NAME:NUMBER" for the id of a call, the id itself if it has that
-// form.
-func namedID(id, name string, number int) string {
-	prefix := "functions." + name + ":"
-	if digits, ok := strings.CutPrefix(id, prefix); ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
-		return id
-	}
-	return fmt.Sprint(prefix, number)
 }
 
 // shortID returns nine letters and digits for an id, the id itself if it has that form.

@@ -84,7 +84,7 @@ func TestIDsHaveTheFormOfTheTemplate(t *testing.T) {
 	)
 	messages := append(user("u"), turn("", "", "toolu_01", "functions.f:7"), result("functions.f:7"), result("toolu_01"), turn("", "", "toolu_01"), result("toolu_01"))
 	for source, want := range map[string]string{
-		nine:  `u|7a95b7039{"id": "toolu_01"} 752028b71{"id": "functions.f:7"} |of functions.f:7752028b71|of toolu_017a95b7039|7a95b7039{"id": "toolu_01"} |of toolu_017a95b7039|`,
+		nine:  `u|7a95b7039{"id": "toolu_01"} 752028b71{"id": "functions.f:7"} |of functions.f:7752028b71|of toolu_017a95b7039|2671a7e21{"id": "toolu_01"} |of toolu_012671a7e21|`,
 		named: `u|functions.f:0{"id": "toolu_01"} functions.f:7{"id": "functions.f:7"} |of functions.f:7functions.f:7|of toolu_01functions.f:0|functions.f:2{"id": "toolu_01"} |of toolu_01functions.f:2|`,
 	} {
 		if got := render(t, source, Input{Messages: messages}); got != want {
