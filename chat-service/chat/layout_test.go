@@ -113,3 +113,38 @@ func TestLayoutsRefuseWhatTheyCannotEnforce(t *testing.T) {
 		}
 	}
 }
+
+// Whatever form a family has, its parser reads the calls that its guides force.
+func TestGuidedCallsAreRead(t *testing.T) {
+	var all []*family
+	readFamilyFile(t, "families.json", &all)
+	read := 0
+	for _, f := range all {
+		m := f.model(t, nil)
+		if m.Markup.Calls == nil {
+			continue
+		}
+		// The pattern has no form in XML.
+		req := &chatv1.ChatRequest{
+			Messages:   []*chatv1.Message{{Role: "user", Content: "x"}},
+			Tools:      []*chatv1.Tool{{Name: "f", Parameters: `{"type": "object", "properties": {"q": {"type": "string", "pattern": "^a"}}, "required": ["q"]}`}},
+			ToolChoice: &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED},
+		}
+		p, err := m.prepareMessages(t.Context(), req)
+		if err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+			continue
+		}
+		form := p.sampling.GetGuide().GetForms()[0]
+		if p.opened {
+			form.Before = "Hm." + p.form.Close + form.GetBefore()
+		}
+		read++
+		if got := readPieces(p, m.Tokenizer.Encode(form.GetBefore()+`{"q": "a b"}`+form.GetAfter(), false)); got.Calls != `f{"q":"a b"}` || got.Text != "" {
+			t.Errorf("%s: %q … %q is read as %v", f.Name, form.GetBefore(), form.GetAfter(), got)
+		}
+	}
+	if read < 50 {
+		t.Error("few families have calls:", read)
+	}
+}
