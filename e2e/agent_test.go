@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -258,6 +260,9 @@ func callATool(t *testing.T, a *agent) {
 	w.allCompleted(t, agentTurns+2)
 }
 
+// ofAPI matches the paths of the APIs.
+var ofAPI = regexp.MustCompile("^/(v1|api)/")
+
 // onceEach starts a proxy in front of the service, and returns its URL. No request for an answer may be
 // refused, or come twice.
 func onceEach(t *testing.T, service string) string {
@@ -267,9 +272,10 @@ func onceEach(t *testing.T, service string) string {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	seen := map[string]bool{}
+	seen, fields := map[string]bool{}, map[string]bool{}
+	t.Cleanup(func() { keepFields(t, fields) })
 	forward := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, ModifyResponse: func(r *http.Response) error {
-		if strings.HasPrefix(r.Request.URL.Path, "/v1/") && r.StatusCode >= http.StatusBadRequest {
+		if ofAPI.MatchString(r.Request.URL.Path) && r.StatusCode >= http.StatusBadRequest {
 			t.Errorf("%s %s has the status %s", r.Request.Method, r.Request.URL, r.Status)
 		}
 		return nil
@@ -280,12 +286,13 @@ func onceEach(t *testing.T, service string) string {
 			return // the agent has left
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if strings.HasPrefix(r.URL.Path, "/v1/") && len(body) > 0 {
+		if ofAPI.MatchString(r.URL.Path) && r.URL.Path != "/api/show" && len(body) > 0 {
 			mu.Lock()
 			if seen[string(body)] {
 				t.Errorf("%s %s comes twice: %.200s", r.Method, r.URL, body)
 			}
 			seen[string(body)] = true
+			noteFields(fields, r.Method+" "+r.URL.Path, body)
 			mu.Unlock()
 		}
 		forward.ServeHTTP(w, r)
@@ -399,43 +406,31 @@ const agentTemplate = `{% for tool in tools or [] %}{{ tool | tojson }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-// scriptedServer starts a server like vLLM, whose model answers a prompt with the result of say.
-func scriptedServer(t *testing.T, say func(prompt string) string) (url string) {
-	t.Helper()
-	tok := tinyTokenizer(t)
-	return completionServer(t, resumable, func(w http.ResponseWriter, r *http.Request) {
-		var asked completionBody
-		var ids []uint32
-		err := json.NewDecoder(r.Body).Decode(&asked)
-		if err == nil {
-			err = json.Unmarshal(asked.Prompt, &ids)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		p := &provider{variant: resumable, tok: tok, answer: tok.Encode(say(tok.Decode(ids, false)), false)}
-		c := &providerCall{ResponseWriter: w, request: r, provider: p}
-		if asked.MaxTokens == 1 { // the worker's trial request
-			c.limit = 1
-		}
-		c.say()
-	}).URL
-}
-
 // agentFlags returns the flags for a model behind a server, whose context is long enough for
 // agents.
 func agentFlags(t *testing.T, upstream string) flags {
 	t.Helper()
 	dir := wideModel(t, 1<<18)
-	file := filepath.Join(dir, "tokenizer_config.json")
+	edit(t, filepath.Join(dir, "tokenizer_config.json"), map[string]any{"chat_template": agentTemplate})
+	return servedBy(dir, upstream)
+}
+
+// servedBy returns the flags for the model of a directory behind a server like vLLM.
+func servedBy(dir, upstream string) flags {
+	served := []string{"--model", dir, "--model-name", model}
+	return flags{chat: served, worker: append([]string{"--engine", "openai", "--upstream", upstream}, served...)}
+}
+
+// edit sets members of a JSON file.
+func edit(t *testing.T, file string, members map[string]any) {
+	t.Helper()
 	var config map[string]any
 	b, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(b, &config)
 	}
 	if err == nil {
-		config["chat_template"] = agentTemplate
+		maps.Copy(config, members)
 		b, err = json.Marshal(config)
 	}
 	if err == nil {
@@ -444,8 +439,6 @@ func agentFlags(t *testing.T, upstream string) flags {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := []string{"--model", dir, "--model-name", model}
-	return flags{chat: served, worker: append([]string{"--engine", "openai", "--upstream", upstream}, served...)}
 }
 
 // wideModel returns a directory with the embedded model with a context of contextLength tokens.

@@ -18,15 +18,15 @@ import (
 // buildGRPCurl builds the grpcurl of scripts/tools once. The first build on a machine takes
 // minutes.
 var buildGRPCurl = sync.OnceValues(func() (string, error) {
-	return buildTool(binDir, "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	return buildTool(binDir, ".", "github.com/fullstorydev/grpcurl/cmd/grpcurl")
 })
 
-// buildTool builds a command of scripts/tools into a directory, and returns its path.
-func buildTool(dir, command string) (file string, err error) {
+// buildTool builds a command of a module of scripts/tools into a directory, and returns its path.
+func buildTool(dir, module, command string) (file string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	file = filepath.Join(dir, path.Base(command))
-	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "scripts", "tools"), "build", "-o", file, command)
+	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "scripts", "tools", module), "build", "-o", file, command)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}

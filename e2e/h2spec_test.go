@@ -51,7 +51,7 @@ var h2specFailures = []string{
 // fails. The others end without a timeout, so the timeout can be long.
 func TestHTTP2OfTheGRPCPorts(t *testing.T) {
 	tier.Full(t)
-	tool, err := buildTool(t.TempDir(), "github.com/summerwind/h2spec/cmd/h2spec")
+	tool, err := buildTool(t.TempDir(), ".", "github.com/summerwind/h2spec/cmd/h2spec")
 	if err != nil {
 		missing(t, "h2spec cannot be built: %v", err)
 	}

@@ -209,3 +209,12 @@ func TestPageWorksInABrowser(t *testing.T) {
 	nodeTest(t, "browser", files, "WHENCE_URL=http://"+w.api, "CHROMIUM="+chromium)
 	w.idle(t)
 }
+
+// TestNodeLibrariesHoldASession plays a session of five turns with each client library of npm.
+func TestNodeLibrariesHoldASession(t *testing.T) {
+	t.Parallel()
+	tool(t, "node")
+	w := sessionService(t)
+	nodeTest(t, "sdk-node", []string{"session.test.mjs"}, "WHENCE_URL="+onceEach(t, w.url("")))
+	w.idle(t)
+}

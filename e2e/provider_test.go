@@ -147,6 +147,7 @@ func completionServer(t *testing.T, variant string, complete http.HandlerFunc) *
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q}]}`, whencetiny.Name, owner)
 	})
 	mux.HandleFunc("POST /v1/completions", complete)
+	mux.HandleFunc("POST /v1/chat/completions", complete) // only conversations with images
 	s := httptest.NewUnstartedServer(mux)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Start()

@@ -1,0 +1,6 @@
+from .dataloader import DataLoader
+from .dataset import IterableDataset
+
+
+def get_worker_info():
+    return None
