@@ -108,6 +108,7 @@ var transcripts = []transcript{
 	{HyperCLOVA, "I look.<|im_end|>\n<|im_start|>assistant -> tool/function_call\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"f\", \"arguments\": {}}]<|im_end|>", answer{text: "I look.", calls: calls("f", `{"a": 1}`, "f", "{}")}},
 	{HyperCLOVA, " -> tool/function_call\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", answer{calls: calls("f", `{"a": 1}`)}},
 	{IFM, "<ifm|tool_calls>\n<ifm|tool_call>f\n<ifm|arg_key>a</ifm|arg_key>\n<ifm|arg_value>1</ifm|arg_value>\n</ifm|tool_call>\n</ifm|tool_calls>", answer{calls: calls("f", `{"a": 1}`)}},
+	{MiniMax3, "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>]<]minimax[>[</a><]minimax[>[<b>[1]]<]minimax[>[</", answer{text: "]<]minimax[>[</", calls: calls("f", "{\"a\": \"\"")}},
 	{Dots, "<dots_function_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n</dots_function_call>", answer{calls: calls("f", `{"a": 1}`)}},
 	{Functionary31, "<function=get_weather>{\"city\": \"Paris\"}</function><function=f>{}</function>", answer{calls: calls("get_weather", `{"city": "Paris"}`, "f", "{}")}},
 	{Functionary31, "<function=nobody>{}</function>", answer{text: "<function=nobody>{}</function>"}},

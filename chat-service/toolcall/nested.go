@@ -51,7 +51,10 @@ func (n *nestedCall) between(p *Parser) bool {
 		p.buf = p.buf[len(before)+len(nestedMark):]
 		return true
 	case tag == "":
-		p.buf = p.buf[len(before)-n.held(before):]
+		if len(before) == len(p.buf) {
+			before = before[:len(before)-n.held(before)]
+		}
+		p.buf = p.buf[len(before):]
 		return false
 	case strings.HasPrefix(tag, "/") && slices.Contains(n.path, tag[1:]):
 		for p.buf = after; n.path[len(n.path)-1] != tag[1:]; {
