@@ -45,6 +45,7 @@ var transcripts = []transcript{
 
 	{Gemma, "<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:2,deep:true}<tool_call|><|tool_call>call:f{}<tool_call|>", answer{calls: calls("get_weather", `{"city": "Paris", "days": 2, "deep": true}`, "f", "{}")}},
 	{Gemma, "Sure.\n<|tool_call>call:f{a:{b:[1,None,<|\"|>it's \"q\"\n<|\"|>]},s:12,o:null}<tool_call|> ok", answer{text: "Sure. ok", calls: calls("f", `{"a": {"b": [1, null, "it's \"q\"\n"]}, "s": "12", "o": null}`)}},
+	{Gemma, "<|tool_call> f {<|\"|>a<|\"|>: 1, \"b\": \"x, y\"}<tool_call|>", answer{calls: calls("f", `{"a": 1, "b": "x, y"}`)}},
 	{Gemma, "<|tool_call>call:f{a:<|\"|>cut o", answer{calls: calls("f", `{"a": "cut o`)}},
 	{Gemma, "<|tool_call>call:nobody{}<tool_call|>", answer{text: "<|tool_call>call:nobody{}<tool_call|>"}},
 	{Gemma, "A call begins with <|tool_call>.", answer{text: "A call begins with <|tool_call>."}},

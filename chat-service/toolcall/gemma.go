@@ -31,8 +31,8 @@ func gemmaHead(t *tags, quote string) state {
 		if w != there {
 			return w == differs && p.backToText(t.text)
 		}
-		name, ok := strings.CutPrefix(strings.TrimSpace(head), gemmaCall)
-		if name = p.tool(strings.TrimSpace(name)); !ok || name == "" {
+		name := strings.TrimPrefix(strings.TrimSpace(head), gemmaCall) // some calls lack it
+		if name = p.tool(strings.TrimSpace(name)); name == "" {
 			return p.backToText(t.text)
 		}
 		name = strings.Clone(name)
