@@ -64,7 +64,7 @@ var toolRoles = []string{"system", "user", "assistant", "tool"}
 
 func servedMessage(o object) (*chatv1.Message, bool) {
 	m := &chatv1.Message{}
-	none, empty := false, false
+	none := false
 	for _, member := range o {
 		s, isText := member.value.(string)
 		switch member.key {
@@ -82,8 +82,7 @@ func servedMessage(o object) (*chatv1.Message, bool) {
 			}
 			continue
 		case "content":
-			none, empty = member.value == nil, s == ""
-			if none {
+			if none = member.value == nil; none {
 				continue
 			}
 			m.Content = s
@@ -102,9 +101,8 @@ func servedMessage(o object) (*chatv1.Message, bool) {
 		}
 	}
 	called := len(m.GetToolCalls()) > 0
-	// In a request, a turn without text has no content if it has calls, and empty content
-	// otherwise.
-	return m, slices.Contains(toolRoles, m.GetRole()) && (none == (called && empty)) && (!called || m.GetRole() == "assistant") && !strings.Contains(m.GetContent(), "\x00")
+	// In a request, a turn without text has an empty content.
+	return m, slices.Contains(toolRoles, m.GetRole()) && !none && (!called || m.GetRole() == "assistant") && !strings.Contains(m.GetContent(), "\x00")
 }
 
 func servedCall(o object) (*chatv1.ToolCall, bool) {
