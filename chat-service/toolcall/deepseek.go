@@ -50,6 +50,8 @@ func deepNext(p *Parser) bool {
 		p.consume(len(deepBegin))
 		p.state = deepHead
 		return true
+	case end == there && strings.TrimSpace(p.raw) != "": // there was no call
+		p.consume(len(deepClose))
 	case end == there:
 		p.raw, p.buf = "", p.buf[len(deepClose):]
 	case begin == unsure || end == unsure:

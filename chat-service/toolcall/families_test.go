@@ -80,6 +80,10 @@ var tagTranscripts = []transcript{
 	{Solar, "Let me check.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>f<|tool_call:args|><|tool_call:end|>", answer{text: "Let me check.", calls: calls("f", "{}")}},
 	{MCP, "I search.\n<use_mcp_tool>\n<server_name>generic-extras</server_name>\n<tool_name>f</tool_name>\n<arguments>\n{\"city\": \"P\"}\n</arguments>\n</use_mcp_tool>", answer{text: "I search.", calls: calls("f", `{"city": "P"}`)}},
 	{MCP, "<use_mcp_tool>\n<tool_name>f</tool_name>\n<arguments>\n</arguments>\n</use_mcp_tool>", answer{calls: calls("f", "{}")}},
+	{Solar, "<|tool_call:begin|>0<|tool_call:name|>f<|tool_call:args|>null<|tool_call:end|>", answer{calls: calls("f", "{}")}},
+	{Solar, "<|tool_call:begin|>0<|tool_call:name|>f<|tool_call:args|>\"{\\\"a\\\": [1]}\"<|tool_call:end|>", answer{calls: calls("f", `{"a": [1]}`)}},
+	{Mistral, "[TOOL_CALLS]f[ARGS]null[TOOL_CALLS]get_weather[ARGS]\"{\\\"a\\\": 1}\"", answer{calls: calls("f", "{}", "get_weather", `{"a": 1}`)}},
+	{Mistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}, {\"name\": \"get_weather\", \"arguments\": null}]", answer{calls: calls("f", `{"a": 1}`, "get_weather", "{}")}},
 	{MCP, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", answer{calls: calls("f", "{}")}},
 	{MCP, "Text with <use_mcp_tool> in it.", answer{text: "Text with <use_mcp_tool> in it."}},
 

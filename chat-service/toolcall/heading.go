@@ -43,13 +43,7 @@ func (t *tags) namedHead(p *Parser) bool {
 			p.identify(id)
 		}
 		p.begin(name)
-		if strings.HasPrefix(p.buf, "{") {
-			p.state = p.value(t.closing)
-			return true
-		}
-		p.arguments("{}")
-		p.complete()
-		p.state = t.closing
+		p.state = p.jsonArguments(t.closing)
 		return true
 	}
 	return true

@@ -37,6 +37,9 @@ var mistralForm = regexp.MustCompile("^[a-zA-Z0-9]{9}$")
 func mistralName(t *tags) state {
 	return func(p *Parser) bool {
 		head, w := p.head("{")
+		if before, args := p.head(mistralArgs); args == there && (w != there || len(before) < len(head)) {
+			head, w = p.buf[:len(before)+len(mistralArgs)], there
+		}
 		if w != there {
 			return w == differs && p.backToText(t.text)
 		}
@@ -49,7 +52,7 @@ func mistralName(t *tags) state {
 			p.identify(strings.Clone(id))
 		}
 		p.begin(strings.Clone(name))
-		p.buf, p.state = p.buf[len(head):], p.value(t.text)
+		p.buf, p.state = p.buf[len(head):], p.jsonArguments(t.text)
 		return true
 	}
 }

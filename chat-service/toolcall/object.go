@@ -269,6 +269,46 @@ func (o *object) escaped() bool {
 	return n%2 == 1
 }
 
+// jsonArguments emits what follows the name of a call: an object, the text of an object, null, or
+// nothing. The parser continues with done.
+func (p *Parser) jsonArguments(done state) state {
+	o := &object{known: p.known, at: atValue, member: "arguments"}
+	finish := func(p *Parser) bool {
+		if !o.begun {
+			p.arguments("{}")
+		}
+		p.complete()
+		p.state = done
+		return true
+	}
+	return func(p *Parser) bool {
+		if o.at == atValue {
+			more := p.skipSpace()
+			p.raw = ""
+			switch w := p.prefix("null"); {
+			case !more && !p.last, w == unsure:
+				return false
+			case w == there:
+				p.buf = p.buf[len("null"):]
+				return finish(p)
+			case !more || p.buf[0] != '{' && p.buf[0] != '"':
+				return finish(p)
+			}
+		}
+		for i := range len(p.buf) {
+			step := o.step(p.buf[i])
+			if step == bad || o.at == atComma {
+				p.arguments(o.take())
+				p.buf = p.buf[i+1:]
+				return finish(p)
+			}
+		}
+		p.arguments(o.take())
+		p.buf = ""
+		return false
+	}
+}
+
 // An unquoter decodes a JSON string byte by byte.
 type unquoter struct {
 	escape []byte

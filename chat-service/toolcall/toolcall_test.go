@@ -423,6 +423,25 @@ func TestFormsAroundArgumentsAreReadAsCalls(t *testing.T) {
 	}
 }
 
+// TestMixturesOfMarkersAreReadAlikeInPieces joins markers, calls and pieces of JSON at random.
+func TestMixturesOfMarkersAreReadAlikeInPieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 9))
+	words := []string{"f", "get_weather", "x", "\n", " ", "{", "}", "[", "]", "\"", "'", "null", "True", ",", ":", `{"name": "f", "arguments": `, `{"a": 1}`, `"{\"a\": 1}"`, "12", "<", "</", "é", "```json"}
+	for n := range 100 * len(formats) {
+		f := formats[n%len(formats)]
+		of := slices.Concat(words, f.Markers, f.Markers, f.opens, f.opens)
+		before, after := f.Around("f")
+		text := []string{"", before + `{"a": 1}` + after, before}[r.IntN(3)]
+		for range 1 + r.IntN(12) {
+			text += of[r.IntN(len(of))]
+		}
+		want := read(t, f, text, func() int { return len(text) })
+		if got := read(t, f, text, func() int { return 1 + r.IntN(6) }); got.String() != want.String() {
+			t.Fatalf("%s: %q\n got %v\nwant %v", f.Name, text, got, want)
+		}
+	}
+}
+
 func FuzzPiecesGiveTheSameResult(f *testing.F) {
 	for i, c := range slices.Concat(answers, tagTranscripts) {
 		for n := range formats {
