@@ -239,6 +239,14 @@ func TestRefusalOfATemplateSaysWhere(t *testing.T) {
 	if !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || !strings.Contains(e.Message, "of m refuses turn 3 of 5, of the role user: no;") {
 		t.Error(err)
 	}
+	template, err = New(callsOnly+"{% for m in messages %}{% if 'bad' in m.content %}{{ raise_exception('no.') }}{% endif %}{% endfor %}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = template.Render(t.Context(), Input{Messages: append(user("a"), turn("T", "", "a", "b"), result("a"), result("bad"), turn("S", "", "c"), result("c"))})
+	if err == nil || !strings.Contains(err.Error(), "refuses turn 4 of 6, of the role tool: no;") {
+		t.Errorf("a turn that has another number in the prompt: %v", err)
+	}
 	long := turns("user", "bad", "assistant", "b", "user", strings.Repeat("x", maxSearched)) // is not searched
 	if _, err = template.Render(t.Context(), Input{Messages: long}); err == nil || !strings.Contains(err.Error(), "refuses turn 1 of 3") {
 		t.Error(err)

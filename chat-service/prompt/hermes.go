@@ -30,7 +30,12 @@ func (t *Template) described(in Input) Input {
 	for _, tool := range in.Tools {
 		content.text.WriteString(signature(tool) + "\n")
 	}
-	content.text.WriteString(toolsAfter + cmp.Or(t.traits.Written.example(), hermesCall))
+	example := hermesCall
+	if t.Around != nil {
+		before, after := t.Around("…")
+		example = before + "{…}" + after
+	}
+	content.text.WriteString(toolsAfter + cmp.Or(t.traits.Written.example(), example))
 	turn := &chatv1.Message{Role: roleSystem}
 	content.into(turn)
 	in.Messages, in.Tools = append([]*chatv1.Message{turn}, rest...), nil

@@ -84,6 +84,7 @@ func (t *Template) render(ctx context.Context, in Input) (text string, taken Inp
 	if err != nil {
 		return "", in, err
 	}
+	asked := in
 	in = t.adapt(ctx, in)
 	text, err = t.attempt(ctx, in, tools, t.traits.Form)
 	if _, no := refused(err); no {
@@ -97,7 +98,10 @@ func (t *Template) render(ctx context.Context, in Input) (text string, taken Inp
 		return "", in, streamerr.As(cause)
 	}
 	if err != nil {
-		return "", in, t.refusal(ctx, err, in, tools)
+		return "", in, t.refusal(err, asked, len(in.Messages) == len(asked.Messages), func(begun Input) error {
+			_, err := t.attempt(ctx, t.adapt(ctx, begun), tools, t.traits.Form)
+			return err
+		})
 	}
 	return text, in, nil
 }
@@ -157,7 +161,10 @@ func (t *Template) Verbatim(ctx context.Context, in Input) (string, error) {
 	})
 	text, err := t.attempt(ctx, in, tools, Form{})
 	if err != nil {
-		return "", t.refusal(ctx, err, in, tools)
+		return "", t.refusal(err, in, true, func(begun Input) error {
+			_, err := t.attempt(ctx, begun, tools, Form{})
+			return err
+		})
 	}
 	return text, nil
 }
@@ -213,18 +220,19 @@ func refused(err error) (words string, ok bool) {
 }
 
 // refusal converts a failure of the template to an error. The words of a template, such as "no", are
-// for its authors, so the error also says where they apply.
-func (t *Template) refusal(ctx context.Context, err error, in Input, tools jinja.Value) *streamerr.Error {
+// for its authors, so the error also says where they apply. exact means that the template got as many
+// turns as in has, and try renders a conversation.
+func (t *Template) refusal(err error, in Input, exact bool, try func(Input) error) *streamerr.Error {
 	if own, ok := errors.AsType[*streamerr.Error](err); ok {
 		return own // of the variables
 	}
 	if words, ok := refused(err); ok {
 		at := -1
-		if place, ok := errors.AsType[*jinja.PlaceError](err); ok {
+		if place, ok := errors.AsType[*jinja.PlaceError](err); ok && exact {
 			at = place.Message
 		}
 		if at < 0 {
-			at = t.refusedTurn(ctx, words, in, tools)
+			at = refusedTurn(words, in, try)
 		}
 		e := streamerr.InvalidParam("messages", "the chat template of %s refuses turn %d of %d, of the role %s: %s; leave the turn out or change it",
 			cmp.Or(t.Model, "the model"), at+1, len(in.Messages), in.Messages[at].GetRole(), strings.TrimRight(words, ". "))
@@ -240,7 +248,7 @@ const maxSearched = 1 << 20
 
 // refusedTurn returns the number of the turn that a template refuses: the conversation up to it is the
 // shortest that the template refuses for the same reason. In a large conversation it is the last.
-func (t *Template) refusedTurn(ctx context.Context, words string, in Input, tools jinja.Value) int {
+func refusedTurn(words string, in Input, try func(Input) error) int {
 	size := 0
 	for _, m := range in.Messages {
 		size += proto.Size(m)
@@ -251,8 +259,7 @@ func (t *Template) refusedTurn(ctx context.Context, words string, in Input, tool
 	return sort.Search(len(in.Messages)-1, func(last int) bool {
 		begun := in
 		begun.Messages = in.Messages[:last+1]
-		_, err := t.attempt(ctx, begun, tools, t.traits.Form)
-		again, ok := refused(err)
+		again, ok := refused(try(begun))
 		return ok && again == words
 	})
 }
