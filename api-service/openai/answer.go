@@ -155,6 +155,9 @@ type modelTemplate struct {
 	Text             modelTexts `json:"text,omitzero"`
 	WrittenCall      string     `json:"written_call,omitempty"`
 	WrittenReasoning string     `json:"written_reasoning,omitempty"`
+	ToolFormat       string     `json:"tool_format,omitempty"`
+	ToolProblem      string     `json:"tool_problem,omitempty"`
+	ReasoningTags    []string   `json:"reasoning_tags,omitempty"`
 }
 
 // modelTexts are what becomes of texts beside calls.
@@ -175,6 +178,7 @@ func templateOf(t *chatv1.ChatTemplate) *modelTemplate {
 		Tools: t.GetTools(), TextArguments: t.GetTextArguments(), NoContent: t.GetNoContent(), IDs: t.GetIds(), Reasoning: t.GetReasoning(), OneCall: t.GetOneCall(),
 		Text:        modelTexts{t.GetText().GetLatest(), t.GetText().GetEarlier(), t.GetText().GetReasoned(), t.GetText().GetEarlierReasoned()},
 		WrittenCall: t.GetWrittenCall(), WrittenReasoning: t.GetWrittenReasoning(),
+		ToolFormat: t.GetToolFormat(), ToolProblem: t.GetToolProblem(), ReasoningTags: t.GetReasoningTags(),
 	}
 	if t.GetLimitsEfforts() {
 		m.Efforts = new(append([]string{}, t.GetEfforts()...))

@@ -151,8 +151,9 @@ func TestModelsListIsNeverNull(t *testing.T) {
 	}
 	for want, template := range map[string]*chatv1.ChatTemplate{
 		`{"system":[],"calls":false}`: {}, `{"system":[],"calls":false,"efforts":[]}`: {LimitsEfforts: true},
-		`{"system":[],"calls":true,"tools":true,"text_arguments":true,"no_content":true,"ids":"nine","reasoning":"thinking","one_call":true,"text":{"latest":"turn","earlier_reasoned":"user"},"written_call":"c","written_reasoning":"r"}`: {
+		`{"system":[],"calls":true,"tools":true,"text_arguments":true,"no_content":true,"ids":"nine","reasoning":"thinking","one_call":true,"text":{"latest":"turn","earlier_reasoned":"user"},"written_call":"c","written_reasoning":"r","tool_format":"hermes","tool_problem":"p","reasoning_tags":["[t]","[/t]"]}`: {
 			Calls: true, Tools: true, TextArguments: true, NoContent: true, Ids: "nine", Reasoning: "thinking", OneCall: true, WrittenCall: "c", WrittenReasoning: "r",
+			ToolFormat: "hermes", ToolProblem: "p", ReasoningTags: []string{"[t]", "[/t]"},
 			Text: &chatv1.TextBesideCalls{Latest: "turn", EarlierReasoned: "user"},
 		},
 		`{"system":["first"],"developer":["first"],"calls":true,"images":["user"],"efforts":["low"],"switches":["thinking"]}`: {

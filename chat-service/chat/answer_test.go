@@ -350,6 +350,30 @@ func TestUnreadCallsAreInTheStory(t *testing.T) {
 	}
 }
 
+func TestModelIsDescribed(t *testing.T) {
+	silent := modelWith(t, "{{ messages[0].content }}", false)
+	off := model(t)
+	if err := off.UseToolFormat("none"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		model        *chat.Model
+		format, tags string
+		lacks        bool
+	}{
+		"tags":     {modelWith(t, calling("[THINK]"), false), "hermes", "[THINK] [/THINK]", false},
+		"channels": {modelWith(t, "{{ tools }}{{ messages[0].content }}<|channel|>", false), "harmony", "<|channel|>analysis<|message|> <|end|>", false},
+		"no tools": {silent, "", "<think> </think>", true},
+		"none":     {off, "", "<think> </think>", true},
+		"nothing":  {&chat.Model{}, "", "", true},
+	} {
+		got := c.model.Template()
+		if got.GetToolFormat() != c.format || strings.Join(got.GetReasoningTags(), " ") != c.tags || (got.GetToolProblem() != "") != c.lacks {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestUnsupportedToolsAreRefusedByName(t *testing.T) {
 	m := model(t)
 	without := model(t)

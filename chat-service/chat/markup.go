@@ -168,6 +168,26 @@ func (m *Model) UseToolFormat(name string) error {
 	return nil
 }
 
+// Template describes the chat template, and how answers are read.
+func (m *Model) Template() *chatv1.ChatTemplate {
+	t := m.Traits.Describe()
+	calls, form := m.Markup.Calls, m.Markup.thinks()
+	if calls != nil {
+		t.ToolFormat = calls.Name
+	} else {
+		t.ToolProblem = cmp.Or(m.Markup.lacks, formatIsNone)
+	}
+	if form != nil {
+		t.ReasoningTags = []string{form.Open, form.Close}
+	} else if calls != nil {
+		t.ReasoningTags = []string{calls.Thought.Open, calls.Thought.Close}
+	}
+	return t
+}
+
+// formatIsNone says why a model calls no tools if an operator has turned tools off.
+const formatIsNone = "--tool-format is none"
+
 // An Offer is the part of a request that lists the tools that the model may call.
 type Offer interface {
 	GetTools() []*chatv1.Tool
@@ -183,7 +203,7 @@ func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
 	case m.Markup.Calls == nil:
-		return nil, streamerr.InvalidParam("tools", "%s cannot call tools: %s; set the format with --tool-format of chat-service", m.Name, cmp.Or(m.Markup.lacks, "--tool-format is none")).
+		return nil, streamerr.InvalidParam("tools", "%s cannot call tools: %s; set the format with --tool-format of chat-service", m.Name, cmp.Or(m.Markup.lacks, formatIsNone)).
 			WithCode(streamerr.CodeUnsupportedField)
 	}
 	return req.GetTools(), nil

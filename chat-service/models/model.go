@@ -194,7 +194,7 @@ func (m *model) describe(aliases []string) *chatv1.Model {
 	described := &chatv1.Model{
 		Id: m.model.Name, OwnedBy: m.model.OwnedBy, Created: m.begun.Unix(), ContextLength: uint32(m.model.Context()),
 		Aliases: aliases, HealthyWorkers: uint32(healthy), KnownWorkers: uint32(known), ModelChecksum: m.model.Checksum,
-		Problem: m.pool.Problem(), Template: m.model.Traits.Describe(),
+		Problem: m.pool.Problem(), Template: m.model.Template(),
 	}
 	for _, w := range m.pool.Workers() {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {

@@ -2,6 +2,7 @@ package reasoning
 
 import (
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,21 @@ func TestFormsAreDetected(t *testing.T) {
 		got := Detect(c.evidence)
 		if got.guess != c.want.guess || got.Open != c.want.Open || got.Close != c.want.Close || got.Gap != c.want.Gap || !slices.Equal(got.Before, c.want.Before) || !slices.Equal(got.After, c.want.After) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestFormsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/reasoning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range forms {
+		for _, tag := range []string{f.Open, f.Close} {
+			spelled := "`" + strings.ReplaceAll(tag, "|", `\|`) + "`"
+			if !strings.Contains(tag, "ifm|think_") && !strings.Contains(string(page), spelled) {
+				t.Errorf("docs/reference/reasoning.md lacks %s", spelled)
+			}
 		}
 	}
 }

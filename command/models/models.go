@@ -46,6 +46,10 @@ type template struct {
 	Text             texts  `json:"text"`
 	WrittenCall      string `json:"written_call"`
 	WrittenReasoning string `json:"written_reasoning"`
+
+	ToolFormat    string   `json:"tool_format"`
+	ToolProblem   string   `json:"tool_problem"`
+	ReasoningTags []string `json:"reasoning_tags"`
 }
 
 // New returns the command models.

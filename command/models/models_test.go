@@ -52,7 +52,7 @@ func TestFindingsAboutATemplateAreShown(t *testing.T) {
 			t.Errorf("%s is asked for", r.URL.EscapedPath())
 		}
 		_, _ = w.Write([]byte(`{"id":"org/a","template":{"system":["first"],"calls":true,"efforts":["low"],"tools":true,"text_arguments":true,"ids":"nine","reasoning":"thinking",` +
-			`"one_call":true,"text":{"earlier":"turn","reasoned":"reasoning","earlier_reasoned":"user"},"written_call":"<call>\u001b"}}`))
+			`"one_call":true,"text":{"earlier":"turn","reasoned":"reasoning","earlier_reasoned":"user"},"written_call":"<call>\u001b","tool_format":"hermes","reasoning_tags":["<t>","</t>"]}}`))
 	}))
 	defer s.Close()
 	defer http.DefaultClient.CloseIdleConnections()
@@ -68,7 +68,7 @@ func TestFindingsAboutATemplateAreShown(t *testing.T) {
 		"model: org/a", "system texts are turns: first", "developer texts are turns: as the system's", "offered tools: described by the template",
 		"calls and results: in the template's form", "arguments: as text", "content without a text: an empty text", "ids: nine letters and digits", "calls in a turn: one",
 		"text beside calls: stays", "before an answer: a turn before", "with reasoning: joins the reasoning", "with reasoning, before an answer: a turn before, and an empty turn of the user",
-		"reasoning: in the field thinking", "efforts: low", "thinking off: not possible", "images: nowhere", `a call: "<call>\x1b"`, "a turn with reasoning: not written",
+		"reasoning: in the field thinking", "efforts: low", "thinking off: not possible", "images: nowhere", "format of calls: hermes", "tags of reasoning: <t>…</t>", `a call: "<call>\x1b"`, "a turn with reasoning: not written",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -78,6 +79,8 @@ func (m *model) print(out io.Writer) error {
 		{"efforts", efforts},
 		{"thinking off", words(t.Switches, "not possible")},
 		{"images", words(t.Images, "nowhere")},
+		{"format of calls", cmp.Or(t.ToolFormat, t.ToolProblem, "unknown")},
+		{"tags of reasoning", cmp.Or(strings.Join(t.ReasoningTags, "…"), "unknown")},
 		{"a call", either(t.WrittenCall == "", "not written", strconv.Quote(t.WrittenCall))},
 		{"a turn with reasoning", either(t.WrittenReasoning == "", "not written", strconv.Quote(t.WrittenReasoning))},
 	} {

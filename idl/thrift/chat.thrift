@@ -537,6 +537,13 @@ struct ChatTemplate {
   15: string written_call
   // A turn with the reasoning "Xqzeta" as the template writes it; empty if it writes no reasoning.
   16: string written_reasoning
+  // The format in which calls of the model are read and guided; empty if requests with tools are
+  // refused.
+  17: string tool_format
+  // Why requests with tools are refused.
+  18: string tool_problem
+  // The texts before and after the model's reasoning.
+  19: list<string> reasoning_tags
 }
 
 // TextBesideCalls says what becomes of a text in an assistant's turn with calls. A value is "turn"

@@ -2099,6 +2099,9 @@ type ChatTemplate struct {
 	Text             *TextBesideCalls `thrift:"text,14,optional" frugal:"14,optional,TextBesideCalls" json:"text,omitempty"`
 	WrittenCall      string           `thrift:"written_call,15" frugal:"15,default,string" json:"written_call"`
 	WrittenReasoning string           `thrift:"written_reasoning,16" frugal:"16,default,string" json:"written_reasoning"`
+	ToolFormat       string           `thrift:"tool_format,17" frugal:"17,default,string" json:"tool_format"`
+	ToolProblem      string           `thrift:"tool_problem,18" frugal:"18,default,string" json:"tool_problem"`
+	ReasoningTags    []string         `thrift:"reasoning_tags,19" frugal:"19,default,list<string>" json:"reasoning_tags"`
 }
 
 func NewChatTemplate() *ChatTemplate {
@@ -2177,6 +2180,18 @@ func (p *ChatTemplate) GetWrittenReasoning() (v string) {
 	return p.WrittenReasoning
 }
 
+func (p *ChatTemplate) GetToolFormat() (v string) {
+	return p.ToolFormat
+}
+
+func (p *ChatTemplate) GetToolProblem() (v string) {
+	return p.ToolProblem
+}
+
+func (p *ChatTemplate) GetReasoningTags() (v []string) {
+	return p.ReasoningTags
+}
+
 func (p *ChatTemplate) IsSetText() bool {
 	return p.Text != nil
 }
@@ -2205,6 +2220,9 @@ var fieldIDToName_ChatTemplate = map[int16]string{
 	14: "text",
 	15: "written_call",
 	16: "written_reasoning",
+	17: "tool_format",
+	18: "tool_problem",
+	19: "reasoning_tags",
 }
 
 type TextBesideCalls struct {

@@ -3073,8 +3073,15 @@ type ChatTemplate struct {
 	WrittenCall string `protobuf:"bytes,15,opt,name=written_call,json=writtenCall,proto3" json:"written_call,omitempty"`
 	// A turn with the reasoning "Xqzeta" as the template writes it; empty if it writes no reasoning.
 	WrittenReasoning string `protobuf:"bytes,16,opt,name=written_reasoning,json=writtenReasoning,proto3" json:"written_reasoning,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The format in which calls of the model are read and guided; empty if requests with tools are
+	// refused.
+	ToolFormat string `protobuf:"bytes,17,opt,name=tool_format,json=toolFormat,proto3" json:"tool_format,omitempty"`
+	// Why requests with tools are refused.
+	ToolProblem string `protobuf:"bytes,18,opt,name=tool_problem,json=toolProblem,proto3" json:"tool_problem,omitempty"`
+	// The texts before and after the model's reasoning.
+	ReasoningTags []string `protobuf:"bytes,19,rep,name=reasoning_tags,json=reasoningTags,proto3" json:"reasoning_tags,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChatTemplate) Reset() {
@@ -3217,6 +3224,27 @@ func (x *ChatTemplate) GetWrittenReasoning() string {
 		return x.WrittenReasoning
 	}
 	return ""
+}
+
+func (x *ChatTemplate) GetToolFormat() string {
+	if x != nil {
+		return x.ToolFormat
+	}
+	return ""
+}
+
+func (x *ChatTemplate) GetToolProblem() string {
+	if x != nil {
+		return x.ToolProblem
+	}
+	return ""
+}
+
+func (x *ChatTemplate) GetReasoningTags() []string {
+	if x != nil {
+		return x.ReasoningTags
+	}
+	return nil
 }
 
 // TextBesideCalls says what becomes of a text in an assistant's turn with calls. A value is "turn"
@@ -3858,7 +3886,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x16\n" +
 	"\x06parent\x18\f \x01(\tR\x06parent\x12\x16\n" +
 	"\x06images\x18\r \x01(\bR\x06images\x128\n" +
-	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\"\xfb\x03\n" +
+	"\btemplate\x18\x0e \x01(\v2\x1c.whence.chat.v1.ChatTemplateR\btemplate\"\xe6\x04\n" +
 	"\fChatTemplate\x12\x16\n" +
 	"\x06system\x18\x01 \x03(\tR\x06system\x12\x1c\n" +
 	"\tdeveloper\x18\x02 \x03(\tR\tdeveloper\x12\x14\n" +
@@ -3877,7 +3905,11 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\bone_call\x18\r \x01(\bR\aoneCall\x123\n" +
 	"\x04text\x18\x0e \x01(\v2\x1f.whence.chat.v1.TextBesideCallsR\x04text\x12!\n" +
 	"\fwritten_call\x18\x0f \x01(\tR\vwrittenCall\x12+\n" +
-	"\x11written_reasoning\x18\x10 \x01(\tR\x10writtenReasoning\"\x8a\x01\n" +
+	"\x11written_reasoning\x18\x10 \x01(\tR\x10writtenReasoning\x12\x1f\n" +
+	"\vtool_format\x18\x11 \x01(\tR\n" +
+	"toolFormat\x12!\n" +
+	"\ftool_problem\x18\x12 \x01(\tR\vtoolProblem\x12%\n" +
+	"\x0ereasoning_tags\x18\x13 \x03(\tR\rreasoningTags\"\x8a\x01\n" +
 	"\x0fTextBesideCalls\x12\x16\n" +
 	"\x06latest\x18\x01 \x01(\tR\x06latest\x12\x18\n" +
 	"\aearlier\x18\x02 \x01(\tR\aearlier\x12\x1a\n" +
