@@ -163,6 +163,7 @@ type familyRow struct {
 	played                                    int  // transcripts
 	shows                                     bool // the template shows tools
 	calls                                     bool // calls in the form of the model are read
+	rereads                                   bool // the calls that the template writes are read
 	refuses                                   bool // requests with tools are refused, by the name of the family
 }
 
@@ -216,6 +217,7 @@ func TestFamilies(t *testing.T) {
 					}
 					row.compare(t, req, c.Name, goldens[[2]string{f.Name, c.Name}])
 				}
+				row.reread(t, &chatv1.ChatRequest{Messages: []*chatv1.Message{{Role: "user", Content: "Weather?"}}, Tools: tools})
 				for _, transcript := range transcripts {
 					if transcript.Family != f.Name {
 						continue
@@ -354,6 +356,30 @@ func (r *familyRow) play(t *testing.T, transcript *familyTranscript, req *chatv1
 	check(characters...)
 }
 
+// reread reads the calls that the template writes as earlier answers, as if they were an answer.
+func (r *familyRow) reread(t *testing.T, req *chatv1.ChatRequest) {
+	t.Helper()
+	const weather, search = `get_weather{"city":"Paris","days":2,"deep":true}`, ` search{"query":"Xqgamma"}`
+	written := r.model.Traits.Written
+	for text, want := range map[string]string{written.Call: weather, written.Calls: weather + search} {
+		if text == "" {
+			continue
+		}
+		if strings.HasPrefix(text, "get_weather") {
+			text = " to=" + text // also begins turns without a call, so that the probe drops it
+		}
+		r.rereads = true
+		p, err := r.model.prepareMessages(t.Context(), req)
+		if err != nil {
+			t.Errorf("calls of the template: %v", err)
+			return
+		}
+		if got := readPieces(p, r.model.Tokenizer.Encode(text, false)); got.Calls != want || strings.Contains(got.Text, "Paris") {
+			t.Errorf("calls of the template %q:\n got %v\nwant %s", text, got, want)
+		}
+	}
+}
+
 // A familyAnswer is an answer as a client reads it.
 type familyAnswer struct{ Reasoning, Text, Calls string }
 
@@ -433,8 +459,8 @@ func familyTable(rows []*familyRow) string {
 	}
 	shows, calls := count(rows, func(r *familyRow) bool { return r.shows }), count(rows, func(r *familyRow) bool { return r.shows && r.calls })
 	fmt.Fprintf(&b, "\n%d families, %d prompts: %d equal, %d in another form, %d completed, %d refused by both, %d argued. "+
-		"The templates of %d families show tools; calls in the form of %d of them are read.\n%d answers are read, and no reasoning leaks into a text.\n",
-		len(rows), equal+adapted+completed+failed+argued, equal, adapted, completed, failed, argued, shows, calls, played)
+		"The templates of %d families show tools; calls in the form of %d of them are read. %d templates write calls, and all of these are read.\n%d answers are read, and no reasoning leaks into a text.\n",
+		len(rows), equal+adapted+completed+failed+argued, equal, adapted, completed, failed, argued, shows, calls, count(rows, func(r *familyRow) bool { return r.rereads }), played)
 	for _, r := range rows {
 		var notes []string
 		if r.Notes != "" {
