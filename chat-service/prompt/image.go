@@ -115,7 +115,7 @@ type shownTool struct {
 
 type shownFunction struct {
 	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
+	Description *string         `json:"description,omitempty"`
 	Parameters  json.RawMessage `json:"parameters,omitempty"`
 	Arguments   *string         `json:"arguments,omitempty"`
 }
@@ -135,9 +135,14 @@ func (t *Template) Conversation(ctx context.Context, in Input) (string, error) {
 		c.Messages = append(c.Messages, show(m, t.traits.Form))
 	}
 	for _, tool := range in.Tools {
-		c.Tools = append(c.Tools, shownTool{Type: "function", Function: shownFunction{
-			Name: tool.GetName(), Description: tool.GetDescription(), Parameters: json.RawMessage(tool.GetParameters()),
-		}})
+		function := shownFunction{Name: tool.GetName(), Parameters: json.RawMessage(tool.GetParameters())}
+		if text := tool.GetDescription(); text != "" || t.traits.Form.WholeTools {
+			function.Description = &text
+		}
+		if len(function.Parameters) == 0 && t.traits.Form.WholeTools {
+			function.Parameters = json.RawMessage(noParameters)
+		}
+		c.Tools = append(c.Tools, shownTool{Type: "function", Function: function})
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

@@ -16,6 +16,9 @@ const maxTools = 250
 
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 
+// noParameters are the parameters of a tool that has none, for a template that needs them.
+const noParameters = `{"type": "object", "properties": {}}`
+
 // readTools converts tools to the form in which transformers passes them to templates, which is
 // OpenAI's. With whole, tools without a description or parameters get empty ones. It refuses invalid
 // tools, and more than jinja.MaxOutput bytes.
@@ -47,7 +50,7 @@ func readTools(tools []*chatv1.Tool, whole bool) (jinja.Value, error) {
 		}
 		text := tool.GetParameters()
 		if text == "" && whole {
-			text = `{"type": "object", "properties": {}}`
+			text = noParameters
 		}
 		if text != "" {
 			if err := checkText(at+".parameters", text); err != nil {

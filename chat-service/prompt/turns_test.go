@@ -143,12 +143,20 @@ func TestToolsHaveTheFormOfTheTemplate(t *testing.T) {
 	if got := render(t, list, Input{Messages: user("u"), Tools: []*chatv1.Tool{{Name: "f"}}}); got != `f  {"type": "object", "properties": {}}|user:u|` {
 		t.Errorf("a tool without a description: got %q", got)
 	}
+	template, err := New(list, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"messages":[{"role":"user","content":"u"}],"tools":[{"type":"function","function":{"name":"f","description":"","parameters":{"type":"object","properties":{}}}}]}`
+	if got, err := template.Conversation(t.Context(), Input{Messages: user("u"), Tools: []*chatv1.Tool{{Name: "f"}}}); got != want || err != nil {
+		t.Errorf("for an engine that renders it: got %s, %v, want %s", got, err, want)
+	}
 	const strict = "{% for t in tools or [] %}{% if not t.function.parameters.properties.x %}{{ t.function.name }} {% else %}{{ raise_exception('x') }}{% endif %}{% endfor %}" + anywhere
 	if got := render(t, strict, Input{Messages: user("u"), Tools: []*chatv1.Tool{{Name: "f", Parameters: `{"properties":{"x":{"type":"string"}}}`}}}); !strings.HasPrefix(got, "system:"+toolsBefore) {
 		t.Errorf("a tool that the template refuses: got %q", got)
 	}
 	// A template that writes calls and no tools gets them in the system's turn, with a call as it writes calls.
-	want := "system:" + toolsBefore + "{\"name\": \"f\"}\n" + toolsAfter + `<… {…}>|user:u|assistant:<f {"id": "a"}>|tool:of a|`
+	want = "system:" + toolsBefore + "{\"name\": \"f\"}\n" + toolsAfter + `<… {…}>|user:u|assistant:<f {"id": "a"}>|tool:of a|`
 	if got := render(t, callsKept, Input{Messages: append(user("u"), turn("", "", "a"), result("a")), Tools: []*chatv1.Tool{{Name: "f"}}}); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
