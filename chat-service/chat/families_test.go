@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -77,10 +78,10 @@ type familyConversation struct {
 	Tools               bool
 	AddGenerationPrompt bool `json:"add_generation_prompt"`
 	Messages            []struct {
-		Role, Content, ReasoningContent string
-		Reasoning                       string `json:"reasoning_content"`
-		ID                              string `json:"tool_call_id"`
-		Calls                           []struct {
+		Role, Content string
+		Reasoning     string `json:"reasoning_content"`
+		ID            string `json:"tool_call_id"`
+		Calls         []struct {
 			ID       string
 			Function familyCall
 		} `json:"tool_calls"`
@@ -98,18 +99,10 @@ func (c *familyConversation) messages() (all []*chatv1.Message) {
 	return all
 }
 
+// compact returns JSON without white space, as clients write it.
 func compact(object json.RawMessage) string {
-	var b strings.Builder
-	inString := false
-	for i, r := range string(object) {
-		switch {
-		case r == '"' && object[max(i-1, 0)] != '\\':
-			inString = !inString
-		case !inString && strings.ContainsRune(" \n", r):
-			continue
-		}
-		b.WriteRune(r)
-	}
+	var b bytes.Buffer
+	_ = json.Compact(&b, object) // has been read
 	return b.String()
 }
 
@@ -159,7 +152,6 @@ type familyRow struct {
 	*family
 	model                                     *Model
 	equal, adapted, completed, argued, failed int  // prompts
-	lossy                                     int  // prompts that are equal, and lack what the template drops
 	played                                    int  // transcripts
 	shows                                     bool // the template shows tools
 	calls                                     bool // calls in the form of the model are read
@@ -231,6 +223,9 @@ func TestFamilies(t *testing.T) {
 			})
 		})
 	}
+	if len(rows) < len(all) {
+		return // -run selects some
+	}
 	if checkRows(t, rows); !t.Failed() {
 		doctable.Keep(t, "../../docs/explanation/fidelity.md", "<!-- families -->\n", "<!-- end of families -->", familyTable(rows), *rewriteTable, "scripts/families goldens")
 	}
@@ -240,6 +235,10 @@ func TestFamilies(t *testing.T) {
 // and the others refuse tools by name.
 func checkRows(t *testing.T, rows []*familyRow) {
 	t.Helper()
+	files, err := filepath.Glob(filepath.Join(families, "*.jinja"))
+	if err != nil || len(files) != len(rows) {
+		t.Errorf("%d templates for %d families, %v", len(files), len(rows), err)
+	}
 	for _, r := range rows {
 		if r.shows && !r.calls && !r.refuses {
 			t.Errorf("%s shows tools, but no answer with calls is read, and no request with tools is refused by its name", r.Name)
@@ -265,38 +264,40 @@ func (r *familyRow) compare(t *testing.T, req *chatv1.ChatRequest, conversation 
 	}
 	got, err := r.model.Render(t.Context(), prompt.Input{Messages: r.model.Shown(req.GetMessages()), AddGenerationPrompt: !req.GetNoGenerationPrompt(), Tools: req.GetTools()})
 	sum := sha256.Sum256([]byte(got))
-	shown := func(part string) bool { return showsPart(got, part) }
-	lost := slices.DeleteFunc(slices.Clone(want.Lacks), shown)
 	equal := hex.EncodeToString(sum[:8]) == want.SHA256
-	if equal && len(lost) > 0 {
-		r.lossy++
-	}
 	switch {
 	case err != nil && want.SHA256 == "" && errors.Is(err, streamerr.Invalid):
 		r.failed++
+		return
 	case err != nil:
 		t.Errorf("%s: %v", conversation, err)
-	case strings.Contains(strings.ReplaceAll(got, "] = None", ""), "None") && !slices.ContainsFunc(req.GetMessages(), callsWithNull):
-		t.Errorf("%s: the prompt says None:\n%s", conversation, got)
+		return
 	case equal && len(want.Form) == 0:
 		r.equal++
 	case equal:
 		r.adapted++
 	case r.Differs[conversation] != "":
 		r.argued++
-		for _, m := range req.GetMessages() {
-			if !showsPart(got, strings.TrimSpace(m.GetContent())) {
-				t.Errorf("%s: the prompt lacks %q", conversation, m.GetContent())
-			}
-		}
-	case (want.SHA256 == "" || len(want.Lacks) > 0) && len(lost) == 0:
+	case want.SHA256 == "" || len(want.Lacks) > 0:
 		r.completed++
-		before, _ := r.model.Markup.aroundArguments("get_weather")
-		if r.model.Markup.sample == "" && slices.Contains(want.Lacks, "get_weather") && conversation != "offered" && !strings.Contains(got, before) {
-			t.Errorf("%s: the prompt has no call in the form %q:\n%s", conversation, before, got)
-		}
 	default:
-		t.Errorf("%s: the prompt differs from Jinja2's (scripts/families show %s '%s'), form %v, lacks %q of %q:\n%s", conversation, r.Name, conversation, want.Form, lost, want.Lacks, got)
+		t.Errorf("%s: the prompt differs from Jinja2's, which scripts/families show %s '%s' prints; its form is %q:\n%s", conversation, r.Name, conversation, want.Form, got)
+		return
+	}
+	parts := slices.Clone(want.Lacks)
+	for _, m := range req.GetMessages() {
+		parts = append(parts, strings.TrimSpace(m.GetContent()))
+	}
+	if before, _ := r.model.Markup.aroundArguments("get_weather"); r.model.Markup.sample == "" && conversation != "offered" && slices.Contains(want.Lacks, "get_weather") {
+		parts = append(parts, before) // the form of the model's calls
+	}
+	for _, part := range parts {
+		if !showsPart(got, part) {
+			t.Errorf("%s: the prompt lacks %q:\n%s", conversation, part, got)
+		}
+	}
+	if strings.Contains(strings.ReplaceAll(got, "] = None", ""), "None") && !slices.ContainsFunc(req.GetMessages(), callsWithNull) {
+		t.Errorf("%s: the prompt says None:\n%s", conversation, got)
 	}
 }
 
@@ -438,7 +439,7 @@ func count(rows []*familyRow, has func(*familyRow) bool) (n int) {
 // familyTable returns the table for the documentation.
 func familyTable(rows []*familyRow) string {
 	var b strings.Builder
-	b.WriteString("| family | equal | in another form | of these, without a part | completed | refused by both | argued | calls | reasoning | answers |\n|---|--:|--:|--:|--:|--:|--:|---|---|--:|\n")
+	b.WriteString("| family | equal | in another form | completed | refused by both | argued | calls | reasoning | answers |\n|---|--:|--:|--:|--:|--:|---|---|--:|\n")
 	for _, r := range rows {
 		format, thinks := "none", "none"
 		if f := r.model.Markup.Calls; f != nil {
@@ -449,9 +450,9 @@ func familyTable(rows []*familyRow) string {
 			thinks = "`" + strings.TrimSpace(r.model.Markup.Calls.Thought.Open) + "`"
 		case reasoning.Guess:
 		default:
-			thinks = "`" + f.Open + "`"
+			thinks = "`" + strings.ReplaceAll(f.Open, "|", `\|`) + "`"
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %s | %s | %d |\n", r.Name, r.equal, r.adapted, r.lossy, r.completed, r.failed, r.argued, format, thinks, r.played)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s | %s | %d |\n", r.Name, r.equal, r.adapted, r.completed, r.failed, r.argued, format, thinks, r.played)
 	}
 	var equal, adapted, completed, failed, argued, played int
 	for _, r := range rows {
