@@ -15,12 +15,14 @@ import (
 // the other, between tags:
 //
 //	<tool_call>\n<function= NAME > \n<parameter= KEY >\n VALUE \n</parameter> … \n</function>\n</tool_call>
-//	head                         open lead            text        tail           end
+//	head                         open lead            text        textEnd        end
 type layout struct {
-	head, open  string // the texts before and after the tool's name
-	lead        string // before the name of a parameter
-	text, value string // between the name and a text, and between the name and JSON
-	tail, end   string // after each parameter, and after all of them
+	head, open        string // the texts before and after the tool's name
+	lead              string // before the name of a parameter
+	text, value       string // between the name and a text, and between the name and JSON
+	textEnd, valueEnd string // after a text, and after JSON
+	comma             string // between two parameters, or ""
+	end               string // after all parameters
 }
 
 // layoutOf finds the layout in a call of get_weather with a city, days and deep, as package prompt
@@ -36,15 +38,24 @@ func layoutOf(call string) (l layout, ok bool) {
 	}
 	l.head, l.text, l.value = strings.TrimLeft(pieces[0], " \n"), pieces[2], pieces[4]
 	first, next, last := pieces[1], pieces[3], strings.TrimRight(call, "\n")
-	flag := pieces[6][:max(0, len(pieces[6])-1)] // before "true" or "True"
+	flag := pieces[6][:max(0, len(pieces[6])-1)]                                               // before "true" or "True"
+	if quote, ok := strings.CutPrefix(l.text, l.value); ok && (quote == `"` || quote == "'") { // JSON or Python
+		return l, false
+	}
 	l.lead = commonEnd(first, next)
 	if tag := strings.IndexAny(l.lead, "<\n"); tag > 0 {
 		l.lead = l.lead[tag:] // the bracket before it ends another tag
 	}
-	l.open, l.tail = strings.TrimSuffix(first, l.lead), strings.TrimSuffix(next, l.lead)
-	l.end, ok = strings.CutPrefix(last, l.tail)
-	same := next == pieces[5] && l.value == flag && !strings.Contains(next, "city")
-	return l, ok && same && l.head != "" && l.lead != "" && l.text != "" && l.value != "" && l.tail != "" && l.end != ""
+	l.open = strings.TrimSuffix(first, l.lead)
+	between := strings.TrimSuffix(pieces[5], l.lead) // after JSON
+	n := 0
+	for n < min(len(between), len(last)) && between[n] == last[n] {
+		n++
+	}
+	l.valueEnd, l.comma, l.end = between[:n], between[n:], last[n:]
+	l.textEnd, ok = strings.CutSuffix(next, l.comma+l.lead)
+	same := strings.HasSuffix(pieces[5], l.lead) && l.value == flag && !strings.Contains(next, "city")
+	return l, ok && same && l.head != "" && l.open+l.lead != "" && l.text != "" && l.value != "" && l.textEnd != "" && l.end != ""
 }
 
 // commonEnd returns the longest common end of two texts.
@@ -56,7 +67,8 @@ func commonEnd(a, b string) string {
 	return a[len(a)-n:]
 }
 
-// isRead reports whether the parser of a format reads calls in the layout.
+// isRead reports whether the parser of a format reads calls in the layout. Text behind a call, such as
+// the beginning of the tool's turn, does not belong to the layout.
 func (l *layout) isRead(f *toolcall.Format) bool {
 	const tool, text, number = "read", "a b", "7"
 	var name, arguments, rest string
@@ -75,13 +87,18 @@ func (l *layout) isRead(f *toolcall.Format) bool {
 			rest += e.Text
 		}
 	})
-	p.Next(l.head + tool + l.open + l.lead + "text" + l.text + text + l.tail + l.lead + "number" + l.value + number + l.tail + l.end)
+	p.Next(l.head + tool + l.open + l.lead + "text" + l.text + text + l.textEnd + l.comma + l.lead + "number" + l.value + number + l.valueEnd + l.end)
 	p.End()
 	var got struct {
 		Text   string
 		Number int
 	}
-	return json.Unmarshal([]byte(arguments), &got) == nil && name == tool && rest == "" && got.Text == text && got.Number == 7
+	end, ok := strings.CutSuffix(l.end, rest)
+	ok = ok && json.Unmarshal([]byte(arguments), &got) == nil && name == tool && got.Text == text && got.Number == 7
+	if ok {
+		l.end = end
+	}
+	return ok
 }
 
 // form returns the guide of a call in the layout. It returns false for a schema that the layout cannot
@@ -111,11 +128,36 @@ func (l *layout) form(tool, schema string) (*llmv1.GuideForm, bool) {
 		if !ok || !parameterName.MatchString(name) {
 			return nil, false
 		}
-		part.Before, part.After = l.lead+name+part.GetBefore(), l.tail
+		part.Before = l.lead + name + part.GetBefore()
+		if part.After = l.textEnd; part.GetSchema() != "" {
+			part.After = l.valueEnd
+		}
 		part.Optional = !slices.Contains(object.Required, name)
 		form.Parts = append(form.Parts, part)
 	}
-	return form, true
+	return form, l.separate(form.GetParts())
+}
+
+// separate puts commas between parts, the first of which must be required: a comma precedes each
+// other part.
+func (l *layout) separate(parts []*llmv1.GuidePart) bool {
+	if l.comma == "" || len(parts) == 0 {
+		return true
+	}
+	slices.SortStableFunc(parts, func(a, b *llmv1.GuidePart) int {
+		switch {
+		case a.GetOptional() == b.GetOptional():
+			return 0
+		case b.GetOptional():
+			return -1
+		default:
+			return 1
+		}
+	})
+	for _, part := range parts[1:] {
+		part.Before = l.comma + part.GetBefore()
+	}
+	return !parts[0].GetOptional()
 }
 
 var parameterName = regexp.MustCompile(`^[A-Za-z0-9_.$-]{1,64}$`)
@@ -160,7 +202,7 @@ func (l *layout) part(schema json.RawMessage) (*llmv1.GuidePart, bool) {
 	switch {
 	case isText && !bounded && members["enum"] == nil:
 		return &llmv1.GuidePart{Before: l.text}, true
-	case isText && !bounded && len(is.Enum) > 0 && !slices.ContainsFunc(is.Enum, func(text string) bool { return text == "" || strings.Contains(text, l.tail) }):
+	case isText && !bounded && len(is.Enum) > 0 && !slices.ContainsFunc(is.Enum, func(text string) bool { return text == "" || strings.Contains(text, l.textEnd) }):
 		return &llmv1.GuidePart{Before: l.text, Texts: is.Enum}, true
 	case isText || types == nil || bytes.Contains(schema, []byte(`"$ref"`)):
 		return nil, false

@@ -23,6 +23,7 @@ var xmlFamilies = map[string]string{
 	"minicpm-5":     "<function name=\"f\"><param name=\"q\">a b</param><param name=\"u\">C</param><param name=\"n\">7</param></function>",
 	"seed-oss":      "<seed:tool_call>\n<function=f>\n<parameter=q>a b</parameter>\n<parameter=u>C</parameter>\n<parameter=n>7</parameter>\n</function>\n</seed:tool_call>",
 	"hy-3":          "<tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>q</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>u</arg_key>\n<arg_value>C</arg_value>\n<arg_key>n</arg_key>\n<arg_value>7</arg_value>\n</tool_call>\n</tool_calls>",
+	"gemma-4":       "<|tool_call>call:f{q:<|\"|>a b<|\"|>,u:<|\"|>C<|\"|>,n:7}<tool_call|>",
 	"solar-open-2":  "<|tool_call:start|>f\n<|tool_arg:start|>q<|tool_arg:value|>a b<|tool_arg:end|>\n<|tool_arg:start|>u<|tool_arg:value|>C<|tool_arg:end|>\n<|tool_arg:start|>n<|tool_arg:value|>7<|tool_arg:end|>\n<|tool_call:end|>",
 }
 
@@ -103,6 +104,18 @@ func TestLayoutsRefuseWhatTheyCannotEnforce(t *testing.T) {
 				t.Errorf("%s: %v, want %v", schema, form.GetParts(), want)
 			}
 		}
+	}
+	commas, ok := layoutOf("<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:2,deep:true}<tool_call|><|tool_response>")
+	if !ok || !commas.isRead(toolcall.Gemma) || commas.end != "}<tool_call|>" {
+		t.Fatalf("%v, %+v", ok, commas)
+	}
+	properties := `{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}`
+	if form, ok := commas.form("f", properties+`}`); ok {
+		t.Errorf("a comma precedes the first of optional parameters: %v", form)
+	}
+	form, ok := commas.form("f", properties+`, "required": ["b"]}`)
+	if parts := form.GetParts(); !ok || len(parts) != 2 || parts[0].GetBefore() != "b:<|\"|>" || parts[1].GetBefore() != ",a:" || !parts[1].GetOptional() {
+		t.Errorf("%v", form)
 	}
 	if form, ok := l.form("f", `{"type": "object"}`); !ok || len(form.GetParts()) != 0 {
 		t.Errorf("no parameters: %v", form)
