@@ -9,7 +9,8 @@
 //
 // A template that drops or refuses a part of a conversation would lose it, or end a session. New
 // finds out by rendering small conversations (Traits), and Render puts such a part where the template
-// writes it: a system text into the leading turn, a call into the text of its turn. Verbatim does not.
+// writes it: a system text into the leading turn, a call into the text of its turn, a text beside a
+// call into a turn of its own. Verbatim does not.
 //
 // A conversation is checked before it is rendered. A problem is an Invalid *streamerr.Error whose
 // Param names its place, such as "messages[2].role". If the template refuses a conversation with
@@ -33,8 +34,8 @@ type Input struct {
 	AddGenerationPrompt bool
 	// Continue means that the answer continues the last message (Renderer.Prompt).
 	Continue bool
-	// Tools are the tools that the model may call. A template without tools gets them in the Hermes
-	// format.
+	// Tools are the tools that the model may call. The turn of the system describes them for a template
+	// that does not.
 	Tools []*chatv1.Tool
 	// Variables is a JSON object with additional template variables, or "".
 	Variables string

@@ -51,7 +51,7 @@ func arranged(messages []*chatv1.Message, text, reasoned Texts, oneCall bool) []
 func withoutText(m *chatv1.Message, place Place) (before []*chatv1.Message, calls *chatv1.Message) {
 	calls = copyOf(m)
 	calls.Content, calls.Images = "", nil
-	if place == InReasoning {
+	if place == InReasoning && len(m.GetImages()) == 0 {
 		if calls.Reasoning != "" {
 			calls.Reasoning += "\n\n"
 		}
