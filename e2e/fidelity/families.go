@@ -17,7 +17,8 @@ func families(packages string) []family {
 	var list []family
 	for _, f := range [][2]string{
 		{"Llama 2", "llama2"},
-		{"Llama 3", "llama3_1"},
+		{"Llama 3", "llama3"},
+		{"Llama 3.1", "llama3_1"},
 		{"Llama 3.2", "llama3_2"},
 		{"Mistral Nemo", "mistral_nemo"},
 		{"Qwen 2.5", "qwen2_5"},
@@ -25,6 +26,10 @@ func families(packages string) []family {
 		{"Gemma 3", "gemma3"},
 		{"DeepSeek V3", "deepseek_v3"},
 		{"GPT-OSS", "gptoss"},
+		{"GPT-3.5", "gpt35turbo"},
+		{"GPT-4o", "gpt4o"},
+		{"Claude 2", "claude"},
+		{"Gemini", "gemini"},
 	} {
 		list = append(list, family{f[0], filepath.Join(packages, "node_modules", "@lenml", "tokenizer-"+f[1], "models")})
 	}

@@ -49,6 +49,33 @@ func TestTokenizersOfPublishedModelsMatchTheRustLibrary(t *testing.T) {
 	}
 }
 
+func TestExpressionsSplitLikeTheRustLibrarys(t *testing.T) {
+	tier.Full(t)
+	need(t, "node", "--version")
+	for _, class := range patternClasses {
+		row, err := comparePatterns(t.Context(), installed, class, shortStrings/10, shortSeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, row)
+	}
+}
+
+func TestFilesOfOtherFormatsEncodeLikeTheirPrograms(t *testing.T) {
+	tier.Full(t)
+	need(t, "node", "--version")
+	if !hasPrograms(installed) {
+		t.Skip("scripts/fidelity could not install the programs")
+	}
+	rows, err := compareFiles(t.Context(), installed, shortStrings, shortSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		report(t, row)
+	}
+}
+
 func TestTemplatesOfPublishedModelsRenderLikeJinja2(t *testing.T) {
 	tier.Full(t)
 	need(t, python, "-c", "import jinja2")

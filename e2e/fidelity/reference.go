@@ -14,6 +14,10 @@ import (
 var (
 	//go:embed tokenizers.mjs
 	tokenizersScript string
+	//go:embed patterns.mjs
+	patternsScript string
+	//go:embed files.py
+	filesScript string
 	//go:embed templates.py
 	templatesScript string
 	//go:embed speed.mjs

@@ -58,8 +58,8 @@ func (s *Source) Checksum() (string, error) {
 	d.text(m.SubwordPrefix)
 	d.text(m.WordSuffix)
 	d.flags(m.FuseUnk, m.ByteFallback, m.IgnoreMerges)
-	if f.made != nil {
-		d.text(f.made.pattern)
+	if f.conversion != nil {
+		d.text(f.conversion.pattern)
 		for _, rank := range m.ranks {
 			d.number(uint64(rank))
 		}

@@ -23,11 +23,11 @@ type tokenizerFile struct {
 	Decoder       *component
 	Model         *modelFile
 
-	made *made // nil for a tokenizer.json
+	conversion *conversion // nil for a tokenizer.json
 }
 
-// made is what a file of another format has instead of components.
-type made struct {
+// A conversion is what a file of another format has instead of components.
+type conversion struct {
 	normalize normalizer     // instead of Normalizer
 	words     []preTokenizer // instead of PreTokenizer, and the words are bytes
 	pattern   string         // what the fields above mean, for the checksum
@@ -106,18 +106,18 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	t := new(Tokenizer)
 	var err error
 	var byteLevel bool
-	if f.made != nil && f.made.normalize != nil {
-		t.normalize = f.made.normalize
+	if f.conversion != nil && f.conversion.normalize != nil {
+		t.normalize = f.conversion.normalize
 	} else if t.normalize, err = newNormalizer(f.Normalizer); err != nil {
 		return nil, fmt.Errorf("normalizer: %w", err)
 	}
-	if f.made != nil && f.made.words != nil {
-		t.stages, byteLevel = f.made.words, true
+	if f.conversion != nil && f.conversion.words != nil {
+		t.stages, byteLevel = f.conversion.words, true
 	} else if t.stages, byteLevel, err = newPreTokenizers(f.PreTokenizer); err != nil {
 		return nil, fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if f.made != nil && f.made.model != nil {
-		t.model = f.made.model
+	if f.conversion != nil && f.conversion.model != nil {
+		t.model = f.conversion.model
 	} else if t.model, err = f.Model.build(byteLevel); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
@@ -128,11 +128,11 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	if err := t.matchAdded(f.Added); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
-	if f.made != nil && f.made.users != nil {
-		t.normal = f.made.users
+	if f.conversion != nil && f.conversion.users != nil {
+		t.normal = f.conversion.users
 	}
-	if f.made != nil {
-		t.template = f.made.frame
+	if f.conversion != nil {
+		t.template = f.conversion.frame
 	} else if t.template, err = newTemplate(f.PostProcessor, size); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
@@ -166,7 +166,7 @@ func (f *tokenizerFile) tokens() (tokens map[uint32]string, size int, err error)
 	}
 	for i := range added {
 		token := &added[i]
-		if id, ok := vocab[token.Content]; ok && (f.made == nil || !f.made.separated) {
+		if id, ok := vocab[token.Content]; ok && (f.conversion == nil || !f.conversion.separated) {
 			token.ID = &id
 		}
 		if token.ID == nil {

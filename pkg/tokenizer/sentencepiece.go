@@ -185,10 +185,10 @@ func readSentencePiece(data []byte, config *tokenizerConfig) (*tokenizerFile, er
 	if config.PrefixSpace != nil {
 		m.dummyPrefix = *config.PrefixSpace
 	}
-	f := &tokenizerFile{Model: &modelFile{Type: "BPE", ByteFallback: m.byteFallback, FuseUnk: true}, made: &made{frame: template{{text: true}}, separated: true}}
+	f := &tokenizerFile{Model: &modelFile{Type: "BPE", ByteFallback: m.byteFallback, FuseUnk: true}, conversion: &conversion{frame: template{{text: true}}, separated: true}}
 	norm := &spmNormalizer{spmModel: m, legacy: config.Legacy == nil || *config.Legacy, users: newAddedMatcher()}
-	f.made.normalize = norm.normalize
-	f.made.pattern = fmt.Sprint(m.kind, m.dummyPrefix, m.trim, norm.legacy, len(m.charsmap), string(m.charsmap))
+	f.conversion.normalize = norm.normalize
+	f.conversion.pattern = fmt.Sprint(m.kind, m.dummyPrefix, m.trim, norm.legacy, len(m.charsmap), string(m.charsmap))
 	if len(m.charsmap) > 0 {
 		if norm.charsmap, err = readCharsmap(m.charsmap); err != nil {
 			return nil, err
@@ -236,10 +236,10 @@ func (f *tokenizerFile) addPieces(m *spmModel, config *tokenizerConfig, users *a
 	f.Model.Vocab, f.Model.ranks = vocab, ranks
 	if m.kind == unigramModel {
 		u, err := newUnigram(m, ranks)
-		f.made.model = u
+		f.conversion.model = u
 		return err
 	}
-	f.made.users = users
+	f.conversion.users = users
 	return nil
 }
 
@@ -292,14 +292,14 @@ func (f *tokenizerFile) frame(m *spmModel, config *tokenizerConfig) error {
 		if err != nil {
 			return err
 		}
-		f.made.frame = slices.Insert(f.made.frame, 0, templatePart{ids: []uint32{begin}})
+		f.conversion.frame = slices.Insert(f.conversion.frame, 0, templatePart{ids: []uint32{begin}})
 	}
 	if config.AddEnd {
 		end, err := id(config.End, m.end)
 		if err != nil {
 			return err
 		}
-		f.made.frame = append(f.made.frame, templatePart{ids: []uint32{end}})
+		f.conversion.frame = append(f.conversion.frame, templatePart{ids: []uint32{end}})
 	}
 	return nil
 }

@@ -166,7 +166,7 @@ func newByteFile(tokens map[uint32]string, expression string, added []addedToken
 	}
 	return &tokenizerFile{
 		Added: added, Model: m, Decoder: &component{Type: "ByteLevel", raw: json.RawMessage(`{"type":"ByteLevel"}`)},
-		made: &made{words: []preTokenizer{splitter{pattern: p, behavior: isolated}}, pattern: expression, frame: template{{text: true}}, separated: true},
+		conversion: &conversion{words: []preTokenizer{splitter{pattern: p, behavior: isolated}}, pattern: expression, frame: template{{text: true}}, separated: true},
 	}, nil
 }
 
@@ -178,7 +178,7 @@ func specialToken(id int, format string, args ...any) addedToken {
 
 // begin adds ids before every text that is encoded with special tokens.
 func (f *tokenizerFile) begin(ids ...uint32) {
-	f.made.frame = template{{ids: ids}, {text: true}}
+	f.conversion.frame = template{{ids: ids}, {text: true}}
 }
 
 // isText reports that a file is lines of text, as tiktoken's are.

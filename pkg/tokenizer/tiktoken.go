@@ -107,7 +107,7 @@ func readTiktoken(name string, data []byte, config *tokenizerConfig) (*tokenizer
 		return nil, err
 	}
 	if family.chunked {
-		f.made.words = append([]preTokenizer{chunks{}}, f.made.words...)
+		f.conversion.words = append([]preTokenizer{chunks{}}, f.conversion.words...)
 	}
 	var frame []uint32
 	for _, name := range family.begin {

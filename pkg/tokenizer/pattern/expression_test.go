@@ -61,6 +61,7 @@ func TestExpressionsMeanWhatTheyMeanInOniguruma(t *testing.T) {
 		// Ignoring case.
 		{`(?i:'s)`, "'s'S'ſ", "'s|'S|'ſ"},
 		{`(?i:ssa)`, "ßaSſA", "ßa|SſA"},
+		{`(?i:i\x{307})`, "i̇İI", "i̇|İ"},
 		{`(?i:[ß])`, "SSẞß", "SS|ẞ|ß"},
 		{`(?i:[^ß]+)`, "sßs", "s|s"},
 		{`(?i:k)`, "kK\u212A", "k|K|\u212A"},
@@ -92,6 +93,7 @@ func TestTiktokenHasASyntaxOfItsOwn(t *testing.T) {
 		{`(?s:.+)`, "a\nb", "a\nb"},
 		{`\pL+|\p{Script=Han}+`, "ab1中", "ab|中"},
 		{`(?i:\p{Lu})`, "aA", "a|A"},
+		{`(?i:ss|K)`, "ßsSẞ\u212A", "sS|\u212A"},
 	} {
 		e, err := NewTiktoken(c.expression)
 		if err != nil {

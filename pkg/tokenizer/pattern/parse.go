@@ -234,8 +234,12 @@ func (p *parser) skipSpace() bool {
 	return true
 }
 
+// literal returns a character. Only Oniguruma knows texts that equal one character in another case.
 func (p *parser) literal(r rune) *node {
-	return &node{kind: textNode, text: []rune{r}, fold: p.fold && len(variants(r))+len(unfold(r)) > 1}
+	if p.fold && p.dialect == tiktoken {
+		return &node{kind: setNode, set: setOf(variants(r)...)}
+	}
+	return &node{kind: textNode, text: []rune{r}, fold: p.fold}
 }
 
 // atom reads what a quantifier applies to. It returns nil after a comment.
