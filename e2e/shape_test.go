@@ -33,6 +33,7 @@ var ours = map[string]map[string]any{
 		}},
 		"template": map[string]any{"type": "object", "required": []any{"system", "calls"}, "properties": map[string]any{
 			"system": map[string]any{"type": "array", "items": map[string]any{"enum": []any{"first", "leading", "later"}}}, "calls": map[string]any{"type": "boolean"},
+			"tool_format": map[string]any{"const": "hermes"}, "reasoning_tags": map[string]any{"type": "array", "minItems": 2, "maxItems": 2, "items": map[string]any{"type": "string"}},
 		}},
 	},
 }
