@@ -11,7 +11,7 @@ import (
 //
 //	<|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Paris"}}<|end_message|>
 var Inkling = &Format{
-	Name: "inkling", Markers: []string{inklingCall, inklingEnd}, begin: inklingHead, id: longID,
+	Name: "inkling", Markers: []string{inklingCall, inklingEnd}, begin: inklingHead, opens: []string{inklingCall}, id: longID,
 	detect: regexp.MustCompile(`<\|content_invoke_tool_json\|>`),
 	around: func(tool string) (string, string) {
 		return tool + inklingCall + `{"name":"` + tool + `","args":`, "}" + inklingEnd

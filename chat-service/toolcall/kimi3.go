@@ -15,7 +15,7 @@ import (
 //	<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>
 //	<|close|>call<|sep|><|close|>tools<|sep|>
 var Kimi3 = &Format{
-	Name: "kimi-k3", Markers: []string{kimi3Open, kimi3Close, kimi3Sep}, begin: kimi3Text, id: longID,
+	Name: "kimi-k3", Markers: []string{kimi3Open, kimi3Close, kimi3Sep}, begin: kimi3Text, opens: []string{kimi3Tools, kimi3Opens}, id: longID,
 	detect: regexp.MustCompile(`<\|open\|>`),
 	around: func(tool string) (string, string) {
 		return kimi3Tools + kimi3Opens + `tool="` + kimi3Escapes.Replace(tool) + `" index="1"` + kimi3Sep + kimi3Open + `json type="object"` + kimi3Sep,
