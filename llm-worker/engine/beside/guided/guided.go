@@ -82,16 +82,16 @@ func Choices(g *llmv1.Guide) (choices []string, ok bool) {
 
 // A Format is a part of a structural tag. Type decides which other fields are set.
 type Format struct {
-	Type     string          `json:"type"`
-	Value    string          `json:"value,omitempty"`       // of a const_string
-	Schema   json.RawMessage `json:"json_schema,omitempty"` // of a json_schema
-	Pattern  string          `json:"pattern,omitempty"`     // of a regex
-	Elements []Format        `json:"elements,omitempty"`    // of a sequence, and of an or
-	Tags     []Format        `json:"tags,omitempty"`        // of tags_with_separator
-	Between  *string         `json:"separator,omitempty"`   // of tags_with_separator
-	Begin    *string         `json:"begin,omitempty"`       // of a tag
-	Content  *Format         `json:"content,omitempty"`     // of a tag
-	End      string          `json:"end,omitempty"`         // of a tag
+	Type      string          `json:"type"`
+	Value     string          `json:"value,omitempty"`       // of a const_string
+	Schema    json.RawMessage `json:"json_schema,omitempty"` // of a json_schema
+	Pattern   string          `json:"pattern,omitempty"`     // of a regex
+	Elements  []Format        `json:"elements,omitempty"`    // of a sequence, and of an or
+	Tags      []Format        `json:"tags,omitempty"`        // of tags_with_separator
+	Separator *string         `json:"separator,omitempty"`   // of tags_with_separator
+	Begin     *string         `json:"begin,omitempty"`       // of a tag
+	Content   *Format         `json:"content,omitempty"`     // of a tag
+	End       string          `json:"end,omitempty"`         // of a tag
 }
 
 // A Tag is a structural tag.
@@ -143,7 +143,7 @@ func parts(of []*llmv1.GuidePart) (all []*Format) {
 		case last >= 0 && all[last].Type == "tags_with_separator":
 			all[last].Tags = append(all[last].Tags, tag)
 		default:
-			all = append(all, &Format{Type: "tags_with_separator", Tags: []Format{tag}, Between: new(string)})
+			all = append(all, &Format{Type: "tags_with_separator", Tags: []Format{tag}, Separator: new(string)})
 		}
 	}
 	return all
