@@ -13,7 +13,7 @@ var (
 	// tools in this format to models whose template shows none.
 	Hermes = tagged("hermes", hermesOpen, tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("function", "parameter"), keys: keysOf("")}, nil)
 	// Qwen is the format of Qwen3-Coder, Nemotron 3 and Step 3.5: XML in the same tags.
-	Qwen = tagged("qwen3-coder", `(?s)<tool_call>.*<function=|<function=.*<tool_call>`,
+	Qwen = tagged("qwen3-coder", "<function=",
 		tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("function", "parameter"), keys: keysOf("")}, nil)
 	// GLM is the format of GLM and Laguna: a name, keys and values in the same tags.
 	GLM = tagged("glm", "<arg_key>", tags{open: []string{hermesOpen}, close: []string{hermesClose}, xml: xmlOf("function", "parameter"), keys: keysOf("")}, nil)
@@ -37,7 +37,7 @@ var (
 		xml: xmlOf("｜DSML｜invoke", "｜DSML｜parameter"),
 	}, nil)
 	// Step is the format of Step 3.
-	Step = tagged("step3", "steptml:", tags{
+	Step = tagged("step3", "steptml:|<｜tool_calls_begin｜>", tags{
 		open:  []string{"<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>", "<｜tool_call_begin｜>"},
 		close: []string{"<｜tool_call_end｜>", "<｜tool_calls_end｜>"},
 		xml:   xmlOf("steptml:invoke", "steptml:parameter"),
@@ -63,12 +63,12 @@ var (
 			return "<|action_start|><|plugin|>{\"name\": \"" + tool + "\", \"parameters\": ", "}<|action_end|>"
 		})
 	// Solar2 is the format of Solar Open 2.
-	Solar2 = tagged("solar-open2", `<\|tool_arg:start\|>`, tags{
+	Solar2 = tagged("solar-open2", `<\|tool_(?:arg|call):start\|>`, tags{
 		open: []string{"<|tool_call:start|>"}, close: []string{"<|tool_call:end|>"},
 		keys: keyWords{key: "<|tool_arg:start|>", keyEnd: "<|tool_arg:value|>", valueEnd: "<|tool_arg:end|>"},
 	}, nil)
 	// Solar is the format of Solar Open.
-	Solar = tagged("solar-open", `<\|tool_call:args\|>`, tags{
+	Solar = tagged("solar-open", `<\|tool_call:(?:args|begin)\|>`, tags{
 		open:    []string{"<|end|><|begin|>assistant<|tool_calls|>", "<|begin|>assistant<|tool_calls|>", "<|tool_calls|>", "<|tool_call:begin|>"},
 		close:   []string{"<|tool_call:end|>", "<|calls|>"},
 		heading: headWords{name: "<|tool_call:name|>", nameEnd: "<|tool_call:args|>", args: "<|tool_call:args|>"},
