@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -54,15 +55,13 @@ func (r *run) attribute(v Value, name string) Value {
 	case string, markup:
 		m = textMethods[name]
 	case *List:
-		m, changes = listMethods[name], changesList
-	case *tuple:
-		for i, n := range v.names {
-			if n == name {
-				return v.items[i]
-			}
+		if i := slices.Index(v.names, name); i >= 0 {
+			return v.Items[i]
 		}
-		if name == "count" || name == "index" {
-			return &boundMethod{&List{v.items}, listMethods[name]}
+		if v.kind == "" {
+			m, changes = listMethods[name], changesList
+		} else if v.kind == kindTuple && (name == "count" || name == "index") {
+			m = listMethods[name]
 		}
 	case *loopState:
 		return v.attribute(name)
@@ -77,7 +76,7 @@ func (r *run) attribute(v Value, name string) Value {
 	}
 	switch {
 	case m != nil:
-		return &boundMethod{v, m}
+		return builtin(func(r *run, a actuals) Value { return m(r, v, a) })
 	case strings.Contains(changes, " "+name+" "):
 		return &undefined{"access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"}
 	}
@@ -118,9 +117,7 @@ func (e *itemExpression) eval(r *run) Value {
 // element is the element of a value, or undefined.
 func (r *run) element(v, key Value) Value {
 	if d, ok := defined(v).(*Dict); ok {
-		switch key.(type) {
-		case *List, *Dict: // cannot be keys
-		default:
+		if l, ok := key.(*List); (!ok || l.kind == kindTuple) && !isMapping(key) {
 			if i := d.find(codeOf(key)); i >= 0 {
 				return d.values[i]
 			}
@@ -146,9 +143,9 @@ func at(v Value, i int) (item Value, ok bool) {
 	var items []Value
 	switch v := v.(type) {
 	case *List:
-		items = v.Items
-	case *tuple:
-		items = v.items
+		if v.hasElements() {
+			items = v.Items
+		}
 	case string, markup:
 		s, _ := textOf(v)
 		if start := offset(s, i); start >= 0 && start < len(s) {
@@ -201,16 +198,10 @@ func offset(s string, i int) int {
 	return end
 }
 
-// A sliceExpression is a part of a sequence, such as messages[1:].
-type sliceExpression struct {
-	of     expression
-	bounds [3]expression // start, stop and step; nil if missing
-}
-
-func (e *sliceExpression) eval(r *run) Value {
-	v := defined(e.of.eval(r))
+// slice is a part of a sequence, such as messages[1:]. A bound that is missing is nil.
+func (r *run) slice(v Value, expressions [3]expression) Value {
 	var bounds [3]*int
-	for i, b := range e.bounds {
+	for i, b := range expressions {
 		if b == nil {
 			continue
 		}
@@ -233,9 +224,10 @@ func (e *sliceExpression) eval(r *run) Value {
 		s, _ := textOf(v)
 		return as(r.sliceText(s, bounds), isMarkup(v))
 	case *List:
-		return &List{r.sliceItems(v.Items, bounds)}
-	case *tuple:
-		return &tuple{items: r.sliceItems(v.items, bounds)}
+		if v.hasElements() {
+			start, n, step := sliceRange(len(v.Items), bounds)
+			return &List{Items: r.fill(n, func(i int) Value { return v.Items[start+i*step] }), kind: v.kind}
+		}
 	case span:
 		start, n, step := sliceRange(v.len(), bounds)
 		return span{v.start + start*v.step, v.start + (start+n*step)*v.step, step * v.step}
@@ -262,11 +254,6 @@ func sliceRange(n int, bounds [3]*int) (start, count, step int) {
 		}
 	}
 	return first, span{first, stop, step}.len(), step
-}
-
-func (r *run) sliceItems(items []Value, bounds [3]*int) []Value {
-	start, n, step := sliceRange(len(items), bounds)
-	return r.fill(n, func(i int) Value { return items[start+i*step] })
 }
 
 func (r *run) sliceText(s string, bounds [3]*int) string {
@@ -297,9 +284,11 @@ func (r *run) sliceText(s string, bounds [3]*int) string {
 func (r *run) items(v Value) []Value {
 	switch v := v.(type) {
 	case *List:
-		return v.Items
-	case *tuple:
-		return v.items
+		items := v.Items
+		if v.isLazy() {
+			v.Items = nil
+		}
+		return items
 	case *undefined:
 		return nil
 	case string, markup:
@@ -308,7 +297,7 @@ func (r *run) items(v Value) []Value {
 		items := make([]Value, 0, len(s))
 		for s != "" {
 			_, n := utf8.DecodeRuneInString(s)
-			items = append(items, as(s[:n], isMarkup(v)))
+			items = append(items, s[:n])
 			s = s[n:]
 		}
 		return items
@@ -316,13 +305,6 @@ func (r *run) items(v Value) []Value {
 		return r.fill(v.len(), func(i int) Value { return v.start + i*v.step })
 	case *Dict:
 		return r.fill(v.Len(), v.key)
-	case view:
-		r.list(v.of.Len())
-		return r.fill(v.of.Len(), v.at)
-	case *iterator:
-		items := v.items
-		v.items = nil
-		return items
 	}
 	panic(unusable("%s is not iterable", typeName(v)))
 }

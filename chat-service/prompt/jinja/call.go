@@ -6,7 +6,6 @@ type arguments struct {
 	names               []string
 	named               []expression
 	spread, spreadNamed expression // of * and **, or nil
-	some                bool       // there are any
 }
 
 // actuals are the values of arguments. A function must copy what it keeps: they are in the stack of
@@ -17,43 +16,36 @@ type actuals struct {
 	named  []Value
 }
 
-// evaluate evaluates arguments. The caller must set r.stack to its length before when the call has
-// returned.
-func (a *arguments) evaluate(r *run, caller *macro) actuals {
+// with calls f with the values of the arguments, and with caller as an additional argument if it is
+// not nil.
+func (a *arguments) with(r *run, caller *macro, f func(actuals)) {
 	mark := len(r.stack)
-	for _, e := range a.values {
-		v := e.eval(r)
-		r.stack = append(r.stack, v)
+	push := func(all []expression) {
+		for _, e := range all {
+			v := e.eval(r)
+			r.stack = append(r.stack, v)
+		}
 	}
+	push(a.values)
 	if a.spread != nil {
-		items := r.items(a.spread.eval(r))
-		r.list(len(items))
-		r.stack = append(r.stack, items...)
+		r.stack = append(r.stack, r.joined(r.items(a.spread.eval(r)), nil)...)
 	}
 	middle, names := len(r.stack), a.names
-	for _, e := range a.named {
-		v := e.eval(r)
-		r.stack = append(r.stack, v)
-	}
+	push(a.named)
 	add := func(name string, v Value) {
 		names = append(names[:len(names):len(names)], name)
 		r.stack = append(r.stack, v)
 	}
 	if a.spreadNamed != nil {
-		v := a.spreadNamed.eval(r)
-		d, ok := v.(*Dict)
-		if !ok {
-			panic(unusable("the argument after ** is %s, not a mapping", typeName(v)))
-		}
-		r.list(d.Len())
-		for name, v := range d.All() {
+		for name, v := range r.dict(actuals{values: []Value{a.spreadNamed.eval(r)}}).All() {
 			add(name, v)
 		}
 	}
 	if caller != nil {
 		add(specials[0], caller)
 	}
-	return actuals{r.stack[mark:middle:middle], names, r.stack[middle:len(r.stack):len(r.stack)]}
+	f(actuals{r.stack[mark:middle:middle], names, r.stack[middle:len(r.stack):len(r.stack)]})
+	r.stack = r.stack[:mark]
 }
 
 // get returns the argument at a position or with a name.
@@ -80,17 +72,8 @@ func (a *actuals) value(i int, name string, otherwise Value) Value {
 // flag reports whether an argument is true.
 func (a *actuals) flag(i int, name string) bool { return truth(a.value(i, name, false)) }
 
-// text returns an argument that must be a text. None is the default.
-func (a *actuals) text(i int, name, otherwise string) string {
-	v := a.value(i, name, nil)
-	if v == nil {
-		return otherwise
-	}
-	return mustText(v)
-}
-
-// need returns an argument that must be a text.
-func (a *actuals) need(i int, name string) string { return mustText(a.value(i, name, nil)) }
+// text returns an argument that must be a text.
+func (a *actuals) text(i int, name string) string { return mustText(a.value(i, name, nil)) }
 
 func mustText(v Value) string {
 	s, ok := textOf(defined(v))
@@ -103,12 +86,12 @@ func mustText(v Value) string {
 // int returns an argument that must be an integer. None is the default.
 func (a *actuals) int(i int, name string, otherwise int) int {
 	v := a.value(i, name, nil)
+	n, ok := intOf(v)
 	if v == nil {
 		return otherwise
 	}
-	n, ok := intOf(defined(v))
 	if !ok {
-		panic(unusable("an integer is needed, not %s", typeName(v)))
+		panic(unusable("an integer is needed, not %s", typeName(defined(v))))
 	}
 	return n
 }
@@ -119,13 +102,8 @@ type (
 	builtin func(*run, actuals) Value
 	// A method is a function of a value.
 	method func(r *run, self Value, a actuals) Value
-	// A boundMethod is a method as a value.
-	boundMethod struct {
-		self Value
-		call method
-	}
 	// A filter changes a value.
-	filter func(r *run, v Value, a actuals) Value
+	filter = method
 	// A test says whether a value has a property.
 	test func(r *run, v Value, a actuals) bool
 )
@@ -145,39 +123,36 @@ func (e *callExpression) eval(r *run) Value {
 // with calls the function, with caller as an additional argument if it is not nil. If writes is set, a
 // macro writes its text, and with reports that.
 func (e *callExpression) with(r *run, caller *macro, writes bool) (v Value, written bool) {
-	callee, self, m := e.callee(r)
-	line, mark := r.line, len(r.stack)
-	a := e.arguments.evaluate(r, caller)
-	r.line = e.line
-	if called, ok := callee.(*macro); ok && writes {
-		r.callMacro(called, a)
-		written = true
-	} else if m != nil {
-		v = m(r, self, a)
+	var callee, self Value
+	var m method
+	if a, ok := e.of.(*attributeExpression); ok {
+		self = a.of.eval(r)
+		switch self.(type) {
+		case string:
+			m = a.text
+		case *Dict:
+			m = dictMethods[a.name]
+		}
+		if m == nil {
+			callee = r.attribute(self, a.name)
+		}
 	} else {
-		v = r.call(callee, a)
+		callee = e.of.eval(r)
 	}
-	r.line, r.stack = line, r.stack[:mark]
+	line := r.line
+	e.arguments.with(r, caller, func(a actuals) {
+		r.line = e.line
+		if called, ok := callee.(*macro); ok && writes {
+			r.callMacro(called, a)
+			written = true
+		} else if m != nil {
+			v = m(r, self, a)
+		} else {
+			v = r.call(callee, a)
+		}
+	})
+	r.line = line
 	return v, written
-}
-
-// callee returns the called value, or a method and its value.
-func (e *callExpression) callee(r *run) (callee, self Value, m method) {
-	a, ok := e.of.(*attributeExpression)
-	if !ok {
-		return e.of.eval(r), nil, nil
-	}
-	self = a.of.eval(r)
-	switch self.(type) {
-	case string:
-		m = a.text
-	case *Dict:
-		m = dictMethods[a.name]
-	}
-	if m != nil {
-		return nil, self, m
-	}
-	return r.attribute(self, a.name), nil, nil
 }
 
 // call calls a value.
@@ -187,8 +162,6 @@ func (r *run) call(callee Value, a actuals) Value {
 		return r.capture(func() { r.callMacro(c, a) })
 	case builtin:
 		return c(r, a)
-	case *boundMethod:
-		return c.call(r, c.self, a)
 	case *loopState:
 		if c.s.function != nil && len(a.values) == 1 {
 			return r.capture(func() { r.recurse(c.s, a.values[0], c.frame.around, c.depth0+1) })
@@ -197,56 +170,9 @@ func (r *run) call(callee Value, a actuals) Value {
 	panic(unusable("%s is called, but is no function", typeName(callee)))
 }
 
-// A filterExpression is a value with a filter.
-type filterExpression struct {
-	of        expression
-	name      string
-	apply     filter // nil if there is no filter of this name
-	arguments arguments
-	line      int
-}
-
-func (e *filterExpression) eval(r *run) Value {
-	v := e.of.eval(r)
-	if e.apply == nil {
-		panic(&unknownError{"filter", e.name})
-	}
-	if !e.arguments.some {
-		return e.apply(r, v, actuals{})
-	}
-	mark := len(r.stack)
-	v = e.apply(r, v, e.arguments.evaluate(r, nil))
-	r.stack = r.stack[:mark]
-	return v
-}
-
 // An unknownError means that a template uses a filter or a test that does not exist.
 type unknownError struct{ kind, name string }
 
 func (e *unknownError) Error() string {
 	return "there is no " + e.kind + " '" + e.name + "'; change the template, or take another one"
-}
-
-// A testExpression is "of is name(arguments)".
-type testExpression struct {
-	of        expression
-	name      string
-	apply     test // nil if there is no test of this name
-	negated   bool
-	arguments arguments
-	line      int
-}
-
-func (e *testExpression) eval(r *run) Value {
-	v := e.of.eval(r)
-	if e.apply == nil {
-		panic(&unknownError{"test", e.name})
-	}
-	if !e.arguments.some {
-		return e.apply(r, v, actuals{}) != e.negated
-	}
-	mark := len(r.stack)
-	ok := e.apply(r, v, e.arguments.evaluate(r, nil))
-	r.stack = r.stack[:mark]
-	return ok != e.negated
 }

@@ -31,10 +31,7 @@ func (r *run) equal(a, b Value, depth int) bool {
 		return ok && string(x) == y
 	case *List:
 		y, ok := b.(*List)
-		return ok && r.equalItems(x.Items, y.Items, depth)
-	case *tuple:
-		y, ok := b.(*tuple)
-		return ok && r.equalItems(x.items, y.items, depth)
+		return x == y || ok && x.kind == y.kind && x.hasElements() && r.equalItems(x.Items, y.Items, depth)
 	case *Dict:
 		y, ok := b.(*Dict)
 		if !ok || x.Len() != y.Len() {
@@ -113,13 +110,8 @@ func (r *run) order(a, b Value, op string, depth int) int {
 	}
 	x, xok := defined(a).(*List)
 	y, yok := defined(b).(*List)
-	if xok && yok {
+	if xok && yok && x.kind == y.kind && x.hasElements() {
 		return r.orderItems(x.Items, y.Items, op, depth)
-	}
-	p, pok := a.(*tuple)
-	q, qok := b.(*tuple)
-	if pok && qok {
-		return r.orderItems(p.items, q.items, op, depth)
 	}
 	panic(unusable("%s is not possible between %s and %s", op, typeName(a), typeName(b)))
 }
@@ -143,9 +135,6 @@ func (r *run) contains(container, item Value) bool {
 		}
 		r.spend(len(s) / bytesPerStep)
 		return strings.Contains(s, sub)
-	}
-	if v, ok := container.(view); ok && v.kind == "keys" {
-		container = v.of
 	}
 	if d, ok := container.(*Dict); ok {
 		return d.find(codeOf(item)) >= 0

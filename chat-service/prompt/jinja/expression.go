@@ -3,15 +3,10 @@ package jinja
 // An expression is a node of the tree that has a value.
 type expression interface{ eval(*run) Value }
 
-// evalAll evaluates expressions.
-func (r *run) evalAll(all []expression) []Value {
-	r.list(len(all))
-	values := make([]Value, len(all))
-	for i, e := range all {
-		values[i] = e.eval(r)
-	}
-	return values
-}
+// A lambda is an expression as a function.
+type lambda func(*run) Value
+
+func (f lambda) eval(r *run) Value { return f(r) }
 
 // A constant is a literal value, or text outside of tags.
 type constant struct{ v Value }
@@ -34,42 +29,10 @@ func (e *nameExpression) eval(r *run) Value {
 	return v
 }
 
-type listExpression struct{ items []expression }
-
-func (e *listExpression) eval(r *run) Value { return &List{r.evalAll(e.items)} }
-
-type tupleExpression struct{ items []expression }
-
-func (e *tupleExpression) eval(r *run) Value { return &tuple{items: r.evalAll(e.items)} }
-
-type dictExpression struct{ keys, values []expression }
-
-func (e *dictExpression) eval(r *run) Value {
-	r.list(2 * len(e.keys))
-	d := NewDict()
-	for i := range e.keys {
-		key := e.keys[i].eval(r)
-		d.put(key, e.values[i].eval(r))
-	}
-	return d
+// evalAll evaluates expressions.
+func (r *run) evalAll(all []expression) []Value {
+	return r.fill(len(all), func(i int) Value { return all[i].eval(r) })
 }
-
-// A logicExpression is "and" or "or".
-type logicExpression struct {
-	left, right expression
-	or          bool
-}
-
-func (e *logicExpression) eval(r *run) Value {
-	if v := e.left.eval(r); truth(v) == e.or {
-		return v
-	}
-	return e.right.eval(r)
-}
-
-type notExpression struct{ of expression }
-
-func (e *notExpression) eval(r *run) Value { return !truth(e.of.eval(r)) }
 
 // A conditionalExpression is "then if test else otherwise".
 type conditionalExpression struct{ test, then, otherwise expression }
@@ -87,25 +50,6 @@ func (e *conditionalExpression) branch(r *run) expression {
 
 func (e *conditionalExpression) eval(r *run) Value { return e.branch(r).eval(r) }
 
-// A compareExpression is a chain of comparisons, such as a < b < c.
-type compareExpression struct {
-	first    expression
-	ops      []string
-	operands []expression
-}
-
-func (e *compareExpression) eval(r *run) Value {
-	left := e.first.eval(r)
-	for i, op := range e.ops {
-		right := e.operands[i].eval(r)
-		if !r.compare(op, left, right) {
-			return false
-		}
-		left = right
-	}
-	return true
-}
-
 func (r *run) compare(op string, a, b Value) bool {
 	switch op {
 	case "==":
@@ -117,18 +61,11 @@ func (r *run) compare(op string, a, b Value) bool {
 	case "not in":
 		return !r.contains(b, a)
 	}
-	switch n := r.order(a, b, op, 0); {
-	case n == notANumber:
+	n := r.order(a, b, op, 0)
+	if n == notANumber {
 		return false
-	case op == "<":
-		return n < 0
-	case op == "<=":
-		return n <= 0
-	case op == ">":
-		return n > 0
-	default:
-		return n >= 0
 	}
+	return n < 0 && op[0] == '<' || n > 0 && op[0] == '>' || n == 0 && len(op) == 2
 }
 
 // An addExpression is a sum. Texts are gathered in the output.
@@ -174,13 +111,8 @@ func (e *addExpression) gather(r *run) (v Value, gathered bool) {
 func (r *run) add(a, b Value) Value {
 	x, xok := a.(*List)
 	y, yok := b.(*List)
-	if xok && yok {
-		return &List{r.joined(x.Items, y.Items)}
-	}
-	p, pok := a.(*tuple)
-	q, qok := b.(*tuple)
-	if pok && qok {
-		return &tuple{items: r.joined(p.items, q.items)}
+	if xok && yok && x.kind == y.kind && x.hasElements() {
+		return &List{Items: r.joined(x.Items, y.Items), kind: x.kind}
 	}
 	s, sok := textOf(a)
 	t, tok := textOf(b)
@@ -193,40 +125,27 @@ func (r *run) add(a, b Value) Value {
 	return s + t
 }
 
-func isMarkup(v Value) bool {
-	_, ok := v.(markup)
-	return ok
-}
-
 func (r *run) joined(a, b []Value) []Value {
 	r.list(len(a) + len(b))
 	return append(append(make([]Value, 0, len(a)+len(b)), a...), b...)
 }
 
-// A mathExpression is any other operation on two operands.
-type mathExpression struct {
-	op          string
-	left, right expression
-}
-
-func (e *mathExpression) eval(r *run) Value {
-	a := e.left.eval(r)
-	b := e.right.eval(r)
-	if format, ok := textOf(a); ok && e.op == "%" {
+// operate is any other operation on two operands.
+func (r *run) operate(op string, a, b Value) Value {
+	if format, ok := textOf(a); ok && op == "%" {
 		return r.percent(format, b, isMarkup(a))
 	}
-	if e.op == "*" {
+	if op == "*" {
 		if n, ok := intOf(a); ok {
-			if v := r.repeat(b, n); v != nil {
-				return v
-			}
-		} else if n, ok := intOf(b); ok {
+			a, b = b, n
+		}
+		if n, ok := intOf(b); ok {
 			if v := r.repeat(a, n); v != nil {
 				return v
 			}
 		}
 	}
-	return arithmetic(e.op, a, b)
+	return arithmetic(op, a, b)
 }
 
 // A concatExpression is "~": the texts of values, one after the other.
@@ -234,16 +153,30 @@ type concatExpression struct{ parts []expression }
 
 func (e *concatExpression) eval(r *run) Value { return r.capture(func() { r.write(e) }) }
 
-// A signExpression is "-" or "+" before a number.
-type signExpression struct {
-	sign string
-	of   expression
-}
-
-func (e *signExpression) eval(r *run) Value {
-	v := defined(e.of.eval(r))
-	if f, ok := v.(float64); ok && e.sign == "-" {
+// sign is "-" or "+" before a number.
+func sign(op string, v Value) Value {
+	if f, ok := defined(v).(float64); ok && op == "-" {
 		return -f
 	}
-	return arithmetic(e.sign, 0, v)
+	return arithmetic(op, 0, v)
+}
+
+// folded returns the value of an expression of constants, or the expression.
+func folded(e expression, operands ...expression) (result expression) {
+	const limit = 1 << 10 // bytes
+	for _, o := range operands {
+		if _, ok := o.(*constant); !ok {
+			return e
+		}
+	}
+	defer func() {
+		if recover() != nil {
+			result = e // fails again when it is evaluated
+		}
+	}()
+	switch v := e.eval(&run{budget: budget{fuel: limit, made: limit}}).(type) {
+	case string, bool, int, float64:
+		return &constant{v}
+	}
+	return e
 }

@@ -3,10 +3,9 @@ package jinja
 import (
 	"math"
 	"math/big"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -15,17 +14,16 @@ var filters map[string]filter
 
 func init() { // a variable with this value would refer to itself
 	filters = map[string]filter{
-		"abs": abs, "attr": attr, "batch": batch, "capitalize": change(capitalize), "count": length, "d": orDefault,
+		"abs": abs, "attr": attr, "capitalize": change(capitalize), "count": length, "d": orDefault,
 		"default": orDefault, "dictsort": dictSort, "e": escape, "escape": escape, "first": first, "float": toFloat,
 		"format": formatFilter, "from_json": fromJSON, "fromjson": fromJSON, "groupby": groupBy, "indent": indent, "int": toInt,
 		"items": itemsFilter, "join": join, "last": last, "length": length, "list": toList, "lower": change(lower), "map": mapFilter,
 		"max": extreme(1), "min": extreme(-1), "reject": choose(false, false), "rejectattr": choose(false, true),
 		"replace": replaceFilter, "reverse": reverse, "round": round, "select": choose(true, false),
-		"selectattr": choose(true, true), "slice": sliceFilter, "sort": sortFilter, "string": toText, "sum": sum,
-		"title":  change(func(s string) string { return words(s, isBreak) }),
-		"tojson": toJSON, "trim": trim, "truncate": truncate, "unique": unique, "upper": change(upper), "urlencode": urlEncode,
-		"wordcount": wordCount,
-		"safe":      func(r *run, v Value, _ actuals) Value { return markup(r.str(v)) },
+		"selectattr": choose(true, true), "sort": sortFilter, "string": toText, "sum": sum,
+		"title":  change(func(s string) string { return titled(s, isBreak) }),
+		"tojson": toJSON, "trim": trim, "unique": unique, "upper": change(upper),
+		"safe": func(r *run, v Value, _ actuals) Value { return markup(r.str(v)) },
 	}
 }
 
@@ -45,7 +43,7 @@ func trim(r *run, v Value, a actuals) Value {
 	s := r.str(v)
 	r.spend(len(s) / bytesPerStep)
 	if a.value(0, "chars", nil) != nil {
-		return as(strings.Trim(s, a.need(0, "chars")), isMarkup(v))
+		return as(strings.Trim(s, a.text(0, "chars")), isMarkup(v))
 	}
 	return as(strings.TrimFunc(s, isSpace), isMarkup(v))
 }
@@ -69,60 +67,48 @@ func toText(r *run, v Value, _ actuals) Value {
 func escape(r *run, v Value, _ actuals) Value { return r.escaped(v) }
 
 func length(r *run, v Value, _ actuals) Value {
-	switch v := v.(type) {
-	case string, markup:
-		s, _ := textOf(v)
+	if s, ok := textOf(v); ok {
 		r.spend(len(s) / bytesPerStep)
 		return utf8.RuneCountInString(s)
-	case *List:
-		return len(v.Items)
-	case *tuple:
-		return len(v.items)
-	case *Dict:
-		return v.Len()
-	case view:
-		return v.of.Len()
-	case span:
-		return v.len()
-	case *undefined:
-		return 0
-	case *loopState:
-		return v.length()
 	}
-	panic(unusable("%s has no length", typeName(v)))
+	if st, ok := v.(*loopState); ok {
+		return st.length()
+	}
+	n, ok := size(v)
+	if !ok {
+		panic(unusable("%s has no length", typeName(v)))
+	}
+	return n
 }
 
-func toList(r *run, v Value, _ actuals) Value { return &List{r.joined(r.items(v), nil)} }
+func toList(r *run, v Value, _ actuals) Value { return NewList(r.joined(r.items(v), nil)...) }
 
 func first(r *run, v Value, _ actuals) Value {
-	switch s := v.(type) {
-	case string, markup, span: // have no items before
-	case *iterator:
-		if len(s.items) > 0 {
-			item := s.items[0]
-			s.items = s.items[1:]
-			return item
-		}
-	default:
-		v = &List{r.items(v)}
-	}
-	if item, ok := at(v, 0); ok {
+	l, ok := v.(*List)
+	if ok && l.isLazy() && len(l.Items) > 0 {
+		item := l.Items[0]
+		l.Items = l.Items[1:]
 		return item
 	}
-	return &undefined{"No first item, sequence was empty."}
+	return r.end(v, 0, "first")
 }
 
 func last(r *run, v Value, _ actuals) Value {
-	switch v.(type) {
-	case *iterator:
+	if l, ok := v.(*List); ok && l.isLazy() {
 		panic(unusable("%s cannot be read from its end", typeName(v)))
-	case *Dict, view:
-		v = &List{r.items(v)}
 	}
-	if item, ok := at(defined(v), -1); ok {
+	return r.end(v, -1, "last")
+}
+
+// end returns the first or the last item of a value.
+func (r *run) end(v Value, i int, which string) Value {
+	if _, ok := v.(span); !ok && !isText(v) {
+		v = NewList(r.items(v)...)
+	}
+	if item, ok := at(v, i); ok {
 		return item
 	}
-	return &undefined{"No last item, sequence was empty."}
+	return &undefined{"No " + which + " item, sequence was empty."}
 }
 
 func join(r *run, v Value, a actuals) Value {
@@ -165,41 +151,7 @@ func formatFilter(r *run, v Value, a actuals) Value {
 	if len(a.named) > 0 {
 		return r.percent(r.str(v), r.dict(actuals{names: a.names, named: a.named}), isMarkup(v))
 	}
-	return r.percent(r.str(v), &tuple{items: a.values}, isMarkup(v))
-}
-
-func truncate(r *run, v Value, a actuals) Value {
-	s, limit, end := mustText(v), a.int(0, "length", 255), a.text(2, "end", "...")
-	r.spend(len(s) / bytesPerStep)
-	if utf8.RuneCountInString(s) <= limit+a.int(3, "leeway", 5) {
-		return v
-	}
-	s = s[:max(offset(s, max(limit-utf8.RuneCountInString(end), 0)), 0)]
-	if i := strings.LastIndexByte(s, ' '); i >= 0 && !a.flag(1, "killwords") {
-		s = s[:i]
-	}
-	return s + end
-}
-
-func wordCount(r *run, v Value, _ actuals) Value {
-	return len(strings.FieldsFunc(r.str(v), func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsNumber(c) }))
-}
-
-func urlEncode(r *run, v Value, _ actuals) Value {
-	quote := func(v Value, space, slash string) string {
-		s := r.str(v)
-		r.text(3 * len(s))
-		return strings.NewReplacer("+", space, "%2F", slash).Replace(url.QueryEscape(s))
-	}
-	d, ok := v.(*Dict)
-	if !ok {
-		return quote(v, "%20", "/")
-	}
-	var pairs []string
-	for i, v := range d.values {
-		pairs = append(pairs, quote(d.key(i), "+", "%2F")+"="+quote(v, "+", "%2F"))
-	}
-	return strings.Join(pairs, "&")
+	return r.percent(r.str(v), newTuple(a.values...), isMarkup(v))
 }
 
 func abs(_ *run, v Value, _ actuals) Value {
@@ -249,36 +201,39 @@ func round(_ *run, v Value, a actuals) Value {
 		panic(unusable("round needs a number, not %s", typeName(v)))
 	}
 	scale := math.Pow(10, float64(precision))
-	switch a.text(1, "method", "common") {
+	switch a.value(1, "method", nil) {
 	case "ceil":
 		return math.Ceil(f*scale) / scale
 	case "floor":
 		return math.Floor(f*scale) / scale
 	}
-	if _, isFloat := v.(float64); !isFloat && precision >= 0 {
-		return v
+	if n, isInt := bigOf(v); isInt && precision >= 0 {
+		return small(n)
 	}
 	if precision < 0 {
 		return math.RoundToEven(f*scale) / scale
 	}
-	rounded, _ := parseFloat((&run{}).place(place{precision: itoa(precision), verb: "f"}, f))
+	rounded, _ := parseFloat(strconv.FormatFloat(f, 'f', precision, 64))
 	return rounded
 }
 
 func attr(r *run, v Value, a actuals) Value {
-	name := a.need(0, "name")
+	name := a.text(0, "name")
 	if _, isDict := v.(*Dict); isDict && !isDictAttribute(name) {
 		return absent(v, name) // attr does not look at members
 	}
 	return r.attribute(v, name)
 }
 
+// generator returns the result of a lazy filter.
+func generator(items []Value) *List { return &List{Items: items, kind: kindGenerator} }
+
 func itemsFilter(r *run, v Value, _ actuals) Value {
 	if d, ok := v.(*Dict); ok {
-		return &iterator{r.items(view{d, "items"}), "generator"}
+		return generator(r.view(d, "items").Items)
 	}
 	if isUndefined(v) {
-		return &iterator{nil, "generator"}
+		return generator(nil)
 	}
 	panic(unusable("items needs a mapping, not %s", typeName(v)))
 }
@@ -290,8 +245,8 @@ func reverse(r *run, v Value, _ actuals) Value {
 	}
 	reversed := r.joined(r.items(v), nil)
 	slices.Reverse(reversed)
-	if _, ok := v.(*iterator); ok {
-		return &List{reversed}
+	if l, ok := v.(*List); ok && l.isLazy() {
+		return NewList(reversed...)
 	}
-	return &iterator{reversed, "list_reverseiterator"}
+	return &List{Items: reversed, kind: kindReversed}
 }

@@ -2,52 +2,71 @@ package jinja
 
 import (
 	"fmt"
-	"math/big"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // repeat is Python's sequence * n, or nil if v is no sequence.
 func (r *run) repeat(v Value, n int) Value {
-	size, count := 0, max(n, 0)
-	limited := func(part int) int {
-		if size = part; size > 0 && count > valueSize*MaxOutput/size {
+	n = max(n, 0)
+	s, isText := textOf(v)
+	if isText {
+		if len(s) > 0 && n > MaxOutput/len(s) {
 			panic(errOutput)
 		}
-		return size * count
+		r.text(len(s) * n)
+		return as(strings.Repeat(s, n), isMarkup(v))
 	}
-	switch v := v.(type) {
-	case string, markup:
-		s, _ := textOf(v)
-		r.text(limited(len(s)))
-		return as(strings.Repeat(s, count), isMarkup(v))
-	case *List:
-		r.make(limited(valueSize * len(v.Items)))
-		return &List{slices.Repeat(v.Items, count)}
-	case *tuple:
-		r.make(limited(valueSize * len(v.items)))
-		return &tuple{items: slices.Repeat(v.items, count)}
+	list, ok := v.(*List)
+	if !ok || !list.hasElements() {
+		return nil
 	}
-	return nil
+	if size := len(list.Items); size > 0 && n > MaxOutput/size {
+		panic(errOutput)
+	}
+	r.list(n * len(list.Items))
+	return &List{Items: slices.Repeat(list.Items, n), kind: list.kind}
 }
 
-var percentPlace = regexp.MustCompile(`%(?:\((\w+)\))?([-+ #0]*)(\d{0,7})(?:\.(\d{0,3}))?([a-zA-Z%])`)
+var (
+	percentPlace = regexp.MustCompile(`%(?:\((\w+)\))?([-+ #0]*)(\d{0,7})(\.\d{1,3})?([a-zA-Z%])`)
+	bracePlace   = regexp.MustCompile(`\{\{|\}\}|\{(\w*)(?:!([rs]))?(?::([<>]?)([+ ]?#?0?)(\d{0,7})(\.\d{1,3})?([a-zA-Z]?))?\}`)
+)
+
+// replaced returns s with the texts that f returns for the matches of a pattern. What is left between
+// them must have none of the characters in marks.
+func (r *run) replaced(s string, pattern *regexp.Regexp, marks string, f func(groups []string) string) string {
+	return r.capture(func() {
+		for {
+			m := pattern.FindStringSubmatchIndex(s)
+			before, groups := s, []string(nil)
+			if m != nil {
+				before, groups = s[:m[0]], pattern.FindStringSubmatch(s)
+			}
+			if strings.ContainsAny(before, marks) {
+				panic(unusable("a format has a place that is broken or not supported"))
+			}
+			if r.writeValue(before); m == nil {
+				return
+			}
+			r.writeValue(f(groups))
+			s = s[m[1]:]
+		}
+	})
+}
 
 // percent is Python's format % values.
 func (r *run) percent(format string, values Value, isMarkup bool) Value {
 	list := []Value{values}
-	if t, ok := values.(*tuple); ok {
-		list = t.items
+	t, isTuple := values.(*List)
+	if isTuple = isTuple && t.kind == kindTuple; isTuple {
+		list = t.Items
 	}
 	named, _ := values.(*Dict)
 	next := 0
-	if strings.Contains(percentPlace.ReplaceAllString(format, ""), "%") {
-		panic(unusable("a format has a broken place"))
-	}
-	out := r.replaced(percentPlace, format, func(m []string) string {
+	out := r.replaced(format, percentPlace, "%", func(m []string) string {
 		if m[5] == "%" {
 			return "%"
 		}
@@ -64,165 +83,72 @@ func (r *run) percent(format string, values Value, isMarkup bool) Value {
 		if isMarkup && m[5] == "s" {
 			v = string(r.escaped(v))
 		}
-		return r.place(place{flags: m[2], width: m[3], precision: m[4], verb: m[5]}, v)
+		return r.place(m[2]+m[3], m[4], m[5], v)
 	})
-	if next < len(list) && named == nil {
+	_, isText := textOf(values)
+	if next < len(list) && (isTuple || isText || values == nil || isNumber(values)) {
 		panic(unusable("a format has fewer places than values"))
 	}
 	return as(out, isMarkup)
 }
 
-// replaced returns s with the texts that f returns for the matches of a pattern.
-func (r *run) replaced(pattern *regexp.Regexp, s string, f func(groups []string) string) string {
-	return r.capture(func() {
-		for s != "" {
-			m := pattern.FindStringSubmatchIndex(s)
-			if m == nil {
-				break
-			}
-			r.writeValue(s[:m[0]])
-			groups := make([]string, len(m)/2)
-			for i := range groups {
-				if m[2*i] >= 0 {
-					groups[i] = s[m[2*i]:m[2*i+1]]
-				}
-			}
-			r.writeValue(f(groups))
-			s = s[m[1]:]
-		}
-		r.writeValue(s)
-	})
-}
-
-// A place is a place of a format.
-type place struct{ flags, width, precision, verb string }
-
 // place formats a value. Go's verbs have the meaning of Python's types.
-func (r *run) place(p place, v Value) string {
-	format := "%" + p.flags + p.width
-	if p.precision != "" {
-		format += "." + p.precision
-	}
-	if n, _ := strconv.Atoi(p.width); n > MaxOutput {
-		panic(errOutput)
-	}
-	switch p.verb {
+func (r *run) place(width, precision, verb string, v Value) string {
+	switch verb {
 	case "s":
-		return fmt.Sprintf(format+"s", r.str(v))
+		return fmt.Sprintf("%"+width+precision+"s", r.str(v))
 	case "r":
-		return fmt.Sprintf(format+"s", r.repr(nil, v, 0))
-	case "d", "i", "u", "x", "X", "o":
-		if f, ok := v.(float64); ok && p.verb != "x" && p.verb != "X" && p.verb != "o" {
+		return fmt.Sprintf("%"+width+precision+"s", r.repr(nil, v, 0))
+	case "d", "i", "x", "X", "o":
+		if f, ok := v.(float64); ok && (verb == "d" || verb == "i") {
 			v, _ = truncated(f)
 		}
-		n, ok := bigOf(v)
-		if !ok {
-			panic(unusable("a format needs an integer, not %s", typeName(v)))
+		if n, ok := bigOf(v); ok {
+			return fmt.Sprintf("%"+width+strings.Replace(verb, "i", "d", 1), n)
 		}
-		return fmt.Sprintf(format+map[string]string{"i": "d", "u": "d"}[p.verb]+strings.Trim(p.verb, "iu"), n)
 	case "f", "F", "e", "E", "g", "G":
-		f, ok := floatOf(v)
-		if !ok {
-			panic(unusable("a format needs a number, not %s", typeName(v)))
+		if precision == "" {
+			precision = ".6"
 		}
-		if p.precision == "" {
-			format += ".6"
+		if f, ok := floatOf(v); ok {
+			return fmt.Sprintf("%"+width+precision+verb, f)
 		}
-		return fmt.Sprintf(format+p.verb, f)
 	}
-	panic(unusable("a format has a place of an unknown type"))
+	panic(unusable("a format has no place for %s, or an unknown type", typeName(v)))
 }
 
-var bracePlace = regexp.MustCompile(`\{\{|\}\}|\{(\w*)((?:\.\w+|\[[^\]]*\])*)(?:!([rs]))?(?::((.)?([<>^]))?([-+ ]?)(#?)(0?)(\d{0,7})(,?)(?:\.(\d{1,3}))?([a-zA-Z%]?))?\}`)
-
+// formatMethod is Python's str.format, without accessors and fills.
 func formatMethod(r *run, s string, a actuals) Value {
-	if strings.ContainsAny(bracePlace.ReplaceAllString(s, ""), "{}") {
-		panic(unusable("a format has a broken place"))
-	}
-	next := 0
-	return r.replaced(bracePlace, s, func(m []string) string {
+	next := -1
+	return r.replaced(s, bracePlace, "{}", func(m []string) string {
 		if m[0] == "{{" || m[0] == "}}" {
 			return m[0][:1]
 		}
-		at := next
-		if n, err := strconv.Atoi(m[1]); err == nil {
-			at = n
-		} else if m[1] == "" {
+		at, err := strconv.Atoi(m[1])
+		if m[1] == "" {
 			next++
-		} else {
+			at = next
+		} else if err != nil {
 			at = len(a.values)
 		}
 		v, ok := a.get(at, m[1])
 		if !ok {
 			panic(unusable("a format has more places than values"))
 		}
-		for accessors := m[2]; accessors != ""; {
-			end := strings.IndexAny(accessors[1:], ".[") + 1
-			if end == 0 {
-				end = len(accessors)
-			}
-			name := strings.TrimSuffix(accessors[1:end], "]")
-			if n, err := strconv.Atoi(name); err == nil && accessors[0] == '[' {
-				v = r.element(v, n)
-			} else {
-				v = r.element(v, name)
-			}
-			accessors = accessors[end:]
-		}
-		if m[3] == "r" {
+		if m[2] == "r" {
 			v = string(r.repr(nil, v, 0))
 		}
-		return r.braced(m, v)
-	})
-}
-
-// braced formats a value for a place of str.format with the groups of bracePlace.
-func (r *run) braced(m []string, v Value) string {
-	verb, isNumber := m[13], false
-	switch v.(type) {
-	case int, *big.Int, float64:
-		isNumber = true
-	}
-	p := place{flags: m[7] + m[8], precision: m[12], verb: verb}
-	if _, isFloat := v.(float64); verb == "" && isFloat && m[12] != "" {
-		p.verb = "g"
-	} else if verb == "" && isNumber && !isFloat {
-		p.verb = "d"
-	} else if verb == "" {
-		p.verb = "s"
-	}
-	if verb == "%" {
-		f, _ := floatOf(v)
-		v, p.verb = 100*f, "f"
-	}
-	if m[9] != "" && m[4] == "" {
-		p.flags, p.width = p.flags+"0", m[10]
-	}
-	text := r.place(p, v)
-	if verb == "%" {
-		text += "%"
-	}
-	if m[11] != "" { // commas between the thousands
-		whole, fraction, _ := strings.Cut(text, ".")
-		for i := len(whole) - 3; i > 0 && isDigit(whole[i-1]); i -= 3 {
-			whole = whole[:i] + "," + whole[i:]
+		_, isFloat := v.(float64)
+		verb, left := m[7], m[3] == "<" || m[3] == "" && !isNumber(v)
+		switch {
+		case verb == "" && isFloat && m[6] != "":
+			verb = "g"
+		case verb == "":
+			verb = "s"
 		}
-		text = strings.TrimSuffix(whole+"."+fraction, ".")
-	}
-	width, _ := strconv.Atoi(m[10])
-	missing := max(width-utf8.RuneCountInString(text), 0)
-	if missing > MaxOutput {
-		panic(errOutput)
-	}
-	fill, before := m[5], 0
-	if fill == "" {
-		fill = " "
-	}
-	switch {
-	case m[6] == ">" || m[6] == "" && isNumber:
-		before = missing
-	case m[6] == "^":
-		before = missing / 2
-	}
-	return strings.Repeat(fill, before) + text + strings.Repeat(fill, missing-before)
+		if left {
+			m[4] += "-"
+		}
+		return r.place(m[4]+m[5], m[6], verb, v)
+	})
 }

@@ -7,7 +7,7 @@ var globals = map[string]builtin{
 	"range": rangeOf, "dict": dictOf, "cycler": cyclerOf, "joiner": joinerOf, "raise_exception": raise,
 	"namespace": func(r *run, a actuals) Value { return &namespace{r.dict(a)} },
 	"strftime_now": func(r *run, a actuals) Value {
-		format := a.need(0, "format")
+		format := a.text(0, "format")
 		r.text(20 * len(format))
 		text, err := strftime(r.now(), format)
 		if err != nil {
@@ -50,7 +50,7 @@ func (r *run) dict(a actuals) *Dict {
 	d := NewDict()
 	for _, v := range a.values {
 		if from, ok := v.(*Dict); ok {
-			v = view{from, "items"}
+			v = r.view(from, "items")
 		}
 		for _, pair := range r.items(v) {
 			items := r.items(pair)
@@ -113,7 +113,22 @@ var dictMethods = map[string]method{
 }
 
 func viewOf(kind string) method {
-	return func(_ *run, self Value, _ actuals) Value { return view{self.(*Dict), kind} }
+	return func(r *run, self Value, _ actuals) Value { return r.view(self.(*Dict), kind) }
+}
+
+// view returns the keys, values or items of a mapping.
+func (r *run) view(d *Dict, kind string) *List {
+	items := r.fill(d.Len(), func(i int) Value {
+		switch kind {
+		case "keys":
+			return d.key(i)
+		case "values":
+			return d.values[i]
+		}
+		r.list(2)
+		return newTuple(d.key(i), d.values[i])
+	})
+	return &List{Items: items, kind: "dict_" + kind}
 }
 
 // listMethods are the methods of lists that the sandbox allows.
@@ -135,7 +150,7 @@ var listMethods = map[string]method{
 		}
 		panic(unusable("a list does not contain a value"))
 	}),
-	"copy": onList(func(r *run, l *List, _ actuals) Value { return &List{r.joined(l.Items, nil)} }),
+	"copy": onList(func(r *run, l *List, _ actuals) Value { return NewList(r.joined(l.Items, nil)...) }),
 	"pop": onList(func(r *run, l *List, a actuals) Value {
 		i := a.int(0, "index", -1)
 		v, ok := at(l, i)

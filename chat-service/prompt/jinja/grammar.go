@@ -22,7 +22,7 @@ func (p *parser) tuple(conditional bool, ends ...string) expression {
 	}
 	switch {
 	case comma:
-		return &tupleExpression{items}
+		return lambda(func(r *run) Value { return newTuple(r.evalAll(items)...) })
 	case len(items) == 0:
 		syntax(p.peek().line, "expected an expression, but found %s", p.peek())
 	}
@@ -42,36 +42,41 @@ func (p *parser) expression(conditional bool) expression {
 	return e
 }
 
-func (p *parser) or() expression {
-	e := p.and()
-	for p.skip("or") {
-		e = &logicExpression{left: e, right: p.and(), or: true}
+// logic reads operands of "and" or "or".
+func (p *parser) logic(op string, operand func() expression) expression {
+	e := operand()
+	for p.skip(op) {
+		left, right := e, operand()
+		e = lambda(func(r *run) Value {
+			if v := left.eval(r); truth(v) == (op == "or") {
+				return v
+			}
+			return right.eval(r)
+		})
 	}
 	return e
 }
 
-func (p *parser) and() expression {
-	e := p.not()
-	for p.skip("and") {
-		e = &logicExpression{left: e, right: p.not()}
-	}
-	return e
-}
+func (p *parser) or() expression { return p.logic("or", p.and) }
+
+func (p *parser) and() expression { return p.logic("and", p.not) }
 
 func (p *parser) not() expression {
-	n := 0
+	negations := 0
 	for p.skip("not") {
-		n++
+		negations++
 	}
 	e := p.compare()
-	for i := 0; n > 0 && i < 2-n%2; i++ { // an even number of them gives a bool, too
-		e = folded(&notExpression{e}, e)
+	if negations == 0 {
+		return e
 	}
-	return e
+	return folded(lambda(func(r *run) Value { return truth(e.eval(r)) == (negations%2 == 0) }), e)
 }
 
+// compare reads a chain of comparisons, such as a < b < c.
 func (p *parser) compare() expression {
-	c := &compareExpression{first: p.sum()}
+	operands := []expression{p.sum()}
+	var ops []string
 	for {
 		t := p.peek()
 		op := t.text
@@ -81,33 +86,48 @@ func (p *parser) compare() expression {
 		case t.is("not") && p.ahead().is("in"):
 			p.pos += 2
 			op = "not in"
-		case len(c.ops) == 0:
-			return c.first
+		case len(ops) == 0:
+			return operands[0]
 		default:
-			return folded(c, append([]expression{c.first}, c.operands...)...)
+			return folded(lambda(func(r *run) Value {
+				left := operands[0].eval(r)
+				for i, op := range ops {
+					right := operands[i+1].eval(r)
+					if !r.compare(op, left, right) {
+						return false
+					}
+					left = right
+				}
+				return true
+			}), operands...)
 		}
-		c.ops, c.operands = append(c.ops, op), append(c.operands, p.sum())
+		ops, operands = append(ops, op), append(operands, p.sum())
 	}
 }
 
 func (p *parser) sum() expression {
 	e := p.concat()
-	for {
+	for p.peek().is("+") || p.peek().is("-") {
+		op := p.next().text
+		right := p.concat()
+		chain, ok := e.(*addExpression)
 		switch {
-		case p.skip("+"):
-			right := p.concat()
-			if chain, ok := e.(*addExpression); ok {
-				chain.operands = append(chain.operands, right)
-				continue
-			}
-			e = folded(&addExpression{[]expression{e, right}}, e, right)
-		case p.skip("-"):
-			right := p.concat()
-			e = folded(&mathExpression{"-", e, right}, e, right)
+		case op == "-":
+			e = operation(op, e, right)
+		case ok:
+			chain.operands = append(chain.operands, right)
 		default:
-			return e
+			e = folded(&addExpression{[]expression{e, right}}, e, right)
 		}
 	}
+	return e
+}
+
+func operation(op string, left, right expression) expression {
+	return folded(lambda(func(r *run) Value {
+		a := left.eval(r)
+		return r.operate(op, a, right.eval(r))
+	}), left, right)
 }
 
 func (p *parser) concat() expression {
@@ -121,21 +141,21 @@ func (p *parser) concat() expression {
 	return folded(&concatExpression{parts}, parts...)
 }
 
-// operations reads operations with some operators on what operand reads.
-func (p *parser) operations(operand func() expression, operators ...string) expression {
-	e := operand()
-	for p.peek().kind == tokenOperator && slices.Contains(operators, p.peek().text) {
+func (p *parser) product() expression {
+	e := p.power()
+	for p.peek().kind == tokenOperator && slices.Contains([]string{"*", "/", "//", "%"}, p.peek().text) {
 		op := p.next().text
-		right := operand()
-		e = folded(&mathExpression{op, e, right}, e, right)
+		e = operation(op, e, p.power())
 	}
 	return e
 }
 
-func (p *parser) product() expression { return p.operations(p.power, "*", "/", "//", "%") }
-
 func (p *parser) power() expression {
-	return p.operations(func() expression { return p.unary(true) }, "**")
+	e := p.unary(true)
+	for p.skip("**") {
+		e = operation("**", e, p.unary(true))
+	}
+	return e
 }
 
 // unary reads an operand with its sign and with what follows it: attributes, elements and calls, and
@@ -143,10 +163,9 @@ func (p *parser) power() expression {
 func (p *parser) unary(filtered bool) expression {
 	defer p.nest()()
 	var e expression
-	if sign := p.peek(); sign.is("-") || sign.is("+") {
-		p.next()
+	if op := p.peek().text; p.skip("-") || p.skip("+") {
 		of := p.unary(false)
-		e = folded(&signExpression{sign.text, of}, of)
+		e = folded(lambda(func(r *run) Value { return sign(op, of.eval(r)) }), of)
 	} else {
 		e = p.primary()
 	}
@@ -203,13 +222,13 @@ func (p *parser) subscript(of expression) expression {
 		}
 	}
 	p.expect("]")
-	return &sliceExpression{of: of, bounds: bounds}
+	return lambda(func(r *run) Value { return r.slice(defined(of.eval(r)), bounds) })
 }
 
 // callArguments reads the arguments of a call.
 func (p *parser) callArguments() (a arguments) {
 	p.expect("(")
-	for !p.peek().is(")") {
+	p.list(")", func() {
 		switch line := p.peek().line; {
 		case p.skip("*"):
 			a.spread = p.expression(true)
@@ -224,12 +243,7 @@ func (p *parser) callArguments() (a arguments) {
 		default:
 			a.values = append(a.values, p.expression(true))
 		}
-		if !p.skip(",") {
-			break
-		}
-	}
-	p.expect(")")
-	a.some = len(a.values)+len(a.named) > 0 || a.spread != nil || a.spreadNamed != nil
+	})
 	return a
 }
 
@@ -238,36 +252,74 @@ func (p *parser) call(of expression) expression {
 	return &callExpression{of: of, arguments: p.callArguments(), line: line}
 }
 
+// dotted reads a name with points in it.
+func (p *parser) dotted() string {
+	parts := []string{p.word()}
+	for p.skip(".") {
+		parts = append(parts, p.word())
+	}
+	return strings.Join(parts, ".")
+}
+
 // filters reads filters of an expression. With first the first filter stands without "|".
 func (p *parser) filters(of expression, first bool) expression {
 	for first || p.skip("|") {
 		first = false
-		f := &filterExpression{of: of, line: p.peek().line, name: p.dotted()}
-		if p.peek().is("(") {
-			f.arguments = p.callArguments()
+		var a arguments
+		value, name := of, p.dotted()
+		apply := filters[name]
+		plain := !p.peek().is("(")
+		if !plain {
+			a = p.callArguments()
 		}
-		f.apply = filters[f.name]
-		of = f
+		of = lambda(func(r *run) (v Value) {
+			v = value.eval(r)
+			switch {
+			case apply == nil:
+				panic(&unknownError{"filter", name})
+			case plain:
+				return apply(r, v, actuals{})
+			}
+			a.with(r, nil, func(a actuals) { v = apply(r, v, a) })
+			return v
+		})
 	}
 	return of
 }
 
+// test reads "is name(arguments)".
 func (p *parser) test(of expression) expression {
-	line := p.expect("is").line
+	p.expect("is")
 	negated := p.skip("not")
-	t := &testExpression{of: of, line: line, name: p.dotted(), negated: negated}
+	name := p.dotted()
+	var a arguments
+	plain := false
 	switch next := p.peek(); {
 	case next.is("("):
-		t.arguments = p.callArguments()
+		a = p.callArguments()
 	case next.is("is"):
 		syntax(next.line, "tests with 'is' cannot follow each other")
 	case next.is("else") || next.is("or") || next.is("and"):
+		plain = true
 	case next.kind == tokenName, next.kind == tokenText, next.kind == tokenNumber, next.is("["), next.is("{"):
 		// As in Jinja2, the operand of a test is any name, also "if" and "in".
-		t.arguments = arguments{values: []expression{p.postfix(p.primary())}, some: true}
+		a.values = []expression{p.postfix(p.primary())}
+	default:
+		plain = true
 	}
-	t.apply = tests[t.name]
-	return t
+	apply := tests[name]
+	return lambda(func(r *run) Value {
+		v := of.eval(r)
+		switch {
+		case apply == nil:
+			panic(&unknownError{"test", name})
+		case plain:
+			return apply(r, v, actuals{}) != negated
+		}
+		ok := false
+		a.with(r, nil, func(a actuals) { ok = apply(r, v, a) })
+		return ok != negated
+	})
 }
 
 // list reads expressions with commas between them up to closer.
@@ -303,23 +355,31 @@ func (p *parser) primary() expression {
 		return &constant{t.value}
 	case t.is("("):
 		if p.skip(")") {
-			return &tupleExpression{}
+			return lambda(func(*run) Value { return newTuple() })
 		}
 		e := p.tuple(true)
 		p.expect(")")
 		return e
 	case t.is("["):
-		l := &listExpression{}
-		p.list("]", func() { l.items = append(l.items, p.expression(true)) })
-		return l
+		var items []expression
+		p.list("]", func() { items = append(items, p.expression(true)) })
+		return lambda(func(r *run) Value { return NewList(r.evalAll(items)...) })
 	case t.is("{"):
-		d := &dictExpression{}
+		var keys, values []expression
 		p.list("}", func() {
-			d.keys = append(d.keys, p.expression(true))
+			keys = append(keys, p.expression(true))
 			p.expect(":")
-			d.values = append(d.values, p.expression(true))
+			values = append(values, p.expression(true))
 		})
-		return d
+		return lambda(func(r *run) Value {
+			r.list(2 * len(keys))
+			d := NewDict()
+			for i, key := range keys {
+				k := key.eval(r)
+				d.put(k, values[i].eval(r))
+			}
+			return d
+		})
 	default:
 		syntax(t.line, "expected an expression, but found %s", t)
 		return nil

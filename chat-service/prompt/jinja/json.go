@@ -60,14 +60,14 @@ func (e *encoder) value(v Value, depth int) {
 		e.text(v)
 	case markup:
 		e.text(string(v))
-	case *List:
-		e.items(v.Items, depth)
-	case *tuple:
-		e.items(v.items, depth)
 	case *Dict:
 		e.dict(v, depth)
 	default:
-		panic(unusable("%s has no JSON", typeName(v)))
+		l, ok := v.(*List)
+		if !ok || !l.hasElements() {
+			panic(unusable("%s has no JSON", typeName(v)))
+		}
+		e.items(l.Items, depth)
 	}
 }
 
@@ -94,7 +94,7 @@ func (e *encoder) dict(d *Dict, depth int) {
 		switch key := d.key(i).(type) {
 		case string, markup:
 			e.value(key, 0)
-		case *tuple:
+		case *List:
 			panic(unusable("a tuple cannot be a key of JSON"))
 		default:
 			e.out = append(e.out, '"')

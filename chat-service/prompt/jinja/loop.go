@@ -6,8 +6,7 @@ import "slices"
 type forStatement struct {
 	line       int
 	target     target
-	over       expression
-	test       expression
+	over, test expression
 	body       *block
 	otherwise  *block
 	function   *function // of a recursive loop, or nil
@@ -63,12 +62,7 @@ func (r *run) iterate(s *forStatement, v Value, depth int) {
 func (st *loopState) iteration() flow {
 	r, s := st.r, st.s
 	r.spend(1)
-	if st.pairs != nil {
-		r.frame.slots[s.target.parts[0].name.at.slot] = st.pairs.key(st.index0)
-		r.frame.slots[s.target.parts[1].name.at.slot] = st.pairs.values[st.index0]
-	} else {
-		r.assign(&s.target, st.item)
-	}
+	r.assign(&s.target, st.item)
 	if s.loop.used {
 		r.frame.slots[s.loop.slot] = st
 	}
@@ -83,7 +77,6 @@ type loopState struct {
 	frame  *frame
 	around *loopState
 	list   *List // may change while the loop reads it
-	pairs  *Dict // of a loop over items() that needs no tuples
 	read   int   // items of list
 	tested bool  // the items need no test
 
@@ -99,23 +92,14 @@ func (st *loopState) begin(v Value) {
 	if !st.tested {
 		st.r.enterScope(s.testScope)
 	}
-	t := s.target.parts
-	if v, ok := v.(view); ok && v.kind == "items" && !s.loop.used && st.tested && len(t) == 2 && t[0].name != nil && t[1].name != nil {
-		st.pairs = v.of
-		return
-	}
 	var ok bool
-	if st.list, ok = v.(*List); !ok {
-		st.list = &List{st.r.items(v)}
+	if st.list, ok = v.(*List); !ok || st.list.isLazy() {
+		st.list = NewList(st.r.items(v)...)
 	}
 }
 
 // advance moves to the next item.
 func (st *loopState) advance() bool {
-	if st.pairs != nil {
-		st.index0++
-		return st.index0 < st.pairs.Len()
-	}
 	item, ok := st.ahead, st.more
 	if !st.peeked {
 		item, ok = st.pull()
@@ -170,7 +154,7 @@ func (st *loopState) length() int {
 		passed = append(passed, st.ahead)
 		st.peeked = false
 	}
-	st.list, st.read, st.tested, st.peeked = &List{passed}, st.index0+1, true, false
+	st.list, st.read, st.tested, st.peeked = NewList(passed...), st.index0+1, true, false
 	return len(passed)
 }
 

@@ -6,10 +6,10 @@ var specials = [...]string{"caller", "kwargs", "varargs"}
 // A macroCode is the code of a macro or of the body of a call block.
 type macroCode struct {
 	name       string
-	line       int
 	parameters []parameter
 	special    [len(specials)]*variable // nil for a name that is a parameter
 	function   *function
+	scope      *scope
 	body       *block
 }
 
@@ -33,7 +33,7 @@ func (r *run) callMacro(m *macro, a actuals) {
 	f := newFrame(m.of.function, m.around)
 	m.of.bind(f, a)
 	r.frame = f
-	r.enterScope(m.of.function.scope)
+	r.enterScope(m.of.scope)
 	for _, p := range m.of.parameters {
 		if _, unset := f.slots[p.name.at.slot].(missing); !unset {
 			continue
@@ -85,34 +85,39 @@ names:
 		panic(unusable("the macro %s takes no argument %s", m.name, rest.keys[0]))
 	}
 	if varargs != nil && varargs.used {
-		f.slots[varargs.slot] = &tuple{items: append([]Value{}, a.values[n:]...)}
+		f.slots[varargs.slot] = newTuple(append([]Value{}, a.values[n:]...)...)
 	} else if len(a.values) > n {
 		panic(unusable("the macro %s takes at most %d arguments", m.name, n))
 	}
 }
 
-// A macroStatement sets a variable to a macro.
-type macroStatement struct {
-	target *nameExpression
-	code   *macroCode
-}
-
-func (s *macroStatement) exec(r *run) flow {
-	r.frame.slots[s.target.at.slot] = &macro{s.code, r.frame}
-	return flowNext
-}
-
-// A callStatement calls a macro with its body as caller, and writes the result.
-type callStatement struct {
-	line int
-	call *callExpression
-	code *macroCode
-}
-
-func (s *callStatement) exec(r *run) flow {
-	r.line = s.line
-	if v, written := s.call.with(r, &macro{s.code, r.frame}, true); !written {
-		r.writeValue(v)
-	}
-	return flowNext
+// macro reads the parameters and the body of a macro or a call block. between reads what stands
+// between them, and may be nil.
+func (p *parser) macro(name, end string, between func()) *macroCode {
+	m := &macroCode{name: name, function: &function{around: p.scope.of}}
+	around := p.scope
+	m.scope = p.within(m.function, func(s *scope) {
+		if between == nil || p.peek().is("(") {
+			p.expect("(")
+			p.list(")", func() {
+				parameter := parameter{name: p.target(true).name}
+				if p.skip("=") {
+					parameter.otherwise = p.expression(true)
+				}
+				m.parameters = append(m.parameters, parameter)
+			})
+		}
+		for i, name := range specials {
+			if s.variables[name] == nil {
+				m.special[i] = s.declare(name, true)
+			}
+		}
+		if between != nil {
+			p.scope = around
+			between()
+			p.scope = s
+		}
+		m.body = p.outside(end)
+	})
+	return m
 }

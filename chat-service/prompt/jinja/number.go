@@ -54,13 +54,18 @@ func floatOf(v Value) (float64, bool) {
 	return f, ok
 }
 
+func isNumber(v Value) bool {
+	_, ok := floatOf(v)
+	return ok
+}
+
 // small returns an integer as an int if it fits.
 func small(n *big.Int) Value {
 	if n.IsInt64() {
 		return int(n.Int64())
 	}
 	if n.BitLen() > maxBits {
-		panic(limitError("an integer of more than %d bits", maxBits))
+		panic(errLarge)
 	}
 	return n
 }
@@ -94,40 +99,39 @@ func arithmetic(op string, a, b Value) Value {
 }
 
 func integers(op string, x, y *big.Int) Value {
-	z := new(big.Int)
+	z, rest := new(big.Int), new(big.Int)
 	switch op {
 	case "+":
-		z.Add(x, y)
+		return small(z.Add(x, y))
 	case "-":
-		z.Sub(x, y)
+		return small(z.Sub(x, y))
 	case "*":
-		z.Mul(x, y)
+		return small(z.Mul(x, y))
 	case "**":
-		if float64(x.BitLen()-1)*float64(y.BitLen()) > maxBits || x.BitLen() > 1 && (!y.IsInt64() || y.Int64()*int64(x.BitLen()) > maxBits) {
-			panic(limitError("an integer of more than %d bits", maxBits))
+		if x.BitLen() > 1 && (!y.IsInt64() || float64(x.BitLen())*float64(y.Int64()) > maxBits) {
+			panic(errLarge)
 		}
 		if x.BitLen() == 1 { // the powers of 1 and -1
-			y = new(big.Int).And(y, big.NewInt(1))
+			y = rest.And(y, big.NewInt(1))
 		}
-		z.Exp(x, y, nil)
-	default:
-		if y.Sign() == 0 {
-			panic(errDivision)
-		}
-		rest := new(big.Int)
-		z.QuoRem(x, y, rest)
-		if rest.Sign()*y.Sign() < 0 {
-			z.Sub(z, big.NewInt(1))
-			rest.Add(rest, y)
-		}
-		if op == "%" {
-			z = rest
-		}
+		return small(z.Exp(x, y, nil))
+	}
+	sign := big.NewInt(int64(y.Sign()))
+	if y.Sign() == 0 {
+		panic(errDivision)
+	}
+	// Go's division by a positive number rounds down, as Python's does.
+	z.DivMod(new(big.Int).Mul(x, sign), new(big.Int).Abs(y), rest)
+	if op == "%" {
+		return small(rest.Mul(rest, sign))
 	}
 	return small(z)
 }
 
-var errDivision = unusable("a division by zero")
+var (
+	errDivision = unusable("a division by zero")
+	errLarge    = limitError("an integer of more than %d bits", maxBits)
+)
 
 func floats(op string, x, y float64) Value {
 	switch op {

@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // A parser reads the statements and expressions of a template from its tokens.
 type parser struct {
@@ -19,15 +16,9 @@ type parser struct {
 	free   map[string]int
 }
 
-// A block is a list of statements.
-type block struct {
-	statements []statement
-	cost       int // of one execution, in steps
-}
-
 func newParser(tokens []token) *parser {
 	p := &parser{tokens: tokens, free: map[string]int{}}
-	p.root = p.open(true).of
+	p.root = p.open(&function{}).of
 	return p
 }
 
@@ -82,14 +73,6 @@ func (p *parser) nest() func() {
 func (p *parser) body(ends ...string) *block {
 	defer p.nest()()
 	b := &block{}
-	var out *outputStatement // the last statement, if it is an output
-	write := func(e expression, line int) {
-		if out == nil {
-			out = &outputStatement{}
-			b.statements = append(b.statements, out)
-		}
-		out.parts = append(out.parts, part{e, line})
-	}
 	for {
 		start := p.pos
 		switch t := p.next(); {
@@ -99,43 +82,50 @@ func (p *parser) body(ends ...string) *block {
 			}
 			return b
 		case t.kind == tokenData:
-			write(&constant{t.text}, t.line)
+			b.add(output(&constant{t.text}, t.line))
 		case t.is("{{"):
-			write(p.tuple(true), t.line)
+			b.add(output(p.tuple(true), t.line))
 			p.expect("}}")
 		case slices.ContainsFunc(ends, p.peek().is):
 			return b
-		case p.skip("print"):
-			for !p.skip("%}") {
-				write(p.expression(true), t.line)
-				p.skip(",")
-			}
 		default:
-			out = nil
-			b.statements = append(b.statements, p.statement())
+			b.add(p.statement(p.next()))
 		}
 		b.cost += 1 + min(p.pos-start, maxTokens)/16
 	}
 }
 
 // inner reads the rest of a tag and the statements after it, up to a tag that begins with one of ends.
-// It consumes that word.
+// It consumes that word, and the end of its tag if it is the last of ends.
 func (p *parser) inner(ends ...string) (*block, string) {
 	p.skip(":")
 	p.expect("%}")
-	return p.body(ends...), p.next().text
+	b := p.body(ends...)
+	end := p.next().text
+	if end == ends[len(ends)-1] {
+		p.expect("%}")
+	}
+	return b, end
 }
 
-// last reads the rest of a tag and the statements after it, and the end tag.
-func (p *parser) last(end string) *block {
-	b, _ := p.inner(end)
-	p.expect("%}")
-	return b
+// text returns the expression of the text that a block writes. read reads the start tag, and gets
+// that expression.
+func (p *parser) text(end string, read func(text expression)) {
+	var body *block
+	var s *scope
+	s = p.within(nil, func(*scope) {
+		read(lambda(func(r *run) Value {
+			return r.capture(func() {
+				r.enterScope(s)
+				r.exec(body)
+			})
+		}))
+		body, _ = p.inner(end)
+	})
 }
 
-// statement reads a statement whose tag has begun.
-func (p *parser) statement() statement {
-	t := p.next()
+// statement reads the rest of a statement that begins with the word t.
+func (p *parser) statement(t token) statement {
 	switch t.text {
 	case "if":
 		return p.ifStatement(t.line)
@@ -144,41 +134,51 @@ func (p *parser) statement() statement {
 	case "set":
 		return p.setStatement(t.line)
 	case "macro":
-		target := p.target()
-		if target.parts != nil {
-			syntax(t.line, "expected a name")
+		target := p.target(false)
+		m := p.macro(target.name.name, "endmacro", nil)
+		return func(r *run) flow {
+			r.frame.slots[target.name.at.slot] = &macro{m, r.frame}
+			return flowNext
 		}
-		return &macroStatement{target: target.name, code: p.macro(target.name.name, t.line, "endmacro", nil)}
 	case "call":
-		s := &callStatement{line: t.line}
-		s.code = p.macro("caller", t.line, "endcall", func() {
-			call, ok := p.expression(true).(*callExpression)
-			if !ok {
+		var call *callExpression
+		m := p.macro(specials[0], "endcall", func() {
+			var ok bool
+			if call, ok = p.expression(true).(*callExpression); !ok {
 				syntax(t.line, "a call block needs a call")
 			}
-			s.call = call
 		})
-		return s
+		return func(r *run) flow {
+			r.line = t.line
+			if v, written := call.with(r, &macro{m, r.frame}, true); !written {
+				r.writeValue(v)
+			}
+			return flowNext
+		}
 	case "filter":
-		text := &blockText{}
-		s := &filterStatement{line: t.line}
-		text.scope = p.within(false, func(*scope) {
-			s.filter = p.filters(text, true)
-			text.body = p.last("endfilter")
-		})
-		return s
+		var filtered expression
+		p.text("endfilter", func(text expression) { filtered = p.filters(text, true) })
+		return output(filtered, t.line)
 	case "with":
 		return p.withStatement()
 	case "generation": // marks the assistant's text for training
-		s := &withStatement{}
-		s.scope = p.within(false, func(*scope) { s.body = p.outside("endgeneration") })
-		return s
+		var body *block
+		s := p.within(nil, func(*scope) { body = p.outside("endgeneration") })
+		return func(r *run) flow {
+			r.enterScope(s)
+			return r.exec(body)
+		}
+	case "print":
+		e := p.expression(true)
+		p.expect("%}")
+		return output(e, t.line)
 	case "break", "continue":
 		if p.loops == 0 {
 			syntax(t.line, "'%s' stands outside of a loop", t.text)
 		}
 		p.expect("%}")
-		return controlStatement(map[string]flow{"break": flowBreak, "continue": flowContinue}[t.text])
+		leaves := map[string]flow{"break": flowBreak, "continue": flowContinue}[t.text]
+		return func(*run) flow { return leaves }
 	case "include", "import", "from", "extends", "block", "autoescape":
 		syntax(t.line, "the statement '%s' is not supported, because a chat template is alone; write the text of the other template into it", t.text)
 	}
@@ -190,230 +190,154 @@ func (p *parser) statement() statement {
 func (p *parser) outside(end string) *block {
 	loops := p.loops
 	p.loops = 0
-	b := p.last(end)
+	b, _ := p.inner(end)
 	p.loops = loops
 	return b
 }
 
 func (p *parser) ifStatement(line int) statement {
-	s := &ifStatement{}
-	for {
-		b := branch{line: line, test: p.tuple(false)}
-		var end string
-		b.body, end = p.inner("elif", "else", "endif")
-		s.branches = append(s.branches, b)
-		line = p.peek().line
-		switch end {
-		case "elif":
-			continue
-		case "else":
-			s.otherwise = p.last("endif")
-		default:
-			p.expect("%}")
-			s.otherwise = &block{}
+	defer p.nest()()
+	test := p.tuple(false)
+	then, end := p.inner("elif", "else", "endif")
+	otherwise := &block{}
+	switch at := p.peek().line; end {
+	case "elif":
+		otherwise.add(p.ifStatement(at))
+	case "else":
+		otherwise, _ = p.inner("endif")
+	}
+	return func(r *run) flow {
+		if r.line = line; truth(test.eval(r)) {
+			return r.exec(then)
 		}
-		return s
+		return r.exec(otherwise)
 	}
 }
 
 func (p *parser) forStatement(line int) statement {
 	s := &forStatement{line: line}
-	start := p.pos
-	p.within(false, func(*scope) { p.targets("in") }) // only to skip them
+	names := p.targets("in")
 	after := p.expect("in")
 	s.over = p.tuple(false, "recursive")
-	read := func(s *scope) target { // the names again, in scope s
-		end := p.pos
-		p.pos = start
-		t := p.targets("in")
-		p.pos = end
-		for name, v := range s.variables {
-			if v.parameter = true; name == "loop" {
-				syntax(after.line, "a loop cannot set 'loop'")
-			}
-		}
-		return t
+	end := p.pos + slices.IndexFunc(p.tokens[p.pos:], func(t token) bool { return t.kind == tokenEnd || t.kind == tokenEOF })
+	if p.tokens[end-1].is("recursive") {
+		s.function = &function{around: p.scope.of}
 	}
-	var function *function
-	scoped := func(f func(*scope)) *scope {
-		return p.within(false, func(sc *scope) {
-			if function != nil {
-				sc.of = function
-			}
-			f(sc)
-		})
-	}
-	tested := p.skip("if")
-	test := p.pos
-	if tested {
-		p.within(false, func(*scope) { p.expression(true) }) // only to skip it
-	}
-	if p.skip("recursive") {
-		s.function = p.within(true, func(*scope) {}).of
-		function = s.function
-	}
-	if tested {
-		s.testScope = scoped(func(sc *scope) {
-			s.testTarget = read(sc)
-			end := p.pos
-			p.pos = test
+	if p.skip("if") {
+		s.testScope = p.within(s.function, func(sc *scope) {
+			s.testTarget = p.declare(names, true)
 			s.test = p.expression(true)
-			p.pos = end
 		})
 	}
-	var end string
-	s.scope = scoped(func(sc *scope) {
-		s.target = read(sc)
+	p.skip("recursive")
+	var last string
+	s.scope = p.within(s.function, func(sc *scope) {
+		s.target = p.declare(names, true)
+		if sc.variables["loop"] != nil {
+			syntax(after.line, "a loop cannot set 'loop'")
+		}
 		s.loop = sc.declare("loop", true)
 		p.loops++
-		s.body, end = p.inner("else", "endfor")
+		s.body, last = p.inner("else", "endfor")
 		p.loops--
 	})
-	s.otherwise = &block{}
-	if end == "endfor" {
-		p.expect("%}")
-	} else {
-		s.elseScope = scoped(func(*scope) { s.otherwise = p.last("endfor") })
+	if last == "else" {
+		s.elseScope = p.within(s.function, func(*scope) { s.otherwise, _ = p.inner("endfor") })
 	}
-	return s
+	return s.exec
 }
 
 // targets reads the names that a loop or an assignment sets, up to a token end.
 func (p *parser) targets(end string) target {
-	t := p.target()
-	if !p.peek().is(",") {
-		return t
+	defer p.nest()()
+	var list []target
+	comma := false
+	for !p.peek().is(end) {
+		line := p.peek().line
+		if p.skip("(") {
+			list = append(list, p.targets(")"))
+			p.expect(")")
+		} else {
+			name := p.word()
+			if slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, name) {
+				syntax(line, "'%s' cannot be set", name)
+			}
+			list = append(list, target{name: &nameExpression{name: name}})
+		}
+		if !p.skip(",") {
+			break
+		}
+		comma = true
 	}
-	list := []target{t}
-	for p.skip(",") && !p.peek().is(end) {
-		list = append(list, p.target())
+	if len(list) == 1 && !comma {
+		return list[0]
 	}
 	return target{parts: list}
 }
 
-// target reads a name that is set, or names in parentheses.
-func (p *parser) target() target {
-	defer p.nest()()
-	if p.skip("(") {
-		t := p.targets(")")
-		p.expect(")")
-		return t
+// declare makes the names of a target variables of the current scope.
+func (p *parser) declare(t target, parameter bool) target {
+	if t.name != nil {
+		p.scope.declare(t.name.name, parameter)
+		return target{name: p.name(t.name.name)}
 	}
-	line, name := p.peek().line, p.word()
-	if slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, name) {
-		syntax(line, "'%s' cannot be set", name)
+	parts := make([]target, len(t.parts))
+	for i, part := range t.parts {
+		parts[i] = p.declare(part, parameter)
 	}
-	p.scope.declare(name, false)
-	return target{name: p.name(name)}
+	return target{parts: parts}
+}
+
+// target reads one name that is set.
+func (p *parser) target(parameter bool) target {
+	return p.declare(target{name: &nameExpression{name: p.word()}}, parameter)
 }
 
 func (p *parser) setStatement(line int) statement {
-	s := &setStatement{line: line}
+	var to target
 	if p.ahead().is(".") {
-		s.target.name = p.name(p.word())
+		to.name = p.name(p.word())
 		p.expect(".")
-		s.target.attribute = p.word()
+		to.attribute = p.word()
 	} else {
-		s.target = p.targets("=")
+		to = p.declare(p.targets("="), false)
 	}
+	var value expression
 	if p.skip("=") {
-		s.value = p.tuple(true)
+		value = p.tuple(true)
 		p.expect("%}")
-		return s
+	} else {
+		p.text("endset", func(text expression) { value = p.filters(text, false) })
 	}
-	text := &blockText{}
-	text.scope = p.within(false, func(*scope) {
-		s.value = p.filters(text, false)
-		text.body = p.last("endset")
-	})
-	return s
-}
-
-// macro reads the parameters and the body of a macro or a call block. between reads what stands
-// between them.
-func (p *parser) macro(name string, line int, end string, between func()) *macroCode {
-	m := &macroCode{name: name, line: line}
-	around := p.scope
-	s := p.open(true)
-	m.function = s.of
-	if between == nil || p.peek().is("(") {
-		p.expect("(")
-		for !p.peek().is(")") {
-			m.parameters = append(m.parameters, parameter{name: p.target().name})
-			if p.skip("=") {
-				m.parameters[len(m.parameters)-1].otherwise = p.expression(true)
-			}
-			if !p.skip(",") {
-				break
-			}
-		}
-		p.expect(")")
+	return func(r *run) flow {
+		r.line = line
+		r.assign(&to, value.eval(r))
+		return flowNext
 	}
-	for _, v := range s.variables {
-		v.parameter = true
-	}
-	for i, name := range specials {
-		if s.variables[name] == nil {
-			m.special[i] = s.declare(name, true)
-		}
-	}
-	if between != nil {
-		p.scope = around
-		between()
-		p.scope = s
-	}
-	m.body = p.outside(end)
-	p.scope = around
-	return m
 }
 
 func (p *parser) withStatement() statement {
-	s := &withStatement{}
+	var targets []target
+	var values []expression
+	var body *block
 	around := p.scope
-	s.scope = p.within(false, func(sc *scope) {
-		for !p.peek().is("%}") && !p.peek().is(":") {
-			s.targets = append(s.targets, p.targets("="))
+	s := p.within(nil, func(s *scope) {
+		for !p.peek().is("%}") {
+			targets = append(targets, p.declare(p.targets("="), true))
 			p.expect("=")
 			p.scope = around
-			s.values = append(s.values, p.expression(true))
-			p.scope = sc
-			if !p.skip(",") {
+			values = append(values, p.expression(true))
+			if p.scope = s; !p.skip(",") {
 				break
 			}
 		}
-		for _, v := range sc.variables {
-			v.parameter = true
-		}
-		s.body = p.last("endwith")
+		body, _ = p.inner("endwith")
 	})
-	return s
-}
-
-// folded returns the value of an expression of constants, or the expression.
-func folded(e expression, operands ...expression) (result expression) {
-	const limit = 1 << 10 // bytes
-	for _, o := range operands {
-		if _, ok := o.(*constant); !ok {
-			return e
+	return func(r *run) flow {
+		r.enterScope(s)
+		for i := range targets {
+			r.assign(&targets[i], values[i].eval(r))
 		}
+		return r.exec(body)
 	}
-	defer func() {
-		if recover() != nil {
-			result = e // fails again when it is evaluated
-		}
-	}()
-	switch v := e.eval(&run{budget: budget{fuel: limit, made: limit}}).(type) {
-	case string, bool, int, float64:
-		return &constant{v}
-	}
-	return e
-}
-
-// dotted reads a name with points in it.
-func (p *parser) dotted() string {
-	parts := []string{p.word()}
-	for p.skip(".") {
-		parts = append(parts, p.word())
-	}
-	return strings.Join(parts, ".")
 }

@@ -4,7 +4,6 @@ package jinja
 // body of a call block, or a recursive loop.
 type function struct {
 	around *function
-	scope  *scope
 	slots  int
 }
 
@@ -64,24 +63,21 @@ func (r *run) at(ref reference) Value {
 	return f.slots[ref.slot]
 }
 
-// open begins a scope in the function of the current one, or in a function of its own.
-func (p *parser) open(own bool) *scope {
-	s := &scope{around: p.scope, variables: map[string]*variable{}}
-	if p.scope != nil {
-		s.of = p.scope.of
+// open begins a scope in a function, or in that of the current scope.
+func (p *parser) open(of *function) *scope {
+	if of == nil {
+		of = p.scope.of
 	}
-	if own {
-		s.of = &function{around: s.of, scope: s}
-	}
+	s := &scope{around: p.scope, of: of, variables: map[string]*variable{}}
 	p.scope = s
 	p.scopes = append(p.scopes, s)
 	return s
 }
 
 // within reads something in a scope of its own.
-func (p *parser) within(own bool, read func(*scope)) *scope {
+func (p *parser) within(of *function, read func(*scope)) *scope {
 	around := p.scope
-	s := p.open(own)
+	s := p.open(of)
 	read(s)
 	p.scope = around
 	return s

@@ -6,8 +6,6 @@ import (
 	"strings"
 )
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 // getter returns the function that follows an attribute such as "function.name", or a number.
 // otherwise stands for undefined attributes, if it is not nil.
 func (r *run) getter(attribute, otherwise Value) func(Value) Value {
@@ -47,15 +45,15 @@ func (r *run) lazyItems(v Value) []Value {
 func mapFilter(r *run, v Value, a actuals) Value {
 	f := r.getter(a.value(0, "attribute", nil), a.value(1, "default", nil))
 	if len(a.values) > 0 {
-		apply := filters[a.need(0, "")]
+		apply := filters[a.text(0, "")]
 		if apply == nil {
-			panic(&unknownError{"filter", a.need(0, "")})
+			panic(&unknownError{"filter", a.text(0, "")})
 		}
 		rest := actuals{a.values[1:], a.names, a.named}
 		f = func(v Value) Value { return apply(r, v, rest) }
 	}
 	items := r.lazyItems(v)
-	return &iterator{r.fill(len(items), func(i int) Value { return f(items[i]) }), "generator"}
+	return generator(r.fill(len(items), func(i int) Value { return f(items[i]) }))
 }
 
 // choose returns select or reject, or the variants for an attribute.
@@ -79,54 +77,15 @@ func choose(want, byAttribute bool) filter {
 	}
 }
 
-// filtered returns an iterator over the items that keep accepts.
+// filtered returns the items that keep accepts.
 func (r *run) filtered(items []Value, keep func(Value) bool) Value {
-	it := &iterator{name: "generator"}
+	var kept []Value
 	for _, item := range items {
 		if r.list(1); keep(item) {
-			it.items = append(it.items, item)
+			kept = append(kept, item)
 		}
 	}
-	return it
-}
-
-func batch(r *run, v Value, a actuals) Value {
-	n, items, fill := a.int(0, "linecount", 0), r.items(v), a.value(1, "fill_with", nil)
-	r.list(2 * len(items))
-	it := &iterator{name: "generator"}
-	for n > 0 && len(items) > 0 {
-		line := slices.Clone(items[:min(n, len(items))])
-		items = items[len(line):]
-		if fill != nil && n > len(line) {
-			r.list(n - len(line))
-			line = append(line, slices.Repeat([]Value{fill}, n-len(line))...)
-		}
-		it.items = append(it.items, &List{line})
-	}
-	return it
-}
-
-func sliceFilter(r *run, v Value, a actuals) Value {
-	n, items, fill := a.int(0, "slices", 0), r.items(v), a.value(1, "fill_with", nil)
-	if n <= 0 || n > maxRange {
-		panic(unusable("slice needs a number of slices"))
-	}
-	r.list(2 * (len(items) + n))
-	it := &iterator{name: "generator"}
-	size, larger := len(items)/n, len(items)%n
-	for i := range n {
-		count := size
-		if i < larger {
-			count++
-		}
-		part := slices.Clone(items[:count])
-		items = items[count:]
-		if i >= larger && fill != nil {
-			part = append(part, fill)
-		}
-		it.items = append(it.items, &List{part})
-	}
-	return it
+	return generator(kept)
 }
 
 // keys returns the function that returns the keys of an item for sorting: the attributes, with commas
@@ -140,13 +99,13 @@ func (r *run) keys(attribute Value, exact bool) func(Value) Value {
 		}
 	}
 	return func(v Value) Value {
-		return &List{r.fill(len(attributes), func(i int) Value {
+		return NewList(r.fill(len(attributes), func(i int) Value {
 			key := r.getter(attributes[i], nil)(v)
 			if s, ok := textOf(key); ok && !exact {
 				key = lower(s)
 			}
 			return key
-		})}
+		})...)
 	}
 }
 
@@ -169,7 +128,7 @@ func (r *run) sorted(items []Value, key func(Value) Value, backwards bool) []Val
 
 func sortFilter(r *run, v Value, a actuals) Value {
 	keys := r.keys(a.value(2, "attribute", nil), a.flag(1, "case_sensitive"))
-	return &List{r.sorted(r.items(v), keys, a.flag(0, "reverse"))}
+	return NewList(r.sorted(r.items(v), keys, a.flag(0, "reverse"))...)
 }
 
 func dictSort(r *run, v Value, a actuals) Value {
@@ -177,14 +136,17 @@ func dictSort(r *run, v Value, a actuals) Value {
 	if !ok {
 		panic(unusable("dictsort needs a mapping, not %s", typeName(v)))
 	}
-	position := map[string]int{"key": 0, "value": 1}[a.text(1, "by", "key")]
-	return &List{r.sorted(r.items(view{d, "items"}), r.keys(position, a.flag(0, "case_sensitive")), a.flag(2, "reverse"))}
+	position := 0
+	if a.value(1, "by", nil) == "value" {
+		position = 1
+	}
+	return NewList(r.sorted(r.view(d, "items").Items, r.keys(position, a.flag(0, "case_sensitive")), a.flag(2, "reverse"))...)
 }
 
 func unique(r *run, v Value, a actuals) Value {
 	keys, seen := r.keys(a.value(1, "attribute", nil), a.flag(0, "case_sensitive")), map[string]bool{}
 	return r.filtered(r.items(v), func(item Value) bool {
-		code := codeOf(&tuple{items: r.items(keys(item))})
+		code := codeOf(newTuple(r.items(keys(item))...))
 		before := seen[code]
 		seen[code] = true
 		return !before
@@ -230,7 +192,7 @@ func groupBy(r *run, v Value, a actuals) Value {
 	for _, item := range r.sorted(r.items(v), key, false) {
 		if group == nil || !r.equal(key(group.Items[0]), key(item), 0) {
 			group = &List{}
-			groups.Items = append(groups.Items, &tuple{[]Value{get(item), group}, []string{"grouper", "list"}})
+			groups.Items = append(groups.Items, &List{[]Value{get(item), group}, kindTuple, []string{"grouper", "list"}})
 		}
 		group.Items = append(group.Items, item)
 	}

@@ -1,7 +1,7 @@
 package jinja
 
-// A statement is a node of the tree that writes or sets something.
-type statement interface{ exec(*run) flow }
+// A statement writes or sets something, or executes other statements.
+type statement func(*run) flow
 
 // A flow says where a statement continues.
 type flow int
@@ -12,11 +12,19 @@ const (
 	flowContinue
 )
 
+// A block is a list of statements.
+type block struct {
+	statements []statement
+	cost       int // of one execution, in steps
+}
+
+func (b *block) add(s statement) { b.statements = append(b.statements, s) }
+
 // exec executes a block.
 func (r *run) exec(b *block) flow {
 	r.spend(b.cost)
 	for _, s := range b.statements {
-		if f := s.exec(r); f != flowNext {
+		if f := s(r); f != flowNext {
 			return f
 		}
 	}
@@ -55,20 +63,13 @@ func (r *run) assign(t *target, v Value) {
 	}
 }
 
-// An outputStatement writes texts and values.
-type outputStatement struct{ parts []part }
-
-type part struct {
-	of   expression
-	line int
-}
-
-func (s *outputStatement) exec(r *run) flow {
-	for _, p := range s.parts {
-		r.line = p.line
-		r.write(p.of)
+// output returns the statement that writes an expression.
+func output(e expression, line int) statement {
+	return func(r *run) flow {
+		r.line = line
+		r.write(e)
+		return flowNext
 	}
-	return flowNext
 }
 
 // write appends the text of an expression to the output. Texts of sums, of macros and of parts of "~"
@@ -124,85 +125,3 @@ func (r *run) capture(f func()) string {
 	r.out = r.out[:start]
 	return text
 }
-
-// A branch is a condition with the statements that it guards.
-type branch struct {
-	line int
-	test expression
-	body *block
-}
-
-// An ifStatement executes the first branch whose condition is true.
-type ifStatement struct {
-	branches  []branch
-	otherwise *block
-}
-
-func (s *ifStatement) exec(r *run) flow {
-	for i := range s.branches {
-		b := &s.branches[i]
-		if r.line = b.line; truth(b.test.eval(r)) {
-			return r.exec(b.body)
-		}
-	}
-	return r.exec(s.otherwise)
-}
-
-// A setStatement sets variables, or an attribute of a namespace.
-type setStatement struct {
-	line   int
-	target target
-	value  expression
-}
-
-func (s *setStatement) exec(r *run) flow {
-	r.line = s.line
-	r.assign(&s.target, s.value.eval(r))
-	return flowNext
-}
-
-// A blockText is the text that a block writes, as a value.
-type blockText struct {
-	body  *block
-	scope *scope
-}
-
-func (e *blockText) eval(r *run) Value {
-	return r.capture(func() {
-		r.enterScope(e.scope)
-		r.exec(e.body)
-	})
-}
-
-// A filterStatement writes the filtered text of its body.
-type filterStatement struct {
-	line   int
-	filter expression
-}
-
-func (s *filterStatement) exec(r *run) flow {
-	r.line = s.line
-	r.writeValue(s.filter.eval(r))
-	return flowNext
-}
-
-// A withStatement executes its body in a scope of its own.
-type withStatement struct {
-	targets []target
-	values  []expression
-	scope   *scope
-	body    *block
-}
-
-func (s *withStatement) exec(r *run) flow {
-	r.enterScope(s.scope)
-	for i := range s.targets {
-		r.assign(&s.targets[i], s.values[i].eval(r))
-	}
-	return r.exec(s.body)
-}
-
-// A controlStatement is break or continue.
-type controlStatement flow
-
-func (s controlStatement) exec(*run) flow { return flow(s) }

@@ -70,6 +70,7 @@ func (e *PlaceError) Unwrap() error { return e.Err }
 type Template struct {
 	source string
 	body   *block
+	scope  *scope
 	root   *function
 	free   map[string]int // the slots of the names that are variables of a render
 	now    func() time.Time
@@ -94,7 +95,7 @@ func Compile(source string, now func() time.Time) (t *Template, err error) {
 		}
 	}()
 	p := newParser(lex(source))
-	t = &Template{source: source, body: p.body(), root: p.root, now: now}
+	t = &Template{source: source, scope: p.scope, body: p.body(), root: p.root, now: now}
 	t.free = p.resolve()
 	return t, nil
 }
@@ -142,7 +143,7 @@ func (t *Template) Render(ctx context.Context, variables map[string]Value) (text
 			t.runs.Put(r)
 		}
 	}()
-	r.enterScope(t.root.scope)
+	r.enterScope(t.scope)
 	r.exec(t.body)
 	return string(r.out), nil
 }

@@ -15,34 +15,33 @@ func init() { // a variable with this value would refer to itself
 		"none":      func(_ *run, v Value, _ actuals) bool { return v == nil },
 		"true":      func(_ *run, v Value, _ actuals) bool { return v == true },
 		"false":     func(_ *run, v Value, _ actuals) bool { return v == false },
-		"string": func(_ *run, v Value, _ actuals) bool {
-			_, ok := textOf(v)
-			return ok
+		"string":    func(_ *run, v Value, _ actuals) bool { return isText(v) },
+		"mapping":   func(_ *run, v Value, _ actuals) bool { return isMapping(v) },
+		"boolean":   kind("bool"),
+		"integer":   kind("int"),
+		"float":     kind("float"),
+		"number":    kind("int", "float", "bool"),
+		"escaped":   kind("Markup"),
+		"callable":  kind("function", "Macro", "LoopContext", "Undefined"),
+		"sequence": func(_ *run, v Value, _ actuals) bool {
+			l, isList := v.(*List)
+			return isText(v) || hasSize(v) && (!isList || l.hasElements())
 		},
-		"mapping": func(_ *run, v Value, _ actuals) bool {
-			_, ok := v.(*Dict)
-			return ok
+		"iterable": func(_ *run, v Value, _ actuals) bool {
+			_, isList := v.(*List)
+			return isText(v) || isList || hasSize(v)
 		},
-		"boolean":  kind("bool"),
-		"integer":  kind("int"),
-		"float":    kind("float"),
-		"number":   kind("int", "float", "bool"),
-		"escaped":  kind("Markup"),
-		"callable": kind("function", "Macro", "LoopContext", "Undefined"),
-		"sequence": kind("str", "Markup", "list", "tuple", "dict", "range", "Undefined"),
-		"iterable": kind("str", "Markup", "list", "tuple", "dict", "range", "Undefined", "dict_keys", "dict_values", "dict_items", "generator",
-			"list_reverseiterator"),
 		"lower": func(r *run, v Value, _ actuals) bool { return cased(r.str(v), unicode.IsLower, unicode.IsUpper) },
 		"upper": func(r *run, v Value, _ actuals) bool { return cased(r.str(v), unicode.IsUpper, unicode.IsLower) },
-		"odd":   func(r *run, v Value, _ actuals) bool { return r.equal(arithmetic("%", v, 2), 1, 0) },
-		"even":  func(r *run, v Value, _ actuals) bool { return r.equal(arithmetic("%", v, 2), 0, 0) },
+		"odd":   func(r *run, v Value, _ actuals) bool { return r.equal(r.operate("%", v, 2), 1, 0) },
+		"even":  func(r *run, v Value, _ actuals) bool { return r.equal(r.operate("%", v, 2), 0, 0) },
 		"divisibleby": func(r *run, v Value, a actuals) bool {
-			return r.equal(arithmetic("%", v, a.value(0, "num", nil)), 0, 0)
+			return r.equal(r.operate("%", v, a.value(0, "num", nil)), 0, 0)
 		},
 		"sameas": func(r *run, v Value, a actuals) bool {
 			other := a.value(0, "other", nil)
 			switch v.(type) {
-			case *List, *Dict, *tuple:
+			case *List, *Dict:
 				return v == other
 			}
 			return typeName(v) == typeName(other) && r.equal(v, other, 0)
@@ -57,6 +56,21 @@ func init() { // a variable with this value would refer to itself
 			tests[name] = func(r *run, v Value, a actuals) bool { return r.compare(op, v, a.value(0, "other", nil)) }
 		}
 	}
+}
+
+func isText(v Value) bool {
+	_, ok := textOf(v)
+	return ok
+}
+
+func isMapping(v Value) bool {
+	_, ok := v.(*Dict)
+	return ok
+}
+
+func hasSize(v Value) bool {
+	_, ok := size(v)
+	return ok
 }
 
 func isUndefined(v Value) bool {

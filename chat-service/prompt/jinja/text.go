@@ -45,12 +45,16 @@ func (r *run) repr(b []byte, v Value, depth int) []byte {
 	case markup:
 		return append(appendQuoted(append(b, "Markup("...), string(v)), ')')
 	case *List:
-		return r.reprItems(b, "[", v.Items, "]", depth)
-	case *tuple:
-		if len(v.items) == 1 {
-			return r.reprItems(b, "(", v.items, ",)", depth)
+		switch {
+		case v.kind == "":
+			return r.reprItems(b, "[", v.Items, "]", depth)
+		case v.kind == kindTuple && len(v.Items) == 1:
+			return r.reprItems(b, "(", v.Items, ",)", depth)
+		case v.kind == kindTuple:
+			return r.reprItems(b, "(", v.Items, ")", depth)
+		case !v.isLazy(): // a view
+			return r.reprItems(append(b, v.kind...), "([", v.Items, "])", depth)
 		}
-		return r.reprItems(b, "(", v.items, ")", depth)
 	case *Dict:
 		b = append(b, '{')
 		for i := range v.keys {
@@ -63,8 +67,6 @@ func (r *run) repr(b []byte, v Value, depth int) []byte {
 		return append(b, '}')
 	case *namespace:
 		return append(r.repr(append(b, "<Namespace "...), v.attrs, depth+1), '>')
-	case view:
-		return r.reprItems(append(append(b, typeName(v)...), '('), "[", r.items(v), "])", depth)
 	case span:
 		b = append(b, "range("+strconv.Itoa(v.start)+", "+strconv.Itoa(v.stop)...)
 		if v.step != 1 {
@@ -153,5 +155,3 @@ func (r *run) escaped(v Value) markup {
 	r.text(6 * len(s))
 	return markup(htmlEscapes.Replace(s))
 }
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }

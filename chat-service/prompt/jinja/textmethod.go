@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -16,7 +17,7 @@ var textMethods map[string]method
 func init() { // a variable with this value would refer to itself
 	textMethods = map[string]method{
 		"strip": strips(strings.TrimFunc), "lstrip": strips(strings.TrimLeftFunc), "rstrip": strips(strings.TrimRightFunc),
-		"split": onText(split), "rsplit": onText(rsplit), "replace": onText(replace), "format": onText(formatMethod),
+		"split": splits(false), "rsplit": splits(true), "replace": onText(replace), "format": onText(formatMethod),
 		"startswith": affix(strings.HasPrefix), "endswith": affix(strings.HasSuffix),
 		"find": search(strings.Index, -1), "rfind": search(strings.LastIndex, -1),
 		"index": search(strings.Index, 0), "rindex": search(strings.LastIndex, 0),
@@ -26,11 +27,11 @@ func init() { // a variable with this value would refer to itself
 		"isalnum":      every(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
 		"islower":      onText(func(_ *run, s string, _ actuals) Value { return cased(s, unicode.IsLower, unicode.IsUpper) }),
 		"isupper":      onText(func(_ *run, s string, _ actuals) Value { return cased(s, unicode.IsUpper, unicode.IsLower) }),
-		"removeprefix": onText(func(_ *run, s string, a actuals) Value { return strings.TrimPrefix(s, a.need(0, "prefix")) }),
-		"removesuffix": onText(func(_ *run, s string, a actuals) Value { return strings.TrimSuffix(s, a.need(0, "suffix")) }),
+		"removeprefix": onText(func(_ *run, s string, a actuals) Value { return strings.TrimPrefix(s, a.text(0, "prefix")) }),
+		"removesuffix": onText(func(_ *run, s string, a actuals) Value { return strings.TrimSuffix(s, a.text(0, "suffix")) }),
 		"splitlines": onText(func(r *run, s string, a actuals) Value {
 			all := lines(s, a.flag(0, "keepends"))
-			return &List{r.fill(len(all), func(i int) Value { return all[i] })}
+			return NewList(r.fill(len(all), func(i int) Value { return all[i] })...)
 		}),
 		"join": onText(func(r *run, s string, a actuals) Value {
 			return r.capture(func() {
@@ -44,14 +45,14 @@ func init() { // a variable with this value would refer to itself
 		}),
 		"count": onText(func(_ *run, s string, a actuals) Value {
 			part, _ := window(s, a)
-			return strings.Count(part, a.need(0, "sub"))
+			return strings.Count(part, a.text(0, "sub"))
 		}),
 		"partition": onText(func(_ *run, s string, a actuals) Value {
-			before, after, found := strings.Cut(s, a.need(0, "sep"))
+			before, after, found := strings.Cut(s, a.text(0, "sep"))
 			if !found {
-				return &tuple{items: []Value{s, "", ""}}
+				return newTuple(s, "", "")
 			}
-			return &tuple{items: []Value{before, a.values[0], after}}
+			return newTuple(before, a.values[0], after)
 		}),
 	}
 }
@@ -87,7 +88,7 @@ func strips(trim func(string, func(rune) bool) string) method {
 		if a.value(0, "chars", nil) == nil {
 			return trim(s, isSpace)
 		}
-		chars := a.need(0, "chars")
+		chars := a.text(0, "chars")
 		return trim(s, func(c rune) bool { return strings.ContainsRune(chars, c) })
 	})
 }
@@ -120,8 +121,8 @@ func affix(has func(s, affix string) bool) method {
 	return onText(func(_ *run, s string, a actuals) Value {
 		part, _ := window(s, a)
 		affixes := []Value{a.value(0, "prefix", nil)}
-		if t, ok := affixes[0].(*tuple); ok {
-			affixes = t.items
+		if t, ok := affixes[0].(*List); ok {
+			affixes = t.Items
 		}
 		return slices.ContainsFunc(affixes, func(v Value) bool { return has(part, mustText(v)) })
 	})
@@ -131,7 +132,7 @@ func affix(has func(s, affix string) bool) method {
 func search(index func(s, sub string) int, otherwise int) method {
 	return onText(func(_ *run, s string, a actuals) Value {
 		part, start := window(s, a)
-		at := index(part, a.need(0, "sub"))
+		at := index(part, a.text(0, "sub"))
 		if at >= 0 {
 			return utf8.RuneCountInString(s[:start+at])
 		}
@@ -142,69 +143,60 @@ func search(index func(s, sub string) int, otherwise int) method {
 	})
 }
 
-func split(r *run, s string, a actuals) Value {
-	return &List{r.split(s, a, strings.TrimLeftFunc, cutFirst)}
-}
-
-func rsplit(r *run, s string, a actuals) Value {
-	parts := r.split(s, a, strings.TrimRightFunc, cutLast)
-	slices.Reverse(parts)
-	return &List{parts}
-}
-
-// A cut cuts a part off a text at a separator, or at white space. ok is false if there is none.
-type cut func(s, separator string, isSeparator func(rune) bool) (part, rest string, ok bool)
-
-func cutFirst(s, separator string, isSeparator func(rune) bool) (part, rest string, ok bool) {
-	if separator != "" {
-		return strings.Cut(s, separator)
-	}
-	i := strings.IndexFunc(s, isSeparator)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], strings.TrimLeftFunc(s[i:], isSeparator), true
-}
-
-func cutLast(s, separator string, isSeparator func(rune) bool) (part, rest string, ok bool) {
-	if separator != "" {
-		i := strings.LastIndex(s, separator)
-		if i < 0 {
-			return s, "", false
+// splits returns split, or rsplit if fromEnd is set.
+func splits(fromEnd bool) method {
+	return onText(func(r *run, s string, a actuals) Value {
+		var spans []span
+		if separator := a.value(0, "sep", nil); separator == nil {
+			spans = words(s, isSpace)
+		} else if sep := mustText(separator); sep == "" {
+			panic(unusable("the separator of a split is empty"))
+		} else {
+			r.list(strings.Count(s, sep))
+			for at, part := range partsOf(s, sep) {
+				spans = append(spans, span{start: at, stop: at + len(part)})
+			}
 		}
-		return s[i+len(separator):], s[:i], true
-	}
-	i := strings.LastIndexFunc(s, isSeparator)
-	if i < 0 {
-		return s, "", false
-	}
-	_, n := utf8.DecodeRuneInString(s[i:])
-	return s[i+n:], strings.TrimRightFunc(s[:i], isSeparator), true
+		n := len(spans)
+		if limit := a.int(1, "maxsplit", -1); limit >= 0 && n > limit+1 {
+			if fromEnd {
+				spans = append([]span{{stop: spans[n-limit-1].stop}}, spans[n-limit:]...)
+			} else {
+				spans = append(spans[:limit], span{start: spans[limit].start, stop: len(s)})
+			}
+		}
+		return NewList(r.fill(len(spans), func(i int) Value { return s[spans[i].start:spans[i].stop] })...)
+	})
 }
 
-// split cuts a text into parts. White space is trimmed at the side at which it begins.
-func (r *run) split(s string, a actuals, trim func(string, func(rune) bool) string, cut cut) []Value {
-	separator, limit := a.text(0, "sep", ""), a.int(1, "maxsplit", -1)
-	spaced := a.value(0, "sep", nil) == nil
-	if separator == "" && !spaced {
-		panic(unusable("the separator of a split is empty"))
-	}
-	if spaced {
-		s = trim(s, isSpace)
-	}
-	var parts []Value
-	for limit < 0 || len(parts) < limit {
-		part, rest, ok := cut(s, separator, isSpace)
-		if !ok {
-			break
+// partsOf yields the parts of a text between separators, and their positions.
+func partsOf(s, sep string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		at := 0
+		for part := range strings.SplitSeq(s, sep) {
+			if !yield(at, part) {
+				return
+			}
+			at += len(part) + len(sep)
 		}
-		r.list(1)
-		parts, s = append(parts, part), rest
 	}
-	if r.list(1); s != "" || !spaced {
-		parts = append(parts, s)
+}
+
+// words returns where the words of a text stand, between characters that are breaks.
+func words(s string, isBreak func(rune) bool) (spans []span) {
+	start := -1
+	for i, c := range s {
+		switch {
+		case isBreak(c) && start >= 0:
+			spans, start = append(spans, span{start: start, stop: i}), -1
+		case !isBreak(c) && start < 0:
+			start = i
+		}
 	}
-	return parts
+	if start >= 0 {
+		spans = append(spans, span{start: start, stop: len(s)})
+	}
+	return spans
 }
 
 // lines returns the lines of a text, with their ends if keep is set.
@@ -229,7 +221,7 @@ func lines(s string, keep bool) (all []string) {
 }
 
 func replace(r *run, s string, a actuals) Value {
-	old, by, limit := a.need(0, "old"), a.need(1, "new"), a.int(2, "count", -1)
+	old, by, limit := a.text(0, "old"), a.text(1, "new"), a.int(2, "count", -1)
 	n := strings.Count(s, old)
 	if limit >= 0 {
 		n = min(n, limit)
@@ -262,30 +254,20 @@ func lower(s string) string {
 
 // title begins each run of letters with an upper case letter.
 func title(s string) string {
-	return words(s, func(c rune) bool { return !unicode.IsUpper(c) && !unicode.IsLower(c) })
+	return titled(s, func(c rune) bool { return !unicode.IsUpper(c) && !unicode.IsLower(c) })
 }
 
-func capitalize(s string) string { return words(s, func(rune) bool { return false }) }
+func capitalize(s string) string { return titled(s, func(rune) bool { return false }) }
 
-// words begins each word of a text with an upper case letter, and continues it with lower case.
-func words(s string, isBreak func(rune) bool) string {
+// titled begins each word of a text with an upper case letter, and continues it with lower case.
+func titled(s string, isBreak func(rune) bool) string {
 	var b strings.Builder
-	for s != "" {
-		n := strings.IndexFunc(s, func(c rune) bool { return !isBreak(c) })
-		if n < 0 {
-			n = len(s)
-		}
-		b.WriteString(s[:n])
-		s = s[n:]
-		if n = strings.IndexFunc(s, isBreak); n < 0 {
-			n = len(s)
-		}
-		c, head := utf8.DecodeRuneInString(s)
-		if n > 0 {
-			b.WriteRune(unicode.ToTitle(c))
-			b.WriteString(lower(s[head:n]))
-		}
-		s = s[n:]
+	done := 0
+	for _, w := range words(s, isBreak) {
+		b.WriteString(s[done:w.start])
+		c, head := utf8.DecodeRuneInString(s[w.start:])
+		b.WriteString(string(unicode.ToTitle(c)) + lower(s[w.start+head:w.stop]))
+		done = w.stop
 	}
-	return b.String()
+	return b.String() + s[done:]
 }

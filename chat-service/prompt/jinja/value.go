@@ -1,6 +1,8 @@
 package jinja
 
 import (
+	"cmp"
+	"fmt"
 	"iter"
 	"math"
 	"math/big"
@@ -12,33 +14,38 @@ import (
 // *Dict, or a value that only templates make.
 type Value = any
 
-// A List is Python's list. A template can change it only by its methods pop and clear.
-type List struct{ Items []Value }
+// A List is Python's list, or another sequence of the kind. A template can change it only by its
+// methods pop and clear.
+type List struct {
+	Items []Value
+	kind  string   // the name of another type than list
+	names []string // of the elements of a tuple of groupby
+}
+
+// The kinds of other sequences than lists: tuples, and what lazy filters such as map return, which has
+// no length and can be read once. A view of a mapping has the name of its type.
+const (
+	kindTuple     = "tuple"
+	kindGenerator = "generator"
+	kindReversed  = "list_reverseiterator"
+)
 
 // NewList returns a list of items.
-func NewList(items ...Value) *List { return &List{items} }
+func NewList(items ...Value) *List { return &List{Items: items} }
+
+func newTuple(items ...Value) *List { return &List{Items: items, kind: kindTuple} }
+
+func (l *List) isLazy() bool { return l.kind == kindGenerator || l.kind == kindReversed }
+
+// hasElements reports whether a list has elements by number.
+func (l *List) hasElements() bool { return l.kind == "" || l.kind == kindTuple }
 
 // The values that only templates make.
 type (
-	// A tuple is Python's tuple. groupby gives its elements names.
-	tuple struct {
-		items []Value
-		names []string
-	}
 	// A markup is a text that |safe or |escape has marked as HTML. Text that is added to it is escaped.
 	markup string
 	// A span is Python's range.
 	span struct{ start, stop, step int }
-	// A view is Python's view of a mapping: its keys, values or items.
-	view struct {
-		of   *Dict
-		kind string
-	}
-	// An iterator is the result of a lazy filter, such as map. It has no length, and can be read once.
-	iterator struct {
-		items []Value
-		name  string
-	}
 	// A namespace is the only value whose attributes a template can set.
 	namespace struct{ attrs *Dict }
 	// An undefined is the value of a name, attribute or element that does not exist.
@@ -55,16 +62,6 @@ func (s span) len() int {
 		return (s.start - s.stop - s.step - 1) / -s.step
 	}
 	return 0
-}
-
-func (v view) at(i int) Value {
-	switch v.kind {
-	case "keys":
-		return v.of.key(i)
-	case "values":
-		return v.of.values[i]
-	}
-	return &tuple{items: []Value{v.of.key(i), v.of.values[i]}}
 }
 
 // A Dict is Python's dict. Its members keep their order.
@@ -176,13 +173,15 @@ func codeOf(key Value) string {
 			return code + n.String()
 		}
 		return code + "f" + strconv.FormatFloat(k, 'g', -1, 64)
-	case *tuple:
+	case *List:
 		parts := []string{code + "t"}
-		for _, item := range k.items {
+		for _, item := range k.Items {
 			part := codeOf(item)
 			parts = append(parts, strconv.Itoa(len(part)), part)
 		}
-		return strings.Join(parts, ":")
+		if k.kind == kindTuple {
+			return strings.Join(parts, ":")
+		}
 	case *undefined:
 		return code + "u"
 	}
@@ -193,43 +192,34 @@ func codeOf(key Value) string {
 	return code + strconv.Itoa(n)
 }
 
+// typeNames are Python's names of types by those of Go.
+var typeNames = map[string]string{
+	"<nil>": "None", "*big.Int": "int", "float64": "float", "string": "str", "jinja.markup": "Markup", "*jinja.Dict": "dict",
+	"jinja.span": "range", "*jinja.undefined": "Undefined", "*jinja.namespace": "Namespace", "*jinja.macro": "Macro",
+	"*jinja.loopState": "LoopContext", "jinja.builtin": "function", "bool": "bool", "int": "int",
+}
+
 // typeName returns Python's name of the type of a value.
 func typeName(v Value) string {
-	switch v := v.(type) {
-	case nil:
-		return "None"
-	case bool:
-		return "bool"
-	case int, *big.Int:
-		return "int"
-	case float64:
-		return "float"
-	case string:
-		return "str"
-	case markup:
-		return "Markup"
-	case *List:
-		return "list"
-	case *tuple:
-		return "tuple"
-	case *Dict:
-		return "dict"
-	case span:
-		return "range"
-	case view:
-		return "dict_" + v.kind
-	case *iterator:
-		return v.name
-	case *undefined:
-		return "Undefined"
-	case *namespace:
-		return "Namespace"
-	case *macro:
-		return "Macro"
-	case *loopState:
-		return "LoopContext"
+	if l, ok := v.(*List); ok {
+		return cmp.Or(l.kind, "list")
 	}
-	return "function"
+	return typeNames[fmt.Sprintf("%T", v)]
+}
+
+// size returns the number of members of a container. ok is false if a value has no length.
+func size(v Value) (n int, ok bool) {
+	switch v := v.(type) {
+	case *List:
+		return len(v.Items), !v.isLazy()
+	case *Dict:
+		return len(v.keys), true
+	case span:
+		return v.len(), true
+	case *undefined:
+		return 0, true
+	}
+	return 0, false
 }
 
 // truth reports whether Python takes a value for true.
@@ -237,7 +227,7 @@ func truth(v Value) bool {
 	switch v := v.(type) {
 	case bool:
 		return v
-	case nil, *undefined:
+	case nil:
 		return false
 	case string:
 		return v != ""
@@ -247,18 +237,9 @@ func truth(v Value) bool {
 		return v != 0
 	case float64:
 		return v != 0
-	case *List:
-		return len(v.Items) > 0
-	case *tuple:
-		return len(v.items) > 0
-	case *Dict:
-		return len(v.keys) > 0
-	case span:
-		return v.len() > 0
-	case view:
-		return len(v.of.keys) > 0
 	}
-	return true
+	n, ok := size(v)
+	return n > 0 || !ok
 }
 
 // textOf returns the text of a str or Markup.
@@ -270,6 +251,11 @@ func textOf(v Value) (s string, ok bool) {
 		return string(v), true
 	}
 	return "", false
+}
+
+func isMarkup(v Value) bool {
+	_, ok := v.(markup)
+	return ok
 }
 
 // defined returns v. It fails if v is undefined.
