@@ -1,7 +1,11 @@
 package chat_test
 
 import (
+	"encoding/base64"
+	"errors"
+	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -38,5 +42,33 @@ func TestContextLengthIsThatOfTheTextModel(t *testing.T) {
 		if err != nil || m.ContextLength != want {
 			t.Errorf("%s: %v", config, err)
 		}
+	}
+}
+
+// TestTokenizerOfAnyFormat: some families have no tokenizer.json.
+func TestTokenizerOfAnyFormat(t *testing.T) {
+	config, err := fs.ReadFile(whencetiny.FS(), "tokenizer_config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranks strings.Builder
+	for b := range 256 {
+		fmt.Fprintf(&ranks, "%s %d\n", base64.StdEncoding.EncodeToString([]byte{byte(b)}), b)
+	}
+	dir := fstest.MapFS{
+		"config.json":           {Data: []byte(`{"max_position_embeddings":4096}`)},
+		"tokenizer_config.json": {Data: config},
+		"qwen.tiktoken":         {Data: []byte(ranks.String())},
+	}
+	m, err := chat.Load(dir, "m", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Tokenizer.Encode("a<|im_end|>", false); !slices.Equal(got, []uint32{'a', 1535}) || m.Checksum == "" {
+		t.Errorf("%v, checksum %q", got, m.Checksum)
+	}
+	delete(dir, "qwen.tiktoken")
+	if _, err := chat.Load(dir, "m", ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 }

@@ -39,7 +39,7 @@ var patternClasses = []patternClass{
 	}},
 	{"properties and escapes", []string{
 		`\p{Han}+|\p{Hiragana}+|\p{Katakana}+|\p{Hangul}+`, `\p{^L}+`, `\P{^Lu}+`, `\p{Greek}+|\p{Cyrillic}+|\p{Latin}+`, `\p{Lowercase_Letter}+|\p{Titlecase_Letter}`, `\h+|\H`, `\p{Alphabetic}+`,
-		`\p{Punct}+`, `[\x41-\x{7a}\u00e9]+`, `\N+|\O`, `\p{Cn}|\p{Sm}+`, `\p{Zs}+|\p{Mn}`, `\p{Extended_Pictographic}+`, `\d+|\w+`, `\W+`,
+		`\p{Punct}+`, `[\x41-\x{7a}\u00e9]+`, `\N+|\O`, `\p{Cn}|\p{Sm}+`, `\p{Zs}+|\p{Mn}`, `\p{Extended_Pictographic}+|\p{Emoji_Modifier}`, `\p{Emoji_Presentation}+|\p{Emoji}`, `\d+|\w+`, `\W+`,
 	}},
 	{"line ends and grapheme clusters", []string{`\X`, `\R`, `\R\n`, `\X{2}`, `.+`, `(?m:.+)`, `^.|.$`, `\A.|.\z`, `.\Z`, `\G.`}},
 	{"quantifiers", []string{

@@ -90,10 +90,15 @@ func Load(data []byte) (*Tokenizer, error) {
 
 func newSource(data []byte) (*Source, error) {
 	s := &Source{name: jsonFile, file: new(tokenizerFile)}
-	if err := json.Unmarshal(data, s.file); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+	err := json.Unmarshal(data, s.file)
+	if err == nil {
+		return s, nil
 	}
-	return s, nil
+	var kind struct{ Model struct{ Type string } } // vocabularies of other models have another form
+	if json.Unmarshal(data, &kind) == nil && kind.Model.Type != "" && kind.Model.Type != "BPE" {
+		err = fmt.Errorf("model: type %q is not supported", kind.Model.Type)
+	}
+	return nil, fmt.Errorf("%s: %w", s.name, err)
 }
 
 func build(f *tokenizerFile) (*Tokenizer, error) {

@@ -61,7 +61,7 @@ func TestLoadNamesUnsupportedParts(t *testing.T) {
 		`"normalizer":{"type":"Strip","strip_left":true},"added_tokens":[{"id":4,"content":" ","normalized":true}]`:                `added_tokens: token " ": the normalized token is empty`,
 		`"added_tokens":[{"id":4,"content":"x"},{"id":5,"content":"x"}]`:                                                           `added_tokens: token "x" has the ids 4 and 5`,
 		`"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"CTC"}]}`:                                                `decoder: type "CTC" is not supported`,
-		`"model":{"type":"Unigram","vocab":[]}`:                                                                                    `tokenizer.json: `,
+		`"model":{"type":"Unigram","vocab":[]}`:                                                                                    `model: type "Unigram" is not supported`,
 		`"model":{"type":"WordPiece","vocab":{}}`:                                                                                  `model: type "WordPiece" is not supported`,
 		`"model":{"type":"BPE","merges":[]}`:                                                                                       `model: no vocabulary`,
 		`"model":{"type":"BPE","vocab":{},"merges":[],"dropout":0.1}`:                                                              `model: dropout`,

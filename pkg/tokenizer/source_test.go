@@ -124,11 +124,11 @@ func TestLongRunsAreCut(t *testing.T) {
 		text string
 		want []int // lengths
 	}{
-		"short":          {strings.Repeat("a", maxRunChars), []int{maxRunChars}},
-		"letters":        {strings.Repeat("é", maxRunChars+1), []int{2 * maxRunChars, 2}},
-		"white space":    {strings.Repeat(" ", 2*maxRunChars), []int{maxRunChars, maxRunChars}},
-		"both":           {strings.Repeat("a", maxRunChars) + strings.Repeat(" ", maxRunChars) + "b", []int{2*maxRunChars + 1}},
-		"many characers": {strings.Repeat("a ", maxChunkChars/2+1), []int{maxChunkChars, 2}},
+		"short":           {strings.Repeat("a", maxRunChars), []int{maxRunChars}},
+		"letters":         {strings.Repeat("é", maxRunChars+1), []int{2 * maxRunChars, 2}},
+		"white space":     {strings.Repeat(" ", 2*maxRunChars), []int{maxRunChars, maxRunChars}},
+		"both":            {strings.Repeat("a", maxRunChars) + strings.Repeat(" ", maxRunChars) + "b", []int{2*maxRunChars + 1}},
+		"many characters": {strings.Repeat("a ", maxChunkChars/2+1), []int{maxChunkChars, 2}},
 	} {
 		var got []int
 		for _, p := range (chunks{}).split(nil, piece{text: c.text, first: true}, nil) {

@@ -123,16 +123,18 @@ func readTiktoken(name string, data []byte, config *tokenizerConfig) (*tokenizer
 	return f, nil
 }
 
-// add returns the added tokens of the configuration, and those of tokens with other ids.
+// add returns the added tokens of the configuration, and those of tokens with other ids and texts.
 func (c *tokenizerConfig) add(tokens []addedToken) []addedToken {
 	all := make([]addedToken, 0, len(c.Added)+len(tokens))
+	texts := make(map[string]bool, len(c.Added))
 	for id, token := range c.Added {
 		token.ID = &id
 		token.Normalized = false // there is no normalizer
 		all = append(all, token)
+		texts[token.Content] = true
 	}
 	for _, token := range tokens {
-		if _, known := c.Added[*token.ID]; !known {
+		if _, known := c.Added[*token.ID]; !known && !texts[token.Content] {
 			all = append(all, token)
 		}
 	}

@@ -1,5 +1,6 @@
 // Package tokenizer converts text to a model's token ids and back, exactly as the model's
-// tokenizer.json specifies.
+// tokenizer.json specifies, or a file of another format: tekken.json, a tiktoken file, or a
+// SentencePiece model.
 //
 // It supports the BPE families of the Hugging Face format: byte-level (Llama 3, Qwen, GPT-OSS,
 // DeepSeek) and SentencePiece with byte fallback (Llama 2, Mistral, Gemma). The reference is the

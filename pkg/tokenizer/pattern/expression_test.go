@@ -29,6 +29,7 @@ func TestExpressionsMeanWhatTheyMeanInOniguruma(t *testing.T) {
 		{`\p{Punct}`, "+§_", "§|_"},
 		{`\p{^L}+|\P{^Lu}`, "aB1", "B|1"},
 		{`\p{Han}+|[\p{L}&&\p{Latin}]+`, "中文abc𮯰ж", "中文|abc|𮯰"},
+		{`\p{Emoji_Presentation}|\p{Emoji}+`, "a🙂1#", "🙂|1#"},
 		{`[\h]+|\H`, "0aFg", "0aF|g"},
 		{`[\x41\x{42}\u0043]+`, "ABCD", "ABC"},
 		// Quantifiers.
@@ -124,7 +125,7 @@ func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 		`(*FAIL)`:       "a callout",
 		`(?W:\w)`:       `the option 'W'`,
 		`\p{Nope}`:      `the property "Nope"`,
-		`\p{Emoji}`:     `the property "Emoji"`,
+		`\p{Bidi_M}`:    `the property "Bidi_M"`,
 		`[[:nope:]]`:    `the POSIX class "nope"`,
 		`\x80`:          "a byte that is not a character",
 		`(?<=a(?=b))`:   "a lookahead within a lookbehind",

@@ -32,7 +32,7 @@ var graphemes = sync.OnceValue(func() *graphemeTables {
 		{0xD4E, 0xD4E}, {0x111C2, 0x111C3}, {0x113D1, 0x113D1}, {0x1193F, 0x1193F}, {0x11941, 0x11941},
 		{0x11A3A, 0x11A3A}, {0x11A84, 0x11A89}, {0x11D46, 0x11D46}, {0x11F02, 0x11F02},
 	})
-	extended := union("mn", "me", "othergraphemeextend").union(set{{0x200C, 0x200C}, {0x1F3FB, 0x1F3FF}})
+	extended := union("mn", "me", "othergraphemeextend", "emojimodifier").union(setOf(0x200C))
 	unassigned := union("cn").intersect(set{{0x2065, 0x2065}, {0xFFF0, 0xFFF8}, {0xE0000, 0xE0FFF}})
 	never := set{ // spacing marks that do not continue a cluster
 		{0x102B, 0x102C}, {0x1038, 0x1038}, {0x1062, 0x1064}, {0x1067, 0x106D}, {0x1083, 0x1083}, {0x1087, 0x108C},
@@ -44,7 +44,7 @@ var graphemes = sync.OnceValue(func() *graphemeTables {
 		prepend:    newCharset(prepended),
 		extend:     newCharset(extended),
 		spacing:    newCharset(union("mc").union(set{{0xE33, 0xE33}, {0xEB3, 0xEB3}}).minus(extended).minus(never)),
-		pictograph: newCharset(pictographic),
+		pictograph: newCharset(union("extendedpictographic")),
 	}
 })
 

@@ -82,8 +82,9 @@ func newProperty(name string) set {
 		return union("whitespace", "cc", "cn", "cs").negate()
 	case "print":
 		return union("graph", "zs")
-	case "extendedpictographic":
-		return pictographic
+	}
+	if s, ok := emoji[name]; ok {
+		return s
 	}
 	return fromUnicode(name)
 }
