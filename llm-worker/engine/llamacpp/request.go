@@ -77,13 +77,16 @@ func (c *completion) constrain(g *llmv1.Guide) error {
 	if g == nil {
 		return nil
 	}
-	gbnf, err := guide.GBNF(g)
-	if schema, ok := guided.Schema(g); ok && err != nil {
-		c.JSONSchema = json.RawMessage(schema)
+	var err error
+	if c.Grammar, err = guide.GBNF(g); err == nil {
 		return nil
 	}
-	c.Grammar = gbnf
-	return err
+	schema, ok := guided.Schema(g)
+	if !ok {
+		return err
+	}
+	c.JSONSchema = json.RawMessage(schema)
+	return nil
 }
 
 func biases(s *llmv1.Sampling) []tokenBias {

@@ -103,7 +103,7 @@ func TestTextsOutsideOfJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]bool{"12": true, `""`: true, "\"a\tb\"": true, "한\n": true, "": false, "1 ": false, `"\"`: false, "\"\x01\"": false, `한\n`: false} {
+	for text, want := range map[string]bool{"12": true, `""`: true, "\"a\tb\"": true, "한\n": true, "": false, "1-": false, `"\"`: false, "\"\x01\"": false, `한\n`: false} {
 		if accepts(d, text) != want {
 			t.Errorf("%q is accepted: %t", text, !want)
 		}
