@@ -41,6 +41,7 @@ func New(source string, tokens map[string]string) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
+	compiled.ReadJSON = func(text string) (jinja.Value, error) { return readValue(text, false) }
 	t := &Template{
 		compiled: compiled,
 		globals:  map[string]jinja.Value{"documents": nil},

@@ -270,14 +270,13 @@ func (r *run) sliceText(s string, bounds [3]*int) string {
 		}
 		return s[start:stop]
 	}
-	r.make(5 * len(s))
-	chars := []rune(s)
+	chars := r.items(s)
 	start, n, step := sliceRange(len(chars), bounds)
-	part := make([]rune, n)
-	for i := range part {
-		part[i] = chars[start+i*step]
-	}
-	return string(part)
+	return r.capture(func() {
+		for i := range n {
+			r.writeValue(chars[start+i*step])
+		}
+	})
 }
 
 // items returns the items over which a loop over v goes.

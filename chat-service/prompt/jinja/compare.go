@@ -3,7 +3,6 @@ package jinja
 import (
 	"cmp"
 	"math"
-	"math/big"
 	"slices"
 	"strings"
 )
@@ -74,27 +73,17 @@ func compareNumbers(a, b Value) (order int, ok bool) {
 	if xok && yok {
 		return cmp.Compare(x, y), true
 	}
-	p, pok := numberOf(a)
-	q, qok := numberOf(b)
-	switch {
-	case !pok || !qok:
-		return 0, false
-	case p == nil || q == nil:
-		return notANumber, true
+	p, pok := bigOf(a)
+	q, qok := bigOf(b)
+	if pok && qok {
+		return p.Cmp(q), true
 	}
-	return p.Cmp(q), true
-}
-
-// numberOf returns a number with all of its digits, or nil for NaN.
-func numberOf(v Value) (*big.Float, bool) {
-	if f, ok := v.(float64); ok {
-		if math.IsNaN(f) {
-			return nil, true
-		}
-		return big.NewFloat(f), true
+	f, fok := floatOf(a)
+	g, gok := floatOf(b)
+	if math.IsNaN(f) || math.IsNaN(g) {
+		return notANumber, fok && gok
 	}
-	n, ok := bigOf(v)
-	return new(big.Float).SetInt(n), ok
+	return cmp.Compare(f, g), fok && gok
 }
 
 // order is Python's order of two values for the operator op.

@@ -34,6 +34,7 @@ func render(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	t.ReadJSON = func(text string) (Value, error) { return NewList(text), nil }
 	return t.Render(context.Background(), variables())
 }
 

@@ -1,9 +1,6 @@
 package jinja
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
 	"math/big"
 	"slices"
 	"strconv"
@@ -157,90 +154,14 @@ func (e *encoder) text(s string) {
 	e.out = append(append(e.out, s[done:]...), '"')
 }
 
-// A reader converts JSON to values.
-type reader struct {
-	*json.Decoder
-	once  bool                // refuses an object with two members of one name
-	clean func(string) string // of texts
-}
-
-// ReadJSON converts JSON to a value. Members keep their order, because templates write them in that
-// order, and numbers are read as Python's json reads them. once refuses an object with two members of
-// one name, of which a template sees only one. clean changes each text, and may be nil.
-func ReadJSON(text string, once bool, clean func(string) string) (Value, error) {
-	rd := reader{json.NewDecoder(strings.NewReader(text)), once, clean}
-	rd.UseNumber()
-	v, err := rd.value(0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := rd.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more text follows it")
-	}
-	return v, nil
-}
-
-func (rd reader) value(depth int) (Value, error) {
-	const maxRead = 100
-	token, err := rd.Token()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil && depth > maxRead {
-		err = errors.New("it is nested too deeply")
-	}
-	switch token := token.(type) {
-	case json.Delim:
-		if err == nil {
-			return rd.members(token == '[', depth)
-		}
-	case json.Number:
-		return Number(token.String())
-	case string:
-		if rd.clean != nil {
-			return rd.clean(token), err
-		}
-	}
-	return token, err
-}
-
-// members reads a list or an object.
-func (rd reader) members(isList bool, depth int) (Value, error) {
-	list, object := NewList(), NewDict()
-	for rd.More() {
-		name := ""
-		if !isList {
-			key, err := rd.Token()
-			if err != nil {
-				return nil, err
-			}
-			name, _ = key.(string) // the decoder guarantees a string
-		}
-		v, err := rd.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		if isList {
-			list.Items = append(list.Items, v)
-			continue
-		}
-		if object.find(name) >= 0 && rd.once {
-			return nil, errors.New("it has two members of one name")
-		}
-		object.Set(name, v)
-	}
-	_, err := rd.Token()
-	if isList {
-		return list, err
-	}
-	return object, err
-}
-
 // fromJSON is the filter from_json, which Jinja2 lacks and some templates use.
 func fromJSON(r *run, v Value, _ actuals) Value {
 	text := mustText(v)
+	if r.readJSON == nil {
+		panic(&unknownError{"filter", "from_json"})
+	}
 	r.list(len(text)) // "[[],[]]" takes much more memory than its text
-	read, err := ReadJSON(text, false, nil)
+	read, err := r.readJSON(text)
 	if err != nil {
 		panic(unusable("a text is not JSON"))
 	}

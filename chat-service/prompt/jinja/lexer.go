@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"fmt"
+	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -234,7 +235,6 @@ func (lx *lexer) word(rest string) (operator string) {
 		operator = re.FindString(rest)
 		return operator != ""
 	}
-	n := 0
 	switch {
 	case match(nameWord):
 		lx.emit(tokenName, operator, nil)
@@ -242,7 +242,11 @@ func (lx *lexer) word(rest string) (operator string) {
 		f, _ := strconv.ParseFloat(strings.ReplaceAll(operator, "_", ""), 64) // too large is inf, as in Python
 		lx.emit(tokenNumber, operator, f)
 	case match(intWord):
-		lx.emit(tokenNumber, operator, lx.integer(operator))
+		n, ok := new(big.Int).SetString(operator, 0)
+		if !ok || n.BitLen() > maxBits {
+			syntax(lx.line, "an integer is too large")
+		}
+		lx.emit(tokenNumber, operator, small(n))
 	case match(textWord):
 		lx.emit(tokenText, lx.unescaped(operator[1:len(operator)-1]), nil)
 	case match(operatorWord):
@@ -254,23 +258,8 @@ func (lx *lexer) word(rest string) (operator string) {
 	default:
 		syntax(lx.line, "unexpected character %.4q", rest)
 	}
-	lx.advance(n + len(operator))
+	lx.advance(len(operator))
 	return ""
-}
-
-func (lx *lexer) integer(text string) Value {
-	base := 10
-	if len(text) > 2 {
-		base = map[byte]int{'b': 2, 'o': 8, 'x': 16}[text[1]|0x20]
-		if base == 0 {
-			base = 10
-		}
-	}
-	n, ok := parseInt(text, base)
-	if !ok {
-		syntax(lx.line, "an integer is too large")
-	}
-	return n
 }
 
 // isSpace reports whether Python considers c white space: Unicode's and the four ASCII separators.

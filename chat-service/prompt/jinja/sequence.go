@@ -89,8 +89,8 @@ func (r *run) filtered(items []Value, keep func(Value) bool) Value {
 }
 
 // keys returns the function that returns the keys of an item for sorting: the attributes, with commas
-// between them, in lower case unless exact is set.
-func (r *run) keys(attribute Value, exact bool) func(Value) Value {
+// between them, in lower case unless exact is set. otherwise stands for undefined attributes.
+func (r *run) keys(attribute, otherwise Value, exact bool) func(Value) Value {
 	attributes := []Value{attribute}
 	if path, ok := textOf(attribute); ok {
 		attributes = nil
@@ -100,7 +100,7 @@ func (r *run) keys(attribute Value, exact bool) func(Value) Value {
 	}
 	return func(v Value) Value {
 		return NewList(r.fill(len(attributes), func(i int) Value {
-			key := r.getter(attributes[i], nil)(v)
+			key := r.getter(attributes[i], otherwise)(v)
 			if s, ok := textOf(key); ok && !exact {
 				key = lower(s)
 			}
@@ -127,7 +127,7 @@ func (r *run) sorted(items []Value, key func(Value) Value, backwards bool) []Val
 }
 
 func sortFilter(r *run, v Value, a actuals) Value {
-	keys := r.keys(a.value(2, "attribute", nil), a.flag(1, "case_sensitive"))
+	keys := r.keys(a.value(2, "attribute", nil), nil, a.flag(1, "case_sensitive"))
 	return NewList(r.sorted(r.items(v), keys, a.flag(0, "reverse"))...)
 }
 
@@ -140,11 +140,11 @@ func dictSort(r *run, v Value, a actuals) Value {
 	if a.value(1, "by", nil) == "value" {
 		position = 1
 	}
-	return NewList(r.sorted(r.view(d, "items").Items, r.keys(position, a.flag(0, "case_sensitive")), a.flag(2, "reverse"))...)
+	return NewList(r.sorted(r.view(d, "items").Items, r.keys(position, nil, a.flag(0, "case_sensitive")), a.flag(2, "reverse"))...)
 }
 
 func unique(r *run, v Value, a actuals) Value {
-	keys, seen := r.keys(a.value(1, "attribute", nil), a.flag(0, "case_sensitive")), map[string]bool{}
+	keys, seen := r.keys(a.value(1, "attribute", nil), nil, a.flag(0, "case_sensitive")), map[string]bool{}
 	return r.filtered(r.items(v), func(item Value) bool {
 		code := codeOf(newTuple(r.items(keys(item))...))
 		before := seen[code]
@@ -156,7 +156,7 @@ func unique(r *run, v Value, a actuals) Value {
 // extreme returns min or max.
 func extreme(sign int) filter {
 	return func(r *run, v Value, a actuals) Value {
-		keys, items := r.keys(a.value(1, "attribute", nil), a.flag(0, "case_sensitive")), r.items(v)
+		keys, items := r.keys(a.value(1, "attribute", nil), nil, a.flag(0, "case_sensitive")), r.items(v)
 		if len(items) == 0 {
 			return &undefined{"No aggregated item, sequence was empty."}
 		}
@@ -179,19 +179,12 @@ func sum(r *run, v Value, a actuals) Value {
 }
 
 func groupBy(r *run, v Value, a actuals) Value {
-	get := r.getter(a.value(0, "attribute", nil), a.value(1, "default", nil))
-	key := func(v Value) Value {
-		k := get(v)
-		if s, ok := textOf(k); ok && !a.flag(2, "case_sensitive") {
-			return lower(s)
-		}
-		return k
-	}
-	groups := &List{}
+	attribute, groups := a.value(0, "attribute", nil), NewList()
+	get, keys := r.getter(attribute, a.value(1, "default", nil)), r.keys(attribute, a.value(1, "default", nil), a.flag(2, "case_sensitive"))
 	var group *List
-	for _, item := range r.sorted(r.items(v), key, false) {
-		if group == nil || !r.equal(key(group.Items[0]), key(item), 0) {
-			group = &List{}
+	for _, item := range r.sorted(r.items(v), keys, false) {
+		if group == nil || !r.equal(keys(group.Items[0]), keys(item), 0) {
+			group = NewList()
 			groups.Items = append(groups.Items, &List{[]Value{get(item), group}, kindTuple, []string{"grouper", "list"}})
 		}
 		group.Items = append(group.Items, item)

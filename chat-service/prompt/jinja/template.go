@@ -11,8 +11,11 @@
 //
 //   - Compile refuses include, import, extends, block and autoescape, because a chat template is alone.
 //     An unknown filter or test fails when it is evaluated, not before.
-//   - These filters do not exist: filesizeformat, pprint, random, striptags, urlize, wordwrap and
-//     xmlattr; and rare methods of texts, such as encode and translate. from_json exists.
+//   - A name that a scope sets after an inner scope has read it is undefined there in Jinja2, even if it
+//     is a variable of the render; here it has that value.
+//   - These filters do not exist: batch, center, filesizeformat, forceescape, pprint, random, slice,
+//     striptags, truncate, urlencode, urlize, wordcount, wordwrap and xmlattr; nor do rare methods of
+//     texts, such as encode and translate. from_json exists.
 //   - Places of formats take a width, a precision and the usual types; others fail.
 //   - Functions take superfluous arguments without a failure.
 //   - Values without a text of their own, such as functions, print their type without an address.
@@ -68,6 +71,9 @@ func (e *PlaceError) Unwrap() error { return e.Err }
 
 // A Template is a compiled template. It is safe for concurrent use.
 type Template struct {
+	// ReadJSON is the filter from_json, which some templates use. Jinja2 has none; it may be nil.
+	ReadJSON func(text string) (Value, error)
+
 	source string
 	body   *block
 	scope  *scope
@@ -114,6 +120,7 @@ type run struct {
 	line     int
 	messages *List
 	now      func() time.Time
+	readJSON func(string) (Value, error)
 }
 
 // Render renders the template with variables. Concurrent renders must not share lists or mappings. Its
@@ -121,7 +128,7 @@ type run struct {
 func (t *Template) Render(ctx context.Context, variables map[string]Value) (text string, err error) {
 	r, _ := t.runs.Get().(*run)
 	if r == nil {
-		r = &run{now: t.now}
+		r = &run{now: t.now, readJSON: t.ReadJSON}
 	}
 	r.budget, r.line, r.loop = newBudget(ctx, variables), 1, nil
 	r.messages, _ = variables["messages"].(*List)
