@@ -103,6 +103,7 @@ func (e *itemExpression) eval(r *run) Value {
 	v, key := e.of.eval(r), e.key.eval(r)
 	if d, ok := v.(*Dict); ok {
 		if name, ok := key.(string); ok {
+			r.spend(len(name) / bytesPerStep)
 			if i := d.find(name); i >= 0 {
 				return d.values[i]
 			}

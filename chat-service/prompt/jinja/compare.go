@@ -24,6 +24,9 @@ func (r *run) equal(a, b Value, depth int) bool {
 	switch x := a.(type) {
 	case string:
 		y, ok := textOf(b)
+		if ok && len(x) == len(y) {
+			r.spend(len(x) / bytesPerStep)
+		}
 		return ok && x == y
 	case markup:
 		y, ok := textOf(b)
@@ -91,6 +94,7 @@ func (r *run) order(a, b Value, op string, depth int) int {
 	nested(depth)
 	if x, ok := textOf(a); ok {
 		if y, ok := textOf(b); ok {
+			r.spend(min(len(x), len(y)) / bytesPerStep)
 			return strings.Compare(x, y)
 		}
 	}

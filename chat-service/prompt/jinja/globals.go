@@ -102,7 +102,10 @@ func joinerOf(_ *run, a actuals) Value {
 
 // dictMethods are the methods of mappings that the sandbox allows.
 var dictMethods = map[string]method{
-	"get": func(_ *run, self Value, a actuals) Value {
+	"get": func(r *run, self Value, a actuals) Value {
+		if s, ok := textOf(a.value(0, "key", nil)); ok {
+			r.spend(len(s) / bytesPerStep)
+		}
 		if i := self.(*Dict).find(codeOf(a.value(0, "key", nil))); i >= 0 {
 			return self.(*Dict).values[i]
 		}

@@ -102,6 +102,7 @@ func (r *run) keys(attribute, otherwise Value, exact bool) func(Value) Value {
 		return NewList(r.fill(len(attributes), func(i int) Value {
 			key := r.getter(attributes[i], otherwise)(v)
 			if s, ok := textOf(key); ok && !exact {
+				r.text(len(s))
 				key = lower(s)
 			}
 			return key
@@ -147,6 +148,7 @@ func unique(r *run, v Value, a actuals) Value {
 	keys, seen := r.keys(a.value(1, "attribute", nil), nil, a.flag(0, "case_sensitive")), map[string]bool{}
 	return r.filtered(r.items(v), func(item Value) bool {
 		code := codeOf(newTuple(r.items(keys(item))...))
+		r.make(len(code))
 		before := seen[code]
 		seen[code] = true
 		return !before

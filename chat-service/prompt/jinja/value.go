@@ -174,14 +174,18 @@ func codeOf(key Value) string {
 		}
 		return code + "f" + strconv.FormatFloat(k, 'g', -1, 64)
 	case *List:
-		parts := []string{code + "t"}
+		parts, length := []string{code + "t"}, 0
 		for _, item := range k.Items {
+			if _, nests := item.(*List); nests || k.kind != kindTuple {
+				panic(unusable("a list or a nested tuple cannot be a key"))
+			}
 			part := codeOf(item)
+			if length += len(part); length > MaxOutput {
+				panic(errOutput)
+			}
 			parts = append(parts, strconv.Itoa(len(part)), part)
 		}
-		if k.kind == kindTuple {
-			return strings.Join(parts, ":")
-		}
+		return strings.Join(parts, ":")
 	case *undefined:
 		return code + "u"
 	}
