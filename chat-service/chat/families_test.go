@@ -366,7 +366,7 @@ func (r *familyRow) reread(t *testing.T, req *chatv1.ChatRequest) {
 		if text == "" {
 			continue
 		}
-		if strings.HasPrefix(text, "get_weather") {
+		if strings.HasPrefix(text, "get_weather<|message|>") {
 			text = " to=" + text // also begins turns without a call, so that the probe drops it
 		}
 		r.rereads = true
