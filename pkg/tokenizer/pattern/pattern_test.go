@@ -37,6 +37,29 @@ func TestLongExpressionIsRefused(t *testing.T) {
 	}
 }
 
+// TestRepetitionsAreMadeOnce: the tables of a repeated class are 8 KiB, and take long to make.
+func TestRepetitionsAreMadeOnce(t *testing.T) {
+	for _, text := range []string{`(?:\p{L}\p{N}){2000}`, `(?i:(?:a\p{L}st){2000})`} {
+		n, err := parse(text, oniguruma)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prog, err := compile(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets := make(map[*charset]bool)
+		for _, in := range prog.code {
+			if in.set != nil {
+				sets[in.set] = true
+			}
+		}
+		if len(prog.code) < 4000 || len(sets) > 6 {
+			t.Errorf("%s: %d instructions with %d sets", text, len(prog.code), len(sets))
+		}
+	}
+}
+
 // TestRepetitionsOfNothingTakeNoTime: a compiler that repeats them would never end.
 func TestRepetitionsOfNothingTakeNoTime(t *testing.T) {
 	for _, expression := range []string{`(?:(?:(?:){100000}){100000}){100000}a`, `(?:(?:(?:b|c){0}){100000}){100000}a`, `((()|){9999})*a`} {

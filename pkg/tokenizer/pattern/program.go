@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 type opcode uint8
@@ -53,10 +54,13 @@ var errProgram = errors.New("the expression is too large, because of its quantif
 type compiler struct {
 	program
 	sets map[string]*charset // by their spans
+	// Quantifiers repeat nodes, so what a node needs is made once.
+	charsets map[*node]*charset
+	folds    map[*node]*node // texts in any case, as sets
 }
 
 func compile(n *node) (*program, error) {
-	c := &compiler{sets: make(map[string]*charset)}
+	c := &compiler{sets: make(map[string]*charset), charsets: make(map[*node]*charset), folds: make(map[*node]*node)}
 	if err := c.node(n); err != nil {
 		return nil, err
 	}
@@ -72,13 +76,25 @@ func (c *compiler) emit(i instruction) int {
 	return len(c.code) - 1
 }
 
-func (c *compiler) charset(s set) *charset {
-	key := fmt.Sprint(s)
-	if c.sets[key] == nil {
-		c.sets[key] = newCharset(s)
+// charset returns the characters of a node that matches one character, or nil.
+func (c *compiler) charset(n *node) *charset {
+	if known, ok := c.charsets[n]; ok {
+		return known
 	}
-	return c.sets[key]
+	if s, ok := n.single(); ok {
+		key := fmt.Sprint(s)
+		if c.sets[key] == nil {
+			c.sets[key] = newCharset(s)
+		}
+		c.charsets[n] = c.sets[key]
+	} else {
+		c.charsets[n] = nil
+	}
+	return c.charsets[n]
 }
+
+// wordCharset returns the characters of words, for \b and \B.
+var wordCharset = sync.OnceValue(func() *charset { return newCharset(union("word")) })
 
 func (c *compiler) node(n *node) error {
 	if len(c.code) > maxProgram {
@@ -88,7 +104,7 @@ func (c *compiler) node(n *node) error {
 	case textNode:
 		return c.text(n)
 	case setNode:
-		c.emit(instruction{op: opSet, set: c.charset(n.set)})
+		c.emit(instruction{op: opSet, set: c.charset(n)})
 	case sequenceNode:
 		for _, sub := range n.subs {
 			if err := c.node(sub); err != nil {
@@ -100,10 +116,8 @@ func (c *compiler) node(n *node) error {
 	case repeatNode:
 		return c.repeat(n, opLoop)
 	case atomicNode:
-		if r := n.subs[0]; r.kind == repeatNode && !r.lazy {
-			if _, ok := r.subs[0].single(); ok {
-				return c.repeat(r, opRun)
-			}
+		if r := n.subs[0]; r.kind == repeatNode && !r.lazy && c.charset(r.subs[0]) != nil {
+			return c.repeat(r, opRun)
 		}
 		return c.inner(instruction{op: opAtomic}, n.subs[0], opDone)
 	case lookNode:
@@ -116,7 +130,7 @@ func (c *compiler) node(n *node) error {
 	case assertNode:
 		in := instruction{op: opAssert, at: n.at}
 		if n.at == wordEdge || n.at == notWordEdge {
-			in.set = c.charset(union("word"))
+			in.set = wordCharset()
 		}
 		c.emit(in)
 	case graphemeNode:
@@ -157,17 +171,27 @@ func (c *compiler) choice(branches []*node) error {
 	return nil
 }
 
-// text emits the characters of a text. In any case, a character may match several characters of the
-// text, and the other way around.
+// text emits the characters of a text.
 func (c *compiler) text(n *node) error {
 	if !n.fold {
 		c.emit(instruction{op: opText, text: string(n.text)})
 		return nil
 	}
+	if c.folds[n] == nil {
+		c.folds[n] = n.unfolded()
+	}
+	return c.node(c.folds[n])
+}
+
+// unfolded returns a text in any case as sets. A character may match several characters of the text,
+// and the other way around.
+func (n *node) unfolded() *node {
+	out := &node{kind: sequenceNode}
 	for i, r := range n.text {
-		choices := []*node{}
+		one := &node{kind: setNode, set: setOf(variants(r)...)}
+		rest, then := n.text[i:], &node{kind: textNode, text: n.text[i+1:], fold: true}
+		var choices []*node
 		for _, f := range longFolds() {
-			rest := n.text[i:]
 			if len(f.to) <= len(rest) && slices.EqualFunc(f.to, rest[:len(f.to)], equalFold) {
 				choices = append(choices, &node{kind: sequenceNode, subs: []*node{
 					{kind: setNode, set: setOf(f.from...)}, {kind: textNode, text: rest[len(f.to):], fold: true},
@@ -175,21 +199,16 @@ func (c *compiler) text(n *node) error {
 			}
 		}
 		if to := unfold(r); to != nil {
-			choices = append(choices, &node{kind: sequenceNode, subs: []*node{
-				{kind: textNode, text: to, fold: true}, {kind: textNode, text: n.text[i+1:], fold: true},
-			}})
+			choices = append(choices, &node{kind: sequenceNode, subs: []*node{{kind: textNode, text: to, fold: true}, then}})
 		}
-		one := &node{kind: setNode, set: setOf(variants(r)...)}
-		if len(choices) == 0 {
-			if err := c.node(one); err != nil {
-				return err
-			}
-			continue
+		if len(choices) > 0 {
+			choices = append([]*node{{kind: sequenceNode, subs: []*node{one, then}}}, choices...)
+			out.subs = append(out.subs, &node{kind: choiceNode, subs: choices})
+			return out
 		}
-		one = &node{kind: sequenceNode, subs: []*node{one, {kind: textNode, text: n.text[i+1:], fold: true}}}
-		return c.choice(append([]*node{one}, choices...))
+		out.subs = append(out.subs, one)
 	}
-	return nil
+	return out
 }
 
 func equalFold(a, b rune) bool { return slices.Contains(variants(a), b) }
@@ -197,11 +216,11 @@ func equalFold(a, b rune) bool { return slices.Contains(variants(a), b) }
 // repeat emits a repeatNode; loop is the instruction for sets.
 func (c *compiler) repeat(n *node, loop opcode) error {
 	sub := n.subs[0]
-	if s, ok := sub.single(); ok {
+	if set := c.charset(sub); set != nil {
 		if n.lazy {
 			loop = opLazyLoop
 		}
-		c.emit(instruction{op: loop, set: c.charset(s), low: n.low, high: n.high})
+		c.emit(instruction{op: loop, set: set, low: n.low, high: n.high})
 		return nil
 	}
 	for range n.low {
