@@ -11,9 +11,9 @@ import (
 type attributeExpression struct {
 	of     expression
 	name   string
-	text   method     // of texts with this name, or nil
-	inDict bool       // dicts have a method of this name
-	absent *undefined // of a dict without a member of this name
+	text   method   // of texts with this name, or nil
+	inDict bool     // dicts have a method of this name
+	absent *absence // of a dict without a member of this name
 }
 
 func newAttribute(of expression, name string) *attributeExpression {
@@ -78,7 +78,7 @@ func (r *run) attribute(v Value, name string) Value {
 	case m != nil:
 		return builtin(func(r *run, a actuals) Value { return m(r, v, a) })
 	case strings.Contains(changes, " "+name+" "):
-		return &undefined{"access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"}
+		return &absence{"access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"}
 	}
 	return absent(v, name)
 }
@@ -86,7 +86,7 @@ func (r *run) attribute(v Value, name string) Value {
 // An itemExpression is an element of a value, such as messages[0].
 type itemExpression struct {
 	of, key expression
-	absent  *undefined // of a dict without a member of a constant key
+	absent  *absence // of a dict without a member of a constant key
 }
 
 func newItem(of, key expression) *itemExpression {
@@ -126,7 +126,7 @@ func (r *run) element(v, key Value) Value {
 	}
 	if name, ok := textOf(key); ok {
 		found := r.attribute(v, name)
-		if _, ok := found.(*undefined); ok {
+		if _, ok := found.(*absence); ok {
 			return absent(v, "") // the key may be a part of a conversation
 		}
 		return found
@@ -289,7 +289,7 @@ func (r *run) items(v Value) []Value {
 			v.Items = nil
 		}
 		return items
-	case *undefined:
+	case *absence:
 		return nil
 	case string, markup:
 		s, _ := textOf(v)

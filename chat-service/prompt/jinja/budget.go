@@ -89,7 +89,7 @@ func (b *budget) spend(n int) {
 // look ends a render that has been stopped or has no steps left.
 func (b *budget) look() {
 	if cause := stream.Cause(b.ctx); cause != nil {
-		panic(stopped{cause})
+		panic(stopCause{cause})
 	}
 	b.steps += b.fuel - stepsPerLook
 	b.fuel = stepsPerLook
@@ -98,8 +98,8 @@ func (b *budget) look() {
 	}
 }
 
-// A stopped is the cause for which a render was stopped.
-type stopped struct{ error }
+// A stopCause is the cause for which a render was stopped.
+type stopCause struct{ error }
 
 // make counts a value of n bytes that is made of other values.
 func (b *budget) make(n int) {

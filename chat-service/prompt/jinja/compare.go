@@ -46,8 +46,8 @@ func (r *run) equal(a, b Value, depth int) bool {
 			}
 		}
 		return true
-	case *undefined:
-		_, ok := b.(*undefined)
+	case *absence:
+		_, ok := b.(*absence)
 		return ok
 	case span:
 		y, ok := b.(span)

@@ -15,16 +15,16 @@ func (e *constant) eval(*run) Value { return e.v }
 
 // A nameExpression is the name of a variable.
 type nameExpression struct {
-	name      string
-	scope     *scope // in which it stands
-	at        reference
-	undefined *undefined // its value if it is not set
+	name    string
+	scope   *scope // in which it stands
+	at      reference
+	absence *absence // its value if it is not set
 }
 
 func (e *nameExpression) eval(r *run) Value {
 	v := r.at(e.at)
 	if _, unset := v.(missing); unset {
-		return e.undefined
+		return e.absence
 	}
 	return v
 }
@@ -38,7 +38,7 @@ func (r *run) evalAll(all []expression) []Value {
 type conditionalExpression struct{ test, then, otherwise expression }
 
 // noElse is the value of a condition without else that is false.
-var noElse = &constant{&undefined{"the inline if-expression evaluated to false and no else section was defined"}}
+var noElse = &constant{&absence{"the inline if-expression evaluated to false and no else section was defined"}}
 
 // branch returns the expression that has the value.
 func (e *conditionalExpression) branch(r *run) expression {

@@ -108,7 +108,7 @@ func (r *run) end(v Value, i int, which string) Value {
 	if item, ok := at(v, i); ok {
 		return item
 	}
-	return &undefined{"No " + which + " item, sequence was empty."}
+	return &absence{"No " + which + " item, sequence was empty."}
 }
 
 func join(r *run, v Value, a actuals) Value {

@@ -181,12 +181,12 @@ func (st *loopState) attribute(name string) Value {
 		return st.length() - st.index0 - 1
 	case "previtem":
 		if st.index0 == 0 {
-			return &undefined{"there is no previous item"}
+			return &absence{"there is no previous item"}
 		}
 		return st.before
 	case "nextitem":
 		if !st.peek() {
-			return &undefined{"there is no next item"}
+			return &absence{"there is no next item"}
 		}
 		return st.ahead
 	case "cycle":

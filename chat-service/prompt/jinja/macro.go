@@ -41,7 +41,7 @@ func (r *run) callMacro(m *macro, a actuals) {
 		if p.otherwise != nil {
 			f.slots[p.name.at.slot] = p.otherwise.eval(r)
 		} else {
-			f.slots[p.name.at.slot] = &undefined{"parameter '" + p.name.name + "' was not provided"}
+			f.slots[p.name.at.slot] = &absence{"parameter '" + p.name.name + "' was not provided"}
 		}
 	}
 	r.exec(m.of.body)
@@ -58,7 +58,7 @@ func (m *macroCode) bind(f *frame, a actuals) {
 	caller, kwargs, varargs := m.special[0], m.special[1], m.special[2]
 	var rest *Dict // the named arguments without a parameter
 	if caller != nil {
-		f.slots[caller.slot] = &undefined{"No caller defined"}
+		f.slots[caller.slot] = &absence{"No caller defined"}
 	}
 names:
 	for i, name := range a.names {

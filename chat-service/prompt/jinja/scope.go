@@ -135,7 +135,7 @@ func (p *parser) resolve() map[string]int {
 
 // name returns the expression of a name, which resolve gives its variable.
 func (p *parser) name(name string) *nameExpression {
-	n := &nameExpression{name: name, scope: p.scope, undefined: &undefined{"'" + name + "' is undefined"}}
+	n := &nameExpression{name: name, scope: p.scope, absence: &absence{"'" + name + "' is undefined"}}
 	p.names = append(p.names, n)
 	return n
 }

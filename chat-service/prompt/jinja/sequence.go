@@ -160,7 +160,7 @@ func extreme(sign int) filter {
 	return func(r *run, v Value, a actuals) Value {
 		keys, items := r.keys(a.value(1, "attribute", nil), nil, a.flag(0, "case_sensitive")), r.items(v)
 		if len(items) == 0 {
-			return &undefined{"No aggregated item, sequence was empty."}
+			return &absence{"No aggregated item, sequence was empty."}
 		}
 		best := items[0]
 		for _, item := range items[1:] {

@@ -106,7 +106,7 @@ func (r *run) writeValue(v Value) {
 		r.out = append(r.out, v...)
 	case markup:
 		r.out = append(r.out, v...)
-	case *undefined:
+	case *absence:
 	default:
 		r.out = r.repr(r.out, v, 0)
 	}

@@ -161,7 +161,7 @@ const maxKept = 1 << 20
 // failure returns the error of a panic. It panics again for the panics that are faults of the code.
 func (r *run) failure(failure any) error {
 	switch err := failure.(type) {
-	case stopped:
+	case stopCause:
 		return err.error
 	case *ValueError, *RaisedError, *unknownError:
 	case error:

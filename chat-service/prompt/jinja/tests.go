@@ -74,7 +74,7 @@ func hasSize(v Value) bool {
 }
 
 func isUndefined(v Value) bool {
-	_, ok := v.(*undefined)
+	_, ok := v.(*absence)
 	return ok
 }
 

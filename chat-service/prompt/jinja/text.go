@@ -15,7 +15,7 @@ func (r *run) str(v Value) string {
 		return v
 	case markup:
 		return string(v)
-	case *undefined:
+	case *absence:
 		return ""
 	}
 	return string(r.repr(nil, v, 0))
@@ -73,7 +73,7 @@ func (r *run) repr(b []byte, v Value, depth int) []byte {
 			b = append(b, ", "+strconv.Itoa(v.step)...)
 		}
 		return append(b, ')')
-	case *undefined:
+	case *absence:
 		return append(b, "Undefined"...)
 	case *macro:
 		return append(b, "<Macro '"+v.of.name+"'>"...)

@@ -48,8 +48,8 @@ type (
 	span struct{ start, stop, step int }
 	// A namespace is the only value whose attributes a template can set.
 	namespace struct{ attrs *Dict }
-	// An undefined is the value of a name, attribute or element that does not exist.
-	undefined struct{ message string }
+	// An absence is the value of a name, attribute or element that does not exist.
+	absence struct{ message string }
 	// A missing is the content of a variable before it is set.
 	missing struct{}
 )
@@ -186,7 +186,7 @@ func codeOf(key Value) string {
 			parts = append(parts, strconv.Itoa(len(part)), part)
 		}
 		return strings.Join(parts, ":")
-	case *undefined:
+	case *absence:
 		return code + "u"
 	}
 	n, ok := intOf(key)
@@ -199,7 +199,7 @@ func codeOf(key Value) string {
 // typeNames are Python's names of types by those of Go.
 var typeNames = map[string]string{
 	"<nil>": "None", "*big.Int": "int", "float64": "float", "string": "str", "jinja.markup": "Markup", "*jinja.Dict": "dict",
-	"jinja.span": "range", "*jinja.undefined": "Undefined", "*jinja.namespace": "Namespace", "*jinja.macro": "Macro",
+	"jinja.span": "range", "*jinja.absence": "Undefined", "*jinja.namespace": "Namespace", "*jinja.macro": "Macro",
 	"*jinja.loopState": "LoopContext", "jinja.builtin": "function", "bool": "bool", "int": "int",
 }
 
@@ -220,7 +220,7 @@ func size(v Value) (n int, ok bool) {
 		return len(v.keys), true
 	case span:
 		return v.len(), true
-	case *undefined:
+	case *absence:
 		return 0, true
 	}
 	return 0, false
@@ -264,20 +264,20 @@ func isMarkup(v Value) bool {
 
 // defined returns v. It fails if v is undefined.
 func defined(v Value) Value {
-	if u, ok := v.(*undefined); ok {
+	if u, ok := v.(*absence); ok {
 		panic(unusable("%s", u.message))
 	}
 	return v
 }
 
 // absent returns the undefined attribute of a value.
-func absent(v Value, name string) *undefined {
+func absent(v Value, name string) *absence {
 	of := typeName(v)
 	if v != nil {
 		of += " object"
 	}
 	if name == "" {
-		return &undefined{of + " has no such element"}
+		return &absence{of + " has no such element"}
 	}
-	return &undefined{"'" + of + "' has no attribute '" + name + "'"}
+	return &absence{"'" + of + "' has no attribute '" + name + "'"}
 }
