@@ -3,8 +3,6 @@ package toolcall
 import (
 	"slices"
 	"strings"
-
-	"github.com/whence-dev/whence/chat-service/marker"
 )
 
 // keyWords are the tags of calls that are a name with keys and values:
@@ -85,16 +83,8 @@ func (t *tags) firstKey(name string) state {
 func (t *tags) pairs(a *arguments) state {
 	stops := slices.Concat([]string{t.keys.key}, t.closes, t.begins)
 	return func(p *Parser) bool {
-		at, which := marker.Find(p.buf, p.last, stops...)
-		p.buf = p.buf[at:]
-		switch {
-		case which < 0:
-			return false
-		case which > 0:
-			p.arguments(a.end())
-			p.complete()
-			p.state = t.closing
-			return true
+		if which, goOn := t.seek(p, a, stops, 1); which < 0 {
+			return goOn
 		}
 		head, w := p.head(t.keys.keyEnd)
 		switch w {

@@ -107,20 +107,28 @@ func (t *tags) body(name string, bare bool) state {
 	}
 }
 
+// seek drops text up to the first of stops, of which the first values begin a key or a parameter; any
+// other ends the call. which is the index of the stop that begins one, or -1, and then goOn is the result
+// of the state.
+func (t *tags) seek(p *Parser, a *arguments, stops []string, values int) (which int, goOn bool) {
+	at, which := marker.Find(p.buf, p.last, stops...)
+	p.buf = p.buf[at:]
+	if which < values {
+		return which, false
+	}
+	p.arguments(a.end())
+	p.complete()
+	p.state = t.closing
+	return -1, true
+}
+
 // parameters is the state between parameters. It drops other text up to the end of the call.
 func (t *tags) parameters(a *arguments) state {
 	stops := slices.Concat(t.xml.values, t.closes, t.begins)
 	return func(p *Parser) bool {
-		at, which := marker.Find(p.buf, p.last, stops...)
-		p.buf = p.buf[at:]
-		switch {
-		case which < 0:
-			return false
-		case which >= len(t.xml.values):
-			p.arguments(a.end())
-			p.complete()
-			p.state = t.closing
-			return true
+		which, goOn := t.seek(p, a, stops, len(t.xml.values))
+		if which < 0 {
+			return goOn
 		}
 		open := p.buf
 		p.buf = open[len(stops[which]):]

@@ -203,17 +203,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		{"tekken.json", strings.Replace(tekkenJSON(t, "", "ab", "cd"), `\\p{L}+`, `\\h`, 1), "", `the escape "\\h" is not supported`},
 		{"tekken.json", strings.Replace(tekkenJSON(t, "", "ab", "cd"), `"rank":9`, `"rank":8`, 1), "", "token 9 of the vocabulary has the rank 8"},
 	} {
-		files := map[string]string{c.file: c.data}
-		if c.config != "" {
-			files["tokenizer_config.json"] = c.config
-		}
-		s, err := Open(directory(files))
-		if err == nil {
-			_, err = s.Tokenizer()
-		}
-		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 1000 {
-			t.Errorf("%s: %.1000v; want %s", c.file, err, c.want)
-		}
+		checkRefusal(t, c.file, c.data, c.config, c.want)
 	}
 }
 
@@ -265,4 +255,21 @@ func FuzzTekken(f *testing.F) {
 	f.Add([]byte(tekkenJSON(f, "", "ab", "cd")))
 	f.Add([]byte(tekkenJSON(f, `,"special_tokens":[{"rank":0,"token_str":"<s>","is_control":true}]`, "ab", "cd")))
 	f.Fuzz(func(t *testing.T, data []byte) { tryFile(t, "tekken.json", data, "{}") })
+}
+
+// checkRefusal checks that a directory with a tokenizer's file, and a tokenizer_config.json unless config
+// is empty, is refused with a short error that contains want.
+func checkRefusal(t *testing.T, file, data, config, want string) {
+	t.Helper()
+	files := map[string]string{file: data}
+	if config != "" {
+		files["tokenizer_config.json"] = config
+	}
+	s, err := Open(directory(files))
+	if err == nil {
+		_, err = s.Tokenizer()
+	}
+	if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 1000 {
+		t.Errorf("%s: %.1000v; want %s", file, err, want)
+	}
 }

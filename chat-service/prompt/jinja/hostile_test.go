@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -150,13 +149,7 @@ func TestStoppedRenderEnds(t *testing.T) {
 
 // FuzzRenderEnds renders any template: it gives a text or an error, within the budget.
 func FuzzRenderEnds(f *testing.F) {
-	text, err := os.ReadFile("testdata/constructs.txt")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for source := range strings.SplitSeq(string(text), "\n%%\n") {
-		f.Add(source)
-	}
+	addConstructs(f)
 	f.Fuzz(func(t *testing.T, source string) {
 		if text, err := render(source); err == nil && len(text) > 2*MaxOutput {
 			t.Errorf("%d bytes", len(text))

@@ -128,7 +128,9 @@ func TestSelfContainingValueFails(t *testing.T) {
 	}
 }
 
-func FuzzCompileNeverPanics(f *testing.F) {
+// addConstructs adds the constructs of chat templates to the seeds.
+func addConstructs(f *testing.F) {
+	f.Helper()
 	text, err := os.ReadFile("testdata/constructs.txt")
 	if err != nil {
 		f.Fatal(err)
@@ -136,6 +138,10 @@ func FuzzCompileNeverPanics(f *testing.F) {
 	for source := range strings.SplitSeq(string(text), "\n%%\n") {
 		f.Add(source)
 	}
+}
+
+func FuzzCompileNeverPanics(f *testing.F) {
+	addConstructs(f)
 	f.Fuzz(func(t *testing.T, source string) {
 		_, _ = Compile(source, noon)
 	})

@@ -31,7 +31,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 )
@@ -74,13 +73,12 @@ type Template struct {
 	// ReadJSON is the filter from_json, which some templates use. Jinja2 has none; it may be nil.
 	ReadJSON func(text string) (Value, error)
 
-	source string
-	body   *block
-	scope  *scope
-	root   *function
-	free   map[string]int // the slots of the names that are variables of a render
-	now    func() time.Time
-	runs   sync.Pool // of *run
+	body  *block
+	scope *scope
+	root  *function
+	free  map[string]int // the slots of the names that are variables of a render
+	now   func() time.Time
+	runs  sync.Pool // of *run
 }
 
 // maxSource bounds the size of a template, in bytes.
@@ -101,14 +99,10 @@ func Compile(source string, now func() time.Time) (t *Template, err error) {
 		}
 	}()
 	p := newParser(lex(source))
-	t = &Template{source: source, scope: p.scope, body: p.body(), root: p.root, now: now}
+	t = &Template{scope: p.scope, body: p.body(), root: p.root, now: now}
 	t.free = p.resolve()
 	return t, nil
 }
-
-// Mentions reports whether the template may use a variable of this name. Other variables have no
-// effect.
-func (t *Template) Mentions(name string) bool { return strings.Contains(t.source, name) }
 
 // A run is one render.
 type run struct {

@@ -62,8 +62,10 @@ func isSchema(valid string) bool {
 // Schema returns the schema of a guide that is one schema without text around it, in a form that servers
 // read completely.
 func Schema(g *llmv1.Guide) (schema string, ok bool) {
-	schema, ok = capability.LoneSchema(g)
-	return string(merge.Distribute(json.RawMessage(schema))), ok
+	if schema, ok = capability.LoneSchema(g); ok {
+		schema = string(merge.Distribute(json.RawMessage(schema)))
+	}
+	return schema, ok
 }
 
 // Choices returns the allowed answers of a guide without schemas and patterns.
