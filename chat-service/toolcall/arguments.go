@@ -13,8 +13,8 @@ type arguments struct {
 	value typedValue // the current value
 }
 
-// open begins the value of a key, and returns the text before the value. other are the attributes of
-// its tag, of which DeepSeek's says whether the value is text.
+// open begins the value of a key, and returns the text before the value. other has the attributes
+// of its tag; DeepSeek's attribute says whether the value is text.
 func (a *arguments) open(p *Parser, key, other string) string {
 	takes := p.takes(a.tool, key)
 	if takes == AnyValue && strings.Contains(other, `string="true"`) {

@@ -22,7 +22,7 @@ type Format struct {
 	// Thought has the texts around reasoning in a format that Thinks, and the text between the
 	// reasoning and what follows it.
 	Thought struct{ Open, Close, Gap string }
-	// Lacks says what is known of a format that has no parser. It is "" for all others.
+	// Lacks describes a format that has no parser; it is "" for a format that has one.
 	Lacks string
 
 	begin state

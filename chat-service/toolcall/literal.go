@@ -8,8 +8,8 @@ import (
 )
 
 // A literal converts one value to JSON while it arrives: a literal of Python or JSON, or of a format
-// with quotes of its own and bare keys. A bare word that is neither a number nor a constant becomes
-// text, so that no word is lost.
+// with quotes of its own and bare keys. It keeps every bare word: one
+// that is no number and no constant becomes text.
 //
 // Models put quotes into quoted text without escaping them. So a quote ends a string only where a
 // string may end.

@@ -9,7 +9,7 @@ import (
 // A tags reads calls between tags. A call is JSON, XML, or a name with keys and values. Models mix
 // these forms whatever their template shows, so that all of them are read after every opening tag.
 type tags struct {
-	open, close []string          // tags around one call or several, of which outer tags may contain inner tags
+	open, close []string          // tags around one call or several; outer tags may contain inner tags
 	xml         xmlWords          // the zero value if no call is XML
 	keys        keyWords          // the zero value if no call has keys and values
 	heading     headWords         // the zero value if no name precedes JSON

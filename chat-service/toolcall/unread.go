@@ -31,8 +31,8 @@ func Label(text string) string {
 	return SpecialToken
 }
 
-// Unread returns the beginnings of calls in the text of the answer so far, each once: of another
-// format, or of what is no call in the parser's own format.
+// Unread returns the markers in the answer's text that begin a call, each once: markers of other
+// formats, and those of the parser's own format that no valid call follows.
 func (p *Parser) Unread() []string { return p.unread }
 
 // watch finds marks in a piece of text.

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A charsmap is the normalization of a SentencePiece model: a double-array trie of texts, whose values
-// are positions in the list of replacements, each of which ends with a zero byte.
+// A charsmap is the normalization of a SentencePiece model: a double-array trie maps texts to
+// positions in the list of replacements. A zero byte ends each replacement.
 type charsmap struct {
 	units        []uint32
 	replacements string

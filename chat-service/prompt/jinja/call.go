@@ -8,8 +8,8 @@ type arguments struct {
 	spread, spreadNamed expression // of * and **, or nil
 }
 
-// actuals are the values of arguments. A function must copy what it keeps: they are in the stack of
-// the run.
+// actuals are the values of arguments. They lie in the stack of the run, so a function copies those
+// that it keeps.
 type actuals struct {
 	values []Value
 	names  []string

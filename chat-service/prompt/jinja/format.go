@@ -35,8 +35,8 @@ var (
 	bracePlace   = regexp.MustCompile(`\{\{|\}\}|\{(\w*)(?:!([rs]))?(?::([<>]?)([+ ]?#?0?)(\d{0,7})(\.\d{1,3})?([a-zA-Z]?))?\}`)
 )
 
-// replaced returns s with the texts that f returns for the matches of a pattern. What is left between
-// them must have none of the characters in marks.
+// replaced returns s with each match of a pattern replaced by the text that f returns for it. The text
+// between matches must have none of the characters in marks.
 func (r *run) replaced(s string, pattern *regexp.Regexp, marks string, f func(groups []string) string) string {
 	return r.capture(func() {
 		for {

@@ -386,8 +386,9 @@ func (m *machine) unseen(instructions int) []int {
 	return m.seen
 }
 
-// closure returns the instructions that read a character, or ask for the end or for the boundary of a
-// word, and can be reached from others. at is what is known of the place. matched reports whether the expression has matched.
+// closure returns the instructions that can be reached from others and read a character, or ask for the
+// end of the text or for a word boundary. at has the conditions that hold at the place. matched reports
+// whether the expression has matched.
 func (m *machine) closure(prog *syntax.Prog, from []uint32, at syntax.EmptyOp) (threads []uint32, matched bool) {
 	seen := m.unseen(len(prog.Inst))
 	for queue := slices.Clone(from); len(queue) > 0; {

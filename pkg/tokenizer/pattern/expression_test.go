@@ -150,7 +150,7 @@ func TestUnsupportedExpressionsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// FuzzExpressions: what is read also runs, within its steps.
+// FuzzExpressions checks that every expression that can be read runs within its steps.
 func FuzzExpressions(f *testing.F) {
 	for _, s := range []string{cl100k1, o200k, deepseek, `[a&&[^b]][[:alpha:]]++\X\R(?<=a|b{2,})(?i:ß)(?>x)*`, `(?x) a{1,2}+ # b`} {
 		f.Add(s, "It's 12 ßß 中文\r\n")
