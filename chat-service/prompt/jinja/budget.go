@@ -117,6 +117,14 @@ func (b *budget) text(n int) {
 	b.make(n)
 }
 
+// product returns n * size, which may not exceed the largest text.
+func product(n, size int) int {
+	if size > 0 && n > MaxOutput/size {
+		panic(errOutput)
+	}
+	return n * size
+}
+
 // list counts a list of n items, before it is made.
 func (b *budget) list(n int) { b.make(valueSize * n) }
 

@@ -21,16 +21,12 @@ func nested(depth int) {
 // equal is Python's ==.
 func (r *run) equal(a, b Value, depth int) bool {
 	nested(depth)
-	switch x := a.(type) {
-	case string:
+	if x, ok := textOf(a); ok {
 		y, ok := textOf(b)
-		if ok && len(x) == len(y) {
-			r.spend(len(x) / bytesPerStep)
-		}
+		r.spend(min(len(x), len(y)) / bytesPerStep)
 		return ok && x == y
-	case markup:
-		y, ok := textOf(b)
-		return ok && string(x) == y
+	}
+	switch x := a.(type) {
 	case *List:
 		y, ok := b.(*List)
 		return x == y || ok && x.kind == y.kind && x.hasElements() && r.equalItems(x.Items, y.Items, depth)

@@ -135,10 +135,7 @@ func indent(r *run, v Value, a actuals) Value {
 	}
 	indention := mustText(width)
 	all := lines(s+"\n", false)
-	if n := len(indention); n > 0 && len(all) > MaxOutput/n {
-		panic(errOutput)
-	}
-	r.text(len(s) + len(all)*len(indention))
+	r.text(len(s) + product(len(all), len(indention)))
 	for i, line := range all {
 		if i == 0 && a.flag(1, "first") || i > 0 && (line != "" || a.flag(2, "blank")) {
 			all[i] = indention + line

@@ -11,22 +11,15 @@ import (
 // repeat is Python's sequence * n, or nil if v is no sequence.
 func (r *run) repeat(v Value, n int) Value {
 	n = max(n, 0)
-	s, isText := textOf(v)
-	if isText {
-		if len(s) > 0 && n > MaxOutput/len(s) {
-			panic(errOutput)
-		}
-		r.text(len(s) * n)
+	if s, isText := textOf(v); isText {
+		r.text(product(n, len(s)))
 		return as(strings.Repeat(s, n), isMarkup(v))
 	}
 	list, ok := v.(*List)
 	if !ok || !list.hasElements() {
 		return nil
 	}
-	if size := len(list.Items); size > 0 && n > MaxOutput/size {
-		panic(errOutput)
-	}
-	r.list(n * len(list.Items))
+	r.list(product(n, len(list.Items)))
 	return &List{Items: slices.Repeat(list.Items, n), kind: list.kind}
 }
 

@@ -1,6 +1,9 @@
 package jinja
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // globals are the functions that every template can call.
 var globals = map[string]builtin{
@@ -146,12 +149,11 @@ var listMethods = map[string]method{
 		return n
 	}),
 	"index": onList(func(r *run, l *List, a actuals) Value {
-		for i, item := range l.Items {
-			if r.equal(item, a.value(0, "value", nil), 0) {
-				return i
-			}
+		i := slices.IndexFunc(l.Items, func(item Value) bool { return r.equal(item, a.value(0, "value", nil), 0) })
+		if i < 0 {
+			panic(unusable("a list does not contain a value"))
 		}
-		panic(unusable("a list does not contain a value"))
+		return i
 	}),
 	"copy": onList(func(r *run, l *List, _ actuals) Value { return NewList(r.joined(l.Items, nil)...) }),
 	"pop": onList(func(r *run, l *List, a actuals) Value {

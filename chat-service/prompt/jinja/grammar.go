@@ -333,16 +333,14 @@ func (p *parser) list(closer string, item func()) {
 	p.expect(closer)
 }
 
+// literals are the names that are values.
+var literals = map[string]Value{"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil}
+
 func (p *parser) primary() expression {
 	switch t := p.next(); {
 	case t.kind == tokenName:
-		switch t.text {
-		case "true", "True":
-			return &constant{true}
-		case "false", "False":
-			return &constant{false}
-		case "none", "None":
-			return &constant{nil}
+		if v, ok := literals[t.text]; ok {
+			return &constant{v}
 		}
 		return p.name(t.text)
 	case t.kind == tokenText:

@@ -127,12 +127,7 @@ func (lx *lexer) literal() {
 		if end < 0 {
 			syntax(lx.line, "a comment has no end")
 		}
-		if end > 0 {
-			sign = signAt(rest[start+end-1:])
-		} else {
-			sign = ""
-		}
-		lx.close(start+end+len("#}"), sign, true)
+		lx.close(start+end+len("#}"), signAt(rest[start+max(end-1, 0):]), true)
 		return
 	}
 	lx.emit(tokenBegin, tag, nil)

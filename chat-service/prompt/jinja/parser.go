@@ -259,7 +259,7 @@ func (p *parser) targets(end string) target {
 			p.expect(")")
 		} else {
 			name := p.word()
-			if slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, name) {
+			if _, ok := literals[name]; ok {
 				syntax(line, "'%s' cannot be set", name)
 			}
 			list = append(list, target{name: &nameExpression{name: name}})

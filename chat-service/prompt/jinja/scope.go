@@ -111,9 +111,6 @@ func (p *parser) find(name string, from *function, s *scope) reference {
 		p.free[name] = p.root.slots
 		p.root.slots++
 	}
-	for up = 0; from != p.root; from = from.around {
-		up++
-	}
 	return reference{up, p.free[name]}
 }
 

@@ -9,17 +9,7 @@ import (
 // getter returns the function that follows an attribute such as "function.name", or a number.
 // otherwise stands for undefined attributes, if it is not nil.
 func (r *run) getter(attribute, otherwise Value) func(Value) Value {
-	keys := []Value{attribute}
-	if path, ok := textOf(attribute); ok {
-		keys = nil
-		for part := range strings.SplitSeq(path, ".") {
-			if n, err := strconv.Atoi(part); err == nil {
-				keys = append(keys, n)
-			} else {
-				keys = append(keys, part)
-			}
-		}
-	}
+	keys := steps(attribute, ".")
 	return func(v Value) Value {
 		r.spend(1)
 		for _, key := range keys {
@@ -32,6 +22,23 @@ func (r *run) getter(attribute, otherwise Value) func(Value) Value {
 		}
 		return v
 	}
+}
+
+// steps returns the names and numbers of a path, or the path itself if it is not a text.
+func steps(path Value, separator string) []Value {
+	s, ok := textOf(path)
+	if !ok {
+		return []Value{path}
+	}
+	var all []Value
+	for part := range strings.SplitSeq(s, separator) {
+		if n, err := strconv.Atoi(part); err == nil {
+			all = append(all, n)
+		} else {
+			all = append(all, part)
+		}
+	}
+	return all
 }
 
 // lazyItems returns the items of a value for map and select, which take None for an empty list.
@@ -91,13 +98,7 @@ func (r *run) filtered(items []Value, keep func(Value) bool) Value {
 // keys returns the function that returns the keys of an item for sorting: the attributes, with commas
 // between them, in lower case unless exact is set. otherwise stands for undefined attributes.
 func (r *run) keys(attribute, otherwise Value, exact bool) func(Value) Value {
-	attributes := []Value{attribute}
-	if path, ok := textOf(attribute); ok {
-		attributes = nil
-		for part := range strings.SplitSeq(path, ",") {
-			attributes = append(attributes, part)
-		}
-	}
+	attributes := steps(attribute, ",")
 	return func(v Value) Value {
 		return NewList(r.fill(len(attributes), func(i int) Value {
 			key := r.getter(attributes[i], otherwise)(v)

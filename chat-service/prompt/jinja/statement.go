@@ -101,13 +101,9 @@ func (r *run) write(e expression) {
 
 func (r *run) writeValue(v Value) {
 	start := len(r.out)
-	switch v := v.(type) {
-	case string:
-		r.out = append(r.out, v...)
-	case markup:
-		r.out = append(r.out, v...)
-	case *absence:
-	default:
+	if s, ok := textOf(v); ok {
+		r.out = append(r.out, s...)
+	} else if !isUndefined(v) {
 		r.out = r.repr(r.out, v, 0)
 	}
 	if len(r.out) > MaxOutput {

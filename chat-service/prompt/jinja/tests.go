@@ -63,20 +63,14 @@ func isText(v Value) bool {
 	return ok
 }
 
-func isMapping(v Value) bool {
-	_, ok := v.(*Dict)
-	return ok
-}
+func isMapping(v Value) bool { return is[*Dict](v) }
 
 func hasSize(v Value) bool {
 	_, ok := size(v)
 	return ok
 }
 
-func isUndefined(v Value) bool {
-	_, ok := v.(*absence)
-	return ok
-}
+func isUndefined(v Value) bool { return is[*absence](v) }
 
 // kind returns the test for values of types.
 func kind(names ...string) test {

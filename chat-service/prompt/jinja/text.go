@@ -10,13 +10,8 @@ import (
 
 // str is Python's str of a value.
 func (r *run) str(v Value) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case markup:
-		return string(v)
-	case *absence:
-		return ""
+	if s, ok := textOf(v); ok || isUndefined(v) {
+		return s
 	}
 	return string(r.repr(nil, v, 0))
 }

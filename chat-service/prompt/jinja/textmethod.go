@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -153,8 +152,10 @@ func splits(fromEnd bool) method {
 			panic(unusable("the separator of a split is empty"))
 		} else {
 			r.list(strings.Count(s, sep))
-			for at, part := range partsOf(s, sep) {
+			at := 0
+			for part := range strings.SplitSeq(s, sep) {
 				spans = append(spans, span{start: at, stop: at + len(part)})
+				at += len(part) + len(sep)
 			}
 		}
 		n := len(spans)
@@ -167,19 +168,6 @@ func splits(fromEnd bool) method {
 		}
 		return NewList(r.fill(len(spans), func(i int) Value { return s[spans[i].start:spans[i].stop] })...)
 	})
-}
-
-// partsOf yields the parts of a text between separators, and their positions.
-func partsOf(s, sep string) iter.Seq2[int, string] {
-	return func(yield func(int, string) bool) {
-		at := 0
-		for part := range strings.SplitSeq(s, sep) {
-			if !yield(at, part) {
-				return
-			}
-			at += len(part) + len(sep)
-		}
-	}
 }
 
 // words returns where the words of a text stand, between characters that are breaks.
@@ -226,30 +214,19 @@ func replace(r *run, s string, a actuals) Value {
 	if limit >= 0 {
 		n = min(n, limit)
 	}
-	growth := len(by) - len(old)
-	if growth > 0 && n > MaxOutput/growth {
-		panic(errOutput)
-	}
-	r.text(len(s) + n*growth)
+	r.text(len(s) + product(n, len(by)-len(old)))
 	return strings.Replace(s, old, by, limit)
 }
 
-func isASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(c rune) bool { return c >= utf8.RuneSelf })
-}
+func upper(s string) string { return recased(s, strings.ToUpper, cases.Upper) }
 
-func upper(s string) string {
-	if isASCII(s) {
-		return strings.ToUpper(s)
-	}
-	return cases.Upper(language.Und).String(s)
-}
+func lower(s string) string { return recased(s, strings.ToLower, cases.Lower) }
 
-func lower(s string) string {
-	if isASCII(s) {
-		return strings.ToLower(s)
+func recased(s string, ascii func(string) string, all func(language.Tag, ...cases.Option) cases.Caser) string {
+	if strings.ContainsFunc(s, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		return all(language.Und).String(s)
 	}
-	return cases.Lower(language.Und).String(s)
+	return ascii(s)
 }
 
 // title begins each run of letters with an upper case letter.

@@ -257,10 +257,13 @@ func textOf(v Value) (s string, ok bool) {
 	return "", false
 }
 
-func isMarkup(v Value) bool {
-	_, ok := v.(markup)
+// is reports whether a value has a type.
+func is[T Value](v Value) bool {
+	_, ok := v.(T)
 	return ok
 }
+
+func isMarkup(v Value) bool { return is[markup](v) }
 
 // defined returns v. It fails if v is undefined.
 func defined(v Value) Value {
