@@ -205,6 +205,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"internal/client",             // its requests are chat completions
 		"chat-service/prompt",         // chat templates read messages under these names
 		"chat-service/toolcall",       // some models have such words in their tags
+		"pkg/streamtrace",             // OpenTelemetry's conventions have some of the names
 		"e2e/fidelity",                // its golden data contains such messages
 		"e2e/fidelity/streams",        // a client
 		"e2e/simulation/client",       // a client

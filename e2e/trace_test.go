@@ -119,8 +119,15 @@ func attributes(kvs []*commonpb.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range kvs {
 		all[kv.GetKey()] = kv.GetValue().GetStringValue()
-		if n, ok := kv.GetValue().GetValue().(*commonpb.AnyValue_IntValue); ok {
-			all[kv.GetKey()] = strconv.FormatInt(n.IntValue, 10)
+		switch v := kv.GetValue().GetValue().(type) {
+		case *commonpb.AnyValue_IntValue:
+			all[kv.GetKey()] = strconv.FormatInt(v.IntValue, 10)
+		case *commonpb.AnyValue_BoolValue:
+			all[kv.GetKey()] = strconv.FormatBool(v.BoolValue)
+		case *commonpb.AnyValue_ArrayValue:
+			for _, each := range v.ArrayValue.GetValues() {
+				all[kv.GetKey()] += each.GetStringValue() + ";"
+			}
 		}
 	}
 	return all
@@ -264,5 +271,14 @@ func TestMoveIsAnEvent(t *testing.T) {
 	}
 	if spans[second].parent != spans[chatService].id {
 		t.Errorf("%s is below %s, not %s", second, spans[second].parent, spans[chatService].id)
+	}
+	for hop, s := range spans {
+		if got := s.attributes["gen_ai.response.finish_reasons"]; got != "length;" {
+			t.Errorf("%s has the finish reasons %q", hop, got)
+		}
+	}
+	has := spans[apiService].attributes
+	if has["gen_ai.request.stream"] != "true" || has["gen_ai.response.id"] != "chatcmpl-"+l.id || has["gen_ai.request.model"] == "" {
+		t.Errorf("%v", has)
 	}
 }

@@ -61,9 +61,12 @@ type toolUseBlock struct {
 	Input json.RawMessage `json:"input"`
 }
 
+// idPrefix begins the ids of answers. The id of the stream follows.
+const idPrefix = "msg_"
+
 // newAnswer returns an answer without content.
 func (m *message) newAnswer(s *llmv1.Started, u *llmv1.Usage) *answer {
-	a := &answer{ID: "msg_" + s.GetStreamId(), Type: "message", Role: "assistant", Model: s.GetModel(), Content: []any{}, Usage: usageOf(u)}
+	a := &answer{ID: idPrefix + s.GetStreamId(), Type: "message", Role: "assistant", Model: s.GetModel(), Content: []any{}, Usage: usageOf(u)}
 	if a.Usage.Tier = "standard"; m.request.GetClaim().GetTier() == llmv1.Tier_TIER_PRIORITY {
 		a.Usage.Tier = "priority"
 	}

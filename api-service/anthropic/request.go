@@ -161,7 +161,7 @@ func Parse(body []byte, in *strict.Reading) (*call.Call, error) {
 		return nil, streamerr.InvalidParam("max_tokens", "max_tokens is missing").WithCode(streamerr.CodeMissing)
 	}
 	return &call.Call{
-		Request: m.request, Images: m.images, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole,
+		Request: m.request, Images: m.images, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole, IDPrefix: idPrefix,
 		Forget: func() { m.origins, m.toolsAt = nil, nil },
 	}, nil
 }

@@ -32,8 +32,12 @@ type Call struct {
 	ID string
 	// Ignored are the fields of the body that were left out, as distinct paths.
 	Ignored []string
-	Images  []image.Source // images of Request, which are empty until an image.Fetcher fills them in
-	Stream  bool           // the answer is events, not one body
+	// IDPrefix stands before the stream's id in the id of the answer that the body names.
+	IDPrefix string
+	// Conversation is the client's own name of the conversation; "" means that it gave none.
+	Conversation string
+	Images       []image.Source // images of Request, which are empty until an image.Fetcher fills them in
+	Stream       bool           // the answer is events, not one body
 	// Opens reports that the headers of a stream are sent when the stream is admitted, although its
 	// first event comes with the first piece of the answer.
 	Opens   bool

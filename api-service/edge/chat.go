@@ -175,8 +175,9 @@ func permit(c *app.RequestContext, caller access.Caller, in *call.Call, otherwis
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return otherwise, err
 	}
+	in.Conversation = exchange.Session(c)
 	if in.Request.GetSession() == "" {
-		in.Request.Session = exchange.Session(c)
+		in.Request.Session = in.Conversation
 	}
 	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return otherwise, err

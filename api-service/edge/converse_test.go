@@ -47,7 +47,7 @@ var scriptedConverse = &rpc.Method[*scriptedTalk, chatv1.ConverseRequest, chatv1
 	Inbox:     func(s *scriptedTalk) *stream.Inbox[*chatv1.ConverseRequest] { return s.later },
 	ID:        func(s *scriptedTalk) *string { return &s.first.StreamId },
 	Started:   func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
-	TurnEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
+	PartEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
 	Tokens:    func(out *chatv1.ConverseResponse) int { return int(out.GetDelta().GetTokens()) },
 	End:       func(out *chatv1.ConverseResponse) *streamerr.Ending { return methods.Ending(out.GetEnd()) },
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A run is a stream of this edge, from its admission to its ending.
@@ -146,6 +147,7 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
 	record.Leaves(p.String())
 	record.Ignores(in.Ignored)
+	record.Events().Serves(streamtrace.Client{Stream: in.Stream, Answer: in.IDPrefix + r.id, Conversation: in.Conversation, Earlier: in.Earlier})
 	e.runs.set(r.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout)
 }

@@ -63,7 +63,7 @@ func usageOf(u *llmv1.Usage) *usage {
 func Usage(u *llmv1.Usage) []byte { return marshal(usageOf(u)) }
 
 // completionID returns the id of an answer, which is derived from the stream's id.
-func completionID(stream string) string { return "chatcmpl-" + stream }
+func completionID(stream string) string { return chatPrefix + stream }
 
 type completion struct {
 	ID      string   `json:"id"`

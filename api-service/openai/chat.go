@@ -26,10 +26,10 @@ var Form = call.Form{
 func (c *Chat) Call() *call.Call {
 	l := &call.Call{
 		Request: c.Request, ID: c.id, Stream: c.Stream, Timeout: c.Timeout, Images: c.images, DefaultTokens: c.defaultTokens, Param: c.Param,
-		Events: c.events, Whole: c.whole, Touched: c.touched, Failure: c.fail, Opens: true,
+		Events: c.events, Whole: c.whole, Touched: c.touched, Failure: c.fail, Opens: true, IDPrefix: chatPrefix,
 	}
 	if c.completion {
-		l.Whole, l.Touched = c.wholeText, nil
+		l.Whole, l.Touched, l.IDPrefix = c.wholeText, nil, textPrefix
 	}
 	return l
 }

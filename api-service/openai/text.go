@@ -13,7 +13,13 @@ import (
 // textObject is the object name of text completions, whole or in chunks.
 const textObject = "text_completion"
 
-func textID(stream string) string { return "cmpl-" + stream }
+func textID(stream string) string { return textPrefix + stream }
+
+// Prefixes of the ids of answers.
+const (
+	chatPrefix = "chatcmpl-"
+	textPrefix = "cmpl-"
+)
 
 // appendText appends a chunk of a text completion.
 func (w *chunkWriter) appendText(b []byte, d *chatv1.Delta, first bool, finish string) []byte {

@@ -217,7 +217,7 @@ func (r *body) call() *call.Call {
 	return &call.Call{
 		Request: r.request, Images: r.images, Stream: r.stream, Param: r.param, EndedAt: r.encoder.endedAt,
 		Store: r.kept(), Earlier: r.previous, References: r.references, Continue: r.follow,
-		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done,
+		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done, IDPrefix: IDPrefix,
 		Forget: func() { r.origins, r.toolOrigins = nil, nil },
 	}
 }

@@ -37,7 +37,7 @@ var converse = &rpc.Method[*chat.Conversation, chatv1.ConverseRequest, chatv1.Co
 	ID:        func(c *chat.Conversation) *string { return &c.First.StreamId },
 	Owner:     func(c *chat.Conversation) string { return c.First.GetClaim().GetOwner() },
 	Started:   func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
-	TurnEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
+	PartEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
 	Tokens: func(out *chatv1.ConverseResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetTurnEnd().GetTokens() + out.GetEnd().GetTokens())
 	},

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/tier"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // program matches the program of a page.
@@ -68,6 +70,41 @@ func TestFaultsAreStillThere(t *testing.T) {
 			}
 			t.Errorf("the program ends with %q, not with fault: is it mended, and the work-around no longer needed?", last)
 		})
+	}
+}
+
+// TestProposalHasOurReasons: the values that it proposes are those of the spans, and all of them; and
+// the attributes that it compares them with exist.
+func TestProposalHasOurReasons(t *testing.T) {
+	proposal, err := os.ReadFile("proposals/otel-genai-stream-endings.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans, err := os.ReadFile("../reference/traces.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(proposal), "| value | meaning | span status |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	proposed := map[string]bool{}
+	for row := range strings.Lines(table) {
+		for _, value := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			proposed[value[1]] = true
+		}
+	}
+	for n := range streamv1.Reason_name {
+		if reason := streamerr.Reason(n); reason != streamerr.Unspecified && !proposed[reason.String()] {
+			t.Errorf("the proposal has no reason %s", reason)
+		}
+		delete(proposed, streamerr.Reason(n).String())
+	}
+	if len(proposed) > 0 {
+		t.Errorf("no stream ends with the reasons %v", proposed)
+	}
+	for _, name := range regexp.MustCompile("`whence\\.\\w+`").FindAllString(string(proposal), -1) {
+		if !strings.Contains(string(spans), name) {
+			t.Errorf("reference/traces.md does not have %s", name)
+		}
 	}
 }
 

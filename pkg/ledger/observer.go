@@ -84,6 +84,7 @@ func (r *Record) Note(e observer.Event) {
 	case observer.Running:
 		r.seen.Does(metrics.Operation(e.Text))
 		r.trace.Does(e.Text)
+		r.trace.Asks(request(e.Message))
 		r.claimed(e.Message)
 	case observer.Calling:
 		r.trace.Header(streamtrace.SendHeader, streamtrace.Down, "", e.Path...)
@@ -92,6 +93,7 @@ func (r *Record) Note(e observer.Event) {
 		r.trace.Header(streamtrace.RecvHeader, streamtrace.Down, "", e.Path...)
 	case observer.Announced:
 		r.Read(e.Message)
+		r.finished(e.Message)
 	case observer.Answering:
 		r.trace.Header(streamtrace.SendHeader, streamtrace.Up, "", r.hop)
 	case observer.StopHeard:

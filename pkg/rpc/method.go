@@ -58,9 +58,9 @@ type Method[Req, In, Out any] struct {
 	// Started reports whether a message says that the request was admitted. If nil, no message says
 	// so.
 	Started func(*Out) bool
-	// TurnEnded reports whether a message ends a turn of a stream with several turns. If nil, no
-	// message does.
-	TurnEnded func(*Out) bool
+	// PartEnded reports whether a message ends a turn of a stream with several turns, or one of its
+	// several choices. If nil, no message does.
+	PartEnded func(*Out) bool
 	// Tokens returns the number of tokens that a message counts, even if the message is an End.
 	// Exactly one message counts each token of a stream. If nil, each message counts one token,
 	// except admissions and endings.
@@ -134,10 +134,10 @@ func (m *Method[Req, In, Out]) started(out *Out) bool {
 	return m != nil && m.Started != nil && m.Started(out)
 }
 
-// announces reports whether a message, which carries end, says that the stream or a turn was
+// announces reports whether a message, which carries end, says that the stream or a part of it was
 // admitted or has ended.
 func (m *Method[Req, In, Out]) announces(out *Out, end *streamerr.Ending) bool {
-	return end != nil || m.started(out) || m != nil && m.TurnEnded != nil && m.TurnEnded(out)
+	return end != nil || m.started(out) || m != nil && m.PartEnded != nil && m.PartEnded(out)
 }
 
 func (m *Method[Req, In, Out]) tokens(out *Out) int {

@@ -49,5 +49,5 @@ func (t *Trace) answerAttributes(all []attribute.KeyValue, r *streamv1.Record) [
 	if first := t.tally.FirstSent(); first > 0 {
 		all = append(all, attribute.Float64("whence.time_to_first_token", first.Seconds()))
 	}
-	return all
+	return t.requestAttributes(all, r)
 }

@@ -16,8 +16,8 @@ import (
 const maxStates = 16
 
 // A Trace has the events of one stream on one hop. Its messages are those kept by the stream's
-// Tally. A nil Trace accepts all calls and keeps nothing. All methods except Does and Describe are
-// safe for concurrent use.
+// Tally. A nil Trace accepts all calls and keeps nothing. All methods except Does, Asks, Serves and
+// Describe are safe for concurrent use.
 type Trace struct {
 	// Static.
 	tally     *tally.Tally
@@ -27,12 +27,14 @@ type Trace struct {
 	shown     bool   // spans are exported
 	operation string // "" for the default
 	described *Span  // nil for an answer of a language model
+	request   request
 
 	kept atomic.Bool // export, however the stream ends
 
 	mu     sync.Mutex // guards the following fields
 	states tally.Ends[state]
 	reset  streamerr.Reason // of the last reset from above
+	finish []string         // of the choices that have ended, by their number; "" for the others
 }
 
 // Note records a state event of the stream.

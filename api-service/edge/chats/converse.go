@@ -40,7 +40,7 @@ var Converse = &rpc.Method[*chatv1.ChatRequest, chatv1.ConverseRequest, chatv1.C
 	ID:        func(req *chatv1.ChatRequest) *string { return &req.StreamId },
 	Owner:     func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
 	Started:   func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
-	TurnEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
+	PartEnded: func(out *chatv1.ConverseResponse) bool { return out.GetTurnEnd() != nil },
 	Tokens: func(out *chatv1.ConverseResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetTurnEnd().GetTokens() + out.GetEnd().GetTokens())
 	},

@@ -28,9 +28,10 @@ var Chat = &rpc.Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.Gener
 	Stopped: func(in *chatv1.GenerateRequest) (*streamv1.Stop, bool) {
 		return in.GetStop(), in.GetStop() != nil
 	},
-	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
-	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
-	Started: func(out *chatv1.GenerateResponse) bool { return out.GetStarted() != nil },
+	ID:        func(req *chatv1.ChatRequest) *string { return &req.StreamId },
+	Owner:     func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
+	Started:   func(out *chatv1.GenerateResponse) bool { return out.GetStarted() != nil },
+	PartEnded: func(out *chatv1.GenerateResponse) bool { return out.GetChoiceEnd() != nil },
 	Tokens: func(out *chatv1.GenerateResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetChoiceEnd().GetTokens() + out.GetEnd().GetTokens())
 	},

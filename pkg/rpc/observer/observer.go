@@ -90,7 +90,7 @@ const (
 	// CalleeAnswered: the first message of the callee has arrived. Path has the callee's name.
 	CalleeAnswered
 	// Announced: the engine has admitted the stream or a turn of it, or has ended it with an
-	// ending, or has ended a turn. Message says so.
+	// ending, or has ended a turn or a choice. Message says so.
 	Announced
 	// Answering: the first message is sent to the caller.
 	Answering
