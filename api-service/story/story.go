@@ -222,8 +222,11 @@ func (s *Story) Print(w io.Writer) error {
 		h.printEvents(&b)
 		if h.StopHeardMS != nil {
 			fmt.Fprintf(&b, "  %-14s received the stop after %.1f ms", "", *h.StopHeardMS)
-			if h.StopConfirmedMS != nil {
+			switch {
+			case h.StopConfirmedMS != nil:
 				fmt.Fprintf(&b, "; the hops below had stopped %.1f ms later", *h.StopConfirmedMS)
+			case h.State == "ended":
+				b.WriteString("; nothing below has confirmed that it stopped")
 			}
 			b.WriteByte('\n')
 		}

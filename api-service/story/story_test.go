@@ -1,6 +1,7 @@
 package story_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,22 @@ func TestPrintWritesTheStory(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())
 		}
+	}
+}
+
+// TestPrintSaysThatAStopWasOnlyAsked: a hop that has ended does not know whether the engine works on.
+func TestPrintSaysThatAStopWasOnlyAsked(t *testing.T) {
+	const asked = "received the stop after 100.0 ms; nothing below has confirmed that it stopped\n"
+	told := records()
+	told[0].StopConfirmed = nil
+	var ended, live strings.Builder
+	err := story.New(told).Print(&ended)
+	told[0].State = streamv1.State_STATE_LIVE
+	if err = errors.Join(err, story.New(told).Print(&live)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(ended.String(), asked) || !strings.Contains(live.String(), "received the stop after 100.0 ms\n") {
+		t.Errorf("%q is missing:\n%s\nor it is too early:\n%s", asked, &ended, &live)
 	}
 }
 

@@ -70,7 +70,7 @@ type Call interface {
 	Next() (ids []uint32, end *llmv1.End, err error)
 	// Stop ends the call. If the call has not ended by itself, Stop aborts it at the server; Open
 	// and Next then return soon. confirmed reports that the server generates no more, as far as the
-	// client can know. Any goroutine may call Stop, and more than once.
+	// client can know; see Confirmer. Any goroutine may call Stop, and more than once.
 	Stop() (confirmed bool)
 }
 
@@ -78,6 +78,14 @@ type Call interface {
 type Teller interface {
 	// Tell completes an item with the ids that Next returned last.
 	Tell(tokens *workerv1.Tokens)
+}
+
+// A Confirmer is a Call whose server does not answer a stop: other requests show whether the server
+// still works on the call.
+type Confirmer interface {
+	// Confirm is called after a Stop that confirmed nothing. It reports whether the server is known to
+	// generate no more for the call, and returns within seconds, or once ctx is done.
+	Confirm(ctx context.Context) bool
 }
 
 // A Reader is a Call that prefills a prompt for another server.
@@ -179,7 +187,11 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	stopped := make(chan struct{})
 	undo := stream.AfterStop(ctx, func(error) {
 		defer close(stopped)
-		if call.Stop() {
+		confirmed := call.Stop()
+		if c, ok := call.(Confirmer); ok && !confirmed {
+			confirmed = c.Confirm(ctx)
+		}
+		if confirmed {
 			record.Confirmed()
 		}
 	})

@@ -6,15 +6,17 @@
 // ids from that text: see lostIDs. If the text is not valid UTF-8, the engine guesses them. The
 // log-probabilities of these tokens cannot be found, so they are reported as impossible.
 //
-// A stopped stream closes its connection, which makes the server abort; that confirms the stop. An
-// answer is complete when the event with "stop" has come. Package features lists the honoured
-// fields.
+// A stopped stream closes its connection, which makes the server abort after the current step or, while
+// it reads a prompt, after the current batch. The stop is confirmed once no slot works on the request,
+// which a request's seed tells: a request without a seed gets a random one. An answer is complete when
+// the event with "stop" has come. Package features lists the honoured fields.
 package llamacpp
 
 import (
 	"context"
 	"path"
 	"strings"
+	"sync/atomic"
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -36,6 +38,7 @@ type Engine struct {
 	model  *lexicon.Model
 	client *overhttp.Client
 	pieces pieces
+	slots  *slots
 
 	trials beside.Trials[props] // owned by look
 }
@@ -43,6 +46,7 @@ type Engine struct {
 // New returns an engine of model; the options must be valid.
 func New(model *lexicon.Model, opts Options) *Engine {
 	e := &Engine{model: model, client: overhttp.New(opts.Upstream, opts.Key), pieces: newPieces(model.Tokenizer)}
+	e.slots = newSlots(e.client)
 	e.trials.Same = func(a, b *props) bool { return *a == *b }
 	e.Engine = beside.New(opts.Options, e.look)
 	e.ReadLoad(e.load)
@@ -101,9 +105,7 @@ func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 	if load, err := e.client.Load(ctx, overhttp.LlamaCPPMetrics); err == nil {
 		return load, nil
 	}
-	var slots []struct {
-		Busy bool `json:"is_processing"`
-	}
+	var slots []slot
 	if err := e.client.Get(ctx, "/slots", &slots); err != nil {
 		return nil, err
 	}
@@ -120,6 +122,11 @@ func (e *Engine) load(ctx context.Context) (*beside.ServerLoad, error) {
 type call struct {
 	stream *overhttp.Stream
 	answer *answer
+	slots  *slots
+	seed   uint64
+	unique bool        // no other request has this seed
+	begun  atomic.Bool // an event has come, so the request has a slot
+	ended  atomic.Bool // the last event has come
 }
 
 // Open implements beside.Call. The server sends the header of its response with the first token.
@@ -131,7 +138,10 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.answer.next(data)
+	c.begun.Store(true)
+	ids, end, err := c.answer.next(data)
+	c.ended.Store(end != nil)
+	return ids, end, err
 }
 
 // Tell implements beside.Teller.
@@ -143,5 +153,5 @@ func (c *call) Tell(tokens *workerv1.Tokens) {
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
 	c.stream.HangUp()
-	return true // the connection is closed: the server confirms a stop in no other way
+	return c.ended.Load() // see Confirm
 }

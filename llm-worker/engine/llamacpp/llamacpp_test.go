@@ -88,7 +88,14 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 			for field, value := range always {
 				test.want[field] = value
 			}
-			if got := server.Asked()[before].Sampling; !reflect.DeepEqual(got, test.want) {
+			got := server.Asked()[before].Sampling
+			if _, seeded := got["seed"].(float64); !seeded {
+				t.Error("the request has no seed, by which its slot is known")
+			}
+			if test.asked.Seed == nil {
+				delete(got, "seed") // a random one
+			}
+			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got  %v\nwant %v", got, test.want)
 			}
 		})

@@ -30,7 +30,7 @@ type completion struct {
 	FrequencyPenalty float32         `json:"frequency_penalty"`
 	PresencePenalty  float32         `json:"presence_penalty"`
 	LogitBias        []tokenBias     `json:"logit_bias,omitempty"`
-	Seed             *uint64         `json:"seed,omitempty"`
+	Seed             uint64          `json:"seed"`
 	IgnoreEOS        bool            `json:"ignore_eos,omitempty"`
 	TopTokens        uint32          `json:"n_probs,omitempty"` // 0 means no log-probabilities
 	JSONSchema       json.RawMessage `json:"json_schema,omitempty"`
@@ -53,7 +53,9 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 		LogitBias: biases(s), IgnoreEOS: s.GetIgnoreEos(),
 	}
 	if s.Seed != nil {
-		c.Seed = new(beside.Seed(*s.Seed))
+		c.Seed = beside.Seed(*s.Seed)
+	} else {
+		c.Seed = anySeed()
 	}
 	if s.Logprobs != nil {
 		c.TopTokens = max(s.GetLogprobs(), 1)
@@ -65,9 +67,10 @@ func (e *Engine) ask(up *beside.Upstream, req *workerv1.TokenRequest) (*call, er
 	if err != nil {
 		return nil, err
 	}
-	return &call{e.client.Stream("/completion", body, len(req.GetPrompt())), &answer{
-		pieces: e.pieces, ids: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(s),
-	}}, nil
+	return &call{
+		stream: e.client.Stream("/completion", body, len(req.GetPrompt())), slots: e.slots, seed: c.Seed, unique: s.Seed == nil,
+		answer: &answer{pieces: e.pieces, ids: beside.NewAnswer(req, up.Vocab, up.EOS), likely: likely.NewQueue(s)},
+	}, nil
 }
 
 // constrain sets the constraint of a guide: the grammar that the embedded engine follows, or, for a

@@ -6,8 +6,8 @@
 // spelled in ids that decode to it. So streams do not resume, and there are no log-probabilities.
 // Package features says what is honoured.
 //
-// A stopped stream closes its connection, which makes Ollama abort; that confirms the stop. An answer is
-// complete when the line with "done" has come.
+// A stopped stream closes its connection, which makes Ollama abort; nothing confirms the stop. An answer
+// is complete when the line with "done" has come.
 package ollama
 
 import (

@@ -305,7 +305,7 @@ func TestStopClosesTheConnection(t *testing.T) {
 			go ctl.Stop(streamerr.ClientGone)
 		}
 	})
-	if !errors.Is(r.Err, streamerr.ClientGone) || r.Record.GetStopConfirmed() == nil {
+	if !errors.Is(r.Err, streamerr.ClientGone) || r.Record.GetStopConfirmed() != nil { // Ollama does not tell
 		t.Error(r.Err, r.Record)
 	}
 	polltest.Receive(t, "the server notices", gone)

@@ -99,5 +99,5 @@ func (c *call) Next() ([]uint32, *llmv1.End, error) {
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
 	c.stream.HangUp()
-	return true // the connection is closed: Ollama confirms a stop in no other way
+	return false // Ollama does not tell when its runner has stopped: a runner reads a batch of the prompt to its end
 }

@@ -93,6 +93,7 @@ func New(model *lexicon.Model, opts Options) *Engine {
 type call struct {
 	stream *overhttp.Stream
 	answer *answer
+	kind   *kind
 }
 
 // ask returns the call of a request.
@@ -121,7 +122,7 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	if len(req.GetImages()) > 0 {
 		prompt = up.Context
 	}
-	return &call{e.client.Stream(path, body, prompt), answer}, nil
+	return &call{e.client.Stream(path, body, prompt), answer, up.kind}, nil
 }
 
 // Open implements beside.Call. Some servers send the head of their response only with the first
@@ -143,5 +144,5 @@ func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.likely.Complete(tokens) 
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
 	c.stream.HangUp()
-	return true // the connection is closed: these servers confirm a stop in no other way
+	return !c.kind.busy // the connection is closed: these servers confirm a stop in no other way
 }

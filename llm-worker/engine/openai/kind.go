@@ -20,6 +20,9 @@ type kind struct {
 	refuses bool
 	metrics overhttp.LoadMetrics // none if the server has no metrics of its load
 	dialect beside.Dialect       // of its errors; nil if it has none of its own
+	// busy reports that the server may generate on after its client has closed the connection: llama.cpp looks
+	// for clients that have left only between two batches, of which one may take minutes.
+	busy bool
 }
 
 // An adapterField is the field of a body in which a server takes the name of a LoRA adapter.
@@ -32,16 +35,16 @@ const (
 )
 
 var (
-	vllm     = &kind{features.OpenAIVLLM, "vllm", true, asModel, true, overhttp.VLLMMetrics, beside.VLLM}
-	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics, nil}
-	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics, nil}      // its adapters have numbers
-	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}, beside.Ollama} // an adapter is a model of its own there
+	vllm     = &kind{features.OpenAIVLLM, "vllm", true, asModel, true, overhttp.VLLMMetrics, beside.VLLM, false}
+	sglang   = &kind{features.OpenAISGLang, "sglang", true, asLoRAPath, false, overhttp.SGLangMetrics, nil, false}
+	llamacpp = &kind{features.OpenAILlamaCPP, "llamacpp", false, noAdapters, false, overhttp.LlamaCPPMetrics, nil, true}      // its adapters have numbers
+	ollama   = &kind{features.OpenAIOllama, "library", false, noAdapters, false, overhttp.LoadMetrics{}, beside.Ollama, true} // an adapter is a model of its own there
 	// Another Whence is recognised by its list of models, whose owners can have any name.
-	whence = &kind{features.OpenAIWhence, "", true, asModel, true, overhttp.LoadMetrics{}, nil}
+	whence = &kind{features.OpenAIWhence, "", true, asModel, true, overhttp.LoadMetrics{}, nil, false}
 	// unseen is the kind of a server that has not listed its models yet.
 	unseen = &kind{Row: features.OpenAIOther}
 	// An unknown server may be a proxy for vLLM, so it is asked for token ids.
-	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}, beside.VLLM}
+	unknown = &kind{features.OpenAIOther, "", true, asModel, false, overhttp.LoadMetrics{}, beside.VLLM, false}
 )
 
 // kindOf returns the kind whose models have this owner.

@@ -198,10 +198,10 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 // description is returned with the error.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
-	switch e.opts.Prompt {
-	case PromptIDs:
+	switch {
+	case e.opts.Prompt == PromptIDs:
 		forms = forms[:1]
-	case PromptText:
+	case e.opts.Prompt == PromptText || up.kind == ollama: // Ollama takes only text, and its refusal of ids would hide its own reason
 		forms = forms[1:]
 	}
 	var first error

@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -116,7 +117,7 @@ func TestRequestsHaveTheServersFields(t *testing.T) {
 		"library": {func(s *llmv1.Sampling) {
 			*s = llmv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,
 				MaxTokens: s.MaxTokens, TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1)} // values without an effect
-		}, map[string]any{}},
+		}, map[string]any{"prompt": tinyModel(t).Tokenizer.Decode([]uint32{10, 11, 12}, false)}},
 	} {
 		t.Run(owner, func(t *testing.T) {
 			f := newFake(t, counting, func(f *fake) { f.owner = owner })
@@ -237,6 +238,7 @@ func TestUnusableServerIsLoggedOnce(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }
 	}
 	const one = `{"data":[{"id":"m","owned_by":"vllm"}]}`
+	templated := answering(text("a"), `{"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":25,"completion_tokens":1}}`, "[DONE]")
 	tests := map[string]struct {
 		models, complete http.HandlerFunc
 		says             string
@@ -247,7 +249,14 @@ func TestUnusableServerIsLoggedOnce(t *testing.T) {
 		"loading":               {models(one), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, "503"},
 		"no completions":        {models(one), func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }, "404"},
 		"refuses every prompt":  {models(one), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }, "400"},
-		"a template of its own": {models(one), answering(text("a"), `{"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":25,"completion_tokens":1}}`, "[DONE]"), "template"},
+		"a template of its own": {models(one), templated, "template"},
+		"an Ollama with one": {models(`{"data":[{"id":"m:latest","owned_by":"library"}]}`), func(w http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), `"prompt":"`) {
+				http.Error(w, `{"error":{"message":"json: cannot unmarshal array into Go struct field CompletionRequest.prompt of type string"}}`, http.StatusBadRequest)
+				return
+			}
+			templated(w, r)
+		}, "template"},
 	}
 	checks := map[string]func(){} // after all have been started: they wait for seconds, together
 	for name, test := range tests {

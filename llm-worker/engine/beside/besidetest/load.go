@@ -16,9 +16,15 @@ const (
 
 // Requests returns the running and the waiting requests, as the server reports them.
 func (s *Server) Requests() (running, waiting int) {
+	running, waiting = s.Others()
+	return running + int(s.Live.Load()), waiting
+}
+
+// Others returns the requests of other clients, for a server that shows its requests one by one.
+func (s *Server) Others() (running, waiting int) {
 	s.LoadsAsked.Add(1)
-	if running = int(s.Live.Load()); s.Busy.Load() {
-		running, waiting = running+othersRunning, othersWaiting
+	if s.Busy.Load() {
+		running, waiting = othersRunning, othersWaiting
 	}
 	return running, waiting
 }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -16,7 +19,74 @@ import (
 )
 
 // Dialect is the dialect of the server.
-func Dialect() besidetest.Dialect {
+func Dialect() besidetest.Dialect { return new(Slots).Dialect() }
+
+// Slots are the slots of a fake, as GET /slots shows them. A slot is busy for as long as its request.
+type Slots struct {
+	// Linger is the number of times that a slot is still shown as busy after its client has left.
+	Linger atomic.Int32
+	Queue  atomic.Bool  // requests wait, and have no slot
+	Off    atomic.Bool  // the server was started with --no-slots
+	Shown  atomic.Int32 // answers to GET /slots
+
+	mu   sync.Mutex // guards the following field
+	busy []*busySlot
+}
+
+// A busySlot works on a request, or seems to for a number of further looks.
+type busySlot struct {
+	seed    any
+	left    bool
+	lingers int32
+}
+
+// enter gives a request a slot, and returns a function that ends the request.
+func (s *Slots) enter(r *http.Request, seed any, deaf *atomic.Bool) (leave func()) {
+	if s.Queue.Load() {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := &busySlot{seed: seed}
+	s.busy = append(s.busy, slot)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if slot.left = !deaf.Load(); r.Context().Err() != nil {
+			slot.lingers = s.Linger.Load()
+		}
+		s.busy = slices.DeleteFunc(s.busy, (*busySlot).isFree)
+	}
+}
+
+// isFree reports whether the slot is shown as busy no more.
+func (s *busySlot) isFree() bool { return s.left && s.lingers == 0 }
+
+// show returns the slots, of which other clients have some.
+func (s *Slots) show(others int) []map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Shown.Add(1)
+	all := []map[string]any{{"id": 0, "n_ctx": besidetest.Context, "speculative": false, "is_processing": false}}
+	show := func(seed any) {
+		all = append(all, map[string]any{"id": len(all), "n_ctx": besidetest.Context, "is_processing": true, "params": map[string]any{"seed": seed, "temperature": 1.0}})
+	}
+	for range others {
+		show(uint32(math.MaxUint32)) // a request without a seed
+	}
+	for _, slot := range s.busy {
+		show(slot.seed)
+		if slot.left {
+			slot.lingers--
+		}
+	}
+	s.busy = slices.DeleteFunc(s.busy, (*busySlot).isFree)
+	return all
+}
+
+// Dialect is the dialect of a server with these slots.
+func (s *Slots) Dialect() besidetest.Dialect {
+	slots := s
 	return besidetest.Dialect{
 		HangsUp: true,
 		Loads:   true,
@@ -58,14 +128,14 @@ func Dialect() besidetest.Dialect {
 					"model_path":"/models/tiny-q8.gguf","chat_template":"{{ x }}","build_info":"b1-x","is_sleeping":false}`, besidetest.Context)
 			})
 			mux.HandleFunc("GET /slots", func(rw http.ResponseWriter, _ *http.Request) {
-				running, waiting := s.Requests()
-				slots := make([]map[string]any, 64)
-				for i := range slots {
-					slots[i] = map[string]any{"id": i, "n_ctx": besidetest.Context, "is_processing": i < running+waiting}
+				if slots.Off.Load() {
+					refuse(rw, http.StatusNotImplemented, "This server does not support slots endpoint.", "not_supported_error")
+					return
 				}
-				_ = json.NewEncoder(rw).Encode(slots)
+				running, waiting := s.Others()
+				_ = json.NewEncoder(rw).Encode(slots.show(running + waiting))
 			})
-			mux.HandleFunc("POST /completion", func(rw http.ResponseWriter, r *http.Request) { complete(s, rw, r) })
+			mux.HandleFunc("POST /completion", func(rw http.ResponseWriter, r *http.Request) { complete(s, slots, rw, r) })
 			return mux
 		},
 	}
@@ -131,7 +201,7 @@ func try(rw http.ResponseWriter, req besidetest.Request) {
 }
 
 // complete answers a request. An error is an HTTP status, or an event if the answer has begun.
-func complete(s *besidetest.Server, rw http.ResponseWriter, r *http.Request) {
+func complete(s *besidetest.Server, slots *Slots, rw http.ResponseWriter, r *http.Request) {
 	var asked map[string]any
 	var prompt struct{ Prompt []uint32 }
 	var raw json.RawMessage
@@ -157,6 +227,7 @@ func complete(s *besidetest.Server, rw http.ResponseWriter, r *http.Request) {
 	for _, name := range []string{"prompt", "stream", "n_predict", "n_probs"} {
 		delete(asked, name)
 	}
+	defer slots.enter(r, asked["seed"], &s.Deaf)()
 	begun := false
 	err := s.Play(req, func(m besidetest.Message) {
 		if !begun {

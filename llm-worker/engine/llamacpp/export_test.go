@@ -1,0 +1,6 @@
+package llamacpp
+
+import "time"
+
+// ConfirmWithin changes the time in which a stop is confirmed, or not.
+func (e *Engine) ConfirmWithin(d time.Duration) { e.slots.within = d }
