@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/whence-dev/whence/internal/progress"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/matrix"
 )
@@ -18,7 +19,7 @@ const loadingInterval = 2 * time.Second
 func (c *Config) load(dir fs.FS, name string, log *slog.Logger) (*tinyllama.Weights, error) {
 	begun := time.Now()
 	next := begun.Add(loadingInterval)
-	progress := func(done, total int64) {
+	report := func(done, total int64) {
 		if now := time.Now(); now.After(next) {
 			next = now.Add(loadingInterval)
 			log.Info("model is loading", "model", name, "loaded", fmt.Sprintf("%d%%", done*100/total), "mib", total>>20)
@@ -26,10 +27,10 @@ func (c *Config) load(dir fs.FS, name string, log *slog.Logger) (*tinyllama.Weig
 	}
 	end := func() {}
 	if c.Progress != nil {
-		b := newBar(c.Progress, name)
-		progress, end = b.update, b.end
+		b := progress.NewBar(c.Progress, "loading", name)
+		report, end = b.Update, b.End
 	}
-	weights, err := tinyllama.Load(dir, tinyllama.LoadOptions{Format: c.Weights, Progress: progress})
+	weights, err := tinyllama.Load(dir, tinyllama.LoadOptions{Format: c.Weights, Progress: report})
 	end()
 	if took := time.Since(begun); err == nil && took > loadingInterval {
 		log.Info("model loaded", "model", name, "took", took.Round(time.Millisecond), "weights", c.Weights, "code", matrix.Machine())
